@@ -1,0 +1,77 @@
+"""The envelope of facts, the base of states and of questions, and the limited types of their fields.
+
+A fact is a CloudEvent 1.0 in structured JSON: its attributes stand at the top, what happened stands
+under ``data``. A state is what a bucket holds for one entity now. A question and its answer travel by
+request/reply and are in no stream. ``type`` tells the three kinds and their versions apart.
+
+Source: CloudEvents 1.0.2, section "Context Attributes".
+"""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+ClusterName = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=40)]
+"""A Slurm cluster's name as subjects spell it."""
+NodeName = Annotated[str, Meta(min_length=1, max_length=253)]
+"""A Slurm NodeName; where it means a Kubernetes Node the field is called ``kube_node``."""
+JobId = Annotated[int, Meta(gt=0)]
+Reason = Annotated[str, Meta(max_length=1024)]
+"""Slurm's or Kubernetes' words, cut to what fits."""
+Hostlist = Annotated[str, Meta(max_length=131072)]
+"""A folded set of Slurm nodes (``gpu-[001-128]``): a job on 5,000 nodes is one short string."""
+Moment = Annotated[datetime, Meta(tz=True)]
+"""An aware time, in UTC."""
+Count = Annotated[int, Meta(ge=0)]
+
+REASON_MAX = 1024
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The envelope of a fact. Subclass it once per event type, set ``tag`` and add ``data``."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=512)]
+    """The same for the same fact, however often it is published; also the ``Nats-Msg-Id``."""
+    source: Annotated[str, Meta(min_length=1)]
+    """``/<cluster>/<service>``."""
+    subject: Annotated[str, Meta(min_length=1)]
+    """The entity that the fact is about: a node's name, a job's id, a Pod's uid."""
+    time: Moment
+    specversion: Literal["1.0"] = "1.0"
+    datacontenttype: Literal["application/json"] = "application/json"
+    cause: str | UnsetType = UNSET
+    """The id of the fact or call that led to this one, where one is known."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """What one entity is now. Subclass it once per bucket."""
+
+    changed: Moment
+    """When the writer saw this state begin; looking again at the same state does not move it."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """A question that one service asks another. The same question has the same effect."""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """An answer."""
+
+
+def event_id(*parts: str | int) -> str:
+    """Return an id that is the same every time the same fact is published.
+
+    A fact that can happen again needs what tells the times apart: the revision of the state that it
+    replaces (0 where there was none)::
+
+        >>> event_id("node_drained", "gpu-000-012", 1718)
+        'node_drained:gpu-000-012:1718'
+    """
+    return ":".join(str(part) for part in parts)
+
+
+def source(cluster: str, service: str) -> str:
+    """Return the ``source`` attribute of what *service* publishes for *cluster*."""
+    return f"/{cluster}/{service}"

@@ -1,0 +1,110 @@
+"""encode() and decode(): the only place that knows JSON.
+
+Unknown fields are ignored (a newer writer added them), unknown types are refused by name.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar, Union, cast
+
+import msgspec
+
+from sunk_events.base import Event, Reply, Request, State
+from sunk_events.catalog import EVENTS, REPLIES, REQUESTS, STATES
+
+MAX_BYTES: Final = 256 * 1024
+"""A message's payload; NATS' own limit counts headers too and closes the connection."""
+
+
+class UndecodableError(ValueError):
+    """The bytes are no message of the contract; the text says which field, or which type is unknown."""
+
+
+class OversizeError(ValueError):
+    """A message would be larger than `MAX_BYTES`: fold what it lists."""
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class _Tag(msgspec.Struct):
+    type: str = ""
+
+
+_encoder: Final = msgspec.json.Encoder()
+_tag_decoder: Final = msgspec.json.Decoder(_Tag)
+
+
+def _union(kinds: Iterable[type[msgspec.Struct]]) -> Any:  # noqa: ANN401 - a union made at run time has no static type
+    return Union[tuple(kinds)]  # noqa: UP007 - there is no other spelling for a union of a table
+
+
+_events: Final = msgspec.json.Decoder(_union(EVENTS))
+_states: Final = msgspec.json.Decoder(_union(STATES))
+_requests: Final = msgspec.json.Decoder(_union(REQUESTS))
+_replies: Final = msgspec.json.Decoder(_union(REPLIES))
+
+
+def tag_of(kind: type[msgspec.Struct]) -> str:
+    """Return the ``type`` that a struct of the contract carries on the wire."""
+    return str(kind.__struct_config__.tag)
+
+
+_TAGS: Final = frozenset(tag_of(kind) for kind in (*EVENTS, *STATES, *REQUESTS, *REPLIES))
+
+
+def encode(message: Event | State | Request | Reply) -> bytes:
+    """Return *message* as JSON.
+
+    Raises:
+        OversizeError: it is larger than `MAX_BYTES`.
+    """
+    data = _encoder.encode(message)
+    if len(data) > MAX_BYTES:
+        raise OversizeError(f"{tag_of(type(message))} of {len(data)} bytes: at most {MAX_BYTES} are allowed")
+    return data
+
+
+def decode_event(data: bytes) -> Event:
+    """Return the fact in *data*. Raises `UndecodableError`."""
+    return cast("Event", _decode(_events, data))
+
+
+def decode_state(kind: type[T], data: bytes) -> T:
+    """Return the state of *kind* in *data*. Raises `UndecodableError`, also for another kind's."""
+    return _of_kind(kind, _decode(_states, data))
+
+
+def decode_request(kind: type[T], data: bytes) -> T:
+    """Return the question of *kind* in *data*. Raises `UndecodableError`, also for another kind's."""
+    return _of_kind(kind, _decode(_requests, data))
+
+
+def decode_reply(data: bytes) -> Reply:
+    """Return the answer in *data*. Raises `UndecodableError`."""
+    return cast("Reply", _decode(_replies, data))
+
+
+def _of_kind(kind: type[T], message: msgspec.Struct) -> T:
+    if not isinstance(message, kind):
+        raise UndecodableError(f"expected {tag_of(kind)}, got {tag_of(type(message))}")
+    return message
+
+
+def _decode(decoder: "msgspec.json.Decoder[Any]", data: bytes) -> msgspec.Struct:
+    if len(data) > MAX_BYTES:
+        raise UndecodableError(f"{len(data)} bytes: at most {MAX_BYTES} are allowed")
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UndecodableError(_why(data, str(error))) from error
+
+
+def _why(data: bytes, problem: str) -> str:
+    """Name the type, so that a newer writer's message is told from a broken one."""
+    try:
+        tag = _tag_decoder.decode(data).type
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return f"not a JSON object: {problem}"
+    if tag not in _TAGS:
+        return f"unknown type {tag!r}" if tag else "field `type` is missing"
+    return f"{tag}: {problem}"

@@ -1,0 +1,163 @@
+"""The only place that spells a subject, a stream, a bucket or a key.
+
+The class stands second, so that no stream can ever capture a question::
+
+    sunk.ev.<cluster>.<system>.<kind>.<id>.<fact>     facts, in the stream SUNK_EV_<cluster>
+    sunk.rpc.<cluster>.<system>.<kind>.<id>.<verb>    questions, in no stream
+    sunk.dlq.<cluster>.<service>.<what>.<id>          dead letters, in the stream SUNK_DLQ
+
+States are keys of buckets, one bucket a kind and cluster.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from sunk_events import dead, hooks, jobs, locks, nodes, nodesets, placements, requests
+from sunk_events.base import Event, Request, State
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
+_ESCAPED: Final = re.compile(r"=([0-9A-F]{2})")
+
+_FACT: Final[dict[type[Event], tuple[str, str]]] = {
+    nodes.NodeRegistered: ("slurm.node", "registered"),
+    nodes.NodeRemoved: ("slurm.node", "removed"),
+    nodes.NodeDraining: ("slurm.node", "draining"),
+    nodes.NodeDrained: ("slurm.node", "drained"),
+    nodes.NodeUndrained: ("slurm.node", "undrained"),
+    nodes.NodeDown: ("slurm.node", "down"),
+    nodes.NodeUp: ("slurm.node", "up"),
+    jobs.JobSubmitted: ("slurm.job", "submitted"),
+    jobs.JobStarted: ("slurm.job", "started"),
+    jobs.JobRequeued: ("slurm.job", "requeued"),
+    jobs.JobEnded: ("slurm.job", "ended"),
+    nodesets.PodReady: ("kube.pod", "ready"),
+    nodesets.PodNotReady: ("kube.pod", "not_ready"),
+    nodesets.PodTerminating: ("kube.pod", "terminating"),
+    nodesets.PodGone: ("kube.pod", "gone"),
+    nodesets.NodeCordoned: ("kube.node", "cordoned"),
+    nodesets.NodeUncordoned: ("kube.node", "uncordoned"),
+    locks.LockPending: ("lock.node", "pending"),
+    locks.LockLocked: ("lock.node", "locked"),
+    locks.LockUnlocked: ("lock.node", "unlocked"),
+    placements.PlacementRefused: ("placement.pod", "refused"),
+    placements.PlacementSubmitted: ("placement.pod", "submitted"),
+    placements.PlacementStarted: ("placement.pod", "started"),
+    placements.PlacementBound: ("placement.pod", "bound"),
+    placements.PlacementOverdue: ("placement.pod", "overdue"),
+    placements.PlacementEnded: ("placement.pod", "ended"),
+    hooks.PrehookCalled: ("hook.node", "prehook_called"),
+    hooks.ReleaseCalled: ("hook.node", "release_called"),
+}
+
+_QUESTION: Final[dict[type[Request], tuple[str, str, str]]] = {
+    requests.AcquireLock: ("lock.node", "node", "acquire"),
+    requests.ReleaseLock: ("lock.node", "node", "release"),
+    requests.ConfirmNode: ("slurm.node", "node", "confirm"),
+    requests.NudgeNode: ("slurm.node", "node", "nudge"),
+    requests.NudgeJob: ("slurm.job", "job", "nudge"),
+    requests.PlacementAnnounced: ("placement.job", "job", "started"),
+    requests.ReleasePlacement: ("placement.job", "job", "release"),
+}
+
+_BUCKET: Final[dict[type[State], str]] = {
+    nodes.SlurmNodeState: "slurm_node",
+    nodes.SlurmPartitionState: "slurm_partition",
+    nodes.SlurmStatisticsState: "slurm_statistics",
+    jobs.SlurmJobState: "slurm_job",
+    nodesets.KubePodState: "kube_pod",
+    locks.LockState: "lock",
+    placements.PlacementState: "placement",
+}
+
+EVERYTHING: Final = "sunk.ev.>"
+"""What other teams subscribe to."""
+DEAD_LETTER_STREAM: Final = "SUNK_DLQ"
+DEAD_LETTERS: Final = "sunk.dlq.>"
+STATISTICS_KEY: Final = "scheduler"
+
+
+def token(value: str) -> str:
+    """Escape *value* so that it is one subject token and one key.
+
+    Kubernetes names may hold dots, and NATS splits on dots; ``=`` is legal in keys, ``%`` is not.
+
+        >>> token("ip-10.ec2")
+        'ip-10=2Eec2'
+    """
+    return _UNSAFE.sub(lambda found: "".join(f"={byte:02X}" for byte in found[0].encode()), value)
+
+
+def untoken(value: str) -> str:
+    """Return what `token` escaped.
+
+    Raises:
+        ValueError: *value* holds an escape that is no UTF-8.
+    """
+    raw = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), value)
+    return raw.encode("latin-1").decode()
+
+
+def fact(cluster: str, event: Event) -> str:
+    """Return the subject that *event* is published on."""
+    if isinstance(event, dead.DeadLetter):
+        return f"sunk.dlq.{cluster}.{token(event.source.rpartition('/')[2])}.message.{token(event.subject)}"
+    place, what = _FACT[type(event)]
+    return f"sunk.ev.{cluster}.{place}.{token(event.subject)}.{what}"
+
+
+def facts(cluster: str, kind: type[Event] | None = None) -> str:
+    """Return the subject to subscribe to for all facts of *cluster*, or for those of one *kind*."""
+    if kind is None:
+        return f"sunk.ev.{cluster}.>"
+    place, what = _FACT[kind]
+    return f"sunk.ev.{cluster}.{place}.*.{what}"
+
+
+def fact_stream(cluster: str) -> str:
+    """Return the stream that holds the facts of *cluster*."""
+    return f"SUNK_EV_{cluster}"
+
+
+def question(cluster: str, request: Request) -> str:
+    """Return the subject that *request* is asked on."""
+    place, field, verb = _QUESTION[type(request)]
+    entity = str(msgspec.structs.asdict(request)[field])
+    return f"sunk.rpc.{cluster}.{place}.{token(entity)}.{verb}"
+
+
+def questions(cluster: str, kind: type[Request]) -> str:
+    """Return the subject that whoever answers questions of *kind* subscribes to."""
+    place, _, verb = _QUESTION[kind]
+    return f"sunk.rpc.{cluster}.{place}.*.{verb}"
+
+
+def bucket(cluster: str, kind: type[State]) -> str:
+    """Return the bucket that holds the states of *kind*."""
+    return f"SUNK_{cluster}_{_BUCKET[kind]}"
+
+
+def lease_bucket(cluster: str) -> str:
+    """Return the bucket that holds the leases of *cluster*."""
+    return f"SUNK_{cluster}_lease"
+
+
+def bucket_stream(bucket: str) -> str:
+    """Return the stream behind *bucket*."""
+    return f"KV_{bucket}"
+
+
+def bucket_keys(bucket: str) -> str:
+    """Return the subject of all keys of *bucket*."""
+    return f"$KV.{bucket}.>"
+
+
+def key_subject(bucket: str, key: str) -> str:
+    """Return the subject of *key*, which is escaped here."""
+    return f"$KV.{bucket}.{token(key)}"
+
+
+def key_of(bucket: str, subject: str) -> str:
+    """Return the key whose subject in *bucket* is *subject*, unescaped."""
+    return untoken(subject.removeprefix(f"$KV.{bucket}."))

@@ -1,0 +1,52 @@
+"""Errors, named after what the caller should do about them.
+
+SunkError
+├── TransientError        the other side may recover: try again later
+│   ├── BusUnavailableError
+│   ├── NoAnswerError
+│   ├── SlurmUnavailableError (sunk_slurm)
+│   └── KubeUnavailableError  (sunk_kube)
+├── ConflictError         we acted on a stale view: look and decide again now
+└── PermanentError        no retry can help: dead-letter it, or stop
+    ├── ConfigError
+    ├── SlurmRejectedError (sunk_slurm)
+    └── KubeRejectedError  (sunk_kube)
+"""
+
+
+class SunkError(Exception):
+    """Anything that this project raises on purpose."""
+
+
+class TransientError(SunkError):
+    """The other side may recover. ``retry_after_s`` is how long it asked, or is worth, to wait."""
+
+    retry_after_s: float
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ConflictError(SunkError):
+    """Somebody wrote in between: what was decided was decided on a stale view."""
+
+
+class PermanentError(SunkError):
+    """The same call would be refused for ever."""
+
+
+class ConfigError(PermanentError):
+    """A setting is wrong; the text names it and says what is allowed."""
+
+
+class BusUnavailableError(TransientError):
+    """NATS did not answer, or not in time. What was sent may still have been stored."""
+
+
+class NoAnswerError(TransientError):
+    """Nobody answered a question: no leader yet, or it is busy. Never a "no"."""
+
+
+class LostLeadershipError(TransientError):
+    """The lease ended, or may end before a write would."""

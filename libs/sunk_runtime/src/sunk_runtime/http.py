@@ -1,0 +1,85 @@
+"""/healthz, /readyz, /metrics, and a service's own routes.
+
+Ready means: its views are complete and it can do its own work. Never "everything else is up too", which
+would turn one outage into many.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+
+import anyio
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+log = logging.getLogger(__name__)
+
+
+class Health:
+    """What has to hold for this process to be ready, by name."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Callable[[], bool]] = {}
+
+    def require(self, name: str, check: Callable[[], bool]) -> None:
+        """Be ready only while *check* is true."""
+        self._checks[name] = check
+
+    def missing(self) -> list[str]:
+        """Return the names of the checks that do not hold."""
+        return sorted(name for name, check in self._checks.items() if not check())
+
+
+class _Server(uvicorn.Server):
+    """uvicorn within our own life cycle: signals are ours."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+def routes(health: Health) -> list[BaseRoute]:
+    """Return the routes that every service has."""
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        missing = health.missing()
+        return JSONResponse({"ready": not missing, "missing": missing}, status_code=503 if missing else 200)
+
+    async def metrics(_: Request) -> Response:
+        text = await anyio.to_thread.run_sync(generate_latest)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+
+
+async def serve_http(host: str, port: int, health: Health, more: Sequence[BaseRoute] = ()) -> None:
+    """Serve until cancelled. *more* goes first, so that a service may have its own /metrics."""
+    app = Starlette(routes=[*more, *routes(health)])
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http="httptools",
+        lifespan="off",
+        backlog=4096,
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=5,
+    )
+    server = _Server(config)
+    try:
+        await server.serve()
+    except SystemExit as error:
+        raise OSError(f"cannot listen on {host}:{port}") from error
+    finally:
+        server.should_exit = True
+        with anyio.move_on_after(6, shield=True):
+            if server.started:
+                await server.shutdown()

@@ -1,0 +1,122 @@
+"""The loop over keys: what changed is looked at, one key at a time, again later when it failed.
+
+What must stay true: one key is never handled twice at once; a key poked while it is handled is handled
+again; a key that fails backs off alone while the others go on; every key comes round at each resync.
+"""
+
+import logging
+import time
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from typing import Final
+
+import anyio
+
+from sunk_runtime.errors import ConflictError, PermanentError, TransientError
+from sunk_runtime.metrics import KEY_SECONDS, KEYS_HANDLED, KEYS_WAITING
+
+log = logging.getLogger(__name__)
+
+BACKOFF_FIRST_S: Final = 0.2
+BACKOFF_LAST_S: Final = 30.0
+
+Handle = Callable[[str], Awaitable[float | None]]
+"""Looks at one key; returns in how many seconds to look again, or None for when it changes."""
+
+
+class KeyLoop:
+    """Calls *handle* for keys that were poked, with bounded concurrency."""
+
+    def __init__(self, name: str, handle: Handle, *, concurrency: int = 8) -> None:
+        self.name = name
+        self._handle = handle
+        self._concurrency = concurrency
+        self._due: dict[str, float] = {}
+        """When each key's turn is, in monotonic time."""
+        self._busy: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self._changed = anyio.Event()
+
+    def poke(self, key: str, *, after_s: float = 0.0) -> None:
+        """Look at *key* in *after_s* seconds, or before if that was already due."""
+        due = time.monotonic() + after_s
+        if due < self._due.get(key, float("inf")):
+            self._due[key] = due
+            self._changed.set()
+
+    async def run(
+        self,
+        *sources: AsyncIterable[str],
+        keys: Callable[[], Iterable[str]] = tuple,
+        resync_s: float = 300.0,
+    ) -> None:
+        """Handle the keys of every source until cancelled, and all *keys()* each *resync_s* seconds."""
+        async with anyio.create_task_group() as tasks:
+            for source in sources:
+                tasks.start_soon(self._follow, source)
+            tasks.start_soon(self._resync, keys, resync_s)
+            while True:
+                self._changed = anyio.Event()
+                now = time.monotonic()
+                ready = [key for key, due in self._due.items() if due <= now and key not in self._busy]
+                for key in sorted(ready, key=self._due.__getitem__)[: self._concurrency - len(self._busy)]:
+                    del self._due[key]
+                    self._busy.add(key)
+                    tasks.start_soon(self._one, key)
+                KEYS_WAITING.labels(self.name).set(len(self._due))
+                with anyio.move_on_after(self._until_next()):
+                    await self._changed.wait()
+
+    def _until_next(self) -> float:
+        if len(self._busy) >= self._concurrency:
+            return 60.0  # The end of a handler wakes us.
+        waits = [due for key, due in self._due.items() if key not in self._busy]
+        return max(0.0, min(waits) - time.monotonic()) if waits else 60.0
+
+    async def _follow(self, source: AsyncIterable[str]) -> None:
+        async for key in source:
+            self.poke(key)
+
+    async def _resync(self, keys: Callable[[], Iterable[str]], resync_s: float) -> None:
+        while True:
+            await anyio.sleep(resync_s)
+            for key in keys():
+                self.poke(key)
+
+    async def _one(self, key: str) -> None:
+        try:
+            again_s = await self._outcome(key)
+        finally:
+            self._busy.discard(key)
+            self._changed.set()
+        if again_s is not None:
+            self.poke(key, after_s=again_s)
+
+    async def _outcome(self, key: str) -> float | None:
+        """Handle *key*, log what went wrong, and return when to look again."""
+        started = time.perf_counter()
+        fields = {"loop": self.name, "key": key}
+        try:
+            again_s = await self._handle(key)
+        except ConflictError as error:
+            outcome, again_s = "conflict", self._backoff(key)
+            log.info("key conflicted", extra={**fields, "error": str(error)})
+        except TransientError as error:
+            outcome, again_s = "deferred", max(error.retry_after_s, self._backoff(key))
+            log.warning("key deferred", extra={**fields, "error": str(error), "retry_s": round(again_s, 2)})
+        except PermanentError as error:
+            outcome, again_s = "refused", None  # Until it changes, or at the next resync.
+            log.error("key refused", extra={**fields, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+        except Exception:
+            outcome, again_s = "failed", self._backoff(key)
+            log.exception("key failed", extra={**fields, "retry_s": round(again_s, 2)})
+        else:
+            outcome = "done"
+            self._failures.pop(key, None)
+        KEYS_HANDLED.labels(self.name, outcome).inc()
+        KEY_SECONDS.labels(self.name).observe(time.perf_counter() - started)
+        return again_s
+
+    def _backoff(self, key: str) -> float:
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        return min(BACKOFF_FIRST_S * 2 ** min(failures, 10), BACKOFF_LAST_S)

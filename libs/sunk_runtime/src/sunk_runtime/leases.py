@@ -1,0 +1,189 @@
+"""One leader, fenced: it stops before its lease can end, and every write may ask whether it still leads.
+
+What must stay true: what a holder believes of its own lease is never longer than what others believe. The
+holder counts from *before* it sent the last renewal that succeeded, the others from when it arrived.
+
+Source: NATS ADR-48 (a put drops the TTL, so each renewal states it again); a bucket with history 1.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import anyio
+import msgspec
+
+from sunk_events import subjects
+from sunk_runtime.errors import ConflictError, LostLeadershipError, TransientError
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.metrics import LEADER
+
+log = logging.getLogger(__name__)
+
+MARGIN_SHARE: Final = 0.2
+"""Of the TTL: the holder stops this much before others may begin."""
+
+
+class Lease(Protocol):
+    """A lease somewhere. Each call has a time-out well below the TTL."""
+
+    @property
+    def name(self) -> str:
+        """What is led."""
+        ...
+
+    @property
+    def ttl_s(self) -> float:
+        """How long it lasts without renewal."""
+        ...
+
+    async def acquire(self) -> int | None:
+        """Take it if it is free; return the fencing token, which only ever grows, or None."""
+        ...
+
+    async def renew(self) -> int | None:
+        """Hold it for another TTL; return the new fencing token, or None when it is somebody else's."""
+        ...
+
+    async def release(self) -> None:
+        """Give it up, so that another need not wait; not holding it is success."""
+        ...
+
+
+class Leadership:
+    """What a leader holds: whether it may still write, and the token that fences its writes."""
+
+    def __init__(self, name: str, token: int, until: float) -> None:
+        self.name = name
+        self.token = token
+        self._until = until
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether nobody else can lead now."""
+        return time.monotonic() < self._until
+
+    def check(self) -> None:
+        """Raise `LostLeadershipError` unless we still lead. Call it right before each write."""
+        if not self.is_valid:
+            raise LostLeadershipError(f"{self.name}: the lease may have ended")
+
+    def extend(self, token: int, until: float) -> None:
+        """Note a renewal."""
+        self.token, self._until = token, until
+
+
+async def lead(lease: Lease, work: Callable[[Leadership], Awaitable[None]]) -> None:
+    """Run *work* whenever we hold *lease*, cancelled before it can end; until cancelled or *work* fails."""
+    while True:
+        sent = time.monotonic()
+        token = await _tried(lease.acquire, lease)
+        if token is None:
+            await anyio.sleep(min(lease.ttl_s / 6, 0.5))
+            continue
+        leadership = Leadership(lease.name, token, sent + lease.ttl_s * (1 - MARGIN_SHARE))
+        log.info("leading", extra={"lease": lease.name, "token": token})
+        LEADER.labels(lease.name).set(1)
+        try:
+            await _lead_once(lease, leadership, work)
+        finally:
+            LEADER.labels(lease.name).set(0)
+            with anyio.move_on_after(min(lease.ttl_s, 2.0), shield=True):
+                await _tried(lease.release, lease)
+        log.warning("no longer leading", extra={"lease": lease.name})
+
+
+async def _lead_once(
+    lease: Lease, leadership: Leadership, work: Callable[[Leadership], Awaitable[None]]
+) -> None:
+    async with anyio.create_task_group() as tasks:
+
+        async def keep() -> None:
+            while leadership.is_valid:
+                await anyio.sleep(lease.ttl_s / 4)
+                sent = time.monotonic()
+                token = await _tried(lease.renew, lease)
+                if token is not None:
+                    leadership.extend(token, sent + lease.ttl_s * (1 - MARGIN_SHARE))
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(keep)
+        await work(leadership)
+        tasks.cancel_scope.cancel()
+
+
+async def _tried(
+    call: Callable[[], Awaitable[int | None]] | Callable[[], Awaitable[None]], lease: Lease
+) -> int | None:
+    """Call with a time-out; unreachable is not held."""
+    try:
+        with anyio.fail_after(lease.ttl_s / 3):
+            return await call()
+    except (TransientError, ConflictError, TimeoutError) as error:
+        log.warning(
+            "lease call failed", extra={"lease": lease.name, "error": str(error) or type(error).__name__}
+        )
+        return None
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    holder: str
+
+
+class BusLease:
+    """A lease in the lease bucket of *cluster*: compare-and-set with a TTL; its revision is the token."""
+
+    def __init__(self, bus: Bus, cluster: str, name: str, holder: str, *, ttl_s: int = 3) -> None:
+        self._bus = bus
+        self._subject = subjects.key_subject(subjects.lease_bucket(cluster), name)
+        self._stream = subjects.bucket_stream(subjects.lease_bucket(cluster))
+        self._name = name
+        self._holder = holder
+        self._ttl_s = ttl_s
+        self._revision = 0
+
+    @property
+    def name(self) -> str:
+        """What is led."""
+        return self._name
+
+    @property
+    def ttl_s(self) -> float:
+        """How long it lasts without renewal."""
+        return float(self._ttl_s)
+
+    async def acquire(self) -> int | None:
+        """Take the lease if nobody holds it, or if what is stored is our own lost answer."""
+        found = await self._bus.last(self._stream, self._subject)
+        revision = 0
+        if found is not None:
+            revision, message = found
+            is_free = "Nats-Marker-Reason" in message.headers or "KV-Operation" in message.headers
+            if not is_free and msgspec.json.decode(message.data, type=_Holder).holder != self._holder:
+                return None
+        return await self._write(revision)
+
+    async def renew(self) -> int | None:
+        """Write the lease again with its whole TTL, if it is still ours."""
+        return await self._write(self._revision)
+
+    async def release(self) -> None:
+        """Mark the lease free, if it is still ours."""
+        headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+        try:
+            await self._bus.publish(
+                self._subject, b"", expected_revision=self._revision, ttl_s=60, headers=headers
+            )
+        except ConflictError:
+            log.debug("lease was not ours any more")
+
+    async def _write(self, revision: int) -> int | None:
+        data = msgspec.json.encode(_Holder(self._holder))
+        try:
+            self._revision = await self._bus.publish(
+                self._subject, data, expected_revision=revision, ttl_s=self._ttl_s
+            )
+        except ConflictError:
+            return None
+        return self._revision

@@ -1,0 +1,85 @@
+"""run() and serve(): one task group, signals, hand back on stop.
+
+One failing loop ends the process: the platform starts it anew and the bus tells it everything again.
+"""
+
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+import anyio
+
+from sunk_runtime.errors import ConfigError, SunkError
+from sunk_runtime.logging import configure
+
+log = logging.getLogger(__name__)
+
+GRACE_S: Final = 8.0
+"""What is under way has this long to end after SIGTERM; Kubernetes' patience ends later."""
+
+Loop = Callable[[], Coroutine[Any, Any, None]]
+
+
+def identity(service: str) -> str:
+    """Return who we are among the replicas of *service*."""
+    return f"{service}-{socket.gethostname()}-{os.getpid()}"
+
+
+def run(service: str, main: Callable[[], Awaitable[None]]) -> None:
+    """Run *main* as the process: 0 when it was told to stop, 1 when a loop failed, 2 for a wrong setting."""
+    configure(service)
+    try:
+        anyio.run(main, backend_options={"use_uvloop": True})
+    except ConfigError as error:
+        log.critical("wrong settings", extra={"error": str(error)})
+        sys.exit(2)
+    except BaseExceptionGroup as group:
+        _report(group)
+        sys.exit(1)
+    except SunkError as error:
+        log.critical("stopped", extra={"error": str(error)})
+        sys.exit(1)
+
+
+def _report(group: BaseExceptionGroup[BaseException]) -> None:
+    """Log what ended the process: our own errors in a line, a bug with its traceback."""
+    bugs = group.split(SunkError)[1]
+    if bugs is not None:
+        log.critical("stopped by a bug", exc_info=bugs)
+        return
+    leaves: list[str] = []
+    pending: list[BaseException] = [group]
+    while pending:
+        error = pending.pop()
+        if isinstance(error, BaseExceptionGroup):
+            pending.extend(error.exceptions)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] - isinstance loses the argument
+        else:
+            leaves.append(str(error))
+    log.critical("stopped", extra={"errors": leaves})
+
+
+async def serve(
+    *loops: Loop, grace_s: float = GRACE_S, stopping: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Run every loop until one fails or we are told to stop.
+
+    Args:
+        loops: Each runs for ever.
+        grace_s: How long *stopping* may take.
+        stopping: Called at SIGTERM before the loops are cancelled: stop taking work, end what is under way.
+    """
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with anyio.create_task_group() as tasks:
+            for loop in loops:
+                tasks.start_soon(loop)
+            async for received in signals:
+                log.info("stopping", extra={"signal": received.name})
+                if stopping is not None:
+                    with anyio.move_on_after(grace_s):
+                        await stopping()
+                tasks.cancel_scope.cancel()
+                return

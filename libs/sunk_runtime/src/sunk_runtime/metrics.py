@@ -1,0 +1,20 @@
+"""Every metric of the chassis. Services have their own `metrics.py`."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+FACTS = Counter("sunk_facts_published_total", "Facts published, by type.", ["type"])
+DEAD_LETTERS = Counter("sunk_dead_letters_total", "Messages that could not be handled.", ["reason"])
+KEYS_HANDLED = Counter("sunk_keys_handled_total", "Keys looked at, by loop and outcome.", ["loop", "outcome"])
+KEY_SECONDS = Histogram(
+    "sunk_key_duration_seconds",
+    "Time of one look at one key.",
+    ["loop"],
+    buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+)
+KEYS_WAITING = Gauge("sunk_keys_waiting", "Keys that wait for their turn.", ["loop"])
+VIEW_COMPLETE = Gauge("sunk_view_complete", "1 when a state view has read its whole bucket.", ["bucket"])
+VIEW_READS = Counter("sunk_view_reads_total", "Whole reads of a bucket: one at start, one a gap.", ["bucket"])
+LEADER = Gauge("sunk_leader", "1 while this process holds the lease.", ["lease"])
+REQUESTS = Counter(
+    "sunk_requests_answered_total", "Questions answered, by kind and reply.", ["kind", "reply"]
+)

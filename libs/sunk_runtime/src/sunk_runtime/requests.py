@@ -1,0 +1,136 @@
+"""ask() and answering(): questions between services, with deadlines.
+
+What must stay true: no answer, an answerer that fails and an answerer whose views are incomplete are all
+"later", never "no"; a question that is asked again has the same effect.
+"""
+
+import logging
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+import anyio
+
+from sunk_events import subjects
+from sunk_events.base import REASON_MAX, Reply, Request
+from sunk_events.codec import UndecodableError, decode_reply, decode_request, encode
+from sunk_events.requests import Later, Refused
+from sunk_runtime.errors import ConflictError, PermanentError, TransientError
+from sunk_runtime.jetstream import Bus, Message
+from sunk_runtime.metrics import REQUESTS
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Request)
+
+TRY_S: Final = 5.0
+"""One try; who wants longer asks again."""
+AT_ONCE: Final = 1024
+"""Questions under way at one answerer; one more is told to ask later."""
+
+
+async def ask(bus: Bus, cluster: str, request: Request, *, timeout_s: float = TRY_S) -> Reply:
+    """Ask once and return the answer, which may be `Later` or `Refused`.
+
+    Raises:
+        NoAnswerError: nobody answers it now, or nobody did in time.
+        BusUnavailableError: the connection is down.
+        PermanentError: the answer is not of the contract.
+    """
+    answer = await bus.request(subjects.question(cluster, request), encode(request), min(timeout_s, TRY_S))
+    try:
+        return decode_reply(answer.data)
+    except UndecodableError as error:
+        raise PermanentError(f"answer to {type(request).__name__}: {error}") from error
+
+
+async def ask_until(
+    bus: Bus, cluster: str, request: Request, *, deadline: float, pause_s: float = 0.2
+) -> Reply:
+    """Ask again until somebody says something other than `Later`, at most until *deadline*.
+
+    Args:
+        bus: Where to ask.
+        cluster: The Slurm cluster.
+        request: The question.
+        deadline: In the event loop's time (`anyio.current_time`).
+        pause_s: Between two tries.
+
+    Raises:
+        NoAnswerError, BusUnavailableError: what the last try before the deadline met.
+    """
+    while True:
+        left = deadline - anyio.current_time()
+        try:
+            reply = await ask(bus, cluster, request, timeout_s=max(0.1, left))
+        except TransientError as error:
+            if left - pause_s <= 0:
+                raise
+            await anyio.sleep(min(pause_s, error.retry_after_s))
+            continue
+        if not isinstance(reply, Later) or left - pause_s <= 0:
+            return reply
+        await anyio.sleep(min(reply.retry_after_s, max(0.0, left)))
+
+
+@asynccontextmanager
+async def answering(
+    bus: Bus, cluster: str, kind: type[R], answer: Callable[[R], Awaitable[Reply]]
+) -> AsyncGenerator[None]:
+    """Answer questions of *kind* while the context lasts. Only a leader does.
+
+    Each question is a task of its own, so a slow one holds nobody up. An error of *answer* is answered:
+    transient ones with `Later`, permanent ones with `Refused`.
+    """
+    under_way = 0
+
+    async with anyio.create_task_group() as tasks:
+
+        async def receive(message: Message) -> None:
+            if under_way >= AT_ONCE:
+                await _reply(bus, message, Later(reason="too many questions at once"), kind)
+                return
+            tasks.start_soon(one, message)
+
+        async def one(message: Message) -> None:
+            nonlocal under_way
+            under_way += 1
+            try:
+                await _reply(bus, message, await _answered(kind, message, answer), kind)
+            finally:
+                under_way -= 1
+
+        async with bus.subscribed(subjects.questions(cluster, kind), receive):
+            await bus.flush()
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+
+async def _answered(kind: type[R], message: Message, answer: Callable[[R], Awaitable[Reply]]) -> Reply:
+    try:
+        return await answer(decode_request(kind, message.data))
+    except UndecodableError as error:
+        return Refused(code="malformed", reason=str(error)[:REASON_MAX])
+    except TransientError as error:
+        wait_s = error.retry_after_s if math.isfinite(error.retry_after_s) else 1.0
+        return Later(reason=str(error)[:REASON_MAX], retry_after_s=wait_s)
+    except ConflictError as error:
+        return Later(reason=str(error)[:REASON_MAX], retry_after_s=0.1)
+    except PermanentError as error:
+        return Refused(code="refused", reason=str(error)[:REASON_MAX])
+    except Exception:
+        log.exception("question failed", extra={"subject": message.subject})
+        return Later(reason="the answerer failed; its log says why")
+
+
+async def _reply(bus: Bus, message: Message, reply: Reply, kind: type[Request]) -> None:
+    REQUESTS.labels(kind.__name__, type(reply).__name__).inc()
+    if not message.reply:
+        return
+    try:
+        await bus.send(message.reply, encode(reply))
+    except TransientError as error:
+        log.warning("answer lost", extra={"subject": message.subject, "error": str(error)})

@@ -1,0 +1,118 @@
+"""A durable consumer of facts: handle one delivery, then ack, nak or term; order per entity.
+
+What must stay true: two deliveries of one entity are never handled at once or out of order; a delivery is
+acknowledged only after it was handled; what no retry can help goes to the dead letters before it is ended.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from sunk_events import subjects
+from sunk_events.base import Event
+from sunk_events.codec import UndecodableError, decode_event
+from sunk_runtime.dead import bury
+from sunk_runtime.errors import PermanentError, SunkError, TransientError
+from sunk_runtime.jetstream import Bus, Message
+from sunk_runtime.pull import create_consumer, position, pulling
+
+log = logging.getLogger(__name__)
+
+ACK_WAIT_S: Final = 30
+MAX_DELIVER: Final = 6
+
+Handle = Callable[[Event], Awaitable[None]]
+
+
+async def settle(bus: Bus, cluster: str, message: Message, handle: Handle) -> None:
+    """Handle one delivery and acknowledge it by how that went."""
+    try:
+        await handle(decode_event(message.data))
+    except TransientError as error:
+        log.warning("event deferred", extra={"subject": message.subject, "error": str(error)})
+        verdict = _nak(error.retry_after_s)
+    except (PermanentError, UndecodableError) as error:
+        at = position(message.reply)
+        await bury(bus, cluster, message, str(error), msg_id=f"{bus.name}:{message.subject}:{at.stream_seq}")
+        verdict = b"+TERM"
+    except Exception:
+        log.exception("event failed", extra={"subject": message.subject})
+        verdict = _nak(1.0)
+    else:
+        verdict = b"+ACK"
+    try:
+        await bus.send(message.reply, verdict)
+    except TransientError as error:  # Not acknowledged is delivered again, which every handler bears.
+        log.warning("acknowledgement lost", extra={"subject": message.subject, "error": str(error)})
+
+
+def _nak(delay_s: float) -> bytes:
+    return b"-NAK " + msgspec.json.encode({"delay": int(delay_s * 1e9)})
+
+
+class FactConsumer:
+    """Reads the facts of one cluster under a durable name, for ever."""
+
+    def __init__(
+        self, bus: Bus, cluster: str, durable: str, handle: Handle, *, concurrency: int = 16
+    ) -> None:
+        self._bus = bus
+        self._cluster = cluster
+        self._durable = durable
+        self._handle = handle
+        self._limit = anyio.CapacityLimiter(concurrency)
+        self._queues: dict[str, deque[Message]] = {}
+
+    async def run(self) -> None:
+        """Consume until cancelled; after a gap the server delivers again what was not acknowledged."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                try:
+                    await self._consume(tasks)
+                except (
+                    SunkError
+                ) as error:  # Permanent ones too: a stream that somebody removed is made again.
+                    log.warning(
+                        "consumer starts again", extra={"durable": self._durable, "error": str(error)}
+                    )
+                await anyio.sleep(0.5)
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            "durable_name": self._durable,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": ACK_WAIT_S * 1_000_000_000,
+            "max_deliver": MAX_DELIVER,
+            "max_ack_pending": 256,
+            "filter_subject": subjects.facts(self._cluster),
+        }
+
+    async def _consume(self, tasks: TaskGroup) -> None:
+        stream = subjects.fact_stream(self._cluster)
+        name, _ = await create_consumer(self._bus, stream, self._config())
+        async with pulling(self._bus, stream, name) as pull:
+            while True:
+                if message := await pull.next():
+                    self._enqueue(tasks, message)
+
+    def _enqueue(self, tasks: TaskGroup, message: Message) -> None:
+        entity = message.subject.rpartition(".")[0]
+        queue = self._queues.setdefault(entity, deque())
+        queue.append(message)
+        if len(queue) == 1:
+            tasks.start_soon(self._drain, entity, queue)
+
+    async def _drain(self, entity: str, queue: deque[Message]) -> None:
+        try:
+            while queue:
+                async with self._limit:
+                    await settle(self._bus, self._cluster, queue[0], self._handle)
+                queue.popleft()
+        finally:
+            self._queues.pop(entity, None)
