@@ -1,0 +1,1 @@
+"""Real servers on one machine: NATS, Slurm and Kubernetes without a container engine."""

@@ -1,0 +1,179 @@
+"""The lab's command line: real servers up and down, and ways to look at them.
+
+`_kube` says what a lab is made of; every command goes through it.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sunk_lab.config import LabConfig, from_environment
+from sunk_lab.errors import LabError
+from sunk_lab.kube.existing import Kube, kube_of
+from sunk_lab.kube.lab import KubeLab, check_machine
+from sunk_lab.processes import environment
+from sunk_lab.stack.stack import Stack
+from sunk_lab.story.demo import Narrator, demo
+
+Command = Callable[[LabConfig, argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out one command; return the exit status."""
+    arguments = _parser().parse_args(argv)
+    command: Command = arguments.command
+    try:
+        return command(from_environment(), arguments)
+    except LabError as error:
+        _say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sunk_lab", description="Real servers on one machine.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, command: Command, text: str) -> argparse.ArgumentParser:
+        found = commands.add_parser(name, help=text, description=text)
+        found.set_defaults(command=command)
+        return found
+
+    add("prepare", _prepare, "build programs and images that the lab needs, once")
+    up = add("up", _up, "start what does not run: NATS, Kubernetes, Slurm, the services")
+    up.add_argument("--kube", action="store_true", help="Kubernetes alone")
+    up.add_argument("--nodes", type=int, default=4, help="with --kube: how many nodes")
+    add("down", _down, "end and remove everything of this lab")
+    demo = add("demo", _demo, "tell the story on the whole stack")
+    demo.add_argument("--keep", action="store_true", help="leave everything running")
+    add("status", _status, "what runs, with pid and memory")
+    add("logs", _logs, "the end of a log; without a name, which there are").add_argument("name", nargs="?")
+    text = "a shell with kubectl set up; with a node's name, on that node"
+    add("shell", _shell, text).add_argument("node", nargs="?")
+    add("env", _env, "shell variables, to be evaluated")
+    add("load", _load, "import image archives into every node").add_argument("archive", type=Path, nargs="+")
+    node = add("node", _node, "break a node, and mend it")
+    node.add_argument("action", choices=("start", "stop", "kill", "cut", "join"))
+    node.add_argument("name")
+    return parser
+
+
+def _kube(config: LabConfig) -> Kube:
+    return kube_of(config, _say)
+
+
+def _stack(config: LabConfig) -> Stack:
+    return Stack(config, say=_say)
+
+
+def _prepare(config: LabConfig, _: argparse.Namespace) -> int:
+    try:
+        check_machine()
+    except LabError as error:
+        _say(f"the lab cannot run here, its tests will be skipped: {error}")
+        return 0
+    _stack(config).prepare()
+    return 0
+
+
+def _up(config: LabConfig, arguments: argparse.Namespace) -> int:
+    if arguments.kube or config.kubeconfig is not None:
+        _kube(config).up(nodes=arguments.nodes)
+        return _env(config, arguments)
+    stack = _stack(config)
+    stack.up()
+    for line in stack.how_to_look_around():
+        _write(line)
+    return 0
+
+
+def _down(config: LabConfig, _: argparse.Namespace) -> int:
+    if config.kubeconfig is None:
+        _stack(config).down()
+    return 0
+
+
+def _demo(config: LabConfig, arguments: argparse.Namespace) -> int:
+    check_machine()
+    return demo(_stack(config), Narrator(_write), keep=arguments.keep)
+
+
+def _status(config: LabConfig, _: argparse.Namespace) -> int:
+    kube = _kube(config)
+    rows = kube.status()
+    for row in rows:
+        _write(f"{row.name:<28}{row.pid or 'ended':>8}{row.memory_mib:>6} MiB")
+    if rows:
+        _write(f"{'together':<28}{'':>8}{sum(row.memory_mib for row in rows):>6} MiB")
+    _write(kube.kubectl("get", "nodes", "-o", "wide").rstrip())
+    return 0
+
+
+def _logs(config: LabConfig, arguments: argparse.Namespace) -> int:
+    logs = {path.stem: path for path in sorted(config.folder.glob("*/log/*.log"))}
+    if arguments.name is None:
+        for path in logs.values():
+            _write(str(path))
+        return 0
+    if arguments.name not in logs:
+        raise LabError(f"no log {arguments.name}: there are {' '.join(logs) or 'none'}")
+    return _interactive("tail", "-n", "200", str(logs[arguments.name]))
+
+
+def _shell(config: LabConfig, arguments: argparse.Namespace) -> int:
+    kube = _kube(config)
+    prefix = kube.shell(arguments.node) if arguments.node else ()
+    return _interactive("env", *_variables(kube), *prefix, "bash")
+
+
+def _env(config: LabConfig, _: argparse.Namespace) -> int:
+    _write(f"export {' '.join(map(_quoted, _variables(_kube(config))))}")
+    return 0
+
+
+def _load(config: LabConfig, arguments: argparse.Namespace) -> int:
+    _kube(config).load(*arguments.archive)
+    return 0
+
+
+def _node(config: LabConfig, arguments: argparse.Namespace) -> int:
+    kube = _kube(config)
+    action = {
+        "start": kube.start_node,
+        "stop": kube.stop_kubelet,
+        "kill": kube.kill_node,
+        "cut": kube.cut_node,
+        "join": kube.join_node,
+    }[arguments.action]
+    action(arguments.name)
+    return 0
+
+
+def _variables(kube: Kube) -> list[str]:
+    variables = [f"KUBECONFIG={kube.kubeconfig}"]
+    if isinstance(kube, KubeLab):
+        variables.append(f"PATH={kube.programs}:{environment(None).get('PATH', '')}")
+    return variables
+
+
+def _quoted(variable: str) -> str:
+    name, _, value = variable.partition("=")
+    return f"{name}={shlex.quote(value)}"
+
+
+def _interactive(*argv: str) -> int:
+    return subprocess.run(argv, check=False).returncode
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,55 @@
+"""The cgroups of nodes, in every v1 hierarchy of the machine."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path("/sys/fs/cgroup")
+_HIERARCHIES: Final = (
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "memory",
+    "devices",
+    "freezer",
+    "blkio",
+    "pids",
+    "systemd",
+)
+_CPUSET_FILES: Final = ("cpuset.cpus", "cpuset.mems")
+
+
+def is_supported(root: Path = ROOT) -> bool:
+    """Return whether the machine has what the nodes' kubelets are set up for."""
+    return (root / "memory" / "cgroup.procs").exists()
+
+
+def make(name: str, root: Path = ROOT) -> None:
+    """Make cgroup *name* in every hierarchy; the kubelet wants to find it everywhere."""
+    for hierarchy in _HIERARCHIES:
+        top = root / hierarchy
+        if not top.is_dir():
+            continue
+        group = top / name
+        group.mkdir(exist_ok=True)
+        if hierarchy == "cpuset":  # Empty sets would let nothing run.
+            for file in _CPUSET_FILES:
+                (group / file).write_text((top / file).read_text())
+            (group / "cgroup.clone_children").write_text("1")
+
+
+def remove(name: str, root: Path = ROOT) -> bool:
+    """Remove cgroup *name* and what is below it, everywhere; return True.
+
+    Raises:
+        OSError: Something still runs in it; its end may be under way.
+    """
+    for hierarchy in (*_HIERARCHIES, "unified"):  # runc makes folders in the mixed mode's v2 hierarchy too.
+        for path, _, _ in os.walk(root / hierarchy / name, topdown=False):
+            Path(path).rmdir()
+    return True
+
+
+def names(prefix: str, root: Path = ROOT) -> list[str]:
+    """Return every cgroup whose name begins with *prefix*, in whatever hierarchy, sorted."""
+    return sorted({path.name for path in root.glob(f"*/{prefix}*") if path.is_dir()})

@@ -1,0 +1,69 @@
+"""Debian packages that the lab stands on: installed where that is possible, else named in one sentence."""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from sunk_lab.errors import LabError
+from sunk_lab.locks import alone
+from sunk_lab.processes import run
+
+Say = Callable[[str], None]
+"""Takes a line for the person who waits."""
+
+TO_RUN: Final = {
+    "usr/sbin/iptables": "iptables",
+    "usr/sbin/nft": "nftables",
+    "usr/bin/openssl": "openssl",
+    "usr/sbin/ip|usr/bin/ip|sbin/ip": "iproute2",
+    "usr/sbin/sysctl|sbin/sysctl": "procps",
+    "usr/bin/unshare": "util-linux",
+    "usr/bin/nsenter": "util-linux",
+}
+TO_BUILD: Final = {
+    "usr/include/seccomp.h": "libseccomp-dev",
+    "usr/bin/gcc": "gcc",
+    "usr/include/stdlib.h": "libc6-dev",
+    "usr/bin/pkg-config": "pkg-config",
+}
+
+
+def missing(package_by_file: Mapping[str, str], root: Path = Path("/")) -> list[str]:
+    """Return the packages of those files that are not there, sorted, each once.
+
+    Args:
+        package_by_file: A file below *root* by which its package is known to be there;
+            alternatives are separated by a bar, as in ``usr/sbin/ip|sbin/ip``.
+        root: Where to look.
+    """
+    return sorted(
+        {
+            package
+            for files, package in package_by_file.items()
+            if not any((root / file).exists() for file in files.split("|"))
+        }
+    )
+
+
+def require(package_by_file: Mapping[str, str], *, cache: Path, say: Say) -> None:
+    """Install what is missing; nothing happens if nothing is.
+
+    Raises:
+        LabError: Packages are missing and cannot be installed from here; says how to.
+    """
+    if not missing(package_by_file):
+        return
+    with alone(cache / "apt.lock"):
+        packages = missing(package_by_file)  # Another run may just have installed them.
+        if not packages:
+            return
+        if os.geteuid() or not shutil.which("apt-get"):
+            raise LabError(f"missing Debian packages: as root, apt-get install {' '.join(packages)}")
+        say(f"installing Debian packages: {' '.join(packages)}")
+        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+        patient = ("-o", "DPkg::Lock::Timeout=120", "-qy")
+        run("apt-get", "update", *patient, env=quiet, timeout_s=300)
+        install = ("apt-get", "install", "--no-install-recommends", *patient)
+        run(*install, *packages, env=quiet, timeout_s=600)

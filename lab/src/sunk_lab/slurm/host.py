@@ -1,0 +1,270 @@
+"""A whole Slurm cluster on the machine: slurmctld, slurmrestd and slurmd in namespaces of its own.
+
+The namespaces (mount, pid, UTS) stand in for a container: end their pid 1 and every daemon, job and mount is
+gone. The network is the machine's, so tests reach slurmrestd on 127.0.0.1. The cluster's folder is ``/lab``
+inside. Two hundred slurmd are no problem: each takes 5 MB.
+
+Source: Slurm 24.11 and 26.05, tried: slurmrestd refuses root and SlurmUser; Debian's slurmd is built for
+several on one machine.
+"""
+
+import os
+import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sunk_lab.debian import need_root
+from sunk_lab.kube.prerequisites import Say
+from sunk_lab.processes import Processes, run, wait_for
+from sunk_lab.slurm.conf import (
+    NodeRange,
+    SlurmConf,
+    render_cgroup_conf,
+    render_dynamic_node,
+    render_gres_conf,
+    render_slurm_conf,
+)
+from sunk_lab.slurm.ports import check_free, free_ports, is_open
+from sunk_lab.slurm.releases import Release
+from sunk_lab.slurm.roots import INSTANCE, SLURM_UID, root_of
+from sunk_lab.slurm.tokens import Keys, new_keys, new_token
+
+_HERE: Final = Path(__file__).parent
+_NAMESPACES: Final = "namespaces"
+_SLURMCTLD, _SLURMRESTD = "slurmctld", "slurmrestd"
+_DAEMON_UID: Final = 1
+_FIRST_NODE_PORT: Final = (
+    10  # Ports of one cluster: slurmctld, slurmrestd, (slurmd's default), from here the nodes.
+)
+_ENVIRONMENT: Final = (
+    "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+    f"SLURM_CONF={INSTANCE}/etc/slurm.conf",
+    "LC_ALL=C.UTF-8",
+)
+# All slurmd of a machine would bind the same /run/slurm/sack.socket, so each gets a /run/slurm of its own.
+_OWN_RUN: Final = (
+    "unshare",
+    "--mount",
+    "--propagation",
+    "unchanged",
+    "bash",
+    "-c",
+    'mount -t tmpfs -o size=1M tmpfs /run/slurm && exec "$@"',
+    "slurmd",
+)
+_PATIENCE_S: Final = 60.0
+
+
+class HostSlurm:
+    """One cluster; everything it has is in its folder and in its namespaces."""
+
+    def __init__(
+        self,
+        release: Release,
+        folder: Path,
+        *,
+        cache: Path,
+        say: Say,
+        name: str = "lab",
+        port: int = 0,
+        nodes: NodeRange | int = 2,
+        more: tuple[str, ...] = (),
+    ) -> None:
+        """Describe a cluster; `start` starts it.
+
+        Args:
+            release: Which Slurm.
+            folder: Its own; made by `start`, removed by `stop`.
+            cache: Where roots are kept.
+            say: Hears what takes long.
+            name: The cluster's name.
+            port: The first of its ports; 0: some that are free.
+            nodes: What slurm.conf names, or just how many; others may register themselves.
+            more: Lines for slurm.conf; of a key given twice the last holds.
+        """
+        self.release: Final = release
+        self.name: Final = name
+        self._folder: Final = folder.absolute()
+        self._cache, self._say = cache, say
+        self._port = port
+        self._nodes: Final = nodes if isinstance(nodes, NodeRange) else NodeRange(count=nodes, first_port=0)
+        self._more: Final = more
+        self._processes: Final = Processes(self._folder)
+        self._keys: Keys = new_keys()
+
+    @property
+    def url(self) -> str:
+        """Return slurmrestd's address."""
+        return f"http://127.0.0.1:{self._port + 1}"
+
+    @property
+    def controller_port(self) -> int:
+        """Return slurmctld's port on 127.0.0.1; 26.05 serves metrics there too."""
+        return self._port
+
+    @property
+    def jwt_key(self) -> Path:
+        """Return the file of the key that tokens are made with."""
+        return self._folder / "etc/jwt.key"
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder of the daemons' logs."""
+        return self._folder / "log"
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Return the nodes that slurm.conf names."""
+        return self._nodes.names if self._nodes.count else ()
+
+    def token(self, user: str = "root", lifespan_s: int = 86400) -> str:
+        """Return a token for slurmrestd's header ``X-SLURM-USER-TOKEN``."""
+        return new_token(self._keys.jwt, user=user, lifespan_s=lifespan_s)
+
+    def start(self) -> None:
+        """Start the cluster from nothing; afterwards its nodes are idle and slurmrestd answers.
+
+        Raises:
+            LabError: Not root, a port taken, or a daemon that does not start; names its log.
+        """
+        need_root("Slurm on this machine")
+        root = root_of(self.release, self._cache, self._say)
+        self.stop()  # What a killed run left.
+        self._port = self._port or free_ports(_FIRST_NODE_PORT + 1 + self._nodes.count)
+        check_free(self._port, self._port + 1)
+        self._write_folder()
+        self._processes.spawn(
+            _NAMESPACES,
+            ["bash", _HERE / "host_root.sh", root, self._folder],
+            prefix=[
+                "unshare",
+                "--mount",
+                "--uts",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--propagation",
+                "private",
+            ],
+            forks=True,
+        )
+        wait_for(f"the namespaces, see {self._processes.log_of(_NAMESPACES)}", self._is_inside, 10, 0.01)
+        self.start_daemon(_SLURMCTLD)
+        self.start_daemon(_SLURMRESTD)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(self.start_daemon, self.node_names))
+        wait_for(f"slurmrestd, see {self.logs}", lambda: is_open(self._port + 1), _PATIENCE_S, 0.02)
+        wait_for(f"Slurm's nodes, see {self.logs}", self._are_nodes_up, _PATIENCE_S, 0.05)
+
+    def stop(self) -> None:
+        """End the cluster with all that runs in it and remove its folder; it not running is success."""
+        if not self._folder.exists():
+            return
+        self._processes.kill(_NAMESPACES, signal.SIGKILL)
+        for name in self._processes.names():
+            wait_for(f"{name} to end", lambda name=name: self._processes.pid_of(name) is None, 10, 0.01)
+            self._processes.forget(name)
+        shutil.rmtree(self._folder)
+
+    def start_daemon(self, name: str) -> None:
+        """Start ``slurmctld``, ``slurmrestd`` or the slurmd of a named node; it running is success."""
+        match name:
+            case "slurmctld":
+                self._spawn(name, "slurmctld", "-D")
+            case (
+                "slurmrestd"
+            ):  # It speaks to slurmctld with its callers' tokens; the user only must not be root.
+                address = f"127.0.0.1:{self._port + 1}"
+                who = ("-u", "daemon", "-g", "daemon", "-s", "slurmctld", "-a", "rest_auth/jwt")
+                self._spawn(name, "env", "SLURM_JWT=daemon", "slurmrestd", *who, address)
+            case _:
+                self._spawn(name, *_OWN_RUN, "slurmd", "-D", "-N", name)
+
+    def add_node(
+        self, name: str, *, cpus: int = 4, memory_mib: int = 16000, features: tuple[str, ...] = ()
+    ) -> None:
+        """Start a slurmd that registers itself as *name*, on a port of its own."""
+        port = free_ports(1)
+        described = render_dynamic_node(
+            cpus=cpus, memory_mib=memory_mib, address="127.0.0.1", port=port, features=features
+        )
+        self._spawn(name, *_OWN_RUN, "slurmd", "-D", "-Z", "-N", name, "--conf", described)
+
+    def kill_daemon(self, name: str, sig: int = signal.SIGKILL) -> None:
+        """End one daemon, by default as a dead machine would; jobs of a killed slurmd live on as orphans."""
+        self._processes.kill(name, sig)
+
+    def exec(self, *argv: str, timeout_s: float = 60.0) -> str:
+        """Run a command in the cluster as root (``sinfo``, ``sbatch``) and return what it prints.
+
+        Raises:
+            LabError: The cluster does not run, or the command failed.
+        """
+        return run(*self._inside(), *argv, timeout_s=timeout_s)
+
+    def write_file(self, name: str, content: str) -> str:
+        """Write an executable file that the cluster can read, such as a prolog; return its path inside."""
+        file = self._folder / "etc" / name
+        file.write_text(content)
+        file.chmod(0o755)
+        return f"{INSTANCE}/etc/{name}"
+
+    def _spawn(self, name: str, *argv: str) -> None:
+        self._processes.spawn(name, argv, prefix=self._inside(), forks=True)
+
+    def _inside(self) -> tuple[str, ...]:
+        pid = self._processes.require(_NAMESPACES)
+        return "nsenter", "-t", str(pid), "-m", "-u", "-p", "-r", "-w", "/usr/bin/env", "-i", *_ENVIRONMENT
+
+    def _is_inside(self) -> bool:
+        pid = self._processes.require(_NAMESPACES)
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "tini"
+
+    def _are_nodes_up(self) -> bool:
+        for name in (_SLURMCTLD, _SLURMRESTD, *self.node_names):
+            self._processes.require(name)
+        states = self.exec("sinfo", "-h", "-N", "-o", "%T", timeout_s=10).split()
+        return len(states) == self._nodes.count and not any(
+            state.startswith(("unk", "down")) for state in states
+        )
+
+    def _write_folder(self) -> None:
+        folder, conf = self._folder, self._conf()
+        for name, owner in (("etc", 0), ("spool", 0), ("gpu", 0), ("state", SLURM_UID), ("pid", SLURM_UID)):
+            (folder / name).mkdir(parents=True)
+            os.chown(folder / name, owner, owner)
+        for name, key in (("jwt.key", self._keys.jwt), ("slurm.key", self._keys.slurm)):
+            file = folder / "etc" / name
+            file.touch(0o600)
+            file.write_bytes(key)
+            os.chown(file, SLURM_UID, SLURM_UID)
+        for index in range(self._nodes.gpus):  # slurmd counts device files, and only those.
+            os.mknod(folder / f"gpu/{index}", 0o020666, os.makedev(1, 3))
+        (folder / "etc/hosts").write_text("127.0.0.1 localhost ctl\n")
+        (folder / "etc/slurm.conf").write_text(render_slurm_conf(conf))
+        (folder / "etc/gres.conf").write_text(render_gres_conf(conf))
+        (folder / "etc/cgroup.conf").write_text(render_cgroup_conf())
+
+    def _conf(self) -> SlurmConf:
+        nodes = replace(
+            self._nodes,
+            first_port=self._port + _FIRST_NODE_PORT,
+            gpu_files=f"{INSTANCE}/gpu/[0-{self._nodes.gpus - 1}]",
+        )
+        return SlurmConf(
+            cluster=self.name,
+            controller="ctl(127.0.0.1)",
+            controller_port=self._port,
+            slurmd_port=self._port + 2,
+            jwt_key=f"{INSTANCE}/etc/jwt.key",
+            state_folder=f"{INSTANCE}/state",
+            spool_folder=f"{INSTANCE}/spool",
+            run_folder=f"{INSTANCE}/pid",
+            kill_wait_s=5,
+            memory_per_cpu_mib=self._nodes.memory_mib // self._nodes.cpus,
+            nodes=nodes if nodes.count else None,
+            more=self._more,
+        )

@@ -1,0 +1,261 @@
+"""The whole stack: NATS, Kubernetes, Slurm in Pods, the five services, a NodeSet over the compute Nodes.
+
+`Stack.up` is idempotent: what runs is left alone. Everything of one stack is below its lab's folder.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import httpx
+import msgspec
+
+from sunk_lab.config import LabConfig
+from sunk_lab.errors import LabError
+from sunk_lab.kube.lab import KubeLab
+from sunk_lab.nats import NatsServer
+from sunk_lab.processes import Processes, wait_for
+from sunk_lab.slurm.pods import PodSlurm, cluster_manifests, slurmd_pod_template
+from sunk_lab.slurm.releases import SLURM_24_11, Release
+from sunk_lab.slurm.roots import image_of
+from sunk_lab.slurm.tokens import Keys, new_keys, new_token
+from sunk_lab.stack import manifests, rbac
+from sunk_lab.stack.kubeapi import KubeApi, kubeconfig_with_token
+from sunk_lab.stack.raw import Object, dig, dig_list
+from sunk_lab.stack.services import PORTS, Services, Surroundings
+from sunk_lab.stack.slurmapi import SlurmApi, node_state
+
+CLUSTER: Final = "lab"
+SLURM_NAMESPACE: Final = "slurm"
+NODES: Final = 4
+"""One for slurmctld and slurmrestd, the others for the NodeSet."""
+KILL_WAIT_S: Final = 40
+_READY: Final = frozenset({"IDLE"})
+_UNREADY: Final = frozenset({"NOT_RESPONDING", "DOWN", "UNKNOWN", "DRAIN"})
+
+
+class Stack:
+    """One stack, by its lab's number."""
+
+    def __init__(
+        self, config: LabConfig, *, say: Callable[[str], None], release: Release = SLURM_24_11
+    ) -> None:
+        if config.kubeconfig is not None:
+            raise LabError(
+                "the whole stack runs on the lab's own Kubernetes only: unset SUNK_LAB_KUBE "
+                "(an existing cluster serves the tests of single services)"
+            )
+        self._config = config
+        self._say = say
+        self._release = release
+        self._folder = config.folder / "stack"
+        self._lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, say=say)
+        self._processes = Processes(self._folder)
+        self._nats = NatsServer(self._folder / "nats", self._processes)
+
+    @property
+    def nats_url(self) -> str:
+        """Return where NATS is."""
+        return self._nats.url
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder of all logs."""
+        return self._config.folder
+
+    @cached_property
+    def kube(self) -> KubeApi:
+        """Return the lab's own connection to the API server."""
+        return KubeApi(self._lab.kubeconfig)
+
+    @cached_property
+    def slurm(self) -> SlurmApi:
+        """Return the lab's own connection to slurmrestd."""
+        return SlurmApi(self._slurmrestd_url(), new_token(self._keys.jwt))
+
+    @cached_property
+    def services(self) -> Services:
+        """Return the five services."""
+        return Services(self._processes, self._around())
+
+    def prepare(self) -> None:
+        """Build what the stack is made of, at the same time; nothing if it is there."""
+        with ThreadPoolExecutor(2) as pool:
+            image = pool.submit(image_of, self._release, self._config.cache, self._say)
+            self._lab.build()
+            image.result()
+
+    def is_up(self) -> bool:
+        """Return whether the last of its parts runs."""
+        return self._lab.is_up() and all(self._processes.pid_of(service) for service in PORTS)
+
+    def up(self) -> None:
+        """Start whatever does not run; afterwards every compute node is idle in Slurm.
+
+        Raises:
+            LabError: something does not start; names its log.
+        """
+        began = time.monotonic()
+        self.prepare()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._nats.start()
+        self._say(f"NATS is at {self.nats_url}")
+        self._lab.up(nodes=NODES)
+        self._lab.load(image_of(self._release, self._config.cache, self._say))
+        self._furnish()
+        self._say(f"slurmctld and slurmrestd are ready after {time.monotonic() - began:.1f} s")
+        self.services.start_all()
+        self.kube.apply(manifests.nodeset(CLUSTER, SLURM_NAMESPACE, slurmd_pod_template(self._pod_slurm)))
+        wait_for(f"every Slurm node to be idle; {self._why()}", self._are_nodes_idle, 90, 0.05)
+        self._say(f"{NODES - 1} Slurm nodes are idle after {time.monotonic() - began:.1f} s")
+
+    def down(self) -> None:
+        """End and remove everything, however much of it there is."""
+        for service in PORTS:
+            self._processes.kill(service)
+        self._nats.stop()
+        self._lab.down()
+        self._remove_folder()
+
+    def restart_nats(self) -> None:
+        """Kill NATS as a power failure would, and start it again with what it had stored."""
+        self._nats.kill()
+        self._nats.start()
+
+    def nodeset_pods(self) -> list[tuple[str, Object]]:
+        """Return namespace and Pod of every NodeSet Pod, sorted by name."""
+        found = self.kube.list("Pod", SLURM_NAMESPACE, labelSelector="sunk.coreweave.com/nodeset")
+        return [(SLURM_NAMESPACE, pod) for pod in sorted(found, key=lambda pod: pod["metadata"]["name"])]
+
+    def kubectl(self, *args: str) -> str:
+        """Run kubectl and return what it prints."""
+        return self._lab.kubectl(*args)
+
+    def exec_in(self, namespace: str, pod: str, *argv: str) -> str:
+        """Run a program in a Pod and return what it prints."""
+        return self.kubectl("-n", namespace, "exec", pod, "--", *argv)
+
+    def slurm_command(self, *argv: str) -> str:
+        """Run one of Slurm's commands beside slurmctld and return what it prints."""
+        return self.exec_in(SLURM_NAMESPACE, "slurmctld-0", *argv)
+
+    def scrape(self) -> str:
+        """Return what the exporter says."""
+        answer = httpx.get(self._around().metrics_url, timeout=10, trust_env=False)
+        if answer.is_error:
+            raise LabError(f"{answer.request.url}: {answer.status_code} {answer.text[:200]}")
+        return answer.text
+
+    def how_to_look_around(self) -> list[str]:
+        """Return the commands that show what runs."""
+        around = self._around()
+        kubectl = self._lab.programs / "kubectl"
+        return [
+            f"export KUBECONFIG={self._lab.kubeconfig} PATH={self._lab.programs}:$PATH",
+            f"{kubectl} -n {SLURM_NAMESPACE} exec slurmctld-0 -- scontrol show node",
+            f"nats --server {self.nats_url} sub 'sunk.ev.>'",
+            f"curl {around.metrics_url}",
+            "./task lab:down        # removes everything",
+        ]
+
+    @cached_property
+    def _keys(self) -> Keys:
+        """The cluster's keys, made once: a second `up` must not change what the daemons have."""
+        files = {name: self._folder / f"{name}.key" for name in ("slurm", "jwt")}
+        if not all(file.exists() for file in files.values()):
+            made = new_keys()
+            for name, content in (("slurm", made.slurm), ("jwt", made.jwt)):
+                _write_secret(files[name], content)
+        return Keys(slurm=files["slurm"].read_bytes(), jwt=files["jwt"].read_bytes())
+
+    @property
+    def _pod_slurm(self) -> PodSlurm:
+        scripts = Path(__file__).resolve().parents[4] / "helm" / "slurm" / "files"
+        return PodSlurm(
+            release=self._release,
+            keys=self._keys,
+            hooks_url=f"http://{self._lab.network.host}:{PORTS['hook-gateway']}",
+            prolog=(scripts / "prolog.sh").read_text(),
+            epilog=(scripts / "epilog.sh").read_text(),
+            cluster=CLUSTER,
+            namespace=SLURM_NAMESPACE,
+            kill_wait_s=KILL_WAIT_S,
+        )
+
+    def _furnish(self) -> None:
+        """Make everything in Kubernetes that the services find there."""
+        for index in range(2, NODES + 1):
+            self.kube.patch(
+                "Node", f"node{index}", {"metadata": {"labels": {manifests.COMPUTE_LABEL: "true"}}}
+            )
+        crd = Path(__file__).resolve().parents[4] / "helm" / "sunk" / "crds" / "nodeset.yaml"
+        self._lab.kubectl("apply", "--server-side", "-f", str(crd))
+        for manifest in (*rbac.manifests(), *cluster_manifests(self._pod_slurm)):
+            self.kube.apply(manifest)
+        wait_for("NodeSets to be known", lambda: [self.kube.list("NodeSet", SLURM_NAMESPACE)], 30)
+        for kind, name in (("StatefulSet", "slurmctld"), ("Deployment", "slurmrestd")):
+            wait_for(
+                f"{name} to be ready; {self._why()}", lambda k=kind, n=name: self._is_ready(k, n), 90, 0.05
+            )
+        wait_for("slurmrestd to answer", lambda: [self.slurm.nodes()], 30, 0.05)
+
+    def _is_ready(self, kind: str, name: str) -> bool:
+        found = self.kube.get(kind, name, SLURM_NAMESPACE)
+        ready, seen = dig(found, "status", "readyReplicas"), dig(found, "status", "observedGeneration")
+        is_updated = dig(found, "status", "updatedReplicas") == 1
+        return ready == 1 and is_updated and seen == dig(found, "metadata", "generation")
+
+    def _are_nodes_idle(self) -> bool:
+        found = [node_state(node) for node in self.slurm.nodes()]
+        good = [state for state in found if state & _READY and not state & _UNREADY]
+        return len(good) >= NODES - 1
+
+    def _slurmrestd_url(self) -> str:
+        service = self.kube.get("Service", "slurmrestd", SLURM_NAMESPACE)
+        ports = dig_list(service, "spec", "ports")
+        if not ports:
+            raise LabError("there is no Service slurmrestd: is the stack up?")
+        return f"http://{dig(service, 'spec', 'clusterIP')}:{ports[0]['port']}"
+
+    def _around(self) -> Surroundings:
+        token, key = self._folder / "slurm.token", self._folder / "placement.key"
+        _write_secret(token, new_token(self._keys.jwt).encode())
+        if not key.exists():
+            _write_secret(key, new_keys().jwt)
+        accounts = {service: self._kubeconfig_of(service) for service in rbac.RULES}
+        return Surroundings(
+            cluster=CLUSTER,
+            slurm_namespace=SLURM_NAMESPACE,
+            host=self._lab.network.host,
+            nats_url=self.nats_url,
+            slurmrestd_url=self._slurmrestd_url(),
+            slurm_token_file=token,
+            placement_key_file=key,
+            kubeconfig_by_service=accounts,
+            kill_wait_s=KILL_WAIT_S,
+        )
+
+    def _kubeconfig_of(self, service: str) -> Path:
+        """Return a kubeconfig that speaks for the ServiceAccount of *service* alone."""
+        file = self._folder / f"{service}.kubeconfig"
+        if not file.exists():
+            token = self.kube.service_account_token(f"sunk-{service}", rbac.NAMESPACE)
+            _write_secret(file, msgspec.json.encode(kubeconfig_with_token(self.kube, token)))
+        return file
+
+    def _why(self) -> str:
+        return f"logs are in {self.logs}"
+
+    def _remove_folder(self) -> None:
+        for path in sorted(self._folder.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        if self._folder.exists():
+            self._folder.rmdir()
+
+
+def _write_secret(file: Path, content: bytes) -> None:
+    file.touch(mode=0o600)
+    file.write_bytes(content)

@@ -1,0 +1,125 @@
+"""The demo: brings everything up, tells the story in plain words, ends with a table of the timings."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sunk_lab.errors import LabError
+from sunk_lab.stack.raw import Object, dig_text
+from sunk_lab.stack.stack import Stack
+from sunk_lab.story.observe import ComputeNode
+from sunk_lab.story.stage import Stage
+from sunk_lab.story.steps import STEPS, Timing
+from sunk_lab.story.tail import Tail
+
+TITLES: Final = {
+    "cordon": "A cordon in Kubernetes drains the node in Slurm, and an uncordon undrains it",
+    "drain": "A drain in Slurm shows on the Pod and on the Node",
+    "lock": "A Slurm job gets its Node for itself before its first line runs",
+    "place": "A Pod becomes a Slurm job and runs where Slurm says",
+    "metrics": "The exporter tells the same states by the documented names",
+}
+LAST_FACTS_S: Final = 0.3
+"""Facts about a step still arrive when it is over."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """How one step went."""
+
+    name: str
+    seconds: float
+    timings: tuple[Timing, ...]
+    problem: str = ""
+
+
+class Narrator:
+    """Writes what happens, from several threads, a line at a time."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._alone = threading.Lock()
+        self._began = time.monotonic()
+
+    def say(self, text: str = "") -> None:
+        """Write a line."""
+        with self._alone:
+            self._write(text)
+
+    def fact(self, subject: str, event: Object) -> None:
+        """Write a fact as it comes by."""
+        at = time.monotonic() - self._began
+        what = dig_text(event, "data", "reason")
+        self.say(f"    {at:7.2f}  {subject}{'  ' + what if what else ''}")
+
+
+class DemoStage(Stage):
+    """A stage with an audience."""
+
+    def __init__(self, stack: Stack, narrator: Narrator) -> None:
+        super().__init__(stack)
+        self._narrator = narrator
+
+    def show(self, text: str, *nodes: ComputeNode) -> None:
+        """Tell it, with what ``sinfo`` and ``kubectl`` print."""
+        time.sleep(LAST_FACTS_S)
+        self._narrator.say(f"  → {text}")
+        for line in self.both_sides(*nodes):
+            self._narrator.say(f"      {line}")
+
+
+def tell(stack: Stack, narrator: Narrator) -> list[Told]:
+    """Tell every step, also after one that did not hold, and return how they went."""
+    stage = DemoStage(stack, narrator)
+    told: list[Told] = []
+    with Tail(stack.nats_url, narrator.fact):
+        for number, (name, step) in enumerate(STEPS.items(), 1):
+            narrator.say(f"\n{number} of {len(STEPS)}  {TITLES[name]}")
+            began = time.monotonic()
+            try:
+                timings, problem = tuple(step(stage)), ""
+            except LabError as error:
+                timings, problem = (), str(error)
+                narrator.say(f"  ✗ {error}")
+            told.append(Told(name, time.monotonic() - began, timings, problem))
+    return told
+
+
+def table(told: list[Told]) -> list[str]:
+    """Return the timings as lines, aligned."""
+    rows = [
+        (step.name if first else "", timing.what, f"{timing.seconds * 1000:9.0f} ms")
+        for step in told
+        for first, timing in [(index == 0, timing) for index, timing in enumerate(step.timings)]
+    ]
+    width = max((len(what) for _, what, _ in rows), default=0)
+    lines = [f"{name:<9}{what:<{width}}{took}" for name, what, took in rows]
+    return lines + [f"{step.name:<9}did not hold: {step.problem}" for step in told if step.problem]
+
+
+def demo(stack: Stack, narrator: Narrator, *, keep: bool) -> int:
+    """Bring up, tell, and take down unless *keep*; return 0 if every step held."""
+    began = time.monotonic()
+    try:
+        stack.up()
+        narrator.say(f"everything is up after {time.monotonic() - began:.0f} s")
+        told = tell(stack, narrator)
+        narrator.say("\nReaction times")
+        for line in table(told):
+            narrator.say(f"  {line}")
+        failed = [step.name for step in told if step.problem]
+        narrator.say("")
+        if failed:
+            narrator.say(f"did not hold: {', '.join(failed)}; logs are in {stack.logs}")
+        else:
+            narrator.say(f"every step held, {time.monotonic() - began:.0f} s in all")
+        if keep:
+            for line in stack.how_to_look_around():
+                narrator.say(line)
+        return 1 if failed else 0
+    finally:
+        if not keep:
+            narrator.say("taking everything down; `./task demo -- --keep` leaves it running")
+            stack.down()
