@@ -83,7 +83,7 @@ def _pod_scheduler(around: Surroundings) -> dict[str, str]:
     return {
         "CLUSTER": around.cluster,
         "KUBECONFIG": str(around.kubeconfig_by_service["pod-scheduler"]),
-        "LEASE_NAMESPACE": "sunk",
+        "NAMESPACE": around.slurm_namespace,
         "LEASE_TTL_S": str(around.lease_ttl_s),
         "SLURM_URL": around.slurmrestd_url,
         "SLURM_TOKEN_FILE": str(around.slurm_token_file),

@@ -4,6 +4,8 @@ import itertools
 import time
 from typing import Final
 
+import msgspec
+
 from sunk_lab.stack.raw import Object, dig, dig_text
 from sunk_lab.story import manifests
 from sunk_lab.story.observe import CORDON_REASON, ComputeNode, Eyes, StoryError, is_running, until
@@ -161,10 +163,9 @@ class Deeds:
         """Return the id of the placeholder job that is the Pod's."""
         found = self.kube.get("Pod", pod, manifests.NAMESPACE)
         mark = dig_text(found, "metadata", "annotations", JOB)
-        digits = mark.partition(":")[0]
-        if not digits.isdecimal():
-            raise StoryError(f"Pod {pod} names no placeholder job: {JOB}={mark!r}")
-        return int(digits)
+        if not mark:
+            raise StoryError(f"Pod {pod} names no placeholder job: it has no annotation {JOB}")
+        return int(msgspec.json.decode(mark)["job"])
 
     def story_of(self, pod: str) -> object:
         """Return what an operator would look at when a Pod does not get on: conditions and Events."""

@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 _KEPT: Final = 64 * 1024
 
 
-async def bury(bus: Bus, cluster: str, message: Message, reason: str, *, msg_id: str) -> None:
-    """Keep *message* with the *reason*; failing to is only logged, for the message is still where it was."""
+async def bury(bus: Bus, cluster: str, message: Message, reason: str, *, msg_id: str) -> bool:
+    """Keep *message* with the *reason* and return whether that is done; failing to is only logged."""
     log.error("message dead-lettered", extra={"subject": message.subject, "reason": reason})
     DEAD_LETTERS.labels("undecodable").inc()
     letter = DeadLetter(
@@ -37,3 +37,5 @@ async def bury(bus: Bus, cluster: str, message: Message, reason: str, *, msg_id:
         await bus.publish(subjects.fact(cluster, letter), encode(letter), msg_id=letter.id)
     except TransientError as error:
         log.warning("dead letter not stored", extra={"subject": message.subject, "error": str(error)})
+        return False
+    return True

@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from sunk_runtime.errors import PermanentError
+
 log = logging.getLogger(__name__)
 
 
@@ -77,7 +79,7 @@ async def serve_http(host: str, port: int, health: Health, more: Sequence[BaseRo
     try:
         await server.serve()
     except SystemExit as error:
-        raise OSError(f"cannot listen on {host}:{port}") from error
+        raise PermanentError(f"cannot listen on {host}:{port}: the log line before says why") from error
     finally:
         server.should_exit = True
         with anyio.move_on_after(6, shield=True):

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import anyio
 import msgspec
-import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -30,7 +29,7 @@ from sunk_events import subjects
 from sunk_events.base import State
 from sunk_events.catalog import STATES
 from sunk_events.codec import MAX_BYTES, OversizeError
-from sunk_runtime.errors import BusUnavailableError, ConflictError, NoAnswerError, PermanentError
+from sunk_runtime.errors import BusUnavailableError, ConflictError, NoAnswerError, PermanentError, SunkError
 from sunk_runtime.tracing import outgoing
 
 log = logging.getLogger(__name__)
@@ -41,6 +40,7 @@ MARKER_TTL_S: Final = 3600
 """How long a deleted key leaves its marker. A view that was away for longer reads the bucket anew anyway."""
 DEDUPE_S: Final = 600
 _WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
+_NAME_IN_USE: Final = 10058
 
 
 class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +70,9 @@ class Bus:
         self._client = client
         self._js = client.jetstream(timeout=PUBLISH_TIMEOUT_S)
         self.name = name
+        self.publish_timeout_s = PUBLISH_TIMEOUT_S
+        """How long a publish waits for its acknowledgement."""
+        self._provided: dict[str, BusSettings] = {}
         self.last_error = ""
         """What the server said last; a denied publish is only a time-out to its caller."""
         self.reconnects = 0
@@ -113,7 +116,7 @@ class Bus:
         if ttl_s is not None:
             sent["Nats-TTL"] = f"{ttl_s}s"
         async with self._translated(f"publish on {subject}"):
-            ack = await self._js.publish(subject, data, headers=sent, timeout=PUBLISH_TIMEOUT_S)
+            ack = await self._js.publish(subject, data, headers=sent, timeout=self.publish_timeout_s)
         return ack.seq
 
     async def last(self, stream: str, subject: str) -> tuple[int, Message] | None:
@@ -140,7 +143,7 @@ class Bus:
             raise NoAnswerError(f"ask {subject}: nobody answers it now", retry_after_s=0.2) from error
         except BusUnavailableError as error:
             if self.is_connected:
-                raise NoAnswerError(f"ask {subject}: no answer in {timeout_s:.1f} s") from error
+                raise NoAnswerError(f"ask {subject}: no answer in {timeout_s:.1f} s{self._hint()}") from error
             raise
         return _message(answer)
 
@@ -195,14 +198,26 @@ class Bus:
         Raises:
             PermanentError: a stream of that name exists and captures other subjects. It is never deleted.
         """
+        self._provided[cluster] = settings
         for config in stream_configs(cluster, settings):
             await self._provide(config)
+
+    async def provision_again(self) -> None:
+        """Make what we made once and somebody removed, or a NATS without a disk lost; only log failure."""
+        for cluster, settings in self._provided.items():
+            try:
+                await self.provision(cluster, settings)
+            except SunkError as error:
+                log.warning("streams not made", extra={"cluster": cluster, "error": str(error)})
 
     async def _provide(self, config: StreamConfig) -> None:
         async with self._translated(f"make stream {config.name}"):
             try:
                 await self._js.add_stream(config)
-            except BadRequestError:  # It exists with other settings: compatible or not?
+            except BadRequestError as error:
+                if error.err_code != _NAME_IN_USE:
+                    raise  # Another stream captures our subjects: the server's words say so.
+                # It exists with other settings: compatible or not?
                 info = await self._js.stream_info(config.name or "")
                 if sorted(info.config.subjects or ()) != sorted(config.subjects or ()):
                     raise PermanentError(
@@ -225,8 +240,10 @@ class Bus:
                 raise PermanentError(f"{doing}: {error.description} ({error.err_code})") from error
             raise BusUnavailableError(f"{doing}: {error.description}") from error
         except (NatsError, JetStreamError, OSError, TimeoutError) as error:
-            hint = f" ({self.last_error})" if self.last_error else ""
-            raise BusUnavailableError(f"{doing}: {type(error).__name__}{hint}") from error
+            raise BusUnavailableError(f"{doing}: {type(error).__name__}{self._hint()}") from error
+
+    def _hint(self) -> str:
+        return f" ({self.last_error})" if self.last_error else ""
 
     async def _unsubscribe(self, subscription: Subscription) -> None:
         with anyio.move_on_after(1, shield=True):
@@ -305,6 +322,8 @@ async def connect(settings: BusSettings, name: str) -> AsyncGenerator[Bus]:
     async def on_error(error: Exception) -> None:
         if holder:
             holder[0].last_error = str(error)
+        elif "authorization" in str(error).lower():
+            raise PermanentError(f"NATS refuses user {settings.user!r}: {error}")
         log.warning("bus error", extra={"error": str(error) or type(error).__name__})
 
     async def on_disconnect() -> None:
@@ -337,7 +356,13 @@ async def connect(settings: BusSettings, name: str) -> AsyncGenerator[Bus]:
         "user": settings.user or None,
         "password": password,
     }
-    client = await nats.connect(**options)
+    client = Client()
+    try:
+        await client.connect(**options)
+    except BaseException:
+        with anyio.move_on_after(2, shield=True):
+            await client.close()
+        raise
     bus = Bus(client, name)
     holder.append(bus)
     async with anyio.create_task_group() as tasks:

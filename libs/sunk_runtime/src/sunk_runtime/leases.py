@@ -64,6 +64,11 @@ class Leadership:
         """Whether nobody else can lead now."""
         return time.monotonic() < self._until
 
+    @property
+    def left_s(self) -> float:
+        """For how many seconds it holds without another renewal."""
+        return max(0.0, self._until - time.monotonic())
+
     def check(self) -> None:
         """Raise `LostLeadershipError` unless we still lead. Call it right before each write."""
         if not self.is_valid:
@@ -101,11 +106,12 @@ async def _lead_once(
 
         async def keep() -> None:
             while leadership.is_valid:
-                await anyio.sleep(lease.ttl_s / 4)
-                sent = time.monotonic()
-                token = await _tried(lease.renew, lease)
-                if token is not None:
-                    leadership.extend(token, sent + lease.ttl_s * (1 - MARGIN_SHARE))
+                with anyio.move_on_after(leadership.left_s):  # A call that hangs must not outlast the lease.
+                    await anyio.sleep(lease.ttl_s / 4)
+                    sent = time.monotonic()
+                    token = await _tried(lease.renew, lease)
+                    if token is not None:
+                        leadership.extend(token, sent + lease.ttl_s * (1 - MARGIN_SHARE))
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(keep)
@@ -155,18 +161,17 @@ class BusLease:
 
     async def acquire(self) -> int | None:
         """Take the lease if nobody holds it, or if what is stored is our own lost answer."""
-        found = await self._bus.last(self._stream, self._subject)
-        revision = 0
-        if found is not None:
-            revision, message = found
-            is_free = "Nats-Marker-Reason" in message.headers or "KV-Operation" in message.headers
-            if not is_free and msgspec.json.decode(message.data, type=_Holder).holder != self._holder:
-                return None
-        return await self._write(revision)
+        revision, holder = await self._look()
+        return await self._write(revision) if holder in {None, self._holder} else None
 
     async def renew(self) -> int | None:
         """Write the lease again with its whole TTL, if it is still ours."""
-        return await self._write(self._revision)
+        token = await self._write(self._revision)
+        if token is None:
+            # A renewal whose answer was lost is ours all the same, and nobody came in between.
+            revision, holder = await self._look()
+            token = await self._write(revision) if holder == self._holder else None
+        return token
 
     async def release(self) -> None:
         """Mark the lease free, if it is still ours."""
@@ -177,6 +182,19 @@ class BusLease:
             )
         except ConflictError:
             log.debug("lease was not ours any more")
+
+    async def _look(self) -> tuple[int, str | None]:
+        """Return the stored revision and who holds the lease, None where nobody does."""
+        found = await self._bus.last(self._stream, self._subject)
+        if found is None:
+            return 0, None
+        revision, message = found
+        if "Nats-Marker-Reason" in message.headers or "KV-Operation" in message.headers:
+            return revision, None
+        try:
+            return revision, msgspec.json.decode(message.data, type=_Holder).holder
+        except msgspec.DecodeError:
+            return revision, ""  # Somebody's, but not ours.
 
     async def _write(self, revision: int) -> int | None:
         data = msgspec.json.encode(_Holder(self._holder))

@@ -36,5 +36,5 @@ def configure(service: str, level: str = "INFO") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(service=service))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for chatty in ("httpx", "httpcore", "uvicorn.access", "nats"):
+    for chatty in ("httpx", "httpcore", "uvicorn", "nats"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

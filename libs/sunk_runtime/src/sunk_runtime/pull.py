@@ -29,6 +29,8 @@ class Position(msgspec.Struct, frozen=True):
     stream_seq: int
     consumer_seq: int
     pending: int
+    delivered: int = 1
+    """How often this message was delivered, this time included."""
 
 
 def position(reply: str) -> Position:
@@ -36,7 +38,7 @@ def position(reply: str) -> Position:
     tokens = reply.split(".")
     if len(tokens) > _V1_TOKENS:
         tokens = tokens[2:]  # Domain and account stand before the stream.
-    return Position(int(tokens[5]), int(tokens[6]), int(tokens[8]))
+    return Position(int(tokens[5]), int(tokens[6]), int(tokens[8]), int(tokens[4]))
 
 
 async def create_consumer(bus: Bus, stream: str, config: Mapping[str, Any]) -> tuple[str, int]:

@@ -14,7 +14,7 @@ import anyio
 
 from sunk_events import subjects
 from sunk_events.base import REASON_MAX, Reply, Request
-from sunk_events.codec import UndecodableError, decode_reply, decode_request, encode
+from sunk_events.codec import OversizeError, UndecodableError, decode_reply, decode_request, encode
 from sunk_events.requests import Later, Refused
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.jetstream import Bus, Message
@@ -88,14 +88,15 @@ async def answering(
     async with anyio.create_task_group() as tasks:
 
         async def receive(message: Message) -> None:
+            nonlocal under_way
             if under_way >= AT_ONCE:
                 await _reply(bus, message, Later(reason="too many questions at once"), kind)
                 return
+            under_way += 1  # Here, not in the task: a burst arrives before the first task runs.
             tasks.start_soon(one, message)
 
         async def one(message: Message) -> None:
             nonlocal under_way
-            under_way += 1
             try:
                 await _reply(bus, message, await _answered(kind, message, answer), kind)
             finally:
@@ -131,6 +132,11 @@ async def _reply(bus: Bus, message: Message, reply: Reply, kind: type[Request]) 
     if not message.reply:
         return
     try:
-        await bus.send(message.reply, encode(reply))
+        data = encode(reply)
+    except OversizeError as error:
+        log.error("answer too large", extra={"subject": message.subject, "error": str(error)})  # noqa: TRY400 - no bug here, no traceback
+        data = encode(Later(reason=str(error)))
+    try:
+        await bus.send(message.reply, data)
     except TransientError as error:
         log.warning("answer lost", extra={"subject": message.subject, "error": str(error)})

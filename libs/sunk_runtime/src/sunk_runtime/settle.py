@@ -1,7 +1,8 @@
 """A durable consumer of facts: handle one delivery, then ack, nak or term; order per entity.
 
-What must stay true: two deliveries of one entity are never handled at once or out of order; a delivery is
-acknowledged only after it was handled; what no retry can help goes to the dead letters before it is ended.
+What must stay true: two deliveries of one entity are never handled at once, and in order but for one that
+was deferred, which comes again later; a delivery is acknowledged only after it was handled; what no retry can
+help, or none helped, goes to the dead letters before it is ended.
 """
 
 import logging
@@ -17,7 +18,7 @@ from sunk_events import subjects
 from sunk_events.base import Event
 from sunk_events.codec import UndecodableError, decode_event
 from sunk_runtime.dead import bury
-from sunk_runtime.errors import PermanentError, SunkError, TransientError
+from sunk_runtime.errors import ConflictError, PermanentError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.pull import create_consumer, position, pulling
 
@@ -33,22 +34,35 @@ async def settle(bus: Bus, cluster: str, message: Message, handle: Handle) -> No
     """Handle one delivery and acknowledge it by how that went."""
     try:
         await handle(decode_event(message.data))
-    except TransientError as error:
+    except (TransientError, ConflictError) as error:
         log.warning("event deferred", extra={"subject": message.subject, "error": str(error)})
-        verdict = _nak(error.retry_after_s)
+        wait_s = error.retry_after_s if isinstance(error, TransientError) else 0.1
+        verdict = await _deferred(bus, cluster, message, wait_s, str(error))
     except (PermanentError, UndecodableError) as error:
-        at = position(message.reply)
-        await bury(bus, cluster, message, str(error), msg_id=f"{bus.name}:{message.subject}:{at.stream_seq}")
-        verdict = b"+TERM"
-    except Exception:
+        verdict = await _ended(bus, cluster, message, str(error))
+    except Exception as error:
         log.exception("event failed", extra={"subject": message.subject})
-        verdict = _nak(1.0)
+        verdict = await _deferred(bus, cluster, message, 1.0, f"{type(error).__name__}: {error}")
     else:
         verdict = b"+ACK"
     try:
         await bus.send(message.reply, verdict)
     except TransientError as error:  # Not acknowledged is delivered again, which every handler bears.
         log.warning("acknowledgement lost", extra={"subject": message.subject, "error": str(error)})
+
+
+async def _deferred(bus: Bus, cluster: str, message: Message, wait_s: float, reason: str) -> bytes:
+    """Ask for the delivery again, unless this was the last that the server makes."""
+    if position(message.reply).delivered < MAX_DELIVER:
+        return _nak(wait_s)
+    return await _ended(bus, cluster, message, f"delivered {MAX_DELIVER} times: {reason}")
+
+
+async def _ended(bus: Bus, cluster: str, message: Message, reason: str) -> bytes:
+    """Keep the delivery among the dead letters, and only then have it ended."""
+    at = position(message.reply)
+    msg_id = f"{bus.name}:{message.subject}:{at.stream_seq}"
+    return b"+TERM" if await bury(bus, cluster, message, reason, msg_id=msg_id) else _nak(1.0)
 
 
 def _nak(delay_s: float) -> bytes:

@@ -8,7 +8,7 @@ one that could be read stays; each consumer of changes gets every key at least o
 import logging
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
 
@@ -36,6 +36,10 @@ _CONSUMER: Final[dict[str, Any]] = {
     "num_replicas": 1,
     "inactive_threshold": 30_000_000_000,
 }
+
+
+IDLE_MAX: Final = 5
+"""Heartbeats in the middle of a whole read before it begins anew: a marker may have aged out meanwhile."""
 
 
 class Entry(msgspec.Struct, Generic[S], frozen=True):
@@ -85,6 +89,8 @@ class StateView(Generic[S]):
         self._listeners: list[Changes] = []
         self._complete = anyio.Event()
         self._heard = time.monotonic()
+        self._created = ""
+        """When the bucket was made: a newer one counts its revisions from 1 again."""
 
     @property
     def is_complete(self) -> bool:
@@ -141,8 +147,11 @@ class StateView(Generic[S]):
         while True:
             try:
                 await self._read()
-            except SunkError as error:  # Permanent ones too: a bucket that somebody removed is made again.
+            except TransientError as error:
                 log.warning("view reads again", extra={"bucket": self.bucket, "error": str(error)})
+            except SunkError as error:
+                log.error("view has no bucket", extra={"bucket": self.bucket, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+                await self._bus.provision_again()
             self._set_complete(is_complete=False)
             await anyio.sleep(0.3)
 
@@ -150,40 +159,65 @@ class StateView(Generic[S]):
         """Take over what we have written ourselves before the server tells us."""
         self._apply(key, value, revision)
 
+    def drop(self, key: str) -> None:
+        """Take over that the bucket holds nothing of *key*, not even the marker of its deletion."""
+        self._revisions.pop(key, None)
+        was_known = self._entries.pop(key, None) is not None or key in self.undecodable
+        self.undecodable.discard(key)
+        if was_known:
+            self._tell(key)
+
     async def _read(self) -> None:
         VIEW_READS.labels(self.bucket).inc()
+        created = str((await self._bus.api(f"STREAM.INFO.{self._stream}", {}))["created"])
+        if created != self._created:
+            self._created = created
+            self._revisions.clear()
+        before = dict(self._revisions)
         consumer, pending = await create_consumer(
             self._bus, self._stream, {**_CONSUMER, "filter_subject": subjects.bucket_keys(self.bucket)}
         )
         seen: set[str] | None = set()
-        expected = 1
+        expected, idle = 1, 0
         async with pulling(self._bus, self._stream, consumer) as pull:
             if not pending:
-                seen = self._finish(seen or set(), 0)
+                seen = self._finish(set(), before)
             while True:
                 message = await pull.next()
                 self._heard = time.monotonic()
                 if message is None:
+                    idle += 1
+                    if seen is not None and idle > IDLE_MAX:
+                        raise BusUnavailableError("what was pending did not come")
                     continue
                 at = position(message.reply)
                 if at.consumer_seq != expected:
                     raise BusUnavailableError(f"delivery {expected} was missed")
                 expected += 1
-                key = subjects.key_of(self.bucket, message.subject)
-                await self._take(key, message, at.stream_seq)
+                key = await self._take(message, at.stream_seq)
                 if seen is not None:
                     seen.add(key)
                     if not at.pending:
-                        seen = self._finish(seen, at.stream_seq)
+                        seen = self._finish(seen, before)
 
-    def _finish(self, seen: set[str], up_to: int) -> None:
-        """Forget what the bucket no longer has, and be complete."""
-        for key in [key for key in self._entries if key not in seen]:
-            if self._revisions[key] <= up_to or not up_to:
-                self._apply(key, None, self._revisions[key] + 1)
+    def _finish(self, seen: set[str], before: Mapping[str, int]) -> None:
+        """Forget what the bucket no longer has, but not what we wrote while we read, and be complete."""
+        for key in {**self._entries, **self._revisions}.keys() - seen:
+            if self._revisions.get(key, 0) == before.get(key, 0):
+                self.drop(key)
         self._set_complete(is_complete=True)
 
-    async def _take(self, key: str, message: Message, revision: int) -> None:
+    async def _take(self, message: Message, revision: int) -> str:
+        """Take over what came, and return its key."""
+        try:
+            key = subjects.key_of(self.bucket, message.subject)
+        except ValueError:
+            await self._bury(message, revision, "the key is no UTF-8")
+            return message.subject
+        await self._take_value(key, message, revision)
+        return key
+
+    async def _take_value(self, key: str, message: Message, revision: int) -> None:
         if "Nats-Marker-Reason" in message.headers or message.headers.get("KV-Operation") in {"DEL", "PURGE"}:
             self._apply(key, None, revision)
             return
@@ -192,15 +226,13 @@ class StateView(Generic[S]):
         except UndecodableError as error:
             self.undecodable.add(key)
             self._revisions[key] = revision
-            await bury(
-                self._bus,
-                self.cluster,
-                message,
-                f"{self.bucket}: {error}",
-                msg_id=f"{self.bucket}:{revision}",
-            )
+            await self._bury(message, revision, str(error))
             return
         self._apply(key, value, revision)
+
+    async def _bury(self, message: Message, revision: int, reason: str) -> None:
+        msg_id = f"{self.bucket}:{revision}"
+        await bury(self._bus, self.cluster, message, f"{self.bucket}: {reason}", msg_id=msg_id)
 
     def _apply(self, key: str, value: S | None, revision: int) -> None:
         if revision <= self._revisions.get(key, 0):
@@ -211,6 +243,9 @@ class StateView(Generic[S]):
             self._entries.pop(key, None)
         else:
             self._entries[key] = Entry(value, revision)
+        self._tell(key)
+
+    def _tell(self, key: str) -> None:
         for listener in self._listeners:
             listener.add(key)
 
@@ -242,7 +277,7 @@ class StateWriter(Generic[S]):
             ConflictError: somebody wrote the key in between; look again.
             BusUnavailableError: nothing is known of the write; do the same again.
         """
-        before = self.view.get(key)
+        before = None if key in self.view.undecodable else self.view.get(key)
         if before is not None and is_same(before, state) and self.view.revision(key) == revision:
             return
         for event in facts:
@@ -277,6 +312,12 @@ class StateWriter(Generic[S]):
         """Return the stored revision if what is stored is what we meant to store, else raise."""
         found = await self._bus.last(subjects.bucket_stream(self.view.bucket), subject)
         if found is None:
+            was_absent = self.view.get(key) is None and key not in self.view.undecodable
+            self.view.drop(key)
+            if state is None:
+                return 0
+            if was_absent:  # Only the marker of its deletion aged out: absent is what was decided upon.
+                return await self._bus.publish(subject, encode(state), expected_revision=0)
             raise ConflictError(f"{key}: revision {revision} was deleted")
         stored, message = found
         is_marker = "KV-Operation" in message.headers or "Nats-Marker-Reason" in message.headers
@@ -284,7 +325,9 @@ class StateWriter(Generic[S]):
             return stored
         if not is_marker and state is not None and message.data == encode(state):
             return stored
-        self.view.apply_own(key, None if is_marker else decode_state(self.view.kind, message.data), stored)
+        with suppress(UndecodableError):  # The view will hear of it by itself.
+            value = None if is_marker else decode_state(self.view.kind, message.data)
+            self.view.apply_own(key, value, stored)
         raise ConflictError(f"{key}: stored is revision {stored}, decided was on {revision}")
 
 

@@ -1,0 +1,20 @@
+"""Runs one benchmark: ``python bench NAME [options]``; prints one JSON object a line and result."""
+
+import runpy
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    """Hand over to the file of that name."""
+    names = sorted(path.stem for path in HERE.glob("*.py") if path.stem != "__main__")
+    if len(sys.argv) < 2 or sys.argv[1] not in names:  # noqa: PLR2004 - the name is the first argument
+        sys.exit(f"bench: name one of: {', '.join(names)}")
+    name = sys.argv.pop(1)
+    runpy.run_path(str(HERE / f"{name}.py"), run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What we send that is no plain object: bindings, evictions, delete options, Events, preconditions; pure."""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+from sunk_kube.objects import KubeObject, Pod
+from sunk_kube.resources import Resource
+
+Manifest = dict[str, Any]
+"""JSON to be. ``Any``, because a manifest has every shape."""
+
+NOTE_MAX: Final = 1024
+"""What the API server takes as an Event's note."""
+EventType = Literal["Normal", "Warning"]
+
+
+def binding(pod: Pod, node: str) -> Manifest:
+    """Bind *pod*, and no later one of its name, to *node*."""
+    meta = pod.metadata
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+def eviction(pod: Pod) -> Manifest:
+    """Evict *pod*, and no later one of its name."""
+    meta = pod.metadata
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": meta.name, "namespace": meta.namespace},
+        "deleteOptions": {"preconditions": {"uid": meta.uid}},
+    }
+
+
+def deletion(uid: str, grace_period_s: int | None) -> Manifest:
+    """Delete only the object with *uid*, if one is given."""
+    body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    if uid:
+        body["preconditions"] = {"uid": uid}
+    if grace_period_s is not None:
+        body["gracePeriodSeconds"] = grace_period_s
+    return body
+
+
+def with_uid(body: object, uid: str) -> object:
+    """Return the patch *body* with the precondition that the object has *uid*.
+
+    Raises:
+        TypeError: a JSON patch is a list, and says such things with ``test``.
+    """
+    patch: Manifest = msgspec.convert(msgspec.to_builtins(body), Manifest)
+    return {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
+
+
+def selectors(fields: str, labels: str) -> dict[str, str]:
+    """Return the query of a list or watch."""
+    given = {"fieldSelector": fields, "labelSelector": labels}
+    return {name: value for name, value in given.items() if value}
+
+
+class EventText(msgspec.Struct, frozen=True, kw_only=True):
+    """What an Event says. *reason* and *action* are CamelCase words, *note* a sentence."""
+
+    reason: str
+    action: str
+    note: str
+    type: EventType = "Normal"
+
+
+def event(
+    resource: Resource[Any],
+    about: KubeObject,
+    text: EventText,
+    *,
+    reporter: str,
+    now: datetime,
+) -> Manifest:
+    """Return an Event about *about*. Said twice in the same hour, it has the same name: twice is once."""
+    meta = about.metadata
+    namespace = meta.namespace or "default"
+    said = "\n".join((meta.uid, text.reason, text.note, now.strftime("%Y%m%d%H")))
+    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
+    moment = second_time(now)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{meta.name[:200]}.{digest}", "namespace": namespace},
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+        "source": {"component": reporter},
+        "reportingComponent": f"sunk.coreweave.com/{reporter}",
+        "reportingInstance": reporter[:128],
+        "type": text.type,
+        "reason": text.reason,
+        "action": text.action,
+        "message": text.note[:NOTE_MAX],
+        "involvedObject": {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "uid": meta.uid,
+        },
+    }
+
+
+def micro_time(moment: datetime) -> str:
+    """Return *moment* as Kubernetes' MicroTime, which takes exactly six digits."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def second_time(moment: datetime) -> str:
+    """Return *moment* as Kubernetes' Time, which knows whole seconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def labels_selector(labels: Mapping[str, str]) -> str:
+    """Return the label selector that asks for all of *labels*; an empty value asks for the label only."""
+    return ",".join(f"{name}={value}" if value else name for name, value in sorted(labels.items()))

@@ -1,0 +1,143 @@
+"""KubeLease: the chassis' `Lease` on a Kubernetes Lease, for who is useless without the API server anyway.
+
+What must stay true: a contender judges a holder's silence by its own clock (from when it first saw that
+renewal), never by the holder's; every write names the resourceVersion that it was decided on; a holder
+that leaves says so, and the next need not wait. ``leaseTransitions`` is the token: it only grows.
+
+Source: client-go, tools/leaderelection (the rules for observing); its lack of time-outs is not copied.
+"""
+
+import math
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from sunk_kube.bodies import micro_time
+from sunk_kube.client import KubeClient
+from sunk_kube.errors import KubeExistsError, KubeNotFoundError
+from sunk_kube.objects import Lease
+from sunk_kube.resources import LEASES
+from sunk_runtime.errors import ConflictError
+
+
+class KubeLease:
+    """A lease that *holder* may hold. Its calls end in time because the client's do."""
+
+    def __init__(
+        self, client: KubeClient, namespace: str, name: str, holder: str, *, ttl_s: int = 15
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._holder = holder
+        self._ttl_s = ttl_s
+        self._held: Lease | None = None
+        self._seen: tuple[str, float] = ("", -math.inf)
+        """The version of somebody else's renewal, and when we first saw it."""
+
+    @property
+    def name(self) -> str:
+        """What is led."""
+        return self._name
+
+    @property
+    def ttl_s(self) -> float:
+        """How long it lasts without renewal."""
+        return float(self._ttl_s)
+
+    async def acquire(self) -> int | None:
+        """Take the lease if it is free, ours, or silent for longer than its holder said it would be."""
+        found = await self._client.find(LEASES, self._name, self._namespace)
+        if found is None:
+            return await self._create()
+        if not self._is_free(found):
+            return None
+        token = (found.spec.lease_transitions or 0) + 1
+        return await self._write(found, self._spec(token, acquired=datetime.now(UTC)))
+
+    async def renew(self) -> int | None:
+        """Write the lease again, if it is still ours."""
+        if self._held is None:
+            return None
+        spec = self._held.spec
+        token = spec.lease_transitions or 0
+        renewed = await self._write(self._held, self._spec(token, acquired=spec.acquire_time))
+        if renewed is None:  # Our last write may have happened although its answer was lost.
+            found = await self._client.find(LEASES, self._name, self._namespace)
+            if found is not None and self._is_ours(found) and found.spec.lease_transitions == token:
+                return await self._write(found, self._spec(token, acquired=spec.acquire_time))
+        return renewed
+
+    async def release(self) -> None:
+        """Leave the lease free, if it is still ours."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        found = await self._client.find(LEASES, self._name, self._namespace)
+        if found is None or not self._is_ours(found):
+            return
+        spec = self._spec(found.spec.lease_transitions or 0, acquired=found.spec.acquire_time)
+        try:
+            await self._replace(found, spec | {"holderIdentity": "", "leaseDurationSeconds": 1})
+        except (ConflictError, KubeNotFoundError):
+            return  # Somebody took it, or removed it: it is not ours either way.
+
+    def _is_ours(self, found: Lease) -> bool:
+        return found.spec.holder_identity == self._holder
+
+    def _is_free(self, found: Lease) -> bool:
+        """Whether nobody holds *found*, judged by how long we have seen it unchanged."""
+        spec = found.spec
+        if not spec.holder_identity or self._is_ours(found):
+            return True
+        version = found.metadata.resource_version
+        if self._seen[0] != version:
+            self._seen = (version, time.monotonic())
+        return time.monotonic() - self._seen[1] > (spec.lease_duration_seconds or self._ttl_s)
+
+    def _spec(self, token: int, *, acquired: datetime | None) -> dict[str, Any]:
+        now = datetime.now(UTC)
+        return {
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": self._ttl_s,
+            "acquireTime": micro_time(acquired or now),
+            "renewTime": micro_time(now),
+            "leaseTransitions": token,
+        }
+
+    async def _create(self) -> int | None:
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._spec(1, acquired=None),
+        }
+        try:
+            self._held = await self._client.create(LEASES, body, self._namespace)
+        except KubeExistsError:
+            return None
+        return 1
+
+    async def _write(self, found: Lease, spec: dict[str, Any]) -> int | None:
+        try:
+            self._held = await self._replace(found, spec)
+        except (ConflictError, KubeNotFoundError):
+            return None
+        return int(spec["leaseTransitions"])
+
+    async def _replace(self, found: Lease, spec: dict[str, Any]) -> Lease:
+        meta = found.metadata
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+                "labels": meta.labels,
+                "annotations": meta.annotations,
+            },
+            "spec": spec,
+        }
+        return await self._client.replace(LEASES, meta.name, body, meta.namespace)

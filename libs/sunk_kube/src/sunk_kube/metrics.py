@@ -1,0 +1,12 @@
+"""Every metric of this library."""
+
+from prometheus_client import Counter, Gauge
+
+REQUESTS = Counter("sunk_kube_requests_total", "Calls to the API server.", ["verb", "resource", "outcome"])
+VIEW_COMPLETE = Gauge("sunk_kube_view_complete", "1 when a view has read its whole list.", ["resource"])
+VIEW_READS = Counter("sunk_kube_view_reads_total", "Whole lists read: one at start, one a gap.", ["resource"])
+VIEW_HEARD = Gauge(
+    "sunk_kube_view_heard_timestamp_seconds",
+    "When the API server last said something to a view.",
+    ["resource"],
+)

@@ -1,0 +1,52 @@
+"""The kinds of objects that we talk to the API server about: where they live, and the struct of each."""
+
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import KubeObject, Lease, Node, Pod
+from sunk_kube.wellknown import GROUP
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One kind of object."""
+
+    group: str = ""
+    version: str = "v1"
+    kind: str
+    plural: str
+    is_namespaced: bool = True
+    struct: type[T]
+
+    @property
+    def api_version(self) -> str:
+        """As manifests spell it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
+        """Return the path of the collection, of one object, or of a sub-resource of it.
+
+        Names reach a URL unescaped: Kubernetes' own are DNS names.
+        """
+        parts = ["", "apis", self.group, self.version] if self.group else ["", "api", self.version]
+        if namespace:
+            parts += ["namespaces", namespace]
+        return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
+
+
+PODS: Final = Resource(kind="Pod", plural="pods", struct=Pod)
+NODES: Final = Resource(kind="Node", plural="nodes", is_namespaced=False, struct=Node)
+NAMESPACES: Final = Resource(kind="Namespace", plural="namespaces", is_namespaced=False, struct=KubeObject)
+EVENTS: Final = Resource(kind="Event", plural="events", struct=KubeObject)
+LEASES: Final = Resource(group="coordination.k8s.io", kind="Lease", plural="leases", struct=Lease)
+NODESETS: Final = Resource(group=GROUP, version="v1alpha1", kind="NodeSet", plural="nodesets", struct=NodeSet)
+CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
+    group="apiextensions.k8s.io",
+    kind="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+    is_namespaced=False,
+    struct=KubeObject,
+)

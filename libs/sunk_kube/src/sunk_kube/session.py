@@ -1,0 +1,149 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""HTTP to the API server. Of kubernetes_asyncio only its settings and its session: raw bytes in and out.
+
+What must stay true: every call ends in time, with bytes or one of our errors; a token that rotates on disk
+is followed; nothing of the client library, nor of aiohttp, gets past this module and the reflector.
+
+Source: kubernetes_asyncio 36. Its models cost 30 times as much as structs, and its calls know no timeout.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+import aiohttp
+import anyio
+from kubernetes_asyncio import client as kubernetes_client
+from kubernetes_asyncio import config as kubernetes_config
+from kubernetes_asyncio.config.config_exception import ConfigException
+
+from sunk_kube.answers import refusal
+from sunk_kube.errors import KubeUnavailableError
+from sunk_runtime.errors import ConfigError, SunkError
+
+CONNECT_S: Final = 3.0
+_REFUSED: Final = 300
+"""HTTP: from here on it is no success."""
+
+
+class Session:
+    """Connections to one API server. Make it with `open_session`."""
+
+    def __init__(self, api: Any, *, agent: str, timeout_s: float) -> None:  # noqa: ANN401 - the library's class is untyped
+        self._api = api
+        self._host = str(api.configuration.host)
+        self._http = cast("aiohttp.ClientSession", api.rest_client.pool_manager)
+        self._agent = agent
+        self._timeout_s = timeout_s
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        data: bytes | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """Make one call and return its answer's body.
+
+        Raises:
+            KubeUnavailableError: no answer, not in time, or 401, 408, 429, 5xx. It may have happened.
+            ConflictError, KubeNotFoundError, KubeRejectedError: as `answers.refusal` says.
+        """
+        doing = f"{method.lower()} {path}"
+        headers = await self._headers()
+        if data is not None:
+            headers["Content-Type"] = content_type
+        timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s, sock_connect=CONNECT_S)
+        async with (
+            _translated(doing),
+            self._http.request(
+                method, self._host + path, params=query, data=data, headers=headers, timeout=timeout
+            ) as response,
+        ):
+            answer = await response.read()
+            if response.status >= _REFUSED:
+                raise refusal(doing, response.status, answer, response.headers)
+            return answer
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str], *, silence_s: float
+    ) -> AsyncGenerator[AsyncGenerator[bytes]]:
+        """Yield the body of a watch in chunks; a silence of *silence_s* seconds raises.
+
+        Raises:
+            KubeUnavailableError: as `send`, and when the connection breaks or falls silent.
+        """
+        doing = f"watch {path}"
+        timeout = aiohttp.ClientTimeout(connect=CONNECT_S, sock_connect=CONNECT_S, sock_read=silence_s)
+        headers = await self._headers()
+        async with (
+            _translated(doing),
+            self._http.get(self._host + path, params=query, headers=headers, timeout=timeout) as response,
+        ):
+            if response.status >= _REFUSED:
+                with anyio.fail_after(self._timeout_s):
+                    raise refusal(doing, response.status, await response.read(), response.headers)
+            chunks = _chunks(response)
+            try:
+                yield chunks
+            finally:
+                await chunks.aclose()
+                response.close()  # Not handed back: its body has no end.
+
+    async def _headers(self) -> dict[str, str]:
+        """Return fresh headers; the library reads a rotated token here."""
+        # The keys of ServiceAccounts come as application/jwk-set+json and as nothing else.
+        headers = {"Accept": "application/json, */*", "User-Agent": self._agent}
+        try:
+            await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+        except (OSError, ConfigException) as error:
+            raise KubeUnavailableError(f"read the API server's token: {error}") from error
+        return headers
+
+
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+    """Yield what came, as it came: lines would have a limit, and objects have none that is as low."""
+    async for chunk in response.content.iter_any():
+        yield chunk
+
+
+@asynccontextmanager
+async def _translated(doing: str) -> AsyncGenerator[None]:
+    """Raise our errors for aiohttp's; the original stays as ``__cause__``."""
+    try:
+        yield
+    except SunkError:
+        raise
+    except (aiohttp.ClientError, OSError) as error:  # Time-outs and TLS errors are OSErrors.
+        raise KubeUnavailableError(f"{doing}: {type(error).__name__}: {error}".rstrip(": ")) from error
+
+
+@asynccontextmanager
+async def open_session(agent: str, *, kubeconfig: Path | None, timeout_s: float) -> AsyncGenerator[Session]:
+    """Yield a session: by *kubeconfig*, or as the Pod that we are. No call is made here.
+
+    Raises:
+        ConfigError: neither works; the text says why.
+    """
+    settings = kubernetes_client.Configuration()
+    try:
+        if kubeconfig is not None:
+            await kubernetes_config.load_kube_config(
+                config_file=str(kubeconfig), client_configuration=settings, persist_config=False
+            )
+        else:
+            kubernetes_config.load_incluster_config(client_configuration=settings)
+        api = kubernetes_client.ApiClient(configuration=settings)
+    except (ConfigException, OSError) as error:
+        where = f"kubeconfig {kubeconfig}" if kubeconfig else "settings of a Pod in a cluster"
+        raise ConfigError(f"{where}: {error}") from error
+    try:
+        yield Session(api, agent=agent, timeout_s=timeout_s)
+    finally:
+        with anyio.move_on_after(2, shield=True):
+            await api.close()

@@ -1,0 +1,101 @@
+"""Every label, annotation, taint, condition and finalizer that we read or write, each with its one writer.
+
+Names under ``sunk.coreweave.com/`` are the documents' own where they name one: they are the interface.
+Values that others own (``node.coreweave.cloud/…``, ``kubernetes.io/…``) are read only.
+
+Source: SUNK's documents, as condensed in the table of names of the reference (appendix A).
+"""
+
+from typing import Final
+
+GROUP: Final = "sunk.coreweave.com"
+"""The API group of NodeSet and NodeSlice."""
+PREFIX: Final = GROUP + "/"
+
+TAINT_LOCK: Final = PREFIX + "lock"
+"""On Nodes, effect NoExecute, value ``true``. Writer: nodeset-controller, while a job holds the Node."""
+ANNOTATION_LOCK: Final = PREFIX + "lock"
+"""On Nodes and NodeSet Pods: ``false``, ``pending``, ``locked`` or ``locked_strict``.
+
+Writer: nodeset-controller.
+"""
+ANNOTATION_LOCK_HOLDERS: Final = PREFIX + "lock-holders"
+"""On Nodes: JSON list of the jobs that hold the lock. Writer: nodeset-controller."""
+TAINT_LOCK_VALUE: Final = "true"
+
+ANNOTATION_DRAIN: Final = PREFIX + "drain"
+"""On Nodes and NodeSet Pods: Slurm's drain reason, cut to 1024 bytes. Writer: nodeset-controller."""
+CONDITION_SLURM_DRAIN: Final = "SlurmDrain"
+"""On NodeSet Pods and Nodes; message = Slurm's reason. Writer: nodeset-controller."""
+CONDITION_SLURM_RUNNING: Final = "SlurmRunning"
+"""On NodeSet Pods and Nodes: a job runs or completes there. Writer: nodeset-controller."""
+CONDITION_SLURM_NOT_RESPONDING: Final = "SlurmNotResponding"
+"""On NodeSet Pods and Nodes: slurmctld does not reach slurmd. Writer: nodeset-controller."""
+CONDITION_SLURM_CORDON: Final = "SlurmCordon"
+"""On Nodes: True only for a drain that was born in Slurm. Writer: nodeset-controller."""
+LABEL_RUNNING: Final = PREFIX + "running"
+"""On NodeSet Pods, ``true`` or ``false``, for dashboards only. Writer: nodeset-controller."""
+LABEL_DRAIN: Final = PREFIX + "drain"
+"""On NodeSet Pods, ``true`` or ``false``, for dashboards only. Writer: nodeset-controller."""
+LABEL_NOT_RESPONDING: Final = PREFIX + "not_responding"
+"""On NodeSet Pods, ``true`` or ``false``, for dashboards only. Writer: nodeset-controller."""
+
+LABEL_NODESET: Final = PREFIX + "nodeset"
+"""On Nodes and NodeSet Pods: the NodeSet's name. Writer: nodeset-controller."""
+LABEL_NAMESPACE: Final = PREFIX + "namespace"
+"""On Nodes: the NodeSet's namespace. Writer: nodeset-controller."""
+LABEL_CLUSTER: Final = PREFIX + "cluster"
+"""On Nodes and NodeSet Pods: the Slurm cluster's name. Writer: nodeset-controller."""
+LABEL_POD: Final = PREFIX + "pod"
+"""On Nodes: the NodeSet Pod's name, which is the Slurm node's. Writer: nodeset-controller."""
+LABEL_ROLE: Final = PREFIX + "role"
+"""On NodeSet Pods: ``compute``. Writer: nodeset-controller."""
+ROLE_COMPUTE: Final = "compute"
+
+ANNOTATION_CORDON: Final = PREFIX + "cordon"
+"""On NodeSet Pods while their Node is cordoned: the reason. Writer: nodeset-controller."""
+ANNOTATION_FEATURES: Final = PREFIX + "features"
+"""On NodeSet Pods: Slurm features, comma-separated and sorted. Writer: nodeset-controller."""
+ANNOTATION_TEMPLATE_HASH: Final = PREFIX + "template-hash"
+"""On NodeSet Pods: hash of the template that made them. Writer: nodeset-controller."""
+CONDITION_HPC_VERIFICATION: Final = "HPCVerification"
+"""On Nodes: the last health verification; True is a pass. Writer: the platform."""
+CONDITION_PHASE_STATE: Final = "PhaseState"
+"""On Nodes: asks the platform for a reboot. Writer: nodeset-controller, by the reboot hook."""
+ANNOTATION_CORDON_REASON: Final = "node.coreweave.cloud/cordonReason"
+"""On Nodes: why they are cordoned. Writer: the platform, or whoever cordons."""
+
+ANNOTATION_JOB: Final = PREFIX + "job"
+"""On Pods that Slurm places: the placeholder job's id and mark. Writer: pod-scheduler."""
+JOB_ANNOTATIONS: Final = tuple(
+    PREFIX + name
+    for name in (
+        "account",
+        "comment",
+        "constraints",
+        "current-working-dir",
+        "excluded-nodes",
+        "exclusive",
+        "group-id",
+        "partition",
+        "prefer",
+        "priority",
+        "qos",
+        "required-nodes",
+        "reservation",
+        "timeout",
+        "user-id",
+    )
+)
+"""On Pods that Slurm places: the fifteen that its user may write."""
+
+LABEL_HOSTNAME: Final = "kubernetes.io/hostname"
+TAINT_NOT_READY: Final = "node.kubernetes.io/not-ready"
+TAINT_UNREACHABLE: Final = "node.kubernetes.io/unreachable"
+TAINT_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+TAINT_DISK_PRESSURE: Final = "node.kubernetes.io/disk-pressure"
+TAINT_MEMORY_PRESSURE: Final = "node.kubernetes.io/memory-pressure"
+TAINT_PID_PRESSURE: Final = "node.kubernetes.io/pid-pressure"
+TAINT_NETWORK_UNAVAILABLE: Final = "node.kubernetes.io/network-unavailable"
+CONDITION_READY: Final = "Ready"
+ADDRESS_INTERNAL_IP: Final = "InternalIP"

@@ -1,0 +1,216 @@
+"""An API server that misbehaves: what comes of it is later, again or never, and never a wrong view."""
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import SocketAttribute, SocketStream
+
+from sunk_kube.client import KubeClient, connect
+from sunk_kube.errors import KubeUnavailableError
+from sunk_kube.objects import KubeObject
+from sunk_kube.reflector import Reflector
+from sunk_kube.resources import PODS, Resource
+from sunk_runtime.errors import ConfigError
+
+pytestmark = pytest.mark.anyio
+
+THINGS = Resource(kind="ConfigMap", plural="configmaps", struct=KubeObject)
+Answer = Callable[[SocketStream], Awaitable[None]]
+
+
+def thing(name: str, version: int = 1) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default", "resourceVersion": str(version)}}
+
+
+def answer(status: int, body: object, **headers: str) -> Answer:
+    """Answer with *body*, JSON unless it is text."""
+    text = body if isinstance(body, str) else json.dumps(body)
+    lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(text)}", "Connection: close"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+
+    async def send(stream: SocketStream) -> None:
+        await stream.send("\r\n".join([*lines, "", text]).encode())
+
+    return send
+
+
+def listed(*names: str, version: int = 1) -> Answer:
+    return answer(
+        200, {"metadata": {"resourceVersion": str(version)}, "items": [thing(name) for name in names]}
+    )
+
+
+def watched(*events: tuple[str, object]) -> Answer:
+    """Send *events* and end the watch."""
+    return answer(200, "".join(json.dumps({"type": kind, "object": body}) + "\n" for kind, body in events))
+
+
+async def silence(stream: SocketStream) -> None:
+    """Take the request and say nothing, for ever."""
+    del stream
+    await anyio.sleep_forever()
+
+
+async def stay(stream: SocketStream) -> None:
+    """Accept a watch and tell of nothing."""
+    await stream.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    await anyio.sleep_forever()
+
+
+@asynccontextmanager
+async def server(tmp_path: Path, *answers: Answer, timeout_s: float = 5.0) -> AsyncGenerator[KubeClient]:
+    """Answer one request after the other as *answers* say, the last for ever."""
+    script = list(answers)
+
+    async def serve(stream: SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            await (script.pop(0) if len(script) > 1 else script[0])(stream)
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - anyio, not Django
+    config: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "clusters": [{"name": "x", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "x", "user": {}}],
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config))
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, serve)
+        async with connect("test", kubeconfig=path, timeout_s=timeout_s) as client:
+            yield client
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(answer(500, "boom"), id="500"),
+        pytest.param(answer(200, "<html>"), id="garbage"),
+        pytest.param(answer(200, {"metadata": {"name": 7}}), id="a name that is a number"),
+        pytest.param(answer(200, '{"metadata":'), id="half an answer"),
+        pytest.param(silence, id="silence"),
+    ],
+)
+async def test_an_answer_that_is_none_means_later(tmp_path: Path, bad: Answer) -> None:
+    async with server(tmp_path, bad, timeout_s=0.5) as client:
+        with pytest.raises(KubeUnavailableError):
+            await client.get(PODS, "web", "default")
+
+
+async def test_too_many_requests_carry_how_long_to_wait(tmp_path: Path) -> None:
+    async with server(tmp_path, answer(429, {}, Retry_After="3")) as client:
+        with pytest.raises(KubeUnavailableError) as refused:
+            await client.get(PODS, "web", "default")
+
+    assert refused.value.retry_after_s == 3
+
+
+async def test_a_server_that_is_not_there_means_later(tmp_path: Path) -> None:
+    async with server(tmp_path, silence) as client:
+        pass
+    async with connect("test", kubeconfig=tmp_path / "kubeconfig") as client:
+        with pytest.raises(KubeUnavailableError):
+            await client.list_all(PODS)
+
+
+async def test_a_kubeconfig_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nowhere"):
+        async with connect("test", kubeconfig=tmp_path / "nowhere"):
+            pass
+
+
+async def keys_after(tmp_path: Path, *answers: Answer, count: int) -> tuple[list[str], list[str]]:
+    """Return the first *count* changes of a view, and its keys then."""
+    async with server(tmp_path, *answers, timeout_s=1.0) as client:
+        view = Reflector(client, THINGS)
+        changes = view.changes()
+        seen: list[str] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(view.run)
+            with anyio.fail_after(15):
+                await view.complete()
+                seen += [await anext(changes) for _ in range(count)]
+            tasks.cancel_scope.cancel()
+        return seen, sorted(view.keys())
+
+
+async def test_a_version_that_is_gone_means_a_new_list_and_the_difference_is_told(
+    tmp_path: Path,
+) -> None:
+    gone = watched(("ERROR", {"code": 410, "reason": "Expired", "message": "too old"}))
+
+    seen, keys = await keys_after(
+        tmp_path, listed("a", "b"), gone, listed("b", "c", version=9), stay, count=4
+    )
+
+    assert sorted(seen) == ["default/a", "default/a", "default/b", "default/c"]
+    assert keys == ["default/b", "default/c"]
+
+
+async def test_a_list_that_fails_leaves_the_view_as_it_was(tmp_path: Path) -> None:
+    gone = watched(("ERROR", {"code": 410}))
+
+    seen, keys = await keys_after(
+        tmp_path, listed("a"), gone, answer(500, ""), answer(200, "<html>"), listed("a", "b"), stay, count=2
+    )
+
+    assert seen == ["default/a", "default/b"]
+    assert keys == ["default/a", "default/b"]
+
+
+async def test_a_list_that_suddenly_knows_nothing_is_asked_again(tmp_path: Path) -> None:
+    gone = watched(("ERROR", {"code": 410}))
+    many = ("a", "b", "c", "d")
+
+    seen, keys = await keys_after(tmp_path, listed(*many), gone, listed(), listed(*many, "e"), stay, count=5)
+
+    assert seen == [f"default/{name}" for name in "abcde"]
+    assert len(keys) == 5
+
+
+async def test_a_list_that_says_twice_that_all_are_gone_is_believed(tmp_path: Path) -> None:
+    gone = watched(("ERROR", {"code": 410}))
+
+    _, keys = await keys_after(tmp_path, listed("a", "b", "c", "d"), gone, listed(), listed(), stay, count=8)
+
+    assert keys == []
+
+
+async def test_a_broken_watch_goes_on_where_it_was(tmp_path: Path) -> None:
+    seen, keys = await keys_after(
+        tmp_path,
+        listed("a"),
+        watched(("ADDED", thing("b", 2)), ("BOOKMARK", {"metadata": {"resourceVersion": "5"}})),
+        answer(500, ""),
+        watched(("DELETED", thing("a", 6))),
+        stay,
+        count=3,
+    )
+
+    assert seen == ["default/a", "default/b", "default/a"]
+    assert keys == ["default/b"]
+
+
+async def test_a_watch_that_tells_nonsense_changes_nothing(tmp_path: Path) -> None:
+    seen, keys = await keys_after(
+        tmp_path,
+        listed("a"),
+        answer(200, "nonsense\n"),
+        watched(("ADDED", {"metadata": 7})),
+        watched(("ADDED", thing("b", 2))),
+        stay,
+        count=2,
+    )
+
+    assert seen == ["default/a", "default/b"]
+    assert keys == ["default/a", "default/b"]

@@ -1,0 +1,263 @@
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from sunk_events import subjects
+from sunk_events.base import event_id
+from sunk_events.codec import MAX_BYTES, OversizeError, encode
+from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
+from sunk_runtime.errors import BusUnavailableError, ConflictError, NoAnswerError, PermanentError
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.testing import NatsServer, until
+from sunk_runtime.views import publish
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+BUCKET = subjects.bucket("c1", SlurmNodeState)
+
+
+def drained(node: str) -> NodeDrained:
+    return NodeDrained(
+        id=event_id("node_drained", node, 0),
+        source="/c1/test",
+        subject=node,
+        time=NOW,
+        data=NodeSnapshot(node=node, state="IDLE"),
+    )
+
+
+async def stored(bus: Bus, stream: str = "") -> dict[str, int]:
+    """Return how many messages stand on each subject."""
+    name = stream or subjects.fact_stream("c1")
+    info: dict[str, Any] = await bus.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"})
+    return info["state"].get("subjects") or {}
+
+
+async def publish_until_acknowledged(bus: Bus, event: NodeDrained) -> None:
+    while True:
+        try:
+            return await publish(bus, "c1", event)
+        except BusUnavailableError:
+            await anyio.sleep(0.05)
+
+
+async def test_nothing_acknowledged_is_lost_and_nothing_is_doubled_when_the_server_is_killed(
+    bus: Bus, server: NatsServer
+) -> None:
+    events = [drained(f"n{number}") for number in range(300)]
+    bus.publish_timeout_s = 1.0
+
+    async def publish_all() -> None:
+        for event in events:
+            await publish_until_acknowledged(bus, event)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(publish_all)
+        await anyio.sleep(0.03)
+        server.kill()
+        server.start()
+    await until(lambda: bus.reconnects == 1)
+
+    assert await stored(bus) == {subjects.fact("c1", event): 1 for event in events}
+
+
+async def test_a_connection_survives_any_number_of_server_restarts(bus: Bus, server: NatsServer) -> None:
+    for times in range(1, 4):
+        server.kill()
+        await until(lambda: not bus.is_connected)
+        server.start()
+        await until(lambda: bus.is_connected)
+
+        await publish(bus, "c1", drained(f"n{times}"))
+    assert bus.reconnects == 3
+
+
+async def test_a_fact_published_twice_is_stored_once(bus: Bus) -> None:
+    event = drained("n1")
+
+    sequences = {await bus.publish(subjects.fact("c1", event), encode(event), msg_id=event.id) for _ in "ab"}
+
+    assert len(sequences) == 1
+    assert await stored(bus) == {subjects.fact("c1", event): 1}
+
+
+async def test_a_publish_that_was_given_up_may_arrive_later_and_is_stored_once_all_the_same(
+    bus: Bus, server: NatsServer
+) -> None:
+    server.stop()
+    with anyio.move_on_after(0.2) as given_up:
+        await publish(bus, "c1", drained("n1"))
+    server.resume()
+
+    await publish(bus, "c1", drained("n1"))
+
+    assert given_up.cancelled_caught
+    assert await stored(bus) == {subjects.fact("c1", drained("n1")): 1}
+
+
+async def test_a_write_on_a_stale_revision_is_refused(bus: Bus) -> None:
+    subject = subjects.key_subject(BUCKET, "n1")
+    first = await bus.publish(subject, b"1", expected_revision=0)
+    second = await bus.publish(subject, b"2", expected_revision=first)
+
+    for stale in (0, first):
+        with pytest.raises(ConflictError):
+            await bus.publish(subject, b"3", expected_revision=stale)
+
+    assert await bus.last(subjects.bucket_stream(BUCKET), subject) is not None
+    assert await bus.publish(subject, b"3", expected_revision=second) > second
+
+
+async def test_what_is_too_large_is_never_sent_and_the_connection_lives(bus: Bus) -> None:
+    with pytest.raises(OversizeError, match="at most 262144"):
+        await bus.publish(subjects.key_subject(BUCKET, "n1"), b"x" * (MAX_BYTES + 1))
+
+    await publish(bus, "c1", drained("n1"))
+    assert (bus.is_connected, bus.reconnects) == (True, 0)
+
+
+async def test_the_callers_headers_are_left_as_they_are(bus: Bus) -> None:
+    headers = {"KV-Operation": "PURGE"}
+
+    await bus.publish(subjects.key_subject(BUCKET, "n1"), b"", expected_revision=0, ttl_s=60, headers=headers)
+
+    assert headers == {"KV-Operation": "PURGE"}
+
+
+async def test_a_question_that_nobody_answers_fails_at_once(bus: Bus) -> None:
+    with anyio.fail_after(2), pytest.raises(NoAnswerError, match="nobody answers it now"):
+        await bus.request("nobody.there", b"", 30.0)
+
+
+async def test_a_key_that_never_was_is_none_and_a_missing_bucket_is_an_error(bus: Bus) -> None:
+    subject = subjects.key_subject(BUCKET, "n1")
+
+    assert await bus.last(subjects.bucket_stream(BUCKET), subject) is None
+
+
+async def test_a_service_that_starts_before_nats_waits_for_it(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.start()
+    server.kill()
+    connected = anyio.Event()
+
+    async def service() -> None:
+        async with connect(BusSettings(url=server.url), "early"):
+            connected.set()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service)
+            await anyio.sleep(0.3)
+            server.start()
+            with anyio.fail_after(10):
+                await connected.wait()
+    finally:
+        server.close()
+
+
+USERS = """
+authorization { users: [
+  {user: "syncer", password: "right", permissions: {publish: ["$JS.API.>", "sunk.ev.c1.slurm.>"]}},
+] }
+"""
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Any:  # noqa: ANN401 - a generator of NatsServer
+    server = NatsServer(tmp_path, USERS)
+    server.start()
+    yield server
+    server.close()
+
+
+def user(server: NatsServer, folder: Path, password: str) -> BusSettings:
+    file = folder / "password"
+    file.write_text(f"{password}\n")
+    return BusSettings(url=server.url, user="syncer", password_file=file)
+
+
+async def test_a_wrong_password_is_said_and_not_retried_for_ever(guarded: NatsServer, tmp_path: Path) -> None:
+    with anyio.fail_after(10), pytest.raises(PermanentError, match=r"refuses user 'syncer'.*Authorization"):
+        async with connect(user(guarded, tmp_path, "wrong"), "syncer"):
+            pytest.fail("connected")
+
+
+async def test_a_denied_publish_says_that_it_was_denied(guarded: NatsServer, tmp_path: Path) -> None:
+    async with connect(user(guarded, tmp_path, "right"), "syncer") as bus:
+        bus.publish_timeout_s = 0.3
+        with pytest.raises(BusUnavailableError, match=r"(?i)permissions violation"):
+            await bus.publish("sunk.ev.c1.lock.node.n1.locked", b"")
+
+
+async def test_a_connection_that_is_closed_for_good_ends_the_process(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path, "max_payload: 1000")
+    server.start()
+    try:
+        with anyio.fail_after(15), pytest.RaisesGroup(pytest.RaisesExc(PermanentError, match="for good")):
+            async with connect(BusSettings(url=server.url), "test") as bus:
+                await bus.provision("c1", BusSettings(url=server.url))
+                # The client checks the payload only, the server counts the headers too.
+                await bus.publish(subjects.key_subject(BUCKET, "n1"), b"x" * 1000, msg_id="1" * 400)
+    finally:
+        server.close()
+
+
+async def test_making_streams_and_buckets_twice_changes_nothing(
+    bus: Bus, settings: BusSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    await publish(bus, "c1", drained("n1"))
+
+    with caplog.at_level(logging.WARNING):
+        await bus.provision("c1", settings)
+
+    assert caplog.messages == []
+    assert await stored(bus) == {subjects.fact("c1", drained("n1")): 1}
+
+
+async def test_other_limits_of_an_existing_stream_are_left_alone(
+    bus: Bus, settings: BusSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    smaller = BusSettings(url=settings.url, facts_max_bytes=1 << 20)
+
+    with caplog.at_level(logging.WARNING):
+        await bus.provision("c1", smaller)
+
+    assert "stream has other settings" in caplog.messages
+    info = await bus.api(f"STREAM.INFO.{subjects.fact_stream('c1')}", {})
+    assert info["config"]["max_bytes"] == settings.facts_max_bytes
+
+
+async def test_a_strangers_stream_of_our_name_is_reported_and_not_touched(settings: BusSettings) -> None:
+    name = subjects.fact_stream("c1")
+    async with connect(settings, "test") as bus:
+        await bus.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": ["theirs.>"]})
+        await bus.publish("theirs.1", b"precious")
+
+        with pytest.raises(PermanentError, match=rf"stream {name} exists with subjects \['theirs\.>'\]"):
+            await bus.provision("c1", settings)
+
+        assert await stored(bus) == {"theirs.1": 1}
+
+
+async def test_a_strangers_stream_that_takes_our_subjects_is_reported_and_not_touched(
+    settings: BusSettings,
+) -> None:
+    async with connect(settings, "test") as bus:
+        await bus.api("STREAM.CREATE.ALL", {"name": "ALL", "subjects": [subjects.EVERYTHING]})
+
+        with pytest.raises(PermanentError, match="overlap"):
+            await bus.provision("c1", settings)
+
+        assert await stored(bus, "ALL") == {}
+
+
+async def test_buckets_answer_from_the_leader_and_keep_one_value(bus: Bus) -> None:
+    info = await bus.api(f"STREAM.INFO.{subjects.bucket_stream(BUCKET)}", {})
+
+    assert (info["config"]["allow_direct"], info["config"]["max_msgs_per_subject"]) == (False, 1)

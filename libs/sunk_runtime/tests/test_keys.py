@@ -1,0 +1,193 @@
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+import pytest
+
+from sunk_runtime.errors import ConflictError, PermanentError, TransientError
+from sunk_runtime.keys import KeyLoop
+from sunk_runtime.testing import until
+
+pytestmark = pytest.mark.anyio
+
+
+class Handler:
+    """Counts looks at keys, and whether any two were at once."""
+
+    def __init__(self, error: Callable[[str], Exception | None] = lambda _: None) -> None:
+        self.looks: Counter[str] = Counter()
+        self.busy: Counter[str] = Counter()
+        self.most_at_once = 0
+        self.may_end = anyio.Event()
+        self.may_end.set()
+        self._error = error
+
+    async def __call__(self, key: str) -> float | None:
+        self.busy[key] += 1
+        assert self.busy[key] == 1, f"{key} is handled twice at once"
+        self.most_at_once = max(self.most_at_once, self.busy.total())
+        try:
+            await self.may_end.wait()
+            self.looks[key] += 1
+            if error := self._error(key):
+                raise error
+        finally:
+            self.busy[key] -= 1
+        return None
+
+    def hold(self) -> None:
+        self.may_end = anyio.Event()
+
+
+async def keys_of(*keys: str) -> AsyncIterator[str]:
+    for key in keys:
+        yield key
+
+
+async def test_every_key_of_every_source_is_handled() -> None:
+    handler = Handler()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(KeyLoop("test", handler).run, keys_of("a", "b"), keys_of("c"))
+        await until(lambda: handler.looks.keys() == {"a", "b", "c"})
+        tasks.cancel_scope.cancel()
+
+
+async def test_one_key_is_never_handled_twice_at_once_and_poked_meanwhile_it_is_handled_again() -> None:
+    handler = Handler()
+    loop = KeyLoop("test", handler)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        handler.hold()
+        loop.poke("a")
+        await until(lambda: handler.busy["a"] == 1)
+        for _ in range(5):
+            loop.poke("a")
+            await anyio.sleep(0.01)
+        handler.may_end.set()
+
+        await until(lambda: handler.looks["a"] == 2)
+        await anyio.sleep(0.1)
+        assert handler.looks == {"a": 2}
+        tasks.cancel_scope.cancel()
+
+
+async def test_no_more_keys_than_allowed_are_handled_at_once_and_all_come_round() -> None:
+    handler = Handler()
+    loop = KeyLoop("test", handler, concurrency=3)
+    names = [f"n{number}" for number in range(20)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run, keys_of(*names))
+        handler.hold()
+        await until(lambda: handler.busy.total() == 3)
+        handler.may_end.set()
+
+        await until(lambda: sorted(handler.looks) == sorted(names))
+        assert handler.most_at_once == 3
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TransientError("down", retry_after_s=0.01), ConflictError("stale"), KeyError("a bug")],
+    ids=["transient", "conflict", "bug"],
+)
+async def test_a_failing_key_backs_off_alone_and_is_tried_again(error: Exception) -> None:
+    handler = Handler(lambda key: error if key == "bad" else None)
+    loop = KeyLoop("test", handler)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        loop.poke("bad")
+        await until(lambda: handler.looks["bad"] == 1)
+        for number in range(50):
+            loop.poke(f"n{number}")
+        await until(lambda: len(handler.looks) == 51)
+        assert handler.looks["bad"] == 1  # The others went on while it waited.
+
+        await until(lambda: handler.looks["bad"] == 3)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_key_that_failed_and_then_did_not_starts_its_back_off_anew() -> None:
+    outcomes = iter([TransientError("1", retry_after_s=0), None])
+    handler = Handler(lambda _: next(outcomes, None))
+    loop = KeyLoop("test", handler)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        loop.poke("a")
+
+        await until(lambda: handler.looks["a"] == 2)
+        await anyio.sleep(0.3)
+        assert handler.looks["a"] == 2
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_key_that_is_refused_is_not_tried_again_until_it_is_poked() -> None:
+    handler = Handler(lambda _: PermanentError("no"))
+    loop = KeyLoop("test", handler)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        loop.poke("a")
+        await until(lambda: handler.looks["a"] == 1)
+        await anyio.sleep(0.5)
+        assert handler.looks["a"] == 1
+
+        loop.poke("a")
+
+        await until(lambda: handler.looks["a"] == 2)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_resync_brings_every_key_round_also_those_that_were_refused() -> None:
+    handler = Handler(lambda _: PermanentError("no"))
+    async with anyio.create_task_group() as tasks:
+
+        async def run() -> None:
+            await KeyLoop("test", handler).run(keys=lambda: ["a", "b"], resync_s=0.05)
+
+        tasks.start_soon(run)
+        await until(lambda: min(handler.looks["a"], handler.looks["b"]) >= 2)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_key_is_looked_at_again_when_its_handler_said() -> None:
+    looks = 0
+
+    async def handle(_: str) -> float | None:
+        nonlocal looks
+        looks += 1
+        return 0.05 if looks < 3 else None
+
+    loop = KeyLoop("test", handle)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        loop.poke("a")
+        await until(lambda: looks == 3)
+        await anyio.sleep(0.2)
+        assert looks == 3
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_earlier_poke_wins_over_a_later_one() -> None:
+    handler = Handler()
+    loop = KeyLoop("test", handler)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        loop.poke("a", after_s=60)
+        loop.poke("a", after_s=0.01)
+        loop.poke("a", after_s=30)
+
+        await until(lambda: handler.looks["a"] == 1)
+        tasks.cancel_scope.cancel()
+
+
+async def test_stopping_cancels_what_is_under_way() -> None:
+    handler = Handler()
+    loop = KeyLoop("test", handler)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        handler.hold()
+        loop.poke("a")
+        await until(lambda: handler.busy["a"] == 1)
+        tasks.cancel_scope.cancel()
+
+    assert (handler.busy["a"], handler.looks) == (0, {})

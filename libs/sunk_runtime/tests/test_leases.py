@@ -1,0 +1,231 @@
+import logging
+import time
+
+import anyio
+import pytest
+
+from sunk_events import subjects
+from sunk_runtime.errors import LostLeadershipError
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.leases import BusLease, Leadership, lead
+from sunk_runtime.testing import NatsServer, until
+
+pytestmark = pytest.mark.anyio
+
+KEY = subjects.key_subject(subjects.lease_bucket("c1"), "syncer")
+
+
+def lease(bus: Bus, holder: str, ttl_s: int = 1) -> BusLease:
+    return BusLease(bus, "c1", "syncer", holder, ttl_s=ttl_s)
+
+
+class Replica:
+    """One of several processes that want to lead: remembers when it did."""
+
+    def __init__(self, bus: Bus, name: str, ttl_s: int = 1) -> None:
+        self.name = name
+        self.lease = lease(bus, name, ttl_s)
+        self.tokens: list[int] = []
+        self.leadership: Leadership | None = None
+        self.ended_at = 0.0
+
+    @property
+    def is_leading(self) -> bool:
+        return self.leadership is not None
+
+    async def run(self) -> None:
+        await lead(self.lease, self._work)
+
+    async def _work(self, leadership: Leadership) -> None:
+        self.tokens.append(leadership.token)
+        self.leadership = leadership
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.leadership = None
+            self.ended_at = time.monotonic()
+
+
+async def test_a_free_lease_is_taken_and_a_held_one_is_not(bus: Bus) -> None:
+    first, second = lease(bus, "a"), lease(bus, "b")
+
+    assert await first.acquire() is not None
+    assert await second.acquire() is None
+    assert await second.renew() is None
+
+
+async def test_only_one_of_many_contenders_gets_it(bus: Bus) -> None:
+    tokens: list[int | None] = []
+
+    async def contend(name: str) -> None:
+        tokens.append(await lease(bus, name).acquire())
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(10):
+            tasks.start_soon(contend, f"replica-{number}")
+
+    assert len([token for token in tokens if token is not None]) == 1
+
+
+async def test_renewing_states_the_time_to_live_again(bus: Bus) -> None:
+    holder = lease(bus, "a", ttl_s=1)
+    await holder.acquire()
+    for _ in range(4):
+        await anyio.sleep(0.4)
+        assert await holder.renew() is not None  # Well over one TTL by now, and it was never free.
+        assert await lease(bus, "b").acquire() is None
+
+    other = lease(bus, "b")
+    taken: list[int | None] = []
+
+    async def is_taken() -> bool:
+        taken.append(await other.acquire())
+        return taken[-1] is not None
+
+    await until(is_taken, within_s=3)  # A renewal without a TTL would hold it for ever.
+
+
+async def test_a_lease_that_ended_is_not_renewed_but_can_be_taken_again(bus: Bus) -> None:
+    holder = lease(bus, "a", ttl_s=1)
+    await holder.acquire()
+
+    async def is_expired() -> bool:
+        found = await bus.last(subjects.bucket_stream(subjects.lease_bucket("c1")), KEY)
+        return found is None or "Nats-Marker-Reason" in found[1].headers
+
+    await until(is_expired, within_s=5)
+
+    assert await holder.renew() is None
+    assert await holder.acquire() is not None
+
+
+async def test_the_fencing_token_only_grows(bus: Bus) -> None:
+    a, b = lease(bus, "a"), lease(bus, "b")
+    tokens = [await a.acquire(), await a.renew()]
+    await a.release()
+    tokens.append(await b.acquire())
+    await b.release()
+    tokens.append(await a.acquire())
+
+    numbers = [token for token in tokens if token is not None]
+    assert len(numbers) == 4
+    assert numbers == sorted(set(numbers))
+
+
+async def test_releasing_what_is_not_ours_takes_nothing_from_its_holder(bus: Bus) -> None:
+    holder, other = lease(bus, "a"), lease(bus, "b")
+    await holder.acquire()
+
+    await other.release()
+
+    assert await holder.renew() is not None
+
+
+async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lease(bus: Bus) -> None:
+    holder, twin = lease(bus, "a"), lease(bus, "a")
+    await holder.acquire()
+    stored = await twin.acquire()  # What the server stored for us and we never heard of.
+
+    token = await holder.renew()
+
+    assert stored is not None
+    assert token is not None
+    assert token > stored
+
+
+async def test_a_lease_with_garbage_in_it_is_somebody_elses(bus: Bus) -> None:
+    await bus.publish(KEY, b"garbage", ttl_s=60)
+
+    assert await lease(bus, "a").acquire() is None
+
+
+async def test_two_replicas_never_lead_at_once_and_the_other_takes_over_after_a_release(bus: Bus) -> None:
+    a, b = Replica(bus, "a", ttl_s=3), Replica(bus, "b", ttl_s=3)
+    async with anyio.create_task_group() as tasks, anyio.create_task_group() as first:
+        first.start_soon(a.run)
+        await until(lambda: a.is_leading)
+        tasks.start_soon(b.run)
+        await anyio.sleep(0.1)
+        assert not b.is_leading
+
+        first.cancel_scope.cancel()  # As SIGTERM does.
+        await until(lambda: b.is_leading, within_s=1)
+
+        assert not a.is_leading
+        assert b.tokens[0] > a.tokens[0]
+        tasks.cancel_scope.cancel()
+
+
+async def test_when_the_holder_is_killed_another_leads_after_the_time_to_live(
+    bus: Bus, settings: BusSettings
+) -> None:
+    async with connect(settings, "killed") as killed:
+        assert await lease(killed, "a", ttl_s=1).acquire() is not None  # It never renews again.
+    b = Replica(bus, "b")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(b.run)
+        assert not b.is_leading
+        await until(lambda: b.is_leading, within_s=4)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_leader_renews_for_as_long_as_it_works(bus: Bus) -> None:
+    a, b = Replica(bus, "a"), Replica(bus, "b")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(a.run)
+        await until(lambda: a.is_leading)
+        tasks.start_soon(b.run)
+        await anyio.sleep(2.5)
+
+        assert a.leadership is not None
+        a.leadership.check()
+        assert (a.tokens[1:], b.tokens) == ([], [])
+        assert a.leadership.token > a.tokens[0]
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_holder_stops_before_its_lease_ends_when_nats_hangs(bus: Bus, server: NatsServer) -> None:
+    a = Replica(bus, "a", ttl_s=3)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(a.run)
+        await until(lambda: a.is_leading)
+        leadership = a.leadership
+        assert leadership is not None
+
+        server.stop()
+        stopped = time.monotonic()
+        await until(lambda: not a.is_leading, within_s=5)
+
+        # The last renewal came before the server hung, so the lease ends at most its TTL after that.
+        assert a.ended_at < stopped + a.lease.ttl_s
+        with pytest.raises(LostLeadershipError):
+            leadership.check()
+        server.resume()
+        await until(lambda: a.is_leading)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_leader_outlives_a_server_that_is_killed_and_started_again(
+    bus: Bus, server: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    a = Replica(bus, "a", ttl_s=3)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(a.run)
+        await until(lambda: a.is_leading)
+        with caplog.at_level(logging.INFO):
+            server.kill()
+            server.start()
+            await until(lambda: bus.reconnects == 1)
+        await until(lambda: a.is_leading)
+        tasks.cancel_scope.cancel()
+
+
+async def test_work_that_fails_ends_the_process_and_gives_the_lease_back(bus: Bus) -> None:
+    async def fail(_: Leadership) -> None:
+        raise KeyError("bug")
+
+    with pytest.RaisesGroup(KeyError):
+        await lead(lease(bus, "a", ttl_s=3), fail)
+
+    assert await lease(bus, "b").acquire() is not None

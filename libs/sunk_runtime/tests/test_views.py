@@ -1,0 +1,312 @@
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from sunk_events import subjects
+from sunk_events.codec import decode_event, encode
+from sunk_events.dead import DeadLetter
+from sunk_events.jobs import SlurmJobState
+from sunk_events.nodes import SlurmNodeState
+from sunk_runtime.errors import TransientError
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.testing import NatsServer, until
+from sunk_runtime.views import StateView, StateWriter, following
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+BUCKET = subjects.bucket("c1", SlurmNodeState)
+STREAM = subjects.bucket_stream(BUCKET)
+NodeView = StateView[SlurmNodeState]
+
+
+def node(name: str, state: str = "IDLE") -> SlurmNodeState:
+    return SlurmNodeState(node=name, state=state, changed=NOW)
+
+
+async def put(bus: Bus, name: str, state: str = "IDLE") -> int:
+    return await bus.publish(subjects.key_subject(BUCKET, name), encode(node(name, state)))
+
+
+async def delete(bus: Bus, name: str, *, ttl_s: int = 60) -> int:
+    headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+    return await bus.publish(subjects.key_subject(BUCKET, name), b"", ttl_s=ttl_s, headers=headers)
+
+
+async def erase(bus: Bus, name: str) -> None:
+    """Take away a key with its marker, as when the marker aged out."""
+    await bus.api(f"STREAM.PURGE.{STREAM}", {"filter": subjects.key_subject(BUCKET, name)})
+
+
+@pytest.fixture
+async def view(bus: Bus) -> AsyncGenerator[NodeView]:
+    view = StateView(bus, "c1", SlurmNodeState)
+    async with following(view):
+        with anyio.fail_after(5):
+            await view.complete()
+        yield view
+
+
+async def test_a_view_of_an_empty_bucket_is_complete(view: NodeView) -> None:
+    assert (view.is_complete, view.values(), view.revision("n1")) == (True, [], 0)
+
+
+async def test_a_view_is_complete_only_when_it_has_read_the_whole_bucket(bus: Bus) -> None:
+    for number in range(1200):  # More than one batch of the pull.
+        await put(bus, f"n{number}")
+    view = StateView(bus, "c1", SlurmNodeState)
+    with pytest.raises(TransientError, match="not read yet"):
+        view.require_complete()
+
+    async with following(view):
+        with anyio.fail_after(10):
+            await view.complete()
+
+        view.require_complete()
+        assert sorted(view.keys()) == sorted(f"n{number}" for number in range(1200))
+
+
+async def test_a_view_follows_what_is_written(view: NodeView, bus: Bus) -> None:
+    await put(bus, "n1")
+    last = await put(bus, "n1", "DOWN")
+
+    await until(lambda: view.get("n1") == node("n1", "DOWN"))
+    assert view.revision("n1") == last
+
+
+async def test_a_node_with_a_dotted_name_keeps_its_name(view: NodeView, bus: Bus) -> None:
+    await put(bus, "ip-10.ec2")
+
+    await until(lambda: view.keys() == ["ip-10.ec2"])
+
+
+async def test_a_deleted_key_is_gone_and_its_marker_is_the_revision_to_write_on(
+    view: NodeView, bus: Bus
+) -> None:
+    await put(bus, "n1")
+    await until(lambda: len(view) == 1)
+
+    marker = await delete(bus, "n1")
+
+    await until(lambda: view.get("n1") is None)
+    assert view.revision("n1") == marker
+
+
+async def test_a_view_that_starts_after_a_deletion_knows_that_the_key_is_absent(bus: Bus) -> None:
+    await put(bus, "n1")
+    await put(bus, "n2")
+    marker = await delete(bus, "n1")
+    view = StateView(bus, "c1", SlurmNodeState)
+
+    async with following(view):
+        await view.complete()
+
+        assert (view.keys(), view.revision("n1")) == (["n2"], marker)
+
+
+async def test_a_state_that_ends_by_its_ttl_is_gone(view: NodeView, bus: Bus) -> None:
+    await bus.publish(subjects.key_subject(BUCKET, "n1"), encode(node("n1")), ttl_s=1)
+    await until(lambda: len(view) == 1)
+
+    await until(lambda: len(view) == 0)
+
+
+async def test_each_consumer_of_changes_gets_each_key_at_least_once_and_the_latest_state(
+    view: NodeView, bus: Bus
+) -> None:
+    await put(bus, "n1")
+    await until(lambda: len(view) == 1)
+    early = view.changes()
+    assert await anext(early) == "n1"  # What is known already comes first.
+
+    await put(bus, "n2", "IDLE")
+    await put(bus, "n2", "DOWN")
+    await until(lambda: view.get("n2") == node("n2", "DOWN"))
+    await delete(bus, "n1")
+    await until(lambda: view.get("n1") is None)
+
+    assert [await anext(early), await anext(early)] == ["n2", "n1"]
+    assert await anext(view.changes()) == "n2"
+
+
+async def test_a_view_reads_again_after_the_server_was_killed(
+    view: NodeView, bus: Bus, server: NatsServer
+) -> None:
+    await put(bus, "n1")
+    await put(bus, "n2")
+    await until(lambda: len(view) == 2)
+
+    server.kill()
+    server.start()
+    await until(lambda: bus.reconnects == 1)
+    await put(bus, "n1", "DOWN")
+
+    await until(lambda: view.get("n1") == node("n1", "DOWN"), within_s=5)
+    assert view.get("n2") == node("n2")
+    await until(lambda: view.is_complete)
+
+
+async def test_what_went_while_nobody_looked_is_found_gone(
+    view: NodeView, bus: Bus, server: NatsServer, settings: BusSettings
+) -> None:
+    await put(bus, "n1")
+    await put(bus, "n2")
+    await until(lambda: len(view) == 2)
+    changes = view.changes()
+    assert {await anext(changes), await anext(changes)} == {"n1", "n2"}
+
+    async with connect(settings, "other") as other:
+        await erase(other, "n1")  # Without a marker nobody is told.
+    server.kill()
+    server.start()
+
+    await until(lambda: view.get("n1") is None)
+    assert (await anext(changes), view.revision("n1")) == ("n1", 0)
+
+
+async def test_nothing_is_believed_absent_while_the_bucket_is_read_again(
+    view: NodeView, bus: Bus, server: NatsServer
+) -> None:
+    await put(bus, "n1")
+    await until(lambda: len(view) == 1)
+
+    server.kill()
+    await until(lambda: not view.is_complete)
+
+    assert view.get("n1") == node("n1")
+    with pytest.raises(TransientError):
+        view.require_complete()
+    server.start()
+    await until(lambda: view.is_complete)
+
+
+async def test_a_view_outlives_a_server_that_hangs(view: NodeView, bus: Bus, server: NatsServer) -> None:
+    server.stop()
+    await until(lambda: not view.is_complete)
+    assert view.age_s > 1
+
+    server.resume()
+    await until(lambda: view.is_complete)
+    await put(bus, "n1")
+
+    await until(lambda: view.get("n1") is not None)
+
+
+async def test_a_bucket_that_was_lost_is_made_again_and_followed(view: NodeView, bus: Bus) -> None:
+    for _ in "abc":
+        await put(bus, "n1")
+    await until(lambda: view.revision("n1") == 3)
+
+    await bus.api(f"STREAM.DELETE.{STREAM}", {})
+    await until(lambda: view.get("n1") is None)
+    assert view.is_complete
+    await put(bus, "n1", "DOWN")
+
+    await until(lambda: view.get("n1") == node("n1", "DOWN"))
+    assert view.revision("n1") == 1
+
+
+async def dead_letters(bus: Bus) -> list[DeadLetter]:
+    info: dict[str, Any] = await bus.api(
+        f"STREAM.INFO.{subjects.DEAD_LETTER_STREAM}", {"subjects_filter": ">"}
+    )
+    letters: list[DeadLetter] = []
+    found_on: dict[str, int] = info["state"].get("subjects") or {}
+    for subject in found_on:
+        found = await bus.last(subjects.DEAD_LETTER_STREAM, subject)
+        letter = decode_event(found[1].data) if found else None
+        assert isinstance(letter, DeadLetter)
+        letters.append(letter)
+    return letters
+
+
+async def test_a_value_that_cannot_be_read_is_unknown_and_a_dead_letter_and_not_absent(
+    view: NodeView, bus: Bus
+) -> None:
+    await put(bus, "n1")
+    subject = subjects.key_subject(BUCKET, "n1")
+    broken = await bus.publish(subject, b'{"type":"sunk.syncer.v1.slurm_node","node":7}')
+
+    await until(lambda: view.undecodable == {"n1"})
+    await until(lambda: view.get("n1") == node("n1"))
+    assert view.revision("n1") == broken
+    await until(lambda: dead_letters_hold(bus, subject))
+    (letter,) = await dead_letters(bus)
+    assert letter.data.payload == b'{"type":"sunk.syncer.v1.slurm_node","node":7}'
+    assert "node" in letter.data.reason
+
+    await put(bus, "n1", "DOWN")
+    await until(lambda: view.get("n1") == node("n1", "DOWN"))
+    assert view.undecodable == set()
+
+
+async def dead_letters_hold(bus: Bus, subject: str) -> bool:
+    return [letter.data.on for letter in await dead_letters(bus)] == [subject]
+
+
+async def test_a_state_of_a_newer_type_does_not_keep_a_view_from_being_complete(bus: Bus) -> None:
+    await bus.publish(subjects.key_subject(BUCKET, "n1"), b'{"type":"sunk.syncer.v9.slurm_node"}')
+    await put(bus, "n2")
+    view = StateView(bus, "c1", SlurmNodeState)
+
+    async with following(view):
+        with anyio.fail_after(5):
+            await view.complete()
+
+        assert (view.keys(), view.undecodable) == (["n2"], {"n1"})
+
+
+async def test_a_key_that_is_no_utf_8_is_a_dead_letter_and_nothing_stops(view: NodeView, bus: Bus) -> None:
+    subject = subjects.key_subject(BUCKET, "") + "=FF"
+    await bus.publish(subject, encode(node("n1")))
+    await put(bus, "n2")
+
+    await until(lambda: view.keys() == ["n2"])
+    await until(lambda: dead_letters_hold(bus, subject))
+
+
+async def test_a_state_in_the_bucket_of_another_kind_is_refused(view: NodeView, bus: Bus) -> None:
+    job = SlurmJobState(job=1, state="RUNNING", changed=NOW)
+    await bus.publish(subjects.key_subject(BUCKET, "1"), encode(job))
+
+    await until(lambda: view.undecodable == {"1"})
+    assert view.values() == []
+
+
+@pytest.fixture(params=["false", "true"], ids=["acks v1", "acks v2"])
+def newer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:  # noqa: ANN401 - a generator of NatsServer
+    server = NatsServer(tmp_path, f"feature_flags {{ js_ack_fc_v2: {request.param} }}")
+    server.start()
+    yield server
+    server.close()
+
+
+async def test_a_view_reads_both_forms_of_acknowledgement_subjects(newer: NatsServer) -> None:
+    settings = BusSettings(url=newer.url)
+    async with connect(settings, "test") as bus:
+        await bus.provision("c1", settings)
+        view = StateView(bus, "c1", SlurmNodeState)
+        await put(bus, "n1")
+        async with following(view):
+            await view.complete()
+            await put(bus, "n2")
+
+            await until(lambda: sorted(view.keys()) == ["n1", "n2"])
+
+
+async def test_what_we_wrote_ourselves_stays_when_the_bucket_is_read_meanwhile(bus: Bus) -> None:
+    view = StateView(bus, "c1", SlurmNodeState)
+    writer = StateWriter(bus, view)
+    async with following(view):  # The read of the empty bucket and the writes go on at the same time.
+        for number in range(50):
+            await writer.record(f"n{number}", node(f"n{number}"), revision=0)
+        await view.complete()
+
+        assert len(view) == 50
+        await put(bus, "last")
+        await until(lambda: view.get("last") is not None)
+        assert len(view) == 51

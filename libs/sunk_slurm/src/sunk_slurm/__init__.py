@@ -1,0 +1,1 @@
+"""Slurm: its words, its states and a client of slurmrestd."""

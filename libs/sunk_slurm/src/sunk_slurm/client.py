@@ -1,0 +1,242 @@
+"""SlurmClient: what the services ask of slurmrestd, one method a call, without any decision.
+
+Every write is idempotent; whoever writes reads back, because an error does not mean that nothing was
+done. Deadlines are the caller's (``anyio.fail_after``).
+
+Source: slurmrestd 24.11 (v0.0.42) and 26.05 (v0.0.44), measured.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import quote
+
+import msgspec
+
+from sunk_slurm.diag import Diag, DiagAnswer
+from sunk_slurm.errors import (
+    ALREADY_DONE,
+    INVALID_JOB_ID,
+    INVALID_NODE_NAME,
+    JOB_FINISHED,
+    SlurmRejectedError,
+    SlurmUnavailableError,
+)
+from sunk_slurm.rest import Rest, Transport
+from sunk_slurm.states import JobState
+from sunk_slurm.submission import JobChange, JobDescription, NodeChange
+from sunk_slurm.tokens import Tokens
+from sunk_slurm.wire import (
+    Answer,
+    Job,
+    JobsAnswer,
+    JobStatesAnswer,
+    Node,
+    NodesAnswer,
+    Partition,
+    PartitionsAnswer,
+    SubmitAnswer,
+)
+
+_NODE_FLAGS: Final = (("flags", "ALL"), ("flags", "DETAIL"))
+"""All but MIXED, which is a default: slurmctld derives it from counts that it does not make anew for a
+look at one node, so that a node whose job has ended goes on being MIXED for as long as nobody lists all
+nodes (24.11 and 26.05). Without it the state is slurmctld's own; `Node.state_now` tells MIXED."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeList:
+    """All nodes, and the time to ask with for what changed since."""
+
+    nodes: tuple[Node, ...]
+    last_update: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotModified:
+    """Nothing about nodes changed since the time that was asked with."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJob:
+    """One record of slurmctld's job table, as ``jobs/state`` lists it."""
+
+    state: JobState
+    tasks: int = 1
+    """How many tasks of an array the record stands for."""
+
+
+class _Submission(msgspec.Struct, frozen=True):
+    job: JobDescription
+    script: str
+
+
+class SlurmClient:
+    """slurmrestd of one Slurm cluster. Use it as a context."""
+
+    def __init__(self, url: str, tokens: Tokens, *, transport: Transport | None = None) -> None:
+        self._rest = Rest(url, tokens, transport=transport)
+
+    async def __aenter__(self) -> Self:
+        await self._rest.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._rest.__aexit__(kind, error, traceback)
+
+    @property
+    def version(self) -> str:
+        """The API version in use; empty before the first call."""
+        return self._rest.version
+
+    async def nodes(self, update_time: int = 0) -> NodeList | NotModified:
+        """Return every node, unless nothing changed since *update_time* (0: return them anyway).
+
+        Args:
+            update_time: `NodeList.last_update` of an earlier answer; changes of that second are told again.
+        """
+        if not update_time:
+            return await self._all_nodes()
+        try:
+            params = (*_NODE_FLAGS, ("update_time", update_time))
+            answer = await self._rest.call("list nodes", NodesAnswer, "GET", "nodes/", params=params)
+        except SlurmUnavailableError:
+            # 24.11.5 answers 500 "Unable to query partitions" whenever nodes changed and partitions did not
+            # (fixed in 26.05.3, commit ef88eadf88); remove this with the last Slurm that does.
+            return await self._all_nodes()
+        return NotModified() if answer is None else NodeList(answer.nodes, answer.last_update.value or 0)
+
+    async def _all_nodes(self) -> NodeList:
+        answer = await self._rest.call("list nodes", NodesAnswer, "GET", "nodes/", params=_NODE_FLAGS)
+        if answer is None:
+            raise SlurmUnavailableError("list nodes: not modified, although everything was asked for")
+        return NodeList(answer.nodes, answer.last_update.value or 0)
+
+    async def node(self, name: str) -> Node | None:
+        """Return one node; None where Slurm has no such node (it answers 200 without a list then).
+
+        What is allocated on it is as old as the last list of all nodes: slurmctld counts anew for those only.
+        """
+        doing = f"look at node {name}"
+        try:
+            answer = await self._rest.call(doing, NodesAnswer, "GET", _node_path(name), params=_NODE_FLAGS)
+        except SlurmRejectedError as error:
+            if error.number == INVALID_NODE_NAME:
+                return None
+            raise
+        return next((node for node in answer.nodes if node.name == name), None) if answer else None
+
+    async def drain(self, name: str, reason: str) -> None:
+        """Set DRAIN on *name* with *reason*; where it is set already, this changes the reason.
+
+        Args:
+            name: A Slurm NodeName.
+            reason: Shown by ``sinfo -R``. Begin it with ``k8s:``: a drain without it is another's.
+        """
+        await self._change_node(f"drain node {name}", name, NodeChange(state=("DRAIN",), reason=reason))
+
+    async def undrain(self, name: str) -> None:
+        """Take the DRAIN flag away, also from a DOWN node, which stays DOWN; it not being set is success."""
+        await self._change_node(f"undrain node {name}", name, NodeChange(state=("UNDRAIN",)))
+
+    async def set_down(self, name: str, reason: str | None = None) -> None:
+        """Set *name* DOWN, which requeues its jobs; its DRAIN flag stays, without *reason* its reason too."""
+        await self._change_node(f"set node {name} down", name, NodeChange(state=("DOWN",), reason=reason))
+
+    async def set_extra(self, name: str, text: str) -> None:
+        """Replace the node's Extra; state and reason stay as they are."""
+        await self._change_node(f"set extra of node {name}", name, NodeChange(extra=text))
+
+    async def delete_node(self, name: str) -> None:
+        """Delete a dynamic node's record; it being gone is success. Refused while it has jobs."""
+        try:
+            await self._rest.call(f"delete node {name}", Answer, "DELETE", _node_path(name))
+        except SlurmRejectedError as error:
+            if error.number != INVALID_NODE_NAME:
+                raise
+
+    async def _change_node(self, doing: str, name: str, change: NodeChange) -> None:
+        await self._rest.call(doing, Answer, "POST", _node_path(name), body=change)
+
+    async def job(self, job: int) -> Job | None:
+        """Return one job; None where slurmctld does not know it (any more)."""
+        try:
+            answer = await self._rest.call(f"look at job {job}", JobsAnswer, "GET", f"job/{job}")
+        except SlurmRejectedError as error:
+            if error.number == INVALID_JOB_ID:
+                return None
+            raise
+        return next((found for found in answer.jobs if found.job_id == job), None) if answer else None
+
+    async def job_states(self) -> dict[int, KnownJob]:
+        """Return the state of every job record that slurmctld has, by its id. Cheap also for 10,000."""
+        answer = await self._rest.call("list job states", JobStatesAnswer, "GET", "jobs/state/")
+        known: dict[int, KnownJob] = {}
+        for row in answer.jobs if answer else ():
+            job = _leading_number(row.job_id)
+            if job is None:
+                raise SlurmUnavailableError(f"list job states: {row.job_id[:40]!r} is no job id")
+            tasks = known[job].tasks + 1 if job in known else 1
+            known[job] = KnownJob(JobState.of(row.state), tasks)
+        return known
+
+    async def submit_job(self, description: JobDescription) -> int:
+        """Submit a batch job and return its id.
+
+        Raises:
+            SlurmUnavailableError: it may have been submitted all the same: look for your mark.
+            SlurmRejectedError: it is not acceptable as it is.
+        """
+        doing = f"submit job {description.name}"
+        body = _Submission(description, description.script)
+        answer = await self._rest.call(doing, SubmitAnswer, "POST", "job/submit", body=body)
+        if answer is None or answer.job_id <= 0:
+            raise SlurmUnavailableError(f"{doing}: the answer names no job")
+        return answer.job_id
+
+    async def update_job(self, job: int, change: JobChange) -> None:
+        """Change what *change* names, such as ``JobChange(hold=False)`` to release it."""
+        await self._rest.call(f"update job {job}", Answer, "POST", f"job/{job}", body=change)
+
+    async def cancel_job(self, job: int, *, signal: str | None = None, flags: Iterable[str] = ()) -> None:
+        """Cancel *job*, or only send it *signal*; it being over or unknown is success.
+
+        Args:
+            job: Its id.
+            signal: Such as ``USR1``. None ends the job: TERM at once, KILL after KillWait.
+            flags: Such as ``BATCH_JOB`` (only the script) or ``FULL_JOB``.
+        """
+        params = [("flags", flag) for flag in flags]
+        if signal is not None:
+            params.append(("signal", signal))
+        try:
+            await self._rest.call(f"cancel job {job}", Answer, "DELETE", f"job/{job}", params=params)
+        except SlurmRejectedError as error:
+            if error.number not in {INVALID_JOB_ID, ALREADY_DONE, JOB_FINISHED}:
+                raise
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        """Return every partition."""
+        answer = await self._rest.call("list partitions", PartitionsAnswer, "GET", "partitions/")
+        return answer.partitions if answer else ()
+
+    async def diag(self) -> Diag:
+        """Return what ``sdiag`` shows."""
+        answer = await self._rest.call("read statistics", DiagAnswer, "GET", "diag/")
+        return answer.statistics if answer else Diag()
+
+
+def _node_path(name: str) -> str:
+    return f"node/{quote(name, safe='')}"
+
+
+def _leading_number(text: str) -> int | None:
+    """Return 4 of ``4``, ``4_3`` and ``4+1``."""
+    digits = text.replace("+", "_").partition("_")[0]
+    return int(digits) if digits.isdecimal() else None

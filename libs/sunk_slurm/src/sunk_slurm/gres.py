@@ -1,0 +1,79 @@
+"""GRES and TRES strings to numbers and back.
+
+GRES say what a node has or a job holds, ``gpu:h100:8(S:0-1),shard:16``; TRES say the same for the
+scheduler, ``cpu=4,mem=16000M,gres/gpu:h100=8``. Both come as free text of several writers, so what cannot
+be read counts as nothing and never raises: a strange GRES must not hide its node.
+
+Source: man pages gres.conf and slurm.conf; SchedMD/slurm, src/interfaces/gres.c.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+_COUNT = re.compile(r"^(?P<number>[0-9]+)(?P<unit>[KMGTP]?)$", re.IGNORECASE)
+_PARENTHESES = re.compile(r"\([^)]*\)")
+_KIB: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
+_MIB: Final = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+
+
+class Gres(msgspec.Struct, frozen=True):
+    """One generic resource: ``gpu:h100:8``."""
+
+    name: str
+    kind: str = ""
+    """The type, such as ``h100``; empty where none is given."""
+    count: int = 1
+
+    def __str__(self) -> str:
+        """Return it as ``--gres`` and GRES strings spell it."""
+        return ":".join(part for part in (self.name, self.kind, str(self.count)) if part)
+
+
+def parse_gres(text: str) -> tuple[Gres, ...]:
+    """Return the resources of a GRES string, in its order; ``(null)`` and ``N/A`` are none."""
+    found: list[Gres] = []
+    for part in _PARENTHESES.sub("", text).split(","):
+        words = [word for word in part.strip().removeprefix("gres/").removeprefix("gres:").split(":") if word]
+        if not words or words[0] in {"N/A", "null"}:
+            continue
+        count = _count(words[-1]) if len(words) > 1 else None
+        kind = ":".join(words[1:] if count is None else words[1:-1])
+        found.append(Gres(words[0], kind, 1 if count is None else count))
+    return tuple(found)
+
+
+def gpus(text: str) -> int:
+    """Return how many GPUs a GRES string names, of all types."""
+    return sum(gres.count for gres in parse_gres(text) if gres.name == "gpu")
+
+
+def parse_tres(text: str) -> dict[str, str]:
+    """Return the parts of a TRES string by name: ``{"cpu": "4", "mem": "16000M"}``."""
+    pairs = (part.partition("=") for part in text.split(","))
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip()}
+
+
+def tres_count(text: str, name: str) -> int | None:
+    """Return how many of *name* a TRES string has; None where it does not say.
+
+    ``gres/gpu`` is given by its own entry; where only typed entries stand, by their sum.
+    """
+    tres = parse_tres(text)
+    if name in tres:
+        return _count(tres[name])
+    typed = [_count(value) or 0 for key, value in tres.items() if key.startswith(name + ":")]
+    return sum(typed) if typed else None
+
+
+def tres_memory_mib(text: str) -> int | None:
+    """Return the memory of a TRES string in MiB; None where it does not say."""
+    found = _COUNT.match(parse_tres(text).get("mem", ""))
+    return None if found is None else int(int(found["number"]) * _MIB[found["unit"].upper()])
+
+
+def _count(text: str) -> int | None:
+    """Return a count that may end in K, M, G, T or P (1,024 each)."""
+    found = _COUNT.match(text)
+    return None if found is None else int(found["number"]) * _KIB[found["unit"].upper()]

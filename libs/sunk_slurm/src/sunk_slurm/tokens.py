@@ -1,0 +1,142 @@
+"""Tokens for slurmrestd: signed by us from slurmctld's key, or read from a file that others renew.
+
+A token stands in a request's header and nowhere else: never in a log, a message or a ``repr``.
+
+Source: slurm.schedmd.com/jwt.html; RFC 7519 (JWT), RFC 7515 (HS256).
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from sunk_runtime.errors import ConfigError
+from sunk_slurm.errors import SlurmUnavailableError
+
+RENEW_SHARE: Final = 0.5
+"""A token is renewed when this share of its life is over: slurmrestd may be slow and clocks differ."""
+
+
+class Tokens(Protocol):
+    """Knows the token to send now."""
+
+    def current(self) -> str:
+        """Return a token that is valid now."""
+        ...
+
+    def renew(self) -> None:
+        """Forget what is remembered: slurmrestd did not accept it."""
+        ...
+
+
+class KeyTokens:
+    """Signs tokens with the key of slurmctld's ``jwt_key``. Whoever holds that key is Slurm's root."""
+
+    def __init__(
+        self,
+        key_file: Path,
+        *,
+        user: str = "root",
+        lifetime_s: int = 1800,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._key_file = key_file
+        self._user = user
+        self._lifetime_s = lifetime_s
+        self._now = now
+        self._token = ""
+        self._renew_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"KeyTokens({str(self._key_file)!r}, user={self._user!r})"
+
+    def current(self) -> str:
+        """Return the remembered token, or sign a new one when half its life is over.
+
+        Raises:
+            SlurmUnavailableError: the key file cannot be read; it may be mounted in a moment.
+        """
+        now = self._now()
+        if not self._token or now >= self._renew_at:
+            self._token = _sign(_read(self._key_file), self._user, int(now), self._lifetime_s)
+            self._renew_at = now + self._lifetime_s * RENEW_SHARE
+        return self._token
+
+    def renew(self) -> None:
+        """Sign a new one at the next call: the key may have changed, or the clock."""
+        self._token = ""
+
+
+class FileTokens:
+    """Reads the token from a file, again whenever the file has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._token = ""
+        self._seen: tuple[int, int, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"FileTokens({str(self._path)!r})"
+
+    def current(self) -> str:
+        """Return what the file holds, with or without ``SLURM_JWT=`` before it.
+
+        Raises:
+            SlurmUnavailableError: the file cannot be read or is empty; it may be in a moment.
+        """
+        seen = _fingerprint(self._path)
+        if seen != self._seen or not self._token:
+            token = _read(self._path).decode("ascii", "replace").strip().removeprefix("SLURM_JWT=")
+            if not token or not token.isascii() or not token.isprintable() or " " in token:
+                raise SlurmUnavailableError(f"{self._path} holds no token")
+            self._token, self._seen = token, seen
+        return self._token
+
+    def renew(self) -> None:
+        """Read the file again at the next call."""
+        self._seen = None
+
+
+def tokens_from(*, key_file: Path | None, token_file: Path | None, user: str = "root") -> Tokens:
+    """Return where tokens come from; exactly one of the two files is given.
+
+    Raises:
+        ConfigError: both or neither are given.
+    """
+    if token_file is not None and key_file is None:
+        return FileTokens(token_file)
+    if key_file is not None and token_file is None:
+        return KeyTokens(key_file, user=user)
+    raise ConfigError("give either a file with Slurm's token or one with its JWT key, not both or neither")
+
+
+def _fingerprint(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise SlurmUnavailableError(f"read {path}: {error.strerror}") from error
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SlurmUnavailableError(f"read {path}: {error.strerror}") from error
+
+
+def _sign(key: bytes, user: str, issued: int, lifetime_s: int) -> str:
+    """Return a JWT: HS256 over header and claims. ``sun`` is Slurm's claim for the user's name."""
+    claims = {"iat": issued, "exp": issued + lifetime_s, "sun": user}
+    signed = b".".join(
+        _base64(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims)
+    )
+    return (signed + b"." + _base64(hmac.new(key, signed, hashlib.sha256).digest())).decode()
+
+
+def _base64(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")

@@ -1,0 +1,217 @@
+"""What is made of slurmrestd's answers: errors by what to do next, and never a token in them."""
+
+import base64
+import hashlib
+import hmac
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sunk_runtime.errors import ConfigError
+from sunk_slurm.client import NodeList, NotModified, SlurmClient
+from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
+from sunk_slurm.submission import JobDescription
+from sunk_slurm.tokens import FileTokens, KeyTokens, tokens_from
+
+pytestmark = pytest.mark.anyio
+
+VERSIONS = {"paths": {"/slurm/v0.0.42/nodes/": {}, "/slurm/v0.0.45/nodes/": {}, "/slurmdb/v0.0.44/tres/": {}}}
+TOKEN = "eyJ-secret"  # noqa: S105 - of this test
+
+
+class OneToken:
+    renewed = 0
+
+    def current(self) -> str:
+        return TOKEN
+
+    def renew(self) -> None:
+        self.renewed += 1
+
+
+def client(answer: Callable[[httpx.Request], httpx.Response], tokens: OneToken | None = None) -> SlurmClient:
+    def handle(request: httpx.Request) -> httpx.Response:
+        assert request.headers["X-SLURM-USER-TOKEN"] == TOKEN
+        if request.url.path == "/openapi/v3":
+            return httpx.Response(200, json=VERSIONS)
+        return answer(request)
+
+    return SlurmClient("http://slurm", tokens or OneToken(), transport=httpx.MockTransport(handle))
+
+
+def error(status: int, number: int, words: str = "said so") -> httpx.Response:
+    problem = {"error_number": number, "error": words, "description": "what", "source": "here"}
+    return httpx.Response(status, json={"errors": [problem]})
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        pytest.param(error(500, 2010), SlurmRejectedError, id="24.11 refuses with HTTP 500"),
+        pytest.param(error(422, 2010), SlurmRejectedError, id="26.05 refuses with HTTP 422"),
+        pytest.param(error(500, 9207), SlurmRejectedError, id="unknown enum value"),
+        pytest.param(error(500, -1), SlurmUnavailableError, id="something failed"),
+        pytest.param(error(500, 1800), SlurmUnavailableError, id="slurmctld is away"),
+        pytest.param(error(500, 2027), SlurmUnavailableError, id="standby"),
+        pytest.param(error(511, 1007), SlurmUnavailableError, id="token not accepted"),
+        pytest.param(
+            httpx.Response(401, text="Authentication failure"), SlurmUnavailableError, id="no token"
+        ),
+        pytest.param(httpx.Response(500, text="oops"), SlurmUnavailableError, id="a proxy's 500"),
+        pytest.param(httpx.Response(502, html="<html>"), SlurmUnavailableError, id="a proxy's 502"),
+        pytest.param(httpx.Response(200, text="<html>"), SlurmUnavailableError, id="a web page"),
+        pytest.param(httpx.Response(200, content=b""), SlurmUnavailableError, id="nothing"),
+        pytest.param(httpx.Response(200, content=b"\xff\x00{"), SlurmUnavailableError, id="bytes"),
+        pytest.param(httpx.Response(200, json=[1]), SlurmUnavailableError, id="no object"),
+        pytest.param(httpx.Response(200, json={"nodes": [{"name": 7}]}), SlurmUnavailableError, id="types"),
+        pytest.param(httpx.Response(503, json={}), SlurmUnavailableError, id="503 without words"),
+        pytest.param(httpx.Response(400, json={}), SlurmRejectedError, id="400 without words"),
+        pytest.param(httpx.Response(404, text="no endpoint"), SlurmUnavailableError, id="version is gone"),
+    ],
+)
+async def test_an_error_says_what_to_do_next_and_no_token(
+    answer: httpx.Response, kind: type[Exception]
+) -> None:
+    async with client(lambda _: answer) as slurm:
+        with pytest.raises(kind, match="drain node n1") as raised:
+            await slurm.drain("n1", "k8s: test")
+
+    assert type(raised.value) is kind
+    assert TOKEN not in f"{raised.value!r} {raised.value.__cause__!r}"
+
+
+def test_every_error_of_httpx_is_translated() -> None:
+    def mapped(kind: type[Exception]) -> bool:
+        return issubclass(kind, httpx.HTTPError | httpx.InvalidURL | httpx.StreamError)
+
+    kinds = [kind for _, kind in inspect.getmembers(httpx, inspect.isclass) if issubclass(kind, Exception)]
+    unmapped = {kind for kind in kinds if not mapped(kind)}
+
+    assert unmapped == {httpx.CookieConflict}  # slurmrestd sets no cookies.
+
+
+async def test_a_connection_that_fails_is_unavailable() -> None:
+    def refuse(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    async with client(refuse) as slurm:
+        with pytest.raises(SlurmUnavailableError, match="look at node n1: ConnectError"):
+            await slurm.node("n1")
+
+
+async def test_a_token_that_is_not_accepted_is_renewed_once() -> None:
+    tokens = OneToken()
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"nodes": []}) if tokens.renewed else error(511, 1007)
+
+    async with client(answer, tokens) as slurm:
+        assert await slurm.node("n1") is None
+    assert tokens.renewed == 1
+
+
+async def test_the_version_that_loses_fields_is_chosen_last() -> None:
+    async with client(lambda _: httpx.Response(200, json={})) as slurm:
+        await slurm.partitions()
+
+        assert slurm.version == "v0.0.42"
+
+
+async def test_a_slurmrestd_of_no_version_we_speak_is_named() -> None:
+    def handle(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"paths": {"/slurm/v0.0.39/nodes/": {}}})
+
+    async with SlurmClient("http://slurm", OneToken(), transport=httpx.MockTransport(handle)) as slurm:
+        with pytest.raises(SlurmRejectedError, match=r"serves v0\.0\.39; needed is one of v0\.0\.44"):
+            await slurm.partitions()
+
+
+async def test_another_version_is_negotiated_after_slurmrestd_was_replaced() -> None:
+    answers = iter([httpx.Response(404, text="no endpoint"), httpx.Response(200, json={})])
+    async with client(lambda _: next(answers)) as slurm:
+        with pytest.raises(SlurmUnavailableError, match=r"no longer serves v0\.0\.42"):
+            await slurm.partitions()
+
+        assert await slurm.partitions() == ()
+
+
+async def test_all_nodes_are_asked_for_where_the_conditional_question_fails() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if "update_time" in request.url.params:
+            return error(500, -1, "Unable to query partitions")
+        return httpx.Response(
+            200, json={"nodes": [{"name": "n1"}], "last_update": {"set": True, "number": 9}}
+        )
+
+    async with client(answer) as slurm:
+        nodes = await slurm.nodes(5)
+
+    assert isinstance(nodes, NodeList)
+    assert ([node.name for node in nodes.nodes], nodes.last_update) == (["n1"], 9)
+
+
+async def test_304_is_not_modified() -> None:
+    async with client(lambda _: httpx.Response(304)) as slurm:
+        assert await slurm.nodes(5) == NotModified()
+
+
+async def test_a_submission_that_names_no_job_is_not_taken_for_one() -> None:
+    async with client(lambda _: httpx.Response(200, json={"job_id": 0})) as slurm:
+        with pytest.raises(SlurmUnavailableError, match="names no job"):
+            await slurm.submit_job(
+                JobDescription(script="#!/bin/sh", environment=("A=1",), current_working_directory="/")
+            )
+
+
+def test_a_signed_token_is_a_jwt_and_is_renewed_at_half_its_life(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    clock = [1000.0]
+    tokens = KeyTokens(key, lifetime_s=100, now=lambda: clock[0])
+    first = tokens.current()
+    clock[0] += 49
+    same = tokens.current()
+    clock[0] += 2
+    renewed = tokens.current()
+
+    head, claims, signature = first.split(".")
+    expected = hmac.new(b"k" * 32, f"{head}.{claims}".encode(), hashlib.sha256).digest()
+    assert base64.urlsafe_b64decode(signature + "=") == expected
+    assert json.loads(base64.urlsafe_b64decode(claims + "==")) == {"iat": 1000, "exp": 1100, "sun": "root"}
+    assert (same == first, renewed == first) == (True, False)
+    assert first not in repr(tokens)
+
+
+def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    tokens = FileTokens(file)
+    with pytest.raises(SlurmUnavailableError, match="read .*token: No such file"):
+        tokens.current()
+    file.write_text("one\n")
+    first = tokens.current()
+    new = tmp_path / "new"
+    new.write_text("SLURM_JWT=two")
+    new.replace(file)
+
+    assert (first, tokens.current()) == ("one", "two")
+    assert "two" not in repr(tokens)
+
+
+@pytest.mark.parametrize("content", ["", "\n", "two words", "umläut", "a\x00b"])
+def test_a_file_without_a_token_is_said_to_be_one(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(content)
+
+    with pytest.raises(SlurmUnavailableError, match="holds no token"):
+        FileTokens(file).current()
+
+
+def test_one_source_of_tokens_is_needed_and_no_more(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        tokens_from(key_file=None, token_file=None)
+    with pytest.raises(ConfigError):
+        tokens_from(key_file=tmp_path, token_file=tmp_path)

@@ -1,0 +1,147 @@
+"""A reply, or its absence, to an HTTP status and body; and what a refused prolog must do.
+
+What must stay true: no answer is never "no"; at most ``max(2, 1 %)`` of the nodes are drained because a
+lock failed, whatever holds the locks up: beyond that the job is held and its node is not drained.
+
+Source: design of the lock, step 4.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from sunk_events.base import Reply
+from sunk_events.placements import PlacementState
+from sunk_events.requests import JobNotRunning, LockGranted, Noted, PlacementReleased, Refused
+
+REASON_PREFIX: Final = "k8s: prolog pre-hook failed"
+"""Ours to lift: the syncer does when the lock answers and nothing is in the way."""
+VERIFY_TAG: Final = "(sunk:verify-undrain)"
+_SHOWN_PODS: Final = 4
+_REASON_MAX: Final = 512
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9 ._/:,()+=@-]")
+"""The prolog has no JSON parser: quotes and escapes must not occur in a reason."""
+
+_REFUSED: Final[Mapping[str, int]] = {
+    "unknown_node": 404,
+    "unknown_job": 404,
+    "forbidden": 403,
+    "malformed": 400,
+}
+_REFUSED_OTHERWISE: Final = 500
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An HTTP status and, but for 204, a JSON body."""
+
+    status: int
+    content: Mapping[str, Any] | None = None
+
+
+RETRY: Final = Answer(503, {"retry": True})
+"""Nothing was decided: the same call again, to any replica."""
+
+
+def retry(why: str) -> Answer:
+    """Return `RETRY` with the reason."""
+    return Answer(503, {"retry": True, "error": why})
+
+
+def failed(status: int, why: str) -> Answer:
+    """Return an answer that the same call would get again."""
+    return Answer(status, {"error": why})
+
+
+def acquired(reply: Reply) -> Answer | None:
+    """Return what the prolog is told, or None while it waits."""
+    match reply:
+        case LockGranted():
+            return Answer(200, {"locked": True})
+        case JobNotRunning(state=state):
+            # A prolog that fails after its job was cancelled would bring the job back.
+            return Answer(200, {"locked": False, "state": state})
+        case Refused():
+            return refused(reply)
+        case _:
+            return None
+
+
+def refused(reply: Refused) -> Answer:
+    """Return the status of a refusal: asking again would not help."""
+    return failed(_REFUSED.get(reply.code, _REFUSED_OTHERWISE), reply.reason)
+
+
+def in_the_way(pods: Collection[str] | None, *, may_drain: bool) -> Answer:
+    """Return the refusal at the deadline, with what the prolog must do.
+
+    Args:
+        pods: What was in the way when the lock last answered; None if it never did.
+        may_drain: Whether one more node may be drained by a failed lock. If not the job is held, for it
+            would be put on the same node again.
+    """
+    return Answer(
+        409,
+        {
+            "in_the_way": sorted(pods or ()),
+            "reason": drain_reason(pods),
+            "drain": may_drain,
+            "hold": not may_drain,
+        },
+    )
+
+
+def drain_reason(pods: Collection[str] | None) -> str:
+    """Return the drain's reason: the first few Pods, in characters that need no quoting."""
+    if pods is None:
+        said = "the lock did not answer"
+    elif not pods:
+        said = "not locked in time"
+    else:
+        shown = sorted(pods)[:_SHOWN_PODS]
+        more = len(pods) - len(shown)
+        said = ", ".join(shown) + (f" and {more} more" if more else "")
+    head = f"{REASON_PREFIX}: {_UNSAFE.sub('_', said)}"
+    return f"{head[: _REASON_MAX - len(VERIFY_TAG) - 1]} {VERIFY_TAG}"
+
+
+def may_drain(node: str, drained: Collection[str], total: int) -> bool:
+    """Whether *node* may be drained too, with *drained* of *total* nodes drained by failed locks."""
+    return len(set(drained) - {node}) < max(2, total // 100)
+
+
+def noted(reply: Reply | None) -> Answer:
+    """Return what the caller of an announcement, a nudge or a lock's release is told."""
+    match reply:
+        case Noted():
+            return Answer(200, {})
+        case Refused():
+            return refused(reply)
+        case _:
+            return RETRY
+
+
+def released(reply: Reply | None) -> Answer:
+    """Return what the caller of a placeholder's release is told; 202 means: ask again."""
+    match reply:
+        case PlacementReleased(is_pod_gone=True):
+            return Answer(200, {"gone": True})
+        case PlacementReleased(pod=pod):
+            return Answer(202, {"gone": False, "pod": pod})
+        case Refused():
+            return refused(reply)
+        case _:
+            return RETRY
+
+
+def outcome(known: PlacementState, present: PlacementState | None) -> Answer | None:
+    """Return how the placeholder's script shall end, or None while its Pod lives.
+
+    Args:
+        known: The placement as it was last seen with this job.
+        present: The placement now; None if there is none with this job any more.
+    """
+    if present is not None and present.is_pod_present and present.phase != "ended":
+        return None
+    return Answer(200, {"exit_code": (present or known).exit_code or 0})

@@ -1,0 +1,41 @@
+"""What callers send. Unknown fields are ignored: a newer script may call an older gateway."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from sunk_events.base import JobId, NodeName
+from sunk_events.locks import LockLevel
+
+
+class Prehook(msgspec.Struct, frozen=True, kw_only=True):
+    """A prolog: lock the node for this job, and answer when it is."""
+
+    job: JobId
+    level: LockLevel = "normal"
+    deadline_s: Annotated[float, Meta(gt=0)] | None = None
+    """How long the caller waits for the lock; the service stops then too."""
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """An epilog: the job has left the node."""
+
+    job: JobId
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """A placeholder's script runs on this node."""
+
+    node: NodeName
+
+
+class Nudge(msgspec.Struct, frozen=True, kw_only=True):
+    """Look at this node, or at this job, now."""
+
+    node: NodeName | None = None
+    job: JobId | None = None
+
+
+class Nothing(msgspec.Struct, frozen=True, kw_only=True):
+    """No body is needed."""

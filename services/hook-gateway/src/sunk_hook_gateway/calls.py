@@ -1,0 +1,252 @@
+"""What each hook does: ask on the bus, again and again, until its own deadline.
+
+What must stay true: `Later`, nobody listening and no answer in time are the same: try again. What a
+caller is told was either decided by the owner of the thing, or is "again" (503), or, for a prolog at its
+deadline, the refusal that keeps its job from sharing the node.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import anyio
+
+from sunk_events.base import Reply, Request
+from sunk_events.locks import LockLevel
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_events.requests import (
+    AcquireLock,
+    Later,
+    LockWaiting,
+    NudgeJob,
+    NudgeNode,
+    PlacementAnnounced,
+    ReleaseLock,
+    ReleasePlacement,
+)
+from sunk_hook_gateway import answers
+from sunk_hook_gateway.answers import Answer
+from sunk_hook_gateway.bodies import Nudge, Prehook, Release, Started
+from sunk_hook_gateway.config import Config
+from sunk_hook_gateway.tokens import AccessError, admit_job
+from sunk_hook_gateway.waiting import Locks, Placements
+from sunk_runtime.errors import TransientError
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.requests import TRY_S, ask
+from sunk_runtime.views import StateView
+
+log = logging.getLogger(__name__)
+
+VIEWS_WAIT_S: Final = 2.0
+"""How long a call waits for views that are being read, and for a state that its script outran."""
+AGAIN_S: Final = 1.0
+"""A lock or a Pod is asked for at least this often, and at once when its state changes."""
+PROMISE_S: Final = 120.0
+"""How long a refusal counts as a drain that the state does not show yet."""
+
+
+class Gateway:
+    """Answers hook calls whose callers have been let in."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        config: Config,
+        *,
+        nodes: StateView[SlurmNodeState],
+        pods: StateView[KubePodState],
+        locks: Locks,
+        placements: Placements,
+    ) -> None:
+        self._bus = bus
+        self._config = config
+        self._nodes = nodes
+        self._pods = pods
+        self._locks = locks
+        self._placements = placements
+        self._promised: dict[str, float] = {}
+        """Nodes whose prologs were told to drain them, and until when that counts."""
+
+    async def prehook(self, node: str, body: Prehook) -> Answer:
+        """Return when the node is locked for the job, the job no longer runs, or the deadline passed."""
+        if unknown := await self._unknown(node):
+            return unknown
+        wanted_s = body.deadline_s or self._config.prehook_deadline_s
+        deadline = anyio.current_time() + min(wanted_s, self._config.prehook_deadline_max_s)
+        pods: tuple[str, ...] | None = None
+        with self._locks.watch(node) as watch:
+            while (left_s := deadline - anyio.current_time()) > 0:
+                request = AcquireLock(
+                    node=node,
+                    job=body.job,
+                    level=self._level(body),
+                    deadline=datetime.now(UTC) + timedelta(seconds=left_s),
+                )
+                reply = await self._ask(request, timeout_s=left_s)
+                if reply is not None and (answer := answers.acquired(reply)):
+                    return answer
+                if isinstance(reply, LockWaiting):
+                    pods = reply.in_the_way
+                with anyio.move_on_after(min(_pause_s(reply), left_s)):
+                    await watch.wait()
+        return self._refuse(node, pods)
+
+    async def release_node(self, node: str, body: Release) -> Answer:
+        """Return when the job's Pod, if it is a placeholder, is gone and its hold on the lock is released."""
+        if unknown := await self._unknown(node):
+            return unknown
+        if not self._placements.is_complete:
+            return answers.retry("placements are not read yet")
+        placement = self._placements.of_job(body.job)
+        if placement is not None and placement.node in {"", node}:
+            answer = await self._until_pod_gone(ReleasePlacement(job=body.job))
+            if answer.content != {"gone": True}:
+                return answer
+        reply = await self._ask(ReleaseLock(node=node, job=body.job), timeout_s=TRY_S)
+        answer = answers.noted(reply)
+        return Answer(200, {"gone": True}) if answer == Answer(200, {}) else answer
+
+    async def started(self, job: int, token: str, body: Started) -> Answer:
+        """Return when the pod-scheduler has noted that the placeholder's script runs."""
+        if await self._admitted(job, token) is None:
+            return answers.failed(404, f"job {job} is no placeholder")
+        reply = await self._ask_until(
+            PlacementAnnounced(job=job, node=body.node, token=token), within_s=self._config.release_wait_s
+        )
+        return answers.noted(reply)
+
+    async def release_job(self, job: int, token: str) -> Answer:
+        """Return when the placeholder's Pod is gone, or a bound passes: then the script asks again."""
+        await self._admitted(job, token)
+        # Whoever asks for an unknown job is judged by the owner, who knows each token: "gone" is its word.
+        return await self._until_pod_gone(ReleasePlacement(job=job, token=token))
+
+    async def outcome(self, job: int, token: str) -> Answer:
+        """Return how the script shall end when its Pod is gone; 204 while the Pod lives: ask again."""
+        known = await self._admitted(job, token)
+        if known is None:
+            return answers.failed(404, f"job {job} is no placeholder")
+        with self._placements.watch(job) as watch, anyio.move_on_after(self._config.poll_s):
+            while True:
+                present = self._placements.of_job(job)
+                if answer := answers.outcome(known, present):
+                    return answer
+                known = present or known
+                await watch.wait()
+        return Answer(204)
+
+    async def outcome_dropped(self, job: int) -> None:
+        """Have the job looked at: its script's poll was cut, which may be the first sign of its death."""
+        log.info("outcome poll dropped", extra={"job": job})
+        await self._ask(NudgeJob(job=job), timeout_s=1.0)
+
+    async def nudge(self, body: Nudge) -> Answer:
+        """Return when the syncer has noted that it should look."""
+        if body.node is not None and body.job is None:
+            return answers.noted(await self._ask(NudgeNode(node=body.node), timeout_s=TRY_S))
+        if body.job is not None and body.node is None:
+            return answers.noted(await self._ask(NudgeJob(job=body.job), timeout_s=TRY_S))
+        return answers.failed(400, "exactly one of `node` and `job` is needed")
+
+    async def _unknown(self, node: str) -> Answer | None:
+        """Return what to say of a node that nobody knows; None if somebody does."""
+        if self._knows(node):
+            return None
+        with anyio.move_on_after(VIEWS_WAIT_S):
+            await self._nodes.complete()
+            await self._pods.complete()
+        if self._knows(node):
+            return None
+        if not (self._nodes.is_complete and self._pods.is_complete):
+            return answers.retry("nodes are not read yet")
+        return answers.failed(404, f"node {node} is unknown")
+
+    def _knows(self, node: str) -> bool:
+        return self._nodes.get(node) is not None or self._pods.get(node) is not None
+
+    async def _admitted(self, job: int, token: str) -> PlacementState | None:
+        """Return the placement whose token *token* is; None where the job has none.
+
+        Raises:
+            AccessError: the token is another's.
+            TransientError: placements are not read yet.
+        """
+        if not token or len(token) > 128:  # noqa: PLR2004 - the contract's limit of a token
+            raise AccessError("token is malformed")
+        placement = await self._placements.find(job, within_s=VIEWS_WAIT_S)
+        if placement is not None:
+            admit_job(token, placement.token_sha256)
+        elif not self._placements.is_complete:
+            raise TransientError("placements are not read yet")
+        return placement
+
+    def _level(self, body: Prehook) -> LockLevel:
+        """Return the level: a placeholder's lock is strict, whatever its prolog thinks."""
+        return body.level if self._placements.of_job(body.job) is None else "strict"
+
+    def _refuse(self, node: str, pods: Iterable[str] | None) -> Answer:
+        """Return the refusal, and remember a drain that it asks for until the state shows it."""
+        now = time.monotonic()
+        self._promised = {name: until for name, until in self._promised.items() if until > now}
+        drained = {
+            state.node
+            for state in self._nodes.values()
+            if state.is_drain and state.reason.startswith(answers.REASON_PREFIX)
+        }
+        # What is not read yet is unknown: a node too many must not be drained for it.
+        may_drain = self._nodes.is_complete and answers.may_drain(
+            node, drained | self._promised.keys(), len(self._nodes)
+        )
+        if may_drain:
+            self._promised[node] = now + PROMISE_S
+        return answers.in_the_way(None if pods is None else tuple(pods), may_drain=may_drain)
+
+    async def _until_pod_gone(self, request: ReleasePlacement) -> Answer:
+        """Ask until the Pod is gone or the bound passes, and return the last answer."""
+        deadline = anyio.current_time() + self._config.release_wait_s
+        answer = answers.RETRY
+        with self._placements.watch(request.job) as watch:
+            while (left_s := deadline - anyio.current_time()) > 0:
+                reply = await self._ask(request, timeout_s=left_s)
+                if reply is not None and not isinstance(reply, Later):
+                    answer = answers.released(reply)
+                    if answer.status not in {202, 503}:
+                        return answer
+                with anyio.move_on_after(min(_pause_s(reply), left_s)):
+                    await watch.wait()
+        return answer
+
+    async def _ask_until(self, request: Request, *, within_s: float) -> Reply | None:
+        """Ask again while nobody knows, for *within_s* seconds."""
+        deadline = anyio.current_time() + within_s
+        while (left_s := deadline - anyio.current_time()) > 0:
+            reply = await self._ask(request, timeout_s=left_s)
+            if reply is not None and not isinstance(reply, Later):
+                return reply
+            await anyio.sleep(min(_pause_s(reply), left_s))
+        return None
+
+    async def _ask(self, request: Request, *, timeout_s: float) -> Reply | None:
+        """Ask once; None where nobody answered, which is never "no"."""
+        try:
+            return await ask(self._bus, self._config.cluster, request, timeout_s=max(timeout_s, 0.1))
+        except TransientError as error:
+            fields = {"question": type(request).__name__, "error": str(error)}
+            log.debug("no answer", extra=fields)
+            return None
+
+
+def _pause_s(reply: Reply | None) -> float:
+    """Return how long to wait before asking again, spread so that a fleet does not ask at once."""
+    if reply is None:
+        wait_s = 0.3
+    elif isinstance(reply, Later):
+        wait_s = min(reply.retry_after_s, AGAIN_S)
+    else:
+        wait_s = AGAIN_S
+    return max(0.02, wait_s * random.uniform(0.7, 1.3))  # noqa: S311 - spreads callers, no secret

@@ -1,0 +1,82 @@
+"""Every knob of the hook gateway, its unit and its reason."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from sunk_events.base import ClusterName
+from sunk_runtime.config import load
+from sunk_runtime.errors import ConfigError
+from sunk_runtime.jetstream import BusSettings
+
+PREFIX = "SUNK_HOOK_GATEWAY_"
+
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Read once, at start. Durations are in seconds and end in ``_s``."""
+
+    cluster: ClusterName
+    """The Slurm cluster's name."""
+    namespace: str = "slurm"
+    """Where the NodeSet Pods of this cluster live: a Pod of another namespace is nobody here."""
+    nats_url: str = "nats://127.0.0.1:4222"
+    """One address, or several with commas between."""
+    nats_user: str = ""
+    """Our user on the bus; empty where it has none."""
+    nats_password_file: Path | None = None
+    """A path, never the password: it rotates on disk."""
+    nats_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
+    """How many servers keep each stream that we make."""
+    http_host: str = "127.0.0.1"
+    """Where to listen. Node hooks come from other machines: set it."""
+    http_port: Annotated[int, Meta(ge=0, le=65535)] = 8081
+    """0 takes any free port, which the log names."""
+    kubeconfig: Path | None = None
+    """How to reach the API server for its published keys; empty inside a cluster."""
+    token_audience: str = "sunk-hooks"  # noqa: S105 - an audience, not a secret
+    """What a NodeSet Pod's projected token must be meant for."""
+    token_issuer: str = ""
+    """Who must have issued it; empty asks the API server for its own issuer."""
+    token_keys_file: Path | None = None
+    """A JWKS file instead of the API server's published keys; needs ``token_issuer``."""
+    static_token_file: Path | None = None
+    """Outside Kubernetes: one token for all nodes, in place of Pod tokens."""
+    prehook_deadline_s: Seconds = 50.0
+    """How long a prolog's call blocks if it names no deadline. PrologEpilogTimeout is 30 s more."""
+    prehook_deadline_max_s: Seconds = 3600.0
+    """The longest deadline that a call may name."""
+    release_wait_s: Seconds = 4.0
+    """How long a release blocks while a Pod is still there; the scripts repeat it."""
+    poll_s: Seconds = 20.0
+    """How long an outcome poll is held; below the idle time-outs of common proxies."""
+    max_calls: Annotated[int, Meta(ge=1)] = 12000
+    """Calls held at once; one more is told to try again."""
+
+    @property
+    def bus(self) -> BusSettings:
+        """How to connect to NATS."""
+        return BusSettings(
+            url=self.nats_url,
+            user=self.nats_user,
+            password_file=self.nats_password_file,
+            replicas=self.nats_replicas,
+        )
+
+
+def read_config() -> Config:
+    """Return the settings of this process.
+
+    Raises:
+        ConfigError: a setting is unknown, missing, not allowed, or contradicts another.
+    """
+    config = load(Config, os.environ, PREFIX)  # noqa: TID251 - settings are read here
+    if config.static_token_file and config.token_keys_file:
+        raise ConfigError(f"{PREFIX}STATIC_TOKEN_FILE and {PREFIX}TOKEN_KEYS_FILE exclude each other")
+    if config.token_keys_file and not config.token_issuer:
+        raise ConfigError(f"{PREFIX}TOKEN_KEYS_FILE needs {PREFIX}TOKEN_ISSUER")
+    return config

@@ -1,0 +1,150 @@
+"""Issuer and keys, kept current: read at start, now and then, and when a token names an unknown key.
+
+What must stay true: a token is refused for its unknown key only after a read that began after the token
+came; however many such tokens come, there is one read at a time and at most one each `PAUSE_S`.
+"""
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+import anyio
+import msgspec
+
+from sunk_hook_gateway.metrics import TRUST_READS
+from sunk_hook_gateway.ports import FetchTrust
+from sunk_hook_gateway.tokens import Caller, Trust, admit_static, identify, key_id, parse_keys
+from sunk_runtime.errors import ConfigError, SunkError, TransientError
+
+log = logging.getLogger(__name__)
+
+PAUSE_S: Final = 1.0
+REFRESH_S: Final = 300.0
+WAIT_S: Final = 5.0
+READ_TIMEOUT_S: Final = 4.0
+
+
+class RawReader(Protocol):
+    """Reads a document of the API server."""
+
+    async def get_raw(self, path: str) -> bytes:
+        """Return what is at *path*."""
+        ...
+
+
+class _Discovery(msgspec.Struct, frozen=True):
+    issuer: str
+
+
+def from_api_server(kube: RawReader, issuer: str) -> FetchTrust:
+    """Return a reader of the keys that the API server publishes; an empty *issuer* is its own."""
+
+    async def fetch() -> Trust:
+        keys = await kube.get_raw("/openid/v1/jwks")
+        named = issuer
+        try:
+            if not named:
+                document = await kube.get_raw("/.well-known/openid-configuration")
+                named = msgspec.json.decode(document, type=_Discovery).issuer
+            return Trust(named, parse_keys(keys))
+        except (msgspec.DecodeError, ValueError) as error:
+            raise TransientError(f"keys of the API server: {error}") from error
+
+    return fetch
+
+
+def from_file(path: Path, issuer: str) -> FetchTrust:
+    """Return a reader of a mounted JWKS file."""
+
+    async def fetch() -> Trust:
+        try:
+            return Trust(issuer, parse_keys(await anyio.Path(path).read_bytes()))
+        except (OSError, ValueError) as error:
+            raise TransientError(f"keys in {path}: {error}") from error
+
+    return fetch
+
+
+class PodTokens:
+    """Tells which Pod a projected ServiceAccount token is bound to."""
+
+    def __init__(self, fetch: FetchTrust, *, audience: str) -> None:
+        self._fetch = fetch
+        self._audience = audience
+        self._trust: Trust | None = None
+        self._begun = 0
+        self._done = 0
+        """The read that ended last and succeeded; reads are counted from 1."""
+        self._wanted = anyio.Event()
+        self._read = anyio.Event()
+
+    @property
+    def is_ready(self) -> bool:
+        """The keys were read once."""
+        return self._trust is not None
+
+    async def identify(self, token: str) -> Caller:
+        """Return the Pod that *token* is bound to, after reading the keys anew if its key is unknown."""
+        trust = await self._trust_for(key_id(token))
+        return identify(token, trust, audience=self._audience, now=datetime.now(UTC))
+
+    async def run(self) -> None:
+        """Read the keys at start, each `REFRESH_S`, and when a token asks for it."""
+        while True:
+            self._wanted = anyio.Event()
+            self._begun += 1
+            is_read = await self._read_once()
+            await anyio.sleep(PAUSE_S)
+            if is_read:
+                with anyio.move_on_after(REFRESH_S):
+                    await self._wanted.wait()
+
+    async def _read_once(self) -> bool:
+        try:
+            with anyio.fail_after(READ_TIMEOUT_S):
+                self._trust = await self._fetch()
+        except (SunkError, TimeoutError) as error:  # The keys that we have stay good.
+            TRUST_READS.labels("failed").inc()
+            log.warning("keys not read", extra={"error": str(error) or type(error).__name__})
+            return False
+        TRUST_READS.labels("read").inc()
+        self._done = self._begun
+        self._read.set()
+        self._read = anyio.Event()
+        return True
+
+    async def _trust_for(self, kid: str) -> Trust:
+        needed = self._begun + 1
+        with anyio.move_on_after(WAIT_S):
+            while self._trust is None or (kid not in self._trust.keys and self._done < needed):
+                self._wanted.set()
+                await self._read.wait()
+            return self._trust
+        raise TransientError("the keys that tokens are signed with cannot be read now")
+
+
+class StaticToken:
+    """Lets the holder of one token speak for every node: where there is no Kubernetes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def is_ready(self) -> bool:
+        """Always: the file is read at each call, for it may rotate."""
+        return True
+
+    async def identify(self, token: str) -> Caller:
+        """Return the holder of the static token."""
+        try:
+            expected = (await anyio.Path(self._path).read_text()).strip()
+        except OSError as error:
+            raise TransientError(f"cannot read {self._path}: {error.strerror}") from error
+        return admit_static(token, expected)
+
+    async def run(self) -> None:
+        """Check the file once, so that a wrong path ends the process at start."""
+        if not await anyio.Path(self._path).is_file():
+            raise ConfigError(f"static token file {self._path} does not exist")
+        await anyio.sleep_forever()

@@ -1,0 +1,79 @@
+"""The composition root of the hook gateway."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_hook_gateway.calls import Gateway
+from sunk_hook_gateway.config import Config, read_config
+from sunk_hook_gateway.keys import PodTokens, StaticToken, from_api_server, from_file
+from sunk_hook_gateway.openapi import document
+from sunk_hook_gateway.ports import Callers
+from sunk_hook_gateway.serving import Serving
+from sunk_hook_gateway.waiting import Locks, Placements
+from sunk_kube.client import connect as connect_kube
+from sunk_runtime import jetstream
+from sunk_runtime.http import Health, serve_http
+from sunk_runtime.lifecycle import run, serve
+from sunk_runtime.views import StateView, following
+
+SERVICE = "hook-gateway"
+
+
+async def work() -> None:
+    """Serve until told to stop."""
+    config = read_config()
+    async with jetstream.connect(config.bus, SERVICE) as bus, _callers(config) as callers:
+        await bus.provision(config.cluster, config.bus)
+        nodes = StateView(bus, config.cluster, SlurmNodeState)
+        pods = StateView(bus, config.cluster, KubePodState)
+        lock_view = StateView(bus, config.cluster, LockState)
+        placement_view = StateView(bus, config.cluster, PlacementState)
+        locks, placements = Locks(lock_view), Placements(placement_view)
+        gateway = Gateway(bus, config, nodes=nodes, pods=pods, locks=locks, placements=placements)
+        serving = Serving(bus, config, gateway, callers)
+        health = Health()
+        for view in (nodes, pods, placement_view):
+            health.require(view.bucket, lambda view=view: view.is_complete)
+        health.require("token keys", lambda: callers.is_ready)
+        health.require("not stopping", lambda: not serving.is_stopping)
+        routes = [*serving.routes(), Route("/openapi.json", _openapi)]
+        async with following(nodes, pods, lock_view, placement_view):
+            await serve(
+                lambda: serve_http(config.http_host, config.http_port, health, routes),
+                locks.run,
+                placements.run,
+                callers.run,
+                stopping=serving.stop,
+            )
+
+
+@asynccontextmanager
+async def _callers(config: Config) -> AsyncGenerator[Callers]:
+    """Yield what tells who holds a token, as the settings say."""
+    if config.static_token_file:
+        yield StaticToken(config.static_token_file)
+    elif config.token_keys_file:
+        fetch = from_file(config.token_keys_file, config.token_issuer)
+        yield PodTokens(fetch, audience=config.token_audience)
+    else:
+        async with connect_kube(SERVICE, kubeconfig=config.kubeconfig) as kube:
+            fetch = from_api_server(kube, config.token_issuer)
+            yield PodTokens(fetch, audience=config.token_audience)
+
+
+async def _openapi(_: Request) -> Response:
+    return JSONResponse(document(version("sunk-hook-gateway")))
+
+
+def main() -> None:
+    """Run the service."""
+    run(SERVICE, work)

@@ -1,0 +1,16 @@
+"""Every metric of the hook gateway."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+CALLS = Counter("sunk_hook_calls_total", "Hook calls answered, by call and HTTP status.", ["call", "status"])
+CALL_SECONDS = Histogram(
+    "sunk_hook_call_duration_seconds",
+    "Time from a hook call to its answer.",
+    ["call"],
+    buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300),
+)
+CALLS_HELD = Gauge("sunk_hook_calls_held", "Hook calls under way.", ["call"])
+HANG_UPS = Counter("sunk_hook_hang_ups_total", "Callers that went before they were answered.", ["call"])
+TRUST_READS = Counter(
+    "sunk_hook_trust_reads_total", "Reads of the keys that Pod tokens are signed with.", ["outcome"]
+)

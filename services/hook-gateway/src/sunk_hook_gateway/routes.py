@@ -1,0 +1,214 @@
+"""The route table: which call there is, who may make it, what it does and what it is answered."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from sunk_events.base import Event, event_id, source
+from sunk_events.hooks import HookCall, PrehookCalled, ReleaseCalled
+from sunk_hook_gateway import answers
+from sunk_hook_gateway.answers import Answer
+from sunk_hook_gateway.bodies import Nudge, Prehook, Release, Started
+from sunk_hook_gateway.calls import Gateway
+from sunk_hook_gateway.tokens import Caller
+from sunk_runtime.views import now
+
+B = TypeVar("B", bound=msgspec.Struct)
+
+
+class Refusal(Exception):  # noqa: N818 - an answer on its way out, not an error
+    """Ends a call with *answer*."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A call whose caller was let in."""
+
+    params: Mapping[str, Any]
+    """Of the path. ``Any``, because that is what Starlette gives; they are strings."""
+    token: str
+    caller: Caller
+    data: bytes
+
+    @property
+    def node(self) -> str:
+        """The node of the path."""
+        return str(self.params["node"])
+
+    @property
+    def job(self) -> int:
+        """The job of the path, or a refusal of what is none."""
+        given = str(self.params["job"])
+        if not given.isascii() or not given.isdigit() or not 0 < int(given) < 1 << 32:
+            raise Refusal(answers.failed(400, "`job` in the path is no job id"))
+        return int(given)
+
+    def body(self, kind: type[B]) -> B:
+        """Return the body, or refuse a malformed one, naming the field."""
+        try:
+            return msgspec.json.decode(self.data, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Refusal(answers.failed(400, f"body: {error}")) from error
+
+
+async def _prehook(gateway: Gateway, call: Call) -> Answer:
+    return await gateway.prehook(call.node, call.body(Prehook))
+
+
+async def _release_node(gateway: Gateway, call: Call) -> Answer:
+    return await gateway.release_node(call.node, call.body(Release))
+
+
+async def _started(gateway: Gateway, call: Call) -> Answer:
+    return await gateway.started(call.job, call.token, call.body(Started))
+
+
+async def _release_job(gateway: Gateway, call: Call) -> Answer:
+    return await gateway.release_job(call.job, call.token)
+
+
+async def _outcome(gateway: Gateway, call: Call) -> Answer:
+    return await gateway.outcome(call.job, call.token)
+
+
+async def _outcome_dropped(gateway: Gateway, call: Call) -> None:
+    await gateway.outcome_dropped(call.job)
+
+
+async def _nudge(gateway: Gateway, call: Call) -> Answer:
+    body = call.body(Nudge)
+    if call.caller.pod and body.node not in {None, call.caller.pod}:
+        return answers.failed(403, f"Pod {call.caller.pod} may not speak for node {body.node}")
+    return await gateway.nudge(body)
+
+
+def prehook_called(cluster: str, service: str, call: Call, answer: Answer, waited_s: float) -> Event:
+    """Return the fact that a prolog was answered."""
+    data = _hook_call(call, call.body(Prehook).job, answer, waited_s)
+    time = now()
+    return PrehookCalled(
+        id=event_id("prehook_called", data.node, data.job, int(time.timestamp() * 1000)),
+        source=source(cluster, service),
+        subject=data.node,
+        time=time,
+        data=data,
+    )
+
+
+def release_called(cluster: str, service: str, call: Call, answer: Answer, waited_s: float) -> Event:
+    """Return the fact that an epilog was answered."""
+    data = _hook_call(call, call.body(Release).job, answer, waited_s)
+    time = now()
+    return ReleaseCalled(
+        id=event_id("release_called", data.node, data.job, int(time.timestamp() * 1000)),
+        source=source(cluster, service),
+        subject=data.node,
+        time=time,
+        data=data,
+    )
+
+
+def _hook_call(call: Call, job: int, answer: Answer, waited_s: float) -> HookCall:
+    return HookCall(node=call.node, job=job, status=answer.status, waited_s=round(waited_s, 6))
+
+
+FactOf = Callable[[str, str, Call, Answer, float], Event]
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the route table; the OpenAPI document is made from it too."""
+
+    name: str
+    method: Literal["GET", "POST"]
+    path: str
+    caller: Literal["node", "any node", "job"]
+    """Whose token it needs: the node's of the path, any node's, or the placeholder's of the path."""
+    summary: str
+    answers: Mapping[int, str]
+    handle: Callable[[Gateway, Call], Awaitable[Answer]]
+    body: type[msgspec.Struct] | None = None
+    hung_up: Callable[[Gateway, Call], Awaitable[None]] | None = None
+    """What to do when the caller went before it was answered."""
+    fact: FactOf | None = None
+    """Published after the answer, best effort."""
+
+
+_AGAIN: Final = "nothing was decided: the same call again"
+_GONE: Final = "the Pod is gone: `gone` is true"
+_STILL: Final = "the Pod is still there: `gone` is false; ask again"
+
+ENDPOINTS: Final = (
+    Endpoint(
+        name="prehook",
+        method="POST",
+        path="/v1/nodes/{node}/prehook",
+        caller="node",
+        body=Prehook,
+        summary="A prolog asks for its node's lock, and blocks until it has it",
+        answers={
+            200: "locked, or the job no longer runs: end the prolog well",
+            409: "in the way at the deadline: `in_the_way`, and what to do: `reason`, `drain`, `hold`",
+            503: _AGAIN,
+        },
+        handle=_prehook,
+        fact=prehook_called,
+    ),
+    Endpoint(
+        name="release",
+        method="POST",
+        path="/v1/nodes/{node}/release",
+        caller="node",
+        body=Release,
+        summary="An epilog gives its node's lock back; a placeholder's Pod goes first",
+        answers={200: _GONE, 202: _STILL, 503: _AGAIN},
+        handle=_release_node,
+        fact=release_called,
+    ),
+    Endpoint(
+        name="job_started",
+        method="POST",
+        path="/v1/jobs/{job}/started",
+        caller="job",
+        body=Started,
+        summary="A placeholder's script announces itself",
+        answers={200: "noted: the Pod is being bound", 503: _AGAIN},
+        handle=_started,
+    ),
+    Endpoint(
+        name="job_release",
+        method="POST",
+        path="/v1/jobs/{job}/release",
+        caller="job",
+        summary="A placeholder is to end: blocks until its Pod is gone, or a bound passes",
+        answers={200: _GONE, 202: _STILL, 503: _AGAIN},
+        handle=_release_job,
+    ),
+    Endpoint(
+        name="job_outcome",
+        method="GET",
+        path="/v1/jobs/{job}/outcome",
+        caller="job",
+        summary="Long poll of a placeholder's script while its Pod lives",
+        answers={
+            200: "the Pod is over: end with `exit_code`",
+            204: "the Pod lives: ask again",
+            503: _AGAIN,
+        },
+        handle=_outcome,
+        hung_up=_outcome_dropped,
+    ),
+    Endpoint(
+        name="nudge",
+        method="POST",
+        path="/v1/nudges",
+        caller="any node",
+        body=Nudge,
+        summary="Have this node, or this job, looked at now",
+        answers={200: "noted", 503: _AGAIN},
+        handle=_nudge,
+    ),
+)

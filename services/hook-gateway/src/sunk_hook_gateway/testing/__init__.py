@@ -1,0 +1,1 @@
+"""What tests of hook calls need."""

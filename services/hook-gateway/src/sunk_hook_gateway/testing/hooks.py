@@ -1,0 +1,112 @@
+"""What tests of hook calls share: states on the bus, stand-ins for who answers there, calls over HTTP."""
+
+import hashlib
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from typing import Final
+
+import httpx
+
+from sunk_events import subjects
+from sunk_events.base import Reply, Request, State
+from sunk_events.codec import encode
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_hook_gateway.testing.process import Process
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.requests import answering
+
+CLUSTER: Final = "c1"
+NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
+Gateway = tuple[Process, str]
+
+
+def token_of(job: int) -> str:
+    """Return the token of the placeholder *job*."""
+    return f"t{job}-very-secret"
+
+
+async def store(bus: Bus, key: str, state: State) -> None:
+    """Store *state* as its owner would."""
+    bucket = subjects.bucket(CLUSTER, type(state))
+    await bus.publish(subjects.key_subject(bucket, key), encode(state))
+
+
+async def register(bus: Bus, node: str, *, reason: str = "") -> None:
+    """Have a Slurm node, drained where a *reason* is given."""
+    state = SlurmNodeState(changed=NOW, node=node, state="IDLE", is_drain=bool(reason), reason=reason)
+    await store(bus, node, state)
+
+
+async def place(
+    bus: Bus,
+    job: int,
+    phase: PlacementPhase = "bound",
+    *,
+    node: str = "",
+    token: str = "",
+    is_pod_present: bool = True,
+    exit_code: int | None = None,
+) -> None:
+    """Have a placement whose placeholder is *job*."""
+    state = PlacementState(
+        changed=NOW,
+        uid=f"uid-{job}",
+        namespace="ns",
+        pod=f"p{job}",
+        phase=phase,
+        job=job,
+        node=node,
+        token_sha256=hashlib.sha256(token.encode()).hexdigest() if token else "",
+        is_pod_present=is_pod_present,
+        exit_code=exit_code,
+    )
+    await store(bus, state.uid, state)
+
+
+async def forget(bus: Bus, job: int) -> None:
+    """Delete the placement of *job*."""
+    bucket = subjects.bucket(CLUSTER, PlacementState)
+    headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+    await bus.publish(subjects.key_subject(bucket, f"uid-{job}"), b"", headers=headers)
+
+
+class Answers:
+    """Gives its replies one after the other, the last one for ever; knows what was asked."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self._replies = list(replies)
+        self.asked: list[Request] = []
+
+    async def __call__(self, request: Request) -> Reply:
+        """Answer *request*."""
+        self.asked.append(request)
+        return self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
+
+
+def standing_in(
+    bus: Bus, kind: type[Request], *replies: Reply
+) -> tuple[Answers, AbstractAsyncContextManager[None]]:
+    """Return the answers to questions of *kind*, and the context in which they are given."""
+    answers = Answers(*replies)
+    return answers, answering(bus, CLUSTER, kind, answers)
+
+
+def bearing(token: str) -> dict[str, str]:
+    """Return the headers of a caller that holds *token*."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def call(
+    http: httpx.AsyncClient, path: str, token: str, body: object = None, *, expect: int = 200
+) -> object:
+    """Return the body of the answer, whose status must be *expect*."""
+    answer = await http.post(path, json=body, headers=bearing(token))
+    if answer.status_code != expect:
+        raise AssertionError(f"{path}: {answer.status_code}, expected {expect}: {answer.text}")
+    return answer.json()
+
+
+async def poll(http: httpx.AsyncClient, job: int, token: str) -> httpx.Response:
+    """Poll as the script of the placeholder *job* does."""
+    return await http.get(f"/v1/jobs/{job}/outcome", headers=bearing(token))

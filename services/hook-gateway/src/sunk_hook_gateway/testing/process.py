@@ -1,0 +1,35 @@
+"""A gateway as its own process."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from sunk_runtime.testing import WITHIN_S
+
+
+class Process:
+    """``python -m sunk_hook_gateway`` with its log in *folder*."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        self.log = folder / "gateway.log"
+        env = {name: value for name, value in os.environ.items() if not name.startswith("SUNK_")}  # noqa: TID251 - a test's own
+        env |= {f"SUNK_HOOK_GATEWAY_{name}": value for name, value in settings.items()}
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen([sys.executable, "-m", "sunk_hook_gateway"], stderr=log, env=env)
+
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Return the exit code."""
+        return self._process.wait(WITHIN_S)
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(WITHIN_S)

@@ -1,0 +1,108 @@
+"""One nats-server and one gateway process a module; each test takes names of its own."""
+
+import socket
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sunk_hook_gateway.testing.hooks import CLUSTER
+from sunk_hook_gateway.testing.issuer import ISSUER, Issuer
+from sunk_hook_gateway.testing.process import Process
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.testing import WITHIN_S, NatsServer
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    server.start()
+    try:
+        yield server.url
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Issuer:
+    return Issuer()
+
+
+@pytest.fixture(scope="module")
+def keys_file(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "jwks.json"
+    path.write_bytes(issuer.jwks())
+    return path
+
+
+StartGateway = Callable[[], tuple[Process, str]]
+
+
+@pytest.fixture(scope="module")
+def start_gateway(
+    nats_url: str, keys_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[StartGateway]:
+    started: list[Process] = []
+
+    def start() -> tuple[Process, str]:
+        port = free_port()
+        settings = {
+            "CLUSTER": CLUSTER,
+            "NATS_URL": nats_url,
+            "HTTP_PORT": str(port),
+            "TOKEN_KEYS_FILE": str(keys_file),
+            "TOKEN_ISSUER": ISSUER,
+            "RELEASE_WAIT_S": "0.6",
+            "POLL_S": "1.5",
+            "PREHOOK_DEADLINE_S": "8",
+        }
+        process = Process(tmp_path_factory.mktemp("gateway"), settings)
+        started.append(process)
+        url = f"http://127.0.0.1:{port}"
+        _await_ready(url, process)
+        return process, url
+
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.close()
+
+
+def _await_ready(url: str, process: Process) -> None:
+    deadline = time.monotonic() + 3 * WITHIN_S
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{url}/readyz", trust_env=False).is_success:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise RuntimeError(f"gateway is not ready: {process.log.read_text()}")
+
+
+@pytest.fixture(scope="module")
+def gateway(start_gateway: StartGateway) -> tuple[Process, str]:
+    return start_gateway()
+
+
+@pytest.fixture
+async def bus(nats_url: str) -> AsyncGenerator[Bus]:
+    settings = BusSettings(url=nats_url)
+    async with connect(settings, "test") as bus:
+        await bus.provision(CLUSTER, settings)
+        yield bus
+
+
+@pytest.fixture
+async def http(gateway: tuple[Process, str]) -> AsyncGenerator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=gateway[1], trust_env=False, timeout=30) as client:
+        yield client

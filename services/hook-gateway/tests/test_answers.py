@@ -1,0 +1,163 @@
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunk_events.base import Reply
+from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_events.requests import (
+    JobNotRunning,
+    Later,
+    LockGranted,
+    LockWaiting,
+    Noted,
+    PlacementReleased,
+    Refused,
+)
+from sunk_hook_gateway import answers
+from sunk_hook_gateway.answers import RETRY, Answer
+
+GONE = Answer(200, {"gone": True})
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        pytest.param(LockGranted(), Answer(200, {"locked": True}), id="locked"),
+        pytest.param(
+            JobNotRunning(state="CANCELLED"),
+            Answer(200, {"locked": False, "state": "CANCELLED"}),
+            id="a prolog of a cancelled job must not fail",
+        ),
+        pytest.param(LockWaiting(in_the_way=("a/b",)), None, id="waiting: ask again"),
+        pytest.param(Later(reason="views"), None, id="later: ask again"),
+        pytest.param(
+            Refused(code="unknown_node", reason="no such node"),
+            Answer(404, {"error": "no such node"}),
+            id="unknown to the lock too",
+        ),
+    ],
+)
+def test_a_prolog_is_told_what_the_lock_said(reply: Reply, answer: Answer | None) -> None:
+    assert answers.acquired(reply) == answer
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason"),
+    [
+        pytest.param(
+            ("default/web-1",),
+            "k8s: prolog pre-hook failed: default/web-1 (sunk:verify-undrain)",
+            id="one Pod",
+        ),
+        pytest.param(
+            [f"ns/p{number}" for number in range(7)],
+            "k8s: prolog pre-hook failed: ns/p0, ns/p1, ns/p2, ns/p3 and 3 more (sunk:verify-undrain)",
+            id="many Pods",
+        ),
+        pytest.param(
+            None, "k8s: prolog pre-hook failed: the lock did not answer (sunk:verify-undrain)", id="no answer"
+        ),
+    ],
+)
+def test_the_reason_names_the_pods_in_the_way(pods: list[str] | None, reason: str) -> None:
+    assert answers.drain_reason(pods) == reason
+
+
+@given(st.lists(st.text(max_size=300), max_size=9))
+def test_no_reason_needs_quoting_or_loses_its_marks(pods: list[str]) -> None:
+    reason = answers.drain_reason(pods)
+
+    assert reason.isascii()
+    assert not set(reason) & set("\"'\\\n`$")
+    assert reason.startswith("k8s: prolog pre-hook failed: ")
+    assert reason.endswith(" (sunk:verify-undrain)")
+    assert len(reason) <= 512
+
+
+@pytest.mark.parametrize(
+    ("drained", "total", "may"),
+    [
+        pytest.param(0, 4, True, id="the first"),
+        pytest.param(1, 4, True, id="the second"),
+        pytest.param(2, 4, False, id="a third of a small cluster"),
+        pytest.param(2, 199, False, id="1 % of less than 200 is less than two"),
+        pytest.param(9, 1000, True, id="the tenth of a thousand"),
+        pytest.param(10, 1000, False, id="the eleventh of a thousand"),
+    ],
+)
+def test_one_blocked_eviction_does_not_drain_a_fleet(drained: int, total: int, may: bool) -> None:  # noqa: FBT001 - a table's column
+    assert answers.may_drain("new", {f"n{number}" for number in range(drained)}, total) is may
+
+
+def test_a_node_that_is_drained_already_counts_once() -> None:
+    assert answers.may_drain("n1", {"n0", "n1"}, 4)
+
+
+def test_beyond_the_bound_the_job_is_held_instead() -> None:
+    assert answers.in_the_way(("ns/b", "ns/a"), may_drain=False) == Answer(
+        409,
+        {
+            "in_the_way": ["ns/a", "ns/b"],
+            "reason": "k8s: prolog pre-hook failed: ns/a, ns/b (sunk:verify-undrain)",
+            "drain": False,
+            "hold": True,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        pytest.param(PlacementReleased(is_pod_gone=True), GONE, id="gone"),
+        pytest.param(
+            PlacementReleased(is_pod_gone=False, pod="ns/p"),
+            Answer(202, {"gone": False, "pod": "ns/p"}),
+            id="still there",
+        ),
+        pytest.param(Later(reason=""), RETRY, id="later is not gone"),
+        pytest.param(None, RETRY, id="no answer is not gone"),
+        pytest.param(Noted(), RETRY, id="an answer to something else is not gone"),
+        pytest.param(
+            Refused(code="forbidden", reason="no"), Answer(403, {"error": "no"}), id="not this token"
+        ),
+    ],
+)
+def test_a_pod_is_gone_only_when_its_owner_says_so(reply: Reply | None, answer: Answer) -> None:
+    assert answers.released(reply) == answer
+
+
+def placement(
+    phase: PlacementPhase, *, is_pod_present: bool = True, exit_code: int | None = None
+) -> PlacementState:
+    return PlacementState(
+        changed=datetime(2026, 1, 1, tzinfo=UTC),
+        uid="u",
+        namespace="ns",
+        pod="p",
+        phase=phase,
+        is_pod_present=is_pod_present,
+        exit_code=exit_code,
+    )
+
+
+BOUND = placement("bound")
+
+
+@pytest.mark.parametrize(
+    ("present", "exit_code"),
+    [
+        pytest.param(BOUND, None, id="the Pod lives"),
+        pytest.param(placement("ending"), None, id="the Pod is still terminating"),
+        pytest.param(placement("ending", is_pod_present=False, exit_code=3), 3, id="the Pod failed"),
+        pytest.param(placement("ended", exit_code=0), 0, id="the Pod is over"),
+        pytest.param(None, 0, id="the placement is gone"),
+    ],
+)
+def test_a_placeholder_ends_as_its_pod_did_and_not_before(
+    present: PlacementState | None, exit_code: int | None
+) -> None:
+    expected = None if exit_code is None else Answer(200, {"exit_code": exit_code})
+
+    assert answers.outcome(BOUND, present) == expected

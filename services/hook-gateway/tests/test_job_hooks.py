@@ -1,0 +1,127 @@
+"""Calls of placeholder scripts; who would answer on the bus is stood in for."""
+
+import anyio
+import httpx
+import pytest
+
+from sunk_events.requests import (
+    Later,
+    Noted,
+    NudgeJob,
+    NudgeNode,
+    PlacementAnnounced,
+    PlacementReleased,
+    ReleasePlacement,
+)
+from sunk_hook_gateway.testing.hooks import Gateway, call, forget, place, poll, standing_in, token_of
+from sunk_hook_gateway.testing.issuer import Issuer
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.testing import until
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_placeholder_announces_itself_with_its_own_token(bus: Bus, http: httpx.AsyncClient) -> None:
+    await place(bus, 41, "released", token=token_of(41))
+    answers, answering_starts = standing_in(
+        bus, PlacementAnnounced, Later(reason="", retry_after_s=0.01), Noted()
+    )
+
+    async with answering_starts:
+        await call(http, "/v1/jobs/41/started", token_of(42), {"node": "d1"}, expect=403)
+        assert not answers.asked
+        assert await call(http, "/v1/jobs/41/started", token_of(41), {"node": "d1"}) == {}
+
+    assert answers.asked[-1] == PlacementAnnounced(job=41, node="d1", token=token_of(41))
+
+
+async def test_a_job_that_is_no_placeholder_cannot_announce_itself(http: httpx.AsyncClient) -> None:
+    await call(http, "/v1/jobs/999/started", "t", {"node": "d1"}, expect=404)
+
+
+async def test_a_placeholders_release_is_answered_when_its_pod_is_gone(
+    bus: Bus, http: httpx.AsyncClient
+) -> None:
+    await place(bus, 42, token=token_of(42))
+    replies = (PlacementReleased(is_pod_gone=False, pod="ns/p42"), PlacementReleased(is_pod_gone=True))
+    answers, answering_releases = standing_in(bus, ReleasePlacement, *replies)
+    told: list[object] = []
+
+    async def script() -> None:
+        told.append(await call(http, "/v1/jobs/42/release", token_of(42)))
+
+    async with answering_releases, anyio.create_task_group() as tasks:
+        tasks.start_soon(script)
+        await until(lambda: bool(answers.asked))
+        await place(bus, 42, "ending", token=token_of(42), is_pod_present=False)  # Wakes the call at once.
+
+    assert told == [{"gone": True}]
+    assert answers.asked == [ReleasePlacement(job=42, token=token_of(42))] * 2
+
+
+async def test_a_release_without_the_token_deletes_no_pod(bus: Bus, http: httpx.AsyncClient) -> None:
+    await place(bus, 43, token=token_of(43))
+    answers, answering_releases = standing_in(bus, ReleasePlacement, PlacementReleased(is_pod_gone=True))
+
+    async with answering_releases:
+        await call(http, "/v1/jobs/43/release", token_of(44), expect=403)
+        assert (await http.post("/v1/jobs/43/release")).status_code == 401
+
+    assert not answers.asked
+
+
+async def test_a_poll_is_held_while_the_pod_lives_and_answered_with_its_exit_code(
+    bus: Bus, http: httpx.AsyncClient
+) -> None:
+    await place(bus, 51, token=token_of(51))
+    assert (await poll(http, 51, token_of(51))).status_code == 204
+    answers: list[httpx.Response] = []
+
+    async def script() -> None:
+        answers.append(await poll(http, 51, token_of(51)))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(script)
+        await anyio.sleep(0.1)
+        await place(bus, 51, "ended", token=token_of(51), is_pod_present=False, exit_code=3)
+
+    assert answers[0].json() == {"exit_code": 3}
+
+
+async def test_a_placement_that_goes_while_it_is_polled_ends_the_script(
+    bus: Bus, http: httpx.AsyncClient
+) -> None:
+    await place(bus, 52, token=token_of(52))
+    answers: list[httpx.Response] = []
+
+    async def script() -> None:
+        answers.append(await poll(http, 52, token_of(52)))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(script)
+        await anyio.sleep(0.3)
+        await forget(bus, 52)
+
+    assert answers[0].json() == {"exit_code": 0}
+
+
+async def test_a_poll_that_is_cut_has_the_job_looked_at(bus: Bus, gateway: Gateway) -> None:
+    await place(bus, 53, token=token_of(53))
+    answers, answering_nudges = standing_in(bus, NudgeJob, Noted())
+
+    async with answering_nudges, httpx.AsyncClient(base_url=gateway[1], trust_env=False) as http:
+        with anyio.move_on_after(0.4):
+            await poll(http, 53, token_of(53))
+        await until(lambda: NudgeJob(job=53) in answers.asked)
+
+
+async def test_a_nudge_is_passed_on_for_the_callers_own_node_only(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    answers, answering_nudges = standing_in(bus, NudgeNode, Noted())
+
+    async with answering_nudges:
+        assert await call(http, "/v1/nudges", issuer.token("e1"), {"node": "e1"}) == {}
+        await call(http, "/v1/nudges", issuer.token("e1"), {"node": "e2"}, expect=403)
+
+    assert answers.asked == [NudgeNode(node="e1")]

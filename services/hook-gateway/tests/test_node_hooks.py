@@ -1,0 +1,232 @@
+"""Calls of prologs and epilogs; who would answer on the bus is stood in for."""
+
+from datetime import UTC, datetime
+
+import anyio
+import httpx
+import pytest
+
+from sunk_events import subjects
+from sunk_events.codec import decode_event
+from sunk_events.hooks import PrehookCalled
+from sunk_events.requests import (
+    AcquireLock,
+    JobNotRunning,
+    Later,
+    LockGranted,
+    LockWaiting,
+    Noted,
+    PlacementReleased,
+    ReleaseLock,
+    ReleasePlacement,
+)
+from sunk_hook_gateway.testing.hooks import (
+    CLUSTER,
+    Gateway,
+    bearing,
+    call,
+    place,
+    register,
+    standing_in,
+    token_of,
+)
+from sunk_hook_gateway.testing.issuer import Issuer
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.testing import until
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_prolog_goes_on_when_its_node_is_locked(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "a1")
+    answers, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+
+    async with answering_locks:
+        body = {"job": 11, "level": "normal", "deadline_s": 5}
+        told = await call(http, "/v1/nodes/a1/prehook", issuer.token("a1"), body)
+
+    assert told == {"locked": True}
+    (asked,) = answers.asked
+    assert isinstance(asked, AcquireLock)
+    assert (asked.node, asked.job, asked.level) == ("a1", 11, "normal")
+    assert asked.deadline > datetime.now(UTC)
+
+
+async def test_a_prolog_waits_while_nobody_answers_or_knows_and_while_pods_leave(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "a2")
+    replies = (Later(reason="views", retry_after_s=0.01), LockWaiting(in_the_way=("ns/web",)), LockGranted())
+    answers, answering_locks = standing_in(bus, AcquireLock, *replies)
+    told: list[object] = []
+
+    async def prolog() -> None:
+        told.append(await call(http, "/v1/nodes/a2/prehook", issuer.token("a2"), {"job": 12}))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(prolog)
+        await anyio.sleep(0.5)  # Nobody answers yet.
+        async with answering_locks:
+            await until(lambda: bool(told))
+
+    assert told == [{"locked": True}]
+    assert len(answers.asked) == 3
+
+
+async def test_the_prolog_of_a_cancelled_job_does_not_fail(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "a3")
+    _, answering_locks = standing_in(bus, AcquireLock, JobNotRunning(state="CANCELLED"))
+
+    async with answering_locks:
+        told = await call(http, "/v1/nodes/a3/prehook", issuer.token("a3"), {"job": 13})
+
+    assert told == {"locked": False, "state": "CANCELLED"}
+
+
+async def test_a_placeholders_prolog_locks_strictly_whatever_it_asks_for(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "a4")
+    await place(bus, 14, "released")
+    answers, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+
+    async with answering_locks:
+
+        async def is_strict() -> bool:
+            await call(http, "/v1/nodes/a4/prehook", issuer.token("a4"), {"job": 14})
+            return isinstance(asked := answers.asked[-1], AcquireLock) and asked.level == "strict"
+
+        await until(is_strict)
+
+
+async def test_at_the_deadline_a_prolog_is_told_what_to_do_and_the_third_node_is_not_drained(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    nodes = ("b1", "b2", "b3")
+    for node in nodes:
+        await register(bus, node)
+    _, answering_locks = standing_in(bus, AcquireLock, LockWaiting(in_the_way=("default/web-1",)))
+    told: dict[str, dict[str, object]] = {}
+
+    async def prolog(node: str) -> None:
+        body = {"job": 21, "deadline_s": 0.3}
+        answer = await http.post(f"/v1/nodes/{node}/prehook", json=body, headers=bearing(issuer.token(node)))
+        assert answer.status_code == 409
+        told[node] = answer.json()
+
+    async with answering_locks, anyio.create_task_group() as tasks:
+        for node in nodes:
+            tasks.start_soon(prolog, node)  # At once: no state shows the first two drains yet.
+
+    assert sorted((said["drain"], said["hold"]) for said in told.values()) == [
+        (False, True),
+        (True, False),
+        (True, False),
+    ]
+    assert {str(said["reason"]) for said in told.values()} == {
+        "k8s: prolog pre-hook failed: default/web-1 (sunk:verify-undrain)"
+    }
+    assert told["b1"]["in_the_way"] == ["default/web-1"]
+
+
+async def test_a_lock_that_never_answers_refuses_at_the_deadline(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "b4")
+
+    body = {"job": 24, "deadline_s": 0.3}
+    told = await call(http, "/v1/nodes/b4/prehook", issuer.token("b4"), body, expect=409)
+
+    assert isinstance(told, dict)
+    assert "the lock did not answer" in str(told["reason"])  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType] - JSON
+
+
+async def test_a_caller_that_hangs_up_is_no_longer_asked_for(
+    bus: Bus, gateway: Gateway, issuer: Issuer
+) -> None:
+    await register(bus, "b5")
+    answers, answering_locks = standing_in(bus, AcquireLock, Later(reason="", retry_after_s=0.01))
+
+    async with answering_locks:
+        async with httpx.AsyncClient(base_url=gateway[1], trust_env=False) as http:
+            with anyio.move_on_after(0.5):
+                body = {"job": 25, "deadline_s": 60}
+                await http.post("/v1/nodes/b5/prehook", json=body, headers=bearing(issuer.token("b5")))
+            assert answers.asked
+
+        async def is_quiet() -> bool:
+            before = len(answers.asked)
+            await anyio.sleep(0.3)
+            return len(answers.asked) == before
+
+        await until(is_quiet)
+
+
+async def test_each_answered_prolog_is_told_on_the_bus(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "b6")
+    heard: list[PrehookCalled] = []
+
+    async def receive(message: object) -> None:
+        event = decode_event(getattr(message, "data"))  # noqa: B009 - the bus' own type
+        assert isinstance(event, PrehookCalled)
+        heard.append(event)
+
+    _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+    async with bus.subscribed(subjects.facts(CLUSTER, PrehookCalled), receive), answering_locks:
+        await call(http, "/v1/nodes/b6/prehook", issuer.token("b6"), {"job": 26})
+        await until(lambda: bool(heard))
+
+    assert (heard[0].data.node, heard[0].data.job, heard[0].data.status) == ("b6", 26, 200)
+    assert heard[0].source == f"/{CLUSTER}/hook-gateway"
+
+
+async def test_the_epilog_of_an_ordinary_job_only_gives_the_lock_back(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "c1")
+    answers, answering_locks = standing_in(bus, ReleaseLock, Noted())
+
+    async with answering_locks:
+        told = await call(http, "/v1/nodes/c1/release", issuer.token("c1"), {"job": 31})
+
+    assert told == {"gone": True}
+    assert answers.asked == [ReleaseLock(node="c1", job=31)]
+
+
+async def test_the_epilog_of_a_placeholder_waits_for_its_pod_before_the_lock_is_given_back(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "c2")
+    await place(bus, 32, node="c2", token=token_of(32))
+    pods, answering_pods = standing_in(bus, ReleasePlacement, PlacementReleased(is_pod_gone=False, pod="p"))
+    locks, answering_locks = standing_in(bus, ReleaseLock, Noted())
+    path, token = "/v1/nodes/c2/release", issuer.token("c2")
+    async with answering_locks:
+        async with answering_pods:
+            still = await call(http, path, token, {"job": 32}, expect=202)
+        assert still == {"gone": False, "pod": "p"}
+        assert not locks.asked
+
+        _, answering_gone = standing_in(bus, ReleasePlacement, PlacementReleased(is_pod_gone=True))
+        async with answering_gone:
+            gone = await call(http, path, token, {"job": 32})
+
+    assert gone == {"gone": True}
+    assert pods.asked[0] == ReleasePlacement(job=32)
+    assert locks.asked == [ReleaseLock(node="c2", job=32)]
+
+
+async def test_an_epilog_that_nobody_answers_is_told_to_try_again(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "c3")
+
+    told = await call(http, "/v1/nodes/c3/release", issuer.token("c3"), {"job": 33}, expect=503)
+
+    assert told == {"retry": True}

@@ -1,0 +1,278 @@
+"""prolog.sh and epilog.sh as slurmd starts them, against a small HTTP server and a scontrol that notes.
+
+The real scontrol is exercised end to end; here it stands in to see what is done, and in which order.
+"""
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+FILES = Path(__file__).parents[3] / "helm/slurm/files"
+MARK = '{"sunk":{"uid":"u","pod":"ns/p","attempt":0,"mark":"m"}}'
+
+# Knows one job and one node; its folder holds their states and what was done.
+SCONTROL = """#!/bin/bash
+cd "${0%/*}" || exit 1
+[[ -e down ]] && { echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }
+case "$*" in
+    *'show job 7')
+        [[ -e job ]] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
+        echo "JobId=7 JobName=x JobState=$(<job) Reason=Prolog Requeue=$(<requeue) NodeList=gpu-1"
+        ;;
+    *'show node gpu-1') echo "NodeName=gpu-1 CPUAlloc=1 State=$(<node) Reason=x" ;;
+    *) echo "scontrol $*" >>done; [[ $1 == requeue* ]] && echo PENDING >job ;;
+esac
+exit 0
+"""
+SCANCEL = """#!/bin/bash
+cd "${0%/*}" || exit 1
+echo "scancel $*" >>done
+echo CANCELLED >job
+"""
+
+
+class Gateway(ThreadingHTTPServer):
+    """Gives its answers one after the other, the last one for ever; knows what it was sent."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: list[tuple[int, object]] = [(200, {})]
+        self.sent: list[tuple[str, str | None, dict[str, object]]] = []
+
+    def next_answer(self) -> tuple[int, object]:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Gateway  # pyright: ignore[reportIncompatibleVariableOverride] - it is the one that starts us
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.sent.append((self.path, self.headers["Authorization"], body))
+        status, content = self.server.next_answer()
+        if status == 0:
+            self.close_connection = True
+            return  # No answer: the connection is closed.
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(content, separators=(",", ":")).encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+        pass
+
+
+@pytest.fixture
+def gateway() -> Generator[Gateway]:
+    server = Gateway()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Node:
+    """A node with a job on it, as its scripts see it."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        for name, text in (("scontrol", SCONTROL), ("scancel", SCANCEL)):
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+        (folder / "token").write_text("node-token\n")
+        self.configure(url)
+        self.say("job", "RUNNING")
+        self.say("requeue", "1")
+        self.say("node", "MIXED")
+
+    def configure(self, url: str, *, deadline_s: int = 20) -> None:
+        # The settings are read after the script has set its PATH.
+        (self._folder / "hooks.env").write_text(
+            f"SUNK_HOOKS_URL={url}\nSUNK_HOOKS_TOKEN_FILE={self._folder}/token\n"
+            f"SUNK_HOOKS_DEADLINE_S={deadline_s}\nPATH={self._folder}:$PATH\n"
+        )
+
+    def say(self, name: str, text: str) -> None:
+        (self._folder / name).write_text(text)
+
+    def forget_job(self) -> None:
+        (self._folder / "job").unlink()
+
+    @property
+    def done(self) -> list[str]:
+        """What was done with scontrol and scancel, in order."""
+        path = self._folder / "done"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def run(self, script: str, *, extra: str = "") -> int:
+        env = {
+            "SLURM_JOB_ID": "7",
+            "SLURMD_NODENAME": "gpu-1",
+            "SUNK_HOOKS_ENV": str(self._folder / "hooks.env"),
+            **({"SLURM_JOB_EXTRA": extra} if extra else {}),
+        }
+        return subprocess.run([FILES / script], env=env, check=False, timeout=60).returncode
+
+
+@pytest.fixture
+def node(tmp_path: Path, gateway: Gateway) -> Node:
+    return Node(tmp_path, f"http://127.0.0.1:{gateway.server_port}")
+
+
+def refusal(*, drain: bool, hold: bool) -> tuple[int, object]:
+    reason = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
+    return 409, {"in_the_way": ["ns/web"], "reason": reason, "drain": drain, "hold": hold}
+
+
+DRAINED = (
+    "scontrol update nodename=gpu-1 state=drain"
+    " reason=k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
+)
+DRAINED_BY_ITSELF = (
+    "scontrol update nodename=gpu-1 state=drain"
+    " reason=k8s: prolog pre-hook failed: no answer from the hook gateway (sunk:verify-undrain)"
+)
+
+
+def test_scripts_can_be_executed() -> None:
+    assert all(os.access(FILES / name, os.X_OK) for name in ("prolog.sh", "epilog.sh"))
+
+
+def test_a_prolog_ends_well_when_its_node_is_locked(node: Node, gateway: Gateway) -> None:
+    assert node.run("prolog.sh") == 0
+
+    (path, token, body) = gateway.sent[0]
+    assert (path, token) == ("/v1/nodes/gpu-1/prehook", "Bearer node-token")
+    assert (body["job"], body["level"]) == (7, "normal")
+    assert body["deadline_s"] == 20
+    assert node.done == []
+
+
+def test_a_placeholders_prolog_asks_for_the_strict_lock(node: Node, gateway: Gateway) -> None:
+    node.run("prolog.sh", extra=MARK)
+
+    assert gateway.sent[0][2]["level"] == "strict"
+
+
+def test_a_users_own_extra_is_no_mark(node: Node, gateway: Gateway) -> None:
+    node.run("prolog.sh", extra='{"note":"my sunk run"}')
+
+    assert gateway.sent[0][2]["level"] == "normal"
+
+
+def test_a_prolog_tries_again_while_replicas_stop_and_connections_break(node: Node, gateway: Gateway) -> None:
+    gateway.answers = [(503, {"retry": True}), (0, None), (502, "proxy"), (200, {"locked": True})]
+
+    assert node.run("prolog.sh") == 0
+    assert len(gateway.sent) == 4
+    assert node.done == []
+
+
+@pytest.mark.parametrize(
+    ("drain", "hold", "requeue", "done"),
+    [
+        pytest.param(True, False, "1", [DRAINED, "scontrol requeue 7"], id="drain, then requeue"),
+        pytest.param(False, True, "1", ["scontrol requeuehold 7"], id="hold and not drain"),
+        pytest.param(True, False, "0", [DRAINED, "scancel 7"], id="may not be requeued: cancel"),
+    ],
+)
+def test_a_refused_prolog_drains_its_node_before_the_job_leaves_it_and_ends_well(
+    node: Node,
+    gateway: Gateway,
+    drain: bool,  # noqa: FBT001 - a table's column
+    hold: bool,  # noqa: FBT001 - a table's column
+    requeue: str,
+    done: list[str],
+) -> None:
+    node.say("requeue", requeue)
+    gateway.answers = [refusal(drain=drain, hold=hold)]
+
+    assert node.run("prolog.sh") == 0
+    assert node.done == done
+
+
+def test_a_drain_that_someone_else_set_stays_as_it_is(node: Node, gateway: Gateway) -> None:
+    node.say("node", "MIXED+DRAIN")
+    gateway.answers = [refusal(drain=True, hold=False)]
+
+    assert node.run("prolog.sh") == 0
+    assert node.done == ["scontrol requeue 7"]
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETING", "PENDING", ""])
+def test_a_prolog_whose_job_no_longer_runs_does_nothing_and_ends_well(
+    node: Node, gateway: Gateway, state: str
+) -> None:
+    gateway.answers = [refusal(drain=True, hold=False)]
+    if state:
+        node.say("job", state)
+    else:
+        node.forget_job()
+
+    assert node.run("prolog.sh") == 0
+    assert node.done == []
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413])
+def test_a_prolog_that_is_not_let_in_drains_its_node_and_fails_after_the_job_has_left(
+    node: Node, gateway: Gateway, status: int
+) -> None:
+    gateway.answers = [(status, {"error": "no"})]
+
+    assert node.run("prolog.sh") == 1
+    assert node.done == [DRAINED_BY_ITSELF, "scontrol requeue 7"]
+
+
+def test_a_prolog_without_settings_lets_no_job_start(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "hooks.env").write_text(f"PATH={tmp_path}:$PATH\n")
+
+    assert node.run("prolog.sh") == 1
+    assert node.done == [DRAINED_BY_ITSELF, "scontrol requeue 7"]
+
+
+def test_a_prolog_that_nobody_answers_gives_up_before_slurm_ends_it(node: Node) -> None:
+    node.configure("http://127.0.0.1:9", deadline_s=-13)  # Nothing listens there; two seconds are left.
+
+    assert node.run("prolog.sh") == 1
+    assert node.done == [DRAINED_BY_ITSELF, "scontrol requeue 7"]
+
+
+def test_an_epilog_gives_the_lock_back(node: Node, gateway: Gateway) -> None:
+    assert node.run("epilog.sh") == 0
+
+    assert gateway.sent == [("/v1/nodes/gpu-1/release", "Bearer node-token", {"job": 7})]
+
+
+def test_an_epilog_blocks_while_the_placeholders_pod_is_there(node: Node, gateway: Gateway) -> None:
+    gateway.answers = [(202, {"gone": False}), (503, {"retry": True}), (202, {"gone": False}), (200, {})]
+
+    assert node.run("epilog.sh", extra=MARK) == 0
+    assert len(gateway.sent) == 4
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 500])
+def test_an_epilog_never_fails(node: Node, gateway: Gateway, status: int) -> None:
+    gateway.answers = [(status, {"error": "no"})]
+    node.configure(f"http://127.0.0.1:{gateway.server_port}", deadline_s=-14)
+
+    assert node.run("epilog.sh", extra=MARK) == 0
+
+
+def test_an_epilog_without_settings_does_not_fail(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "hooks.env").unlink()
+
+    assert node.run("epilog.sh") == 0
+
+
+def test_an_epilog_stops_waiting_for_a_pod_that_stays(node: Node, gateway: Gateway) -> None:
+    gateway.answers = [(202, {"gone": False})]
+    node.configure(f"http://127.0.0.1:{gateway.server_port}", deadline_s=-14)  # One second in all.
+
+    assert node.run("epilog.sh", extra=MARK) == 0

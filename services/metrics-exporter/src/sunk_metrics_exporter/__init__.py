@@ -1,0 +1,1 @@
+"""The metrics exporter: state and facts on the bus become Prometheus metrics."""

@@ -1,0 +1,163 @@
+"""Scrapes of a real exporter on a real nats-server."""
+
+import socket
+from collections.abc import AsyncGenerator, Generator
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sunk_events import subjects
+from sunk_events.base import State, event_id
+from sunk_events.codec import encode
+from sunk_events.locks import LockLocked, LockSnapshot
+from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
+from sunk_metrics_exporter.testing import Process
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.testing import NatsServer, until
+from sunk_runtime.views import now, publish
+
+pytestmark = pytest.mark.anyio
+
+CLUSTER = "c1"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Generator[NatsServer]:
+    server = NatsServer(tmp_path)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+async def bus(server: NatsServer) -> AsyncGenerator[Bus]:
+    settings = BusSettings(url=server.url)
+    async with connect(settings, "test") as bus:
+        await bus.provision(CLUSTER, settings)
+        yield bus
+
+
+@pytest.fixture
+async def http(server: NatsServer, tmp_path: Path) -> AsyncGenerator[httpx.AsyncClient]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = int(listener.getsockname()[1])
+    process = Process(
+        tmp_path, {"CLUSTER": CLUSTER, "NATS_URL": server.url, "HTTP_PORT": str(port), "STALE_S": "60"}
+    )
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            await until(lambda: _is_ready(client), within_s=30)
+            yield client
+    finally:
+        process.close()
+
+
+async def _is_ready(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/readyz")).is_success
+    except httpx.TransportError:
+        return False
+
+
+async def store(bus: Bus, key: str, state: State) -> None:
+    bucket = subjects.bucket(CLUSTER, type(state))
+    await bus.publish(subjects.key_subject(bucket, key), encode(state))
+
+
+async def scrape(http: httpx.AsyncClient) -> str:
+    answer = await http.get("/metrics")
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def has_slurm(text: str) -> bool:
+    return any(line.startswith("slurm_") for line in text.splitlines())
+
+
+async def test_a_scrape_tells_what_the_bus_knows_and_follows_it(bus: Bus, http: httpx.AsyncClient) -> None:
+    drained = SlurmNodeState(
+        changed=now(), node="gpu-1", state="IDLE", flags=("DRAIN",), is_drain=True, partitions=("gpu",)
+    )
+    await store(bus, "gpu-1", drained)
+
+    async def is_told() -> bool:
+        return 'slurm_node_state{node="gpu-1",partition="gpu",state="drained"} 1' in await scrape(http)
+
+    await until(is_told)
+    text = await scrape(http)
+    assert "slurm_nodes_drain 1" in text
+    assert "process_cpu_seconds_total" in text
+
+
+async def test_before_slurm_was_heard_of_no_scrape_shows_an_empty_cluster(http: httpx.AsyncClient) -> None:
+    text = await scrape(http)
+
+    assert not has_slurm(text)
+    assert "sunk_state_age_seconds +Inf" in text
+
+
+async def test_state_that_stands_still_is_left_out_and_its_age_is_told(
+    bus: Bus, http: httpx.AsyncClient
+) -> None:
+    old = now() - timedelta(hours=1)
+    await store(bus, "gpu-1", SlurmNodeState(changed=old, node="gpu-1", state="IDLE"))
+
+    async def age_s() -> float:
+        (line,) = [line for line in (await scrape(http)).splitlines() if line.startswith("sunk_state_age")]
+        return float(line.split()[1])
+
+    async def is_known() -> bool:
+        return 3600 <= await age_s() < 7200
+
+    await until(is_known)
+    assert not has_slurm(await scrape(http))
+
+    await store(bus, subjects.STATISTICS_KEY, SlurmStatisticsState(changed=now()))
+
+    async def is_back() -> bool:
+        return "slurm_nodes_total 1" in await scrape(http)
+
+    await until(is_back)
+
+
+async def test_without_the_bus_a_scrape_fails_rather_than_shows_nothing(
+    server: NatsServer, http: httpx.AsyncClient
+) -> None:
+    server.kill()
+
+    async def is_refused() -> bool:
+        return (await http.get("/metrics")).status_code == 503
+
+    await until(is_refused)
+
+
+async def test_facts_are_counted_by_type_and_lock_times_observed(bus: Bus, http: httpx.AsyncClient) -> None:
+    locked = LockLocked(
+        id=event_id("lock_locked", "gpu-1", 1),
+        source=f"/{CLUSTER}/test",
+        subject="gpu-1",
+        time=now(),
+        data=LockSnapshot(node="gpu-1", kube_node="node2", lock="locked", waited_s=0.2),
+    )
+    await publish(bus, CLUSTER, locked)
+
+    async def is_counted() -> bool:
+        return (
+            'sunk_facts_total{type="sunk.nodeset_controller.v1.lock_locked"} 1.0'
+            in (text := await scrape(http))
+            and "sunk_lock_wait_seconds_sum 0.2" in text
+        )
+
+    await until(is_counted)
+
+
+def test_a_wrong_setting_ends_the_process_with_2_and_its_log_names_it(tmp_path: Path) -> None:
+    process = Process(tmp_path, {"CLUSTER": "c1", "JOB_SERIES": "some"})
+
+    assert process.wait() == 2
+    assert "SUNK_METRICS_EXPORTER_JOB_SERIES='some'" in process.log.read_text()

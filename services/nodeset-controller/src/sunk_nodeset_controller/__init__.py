@@ -1,0 +1,1 @@
+"""Everything on Nodes and NodeSet Pods: node sets, conditions, locks."""

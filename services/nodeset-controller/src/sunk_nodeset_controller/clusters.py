@@ -1,0 +1,102 @@
+"""The side of the service that needs the bus: one connection, and for each Slurm cluster its views."""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+import msgspec
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_runtime.errors import TransientError
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.views import StateView, following
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 1.0
+
+
+class ClusterViews(msgspec.Struct, frozen=True):
+    """What the bus says of one Slurm cluster."""
+
+    bus: Bus
+    cluster: str
+    slurm_nodes: StateView[SlurmNodeState]
+    slurm_jobs: StateView[SlurmJobState]
+    placements: StateView[PlacementState]
+    kube_pods: StateView[KubePodState]
+    """Our own: what was known before."""
+    locks: StateView[LockState]
+    """Our own."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Every bucket is read."""
+        return all(
+            view.is_complete
+            for view in (self.slurm_nodes, self.slurm_jobs, self.placements, self.kube_pods, self.locks)
+        )
+
+
+class BusSide:
+    """Everything on the bus. It connects by itself, however late: what needs only Kubernetes goes on."""
+
+    def __init__(self, settings: BusSettings, clusters: tuple[str, ...], name: str) -> None:
+        self._settings = settings
+        self._names = clusters
+        self._name = name
+        self._clusters: tuple[ClusterViews, ...] = ()
+        self._connected = anyio.Event()
+
+    @property
+    def is_complete(self) -> bool:
+        """The bus was reached, and every bucket of every cluster is read."""
+        return self._connected.is_set() and all(cluster.is_complete for cluster in self._clusters)
+
+    async def clusters(self) -> tuple[ClusterViews, ...]:
+        """Return every cluster, as soon as the bus was reached."""
+        await self._connected.wait()
+        return self._clusters
+
+    async def run(self) -> None:
+        """Stay connected and keep the views current until cancelled."""
+        async with connect(self._settings, self._name) as bus, AsyncExitStack() as stack:
+            found: list[ClusterViews] = []
+            for name in self._names:
+                await persistently("provision", lambda name=name: bus.provision(name, self._settings))
+                found.append(await stack.enter_async_context(_cluster(bus, name)))
+            self._clusters = tuple(found)
+            self._connected.set()
+            await anyio.sleep_forever()
+
+
+@asynccontextmanager
+async def _cluster(bus: Bus, name: str) -> AsyncGenerator[ClusterViews]:
+    views = ClusterViews(
+        bus,
+        name,
+        StateView(bus, name, SlurmNodeState),
+        StateView(bus, name, SlurmJobState),
+        StateView(bus, name, PlacementState),
+        StateView(bus, name, KubePodState),
+        StateView(bus, name, LockState),
+    )
+    async with following(views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks):
+        yield views
+
+
+async def persistently(what: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Do *work*, again and again while it fails only for now: a bus that is away ends nothing else."""
+    while True:
+        try:
+            await work()
+        except* TransientError as group:
+            log.warning("begins again", extra={"work": what, "error": str(group.exceptions[0])})
+        else:
+            return
+        await anyio.sleep(AGAIN_S)

@@ -1,0 +1,72 @@
+"""What only the leader does: the loops, each on its own, so that an outage stops no more than it must."""
+
+from functools import partial
+
+import anyio
+
+from sunk_kube.client import KubeClient
+from sunk_nodeset_controller.clusters import BusSide, ClusterViews, persistently
+from sunk_nodeset_controller.config import Config
+from sunk_nodeset_controller.fenced import FencedKube
+from sunk_nodeset_controller.locks.model import Rules
+from sunk_nodeset_controller.locks.run import run_locks
+from sunk_nodeset_controller.nodes.apply import NodeMarks
+from sunk_nodeset_controller.nodesets.reconcile import NodeSetLoop
+from sunk_nodeset_controller.pods.apply import PodCopies, PodStates
+from sunk_nodeset_controller.views import KubeViews
+from sunk_runtime.keys import KeyLoop
+from sunk_runtime.leases import Leadership
+from sunk_runtime.views import StateWriter
+
+
+async def work(
+    config: Config, client: KubeClient, views: KubeViews, bus: BusSide, leadership: Leadership
+) -> None:
+    """Do everything that only the leader does, until cancelled."""
+    kube = FencedKube(client, leadership)
+    nodesets = NodeSetLoop(
+        views,
+        kube,
+        clusters=config.clusters,
+        lock_key=config.lock_key,
+        replace_after_s=config.replace_after_s,
+    )
+    nodes = NodeMarks(views, kube, lock_key=config.lock_key)
+    await views.complete()
+    async with anyio.create_task_group() as tasks:
+        for name, handle, changes, keys, at_once in (
+            ("nodesets", nodesets.reconcile, views.nodeset_changes(), views.nodesets.keys, 1),
+            ("pods", PodCopies(views, kube).settle, views.pod_changes(), views.pods.keys, 8),
+            ("nodes", nodes.settle, views.node_changes(), views.nodes.keys, 8),
+        ):
+            loop = KeyLoop(name, handle, concurrency=at_once)
+            tasks.start_soon(partial(loop.run, changes, keys=keys, resync_s=config.resync_s))
+        for cluster in await bus.clusters():
+            told = partial(tell, config, views, cluster, kube, leadership)
+            locked = partial(lock, config, client, cluster, leadership)
+            tasks.start_soon(persistently, f"tell {cluster.cluster}", told)
+            tasks.start_soon(persistently, f"lock {cluster.cluster}", locked)
+
+
+async def tell(
+    config: Config, views: KubeViews, cluster: ClusterViews, kube: FencedKube, leadership: Leadership
+) -> None:
+    """Keep one Slurm cluster and its NodeSet Pods told of each other, until cancelled."""
+    writer = StateWriter(cluster.bus, cluster.kube_pods)
+    states = PodStates(views, cluster.slurm_nodes, writer, kube, leadership, lock_key=config.lock_key)
+    await cluster.kube_pods.complete()  # It says what was known before: without it nothing can be told.
+    loop = KeyLoop(f"states-{cluster.cluster}", states.settle)
+    changes = states.changes(), cluster.slurm_nodes.changes()
+    await loop.run(*changes, keys=cluster.kube_pods.keys, resync_s=config.resync_s)
+
+
+async def lock(config: Config, client: KubeClient, cluster: ClusterViews, leadership: Leadership) -> None:
+    """Lock and unlock the Nodes of one Slurm cluster, until cancelled."""
+    await run_locks(
+        cluster,
+        client,
+        leadership,
+        taint=config.lock_taint,
+        rules=Rules(linger_s=config.lock_linger_s),
+        resync_s=config.resync_s,
+    )

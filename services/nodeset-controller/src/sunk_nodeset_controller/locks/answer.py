@@ -1,0 +1,89 @@
+"""Answers of the lock: a question is put on the node's desk, the loop is woken, the answer is waited for.
+
+What must stay true: "not yet" and "I cannot tell" are never "no"; a node is unknown only when the views
+that would know it are complete.
+"""
+
+from typing import Final
+
+import anyio
+
+from sunk_events.base import REASON_MAX, Reply
+from sunk_events.requests import (
+    AcquireLock,
+    JobNotRunning,
+    Later,
+    LockGranted,
+    LockWaiting,
+    Noted,
+    Refused,
+    ReleaseLock,
+)
+from sunk_nodeset_controller.locks.desk import Waiter
+from sunk_nodeset_controller.locks.model import Granted, NotRunning, Unsure, Waiting
+from sunk_nodeset_controller.locks.reconcile import Locks
+from sunk_nodeset_controller.locks.sight import LockSight
+from sunk_runtime.keys import KeyLoop
+from sunk_runtime.views import now
+
+HOLD_S: Final = 4.0
+"""How long a question is held; the asker waits for 5 s and asks again."""
+RELEASE_S: Final = 3.0
+NAMED: Final = 100
+"""So many Pods in the way are named in an answer."""
+
+
+class LockAnswers:
+    """Answers questions about the locks of one cluster."""
+
+    def __init__(self, sight: LockSight, locks: Locks, loop: KeyLoop) -> None:
+        self._sight = sight
+        self._locks = locks
+        self._loop = loop
+
+    async def acquire(self, request: AcquireLock) -> Reply:
+        """Hold the question until the node is locked for the job, or for a while."""
+        if refusal := self._refusal(request.node):
+            return refusal
+        began = now()
+        left_s = (request.deadline - began).total_seconds()
+        with self._locks.desk(request.node).asking(request.job, request.level, began) as waiter:
+            self._loop.poke(request.node)
+            await waiter.wait(max(0.1, min(HOLD_S, left_s)))
+        return _reply(waiter)
+
+    async def release(self, request: ReleaseLock) -> Reply:
+        """Note that the job has left the node, and return when the Node says so too."""
+        if refusal := self._refusal(request.node):
+            return refusal
+        done = self._locks.desk(request.node).release(request.job, now())
+        self._loop.poke(request.node)
+        with anyio.move_on_after(RELEASE_S):
+            await done.wait()
+            return Noted()
+        return Later(reason="the release is noted, the Node is not written yet")
+
+    def _refusal(self, node: str) -> Reply | None:
+        """Return why nothing can be said of *node*, if so."""
+        self._sight.require_complete()
+        if node not in self._sight.nodes():
+            if node in self._sight.views.kube_pods.undecodable:
+                return Later(reason=f"the state of {node} cannot be read")
+            return Refused(code="unknown_node", reason=f"no NodeSet has a node {node}")
+        if not self._sight.kube_node(node):
+            return Later(reason=f"the Node of {node} is not known yet")
+        return None
+
+
+def _reply(waiter: Waiter) -> Reply:
+    match waiter.answer:
+        case Granted():
+            return LockGranted()
+        case NotRunning(state):
+            return JobNotRunning(state=state)
+        case Waiting(in_the_way):
+            return LockWaiting(in_the_way=in_the_way[:NAMED])
+        case Unsure():
+            return Later(reason="the job was released just now, and Slurm has not said since that it runs")
+        case None:
+            return Later(reason=waiter.trouble[:REASON_MAX])

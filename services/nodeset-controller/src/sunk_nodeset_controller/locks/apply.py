@@ -1,0 +1,96 @@
+"""The lock's calls of the API server: read one Node, write its lock, list and watch the Pods on it.
+
+What must stay true: annotation, holders and taint are one patch, for the version of the Node that was
+decided upon; Pods are asked for on one Node at a time, which the API server has an index for, and read
+consistently; nothing is written unless we lead.
+"""
+
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import TaskGroup
+
+from sunk_kube.client import KubeClient
+from sunk_kube.errors import KubeNotFoundError
+from sunk_kube.objects import Node, Pod
+from sunk_kube.reflector import Reflector
+from sunk_kube.resources import NODES, PODS
+from sunk_nodeset_controller.locks.marks import patch
+from sunk_nodeset_controller.locks.metrics import LOCK_WRITES
+from sunk_nodeset_controller.locks.model import LockTaint, NodeLock
+from sunk_runtime.errors import ConflictError, SunkError
+from sunk_runtime.leases import Leadership
+
+
+class LockedNodes:
+    """Locks of Nodes, written while *leadership* lasts."""
+
+    def __init__(self, client: KubeClient, leadership: Leadership, taint: LockTaint) -> None:
+        self._client = client
+        self._leadership = leadership
+        self.taint = taint
+
+    async def read(self, kube_node: str) -> Node | None:
+        """Return the Node, consistently read; None: there is none."""
+        return await self._client.find(NODES, kube_node)
+
+    async def write(self, node: Node, lock: NodeLock) -> Node:
+        """Make *lock* stand on *node* and return the Node as it is then.
+
+        Raises:
+            ConflictError: the Node is no longer as *node* has it: read and decide again.
+            KubeUnavailableError: it may stand there or not: read it again.
+        """
+        self._leadership.check()
+        outcome = "ok"
+        try:
+            return await self._client.patch(NODES, node.metadata.name, patch(node, lock, self.taint))
+        except KubeNotFoundError as error:
+            outcome = "gone"
+            raise ConflictError(str(error)) from error
+        except SunkError as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            LOCK_WRITES.labels(lock.value, outcome).inc()
+
+    async def pods_on(self, kube_node: str) -> list[Pod]:
+        """Return every Pod that is bound to the Node, terminating and ended ones too."""
+        return await self._client.list_all(PODS, fields=_on(kube_node))
+
+    def watcher(self, kube_node: str) -> Reflector[Pod]:
+        """Return a view of the Pods on the Node, to be woken by; it is never decided upon."""
+        return Reflector(self._client, PODS, fields=_on(kube_node))
+
+
+class PodWatches:
+    """Wakes somebody when something happens to a Pod that is in the way: one watch a Node that waits."""
+
+    def __init__(self, nodes: LockedNodes, poke: Callable[[str], None], tasks: TaskGroup) -> None:
+        self._nodes = nodes
+        self._poke = poke
+        self._tasks = tasks
+        self._scopes: dict[str, anyio.CancelScope] = {}
+
+    def start(self, node: str, kube_node: str) -> None:
+        """Watch the Pods on *kube_node* for the Slurm node *node*; watching already is fine."""
+        if node not in self._scopes:
+            scope = self._scopes[node] = anyio.CancelScope()
+            self._tasks.start_soon(self._watch, scope, node, kube_node)
+
+    def stop(self, node: str) -> None:
+        """Watch no longer; not watching is fine."""
+        if scope := self._scopes.pop(node, None):
+            scope.cancel()
+
+    async def _watch(self, scope: anyio.CancelScope, node: str, kube_node: str) -> None:
+        with scope:
+            view = self._nodes.watcher(kube_node)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(view.run)
+                async for _ in view.changes():
+                    self._poke(node)
+
+
+def _on(kube_node: str) -> str:
+    return f"spec.nodeName={kube_node}"

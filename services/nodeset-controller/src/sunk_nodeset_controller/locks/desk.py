@@ -1,0 +1,109 @@
+"""Who waits for an answer about a node, and what its epilogs said: what only this process remembers.
+
+Losing it is harmless: prologs ask again, holders stand on the Node, and Slurm says who has left.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime
+
+import anyio
+
+from sunk_events.locks import LockLevel
+from sunk_nodeset_controller.locks.model import Answer, Ask, Granted, NotRunning
+
+
+class Waiter:
+    """One question that is being held."""
+
+    def __init__(self) -> None:
+        self.answer: Answer | None = None
+        """The last word."""
+        self.trouble = "nobody has looked yet"
+        """Why there is no word at all."""
+        self._answered = anyio.Event()
+
+    def tell(self, answer: Answer) -> None:
+        """Take *answer*; a final one ends the wait."""
+        self.answer = answer
+        if is_final(answer):
+            self._answered.set()
+
+    async def wait(self, within_s: float) -> None:
+        """Return at the final answer, or after *within_s*."""
+        with anyio.move_on_after(within_s):
+            await self._answered.wait()
+
+
+class Desk:
+    """The desk of one node."""
+
+    def __init__(self) -> None:
+        self.idle_since: datetime | None = None
+        self.released: dict[int, datetime] = {}
+        self._asks: dict[int, Ask] = {}
+        self._waiters: dict[int, set[Waiter]] = {}
+        self._undone: list[anyio.Event] = []
+
+    @property
+    def asks(self) -> tuple[Ask, ...]:
+        """The questions that wait, one a job."""
+        return tuple(self._asks.values())
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is worth remembering."""
+        return not (self._waiters or self._undone or self.released) and self.idle_since is None
+
+    @contextmanager
+    def asking(self, job: int, level: LockLevel, now: datetime) -> Generator[Waiter]:
+        """Hold a question of *job* while the context lasts; several of one job are one ask."""
+        before = self._asks.get(job)
+        if before is None or (level == "strict" and before.level == "normal"):
+            self._asks[job] = Ask(job=job, level=level, asked=now)
+        waiter = Waiter()
+        self._waiters.setdefault(job, set()).add(waiter)
+        try:
+            yield waiter
+        finally:
+            self._waiters[job].discard(waiter)
+            if not self._waiters[job]:
+                del self._waiters[job]
+                self._asks.pop(job, None)
+
+    def tell(self, job: int, answer: Answer) -> None:
+        """Tell *answer* to all that wait for *job*; after a final one the ask is done."""
+        for waiter in self._waiters.get(job, ()):
+            waiter.tell(answer)
+        if is_final(answer):
+            self._asks.pop(job, None)
+
+    def trouble(self, text: str) -> None:
+        """Tell everybody why there is no answer."""
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.trouble = text
+
+    def release(self, job: int, now: datetime) -> anyio.Event:
+        """Note that *job*'s epilog ran; the event tells that the Node says so too."""
+        self.released[job] = now
+        done = anyio.Event()
+        self._undone.append(done)
+        return done
+
+    @contextmanager
+    def carrying_out(self) -> Generator[None]:
+        """Carry out the releases noted so far: they are done when the context ends without an error."""
+        batch, self._undone = self._undone, []
+        try:
+            yield
+        except BaseException:
+            self._undone += batch
+            raise
+        for done in batch:
+            done.set()
+
+
+def is_final(answer: Answer) -> bool:
+    """Whether nothing better than *answer* will come."""
+    return isinstance(answer, Granted | NotRunning)

@@ -1,0 +1,93 @@
+"""The lock as the bus has it: a Node's lock to its state and the facts about what changed."""
+
+from datetime import datetime
+from typing import Final
+
+from sunk_events.base import Event, event_id, source
+from sunk_events.locks import (
+    LockHolder,
+    LockLevel,
+    LockLocked,
+    LockPending,
+    LockSnapshot,
+    LockState,
+    LockUnlocked,
+    LockValue,
+)
+from sunk_nodeset_controller.locks.model import NodeLock, Way
+
+SERVICE: Final = "nodeset-controller"
+NAMED: Final = 10
+"""So many Pods in the way are named; the rest are as much in the way."""
+
+
+def state(node: str, kube_node: str, lock: NodeLock, seen: Way | None, now: datetime) -> LockState:
+    """Return what others may see of *lock*; *seen* is who was in the way, if anybody looked."""
+    waits = {holder.level for holder in lock.holders if holder.granted is None}
+    level: LockLevel = "strict" if "strict" in waits else "normal"
+    return LockState(
+        changed=now,
+        node=node,
+        kube_node=kube_node,
+        lock=lock.value,
+        holders=tuple(
+            LockHolder(job=holder.job, level=holder.level, granted=holder.granted) for holder in lock.holders
+        ),
+        in_the_way=seen.of(level)[:NAMED] if seen is not None and waits else (),
+    )
+
+
+def facts(
+    before: LockState | None, after: LockState, *, revision: int, waited_s: float | None, cluster: str
+) -> tuple[Event, ...]:
+    """Return what happened between two states of a lock.
+
+    Args:
+        before: What the bus has; None: nothing yet, which is no lock.
+        after: What stands on the Node.
+        revision: The revision of *before*.
+        waited_s: How long the first of those just granted had waited.
+        cluster: The Slurm cluster.
+    """
+    kind = _KINDS.get((before.lock if before else "false", after.lock))
+    if kind is None:
+        return ()
+    snapshot = LockSnapshot(
+        node=after.node,
+        kube_node=after.kube_node,
+        lock=after.lock,
+        jobs=tuple(holder.job for holder in after.holders),
+        in_the_way=after.in_the_way,
+        waited_s=waited_s if kind is LockLocked else None,
+    )
+    return (
+        kind(
+            id=event_id(_NAMES[kind], after.node, revision),
+            source=source(cluster, SERVICE),
+            subject=after.node,
+            time=after.changed,
+            data=snapshot,
+        ),
+    )
+
+
+_Kind = type[LockPending] | type[LockLocked] | type[LockUnlocked]
+_NAMES: Final[dict[_Kind, str]] = {
+    LockPending: "lock_pending",
+    LockLocked: "lock_locked",
+    LockUnlocked: "lock_unlocked",
+}
+_KINDS: Final[dict[tuple[LockValue, LockValue], _Kind]] = {
+    ("false", "pending"): LockPending,
+    ("locked", "pending"): LockPending,
+    ("locked_strict", "pending"): LockPending,
+    ("false", "locked"): LockLocked,
+    ("false", "locked_strict"): LockLocked,
+    ("pending", "locked"): LockLocked,
+    ("pending", "locked_strict"): LockLocked,
+    ("locked", "locked_strict"): LockLocked,
+    ("pending", "false"): LockUnlocked,
+    ("locked", "false"): LockUnlocked,
+    ("locked_strict", "false"): LockUnlocked,
+}
+"""From one value to another; a strict holder that leaves a lock to others is no news."""

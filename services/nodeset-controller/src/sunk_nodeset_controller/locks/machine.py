@@ -1,0 +1,274 @@
+"""One Node's lock as a state machine: what is seen, to what shall stand on the Node and who is answered.
+
+What must stay true: nobody is granted anything but from a list of Pods that was read after the taint was
+on; a holder ends by its release, or by what Slurm said *after* the job came, never by silence; what was
+seen of a job before its release says nothing any more, so a bus that lags cannot bring it back; a
+placeholder holds as long as its Pod is there.
+
+Source: SUNK's documents, "Node locking"; design.md, section 4.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from sunk_events.locks import LockLevel, LockValue
+from sunk_nodeset_controller.locks.model import (
+    OPEN,
+    Answer,
+    Ask,
+    Decision,
+    Granted,
+    Holder,
+    JobSeen,
+    NodeLock,
+    NotRunning,
+    Rules,
+    Seen,
+    Step,
+    Unsure,
+    Waiting,
+    Way,
+)
+
+Stand = Literal["off", "broken", "on"]
+"""Neither annotation nor taint; one without the other; both."""
+Need = Literal["nobody", "lingering", "held", "waited for"]
+"""No holder; none since a moment ago; all are granted; somebody is not."""
+
+STEPS: Final[Mapping[tuple[Need, Stand], Step]] = {
+    ("nobody", "off"): Step.REST,
+    ("nobody", "broken"): Step.OPEN,
+    ("nobody", "on"): Step.OPEN,
+    ("lingering", "off"): Step.REST,
+    ("lingering", "broken"): Step.OPEN,
+    ("lingering", "on"): Step.LINGER,
+    ("held", "off"): Step.CLOSE,  # Somebody took it off: Pods may have come in.
+    ("held", "broken"): Step.CLOSE,
+    ("held", "on"): Step.KEEP,
+    ("waited for", "off"): Step.CLOSE,  # Whatever was seen before the taint is worth nothing.
+    ("waited for", "broken"): Step.CLOSE,
+    ("waited for", "on"): Step.LOOK,  # And once looked: `Step.SETTLE`.
+}
+
+LOOK_AGAIN_S: Final = 1.0
+"""While Pods are in the way; what happens to them wakes us earlier."""
+HELD_AGAIN_S: Final = 30.0
+"""While somebody holds: a taint that somebody took off is put back, what Slurm lost is found."""
+UNSURE_AGAIN_S: Final = 0.5
+
+
+def decide(seen: Seen, rules: Rules) -> Decision:
+    """Return the one next step of a Node's lock. Deciding again on the same is the same."""
+    verdicts = {ask.job: _verdict(ask, seen, rules) for ask in seen.asks}
+    holders = _holders(seen, verdicts, rules)
+    idle_since = None if holders else seen.idle_since or seen.now
+    need = _need(seen, holders, rules, idle_since)
+    step = STEPS[need, _stand(seen.lock)]
+    if step is Step.LOOK and seen.way is not None:
+        step = Step.SETTLE
+    lock = _lock(step, seen, holders)
+    unsure = any(isinstance(verdict, Unsure) for verdict in verdicts.values())
+    return Decision(
+        step=step,
+        lock=lock,
+        answers=_answers(step, seen, verdicts, lock),
+        again_s=UNSURE_AGAIN_S if unsure else _again_s(step, seen, lock, rules, idle_since),
+        idle_since=idle_since,
+    )
+
+
+def alive(seen: Seen, rules: Rules) -> frozenset[int]:
+    """Return the jobs that live on this node: a Pod of one of these is ours, of any other is in the way."""
+    verdicts = {ask.job: _verdict(ask, seen, rules) for ask in seen.asks}
+    running = {job for job, found in seen.jobs.items() if found.place == "running"}
+    unknown = {
+        holder.job
+        for holder in _holders(seen, verdicts, rules)
+        if (found := seen.jobs.get(holder.job)) is None or found.place == "waiting"
+    }
+    return frozenset((running | unknown) - {job for job in seen.released if _is_stale(job, seen)})
+
+
+def still_released(
+    released: Mapping[int, datetime], jobs: Mapping[int, JobSeen], now: datetime
+) -> dict[int, datetime]:
+    """Return the releases worth remembering: those that Slurm has said nothing after."""
+    forget_before = now - timedelta(hours=1)
+    return {
+        job: at
+        for job, at in released.items()
+        if at > forget_before and not ((found := jobs.get(job)) and found.changed > at)
+    }
+
+
+# --- Who holds ------------------------------------------------------------------------------------
+
+
+def _verdict(ask: Ask, seen: Seen, rules: Rules) -> NotRunning | Unsure | None:
+    """Return why the job of *ask* gets no lock; None: it is taken to run here.
+
+    A job that the bus knows as pending, or not at all, runs: its prolog knows better, and sooner.
+    """
+    found = seen.jobs.get(ask.job)
+    held = next((holder for holder in seen.lock.holders if holder.job == ask.job), None)
+    asked = held.asked if held is not None and held.granted is None else ask.asked
+    if found is not None and found.place in {"completing", "left"} and _is_about(found, asked, rules):
+        return NotRunning(found.state)
+    released = seen.released.get(ask.job)
+    if released is None or not _is_stale(ask.job, seen):
+        return None
+    if released >= ask.asked:
+        return NotRunning(found.state if found else "COMPLETING")
+    in_doubt = seen.now < released + timedelta(seconds=rules.doubt_s)
+    return Unsure() if in_doubt else None
+
+
+def _is_about(found: JobSeen, asked: datetime, rules: Rules) -> bool:
+    """Whether what was seen of a job was seen of the run that asked, and not of one before it."""
+    return found.changed >= asked - timedelta(seconds=rules.late_s)
+
+
+def _is_stale(job: int, seen: Seen) -> bool:
+    """Whether all that the bus says of *job* is older than its release."""
+    released = seen.released.get(job)
+    found = seen.jobs.get(job)
+    return released is not None and (found is None or found.changed <= released)
+
+
+def _holders(
+    seen: Seen, verdicts: Mapping[int, NotRunning | Unsure | None], rules: Rules
+) -> tuple[Holder, ...]:
+    """Return who holds or waits now, by job id."""
+    holders: dict[int, Holder] = {}
+    for holder in seen.lock.holders:
+        refused = isinstance(verdicts.get(holder.job), NotRunning) and holder.granted is None
+        if not _is_ended(holder, seen, rules) and not (refused and not seen.placeholders.get(holder.job)):
+            holders[holder.job] = holder
+    for ask in seen.asks:
+        if verdicts[ask.job] is None:
+            before = holders.get(ask.job)
+            holders[ask.job] = _asked(before, ask) if before else _new(ask.job, ask.level, ask.asked)
+    for job, found in seen.jobs.items():
+        if found.place == "running" and job not in holders and not _is_stale(job, seen):
+            holders[job] = _new(job, "normal", seen.now)
+    return tuple(_levelled(holders[job], seen) for job in sorted(holders))
+
+
+def _new(job: int, level: LockLevel, asked: datetime) -> Holder:
+    return Holder(job=job, level=level, asked=asked)
+
+
+def _asked(holder: Holder, ask: Ask) -> Holder:
+    """Return *holder* as *ask* changes it: each call of a prolog is worth a fresh look."""
+    level: LockLevel = "strict" if "strict" in {holder.level, ask.level} else "normal"
+    granted = holder.granted if holder.granted is not None and holder.granted >= ask.asked else None
+    return replace(holder, level=level, granted=granted)
+
+
+def _levelled(holder: Holder, seen: Seen) -> Holder:
+    """Return *holder*, strict if its job is a placeholder whatever was asked."""
+    if holder.level == "strict" or holder.job not in seen.placeholders:
+        return holder
+    return replace(holder, level="strict", granted=None)
+
+
+def _is_ended(holder: Holder, seen: Seen, rules: Rules) -> bool:
+    """Whether *holder*'s job is known to have left this node."""
+    if seen.placeholders.get(holder.job):
+        return False
+    released = seen.released.get(holder.job)
+    if released is not None and released >= holder.asked:
+        return True
+    found = seen.jobs.get(holder.job)
+    if found is not None and found.place in {"running", "completing"}:
+        return False
+    if found is not None and found.place == "left" and _is_about(found, holder.asked, rules):
+        return True
+    return _is_lost(holder, seen, rules)
+
+
+def _is_lost(holder: Holder, seen: Seen, rules: Rules) -> bool:
+    """Whether Slurm, long observed since, has nothing on the node."""
+    until = (holder.granted or holder.asked) + timedelta(seconds=rules.settled_s)
+    is_observed = seen.observed is not None and seen.observed >= until and seen.now >= until
+    return is_observed and not seen.is_node_busy
+
+
+# --- What follows ---------------------------------------------------------------------------------
+
+
+def _stand(lock: NodeLock) -> Stand:
+    if lock.is_tainted and lock.value != "false":
+        return "on"
+    return "off" if lock == OPEN else "broken"
+
+
+def _need(seen: Seen, holders: tuple[Holder, ...], rules: Rules, idle_since: datetime | None) -> Need:
+    if holders:
+        is_settled = seen.lock.value in {"locked", "locked_strict"}
+        return "held" if is_settled and all(holder.granted for holder in holders) else "waited for"
+    lingered = idle_since is not None and seen.now >= idle_since + timedelta(seconds=rules.linger_s)
+    return "nobody" if lingered else "lingering"
+
+
+def _lock(step: Step, seen: Seen, holders: tuple[Holder, ...]) -> NodeLock:
+    """Return what shall stand on the Node after *step*."""
+    match step:
+        case Step.REST | Step.OPEN:
+            return OPEN
+        case Step.LOOK:
+            return seen.lock
+        case Step.LINGER:
+            return replace(seen.lock, holders=())
+        case Step.CLOSE:
+            return NodeLock(value="pending", holders=holders, is_tainted=True)
+        case Step.KEEP:
+            return NodeLock(value=_value(holders), holders=holders, is_tainted=True)
+        case Step.SETTLE:
+            granted = tuple(_granted(holder, seen.way or Way(), seen.now) for holder in holders)
+            return NodeLock(value=_value(granted), holders=granted, is_tainted=True)
+
+
+def _granted(holder: Holder, way: Way, now: datetime) -> Holder:
+    if holder.granted is not None or way.of(holder.level):
+        return holder
+    return replace(holder, granted=now)
+
+
+def _value(holders: tuple[Holder, ...]) -> LockValue:
+    if any(holder.granted is None for holder in holders):
+        return "pending"
+    return "locked_strict" if any(holder.level == "strict" for holder in holders) else "locked"
+
+
+def _answers(
+    step: Step, seen: Seen, verdicts: Mapping[int, NotRunning | Unsure | None], lock: NodeLock
+) -> dict[int, Answer]:
+    """Return what each prolog is told."""
+    answers: dict[int, Answer] = {job: verdict for job, verdict in verdicts.items() if verdict is not None}
+    holders = {holder.job: holder for holder in lock.holders}
+    if step in {Step.SETTLE, Step.KEEP}:
+        for job in verdicts.keys() - answers.keys():
+            holder = holders[job]
+            way = seen.way.of(holder.level) if seen.way is not None else ()
+            answers[job] = Granted() if holder.granted is not None else Waiting(way)
+    return answers
+
+
+def _again_s(
+    step: Step, seen: Seen, lock: NodeLock, rules: Rules, idle_since: datetime | None
+) -> float | None:
+    match step:
+        case Step.LINGER if idle_since is not None:
+            return max(0.0, rules.linger_s - (seen.now - idle_since).total_seconds())
+        case Step.SETTLE if lock.value == "pending":
+            return LOOK_AGAIN_S
+        case Step.SETTLE | Step.KEEP:
+            return HELD_AGAIN_S
+        case Step.CLOSE | Step.LOOK:
+            return 0.0
+        case _:
+            return None

@@ -1,0 +1,69 @@
+"""A Node's lock as it stands on the Node: annotations and taint to values, and back as one patch.
+
+Annotation, taint and holders go in one patch that names the Node's resourceVersion: the taints are one
+list, and a patch of it that nobody guards would undo what somebody else wrote in between.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from sunk_events.locks import LockValue
+from sunk_kube.objects import Node, Taint
+from sunk_kube.wellknown import ANNOTATION_LOCK, ANNOTATION_LOCK_HOLDERS
+from sunk_nodeset_controller.locks.model import Holder, LockTaint, NodeLock
+
+_VALUES: Final[dict[str, LockValue]] = {
+    "pending": "pending",
+    "locked": "locked",
+    "locked_strict": "locked_strict",
+}
+
+
+def read(node: Node, taint: LockTaint) -> NodeLock:
+    """Return the lock that stands on *node*.
+
+    Holders that cannot be read are none: a prolog that waits asks again, and a job that runs is on the
+    bus. A word that is none of ours is no lock in force.
+    """
+    annotations = node.metadata.annotations
+    return NodeLock(
+        value=_VALUES.get(annotations.get(ANNOTATION_LOCK, ""), "false"),
+        holders=_holders(annotations.get(ANNOTATION_LOCK_HOLDERS, "")),
+        is_tainted=any(_is_same(found, taint) for found in node.spec.taints),
+    )
+
+
+def patch(node: Node, lock: NodeLock, taint: LockTaint) -> dict[str, Any]:
+    """Return the merge patch that makes *lock* stand on *node*, and on no later version of it."""
+    holders = msgspec.json.encode(lock.holders).decode() if lock.holders else None
+    body: dict[str, Any] = {
+        "metadata": {
+            "resourceVersion": node.metadata.resource_version,
+            "annotations": {ANNOTATION_LOCK: lock.value, ANNOTATION_LOCK_HOLDERS: holders},
+        }
+    }
+    if lock.is_tainted != any(_is_same(found, taint) for found in node.spec.taints):
+        body["spec"] = {"taints": msgspec.to_builtins(_taints(node, taint, is_tainted=lock.is_tainted))}
+    return body
+
+
+def _taints(node: Node, taint: LockTaint, *, is_tainted: bool) -> list[Taint]:
+    """Return the Node's taints with or without ours; one of our key that is not ours is replaced."""
+    others = [found for found in node.spec.taints if found.key != taint.key]
+    ours = [Taint(key=taint.key, value=taint.value, effect=taint.effect)] if is_tainted else []
+    return [*others, *ours]
+
+
+def _is_same(found: Taint, taint: LockTaint) -> bool:
+    return (found.key, found.value, found.effect) == (taint.key, taint.value, taint.effect)
+
+
+def _holders(text: str) -> tuple[Holder, ...]:
+    if not text:
+        return ()
+    try:
+        holders = msgspec.json.decode(text, type=tuple[Holder, ...])
+    except msgspec.DecodeError:
+        return ()
+    return tuple(sorted(holders, key=lambda holder: holder.job))

@@ -1,0 +1,164 @@
+"""What a lock is decided from, and what is decided: values only.
+
+Times are aware and in UTC. A *job* is a Slurm job id, a *node* a Slurm node unless it says ``kube_node``.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Final, Literal
+
+import msgspec
+
+from sunk_events.base import JobId, Moment
+from sunk_events.locks import LockLevel, LockValue
+from sunk_kube.wellknown import TAINT_LOCK, TAINT_LOCK_VALUE
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that a Node is locked for, as the Node's annotation keeps it."""
+
+    job: JobId
+    level: LockLevel
+    asked: Moment
+    """When its prolog first asked, or when Slurm was first seen to run it here."""
+    granted: Moment | None = None
+    """When nothing was in its way; None while it waits."""
+
+
+class LockTaint(msgspec.Struct, frozen=True, kw_only=True):
+    """The taint of a lock."""
+
+    key: str = TAINT_LOCK
+    value: str = TAINT_LOCK_VALUE
+    effect: str = "NoExecute"
+
+
+class NodeLock(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands on a Node, or shall stand there."""
+
+    value: LockValue = "false"
+    holders: tuple[Holder, ...] = ()
+    """By job id."""
+    is_tainted: bool = False
+
+
+OPEN: Final = NodeLock()
+"""No lock."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """A prolog that waits for its answer."""
+
+    job: JobId
+    level: LockLevel
+    asked: datetime
+
+
+JobPlace = Literal["waiting", "running", "completing", "left"]
+"""Where a job stands towards one node, as the bus has it: not started as far as is known; running or
+suspended on it; ended but still holding it; over, or running without it."""
+
+
+class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What the bus says of a job, for one node."""
+
+    place: JobPlace
+    state: str
+    """Slurm's word."""
+    changed: datetime
+    """When this was first seen to be so."""
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """The Pods in the way, as ``namespace/name``, sorted; those of ``normal`` are in ``strict`` too."""
+
+    normal: tuple[str, ...] = ()
+    strict: tuple[str, ...] = ()
+
+    def of(self, level: LockLevel) -> tuple[str, ...]:
+        """Return the Pods in the way of a lock of *level*."""
+        return self.normal if level == "normal" else self.strict
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one Node's lock is decided from."""
+
+    lock: NodeLock
+    now: datetime
+    asks: tuple[Ask, ...] = ()
+    released: Mapping[int, datetime] = msgspec.field(default_factory=dict[int, datetime])
+    """Jobs whose epilog has released this node, and when."""
+    jobs: Mapping[int, JobSeen] = msgspec.field(default_factory=dict[int, JobSeen])
+    """Each job that runs or completes here, is asked for, holds or was released; absent: not on the bus."""
+    placeholders: Mapping[int, bool] = msgspec.field(default_factory=dict[int, bool])
+    """Which of the jobs concerned are placeholders, and whether their Pod may still be on this Node."""
+    is_node_busy: bool = True
+    """Slurm has a job on the node, or is not known to have none."""
+    observed: datetime | None = None
+    """The newest sign on the bus that somebody observes Slurm."""
+    idle_since: datetime | None = None
+    """Since when nobody holds the lock, as far as this process has seen."""
+    way: Way | None = None
+    """Read after the taint was on; None: not looked yet."""
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of the lock. Durations in seconds."""
+
+    linger_s: float = 5.0
+    """How long a lock without holder stays, so that arrays do not thrash."""
+    late_s: float = 2.0
+    """A prolog's call may come this much after its job was seen to end."""
+    doubt_s: float = 10.0
+    """A call for a job this soon after its release is older than the release, unless Slurm says otherwise."""
+    settled_s: float = 60.0
+    """A job that Slurm, observed this long after the job came, does not have on the node has left it."""
+
+
+class Step(Enum):
+    """What is done next for one Node."""
+
+    REST = "there is no lock and need not be one"
+    KEEP = "the lock stands as it should; holders may have left"
+    CLOSE = "put annotation, taint and holders on, then look"
+    LOOK = "list the Pods on the Node"
+    SETTLE = "grant those whose way is clear, let the others wait"
+    LINGER = "nobody holds it; it stays for a moment"
+    OPEN = "take annotation, taint and holders off"
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """To a prolog: the Node is locked."""
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """To a prolog, at the end of its patience only: these Pods are in the way."""
+
+    in_the_way: tuple[str, ...]
+
+
+class NotRunning(msgspec.Struct, frozen=True):
+    """To a prolog: its job no longer runs here."""
+
+    state: str
+
+
+class Unsure(msgspec.Struct, frozen=True):
+    """To a prolog: ask later; whether this call is older than the release is not known yet."""
+
+
+Answer = Granted | Waiting | NotRunning | Unsure
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows."""
+
+    step: Step
+    lock: NodeLock
+    """What shall stand on the Node; equal to what stands there: nothing to write."""
+    answers: Mapping[int, Answer] = msgspec.field(default_factory=dict[int, Answer])
+    """By job, true only once *lock* stands on the Node."""
+    again_s: float | None = None
+    """When to look again though nothing changes."""
+    idle_since: datetime | None = None

@@ -1,0 +1,166 @@
+"""One turn of the lock loop: read the Node, decide, carry out, answer, tell the bus."""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from sunk_events.locks import LockState
+from sunk_kube.objects import Node
+from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
+from sunk_nodeset_controller.locks.desk import Desk
+from sunk_nodeset_controller.locks.facts import facts, state
+from sunk_nodeset_controller.locks.machine import alive, decide, still_released
+from sunk_nodeset_controller.locks.marks import read
+from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS
+from sunk_nodeset_controller.locks.model import Ask, Decision, NodeLock, Rules, Seen, Step, Way
+from sunk_nodeset_controller.locks.sight import LockSight
+from sunk_nodeset_controller.locks.workloads import way
+from sunk_runtime.errors import ConflictError, SunkError
+from sunk_runtime.views import StateWriter, now
+
+log = logging.getLogger(__name__)
+
+STEPS: Final = 8
+"""Of one turn: close, look and settle are three, a conflict costs one more."""
+
+
+class _Turn(msgspec.Struct, frozen=True):
+    """What one turn is about."""
+
+    node: str
+    kube_node: str
+    desk: Desk
+    asks: tuple[Ask, ...]
+    """Those that came before any Pod was looked at."""
+
+
+class Locks:
+    """The locks of one cluster's nodes."""
+
+    def __init__(
+        self,
+        sight: LockSight,
+        nodes: LockedNodes,
+        watches: PodWatches,
+        writer: StateWriter[LockState],
+        rules: Rules,
+    ) -> None:
+        self._sight = sight
+        self._nodes = nodes
+        self._watches = watches
+        self._writer = writer
+        self._rules = rules
+        self._desks: dict[str, Desk] = {}
+
+    def desk(self, node: str) -> Desk:
+        """Return the desk of *node*, where questions are put."""
+        return self._desks.setdefault(node, Desk())
+
+    async def reconcile(self, node: str) -> float | None:
+        """Bring *node*'s lock as far as it can go now; return when to look again though nothing changes."""
+        desk = self.desk(node)
+        try:
+            with desk.carrying_out():
+                self._sight.require_complete()
+                again_s = await self._take(_Turn(node, self._sight.kube_node(node), desk, desk.asks))
+        except SunkError as error:
+            desk.trouble(str(error))
+            raise
+        if desk.is_empty:
+            self._desks.pop(node, None)
+        return again_s
+
+    async def _take(self, turn: _Turn) -> float | None:
+        """Take steps until there is nothing to do but to wait."""
+        found, clear = await self._read(turn), None
+        for _ in range(STEPS):
+            if found is None:
+                return await self._forget(turn)
+            seen = self._seen(turn, found, clear)
+            decision = decide(seen, self._rules)
+            if decision.step is Step.LOOK:
+                clear = await self._look(turn, seen)
+                continue
+            try:
+                if decision.lock != seen.lock:
+                    found = await self._nodes.write(found, decision.lock)
+            except ConflictError:  # Somebody wrote the Node in between: read and decide again.
+                found, clear = await self._read(turn), None
+                continue
+            await self._tell(turn, seen, decision)
+            if decision.step is not Step.CLOSE:
+                return self._settled(turn, seen, decision)
+        raise ConflictError(f"node {turn.kube_node} does not hold still")
+
+    async def _read(self, turn: _Turn) -> Node | None:
+        return await self._nodes.read(turn.kube_node) if turn.kube_node else None
+
+    def _seen(self, turn: _Turn, found: Node, clear: Way | None) -> Seen:
+        desk, lock = turn.desk, read(found, self._nodes.taint)
+        asked = Seen(
+            lock=lock,
+            now=now(),
+            asks=turn.asks,
+            released=dict(desk.released),
+            idle_since=desk.idle_since,
+            way=clear,
+        )
+        return self._sight.seen(turn.node, lock, asked)
+
+    async def _look(self, turn: _Turn, seen: Seen) -> Way:
+        """Return the Pods in the way, as they are now: the taint is on."""
+        pods = await self._nodes.pods_on(turn.kube_node)
+        jobs = self._sight.job_by_uid(pods)
+        return way(pods, jobs, alive(seen, self._rules), self._nodes.taint)
+
+    def _settled(self, turn: _Turn, seen: Seen, decision: Decision) -> float | None:
+        """Remember what the next turn needs."""
+        turn.desk.idle_since = decision.idle_since if decision.step is Step.LINGER else None
+        turn.desk.released = still_released(turn.desk.released, seen.jobs, seen.now)
+        if decision.lock.value == "pending":
+            self._watches.start(turn.node, turn.kube_node)
+        else:
+            self._watches.stop(turn.node)
+        return decision.again_s
+
+    async def _tell(self, turn: _Turn, seen: Seen, decision: Decision) -> None:
+        """Tell those who ask, then the bus, what now stands on the Node."""
+        for job, answer in decision.answers.items():
+            turn.desk.tell(job, answer)
+        granted = [holder for holder in decision.lock.holders if holder.granted == seen.now]
+        waited_s = [(seen.now - holder.asked).total_seconds() for holder in granted]
+        for holder, waited in zip(granted, waited_s, strict=True):
+            LOCK_SECONDS.labels(holder.level).observe(waited)
+        is_wanted = decision.step is not Step.REST or self._sight.views.kube_pods.get(turn.node) is not None
+        await self._record(
+            turn, decision.lock, seen, is_wanted=is_wanted, waited_s=max(waited_s, default=None)
+        )
+
+    async def _record(
+        self, turn: _Turn, lock: NodeLock, seen: Seen, *, is_wanted: bool, waited_s: float | None
+    ) -> None:
+        view = self._writer.view
+        before, revision = view.get(turn.node), view.revision(turn.node)
+        after = state(turn.node, turn.kube_node, lock, seen.way, seen.now)
+        told = facts(before, after, revision=revision, waited_s=waited_s, cluster=view.cluster)
+        if is_wanted:
+            await self._writer.record(turn.node, after, told, revision=revision)
+        else:
+            await self._writer.forget(turn.node, told, revision=revision)
+        if told:
+            jobs = [holder.job for holder in lock.holders]
+            log.info("lock changed", extra={"node": turn.node, "lock": lock.value, "jobs": jobs})
+
+    async def _forget(self, turn: _Turn) -> None:
+        """Tell that the Node is gone, and its lock with it."""
+        self._watches.stop(turn.node)
+        turn.desk.trouble("its Node is gone")
+        turn.desk.released.clear()
+        turn.desk.idle_since = None
+        view = self._writer.view
+        before, revision = view.get(turn.node), view.revision(turn.node)
+        if before is not None:
+            after = state(turn.node, before.kube_node, NodeLock(), None, now())
+            told = facts(before, after, revision=revision, waited_s=None, cluster=view.cluster)
+            await self._writer.forget(turn.node, told, revision=revision)

@@ -1,0 +1,79 @@
+"""The lock manager of one Slurm cluster: a loop over its nodes, and the answers to those who ask."""
+
+from typing import Final
+
+import anyio
+
+from sunk_events.requests import AcquireLock, ReleaseLock
+from sunk_kube.client import KubeClient
+from sunk_nodeset_controller.clusters import ClusterViews
+from sunk_nodeset_controller.locks.answer import LockAnswers
+from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
+from sunk_nodeset_controller.locks.model import LockTaint, Rules
+from sunk_nodeset_controller.locks.reconcile import Locks
+from sunk_nodeset_controller.locks.sight import LockSight
+from sunk_runtime.errors import ConfigError
+from sunk_runtime.keys import KeyLoop
+from sunk_runtime.leases import Leadership
+from sunk_runtime.requests import answering
+from sunk_runtime.views import StateWriter
+
+CONCURRENCY: Final = 64
+"""Nodes looked at at once: a job may start on thousands, and a look is three short calls."""
+
+
+async def run_locks(
+    views: ClusterViews,
+    kube: KubeClient,
+    leadership: Leadership,
+    *,
+    taint: LockTaint,
+    rules: Rules,
+    resync_s: float = 300.0,
+) -> None:
+    """Lock and unlock the Nodes of one cluster until cancelled, going on from what stands on them.
+
+    Args:
+        views: Kept running by the caller, whether we lead or not.
+        kube: Calls of the API server.
+        leadership: Every write asks whether it still holds.
+        taint: Key, value and effect.
+        rules: The settings of the machine.
+        resync_s: Every node is looked at this often though nothing happens.
+
+    Raises:
+        ConfigError: the taint's effect is none that locks.
+    """
+    check_taint(taint)
+    for view in (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks):
+        await view.complete()
+    sight = LockSight(views)
+    nodes = LockedNodes(kube, leadership, taint)
+    writer = StateWriter(views.bus, views.locks)
+
+    async def look(node: str) -> float | None:
+        return await locks.reconcile(node)
+
+    loop = KeyLoop(f"locks-{views.cluster}", look, concurrency=CONCURRENCY)
+    async with anyio.create_task_group() as tasks:
+        locks = Locks(sight, nodes, PodWatches(nodes, loop.poke, tasks), writer, rules)
+        answers = LockAnswers(sight, locks, loop)
+        for node in sight.nodes():
+            loop.poke(node)
+        async with (
+            answering(views.bus, views.cluster, AcquireLock, answers.acquire),
+            answering(views.bus, views.cluster, ReleaseLock, answers.release),
+        ):
+            await loop.run(
+                views.kube_pods.changes(),
+                sight.job_changes(),
+                sight.placement_changes(),
+                keys=sight.nodes,
+                resync_s=resync_s,
+            )
+
+
+def check_taint(taint: LockTaint) -> None:
+    """Raise `ConfigError` for an effect that would not make other workloads leave."""
+    if taint.effect != "NoExecute":
+        raise ConfigError(f"lock effect {taint.effect!r}: only NoExecute makes other workloads leave")

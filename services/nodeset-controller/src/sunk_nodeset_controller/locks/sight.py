@@ -1,0 +1,100 @@
+"""What the bus says that locks are decided from, gathered for one node."""
+
+from collections.abc import AsyncIterator, Iterable
+
+from sunk_kube.objects import Pod
+from sunk_nodeset_controller.clusters import ClusterViews
+from sunk_nodeset_controller.locks.jobs import JobsOnNodes
+from sunk_nodeset_controller.locks.model import NodeLock, Seen
+
+_BOUND = frozenset({"started", "bound", "ending"})
+"""The phases of a placement in which its Pod may be on its Node."""
+
+
+class LockSight:
+    """Looks at one node through the views of its cluster, with what needs an index."""
+
+    def __init__(self, views: ClusterViews) -> None:
+        self.views = views
+        self._jobs = JobsOnNodes(views.slurm_jobs)
+        self._uids: dict[int, set[str]] = {}
+        self._job: dict[str, int] = {}
+        self._placements = views.placements.changes()
+        for placement in views.placements.values():
+            self._take(placement.uid)
+
+    def require_complete(self) -> None:
+        """Raise `TransientError` while one of the views is not complete."""
+        views = self.views
+        for view in (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks):
+            view.require_complete()
+
+    def kube_node(self, node: str) -> str:
+        """Return the Node of a Slurm node, also of one that its NodeSet gave up and that is still locked."""
+        known = self.views.kube_pods.get(node) or self.views.locks.get(node)
+        return known.kube_node if known else ""
+
+    def nodes(self) -> set[str]:
+        """Return every Slurm node that has, or may yet have, a lock."""
+        return {*self.views.kube_pods.keys(), *self.views.locks.keys()}
+
+    def seen(self, node: str, lock: NodeLock, asked: Seen) -> Seen:
+        """Return *asked*, which holds what is not on the bus, with all that is."""
+        holders = {holder.job for holder in lock.holders}
+        jobs = self._jobs.on(node) | holders | {ask.job for ask in asked.asks} | asked.released.keys()
+        slurm = self.views.slurm_nodes.get(node)
+        signs = (self._jobs.newest, slurm and slurm.changed)
+        return Seen(
+            lock=lock,
+            now=asked.now,
+            asks=asked.asks,
+            released=asked.released,
+            jobs={job: found for job in jobs if (found := self._jobs.seen(job, node)) is not None},
+            placeholders={job: self._has_pod(job, node) for job in jobs if job in self._uids},
+            is_node_busy=slurm is not None and slurm.is_busy,
+            observed=max((sign for sign in signs if sign is not None), default=None),
+            idle_since=asked.idle_since,
+            way=asked.way,
+        )
+
+    def job_by_uid(self, pods: Iterable[Pod]) -> dict[str, int | None]:
+        """Return the placeholder job of each of *pods* that Slurm places."""
+        found = ((pod.metadata.uid, self.views.placements.get(pod.metadata.uid)) for pod in pods)
+        return {uid: placement.job for uid, placement in found if placement is not None}
+
+    def job_changes(self) -> AsyncIterator[str]:
+        """Return the nodes that changes of jobs concern."""
+        return self._jobs.follow()
+
+    async def placement_changes(self) -> AsyncIterator[str]:
+        """Yield the nodes that changes of placements concern."""
+        node_by_uid: dict[str, str] = {}
+        async for uid in self._placements:
+            self._take(uid)
+            placement = self.views.placements.get(uid)
+            after = placement.node if placement else ""
+            for node in {node_by_uid.pop(uid, ""), after} - {""}:
+                yield node
+            if after:
+                node_by_uid[uid] = after
+
+    def _take(self, uid: str) -> None:
+        """Take the placement of *uid* over into the index by job, as it is now."""
+        before = self._job.pop(uid, None)
+        if before is not None:
+            self._uids[before].discard(uid)
+            if not self._uids[before]:
+                del self._uids[before]
+        placement = self.views.placements.get(uid)
+        if placement is not None and placement.job is not None:
+            self._job[uid] = placement.job
+            self._uids.setdefault(placement.job, set()).add(uid)
+
+    def _has_pod(self, job: int, node: str) -> bool:
+        """Whether a Pod of *job* may be on *node*."""
+        found = (self.views.placements.get(uid) for uid in self._uids.get(job, ()))
+        return any(
+            placement.is_pod_present and placement.node == node and placement.phase in _BOUND
+            for placement in found
+            if placement is not None
+        )

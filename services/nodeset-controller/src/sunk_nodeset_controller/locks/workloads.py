@@ -1,0 +1,78 @@
+"""Which Pods on a Node are in the way of its lock.
+
+In the way is a Pod that is bound there, is not over, and either does not bear the taint or is one that
+Slurm placed and whose job no longer lives on this node. Its labels, annotations and schedulerName prove
+nothing: only the placements on the bus do.
+
+Source: SUNK's documents, "Node locking"; Kubernetes API, Toleration (core/v1 ToleratesTaint).
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
+
+from sunk_kube.objects import Pod, Toleration
+from sunk_nodeset_controller.locks.model import LockTaint, Way
+
+
+def way(
+    pods: Iterable[Pod], job_by_uid: Mapping[str, int | None], alive: Collection[int], taint: LockTaint
+) -> Way:
+    """Return the Pods in the way.
+
+    Args:
+        pods: All Pods that are bound to the Node.
+        job_by_uid: The placeholder job of each Pod that Slurm places, None before it has one.
+        alive: The jobs that live on this node.
+        taint: The lock's.
+    """
+    others = [pod for pod in pods if is_other(pod, job_by_uid, alive, taint)]
+    return Way(
+        normal=tuple(sorted(pod.key for pod in others if may_run(pod))),
+        strict=tuple(sorted(pod.key for pod in others)),
+    )
+
+
+def is_other(
+    pod: Pod, job_by_uid: Mapping[str, int | None], alive: Collection[int], taint: LockTaint
+) -> bool:
+    """Whether *pod* has to leave before the Node is locked."""
+    if pod.is_over:
+        return False  # Nothing of it runs or will, and the kubelet no longer counts it.
+    if pod.metadata.uid in job_by_uid:
+        # It bears the taint since it was bound, so only its job tells whether it may stay.
+        return job_by_uid[pod.metadata.uid] not in alive
+    return not any(bears(toleration, taint) for toleration in pod.spec.tolerations)
+
+
+def bears(toleration: Toleration, taint: LockTaint) -> bool:
+    """Whether *toleration* keeps a Pod on a Node with *taint* for good: for some seconds counts as not."""
+    if toleration.toleration_seconds is not None or toleration.effect not in {"", taint.effect}:
+        return False
+    match toleration.operator:
+        case "Exists":
+            return toleration.key in {"", taint.key}
+        case "Equal" | "":
+            return (toleration.key, toleration.value) == (taint.key, taint.value)
+        case _:  # A newer Kubernetes' operator: not known to match.
+            return False
+
+
+def may_run(pod: Pod) -> bool:
+    """Whether a container of *pod* runs or may yet start.
+
+    Only a Pod whose deletion the kubelet has carried out does not: every container ended after it was
+    asked for. A Pending one may start any moment, a crashed one may come back.
+    """
+    asked = pod.metadata.deletion_timestamp
+    if asked is None:
+        return True
+    asked -= timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+    ended = {
+        status.name
+        for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+        if status.state.terminated is not None
+        and status.state.terminated.finished_at is not None
+        and status.state.terminated.finished_at >= asked
+    }
+    sidecars = {found.name for found in pod.spec.init_containers if found.restart_policy == "Always"}
+    return not ended >= sidecars | {found.name for found in pod.spec.containers}

@@ -1,0 +1,43 @@
+"""nodeset-controller: the composition root."""
+
+import os
+from functools import partial
+
+from sunk_kube.client import connect
+from sunk_kube.leases import KubeLease
+from sunk_nodeset_controller.clusters import BusSide
+from sunk_nodeset_controller.config import PREFIX, Config
+from sunk_nodeset_controller.leading import work
+from sunk_nodeset_controller.locks.run import check_taint
+from sunk_nodeset_controller.pods.apply import SERVICE
+from sunk_nodeset_controller.views import KubeViews
+from sunk_runtime.config import load
+from sunk_runtime.http import Health, serve_http
+from sunk_runtime.leases import lead
+from sunk_runtime.lifecycle import identity, run, serve
+
+
+def main() -> None:
+    """Run the service."""
+    run(SERVICE, start)
+
+
+async def start() -> None:
+    """Connect everything and serve until told to stop."""
+    config = load(Config, os.environ, PREFIX)  # noqa: TID251 - here and nowhere else
+    check_taint(config.lock_taint)
+    async with connect(SERVICE, kubeconfig=config.kubeconfig, timeout_s=config.kube_timeout_s) as client:
+        views = KubeViews(client)
+        bus = BusSide(config.bus, config.clusters, SERVICE)
+        health = Health()
+        health.require("kubernetes", lambda: views.is_complete)
+        health.require("bus", lambda: bus.is_complete)
+        lease = KubeLease(
+            client, config.lease_namespace, config.lease_name, identity(SERVICE), ttl_s=config.lease_ttl_s
+        )
+        await serve(
+            views.run,
+            bus.run,
+            partial(serve_http, config.http_host, config.http_port, health),
+            partial(lead, lease, partial(work, config, client, views, bus)),
+        )

@@ -1,0 +1,1 @@
+"""The Node Controller: what a NodeSet Pod says, on its Node."""

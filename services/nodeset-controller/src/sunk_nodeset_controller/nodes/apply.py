@@ -1,0 +1,35 @@
+"""One turn of the loop over Nodes: what their NodeSet Pods say is put on them."""
+
+from datetime import UTC, datetime
+
+from sunk_nodeset_controller.fenced import FencedKube
+from sunk_nodeset_controller.marks import patch
+from sunk_nodeset_controller.nodes.conditions import marks
+from sunk_nodeset_controller.nodesets.owners import labelled_key
+from sunk_nodeset_controller.nodesets.plan import is_wanted
+from sunk_nodeset_controller.views import KubeViews
+
+
+class NodeMarks:
+    """The Node Controller."""
+
+    def __init__(self, views: KubeViews, kube: FencedKube, *, lock_key: str) -> None:
+        self._views = views
+        self._kube = kube
+        self._lock_key = lock_key
+
+    async def settle(self, kube_node: str) -> None:
+        """Make the Node *kube_node* bear what it shall."""
+        self._views.require_complete()
+        node = self._views.nodes.get(kube_node)
+        if node is None:
+            return
+        nodeset = self._views.nodesets.get(labelled_key(node))
+        wanted = marks(
+            node,
+            self._views.pod_on(kube_node),
+            is_wanted=is_wanted(nodeset, node, self._lock_key),
+        )
+        body = patch(node.metadata, node.status.conditions, wanted, datetime.now(UTC))
+        if body is not None:
+            await self._kube.mark_node(node, body)

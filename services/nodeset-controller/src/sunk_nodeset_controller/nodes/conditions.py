@@ -1,0 +1,77 @@
+"""What a NodeSet Pod says, as conditions, labels and an annotation of its Node; pure.
+
+Source: SUNK's documents, Node Controller. `SlurmCordon` is True only for drains that were born in Slurm.
+"""
+
+from typing import Final
+
+from sunk_kube import wellknown as wk
+from sunk_kube.objects import Condition, Node, Pod, condition
+from sunk_nodeset_controller.marks import Marks, cut
+
+MIRRORED: Final = (
+    wk.CONDITION_SLURM_DRAIN,
+    wk.CONDITION_SLURM_RUNNING,
+    wk.CONDITION_SLURM_NOT_RESPONDING,
+)
+KUBERNETES_PREFIX: Final = "k8s:"
+"""How a drain's reason begins that came from Kubernetes."""
+_LABELS: Final = (wk.LABEL_NODESET, wk.LABEL_NAMESPACE, wk.LABEL_CLUSTER, wk.LABEL_POD)
+
+
+def marks(node: Node, pod: Pod | None, *, is_wanted: bool) -> Marks:
+    """Return what *node* shall bear.
+
+    Args:
+        node: A Node.
+        pod: The NodeSet Pod on it.
+        is_wanted: A NodeSet that has no Pod on it now will have one again.
+    """
+    if pod is not None:
+        return _of(pod)
+    if not any(label in node.metadata.labels for label in _LABELS):
+        return Marks()
+    if is_wanted:  # Its labels stay: they also keep the name for the next Pod.
+        return Marks(annotations={wk.ANNOTATION_DRAIN: None}, conditions=_unknown("PodGone"))
+    return Marks(
+        labels=dict.fromkeys(_LABELS),
+        annotations={wk.ANNOTATION_DRAIN: None},
+        removed=(*MIRRORED, wk.CONDITION_SLURM_CORDON),
+    )
+
+
+def _of(pod: Pod) -> Marks:
+    meta = pod.metadata
+    drain = condition(pod.status.conditions, wk.CONDITION_SLURM_DRAIN)
+    is_drain = drain is not None and drain.status == "True"
+    return Marks(
+        labels={
+            wk.LABEL_NODESET: meta.labels.get(wk.LABEL_NODESET),
+            wk.LABEL_NAMESPACE: meta.namespace,
+            wk.LABEL_CLUSTER: meta.labels.get(wk.LABEL_CLUSTER),
+            wk.LABEL_POD: meta.name,
+        },
+        annotations={wk.ANNOTATION_DRAIN: cut(drain.message) if drain is not None and is_drain else None},
+        conditions=(*(_mirror(pod, kind) for kind in MIRRORED), _cordon(drain)),
+    )
+
+
+def _mirror(pod: Pod, kind: str) -> Condition:
+    found = condition(pod.status.conditions, kind)
+    if found is None:
+        return Condition(type=kind, status="Unknown", reason="NoPodState")
+    return Condition(type=kind, status=found.status, reason=found.reason, message=found.message)
+
+
+def _cordon(drain: Condition | None) -> Condition:
+    kind = wk.CONDITION_SLURM_CORDON
+    if drain is None or drain.status == "Unknown":
+        return Condition(type=kind, status="Unknown", reason="NoPodState")
+    if drain.status == "True" and not drain.message.startswith(KUBERNETES_PREFIX):
+        return Condition(type=kind, status="True", reason="DrainedInSlurm", message=drain.message)
+    return Condition(type=kind, status="False", reason="NotDrainedInSlurm")
+
+
+def _unknown(reason: str) -> tuple[Condition, ...]:
+    kinds = (*MIRRORED, wk.CONDITION_SLURM_CORDON)
+    return tuple(Condition(type=kind, status="Unknown", reason=reason) for kind in kinds)

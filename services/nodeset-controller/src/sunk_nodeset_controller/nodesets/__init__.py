@@ -1,0 +1,1 @@
+"""NodeSets: which Nodes, which Pods, and what to tell about them."""

@@ -1,0 +1,47 @@
+"""Whether a Node can carry a Pod of a NodeSet, and if not, why; pure.
+
+Required affinity, selector, tolerations and requests count; what is preferred does not. Requests are held
+against all that the Node offers: whoever else is there leaves when a job locks the Node.
+
+Source: SUNK's documents, NodeSet, "Node selection".
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+from sunk_kube.matching import selects, untolerated
+from sunk_kube.objects import Node, PodSpec
+from sunk_kube.quantity import largest, number, total
+
+
+def requests(spec: PodSpec) -> dict[str, Decimal]:
+    """Return what a Pod asks of its Node: its containers together, or its largest init container.
+
+    Raises:
+        ValueError: a request is no quantity.
+    """
+    sidecars = [one for one in spec.init_containers if one.restart_policy == "Always"]
+    others = [one for one in spec.init_containers if one.restart_policy != "Always"]
+    running = total(one.resources.requests for one in (*spec.containers, *sidecars))
+    starting = (total((one.resources.requests,)) for one in others)
+    asked = largest((running, *starting))
+    if spec.resources is not None and spec.resources.requests:
+        asked |= total((spec.resources.requests,))  # What is asked for the Pod as a whole stands above.
+    return {name: amount + number(spec.overhead.get(name, 0)) for name, amount in asked.items()}
+
+
+def obstacle(spec: PodSpec, asked: Mapping[str, Decimal], node: Node) -> str:
+    """Return why a Pod with *spec*, which *asked* so much, cannot be on *node*; nothing if it can."""
+    if node.metadata.deletion_timestamp is not None:
+        return "is being deleted"
+    labels = node.metadata.labels
+    if any(labels.get(name) != value for name, value in spec.node_selector.items()):
+        return "node selector does not match"
+    affinity = spec.affinity and spec.affinity.node_affinity
+    if affinity and affinity.required and not selects(affinity.required, node):
+        return "required node affinity does not match"
+    if taints := untolerated(spec.tolerations, node.spec.taints):
+        return f"taint {taints[0].key}:{taints[0].effect} is not tolerated"
+    offered = node.status.allocatable
+    short = sorted(name for name, amount in asked.items() if amount > number(offered.get(name, 0)))
+    return f"not enough {', '.join(short)}" if short else ""

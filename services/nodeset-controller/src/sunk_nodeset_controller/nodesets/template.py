@@ -1,0 +1,134 @@
+"""From a NodeSet and a Node to the Pod that runs its slurmd there; pure.
+
+The template is passed on as it is. Ours are: name, owner, labels, the one Node it is pinned to, and the
+tolerations of the lock and of a DaemonSet, so that no outage of the API server ends jobs.
+
+Source: SUNK's documents, NodeSet, "Pod creation"; Kubernetes, DaemonSet, "Taints and tolerations".
+"""
+
+import copy
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from sunk_kube import wellknown as wk
+from sunk_kube.nodesets import Features, NodeSet
+from sunk_kube.objects import Node, Pod, PodSpec, Toleration
+from sunk_kube.resources import NODESETS
+
+Manifest = dict[str, Any]
+"""A Pod to be. ``Any``, because a template has every shape."""
+
+_EVERY: Final = (
+    (wk.TAINT_NOT_READY, "NoExecute"),
+    (wk.TAINT_UNREACHABLE, "NoExecute"),
+    (wk.TAINT_DISK_PRESSURE, "NoSchedule"),
+    (wk.TAINT_MEMORY_PRESSURE, "NoSchedule"),
+    (wk.TAINT_PID_PRESSURE, "NoSchedule"),
+    (wk.TAINT_UNSCHEDULABLE, "NoSchedule"),
+)
+"""What a DaemonSet's Pods bear."""
+
+
+def pod_spec(nodeset: NodeSet, lock_key: str) -> PodSpec:
+    """Return what the set's Pods ask for, the tolerations that we add included.
+
+    Raises:
+        msgspec.ValidationError: the template is no Pod's spec; the text names the field.
+    """
+    spec = msgspec.convert(nodeset.spec.template.spec, PodSpec)
+    return msgspec.structs.replace(spec, tolerations=(*spec.tolerations, *_added(lock_key)))
+
+
+def _added(lock_key: str) -> tuple[Toleration, ...]:
+    lock = Toleration(key=lock_key, operator="Exists")
+    return lock, *(Toleration(key=key, operator="Exists", effect=effect) for key, effect in _EVERY)
+
+
+def template_hash(nodeset: NodeSet) -> str:
+    """Return what tells two templates apart."""
+    canonical = msgspec.json.encode(nodeset.spec.template, order="sorted")
+    return hashlib.sha256(canonical).hexdigest()[:16]
+
+
+def features(wanted: Features, labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the Slurm features of a node on a Node with *labels*, sorted."""
+    dynamic = (
+        feature.prefix + labels[name] for name, feature in wanted.dynamic_features.items() if labels.get(name)
+    )
+    return tuple(sorted({*wanted.static_features, *dynamic}))
+
+
+def pod_labels(nodeset: NodeSet) -> dict[str, str]:
+    """Return the labels by which the set's Pods are known."""
+    return {
+        wk.LABEL_NODESET: nodeset.metadata.name,
+        wk.LABEL_CLUSTER: nodeset.spec.cluster,
+        wk.LABEL_ROLE: wk.ROLE_COMPUTE,
+    }
+
+
+def manifest(nodeset: NodeSet, node: Node, name: str, lock_key: str) -> Manifest:
+    """Return the Pod *name* of *nodeset* on *node*."""
+    given = nodeset.spec.template
+    meta = nodeset.metadata
+    annotations = {
+        **given.metadata.get("annotations", {}),
+        wk.ANNOTATION_FEATURES: ",".join(features(nodeset.spec.features, node.metadata.labels)),
+        wk.ANNOTATION_TEMPLATE_HASH: template_hash(nodeset),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": {**given.metadata.get("labels", {}), **pod_labels(nodeset)},
+            "annotations": annotations,
+            "ownerReferences": [
+                {
+                    "apiVersion": NODESETS.api_version,
+                    "kind": NODESETS.kind,
+                    "name": meta.name,
+                    "uid": meta.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": _pinned(given.spec, node.metadata.name, lock_key),
+    }
+
+
+def _pinned(spec: Mapping[str, Any], kube_node: str, lock_key: str) -> Manifest:
+    made = copy.deepcopy(dict(spec))
+    by_name = {"key": "metadata.name", "operator": "In", "values": [kube_node]}
+    made["affinity"] = {
+        **made.get("affinity", {}),
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchFields": [by_name]}]
+            }
+        },
+    }
+    made["tolerations"] = [*made.get("tolerations", ()), *_plain(_added(lock_key))]
+    made["restartPolicy"] = "Always"
+    return made
+
+
+def _plain(tolerations: Iterable[Toleration]) -> list[Manifest]:
+    return [msgspec.to_builtins(one) for one in tolerations]
+
+
+def pinned_node(pod: Pod) -> str:
+    """Return the Node that *pod* is bound or pinned to, or nothing."""
+    if pod.spec.node_name:
+        return pod.spec.node_name
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    for term in affinity.required.node_selector_terms if affinity and affinity.required else ():
+        for field in term.match_fields:
+            if field.key == "metadata.name" and field.values:
+                return field.values[0]
+    return ""

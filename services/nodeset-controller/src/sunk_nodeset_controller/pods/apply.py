@@ -1,0 +1,161 @@
+"""The loops over NodeSet Pods: what their Nodes and Slurm say is put on them, and the bus is told of them."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_kube import wellknown as wk
+from sunk_kube.errors import KubeNotFoundError
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Node, Pod
+from sunk_nodeset_controller.fenced import FencedKube
+from sunk_nodeset_controller.marks import Marks, patch
+from sunk_nodeset_controller.nodesets.owners import cluster_holders, owner_key
+from sunk_nodeset_controller.nodesets.template import pinned_node
+from sunk_nodeset_controller.pods.conditions import marks
+from sunk_nodeset_controller.pods.copies import copies, cordon_reason, verified
+from sunk_nodeset_controller.pods.facts import Telling, facts
+from sunk_nodeset_controller.pods.state import PodObserved, state
+from sunk_nodeset_controller.views import KubeViews
+from sunk_runtime.errors import ConflictError
+from sunk_runtime.leases import Leadership
+from sunk_runtime.views import Changes, StateView, StateWriter
+
+SERVICE = "nodeset-controller"
+
+
+async def put(kube: FencedKube, pod: Pod, wanted: Marks) -> None:
+    """Make *pod* bear *wanted*; it being gone is success.
+
+    Raises:
+        ConflictError: another Pod has its name by now: the view will say so.
+    """
+    body = patch(pod.metadata, pod.status.conditions, wanted, datetime.now(UTC))
+    if body is None:
+        return
+    try:
+        await kube.mark_pod(pod, body)
+    except KubeNotFoundError as error:
+        raise ConflictError(str(error)) from error
+
+
+class PodCopies:
+    """The half of the Pod Controller that needs Kubernetes only."""
+
+    def __init__(self, views: KubeViews, kube: FencedKube) -> None:
+        self._views = views
+        self._kube = kube
+
+    async def settle(self, key: str) -> None:
+        """Make the NodeSet Pod *key* bear what its Node says."""
+        self._views.require_complete()
+        pod = self._views.pods.get(key)
+        node = self._views.nodes.get(pinned_node(pod)) if pod is not None else None
+        if pod is not None and node is not None:
+            await put(self._kube, pod, copies(node, self._views.nodesets.get(owner_key(pod))))
+
+
+class PodStates:
+    """The half of the Pod Controller that needs the bus, for one Slurm cluster. Keys are Slurm nodes."""
+
+    def __init__(
+        self,
+        views: KubeViews,
+        slurm: StateView[SlurmNodeState],
+        writer: StateWriter[KubePodState],
+        kube: FencedKube,
+        leadership: Leadership,
+        *,
+        lock_key: str,
+    ) -> None:
+        self._views = views
+        self._slurm = slurm
+        self._writer = writer
+        self._kube = kube
+        self._leadership = leadership
+        self._lock_key = lock_key
+        self._cluster = slurm.cluster
+
+    async def settle(self, node: str) -> None:
+        """Tell the bus of the Pod of the Slurm node *node*, and the Pod of what Slurm says."""
+        self._views.require_complete()
+        self._writer.view.require_complete()
+        pod = self._pod(node)
+        await self._tell(node, pod)
+        self._slurm.require_complete()
+        slurm = self._slurm.get(node)
+        if pod is not None and slurm is not None:  # Not in Slurm yet, or no more: what it said last stays.
+            await put(self._kube, pod, marks(slurm))
+
+    def _pod(self, node: str) -> Pod | None:
+        before = self._writer.view.get(node)
+        holder = cluster_holders(self._views.nodesets.values()).get(self._cluster)
+        namespace = holder or (before.namespace if before is not None else "")
+        pod = self._views.pods.get(f"{namespace}/{node}")
+        return pod if pod is not None and _is_of(pod, self._cluster) else None
+
+    async def _tell(self, node: str, pod: Pod | None) -> None:
+        """Facts first, then the state."""
+        before, revision = self._writer.view.get(node), self._writer.view.revision(node)
+        kube_node, owner = "", ""
+        if pod is not None:
+            kube_node, owner = pinned_node(pod), owner_key(pod)
+        elif before is not None:
+            kube_node, owner = before.kube_node, f"{before.namespace}/{before.nodeset}"
+        now = datetime.now(UTC)
+        seen = PodObserved(
+            pod=pod,
+            node=self._views.nodes.get(kube_node),
+            nodeset=self._views.nodesets.get(owner),
+            before=before,
+            lock_key=self._lock_key,
+            now=now,
+        )
+        after = state(seen)
+        if after == before:
+            return
+        telling = Telling(cluster=self._cluster, service=SERVICE, revision=revision, now=now)
+        told = facts(before, after, telling)
+        self._leadership.check()
+        if after is None:
+            await self._writer.forget(node, told, revision=revision)
+        else:
+            await self._writer.record(node, after, told, revision=revision)
+
+    def changes(self) -> Changes:
+        """Return the Slurm nodes whose Pod, Node or NodeSet changed."""
+        changes = self._writer.view.changes()  # All that the bus knows now; and who is told anew.
+
+        def of_pod(before: Pod | None, after: Pod | None) -> set[str]:
+            return {pod.metadata.name for pod in (before, after) if pod and _is_of(pod, self._cluster)}
+
+        self._views.pods.follow(changes, of_pod)
+        self._views.nodes.follow(changes, self._of_node)
+        self._views.nodesets.follow(changes, self._of_nodeset)
+        return changes
+
+    def _of_node(self, before: Node | None, after: Node | None) -> Iterable[str]:
+        """Return the Slurm node on a Node, if what we tell of it may have changed."""
+        node = after or before
+        if node is None or _told_of(before) == _told_of(after):
+            return ()
+        if node.metadata.labels.get(wk.LABEL_CLUSTER) == self._cluster:
+            return (node.metadata.labels.get(wk.LABEL_POD, ""),)
+        return [one.pod for one in self._writer.view.values() if one.kube_node == node.metadata.name]
+
+    def _of_nodeset(self, before: NodeSet | None, after: NodeSet | None) -> Iterable[str]:
+        keys = {one.key for one in (before, after) if one is not None}
+        return [one.pod for one in self._writer.view.values() if f"{one.namespace}/{one.nodeset}" in keys]
+
+
+def _told_of(node: Node | None) -> object:
+    """Return what of a Node others are told."""
+    if node is None:
+        return None
+    return cordon_reason(node), verified(node), node.metadata.labels, node.metadata.deletion_timestamp
+
+
+def _is_of(pod: Pod, cluster: str) -> bool:
+    """Whether *pod* is a NodeSet Pod of the Slurm cluster *cluster*."""
+    return pod.metadata.labels.get(wk.LABEL_CLUSTER) == cluster

@@ -1,0 +1,53 @@
+"""What Slurm says of a node, as conditions, labels and an annotation of its Pod; pure.
+
+Source: SUNK's documents, Syncer, "Slurm node status".
+"""
+
+from sunk_events.nodes import SlurmNodeState
+from sunk_kube import wellknown as wk
+from sunk_kube.objects import Condition
+from sunk_nodeset_controller.marks import Marks, cut
+
+
+def marks(slurm: SlurmNodeState) -> Marks:
+    """Return what the Pod of a Slurm node shall bear."""
+    return Marks(
+        labels={
+            wk.LABEL_RUNNING: _word(is_true=slurm.is_busy),
+            wk.LABEL_DRAIN: _word(is_true=slurm.is_drain),
+            wk.LABEL_NOT_RESPONDING: _word(is_true=slurm.is_not_responding),
+        },
+        annotations={wk.ANNOTATION_DRAIN: cut(slurm.reason) if slurm.is_drain else None},
+        conditions=(
+            _drain(slurm),
+            _running(slurm),
+            _not_responding(slurm),
+        ),
+    )
+
+
+def _drain(slurm: SlurmNodeState) -> Condition:
+    if not slurm.is_drain:
+        return _condition(wk.CONDITION_SLURM_DRAIN, "NotDrained", is_true=False)
+    reason = "Draining" if slurm.is_busy else "Drained"
+    return _condition(wk.CONDITION_SLURM_DRAIN, reason, cut(slurm.reason), is_true=True)
+
+
+def _running(slurm: SlurmNodeState) -> Condition:
+    reason = "Busy" if slurm.is_busy else "Idle"
+    return _condition(wk.CONDITION_SLURM_RUNNING, reason, is_true=slurm.is_busy)
+
+
+def _not_responding(slurm: SlurmNodeState) -> Condition:
+    if not slurm.is_not_responding:
+        return _condition(wk.CONDITION_SLURM_NOT_RESPONDING, "Responding", is_true=False)
+    words = "+".join((slurm.state, *slurm.flags))
+    return _condition(wk.CONDITION_SLURM_NOT_RESPONDING, "NotResponding", words, is_true=True)
+
+
+def _condition(kind: str, reason: str, message: str = "", *, is_true: bool) -> Condition:
+    return Condition(type=kind, status="True" if is_true else "False", reason=reason, message=message)
+
+
+def _word(*, is_true: bool) -> str:
+    return "true" if is_true else "false"

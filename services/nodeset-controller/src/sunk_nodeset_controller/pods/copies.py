@@ -1,0 +1,45 @@
+"""What of a Node its NodeSet Pod shall show: cordon, lock, features, verification; pure.
+
+Source: SUNK's documents, Pod Controller.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from sunk_kube import wellknown as wk
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Node, condition
+from sunk_nodeset_controller.marks import Marks, cut
+from sunk_nodeset_controller.nodesets.template import features
+
+NO_REASON: Final = "no reason given"
+
+
+def cordon_reason(node: Node) -> str:
+    """Return why *node* is cordoned; nothing if it is not."""
+    if not node.spec.unschedulable:
+        return ""
+    given = " ".join(node.metadata.annotations.get(wk.ANNOTATION_CORDON_REASON, "").split())
+    return cut(given) or NO_REASON
+
+
+def verified(node: Node) -> datetime | None:
+    """Return when *node* last passed its health verification; None if it did not, or failed since."""
+    found = condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION)
+    if found is None or found.status != "True":
+        return None
+    times = [time for time in (found.last_heartbeat_time, found.last_transition_time) if time is not None]
+    return max(times, default=None)
+
+
+def copies(node: Node, nodeset: NodeSet | None) -> Marks:
+    """Return what the NodeSet Pod on *node* shall bear. Without its NodeSet its features stay."""
+    annotations: dict[str, str | None] = {
+        wk.ANNOTATION_CORDON: cordon_reason(node) or None,
+        wk.ANNOTATION_LOCK: node.metadata.annotations.get(wk.ANNOTATION_LOCK),
+    }
+    if nodeset is not None:
+        found = features(nodeset.spec.features, node.metadata.labels)
+        annotations[wk.ANNOTATION_FEATURES] = ",".join(found)
+    check = condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION)
+    return Marks(annotations=annotations, conditions=(check,) if check is not None else ())

@@ -1,0 +1,92 @@
+"""A NodeSet Pod and its Node, as the bus is told of them; pure.
+
+What must stay true: a Pod whose object is gone stays, as ``gone``, while its NodeSet wants its Node; a
+state that cannot be known (the Node is not there) keeps what was known.
+"""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from sunk_events.nodesets import KubePodState
+from sunk_kube import wellknown as wk
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Node, Pod
+from sunk_nodeset_controller.nodesets.plan import is_wanted
+from sunk_nodeset_controller.nodesets.template import features, pinned_node
+from sunk_nodeset_controller.pods.copies import cordon_reason, verified
+
+Phase = Literal["waiting", "running", "terminating", "gone"]
+
+
+class PodObserved(msgspec.Struct, frozen=True, kw_only=True):
+    """What is seen of one Slurm node's Pod. Whoever builds this has complete views."""
+
+    pod: Pod | None
+    node: Node | None
+    """The Node that the Pod is or was pinned to."""
+    nodeset: NodeSet | None
+    before: KubePodState | None
+    lock_key: str
+    now: datetime
+
+
+def state(seen: PodObserved) -> KubePodState | None:
+    """Return what the bus shall hold of it; None: nothing."""
+    if seen.pod is not None:
+        return _present(seen, seen.pod)
+    if seen.before is None or not is_wanted(seen.nodeset, seen.node, seen.lock_key):
+        return None
+    gone = msgspec.structs.replace(
+        seen.before, phase="gone", is_ready=False, is_condemned=False, pod_address=""
+    )
+    return _dated(_with_node(gone, seen), seen)
+
+
+def _present(seen: PodObserved, pod: Pod) -> KubePodState:
+    meta = pod.metadata
+    phase = _phase(pod)
+    found = KubePodState(
+        changed=seen.now,
+        pod=meta.name,
+        namespace=meta.namespace,
+        nodeset=meta.labels.get(wk.LABEL_NODESET, ""),
+        kube_node=pinned_node(pod),
+        uid=meta.uid,
+        phase=phase,
+        is_ready=pod.is_ready and phase == "running",
+        pod_address=pod.status.pod_ip,
+        features=tuple(filter(None, meta.annotations.get(wk.ANNOTATION_FEATURES, "").split(","))),
+    )
+    return _dated(_with_node(found, seen), seen)
+
+
+def _phase(pod: Pod) -> Phase:
+    """Return the Pod's phase. One that has ended is on its way out: its slurmd never comes back."""
+    if pod.is_terminating or pod.is_over:
+        return "terminating"
+    return "running" if pod.status.phase == "Running" else "waiting"
+
+
+def _with_node(found: KubePodState, seen: PodObserved) -> KubePodState:
+    node = seen.node
+    if node is None:
+        return found
+    reason = cordon_reason(node)
+    labels = node.metadata.labels
+    return msgspec.structs.replace(
+        found,
+        is_cordoned=bool(reason),
+        cordon_reason=reason,
+        hpc_verified=verified(node),
+        features=features(seen.nodeset.spec.features, labels) if seen.nodeset else found.features,
+    )
+
+
+def _dated(found: KubePodState, seen: PodObserved) -> KubePodState:
+    """Return *found* with the moment at which it began, which is before now if nothing has changed."""
+    if seen.before is None:
+        return msgspec.structs.replace(found, changed=seen.now)
+    as_before = msgspec.structs.replace(found, changed=seen.before.changed)
+    return as_before if as_before == seen.before else msgspec.structs.replace(found, changed=seen.now)

@@ -1,0 +1,29 @@
+import pytest
+
+from sunk_nodeset_controller.config import PREFIX, Config
+from sunk_nodeset_controller.locks.model import LockTaint
+from sunk_runtime.config import load
+from sunk_runtime.errors import ConfigError
+
+
+def test_clusters_are_a_list() -> None:
+    config = load(Config, {PREFIX + "CLUSTERS": "lab,prod"}, PREFIX)
+
+    assert config.clusters == ("lab", "prod")
+    assert config.lock_taint == LockTaint()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        pytest.param({}, "SUNK_NODESET_CONTROLLER_CLUSTERS is missing", id="no cluster"),
+        pytest.param(
+            {"CLUSTERS": "Lab"}, "SUNK_NODESET_CONTROLLER_CLUSTERS='Lab'", id="no name of a cluster"
+        ),
+        pytest.param({"CLUSTERS": "lab", "LEASE_TTL_S": "1"}, "LEASE_TTL_S='1'", id="a lease too short"),
+        pytest.param({"CLUSTERS": "lab", "HTTP_PROT": "1"}, "HTTP_PROT", id="a typo"),
+    ],
+)
+def test_a_wrong_setting_is_named(given: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        load(Config, {PREFIX + name: value for name, value in given.items()}, PREFIX)

@@ -1,0 +1,325 @@
+"""Stories of the whole service: its own process, on a real API server and a real nats-server.
+
+The tests play the syncer's part: they write what Slurm says to the bus.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import pytest
+
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_kube import wellknown as wk
+from sunk_kube.client import KubeClient, connect
+from sunk_kube.crds import nodeset_crd
+from sunk_kube.errors import KubeNotFoundError
+from sunk_kube.objects import Node, Pod, condition
+from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, NODESETS, PODS
+from sunk_runtime.jetstream import BusSettings
+from sunk_runtime.jetstream import connect as connect_bus
+from sunk_runtime.testing import NatsServer, until
+from sunk_runtime.views import StateView, StateWriter, following
+
+pytestmark = [pytest.mark.lab, pytest.mark.anyio]
+
+CLUSTER = "lab"
+ROLE = "test.example/nodeset"
+PATIENCE_S = 40.0
+
+
+class Service:
+    """nodeset-controller as a process that may be killed."""
+
+    def __init__(self, settings: dict[str, str], log: Path) -> None:
+        self._settings = {"PATH": os.environ["PATH"]} | {  # noqa: TID251 - a child's environment is made here
+            f"SUNK_NODESET_CONTROLLER_{name}": value for name, value in settings.items()
+        }
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            argv = [sys.executable, "-m", "sunk_nodeset_controller"]
+            self._process = subprocess.Popen(argv, env=self._settings, stdout=log, stderr=log)
+
+    def end(self, number: signal.Signals) -> int:
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(15)
+
+
+class Stage(NamedTuple):
+    """Everything that a story needs."""
+
+    kube: KubeClient
+    service: Service
+    nats: NatsServer
+    namespace: str
+    node: str
+    """The Node that is the NodeSet's, and what its Slurm node is called."""
+    name: str
+    pods: StateView[KubePodState]
+    slurm: StateWriter[SlurmNodeState]
+
+    async def pod(self) -> Pod | None:
+        return await self.kube.find(PODS, self.name, self.namespace)
+
+    async def kube_node(self) -> Node:
+        return await self.kube.get(NODES, self.node)
+
+    async def says(self, **more: Any) -> None:
+        """Say what Slurm says of the node."""
+        state = SlurmNodeState(changed=datetime.now(UTC), node=self.name, state="IDLE", **more)
+        await self.slurm.view.complete()
+        await self.slurm.record(self.name, state, revision=self.slurm.view.revision(self.name))
+
+    async def pod_shows(self, kind: str, status: str) -> None:
+        async def holds() -> bool:
+            pod = await self.pod()
+            return pod is not None and _is(condition(pod.status.conditions, kind), status)
+
+        await until(holds, within_s=PATIENCE_S)
+
+    async def node_shows(self, kind: str, status: str) -> None:
+        async def holds() -> bool:
+            return _is(condition((await self.kube_node()).status.conditions, kind), status)
+
+        await until(holds, within_s=PATIENCE_S)
+
+    async def told(self, holds: Callable[[KubePodState], bool]) -> KubePodState:
+        """Return what the bus is told of the Pod as soon as it *holds*."""
+
+        def is_told() -> bool:
+            state = self.pods.get(self.name)
+            return state is not None and holds(state)
+
+        await until(is_told, within_s=PATIENCE_S)
+        state = self.pods.get(self.name)
+        assert state is not None
+        return state
+
+
+def _is(found: Any, status: str) -> bool:
+    return found is not None and found.status == status
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(request: pytest.FixtureRequest) -> Path:
+    return Path(request.getfixturevalue("kube_lab").kubeconfig)
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Generator[NatsServer]:
+    server = NatsServer(tmp_path)
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+async def kube(kubeconfig: Path) -> AsyncGenerator[KubeClient]:
+    async with connect("test", kubeconfig=kubeconfig) as client:
+        crd = nodeset_crd()
+        await client.patch(CUSTOM_RESOURCE_DEFINITIONS, crd["metadata"]["name"], crd, kind="apply")
+        yield client
+
+
+@pytest.fixture
+async def stage(
+    kube: KubeClient, nats: NatsServer, kubeconfig: Path, tmp_path: Path
+) -> AsyncGenerator[Stage]:
+    """One Node, one NodeSet for it, the service; all gone afterwards."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "sunk-nodeset-"}}
+    namespace = (await kube.create(NAMESPACES, body)).metadata.name
+    node = max(await kube.list_all(NODES), key=lambda node: node.metadata.name)
+    *_, third, fourth = node.internal_ip.split(".")
+    settings = {
+        "CLUSTERS": CLUSTER,
+        "KUBECONFIG": str(kubeconfig),
+        "NATS_URL": nats.url,
+        "HTTP_PORT": "0",
+        "LEASE_NAMESPACE": namespace,
+        "REPLACE_AFTER_S": "0.1",
+    }
+    service = Service(settings, tmp_path / "service.log")
+    service.start()
+    try:
+        await _label(kube, node, namespace)
+        await _create_nodeset(kube, namespace)
+        async with _bus(nats) as (pods, slurm):
+            name = f"gpu-{int(third):03}-{int(fourth):03}"
+            yield Stage(kube, service, nats, namespace, node.metadata.name, name, pods, slurm)
+    finally:
+        with anyio.move_on_after(PATIENCE_S, shield=True):
+            await kube.patch(NODES, node.metadata.name, {"spec": {"unschedulable": None}})
+            await _label(kube, node, None)
+            await kube.delete(NAMESPACES, namespace)
+        service.end(signal.SIGTERM)
+
+
+async def _label(kube: KubeClient, node: Node, value: str | None) -> None:
+    await kube.patch(NODES, node.metadata.name, {"metadata": {"labels": {ROLE: value}}})
+
+
+async def _create_nodeset(kube: KubeClient, namespace: str) -> None:
+    container = {"name": "slurmd", "image": "localhost/sunk-pause:1"}
+    requirement = {"key": ROLE, "operator": "In", "values": [namespace]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+    spec = {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [container],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+    }
+    body = {
+        "apiVersion": NODESETS.api_version,
+        "kind": NODESETS.kind,
+        "metadata": {"name": "gpu"},
+        "spec": {"cluster": CLUSTER, "template": {"spec": spec}},
+    }
+    with anyio.fail_after(PATIENCE_S):
+        while True:
+            try:
+                await kube.create(NODESETS, body, namespace)
+            except KubeNotFoundError:  # The definition is not served yet.
+                await anyio.sleep(0.1)
+            else:
+                return
+
+
+@asynccontextmanager
+async def _bus(
+    nats: NatsServer,
+) -> AsyncGenerator[tuple[StateView[KubePodState], StateWriter[SlurmNodeState]]]:
+    settings = BusSettings(url=nats.url)
+    async with connect_bus(settings, "test") as bus:
+        await bus.provision(CLUSTER, settings)
+        pods, slurm = StateView(bus, CLUSTER, KubePodState), StateView(bus, CLUSTER, SlurmNodeState)
+        async with following(pods, slurm):
+            yield pods, StateWriter(bus, slurm)
+
+
+async def test_a_nodeset_runs_one_ready_pod_on_its_node_and_says_so(stage: Stage) -> None:
+    state = await stage.told(lambda state: state.is_ready)
+    pod = await stage.pod()
+
+    assert pod is not None
+    assert (state.kube_node, state.uid, state.phase) == (stage.node, pod.metadata.uid, "running")
+    await until(lambda: _is_counted(stage), within_s=PATIENCE_S)
+    await stage.node_shows(wk.CONDITION_SLURM_DRAIN, "Unknown")
+    labels = (await stage.kube_node()).metadata.labels
+    assert labels[wk.LABEL_POD] == stage.name
+    assert labels[wk.LABEL_NAMESPACE] == stage.namespace
+
+
+async def _is_counted(stage: Stage) -> bool:
+    status = (await stage.kube.get(NODESETS, "gpu", stage.namespace)).status
+    return status.number_ready == status.desired_number_scheduled == status.number_feasible == 1
+
+
+async def test_a_pod_deleted_by_hand_comes_back_under_its_name(stage: Stage) -> None:
+    before = await stage.told(lambda state: state.is_ready)
+    await stage.kube.delete(PODS, stage.name, stage.namespace)
+
+    after = await stage.told(lambda state: state.is_ready and state.uid != before.uid)
+
+    assert after.pod == before.pod
+
+
+async def test_a_pod_that_has_failed_is_replaced(stage: Stage) -> None:
+    before = await stage.told(lambda state: state.is_ready)
+    await stage.kube.patch_status(
+        PODS, stage.name, {"status": {"phase": "Failed", "reason": "Test"}}, stage.namespace
+    )
+
+    await stage.told(lambda state: state.uid != before.uid)
+
+
+async def test_a_cordon_reaches_the_bus_with_its_reason_and_goes_with_it(stage: Stage) -> None:
+    await stage.told(lambda state: state.is_ready)
+    cordon = {
+        "metadata": {"annotations": {wk.ANNOTATION_CORDON_REASON: "bad fan"}},
+        "spec": {"unschedulable": True},
+    }
+    await stage.kube.patch(NODES, stage.node, cordon)
+    await stage.told(lambda state: state.is_cordoned and state.cordon_reason == "bad fan")
+    cordon = {
+        "metadata": {"annotations": {wk.ANNOTATION_CORDON_REASON: None}},
+        "spec": {"unschedulable": None},
+    }
+    await stage.kube.patch(NODES, stage.node, cordon)
+
+    await stage.told(lambda state: not state.is_cordoned and not state.cordon_reason)
+
+
+async def test_a_drain_in_slurm_shows_on_pod_and_node_and_goes_again(stage: Stage) -> None:
+    await stage.told(lambda state: state.is_ready)
+    await stage.says(is_drain=True, reason="bad dimm")
+    await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "True")
+    await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
+    pod, node = await stage.pod(), await stage.kube_node()
+    await stage.says(is_drain=False)
+    await stage.node_shows(wk.CONDITION_SLURM_CORDON, "False")
+
+    assert pod is not None
+    assert pod.metadata.annotations[wk.ANNOTATION_DRAIN] == "bad dimm"
+    assert pod.metadata.labels[wk.LABEL_DRAIN] == "true"
+    assert node.metadata.annotations[wk.ANNOTATION_DRAIN] == "bad dimm"
+    after = await stage.kube_node()
+    assert wk.ANNOTATION_DRAIN not in after.metadata.annotations
+
+
+async def test_a_drain_from_kubernetes_is_no_cordon_of_slurm(stage: Stage) -> None:
+    await stage.told(lambda state: state.is_ready)
+    await stage.says(is_drain=True, reason="k8s: pod not ready")
+
+    await stage.node_shows(wk.CONDITION_SLURM_DRAIN, "True")
+    await stage.node_shows(wk.CONDITION_SLURM_CORDON, "False")
+
+
+async def test_a_killed_service_finds_again_what_happened_meanwhile(stage: Stage) -> None:
+    before = await stage.told(lambda state: state.is_ready)
+    stage.service.end(signal.SIGKILL)
+    await stage.kube.delete(PODS, stage.name, stage.namespace, grace_period_s=0)
+    await stage.says(is_drain=True, reason="bad dimm")
+    stage.service.start()
+
+    await stage.told(lambda state: state.is_ready and state.uid != before.uid)
+    await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
+
+
+async def test_a_bus_that_is_away_does_not_stop_what_needs_only_kubernetes(stage: Stage) -> None:
+    before = await stage.told(lambda state: state.is_ready)
+    stage.nats.kill()
+    await stage.kube.delete(PODS, stage.name, stage.namespace)
+
+    async def is_back() -> bool:
+        pod = await stage.pod()
+        return pod is not None and pod.metadata.uid != before.uid and pod.is_ready
+
+    await until(is_back, within_s=PATIENCE_S)
+    stage.nats.start()
+    await stage.told(lambda state: state.is_ready and state.uid != before.uid)
+
+
+async def test_a_node_that_no_longer_fits_after_its_pod_is_gone_is_forgotten(stage: Stage) -> None:
+    await stage.told(lambda state: state.is_ready)
+    await stage.kube.delete(NODESETS, "gpu", stage.namespace)
+
+    await until(lambda: stage.pods.get(stage.name) is None, within_s=PATIENCE_S)
+
+    async def is_bare() -> bool:
+        node = await stage.kube_node()
+        kinds = {found.type for found in node.status.conditions}
+        return wk.LABEL_POD not in node.metadata.labels and wk.CONDITION_SLURM_CORDON not in kinds
+
+    await until(is_bare, within_s=PATIENCE_S)

@@ -1,0 +1,431 @@
+"""The lock as a state machine: each rule a row, each "never" a property."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from sunk_events.locks import LockLevel, LockValue
+from sunk_nodeset_controller.locks.machine import alive, decide, still_released
+from sunk_nodeset_controller.locks.model import (
+    OPEN,
+    Ask,
+    Decision,
+    Granted,
+    Holder,
+    JobPlace,
+    JobSeen,
+    NodeLock,
+    NotRunning,
+    Rules,
+    Seen,
+    Step,
+    Unsure,
+    Waiting,
+    Way,
+)
+
+T0 = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+RULES = Rules()
+CLEAR = Way()
+WEB = Way(normal=("default/web",), strict=("default/web",))
+GOING = Way(strict=("default/web",))
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def ask(job: int = 1, level: LockLevel = "normal", *, asked: float = 0) -> Ask:
+    return Ask(job=job, level=level, asked=at(asked))
+
+
+def holder(
+    job: int = 1, level: LockLevel = "normal", *, asked: float = 0, granted: float | None = None
+) -> Holder:
+    return Holder(job=job, level=level, asked=at(asked), granted=None if granted is None else at(granted))
+
+
+def standing(value: LockValue, *holders: Holder) -> NodeLock:
+    return NodeLock(value=value, holders=holders, is_tainted=True)
+
+
+def job(place: JobPlace, *, changed: float, state: str = "RUNNING") -> JobSeen:
+    return JobSeen(place=place, state=state, changed=at(changed))
+
+
+def seen(lock: NodeLock = OPEN, *, now: float = 0, **more: object) -> Seen:
+    return replace(Seen(lock=lock, now=at(now), is_node_busy=True), **more)
+
+
+def test_a_prolog_that_asks_has_the_node_tainted_before_any_pod_is_looked_at() -> None:
+    decision = decide(seen(asks=(ask(),)), RULES)
+
+    assert decision == Decision(
+        step=Step.CLOSE, lock=standing("pending", holder()), answers={}, again_s=0.0, idle_since=None
+    )
+
+
+def test_what_was_seen_before_the_taint_was_on_is_worth_nothing() -> None:
+    decision = decide(seen(asks=(ask(),), way=CLEAR), RULES)
+
+    assert decision.step is Step.CLOSE
+    assert decision.answers == {}
+
+
+def test_with_the_taint_on_the_pods_are_looked_at_and_nothing_is_written() -> None:
+    lock = standing("pending", holder())
+
+    decision = decide(seen(lock, asks=(ask(),)), RULES)
+
+    assert (decision.step, decision.lock, decision.answers) == (Step.LOOK, lock, {})
+
+
+def test_with_nothing_in_the_way_the_lock_is_granted_and_said_to_be() -> None:
+    decision = decide(seen(standing("pending", holder()), now=1, asks=(ask(),), way=CLEAR), RULES)
+
+    assert decision.lock == standing("locked", holder(granted=1))
+    assert decision.answers == {1: Granted()}
+
+
+@pytest.mark.parametrize(
+    ("level", "way", "value", "answer"),
+    [
+        pytest.param("normal", CLEAR, "locked", Granted(), id="normal, nobody there"),
+        pytest.param("normal", WEB, "pending", Waiting(("default/web",)), id="normal, one still runs"),
+        pytest.param("normal", GOING, "locked", Granted(), id="normal, one has ended and is still bound"),
+        pytest.param("strict", GOING, "pending", Waiting(("default/web",)), id="strict, one is still bound"),
+        pytest.param("strict", CLEAR, "locked_strict", Granted(), id="strict, nobody bound"),
+    ],
+)
+def test_each_level_waits_for_what_it_must(level: LockLevel, way: Way, value: str, answer: object) -> None:
+    lock = standing("pending", holder(level=level))
+
+    decision = decide(seen(lock, now=1, asks=(ask(level=level),), way=way), RULES)
+
+    assert (decision.lock.value, decision.answers) == (value, {1: answer})
+
+
+def test_a_normal_job_is_granted_while_a_strict_one_on_the_same_node_still_waits() -> None:
+    lock = standing("pending", holder(1), holder(2, "strict"))
+
+    decision = decide(seen(lock, now=1, asks=(ask(1), ask(2, "strict")), way=GOING), RULES)
+
+    assert decision.lock == standing("pending", holder(1, granted=1), holder(2, "strict"))
+    assert decision.answers == {1: Granted(), 2: Waiting(("default/web",))}
+
+
+def test_a_second_job_on_a_locked_node_is_granted_only_after_a_look_of_its_own() -> None:
+    lock = standing("locked", holder(1, granted=1))
+    both = ask(2, asked=5)
+
+    looked = decide(seen(lock, now=5, asks=(both,)), RULES)
+    blocked = decide(seen(lock, now=6, asks=(both,), way=WEB), RULES)
+
+    assert (looked.step, looked.lock) == (Step.LOOK, lock)
+    assert blocked.lock == standing("pending", holder(1, granted=1), holder(2, asked=5))
+    assert blocked.answers == {2: Waiting(("default/web",))}
+
+
+def test_when_the_strict_job_leaves_the_others_hold_a_normal_lock() -> None:
+    lock = standing("locked_strict", holder(1, granted=1), holder(2, "strict", granted=1))
+
+    decision = decide(seen(lock, now=9, released={2: at(9)}), RULES)
+
+    assert (decision.step, decision.lock) == (Step.KEEP, standing("locked", holder(1, granted=1)))
+
+
+def test_the_same_call_twice_is_granted_twice_and_holds_once() -> None:
+    lock = standing("locked", holder(granted=1))
+
+    decision = decide(seen(lock, now=3, asks=(ask(asked=2),), way=CLEAR), RULES)
+
+    assert decision.lock == standing("locked", holder(granted=3))
+    assert decision.answers == {1: Granted()}
+
+
+def test_a_placeholder_is_strict_whatever_was_asked() -> None:
+    decision = decide(seen(asks=(ask(),), placeholders={1: False}), RULES)
+
+    assert decision.lock == standing("pending", holder(level="strict"))
+
+
+def test_a_job_that_slurm_runs_here_holds_without_a_prolog() -> None:
+    decision = decide(seen(now=4, jobs={7: job("running", changed=3)}), RULES)
+
+    assert decision.lock == standing("pending", holder(7, asked=4))
+
+
+def test_a_taint_that_somebody_took_off_is_put_back_and_the_pods_looked_at_again() -> None:
+    lock = replace(standing("locked", holder(granted=1)), is_tainted=False)
+
+    decision = decide(seen(lock, now=5), RULES)
+
+    assert (decision.step, decision.lock) == (Step.CLOSE, standing("pending", holder(granted=1)))
+
+
+# --- Release ----------------------------------------------------------------------------------------
+
+
+def test_the_last_release_leaves_the_lock_for_a_moment_then_it_is_gone() -> None:
+    lock = standing("locked", holder(granted=1))
+
+    released = decide(seen(lock, now=10, released={1: at(10)}), RULES)
+    lingering = decide(seen(released.lock, now=12, idle_since=released.idle_since), RULES)
+    over = decide(seen(released.lock, now=15, idle_since=released.idle_since), RULES)
+
+    assert (released.step, released.lock, released.again_s) == (Step.LINGER, standing("locked"), 5.0)
+    assert (lingering.step, lingering.again_s) == (Step.LINGER, 3.0)
+    assert (over.step, over.lock) == (Step.OPEN, OPEN)
+
+
+def test_a_job_that_comes_while_the_lock_lingers_needs_no_new_taint() -> None:
+    decision = decide(seen(standing("locked"), now=12, asks=(ask(2, asked=12),), idle_since=at(10)), RULES)
+
+    assert (decision.step, decision.lock) == (Step.LOOK, standing("locked"))
+
+
+def test_a_lagging_bus_does_not_bring_a_released_job_back() -> None:
+    lock = standing("locked", holder(granted=1))
+
+    decision = decide(
+        seen(lock, now=10, released={1: at(10)}, jobs={1: job("running", changed=2)}, idle_since=at(10)),
+        RULES,
+    )
+
+    assert decision.lock.holders == ()
+
+
+def test_a_job_seen_to_run_after_its_release_runs_again_and_holds() -> None:
+    released = {1: at(10)}
+    found = {1: job("running", changed=140)}
+
+    decision = decide(seen(now=140, released=released, jobs=found), RULES)
+
+    assert decision.lock == standing("pending", holder(asked=140))
+    assert still_released(released, found, at(140)) == {}
+
+
+def test_a_release_is_remembered_until_slurm_has_said_something_newer() -> None:
+    released = {1: at(10), 2: at(10), 3: at(10)}
+    found = {1: job("running", changed=9), 2: job("left", changed=11)}
+
+    assert still_released(released, found, at(20)) == {1: at(10), 3: at(10)}
+    assert still_released(released, found, at(5000)) == {}
+
+
+def test_a_release_ends_the_wait_of_a_prolog_that_asked_before() -> None:
+    lock = standing("pending", holder())
+
+    decision = decide(seen(lock, now=3, asks=(ask(),), released={1: at(2)}), RULES)
+
+    assert decision.answers == {1: NotRunning("COMPLETING")}
+    assert decision.lock.holders == ()
+
+
+@pytest.mark.parametrize(
+    ("now", "found", "answer"),
+    [
+        pytest.param(3, job("running", changed=0), Unsure(), id="the bus is older than the release"),
+        pytest.param(3, None, Unsure(), id="the bus does not know the job"),
+        pytest.param(
+            3, job("left", changed=2.5, state="COMPLETED"), NotRunning("COMPLETED"), id="it is over"
+        ),
+        pytest.param(3, job("running", changed=2.9), None, id="it runs again"),
+        pytest.param(14, job("running", changed=0), None, id="too late to be a call from before"),
+    ],
+)
+def test_a_call_that_its_own_release_has_overtaken_locks_nothing(
+    now: float, found: JobSeen | None, answer: object
+) -> None:
+    jobs = {} if found is None else {1: found}
+
+    decision = decide(seen(now=now, asks=(ask(asked=now),), released={1: at(2)}, jobs=jobs), RULES)
+
+    assert decision.answers.get(1) == answer
+    assert bool(decision.lock.holders) == (answer is None)
+
+
+# --- What Slurm says --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "answer"),
+    [
+        pytest.param(None, None, id="not on the bus yet: it runs"),
+        pytest.param(
+            job("waiting", changed=-9, state="PENDING"), None, id="pending as far as known: it runs"
+        ),
+        pytest.param(job("running", changed=0.1), None, id="running"),
+        pytest.param(
+            job("completing", changed=3, state="CANCELLED"), NotRunning("CANCELLED"), id="cancelled: 200"
+        ),
+        pytest.param(job("left", changed=3, state="COMPLETED"), NotRunning("COMPLETED"), id="over"),
+        pytest.param(job("left", changed=-1, state="FAILED"), NotRunning("FAILED"), id="the call came late"),
+        pytest.param(job("left", changed=-99, state="FAILED"), None, id="over in a run long before this one"),
+    ],
+)
+def test_a_prolog_is_told_at_once_when_its_job_no_longer_runs(found: JobSeen | None, answer: object) -> None:
+    lock = standing("pending", holder())
+
+    decision = decide(
+        seen(lock, now=4, asks=(ask(),), way=WEB, jobs={} if found is None else {1: found}), RULES
+    )
+
+    assert decision.answers == {1: answer or Waiting(("default/web",))}
+
+
+def test_a_prolog_that_asks_again_of_a_new_leader_is_known_by_the_time_on_the_node() -> None:
+    lock = standing("pending", holder(asked=0))
+    cancelled = {1: job("completing", changed=3, state="CANCELLED")}
+
+    decision = decide(seen(lock, now=60, asks=(ask(asked=60),), jobs=cancelled), RULES)
+
+    assert decision.answers == {1: NotRunning("CANCELLED")}
+
+
+@pytest.mark.parametrize(
+    ("found", "busy", "observed", "stays"),
+    [
+        pytest.param(job("running", changed=2), True, 900, True, id="it runs"),
+        pytest.param(job("completing", changed=5), True, 900, True, id="its processes may still be there"),
+        pytest.param(job("left", changed=5), True, 5, False, id="seen to be over after the grant"),
+        pytest.param(job("left", changed=-9), True, 5, True, id="seen to be over long before it asked"),
+        pytest.param(job("waiting", changed=-9), True, 900, True, id="pending on the bus, the node busy"),
+        pytest.param(job("waiting", changed=-9), False, 900, False, id="pending, long observed, node idle"),
+        pytest.param(None, False, 5, True, id="absent: not on the bus yet"),
+        pytest.param(None, False, None, True, id="absent: nobody observes Slurm"),
+        pytest.param(None, False, 900, False, id="absent, long observed, node idle"),
+        pytest.param(None, True, 900, True, id="absent, but the node is busy"),
+    ],
+)
+def test_a_holder_without_release_ends_only_by_what_slurm_says_after_the_grant(
+    found: JobSeen | None, *, busy: bool, observed: float | None, stays: bool
+) -> None:
+    lock = standing("locked", holder(granted=1))
+    view = seen(
+        lock,
+        now=1000,
+        jobs={} if found is None else {1: found},
+        is_node_busy=busy,
+        observed=None if observed is None else at(observed),
+    )
+
+    assert bool(decide(view, RULES).lock.holders) == stays
+
+
+def test_a_placeholder_holds_as_long_as_its_pod_is_there_even_when_released_and_over() -> None:
+    lock = standing("locked_strict", holder(level="strict", granted=1))
+    over = {"released": {1: at(9)}, "jobs": {1: job("left", changed=8)}}
+
+    there = decide(seen(lock, now=10, placeholders={1: True}, **over), RULES)
+    gone = decide(seen(lock, now=11, placeholders={1: False}, **over), RULES)
+
+    assert there.lock == lock
+    assert gone.lock.holders == ()
+
+
+def test_a_pod_is_ours_while_its_job_lives_here_and_in_the_way_once_it_does_not() -> None:
+    lock = standing("locked_strict", *(holder(n, "strict", granted=1) for n in (1, 2, 3)))
+    view = seen(
+        lock,
+        now=10,
+        jobs={
+            1: job("running", changed=2),
+            2: job("completing", changed=8),
+            4: job("running", changed=2),
+            5: job("running", changed=2),
+        },
+        placeholders={1: True, 2: True, 3: True},
+        released={4: at(9)},
+    )
+
+    assert alive(view, RULES) == {1, 3, 5}  # 3 is not on the bus yet; 4 has been released.
+
+
+# --- Never ------------------------------------------------------------------------------------------
+
+moments = st.integers(-20, 120).map(float)
+ids = st.integers(1, 3)
+levels = st.sampled_from(["normal", "strict"])
+holders = st.builds(holder, ids, levels, asked=moments, granted=st.none() | moments)
+locks = st.builds(
+    NodeLock,
+    value=st.sampled_from(["false", "pending", "locked", "locked_strict"]),
+    holders=st.lists(holders, max_size=3, unique_by=lambda found: found.job).map(
+        lambda found: tuple(sorted(found, key=lambda one: one.job))
+    ),
+    is_tainted=st.booleans(),
+)
+jobs_seen = st.dictionaries(
+    ids, st.builds(job, st.sampled_from(["waiting", "running", "completing", "left"]), changed=moments)
+)
+ways = st.sampled_from([None, CLEAR, WEB, GOING])
+views = st.builds(
+    Seen,
+    lock=locks,
+    now=st.just(at(100)),
+    asks=st.lists(st.builds(ask, ids, levels, asked=moments), max_size=3, unique_by=lambda one: one.job).map(
+        tuple
+    ),
+    released=st.dictionaries(ids, moments.map(at)),
+    jobs=jobs_seen,
+    placeholders=st.dictionaries(ids, st.booleans()),
+    is_node_busy=st.booleans(),
+    observed=st.none() | moments.map(at),
+    idle_since=st.none() | moments.map(at),
+    way=ways,
+)
+
+
+@given(views)
+def test_nobody_is_granted_a_lock_while_a_workload_is_in_its_way(view: Seen) -> None:
+    decision = decide(view, RULES)
+    before = {found.job: found.granted for found in view.lock.holders}
+    fresh = [found for found in decision.lock.holders if found.granted not in {None, before.get(found.job)}]
+
+    assert all(view.way is not None and not view.way.of(found.level) for found in fresh)
+    assert not fresh or (view.lock.is_tainted and view.lock.value != "false")
+
+
+@given(views)
+def test_a_prolog_is_told_locked_only_when_taint_and_annotation_stand_and_it_holds(view: Seen) -> None:
+    decision = decide(view, RULES)
+    granted = {job_id for job_id, answer in decision.answers.items() if answer == Granted()}
+
+    assert granted <= {found.job for found in decision.lock.holders if found.granted is not None}
+    assert not granted or (decision.lock.is_tainted and decision.lock.value != "false")
+
+
+@given(views)
+def test_no_lock_is_taken_off_a_job_that_runs_or_a_placeholder_whose_pod_is_there(view: Seen) -> None:
+    kept = {found.job for found in decide(view, RULES).lock.holders}
+    for found in view.lock.holders:
+        runs = (seen_job := view.jobs.get(found.job)) is not None and seen_job.place == "running"
+        has_pod = view.placeholders.get(found.job, False)
+        if has_pod or (runs and found.job not in view.released):
+            assert found.job in kept
+
+
+@given(views)
+def test_a_lock_always_says_on_the_node_what_it_is(view: Seen) -> None:
+    lock = decide(view, RULES).lock
+    step = decide(view, RULES).step
+
+    assert step is Step.LOOK or lock.is_tainted == (lock.value != "false")
+    assert decide(view, RULES) == decide(view, RULES)
+
+
+@given(views)
+def test_every_turn_ends(view: Seen) -> None:
+    for _ in range(6):
+        decision = decide(view, RULES)
+        if decision.step is Step.LOOK:
+            view = replace(view, way=WEB)
+        elif decision.step is Step.CLOSE:
+            view = replace(view, lock=decision.lock, way=None)
+        else:
+            return
+    pytest.fail(f"still going: {decide(view, RULES)}")

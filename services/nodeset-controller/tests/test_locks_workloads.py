@@ -1,0 +1,123 @@
+"""Which Pods are in the way of a lock."""
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from sunk_kube.objects import (
+    Container,
+    ContainerState,
+    ContainerStatus,
+    ContainerTerminated,
+    Pod,
+    Toleration,
+)
+from sunk_kube.testing import T0, pod
+from sunk_nodeset_controller.locks.model import LockTaint, Way
+from sunk_nodeset_controller.locks.workloads import bears, may_run, way
+
+TAINT = LockTaint()
+KEY = TAINT.key
+
+
+def bearing(**fields: object) -> Pod:
+    return pod(tolerations=(replace(Toleration(key=KEY, operator="Exists"), **fields),))
+
+
+@pytest.mark.parametrize(
+    ("toleration", "does"),
+    [
+        pytest.param(Toleration(key=KEY, operator="Exists"), True, id="the key exists"),
+        pytest.param(Toleration(operator="Exists"), True, id="everything"),
+        pytest.param(Toleration(key=KEY, value="true"), True, id="the same value"),
+        pytest.param(Toleration(key=KEY, operator="", value="true"), True, id="no operator means Equal"),
+        pytest.param(Toleration(key=KEY, operator="Exists", effect="NoExecute"), True, id="the same effect"),
+        pytest.param(Toleration(key=KEY, value="false"), False, id="another value"),
+        pytest.param(Toleration(key="other", operator="Exists"), False, id="another key"),
+        pytest.param(Toleration(key=KEY, operator="Exists", effect="NoSchedule"), False, id="another effect"),
+        pytest.param(
+            Toleration(key=KEY, operator="Exists", toleration_seconds=3600),
+            False,
+            id="for an hour: not at all",
+        ),
+        pytest.param(Toleration(key=KEY, operator="Gt", value="1"), False, id="an operator from the future"),
+        pytest.param(Toleration(), False, id="an empty one"),
+    ],
+)
+def test_a_pod_bears_the_lock_only_for_good(toleration: Toleration, *, does: bool) -> None:
+    assert bears(toleration, TAINT) == does
+
+
+@pytest.mark.parametrize(
+    ("found", "is_in"),
+    [
+        pytest.param(pod(), True, id="an ordinary one"),
+        pytest.param(pod(phase="Pending"), True, id="bound and not started"),
+        pytest.param(pod(deleted=T0), True, id="terminating"),
+        pytest.param(pod(phase="Unknown"), True, id="nobody knows"),
+        pytest.param(pod(phase="Succeeded"), False, id="succeeded"),
+        pytest.param(pod(phase="Failed"), False, id="failed"),
+        pytest.param(bearing(), False, id="tolerates"),
+        pytest.param(bearing(toleration_seconds=0), True, id="tolerates for no time"),
+        pytest.param(pod(scheduler="slurm-sunk"), True, id="our schedulerName proves nothing"),
+        pytest.param(
+            pod(annotations={"sunk.coreweave.com/job": "1"}), True, id="an annotation proves nothing"
+        ),
+    ],
+)
+def test_who_is_in_the_way(found: Pod, *, is_in: bool) -> None:
+    names = ("default/web",) if is_in else ()
+
+    assert way([found], {}, alive=set(), taint=TAINT) == Way(normal=names, strict=names)
+
+
+@pytest.mark.parametrize(
+    ("found", "job", "is_in"),
+    [
+        pytest.param(pod(), 7, False, id="ours, its job lives here"),
+        pytest.param(bearing(), 8, True, id="ours, its job has ended: in the way though it tolerates"),
+        pytest.param(bearing(), None, True, id="ours, without a job: bound by somebody else"),
+        pytest.param(pod(phase="Failed"), 8, False, id="ours, its job has ended, it has failed"),
+    ],
+)
+def test_a_pod_that_slurm_placed_may_stay_as_long_as_its_job_lives_here(
+    found: Pod, job: int | None, *, is_in: bool
+) -> None:
+    assert bool(way([found], {found.metadata.uid: job}, alive={7}, taint=TAINT).strict) == is_in
+
+
+def ended(at_s: int, *, names: tuple[str, ...] = ("main",), sidecar: str = "") -> Pod:
+    """Return a Pod whose deletion was asked for at T0, its containers *names* ended *at_s* after."""
+    found = pod(deleted=T0 + timedelta(seconds=30))
+    state = ContainerState(
+        terminated=ContainerTerminated(exit_code=137, finished_at=T0 + timedelta(seconds=at_s))
+    )
+    sidecars = (Container(name=sidecar, restart_policy="Always"),) if sidecar else ()
+    return replace(
+        found,
+        metadata=replace(found.metadata, deletion_grace_period_seconds=30),
+        spec=replace(found.spec, init_containers=sidecars),
+        status=replace(
+            found.status,
+            container_statuses=tuple(ContainerStatus(name=name, state=state) for name in names),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "may"),
+    [
+        pytest.param(ended(2), False, id="the kubelet ended it"),
+        pytest.param(ended(-9), True, id="it had crashed before and may be started again"),
+        pytest.param(ended(2, names=()), True, id="nothing is known of its container"),
+        pytest.param(ended(2, sidecar="log"), True, id="its sidecar still runs"),
+        pytest.param(pod(deleted=T0), True, id="marked for deletion only"),
+        pytest.param(pod(phase="Pending"), True, id="may start any moment"),
+    ],
+)
+def test_a_terminating_pod_stops_counting_for_a_normal_lock_once_its_containers_have_ended(
+    found: Pod, *, may: bool
+) -> None:
+    assert may_run(found) == may
+    assert way([found], {}, alive=set(), taint=TAINT).strict == ("default/web",)

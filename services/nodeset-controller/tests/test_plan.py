@@ -1,0 +1,227 @@
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from sunk_kube import wellknown as wk
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Condition, Node, OwnerReference, Pod, condition
+from sunk_kube.testing import T0, node, nodeset, pod
+from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
+from sunk_nodeset_controller.nodesets.naming import short_hash
+from sunk_nodeset_controller.nodesets.owners import cluster_holders, node_owners, refusal
+from sunk_nodeset_controller.nodesets.plan import plan
+from sunk_nodeset_controller.nodesets.status import status
+
+OWNED = {wk.LABEL_NODESET: "gpu", wk.LABEL_CLUSTER: "lab"}
+
+
+def seen(
+    nodes: tuple[Node, ...] = (),
+    pods: tuple[Pod, ...] = (),
+    *,
+    of: NodeSet | None = None,
+    foreign: Mapping[str, str] | None = None,
+    taken: frozenset[str] = frozenset(),
+    refused: str = "",
+    now: datetime = T0,
+) -> Observed:
+    return Observed(
+        nodeset=of or nodeset(),
+        nodes=nodes,
+        pods=pods,
+        foreign=foreign or {},
+        taken=taken,
+        refusal=refused,
+        lock_key=wk.TAINT_LOCK,
+        now=now,
+    )
+
+
+def own(name: str, kube_node: str, *, phase: str = "Running", conditions: tuple[Condition, ...] = ()) -> Pod:
+    owner = OwnerReference(kind="NodeSet", name="gpu", uid="uid-gpu", controller=True)
+    return pod(
+        name,
+        namespace="slurm",
+        node=kube_node,
+        phase=phase,
+        labels=OWNED,
+        owners=(owner,),
+        conditions=conditions,
+    )
+
+
+def numbered(number: int, *, labels: dict[str, str] | None = None) -> Node:
+    return node(f"node{number}", ip=f"10.0.0.{number}", labels=labels)
+
+
+def test_every_feasible_node_gets_one_pod() -> None:
+    found = plan(seen((numbered(2), numbered(1)), (own("gpu-000-001", "node1"),)))
+
+    assert found.actions == (CreatePod("gpu-000-002", "node2"),)
+    assert found.feasible == {"node1", "node2"}
+
+
+def test_no_more_pods_are_made_than_are_wanted() -> None:
+    found = plan(seen((numbered(1), numbered(2), numbered(3)), of=nodeset(replicas=2)))
+
+    assert found.actions == (CreatePod("gpu-000-001", "node1"), CreatePod("gpu-000-002", "node2"))
+
+
+def test_a_pod_too_many_is_left_alone() -> None:
+    pods = own("gpu-000-001", "node1"), own("gpu-000-002", "node2")
+
+    assert plan(seen((numbered(1), numbered(2)), pods, of=nodeset(replicas=1))).actions == ()
+
+
+def test_a_terminating_pod_still_has_its_node() -> None:
+    leaving = pod("gpu-000-001", namespace="slurm", deleted=T0, labels=OWNED)
+
+    assert plan(seen((numbered(1),), (leaving,))).actions == ()
+
+
+def test_a_pod_that_comes_back_has_its_old_name_though_the_address_has_changed() -> None:
+    labels = {wk.LABEL_NODESET: "gpu", wk.LABEL_NAMESPACE: "slurm", wk.LABEL_POD: "gpu-000-099"}
+
+    assert plan(seen((numbered(1, labels=labels),))).actions == (CreatePod("gpu-000-099", "node1"),)
+
+
+def test_a_name_that_another_node_has_had_is_not_given_away() -> None:
+    labels = {wk.LABEL_NODESET: "gpu", wk.LABEL_NAMESPACE: "slurm", wk.LABEL_POD: "gpu-000-001"}
+    nodes = (numbered(1), node("old", ip="10.0.0.77", labels=labels))
+
+    assert plan(seen(nodes)).actions == (
+        CreatePod("gpu-000-001", "old"),
+        CreatePod(f"gpu-{short_hash('node1')}", "node1"),
+    )
+
+
+def test_two_nodes_of_the_same_octets_get_two_names() -> None:
+    found = plan(seen((node("a", ip="10.1.0.5"), node("b", ip="10.2.0.5"))))
+
+    assert found.actions == (CreatePod("gpu-000-005", "a"), CreatePod(f"gpu-{short_hash('b')}", "b"))
+
+
+def test_a_node_belongs_to_one_nodeset() -> None:
+    found = plan(seen((numbered(1),), foreign={"node1": "slurm/cpu"}))
+
+    assert found.actions == ()
+    assert found.obstacles == {"node1": "belongs to NodeSet slurm/cpu"}
+
+
+def test_an_ended_pod_is_replaced_but_not_in_a_hot_loop() -> None:
+    ended = own("gpu-000-001", "node1", phase="Failed")
+    soon = plan(seen((numbered(1),), (ended,), now=T0 + timedelta(seconds=4)))
+    due = plan(seen((numbered(1),), (ended,), now=T0 + timedelta(seconds=10)))
+
+    assert (soon.actions, soon.again_s) == ((), 6.0)
+    assert due.actions == (ReplacePod("gpu-000-001", "uid-gpu-000-001", "Failed"),)
+
+
+def test_a_refused_nodeset_does_nothing_and_says_why() -> None:
+    assert plan(seen((numbered(1),), refused="no such cluster")) == Plan(invalid="no such cluster")
+
+
+def test_a_template_that_is_no_pod_does_nothing_and_names_the_field() -> None:
+    found = plan(seen((numbered(1),), of=nodeset(spec={"containers": 7})))
+
+    assert found.actions == ()
+    assert "$.containers" in found.invalid
+
+
+@given(
+    st.lists(st.integers(1, 254), max_size=6, unique=True),
+    st.sets(st.integers(0, 5)),
+    st.none() | st.integers(0, 6),
+)
+def test_planning_again_after_any_part_of_a_plan_ends_with_one_pod_a_node(
+    numbers: list[int], done: set[int], replicas: int | None
+) -> None:
+    nodes = tuple(numbered(number) for number in numbers)
+    wanted = nodeset(replicas=replicas)
+    first = plan(seen(nodes, of=wanted)).actions
+    half = tuple(
+        own(one.name, one.kube_node) for one in first if isinstance(one, CreatePod) and len(done) % 2
+    )
+    rest = plan(seen(nodes, half, of=wanted)).actions
+    placed = [pod.spec.node_name for pod in half]
+    placed += [one.kube_node for one in rest if isinstance(one, CreatePod)]
+
+    assert len(placed) == len(set(placed)) == min(len(nodes), len(nodes) if replicas is None else replicas)
+
+
+def test_whose_pod_is_on_a_node_has_it_and_then_whose_labels_it_bears() -> None:
+    labels = {wk.LABEL_NODESET: "cpu", wk.LABEL_NAMESPACE: "slurm"}
+    nodes = numbered(1, labels=labels), numbered(2, labels=labels), numbered(3)
+
+    assert node_owners(nodes, (own("gpu-000-001", "node1"),), {"slurm/cpu", "slurm/gpu"}) == {
+        "node1": "slurm/gpu",
+        "node2": "slurm/cpu",
+    }
+
+
+def test_labels_of_a_nodeset_that_is_gone_bind_nobody() -> None:
+    labels = {wk.LABEL_NODESET: "cpu", wk.LABEL_NAMESPACE: "slurm"}
+
+    assert node_owners((numbered(1, labels=labels),), (), {"slurm/gpu"}) == {}
+
+
+def test_a_clusters_name_is_the_namespaces_that_had_it_first() -> None:
+    first, second = nodeset("a", namespace="one"), nodeset("b", namespace="two")
+
+    assert cluster_holders((second, first)) == {"lab": "one"}
+    assert refusal(first, (first, second), ("lab",)) == ""
+    assert refusal(second, (first, second), ("lab",)) == "Slurm cluster 'lab' is that of namespace one"
+
+
+def test_a_cluster_that_nobody_set_up_is_refused_by_name() -> None:
+    assert refusal(nodeset(), (), ("prod", "dev")) == "Slurm cluster 'lab' is not one of ours: dev, prod"
+
+
+def test_the_status_counts_what_the_documents_count() -> None:
+    drain = Condition(type=wk.CONDITION_SLURM_DRAIN, status="True")
+    running = Condition(type=wk.CONDITION_SLURM_RUNNING, status="True")
+    pods = (
+        own("gpu-000-001", "node1", conditions=(drain, running)),
+        own("gpu-000-002", "gone"),
+        own("gpu-000-003", "node3", phase="Failed"),
+    )
+    looked = seen((numbered(1), numbered(3), numbered(4)), pods)
+    told = status(looked, plan(looked))
+
+    assert told.desired_number_scheduled == told.number_feasible == 3
+    assert told.current_number_scheduled == told.replicas == told.number_ready == 2
+    assert (
+        told.number_drain == told.number_running == told.number_misscheduled == told.number_unavailable == 1
+    )
+
+
+def test_too_few_feasible_nodes_are_explained() -> None:
+    wanted = nodeset(replicas=2, spec={"nodeSelector": {"role": "compute"}})
+    looked = seen((numbered(1, labels={"role": "compute"}), numbered(2), numbered(3)), of=wanted)
+    found = condition(status(looked, plan(looked)).conditions, "Scheduled")
+
+    assert found is not None
+    assert found.message == "1 of 2 wanted Nodes are feasible; 2 Nodes: node selector does not match"
+
+
+def test_a_refusal_is_a_condition() -> None:
+    looked = seen(refused="no such cluster")
+    (accepted,) = status(looked, plan(looked)).conditions
+
+    assert (accepted.type, accepted.status, accepted.message) == ("Accepted", "False", "no such cluster")
+
+
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    looked = seen((numbered(1),))
+    before = status(looked, plan(looked))
+    later = seen((numbered(1),), now=T0 + timedelta(hours=1), of=_with(before.conditions))
+
+    assert status(later, plan(later)).conditions == before.conditions
+
+
+def _with(conditions: tuple[Condition, ...]) -> NodeSet:
+    made = nodeset()
+    return replace(made, status=replace(made.status, conditions=conditions))

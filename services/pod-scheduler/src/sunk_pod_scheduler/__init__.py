@@ -1,0 +1,1 @@
+"""Pods to placeholder jobs to bindings."""

@@ -1,0 +1,91 @@
+"""Answers to what placeholders' scripts and epilogs ask, through the gateway."""
+
+from collections.abc import Callable
+from typing import Final
+
+from sunk_events.base import Reply
+from sunk_events.placements import PlacementState
+from sunk_events.requests import (
+    Later,
+    Noted,
+    PlacementAnnounced,
+    PlacementReleased,
+    Refused,
+    ReleasePlacement,
+)
+from sunk_pod_scheduler import tokens
+from sunk_pod_scheduler.book import Announcement, Book
+from sunk_runtime.views import StateView
+
+WAIT_S: Final = 4.0
+"""How long a look at the Pod may take before the asker is told to ask again: less than its own try."""
+_AFTER_START: Final = frozenset({"started", "bound", "ending", "ended"})
+
+
+class Answerer:
+    """Answers from placements; what has to be done first is left in the book."""
+
+    def __init__(
+        self, placements: StateView[PlacementState], book: Book, key: bytes, poke: Callable[[str], None]
+    ) -> None:
+        self._placements = placements
+        self._book = book
+        self._key = key
+        self._poke = poke
+
+    async def announced(self, request: PlacementAnnounced) -> Reply:
+        """Note that the script runs, once that is stored."""
+        self._placements.require_complete()
+        placement = self._of_job(request.job)
+        if placement is None:
+            return Refused(code="unknown_job", reason=f"job {request.job} is no placeholder")
+        if not tokens.is_token(request.token, self._key, placement.uid, placement.attempt):
+            return _forbidden(request.job)
+
+        def is_noted() -> bool:
+            found = self._of_job(request.job)
+            return found is None or found.phase in _AFTER_START
+
+        if not is_noted():
+            self._book.announce(placement.uid, Announcement(request.job, request.node))
+            self._poke(placement.uid)
+            if not await self._book.until(placement.uid, is_noted, timeout_s=WAIT_S):
+                return Later(reason=f"job {request.job} is not seen to run on {request.node}")
+        return Noted()
+
+    async def released(self, request: ReleasePlacement) -> Reply:
+        """Tell whether the job's Pod is gone; if not, it is on its way when this returns."""
+        self._placements.require_complete()
+        placement = self._of_job(request.job)
+        if placement is None:
+            return PlacementReleased(is_pod_gone=True)
+        # Without a token it is the node's own epilog, which the gateway knows by its node's token.
+        if request.token and not tokens.is_token(request.token, self._key, placement.uid, placement.attempt):
+            return _forbidden(request.job)
+        if not _is_pod_gone(placement):
+            self._book.ask_release(placement.uid, request.job)
+            self._poke(placement.uid)
+
+            def is_begun() -> bool:
+                found = self._of_job(request.job)
+                return found is None or found.phase in {"ending", "ended"}
+
+            if not await self._book.until(placement.uid, is_begun, timeout_s=WAIT_S):
+                return Later(reason=f"Pod {_name(placement)} could not be looked at yet")
+        found = self._of_job(request.job)
+        return PlacementReleased(is_pod_gone=found is None or _is_pod_gone(found), pod=_name(placement))
+
+    def _of_job(self, job: int) -> PlacementState | None:
+        return next((found for found in self._placements.values() if found.job == job), None)
+
+
+def _is_pod_gone(placement: PlacementState) -> bool:
+    return not placement.is_pod_present or placement.phase == "ended"
+
+
+def _forbidden(job: int) -> Refused:
+    return Refused(code="forbidden", reason=f"the token is not that of job {job}")
+
+
+def _name(placement: PlacementState) -> str:
+    return f"{placement.namespace}/{placement.pod}"

@@ -1,0 +1,160 @@
+"""Every knob of the pod-scheduler. Read from ``SUNK_POD_SCHEDULER_<FIELD>`` and two documented arguments."""
+
+import argparse
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from sunk_events.base import ClusterName
+from sunk_pod_scheduler.policy import Policy
+from sunk_pod_scheduler.tokens import KEY_BYTES_MIN
+from sunk_pod_scheduler.validate import Rules
+from sunk_runtime.config import load, read_table
+from sunk_runtime.errors import ConfigError
+from sunk_runtime.jetstream import BusSettings
+
+PREFIX: Final = "SUNK_POD_SCHEDULER_"
+_DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
+
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Every knob of this process. Durations are in seconds and end in ``_s``."""
+
+    cluster: ClusterName
+    """The Slurm cluster's name, as subjects and buckets spell it."""
+    nats_url: str = "nats://127.0.0.1:4222"
+    nats_user: str = ""
+    nats_password_file: Path | None = None
+    nats_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
+    slurm_url: str = "http://127.0.0.1:6820"
+    """slurmrestd."""
+    slurm_token_file: Path | None = None
+    """A path, never the token: it rotates on disk. This or the key file is needed."""
+    slurm_key_file: Path | None = None
+    """slurmctld's JWT key. Whoever holds it is Slurm's root, so production gives a token file."""
+    slurm_user: str = "root"
+    """Whom tokens that we sign name: an administrator, for it submits for others."""
+    kubeconfig: Path | None = None
+    """How to reach the API server; empty inside a cluster."""
+    namespace: str = "slurm"
+    """Our own: of the Lease, and of the Pods where the scope names no namespace."""
+    http_host: str = "127.0.0.1"
+    http_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """Health and metrics. 0: the system chooses."""
+    scheduler_names: Annotated[tuple[str, ...], Meta(min_length=1)] = ("sunk-scheduler",)
+    """``spec.schedulerName`` of the Pods that are ours; comma-separated. ``--scheduler-name`` overrides."""
+    scope: Literal["cluster", "namespace"] = "cluster"
+    """Where Pods are ours: everywhere, or in ``namespaces``."""
+    namespaces: tuple[str, ...] = ()
+    """Comma-separated; empty: our own."""
+    slurm_kill_wait_s: Annotated[float, Meta(gt=5)] = 30.0
+    """slurm.conf's KillWait. ``--slurm-kill-wait`` overrides it."""
+    hooks_url: str = "http://sunk-hook-gateway:8081"
+    """Where placeholders' scripts find the hook gateway, as the nodes see it."""
+    key_file: Path
+    """At least 32 random bytes; of them are made tokens and marks. Keep it: placeholders live by it."""
+    user_id: Annotated[int, Meta(gt=0)] = 64100
+    """Slurm user of placeholders, who must be known to slurmctld; never root."""
+    group_id: Annotated[int, Meta(gt=0)] = 64100
+    policy_file: Path | None = None
+    """JSON: ``users_by_namespace`` and ``groups_by_namespace``, lists of ids that Pods may ask for."""
+    gpu_types: tuple[str, ...] = ()
+    """GRES types: ``NVIDIA_H100=h100,NVIDIA_L4=l4``. Empty: GPUs are asked for without a type."""
+    call_timeout_s: Seconds = 5.0
+    """One call to slurmrestd about one job."""
+    resync_s: Seconds = 300.0
+    """Every Pod is looked at again this often."""
+    lease_ttl_s: Annotated[int, Meta(ge=2, le=60)] = 15
+
+    @property
+    def bus(self) -> BusSettings:
+        """Where NATS is."""
+        return BusSettings(
+            url=self.nats_url,
+            user=self.nats_user,
+            password_file=self.nats_password_file,
+            replicas=self.nats_replicas,
+        )
+
+    @property
+    def watched_namespaces(self) -> tuple[str | None, ...]:
+        """Where Pods are watched; None is everywhere."""
+        return (None,) if self.scope == "cluster" else self.namespaces or (self.namespace,)
+
+    def key(self) -> bytes:
+        """Return the key of tokens and marks.
+
+        Raises:
+            ConfigError: the file cannot be read, or holds too little.
+        """
+        try:
+            key = self.key_file.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{PREFIX}KEY_FILE: cannot read {self.key_file}: {error.strerror}") from error
+        if len(key) < KEY_BYTES_MIN:
+            raise ConfigError(f"{PREFIX}KEY_FILE: {self.key_file} holds less than {KEY_BYTES_MIN} bytes")
+        return key
+
+    def rules(self) -> Rules:
+        """Return what Pods are judged by.
+
+        Raises:
+            ConfigError: the policy file or the GPU types are not what they must be.
+        """
+        policy = Policy() if self.policy_file is None else read_table(self.policy_file, Policy)
+        policy = msgspec.structs.replace(policy, user_id=self.user_id, group_id=self.group_id)
+        types = dict(_pair(entry) for entry in self.gpu_types)
+        return Rules(kill_wait_s=self.slurm_kill_wait_s, policy=policy, gpu_types=types)
+
+
+def _pair(entry: str) -> tuple[str, str]:
+    model, equals, gres = entry.partition("=")
+    if not (model and equals and gres):
+        raise ConfigError(f"{PREFIX}GPU_TYPES: {entry!r} must be MODEL=TYPE")
+    return model, gres
+
+
+def read_config(arguments: Sequence[str]) -> Config:
+    """Return the settings of this process.
+
+    Raises:
+        ConfigError: a setting is unknown, missing, not allowed, or contradicts another.
+    """
+    parser = argparse.ArgumentParser(prog="sunk-pod-scheduler", exit_on_error=False)
+    parser.add_argument("--scheduler-name", action="append", metavar="NAME")
+    parser.add_argument("--slurm-kill-wait", metavar="DURATION", help="such as 30s, slurm.conf's KillWait")
+    try:
+        given, unknown = parser.parse_known_args(arguments)
+    except argparse.ArgumentError as error:
+        raise ConfigError(str(error)) from error
+    if unknown:
+        raise ConfigError(f"unknown arguments: {' '.join(unknown)}")
+    environment = dict(os.environ)  # noqa: TID251 - this is the config.py
+    if given.scheduler_name:
+        environment[PREFIX + "SCHEDULER_NAMES"] = ",".join(given.scheduler_name)
+    if given.slurm_kill_wait:
+        environment[PREFIX + "SLURM_KILL_WAIT_S"] = str(duration_s(given.slurm_kill_wait))
+    config = load(Config, environment, PREFIX)
+    if (config.slurm_token_file is None) == (config.slurm_key_file is None):
+        raise ConfigError(f"give one of {PREFIX}SLURM_TOKEN_FILE and {PREFIX}SLURM_KEY_FILE")
+    return config
+
+
+def duration_s(text: str) -> float:
+    """Return the seconds of a duration as Go and Kubernetes write it: ``30s``, ``1m30s``; bare: seconds.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not text.strip():
+        raise ConfigError(f"--slurm-kill-wait: {text!r} must be a duration such as 30s")
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return hours * 3600 + minutes * 60 + seconds

@@ -1,0 +1,312 @@
+"""What to do next about one Pod, its placement and its job: one action, from what is the case now.
+
+What must stay true, wherever the process is killed: only a job whose id is stored is ever released, so a
+second submission never runs; a Pod is bound only to the Node of a running job's node from which its script
+has announced itself; a Pod whose job does not run is deleted if it is bound, else submitted again; a job
+whose Pod is over ends.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from sunk_events.base import REASON_MAX
+from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_pod_scheduler.model import (
+    Action,
+    Bind,
+    Blame,
+    CancelJob,
+    DeletePod,
+    Forget,
+    JobGone,
+    JobSeen,
+    JobUnknown,
+    MarkStarted,
+    Observed,
+    PodSeen,
+    Record,
+    Refuse,
+    ReleaseJob,
+    Resume,
+    Submit,
+    Wait,
+)
+from sunk_pod_scheduler.validate import TERMINATION_OFFSET_S
+
+ASK_AGAIN_S: Final = 2.0
+"""When a server could not say, or a watch has not told yet what we did."""
+LOOK_AGAIN_S: Final = 15.0
+"""At a job that waits or runs, should the bus have missed a change."""
+ENDED_GRACE_S: Final = 10.0
+"""How long a script has to end its job after it was told to."""
+BACKOFF_LAST_S: Final = 300.0
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that decisions need."""
+
+    kill_wait_s: float = 30.0
+
+
+def decide(seen: Observed, now: datetime, limits: Limits) -> Action:
+    """Return the next step towards Pod and job living and ending together."""
+    if seen.placement is None:
+        return _without_placement(seen, now)
+    return _BY_PHASE[seen.placement.phase](seen, seen.placement, now, limits)
+
+
+def backoff_s(attempt: int) -> float:
+    """Return how long to wait before attempt *attempt*; the first is number 0."""
+    return 0.0 if attempt == 0 else min(2.0 ** (attempt - 1), BACKOFF_LAST_S)
+
+
+def _without_placement(seen: Observed, now: datetime) -> Action:
+    pod = seen.pod
+    if pod is None:
+        return Wait()
+    if pod.claim is not None:
+        if isinstance(seen.job, JobUnknown):
+            return Wait(ASK_AGAIN_S)
+        if (isinstance(seen.job, JobSeen) and not seen.job.is_over) or (pod.kube_node and not pod.is_over):
+            # The bucket was lost; the Pod remembers its job, and each later step follows from what is.
+            adopted = replace(
+                _fresh(seen.uid, pod, "submitted", now), job=pod.claim.job, attempt=pod.claim.attempt
+            )
+            return Record(state=adopted)
+    if pod.is_over or pod.is_terminating or pod.kube_node or pod.is_gated:
+        return Wait()
+    if pod.problems:
+        return _refuse(_fresh(seen.uid, pod, "refused", now), pod)
+    return Submit(0 if pod.claim is None else pod.claim.attempt + 1)
+
+
+def _refused(seen: Observed, placement: PlacementState, now: datetime, _: Limits) -> Action:
+    pod = seen.pod
+    if pod is None or pod.is_over or pod.kube_node:
+        return Forget()
+    if pod.is_terminating:
+        return Wait()
+    if not pod.problems:
+        return Submit(placement.attempt)
+    if placement.reason == _said(pod.problems):
+        return Wait()
+    return _refuse(replace(placement, changed=now), pod)
+
+
+def _placing(  # noqa: PLR0911 - a table of cases
+    seen: Observed, placement: PlacementState, now: datetime, _: Limits
+) -> Action:
+    """Phases ``submitted``, ``released`` and ``started``: the Pod waits for its Node."""
+    pod, job = seen.pod, seen.job
+    if pod is None or pod.is_over or (pod.is_terminating and not pod.kube_node):
+        return _end(seen, placement, now)
+    if placement.job is None:
+        return _bound_alone(placement, now) if pod.kube_node else _unsubmitted(pod, placement, now)
+    match job:
+        case JobUnknown():
+            return Wait(ASK_AGAIN_S)
+        case JobGone():
+            return _lost(pod, placement, f"job {placement.job} is unknown to Slurm", now)
+        case JobSeen() if job.is_over or job.base == "SUSPENDED":
+            return _lost(pod, placement, f"job {job.job} is {job.base}", now)
+        case JobSeen() if seen.is_release_asked:
+            return _lost(pod, placement, f"job {job.job} is about to end", now)
+        case JobSeen() if job.is_running:
+            return _running(seen, pod, placement, job, now)
+        case JobSeen():
+            return _pending(pod, placement, job, now)
+
+
+def _unsubmitted(pod: PodSeen, placement: PlacementState, now: datetime) -> Action:
+    if placement.token_sha256:
+        return Resume(placement.attempt)
+    if pod.problems:
+        return _refuse(replace(placement, phase="refused", changed=now), pod)
+    due = placement.changed + timedelta(seconds=backoff_s(placement.attempt))
+    return Submit(placement.attempt) if now >= due else Wait((due - now).total_seconds())
+
+
+def _pending(pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetime) -> Action:
+    if pod.kube_node:
+        return _bound_alone(placement, now)
+    if placement.phase == "submitted":
+        if job.is_held:
+            return ReleaseJob(job.job)
+        return Record(state=replace(placement, phase="released", changed=now, reason=""))
+    if job.reason == "JobHeldAdmin":
+        reason = (
+            f"Slurm holds job {job.job} (JobHeldAdmin): slurmctld does not know its user, or an "
+            "administrator holds it"
+        )
+        return (
+            Wait(LOOK_AGAIN_S)
+            if placement.reason == reason
+            else Blame(state=replace(placement, reason=reason))
+        )
+    return Wait(LOOK_AGAIN_S)
+
+
+def _running(  # noqa: PLR0911 - a table of cases
+    seen: Observed, pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetime
+) -> Action:
+    if placement.phase != "started":
+        node = _started_on(seen, job)
+        if not node:
+            return Wait(LOOK_AGAIN_S)
+        return Record(state=replace(placement, phase="started", changed=now, node=node, reason=""))
+    if placement.node not in job.nodes:
+        return _lost(pod, placement, f"job {job.job} does not run on {placement.node}", now)
+    if not seen.kube_node:
+        return Wait(ASK_AGAIN_S)
+    bound = replace(placement, phase="bound", changed=now, kube_node=seen.kube_node, reason="")
+    if pod.kube_node == seen.kube_node:
+        return Record(state=bound)
+    if pod.kube_node:
+        return _bound_alone(placement, now)
+    if seen.node_problem:
+        return _lost(pod, placement, seen.node_problem, now)
+    if not job.is_marked_started:
+        return MarkStarted(job.job, job.extra)
+    return Bind(state=bound)
+
+
+def _started_on(seen: Observed, job: JobSeen) -> str:
+    """Return the node from which the script has announced itself, now or before the state was lost."""
+    if seen.announced_on in job.nodes:
+        return seen.announced_on
+    # Extra is writable by the job's user: it counts only once Slurm says that every prolog is through.
+    return job.nodes[0] if job.is_marked_started and job.reason == "None" and job.nodes else ""
+
+
+def _bound(  # noqa: PLR0911 - a table of cases
+    seen: Observed, placement: PlacementState, now: datetime, _: Limits
+) -> Action:
+    pod, job = seen.pod, seen.job
+    if pod is None or pod.is_finished:
+        return _end(seen, placement, now)
+    if seen.is_release_asked:
+        return _ending(placement, "the job's script or its node's epilog asks for it", now)
+    match job:
+        case JobGone():
+            return _ending(placement, f"job {placement.job} is unknown to Slurm", now)
+        case JobSeen() if not job.is_running:
+            return _ending(placement, f"job {job.job} is {job.base}", now)
+        case JobSeen() if placement.node not in job.nodes:
+            return _ending(placement, f"job {job.job} does not run on {placement.node}", now)
+        case _ if pod.is_terminating:
+            return _ending(placement, "the Pod is being deleted", now)
+        case JobUnknown():
+            return Wait(ASK_AGAIN_S)
+        case _:
+            return Wait()
+
+
+def _pod_leaves(seen: Observed, placement: PlacementState, now: datetime, limits: Limits) -> Action:
+    """Phase ``ending``: the Pod goes, the job stays until it has gone."""
+    pod, job = seen.pod, seen.job
+    if pod is None or pod.is_finished:
+        return _end(seen, placement, now)
+    if not pod.is_terminating:
+        return DeletePod()
+    if placement.is_overdue or isinstance(job, JobUnknown):
+        return Wait(ASK_AGAIN_S)
+    due = _overdue_at(placement, job, limits)
+    if due is None:
+        return Wait(LOOK_AGAIN_S)
+    if now < due:
+        return Wait(min((due - now).total_seconds(), LOOK_AGAIN_S))
+    return Record(state=replace(placement, is_overdue=True))
+
+
+def _overdue_at(placement: PlacementState, job: JobSeen | JobGone, limits: Limits) -> datetime | None:
+    """Return when the node must take no more work because of the Pod; None while the job keeps it."""
+    if isinstance(job, JobGone) or job.is_gone:
+        return placement.changed
+    if not job.is_over and not job.is_completing:
+        return None
+    patience = timedelta(seconds=max(0.0, limits.kill_wait_s - TERMINATION_OFFSET_S))
+    return (job.ended or placement.changed) + patience
+
+
+def _ended(seen: Observed, placement: PlacementState, now: datetime, _: Limits) -> Action:
+    """The Pod is over; the job is given time to end by its script, and no more."""
+    job = seen.job
+    match job:
+        case JobUnknown():
+            return Wait(ASK_AGAIN_S)
+        case JobGone():
+            return Forget()
+        case JobSeen() if job.is_gone:
+            return Forget()
+        case JobSeen() if job.is_over or job.is_completing:
+            return Wait(LOOK_AGAIN_S)
+        case JobSeen():
+            due = placement.changed + timedelta(seconds=ENDED_GRACE_S)
+            if not job.is_running or not placement.node or now >= due:
+                return CancelJob(job.job)  # No script listens: it never started, is stopped, or is dead.
+            return Wait((due - now).total_seconds())
+
+
+_BY_PHASE: Final[Mapping[PlacementPhase, Callable[[Observed, PlacementState, datetime, Limits], Action]]] = {
+    "refused": _refused,
+    "submitted": _placing,
+    "released": _placing,
+    "started": _placing,
+    "bound": _bound,
+    "ending": _pod_leaves,
+    "ended": _ended,
+}
+
+
+def _lost(pod: PodSeen, placement: PlacementState, reason: str, now: datetime) -> Action:
+    """The job is of no use any more: the Pod goes if it is bound, else it gets another job."""
+    if pod.kube_node:
+        return _ending(placement, reason, now)
+    return Record(
+        state=replace(
+            placement,
+            phase="submitted",
+            changed=now,
+            attempt=placement.attempt + 1,
+            job=None,
+            node="",
+            kube_node="",
+            token_sha256="",
+            reason=reason[:REASON_MAX],
+        )
+    )
+
+
+def _bound_alone(placement: PlacementState, now: datetime) -> Action:
+    return _ending(placement, "the Pod is bound, and its job does not run there", now)
+
+
+def _ending(placement: PlacementState, reason: str, now: datetime) -> Action:
+    return Record(state=replace(placement, phase="ending", changed=now, reason=reason[:REASON_MAX]))
+
+
+def _end(seen: Observed, placement: PlacementState, now: datetime) -> Action:
+    exit_code = seen.pod.exit_code if seen.pod is not None and seen.pod.is_over else 0
+    return Record(
+        state=replace(
+            placement, phase="ended", changed=now, is_pod_present=False, is_overdue=False, exit_code=exit_code
+        )
+    )
+
+
+def _fresh(uid: str, pod: PodSeen, phase: PlacementPhase, now: datetime) -> PlacementState:
+    return PlacementState(
+        changed=now, uid=uid, namespace=pod.namespace, pod=pod.name, phase=phase, created=pod.created
+    )
+
+
+def _refuse(state: PlacementState, pod: PodSeen) -> Action:
+    return Refuse(state=replace(state, reason=_said(pod.problems)), problems=pod.problems)
+
+
+def _said(problems: tuple[str, ...]) -> str:
+    return "; ".join(problems)[:REASON_MAX]

@@ -1,0 +1,97 @@
+"""Placeholder jobs in Slurm: each call with its deadline, and looks that know what they do not know."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+
+from sunk_events.jobs import SlurmJobState
+from sunk_pod_scheduler import marks
+from sunk_pod_scheduler.model import AnyJob, JobGone, JobUnknown, job_seen
+from sunk_runtime.errors import TransientError
+from sunk_runtime.views import StateView
+from sunk_slurm.client import SlurmClient
+from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.submission import JobChange, JobDescription
+from sunk_slurm.wire import Number
+
+LIST_TIMEOUT_S: Final = 30.0
+
+
+class Jobs:
+    """The placeholder jobs of one Slurm cluster."""
+
+    def __init__(
+        self, slurm: SlurmClient, known: StateView[SlurmJobState], key: bytes, *, timeout_s: float
+    ) -> None:
+        self._slurm = slurm
+        self._known = known
+        self._key = key
+        self._timeout_s = timeout_s
+
+    async def look(self, job: int) -> AnyJob:
+        """Return the job from a fresh look; unknown where Slurm does not answer."""
+        try:
+            async with _within(self._timeout_s, f"look at job {job}"):
+                found = await self._slurm.job(job)
+        except TransientError:
+            return JobUnknown()
+        return JobGone() if found is None else job_seen(found)
+
+    async def submit(self, description: JobDescription) -> int:
+        """Submit a job and return its id.
+
+        Raises:
+            SlurmUnavailableError: it may have been submitted all the same: `find_marked`.
+            SlurmRejectedError: Slurm does not take it.
+        """
+        async with _within(self._timeout_s, f"submit job {description.name}"):
+            return await self._slurm.submit_job(description)
+
+    async def find_marked(self, uid: str, attempt: int) -> int | None:
+        """Return the job that carries our mark for this attempt and is not over; from all that Slurm has.
+
+        The bus may lag behind Slurm, so what Slurm lists and the bus does not know is looked at singly.
+        """
+        self._known.require_complete()
+        async with _within(LIST_TIMEOUT_S, "list job states"):
+            listed = await self._slurm.job_states()
+        for job in sorted(job for job, found in listed.items() if not found.state.is_over):
+            state = self._known.get(str(job))
+            extra = state.extra if state is not None else await self._extra(job)
+            mark = marks.read_extra(self._key, extra)
+            if mark is not None and (mark.uid, mark.attempt) == (uid, attempt):
+                return job
+        return None
+
+    async def _extra(self, job: int) -> str:
+        async with _within(self._timeout_s, f"look at job {job}"):
+            found = await self._slurm.job(job)
+        return "" if found is None else found.extra
+
+    async def release(self, job: int, priority: int | None) -> None:
+        """Let Slurm start the job; a priority can only be set then: a held job is refused one."""
+        async with _within(self._timeout_s, f"release job {job}"):
+            await self._slurm.update_job(job, JobChange(hold=False))
+            if priority is not None:
+                await self._slurm.update_job(job, JobChange(priority=Number.of(priority)))
+
+    async def set_extra(self, job: int, text: str) -> None:
+        """Replace the job's Extra."""
+        async with _within(self._timeout_s, f"set extra of job {job}"):
+            await self._slurm.update_job(job, JobChange(extra=text))
+
+    async def cancel(self, job: int) -> None:
+        """End the job; it being over is success."""
+        async with _within(self._timeout_s, f"cancel job {job}"):
+            await self._slurm.cancel_job(job)
+
+
+@asynccontextmanager
+async def _within(timeout_s: float, doing: str) -> AsyncGenerator[None]:
+    try:
+        with anyio.fail_after(timeout_s):
+            yield
+    except TimeoutError as error:
+        raise SlurmUnavailableError(f"{doing}: no answer in {timeout_s:g} s") from error

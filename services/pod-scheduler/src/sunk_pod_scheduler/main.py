@@ -1,0 +1,168 @@
+"""The pod-scheduler's composition root: the only module that names concrete classes."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib import resources
+from typing import Final
+
+import anyio
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_events.requests import PlacementAnnounced, ReleasePlacement
+from sunk_kube.client import KubeClient
+from sunk_kube.client import connect as connect_kube
+from sunk_kube.leases import KubeLease
+from sunk_kube.reflector import Reflector
+from sunk_kube.resources import NODES, PODS
+from sunk_pod_scheduler.answers import Answerer
+from sunk_pod_scheduler.apply import Doer, Views
+from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.config import Config, read_config
+from sunk_pod_scheduler.facts import Teller
+from sunk_pod_scheduler.jobs import Jobs
+from sunk_pod_scheduler.pods import Pods
+from sunk_pod_scheduler.request import Placeholder
+from sunk_pod_scheduler.scheduler import Scheduler
+from sunk_runtime import lifecycle
+from sunk_runtime.http import Health, serve_http
+from sunk_runtime.jetstream import Bus, connect
+from sunk_runtime.keys import KeyLoop
+from sunk_runtime.leases import Leadership, lead
+from sunk_runtime.requests import answering
+from sunk_runtime.views import StateView, StateWriter, following
+from sunk_slurm.client import SlurmClient
+from sunk_slurm.tokens import tokens_from
+
+SERVICE: Final = "pod-scheduler"
+
+
+class Parts:
+    """What lives as long as the process, whether or not we lead."""
+
+    def __init__(self, config: Config, bus: Bus, kube: KubeClient, slurm: SlurmClient) -> None:
+        self.config = config
+        self.bus = bus
+        self.slurm = slurm
+        self.key = config.key()
+        self.rules = config.rules()
+        self.placements = StateView(bus, config.cluster, PlacementState)
+        self.slurm_jobs = StateView(bus, config.cluster, SlurmJobState)
+        self.views = Views(
+            kube_pods=StateView(bus, config.cluster, KubePodState),
+            slurm_nodes=StateView(bus, config.cluster, SlurmNodeState),
+        )
+        self.watched = [
+            Reflector(kube, PODS, namespace=namespace, fields=f"spec.schedulerName={name}")
+            for name in config.scheduler_names
+            for namespace in config.watched_namespaces
+        ]
+        self.nodes = Reflector(kube, NODES)
+        self.bus_views = (self.placements, self.slurm_jobs, self.views.kube_pods, self.views.slurm_nodes)
+        self._uid_by_job: dict[str, str] = {}
+        self.pods = Pods(kube, self.watched, self.nodes)
+        self.placeholder = Placeholder(
+            script=resources.files(__package__ or "").joinpath("placeholder.sh").read_text(),
+            hooks_url=config.hooks_url,
+            kill_wait_s=config.slurm_kill_wait_s,
+            key=self.key,
+        )
+
+    async def work(self, leadership: Leadership) -> None:
+        """Schedule while we lead."""
+        config, book = self.config, Book()
+        jobs = Jobs(self.slurm, self.slurm_jobs, self.key, timeout_s=config.call_timeout_s)
+        doer = Doer(
+            teller=Teller(config.cluster, self.bus.name),
+            pods=self.pods,
+            jobs=jobs,
+            placements=StateWriter(self.bus, self.placements),
+            views=self.views,
+            rules=self.rules,
+            placeholder=self.placeholder,
+            check=leadership.check,
+        )
+        scheduler = Scheduler(
+            pods=self.pods,
+            jobs=jobs,
+            placements=self.placements,
+            slurm_jobs=self.slurm_jobs,
+            views=self.views,
+            book=book,
+            doer=doer,
+            rules=self.rules,
+            key=self.key,
+        )
+        loop = KeyLoop("pods", scheduler.reconcile, concurrency=16)
+        sweep = KeyLoop("strays", scheduler.sweep)
+        answerer = Answerer(self.placements, book, self.key, loop.poke)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(
+                answering(self.bus, config.cluster, PlacementAnnounced, answerer.announced)
+            )
+            await stack.enter_async_context(
+                answering(self.bus, config.cluster, ReleasePlacement, answerer.released)
+            )
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            changed = (self.pods.changes(), self._of_placements(), self._of_jobs())
+            tasks.start_soon(partial(loop.run, *changed, keys=self._keys, resync_s=config.resync_s))
+            tasks.start_soon(partial(sweep.run, self.slurm_jobs.changes(), keys=self.slurm_jobs.keys))
+
+    def _keys(self) -> list[str]:
+        return [*self.pods.uids(), *self.placements.keys()]
+
+    async def _of_placements(self) -> AsyncIterator[str]:
+        """Yield the uids of placements that changed, and remember whose each job is."""
+        async for uid in self.placements.changes():
+            state = self.placements.get(uid)
+            if state is not None and state.job is not None:
+                self._uid_by_job[str(state.job)] = uid
+            yield uid
+
+    async def _of_jobs(self) -> AsyncIterator[str]:
+        """Yield the uids of Pods whose job changed."""
+        async for job in self.slurm_jobs.changes():
+            if uid := self._uid_by_job.get(job):
+                yield uid
+            if self.slurm_jobs.is_complete and self.slurm_jobs.get(job) is None:
+                self._uid_by_job.pop(job, None)
+
+
+async def serve(config: Config) -> None:
+    """Connect, follow, and lead when it is our turn, until told to stop."""
+    tokens = tokens_from(
+        key_file=config.slurm_key_file, token_file=config.slurm_token_file, user=config.slurm_user
+    )
+    async with (
+        connect(config.bus, SERVICE) as bus,
+        connect_kube(SERVICE, kubeconfig=config.kubeconfig) as kube,
+        SlurmClient(config.slurm_url, tokens) as slurm,
+    ):
+        await bus.provision(config.cluster, config.bus)
+        parts = Parts(config, bus, kube, slurm)
+        health = Health()
+        for view in parts.bus_views:
+            health.require(f"state {view.bucket} is read", partial(getattr, view, "is_complete"))
+        health.require("pods and nodes are read", lambda: parts.pods.is_complete)
+        lease = KubeLease(
+            kube,
+            config.namespace,
+            f"sunk-{SERVICE}-{config.cluster}",
+            lifecycle.identity(SERVICE),
+            ttl_s=config.lease_ttl_s,
+        )
+        async with following(*parts.bus_views):
+            await lifecycle.serve(
+                partial(serve_http, config.http_host, config.http_port, health),
+                *(view.run for view in (*parts.watched, parts.nodes)),
+                partial(lead, lease, parts.work),
+            )
+
+
+def main() -> None:
+    """Run the service."""
+    lifecycle.run(SERVICE, lambda: serve(read_config(sys.argv[1:])))

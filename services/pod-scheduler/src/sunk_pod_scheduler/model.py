@@ -1,0 +1,236 @@
+"""What the scheduler sees of one Pod, and what it can do about it. Values only.
+
+The job is one of three: seen in a fresh look, known to be gone, or unknown because nobody could say.
+"""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from sunk_events.placements import PlacementState
+from sunk_kube.objects import Pod
+from sunk_kube.wellknown import ANNOTATION_JOB
+from sunk_pod_scheduler import marks
+from sunk_pod_scheduler.marks import Claim
+from sunk_pod_scheduler.validate import Rules, validate
+from sunk_slurm import hostlist
+from sunk_slurm.wire import Job
+
+
+class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A Pod that names us as its scheduler."""
+
+    namespace: str
+    name: str
+    created: datetime | None = None
+    kube_node: str = ""
+    """The Node that it is bound to."""
+    is_terminating: bool = False
+    is_over: bool = False
+    """Succeeded or failed."""
+    is_gated: bool = False
+    exit_code: int = 0
+    claim: Claim | None = None
+    """Our annotation, if it is ours."""
+    problems: tuple[str, ...] = ()
+    """Why it cannot be passed to Slurm."""
+
+    @property
+    def is_finished(self) -> bool:
+        """It is over by itself. One that is being deleted still is on its Node until its object is gone."""
+        return self.is_over and not self.is_terminating
+
+
+class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A Slurm job, freshly looked at."""
+
+    job: int
+    base: str
+    """The base state."""
+    is_completing: bool = False
+    is_over: bool = False
+    is_held: bool = False
+    reason: str = ""
+    nodes: tuple[str, ...] = ()
+    ended: datetime | None = None
+    is_marked_started: bool = False
+    extra: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        """It holds its nodes and its script may run."""
+        return self.base == "RUNNING" and not self.is_completing
+
+    @property
+    def is_gone(self) -> bool:
+        """It is over, and nothing of it is left on a node."""
+        return self.is_over and not self.is_completing
+
+
+class JobGone(msgspec.Struct, frozen=True):
+    """slurmctld does not know the job, or there is none."""
+
+
+class JobUnknown(msgspec.Struct, frozen=True):
+    """Nobody could say."""
+
+
+AnyJob = JobSeen | JobGone | JobUnknown
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of one Pod."""
+
+    uid: str
+    pod: PodSeen | None = None
+    """None: there certainly is no such Pod any more."""
+    placement: PlacementState | None = None
+    job: AnyJob = JobGone()
+    """The placement's job, or the one that the Pod claims where there is no placement."""
+    announced_on: str = ""
+    """The Slurm node whose placeholder's script, with the right token, has announced itself."""
+    kube_node: str = ""
+    """The Node of the placeholder's Slurm node; empty while it is not known."""
+    node_problem: str = ""
+    """Why the Pod may not be bound to that Node."""
+    is_release_asked: bool = False
+    """The placeholder's script or its node's epilog wants the Pod gone."""
+
+
+# --- What can be done -----------------------------------------------------------------------------
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing to do until something changes, or for *after_s* seconds."""
+
+    after_s: float | None = None
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Store *state*; its phase tells which fact is published, if it is a new one."""
+
+    state: PlacementState
+
+
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
+    """Say on the Pod what is wrong with it, and store that it is refused."""
+
+    state: PlacementState
+    problems: tuple[str, ...]
+
+
+class Blame(msgspec.Struct, frozen=True, kw_only=True):
+    """Say on the Pod why its job does not start, and store it."""
+
+    state: PlacementState
+
+
+class Submit(msgspec.Struct, frozen=True):
+    """Store the intent, then submit a held job, write its id on the Pod, store it."""
+
+    attempt: int
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """An intent was stored, but no job: look for it in Slurm before submitting."""
+
+    attempt: int
+
+
+class ReleaseJob(msgspec.Struct, frozen=True):
+    """Let Slurm start the held job."""
+
+    job: int
+
+
+class MarkStarted(msgspec.Struct, frozen=True):
+    """Append ``: started`` to the job's Extra."""
+
+    job: int
+    extra: str
+
+
+class Bind(msgspec.Struct, frozen=True, kw_only=True):
+    """Add the lock's toleration, bind the Pod to its Node, then store *state*."""
+
+    state: PlacementState
+
+
+class DeletePod(msgspec.Struct, frozen=True):
+    """Delete the Pod, with the grace that it asks for."""
+
+
+class CancelJob(msgspec.Struct, frozen=True):
+    """End the job."""
+
+    job: int
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """Pod and job are both over: delete the state."""
+
+
+Action = (
+    Wait
+    | Record
+    | Refuse
+    | Blame
+    | Submit
+    | Resume
+    | ReleaseJob
+    | MarkStarted
+    | Bind
+    | DeletePod
+    | CancelJob
+    | Forget
+)
+
+# --- From what the servers say --------------------------------------------------------------------
+
+HELD_REASONS: Final = frozenset({"JobHeldUser", "JobHeldAdmin"})
+FAILED_EXIT_CODE: Final = 1
+
+
+def pod_seen(pod: Pod, key: bytes, rules: Rules) -> PodSeen:
+    """Return what of *pod* decides."""
+    meta = pod.metadata
+    found = validate(pod, rules)
+    return PodSeen(
+        namespace=meta.namespace,
+        name=meta.name,
+        created=meta.creation_timestamp,
+        kube_node=pod.spec.node_name,
+        is_terminating=pod.is_terminating,
+        is_over=pod.is_over,
+        is_gated=bool(pod.spec.scheduling_gates),
+        exit_code=_exit_code(pod),
+        claim=marks.read_claim(key, meta.uid, meta.annotations.get(ANNOTATION_JOB, "")),
+        problems=found if isinstance(found, tuple) else (),
+    )
+
+
+def _exit_code(pod: Pod) -> int:
+    """Return 0 for a Pod that succeeded, else the first code that a container failed with."""
+    if pod.status.phase != "Failed":
+        return 0
+    ended = [status.state.terminated for status in pod.status.container_statuses]
+    codes = [found.exit_code for found in ended if found is not None and found.exit_code]
+    return codes[0] if codes else FAILED_EXIT_CODE
+
+
+def job_seen(job: Job) -> JobSeen:
+    """Return what of *job* decides."""
+    state = job.state_now
+    return JobSeen(
+        job=job.job_id,
+        base=state.base,
+        is_completing=state.is_completing,
+        is_over=state.is_over,
+        is_held=state.is_pending and job.state_reason in HELD_REASONS,
+        reason=job.state_reason,
+        nodes=hostlist.expand(job.nodes),
+        ended=job.end_time.moment,
+        is_marked_started=marks.is_started(job.extra),
+        extra=job.extra,
+    )

@@ -1,0 +1,98 @@
+"""Which Slurm nodes a Pod may be placed on, and whether the one that Slurm chose will still do.
+
+A Pod's nodeSelector and required node affinity, and the taints that its Nodes keep, become nodes that
+Slurm must not choose. What Kubernetes itself taints a Node with comes and goes, so it only counts at the
+end, before the binding; the lock's own taint and a cordon never count: the one is ours, the other a drain.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from sunk_kube.matching import selects, untolerated
+from sunk_kube.objects import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint
+from sunk_kube.wellknown import TAINT_LOCK, TAINT_UNSCHEDULABLE
+from sunk_slurm import hostlist
+
+_KUBERNETES_OWN: Final = "node.kubernetes.io/"
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What Slurm is told; folded, for a list may be long."""
+
+    required: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    is_possible: bool = True
+    """At least one of the nodes known now is left."""
+
+
+def choose(
+    pod: Pod,
+    node_by_slurm_node: Mapping[str, Node | None],
+    required: tuple[str, ...],
+    excluded: tuple[str, ...],
+) -> Choice:
+    """Return what Slurm may choose from for *pod*.
+
+    Args:
+        pod: The Pod.
+        node_by_slurm_node: The Node of every node that Slurm has: Slurm refuses a job that excludes others.
+            None where it is no NodeSet's, or the Node is not known: no Pod can be placed there.
+        required: Slurm nodes of which the Pod names one or several, by annotation; empty: any.
+        excluded: Slurm nodes that it excludes by annotation.
+    """
+    unfit = {
+        name
+        for name, node in node_by_slurm_node.items()
+        if (required and name not in required) or _is_unfit(pod, node)
+    }
+    left = node_by_slurm_node.keys() - unfit - set(excluded)
+    if len(required) == 1:
+        return Choice(required=required, excluded=_folded(excluded), is_possible=bool(left))
+    return Choice(excluded=_folded({*unfit, *excluded}), is_possible=bool(left))
+
+
+def problem(pod: Pod, node: Node) -> str:
+    """Return why *pod* may not be bound to *node* now; empty if it may."""
+    if not _is_selected(pod, node):
+        return f"Node {node.metadata.name} does not match the Pod's nodeSelector or required node affinity"
+    if taints := _taints(pod, node):
+        return f"Node {node.metadata.name} has the taint {taints[0].key}, which the Pod does not tolerate"
+    return ""
+
+
+def _is_unfit(pod: Pod, node: Node | None) -> bool:
+    if node is None:
+        return True
+    lasting = [taint for taint in _taints(pod, node) if not taint.key.startswith(_KUBERNETES_OWN)]
+    return bool(lasting) or not _is_selected(pod, node)
+
+
+def _is_selected(pod: Pod, node: Node) -> bool:
+    return all(selects(selector, node) for selector in _selectors(pod))
+
+
+def _selectors(pod: Pod) -> list[NodeSelector]:
+    """Return what all must hold: the nodeSelector as a term, and the required affinity."""
+    found: list[NodeSelector] = []
+    if pod.spec.node_selector:
+        labels = tuple(
+            NodeSelectorRequirement(key=key, operator="In", values=(value,))
+            for key, value in pod.spec.node_selector.items()
+        )
+        found.append(NodeSelector((NodeSelectorTerm(match_expressions=labels),)))
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    if affinity is not None and affinity.required is not None:
+        found.append(affinity.required)
+    return found
+
+
+def _taints(pod: Pod, node: Node) -> list[Taint]:
+    keep = {TAINT_LOCK, TAINT_UNSCHEDULABLE}
+    return [taint for taint in untolerated(pod.spec.tolerations, node.spec.taints) if taint.key not in keep]
+
+
+def _folded(names: Iterable[str]) -> tuple[str, ...]:
+    folded = hostlist.compress(names)
+    return (folded,) if folded else ()

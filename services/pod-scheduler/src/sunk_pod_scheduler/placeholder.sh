@@ -1,0 +1,71 @@
+#!/bin/bash
+# The placeholder job of a Pod: it holds the Pod's place in Slurm, and ends when the Pod has.
+#
+# It announces itself, waits for the Pod's end with long polls, and exits as the Pod did. Told to end by
+# Slurm (TERM, or USR1 at the start of a preemption's grace) it has the Pod deleted first.
+#
+# What must stay true: bash runs a trap between two commands only, so everything that lasts is in the
+# background, waited for, and $ending is looked at after each wait. Slurm signals children too, so curl
+# ignores TERM: else it would die before our own trap has run, and a second TERM would cut the release off.
+#
+# From the pod-scheduler: SUNK_HOOKS_URL, SUNK_PLACEHOLDER_TOKEN, SUNK_KILL_WAIT_S. Needs bash and curl.
+set -u
+jobs_url=$SUNK_HOOKS_URL/v1/jobs/$SLURM_JOB_ID
+ending=
+trap 'ending=1' TERM USR1
+
+pause() {  # seconds: or less, if we are told to end
+    sleep "$1" &
+    wait $!
+    kill $! 2>/dev/null
+}
+
+# call METHOD PATH SECONDS [BODY]: sets $status (000: no answer) and $body; a signal cuts it short.
+call() {
+    local pipe pid
+    status=000 body=
+    exec {pipe}<> <(:)
+    (
+        trap '' TERM USR1
+        # The token is read from a descriptor: arguments are for everybody to see.
+        exec curl --silent --request "$1" --connect-timeout 5 --max-time "$3" ${4:+--data "$4"} \
+            --header 'Content-Type: application/json' \
+            --header @<(printf 'Authorization: Bearer %s\n' "$SUNK_PLACEHOLDER_TOKEN") \
+            --write-out '\n%{http_code}\n' "$jobs_url/$2" >&"$pipe" 2>/dev/null
+    ) &
+    pid=$!
+    wait "$pid"
+    if kill -KILL "$pid" 2>/dev/null; then
+        wait "$pid" 2>/dev/null  # Told to end: what it was about to say no longer matters.
+    else
+        read -r -t 1 -u "$pipe" body
+        read -r -t 1 -u "$pipe" status
+    fi
+    exec {pipe}>&-
+}
+
+release() {  # Blocks until the Pod is gone, as long as Slurm lets us live.
+    while :; do
+        call POST release 30
+        if [ "$status" = 200 ]; then exit 0; fi
+        if [ "$status" != 202 ]; then pause 0.5; fi
+    done
+}
+
+while :; do
+    if [ -n "$ending" ]; then release; fi
+    call POST started 10 "{\"node\":\"$SLURMD_NODENAME\"}"
+    if [ "$status" = 200 ]; then break; fi
+    if [ -z "$ending" ]; then pause 0.5; fi
+done
+
+while :; do
+    if [ -n "$ending" ]; then release; fi
+    call GET outcome 60
+    if [ -n "$ending" ]; then continue; fi
+    case $status in
+        200) [[ $body =~ \"exit_code\":\ *([0-9]+) ]] && exit "${BASH_REMATCH[1]}" ;;
+        204) continue ;;
+    esac
+    pause 1
+done

@@ -1,0 +1,144 @@
+"""Pods that name us as their scheduler: a view of them by uid, and what we write on them.
+
+What must stay true: every write names the uid, so that a Pod of the same name that came after is never
+hit; a Pod is only "no more" when the API server itself has said so.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from sunk_kube.bodies import EventText, second_time
+from sunk_kube.client import KubeClient
+from sunk_kube.errors import KubeNotFoundError
+from sunk_kube.matching import tolerates
+from sunk_kube.objects import Node, Pod, Taint, Toleration
+from sunk_kube.reflector import Reflector
+from sunk_kube.resources import PODS
+from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK, TAINT_LOCK_VALUE
+from sunk_runtime.errors import ConflictError
+from sunk_runtime.views import Changes
+
+CONDITION_POD_SCHEDULED: Final = "PodScheduled"
+_LOCK: Final = Taint(key=TAINT_LOCK, value=TAINT_LOCK_VALUE, effect="NoExecute")
+_LOCK_TOLERATION: Final = Toleration(key=TAINT_LOCK, operator="Exists")
+
+
+class Pods:
+    """The Pods of our scheduler names, and the Nodes."""
+
+    def __init__(self, client: KubeClient, watched: Sequence[Reflector[Pod]], nodes: Reflector[Node]) -> None:
+        self._client = client
+        self._watched = watched
+        self._nodes = nodes
+        self._key_by_uid: dict[str, str] = {}
+
+    def changes(self) -> Changes:
+        """Return a stream of uids: of all Pods now, then of each that changes or goes."""
+        changes = Changes(())
+        for view in self._watched:
+            view.follow(changes, self._uids)
+        return changes
+
+    def _uids(self, before: Pod | None, after: Pod | None) -> Iterable[str]:
+        for pod in (before, after):
+            if pod is not None:
+                self._key_by_uid[pod.metadata.uid] = pod.key
+                yield pod.metadata.uid
+
+    @property
+    def is_complete(self) -> bool:
+        """Every Pod and Node is known."""
+        return self._nodes.is_complete and all(view.is_complete for view in self._watched)
+
+    def require_complete(self) -> None:
+        """Raise `TransientError` while not every Pod and Node is known."""
+        for view in (*self._watched, self._nodes):
+            view.require_complete()
+
+    def uids(self) -> list[str]:
+        """Return the uids of all Pods, in no order."""
+        return [pod.metadata.uid for view in self._watched for pod in view.values()]
+
+    def node(self, name: str) -> Node | None:
+        """Return a Node."""
+        return self._nodes.get(name)
+
+    async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
+        """Return the Pod *uid*; None only if the API server has no such Pod. Without a name: as watched."""
+        key = self._key_by_uid.get(uid)
+        for view in self._watched if key else ():
+            found = view.get(key or "")
+            if found is not None and found.metadata.uid == uid:
+                return found
+        if name:
+            found = await self._client.find(PODS, name, namespace)
+            if found is not None and found.metadata.uid == uid:
+                return found
+        self._key_by_uid.pop(uid, None)
+        return None
+
+    async def annotate(self, pod: Pod, claim: str) -> None:
+        """Write which job is the Pod's."""
+        await self._patch(pod, {"metadata": {"annotations": {ANNOTATION_JOB: claim}}})
+
+    async def bind(self, pod: Pod, node: str) -> None:
+        """Let the Pod tolerate the lock, then bind it to the Node *node*.
+
+        Raises:
+            ConflictError: the Pod is gone, another, going, or bound by now.
+        """
+        meta = pod.metadata
+        found = await self._client.find(PODS, meta.name, meta.namespace)
+        if found is None or found.metadata.uid != meta.uid or found.is_terminating or found.spec.node_name:
+            raise ConflictError(f"Pod {pod.key} may not be bound any more")
+        if not any(tolerates(given, _LOCK) for given in found.spec.tolerations):
+            # The list is one field: it is sent whole, and only for the version that it was read from.
+            listed = msgspec.to_builtins([*found.spec.tolerations, _LOCK_TOLERATION])
+            version = {"resourceVersion": found.metadata.resource_version}
+            await self._patch(found, {"metadata": version, "spec": {"tolerations": listed}})
+        try:
+            await self._client.bind_pod(found, node)
+        except KubeNotFoundError as error:
+            raise ConflictError(str(error)) from error
+
+    async def delete(self, pod: Pod) -> None:
+        """Delete the Pod with its own grace; it being gone is success."""
+        meta = pod.metadata
+        try:
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
+        except ConflictError:
+            return  # A Pod of that name came after: ours is gone.
+
+    async def refuse(self, pod: Pod, reason: str, message: str) -> None:
+        """Say by Event and by condition why the Pod is not scheduled."""
+        condition = {
+            "type": CONDITION_POD_SCHEDULED,
+            "status": "False",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": second_time(datetime.now(UTC)),
+        }
+        meta = pod.metadata
+        body = {"status": {"conditions": [condition]}}
+        try:
+            await self._client.patch_status(
+                PODS, meta.name, body, meta.namespace, kind="strategic", uid=meta.uid
+            )
+        except KubeNotFoundError as error:
+            raise ConflictError(str(error)) from error
+        text = EventText(reason=reason, action="Scheduling", note=message, type="Warning")
+        await self._client.record(PODS, pod, text)
+
+    async def say(self, pod: Pod, reason: str, message: str) -> None:
+        """Say by Event that something went well."""
+        await self._client.record(PODS, pod, EventText(reason=reason, action="Binding", note=message))
+
+    async def _patch(self, pod: Pod, body: dict[str, object]) -> None:
+        meta = pod.metadata
+        try:
+            await self._client.patch(PODS, meta.name, body, meta.namespace, uid=meta.uid)
+        except KubeNotFoundError as error:
+            raise ConflictError(str(error)) from error

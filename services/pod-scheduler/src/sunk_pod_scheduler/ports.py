@@ -1,0 +1,71 @@
+"""What the scheduler needs of Kubernetes and Slurm; `pods.Pods` and `jobs.Jobs` are these."""
+
+from typing import Protocol
+
+from sunk_kube.objects import Node, Pod
+from sunk_pod_scheduler.model import AnyJob
+from sunk_slurm.submission import JobDescription
+
+
+class PodPort(Protocol):
+    """Pods that name us as their scheduler. Every write names the Pod's uid."""
+
+    def require_complete(self) -> None:
+        """Raise `TransientError` while not every Pod and Node is known."""
+        ...
+
+    def node(self, name: str) -> Node | None:
+        """Return a Node."""
+        ...
+
+    async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
+        """Return the Pod *uid*; None only if the API server has no such Pod. Without a name: as watched."""
+        ...
+
+    async def annotate(self, pod: Pod, claim: str) -> None:
+        """Write which job is the Pod's."""
+        ...
+
+    async def bind(self, pod: Pod, node: str) -> None:
+        """Let the Pod tolerate the lock, then bind it to the Node *node*."""
+        ...
+
+    async def delete(self, pod: Pod) -> None:
+        """Delete the Pod with its own grace; it being gone is success."""
+        ...
+
+    async def refuse(self, pod: Pod, reason: str, message: str) -> None:
+        """Say by Event and by condition why the Pod is not scheduled."""
+        ...
+
+    async def say(self, pod: Pod, reason: str, message: str) -> None:
+        """Say by Event that something went well."""
+        ...
+
+
+class JobPort(Protocol):
+    """Placeholder jobs."""
+
+    async def look(self, job: int) -> AnyJob:
+        """Return the job from a fresh look; unknown where Slurm does not answer."""
+        ...
+
+    async def submit(self, description: JobDescription) -> int:
+        """Submit a job and return its id."""
+        ...
+
+    async def find_marked(self, uid: str, attempt: int) -> int | None:
+        """Return the job that carries our mark for this attempt and is not over; from all that Slurm has."""
+        ...
+
+    async def release(self, job: int, priority: int | None) -> None:
+        """Let Slurm start the job."""
+        ...
+
+    async def set_extra(self, job: int, text: str) -> None:
+        """Replace the job's Extra."""
+        ...
+
+    async def cancel(self, job: int) -> None:
+        """End the job; it being over is success."""
+        ...

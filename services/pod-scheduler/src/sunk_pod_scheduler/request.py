@@ -1,0 +1,82 @@
+"""A valid Pod to the placeholder job that holds its place in Slurm.
+
+Source: `flows.md` of the project's measurements: no requeue (else the same job id comes back), memory
+always (else a node's whole memory), USR1 to the script at the start of a preemption's grace.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from sunk_kube.objects import Pod
+from sunk_pod_scheduler import marks, tokens
+from sunk_pod_scheduler.nodes import Choice
+from sunk_pod_scheduler.validate import Wanted
+from sunk_slurm.submission import JobDescription
+from sunk_slurm.wire import Number
+
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Placeholder(msgspec.Struct, frozen=True, kw_only=True):
+    """What every placeholder has."""
+
+    script: str
+    hooks_url: str
+    """Where the script finds the hook gateway."""
+    kill_wait_s: float
+    key: bytes
+
+
+def describe(pod: Pod, wanted: Wanted, choice: Choice, attempt: int, made: Placeholder) -> JobDescription:
+    """Return the job for attempt *attempt* at placing *pod*, held."""
+    meta = pod.metadata
+    asked = wanted.asked
+    environment: Mapping[str, str] = {
+        "PATH": PATH,
+        "SUNK_HOOKS_URL": made.hooks_url,
+        "SUNK_PLACEHOLDER_TOKEN": tokens.token(made.key, meta.uid, attempt),
+        "SUNK_KILL_WAIT_S": f"{made.kill_wait_s:g}",
+    }
+    return JobDescription(
+        script=made.script,
+        environment=tuple(f"{name}={value}" for name, value in environment.items()),
+        current_working_directory=asked.current_working_directory,
+        name=f"{meta.namespace}/{meta.name}",
+        user_id=str(wanted.identity.user_id),
+        group_id=str(wanted.identity.group_id),
+        account=asked.account,
+        partition=asked.partition,
+        qos=asked.qos,
+        reservation=asked.reservation,
+        hold=True,
+        requeue=False,
+        standard_input="/dev/null",
+        standard_output="/dev/null",
+        standard_error="/dev/null",
+        comment=asked.comment,
+        admin_comment=f"placeholder of Pod {pod.key}",
+        extra=marks.extra_text(made.key, meta.uid, pod.key, attempt),
+        constraints=asked.constraints,
+        prefer=asked.prefer,
+        required_nodes=choice.required,
+        excluded_nodes=choice.excluded,
+        minimum_nodes=1,
+        maximum_nodes=1,
+        tasks=1,
+        cpus_per_task=wanted.cpus,
+        memory_per_node=Number.of(wanted.memory_mib),
+        tres_per_node=_gres(wanted),
+        shared=asked.shared,
+        time_limit=asked.time_limit,
+        kill_warning_signal="USR1",
+        kill_warning_flags=("BATCH_JOB",),
+        kill_warning_delay=Number.of(int(made.kill_wait_s)),
+    )
+
+
+def _gres(wanted: Wanted) -> str:
+    if not wanted.gpus:
+        return ""
+    return ":".join(part for part in ("gres/gpu", wanted.gpu_type, str(wanted.gpus)) if part)

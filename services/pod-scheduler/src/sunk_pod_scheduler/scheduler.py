@@ -1,0 +1,138 @@
+"""One turn of the loop: look at one Pod, decide, carry out, look again, until there is nothing to do now."""
+
+import logging
+from typing import Final
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.placements import PlacementState
+from sunk_kube.objects import Pod
+from sunk_pod_scheduler import marks, metrics, strays
+from sunk_pod_scheduler.apply import Doer, Views
+from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.decide import ASK_AGAIN_S, Limits, decide
+from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
+from sunk_pod_scheduler.nodes import problem
+from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.validate import Rules
+from sunk_runtime.views import StateView, now
+
+log = logging.getLogger(__name__)
+
+STEPS_MAX: Final = 12
+"""More than the way from a new Pod to a bound one has; a loop of steps would be a bug."""
+
+
+class Scheduler:
+    """Looks at Pods, and at jobs with our mark."""
+
+    def __init__(
+        self,
+        *,
+        pods: PodPort,
+        jobs: JobPort,
+        placements: StateView[PlacementState],
+        slurm_jobs: StateView[SlurmJobState],
+        views: Views,
+        book: Book,
+        doer: Doer,
+        rules: Rules,
+        key: bytes,
+    ) -> None:
+        self._pods = pods
+        self._jobs = jobs
+        self._placements = placements
+        self._slurm_jobs = slurm_jobs
+        self._views = views
+        self._book = book
+        self._doer = doer
+        self._rules = rules
+        self._limits = Limits(kill_wait_s=rules.kill_wait_s)
+        self._key = key
+
+    async def reconcile(self, uid: str) -> float | None:
+        """Bring the Pod *uid* and its job as far as they get now; return when to look again."""
+        try:
+            for _ in range(STEPS_MAX):
+                seen, pod = await self._observe(uid)
+                action = decide(seen, now(), self._limits)
+                again_s = await self._doer.apply(action, seen, pod)
+                if isinstance(action, Wait) or again_s is not None:
+                    return again_s
+                if isinstance(action, Forget):
+                    self._book.forget(uid)
+            log.error("a pod took too many steps", extra={"uid": uid})
+            return ASK_AGAIN_S
+        finally:
+            self._book.looked(uid)
+
+    async def _observe(self, uid: str) -> tuple[Observed, Pod | None]:
+        self._pods.require_complete()
+        self._placements.require_complete()
+        placement = self._placements.get(uid)
+        namespace, name = (placement.namespace, placement.pod) if placement else ("", "")
+        pod = await self._pods.find(uid, namespace, name)
+        shown = None if pod is None else pod_seen(pod, self._key, self._rules)
+        job = await self._job(placement, shown)
+        announced_on = self._book.announced_on(uid, placement.job) if placement else ""
+        kube_node, why = self._node(placement.node if placement else "", pod)
+        seen = Observed(
+            uid=uid,
+            pod=shown,
+            placement=placement,
+            job=job,
+            announced_on=announced_on,
+            kube_node=kube_node,
+            node_problem=why,
+            is_release_asked=self._book.is_release_asked(uid, placement.job) if placement else False,
+        )
+        return seen, pod
+
+    async def _job(self, placement: PlacementState | None, pod: PodSeen | None) -> AnyJob:
+        if placement is not None:
+            number = placement.job
+        else:
+            number = pod.claim.job if pod is not None and pod.claim is not None else None
+        return JobGone() if number is None else await self._jobs.look(number)
+
+    def _node(self, slurm_node: str, pod: Pod | None) -> tuple[str, str]:
+        """Return the Node of a Slurm node, and why *pod* may not be bound to it."""
+        state = self._views.kube_pods.get(slurm_node) if slurm_node else None
+        node = None if state is None else self._pods.node(state.kube_node)
+        if state is None or node is None:
+            return "", ""
+        return state.kube_node, "" if pod is None else problem(pod, node)
+
+    async def sweep(self, key: str) -> float | None:
+        """Cancel the job *key* if it carries our mark and is nobody's."""
+        job = int(key)
+        state = self._slurm_jobs.get(key)
+        mark = None if state is None or state.is_over else marks.read_extra(self._key, state.extra)
+        if mark is None:
+            return None
+        self._placements.require_complete()
+        self._pods.require_complete()
+        namespace, _, name = mark.pod.partition("/")
+        pod = await self._pods.find(mark.uid, namespace, name)
+        placement = self._placements.get(mark.uid)
+        claim = None if pod is None else pod_seen(pod, self._key, self._rules).claim
+        match strays.judge(job, mark, placement, claim):
+            case "ours":
+                return None
+            case "undecided":
+                return ASK_AGAIN_S
+            case "stray":
+                await self._cancel(job)
+                return ASK_AGAIN_S
+
+    async def _cancel(self, job: int) -> None:
+        """Cancel a stray, if a fresh look shows that it is there and still carries our mark."""
+        found = await self._jobs.look(job)
+        if (
+            not isinstance(found, JobSeen)
+            or found.is_over
+            or marks.read_extra(self._key, found.extra) is None
+        ):
+            return
+        await self._doer.cancel_stray(job)
+        metrics.STRAYS.inc()
+        log.warning("stray job cancelled", extra={"job": job})

@@ -1,0 +1,26 @@
+"""Which jobs with our mark are nobody's: left over from a submission that was lost, or given up."""
+
+from typing import Literal
+
+from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.marks import Claim, Mark
+
+Judgement = Literal["ours", "stray", "undecided"]
+
+
+def judge(job: int, mark: Mark, placement: PlacementState | None, claim: Claim | None) -> Judgement:
+    """Return whose *job* is.
+
+    Args:
+        job: A job that is not over.
+        mark: What its Extra says; the mark was verified.
+        placement: That of the Pod in the mark; None if there certainly is none.
+        claim: What that Pod's annotation says; None too if there certainly is no such Pod.
+    """
+    if placement is None:
+        return "ours" if claim is not None and claim.job == job else "stray"
+    if placement.job == job:
+        return "ours"
+    if placement.job is None and placement.token_sha256 and placement.attempt == mark.attempt:
+        return "undecided"  # It is being submitted, or looked for, right now.
+    return "stray"

@@ -1,0 +1,127 @@
+"""Whether a Pod can be passed to Slurm: what to ask for, or every reason why not, all at once.
+
+A refusal blocks until the Pod changes, so it names the manifest's own fields.
+
+Source: SUNK's documents, "Configure a Pod for scheduling".
+"""
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+
+from sunk_kube.objects import Pod, PodSpec
+from sunk_pod_scheduler import annotations, resources
+from sunk_pod_scheduler.annotations import Asked
+from sunk_pod_scheduler.policy import Identity, Policy, identity
+
+TERMINATION_OFFSET_S: Final = 5
+"""Before KillWait, when the placeholder's script and we give a Pod up."""
+GRACE_DEFAULT_S: Final = 30
+"""What the API server fills in."""
+RESOURCE_GPU: Final = "nvidia.com/gpu"
+LABEL_GPU_MODEL: Final = "gpu.nvidia.com/model"
+_MIB: Final = 1 << 20
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that a Pod is judged by."""
+
+    kill_wait_s: float = 30.0
+    """slurm.conf's KillWait."""
+    policy: Policy = Policy()
+    gpu_types: Mapping[str, str] = {}
+    """GRES type by the value of ``gpu.nvidia.com/model``; empty: GPUs are asked for without a type."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a valid Pod asks of Slurm."""
+
+    cpus: int
+    memory_mib: int
+    gpus: int = 0
+    gpu_type: str = ""
+    identity: Identity
+    asked: Asked = Asked()
+
+
+def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
+    """Return what *pod* asks for, or everything that is wrong with it, in the manifest's order."""
+    asked, problems = annotations.read(pod.metadata.annotations)
+    who = identity(rules.policy, pod.metadata.namespace, asked.user_id, asked.group_id)
+    needed, unreadable = _needed(pod.spec)
+    gpu_type, untyped = _gpu_type(pod.spec, rules.gpu_types) if needed.get(RESOURCE_GPU) else ("", ())
+    everything = (
+        *problems,
+        *(() if isinstance(who, Identity) else who),
+        *unreadable,
+        *(() if unreadable else _zero(needed)),
+        *untyped,
+        *_grace(pod.spec, rules.kill_wait_s),
+    )
+    if everything or not isinstance(who, Identity):
+        return everything
+    return Wanted(
+        cpus=math.ceil(needed["cpu"]),
+        memory_mib=math.ceil(needed["memory"] / _MIB),
+        gpus=math.ceil(needed.get(RESOURCE_GPU, Decimal(0))),
+        gpu_type=gpu_type,
+        identity=who,
+        asked=asked,
+    )
+
+
+def _needed(spec: PodSpec) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
+    try:
+        return resources.requests(spec), ()
+    except ValueError as error:
+        return {}, (f"spec.containers[].resources.requests: {error}",)
+
+
+def _zero(needed: Mapping[str, Decimal]) -> tuple[str, ...]:
+    return tuple(
+        f"spec.containers[].resources.requests.{name}: must be set and not be zero"
+        for name in ("cpu", "memory")
+        if needed.get(name, Decimal(0)) <= 0
+    )
+
+
+def _grace(spec: PodSpec, kill_wait_s: float) -> tuple[str, ...]:
+    grace_s = spec.termination_grace_period_seconds
+    if (GRACE_DEFAULT_S if grace_s is None else grace_s) < kill_wait_s - TERMINATION_OFFSET_S:
+        return ()
+    return ("termination grace period must be less than Slurm KillWait - 5s",)
+
+
+def _gpu_type(spec: PodSpec, gpu_types: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """Return the GRES type of the one GPU model that *spec* insists on, if it does."""
+    models = _models(spec)
+    if not gpu_types or len(models) != 1:
+        return "", ()
+    (model,) = models
+    if model not in gpu_types:
+        known = ", ".join(sorted(gpu_types))
+        return "", (f"{LABEL_GPU_MODEL}: {model} is no GPU type of this Slurm cluster; known: {known}",)
+    return gpu_types[model], ()
+
+
+def _models(spec: PodSpec) -> set[str]:
+    """Return the GPU models that *spec* allows, where it requires some; of several terms one must hold."""
+    if model := spec.node_selector.get(LABEL_GPU_MODEL):
+        return {model}
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is None or affinity.required is None:
+        return set()
+    models: set[str] = set()
+    for term in affinity.required.node_selector_terms:
+        of_term = [
+            set(required.values)
+            for required in term.match_expressions
+            if required.key == LABEL_GPU_MODEL and required.operator == "In"
+        ]
+        if not of_term:
+            return set()
+        models |= of_term[0].intersection(*of_term[1:])
+    return models

@@ -1,0 +1,211 @@
+"""The placeholder's script under a real bash, against an HTTP server that tells what it was asked."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+
+import pytest
+
+TOKEN = "of-job-7"  # noqa: S105 - nobody's
+WITHIN_S = 10.0
+
+Answer = tuple[int, str]
+
+
+class Gateway:
+    """Answers as it is told to, and remembers who asked what."""
+
+    def __init__(self) -> None:
+        self.started: Answer = (200, "{}")
+        self.outcome: Answer = (204, "")
+        self.release: Answer = (202, '{"gone": false}')
+        self.is_holding_outcome = True
+        self.asked: list[tuple[str, str, str]] = []
+        """Method and path, token, body."""
+        gateway = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                gateway.serve(self)
+
+            def do_POST(self) -> None:
+                gateway.serve(self)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def serve(self, call: BaseHTTPRequestHandler) -> None:
+        body = call.rfile.read(int(call.headers.get("Content-Length") or 0)).decode()
+        self.asked.append((f"{call.command} {call.path}", call.headers["Authorization"] or "", body))
+        what = call.path.rpartition("/")[2]
+        if what == "outcome":
+            deadline = time.monotonic() + WITHIN_S
+            while self.is_holding_outcome and time.monotonic() < deadline:
+                time.sleep(0.01)
+        answer: Answer = getattr(self, what)
+        try:
+            call.send_response(answer[0])
+            call.send_header("Content-Length", str(len(answer[1])))
+            call.end_headers()
+            call.wfile.write(answer[1].encode())
+        except OSError:
+            return  # The caller has gone.
+
+    def count(self, what: str) -> int:
+        return sum(path.endswith(f"/{what}") for path, _, _ in self.asked)
+
+    def close(self) -> None:
+        self.is_holding_outcome = False
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def gateway() -> Iterator[Gateway]:
+    found = Gateway()
+    yield found
+    found.close()
+
+
+Start = Callable[[], "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(gateway: Gateway) -> Iterator[Start]:
+    """Starts the script; what it is answered from its first call on can be said before."""
+    text = resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text()
+    env = {
+        "PATH": os.environ["PATH"],  # noqa: TID251 - where bash and curl are
+        "SUNK_HOOKS_URL": gateway.url,
+        "SUNK_PLACEHOLDER_TOKEN": TOKEN,
+        "SUNK_KILL_WAIT_S": "30",
+        "SLURM_JOB_ID": "7",
+        "SLURMD_NODENAME": "gpu-000-012",
+    }
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run() -> "subprocess.Popen[bytes]":
+        started.append(subprocess.Popen(["bash", "-c", text], env=env, start_new_session=True))
+        return started[-1]
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def until(is_done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not is_done():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def test_the_script_announces_its_node_with_its_token_and_shows_the_token_to_nobody(
+    gateway: Gateway, start: Start
+) -> None:
+    script = start()
+    until(lambda: gateway.count("outcome") == 1)
+
+    assert gateway.asked == [
+        ("POST /v1/jobs/7/started", f"Bearer {TOKEN}", '{"node":"gpu-000-012"}'),
+        ("GET /v1/jobs/7/outcome", f"Bearer {TOKEN}", ""),
+    ]
+    listed = subprocess.run(
+        ["ps", "-o", "args=", "--sid", str(script.pid)], check=True, capture_output=True, text=True
+    )
+    assert "curl" in listed.stdout
+    assert TOKEN not in listed.stdout.replace(resources.files("sunk_pod_scheduler").name, "")
+
+
+@pytest.mark.parametrize("code", [0, 3, 137])
+def test_the_job_ends_as_its_pod_did(gateway: Gateway, start: Start, code: int) -> None:
+    script = start()
+    until(lambda: gateway.count("outcome") == 1)
+    gateway.outcome = (200, json.dumps({"exit_code": code}))
+    gateway.is_holding_outcome = False
+
+    assert script.wait(WITHIN_S) == code
+
+
+def test_a_gateway_that_is_away_or_does_not_know_the_job_yet_ends_nothing(
+    gateway: Gateway, start: Start
+) -> None:
+    gateway.started = (404, '{"error": "job 7 is no placeholder"}')
+    script = start()
+    until(lambda: gateway.count("started") >= 2)
+    gateway.started = (200, "{}")
+    gateway.outcome = (503, '{"retry": true}')
+    gateway.is_holding_outcome = False
+    until(lambda: gateway.count("outcome") >= 2)
+
+    assert script.poll() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=["TERM", "USR1"])
+@pytest.mark.parametrize("whom", ["the script only", "its children too"])
+def test_told_to_end_the_script_has_the_pod_deleted_and_stays_until_it_is_gone(
+    gateway: Gateway, start: Start, number: signal.Signals, whom: str
+) -> None:
+    script = start()
+    until(lambda: gateway.count("outcome") == 1)
+    if whom == "the script only":
+        script.send_signal(number)
+    else:
+        os.killpg(script.pid, number)
+    until(lambda: gateway.count("release") >= 2)
+
+    assert script.poll() is None
+    assert gateway.count("outcome") == 1  # No new poll once it is told to end.
+
+    gateway.release = (200, '{"gone": true}')
+
+    assert script.wait(WITHIN_S) == 0
+
+
+def test_a_second_term_does_not_cut_the_release_off(gateway: Gateway, start: Start) -> None:
+    script = start()
+    until(lambda: gateway.count("outcome") == 1)
+    gateway.release = (503, '{"retry": true}')
+    os.killpg(script.pid, signal.SIGTERM)
+    until(lambda: gateway.count("release") >= 1)
+    os.killpg(script.pid, signal.SIGTERM)
+    os.killpg(script.pid, signal.SIGTERM)
+    asked = gateway.count("release")
+    until(lambda: gateway.count("release") >= asked + 2)
+
+    assert script.poll() is None
+
+    gateway.release = (200, '{"gone": true}')
+
+    assert script.wait(WITHIN_S) == 0
+
+
+def test_told_to_end_before_it_could_announce_itself_the_script_only_releases(
+    gateway: Gateway, start: Start
+) -> None:
+    gateway.started = (503, '{"retry": true}')
+    gateway.release = (200, '{"gone": true}')
+    script = start()
+    until(lambda: gateway.count("started") >= 1)
+    os.killpg(script.pid, signal.SIGTERM)
+
+    assert script.wait(WITHIN_S) == 0
+    assert gateway.count("outcome") == 0

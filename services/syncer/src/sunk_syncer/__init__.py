@@ -1,0 +1,1 @@
+"""Slurm's truth to the bus; wanted drains from the bus to Slurm."""

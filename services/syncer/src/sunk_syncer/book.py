@@ -1,0 +1,67 @@
+"""What was seen of each node last, from whole lists and single looks that overtake one another.
+
+A single look shows the node's state as it is, and what is allocated as of the last whole list: slurmctld
+counts anew for lists only. So states come from whichever was asked for later, counts from lists.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from sunk_slurm.wire import Node
+
+
+class NodeBook:
+    """The nodes as seen last, by name."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._asked: dict[str, float] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._nodes
+
+    def names(self) -> set[str]:
+        """Return the names of all nodes seen."""
+        return set(self._nodes)
+
+    def get(self, name: str) -> Node | None:
+        """Return the node as seen last; None where it was not seen, or seen to be absent."""
+        return self._nodes.get(name)
+
+    def take_list(self, nodes: Iterable[Node], asked: float) -> list[str]:
+        """Take over a whole list that was asked for at *asked*; return the names whose nodes changed."""
+        changed: list[str] = []
+        for node in nodes:
+            before = self._nodes.get(node.name)
+            is_overtaken = before is not None and self._asked[node.name] > asked
+            seen = _with_counts(before, node) if is_overtaken and before is not None else node
+            self._asked[node.name] = max(asked, self._asked.get(node.name, asked))
+            if seen != before:
+                self._nodes[node.name] = seen
+                changed.append(node.name)
+        return changed
+
+    def take_one(self, name: str, node: Node | None, asked: float) -> None:
+        """Take over a single look at *name*, which was asked for at *asked*; None is "no such node"."""
+        if self._asked.get(name, asked) > asked:
+            return
+        self._asked[name] = asked
+        if node is None:
+            self._nodes.pop(name, None)
+            return
+        self._nodes[name] = _with_counts(node, self._nodes.get(name))
+
+
+def _with_counts(node: Node, counted: Node | None) -> Node:
+    """Return *node* with the counts of *counted*; on a node without jobs nothing is allocated."""
+    if counted is None:
+        return node
+    if not node.state_now.is_busy:
+        return msgspec.structs.replace(node, alloc_cpus=0, alloc_memory=0, gres_used="")
+    return msgspec.structs.replace(
+        node,
+        alloc_cpus=counted.alloc_cpus,
+        alloc_memory=counted.alloc_memory,
+        gres_used=counted.gres_used,
+    )

@@ -1,0 +1,103 @@
+"""The syncer's composition root: the only module that names concrete classes."""
+
+from functools import partial
+
+import anyio
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_events.requests import ConfirmNode, NudgeJob, NudgeNode
+from sunk_runtime.http import Health, serve_http
+from sunk_runtime.jetstream import Bus, connect
+from sunk_runtime.leases import BusLease, Leadership, lead
+from sunk_runtime.lifecycle import identity, run, serve
+from sunk_runtime.requests import answering
+from sunk_runtime.views import StateView, StateWriter, following
+from sunk_slurm.client import SlurmClient
+from sunk_slurm.tokens import tokens_from
+from sunk_syncer.answers import Answers
+from sunk_syncer.config import Config, from_environment
+from sunk_syncer.drain_nodes import DrainPropagation, Views
+from sunk_syncer.facts import SERVICE
+from sunk_syncer.watch_jobs import JobWatch
+from sunk_syncer.watch_nodes import NodeWatch
+from sunk_syncer.watch_statistics import StatisticsWatch
+
+
+class Syncer:
+    """Everything that is wired once a process; what only a leader does is in `work`."""
+
+    def __init__(self, bus: Bus, slurm: SlurmClient, config: Config) -> None:
+        self._bus = bus
+        self._slurm = slurm
+        self._config = config
+        cluster = config.cluster
+        self.nodes = StateView(bus, cluster, SlurmNodeState)
+        self.jobs = StateView(bus, cluster, SlurmJobState)
+        self.partitions = StateView(bus, cluster, SlurmPartitionState)
+        self.statistics = StateView(bus, cluster, SlurmStatisticsState)
+        self.drains = Views(
+            self.nodes,
+            StateView(bus, cluster, KubePodState),
+            StateView(bus, cluster, PlacementState),
+            StateView(bus, cluster, LockState),
+        )
+
+    async def work(self, leadership: Leadership) -> None:
+        """Observe, tell, drain and answer until cancelled."""
+        config, bus, slurm = self._config, self._bus, self._slurm
+        for own in (self.nodes, self.jobs, self.partitions, self.statistics):
+            await own.complete()
+        nodes = NodeWatch(slurm, StateWriter(bus, self.nodes), config)
+        jobs = JobWatch(slurm, StateWriter(bus, self.jobs), config)
+        statistics = StatisticsWatch(
+            slurm, StateWriter(bus, self.partitions), StateWriter(bus, self.statistics), config
+        )
+        drains = DrainPropagation(slurm, nodes, self.drains, leadership, config)
+        answers = Answers(nodes, jobs)
+        async with (
+            anyio.create_task_group() as tasks,
+            answering(bus, config.cluster, ConfirmNode, answers.confirm),
+            answering(bus, config.cluster, NudgeNode, answers.nudge_node),
+            answering(bus, config.cluster, NudgeJob, answers.nudge_job),
+        ):
+            for loop in (nodes.run, jobs.run, statistics.run, drains.run):
+                tasks.start_soon(loop)
+            await anyio.sleep_forever()
+
+
+async def start() -> None:
+    """Run the syncer until it is told to stop."""
+    config = from_environment()
+    tokens = tokens_from(
+        key_file=config.slurm_key_file, token_file=config.slurm_token_file, user=config.slurm_user
+    )
+    async with connect(config.bus, SERVICE) as bus, SlurmClient(config.slurm_url, tokens) as slurm:
+        await bus.provision(config.cluster, config.bus)
+        syncer = Syncer(bus, slurm, config)
+        views = (
+            syncer.nodes,
+            syncer.jobs,
+            syncer.partitions,
+            syncer.statistics,
+            syncer.drains.pods,
+            syncer.drains.placements,
+            syncer.drains.locks,
+        )
+        lease = BusLease(bus, config.cluster, SERVICE, identity(SERVICE), ttl_s=config.lease_ttl_s)
+        health = Health()
+        health.require("bus", lambda: bus.is_connected)
+        health.require("views", lambda: all(view.is_complete for view in views))
+        async with following(*views):
+            await serve(
+                partial(lead, lease, syncer.work),
+                partial(serve_http, config.http_host, config.http_port, health),
+            )
+
+
+def main() -> None:
+    """Start the process."""
+    run(SERVICE, start)

@@ -1,0 +1,52 @@
+"""What the syncer can do to a Slurm node, and the node's two sides that it decides upon."""
+
+import msgspec
+
+from sunk_events.locks import LockState
+from sunk_events.nodesets import KubePodState
+from sunk_slurm.states import NodeState
+
+
+class DrainNode(msgspec.Struct, frozen=True):
+    """Set DRAIN, or change the reason of a drain that is ours."""
+
+    node: str
+    reason: str
+
+
+class UndrainNode(msgspec.Struct, frozen=True):
+    """Take a drain of ours away."""
+
+    node: str
+
+
+class DownNode(msgspec.Struct, frozen=True):
+    """Set DOWN so that jobs are requeued at once; None keeps the reason that stands there."""
+
+    node: str
+    reason: str | None
+
+
+Action = DrainNode | UndrainNode | DownNode
+
+
+class SlurmSide(msgspec.Struct, frozen=True, kw_only=True):
+    """What counts of a Slurm node."""
+
+    node: str
+    state: NodeState
+    reason: str = ""
+    reason_age_s: float = float("inf")
+    """How long the reason stands there; infinite where Slurm does not say."""
+
+
+class KubeSide(msgspec.Struct, frozen=True, kw_only=True):
+    """What Kubernetes' side says of the same node."""
+
+    pod: KubePodState | None = None
+    """None: no NodeSet knows it."""
+    is_overdue: bool = False
+    """A placeholder's Pod is still there although its job is over or about to be."""
+    lock: LockState | None = None
+    is_downed: bool = False
+    """It was set down for this very Pod already; once is enough."""

@@ -1,0 +1,59 @@
+"""What the syncer needs of Slurm, as wide as its need; `sunk_slurm.client.SlurmClient` fits."""
+
+from typing import Protocol
+
+from sunk_slurm.client import KnownJob, NodeList, NotModified
+from sunk_slurm.diag import Diag
+from sunk_slurm.wire import Job, Node, Partition
+
+
+class SlurmNodes(Protocol):
+    """Looks at Slurm nodes."""
+
+    async def nodes(self, update_time: int = 0) -> NodeList | NotModified:
+        """Return every node, unless nothing changed since *update_time*."""
+        ...
+
+    async def node(self, name: str) -> Node | None:
+        """Return one node, or None where Slurm has none of that name."""
+        ...
+
+
+class NodeWrites(Protocol):
+    """Changes the state of Slurm nodes. Every call may be repeated."""
+
+    async def drain(self, name: str, reason: str) -> None:
+        """Set DRAIN with *reason*."""
+        ...
+
+    async def undrain(self, name: str) -> None:
+        """Take DRAIN away."""
+        ...
+
+    async def set_down(self, name: str, reason: str | None = None) -> None:
+        """Set DOWN; without *reason* the reason stays."""
+        ...
+
+
+class SlurmJobs(Protocol):
+    """Looks at Slurm jobs."""
+
+    async def job_states(self) -> dict[int, KnownJob]:
+        """Return the state of every job by its id."""
+        ...
+
+    async def job(self, job: int) -> Job | None:
+        """Return one job, or None where slurmctld does not know it."""
+        ...
+
+
+class SlurmStatistics(Protocol):
+    """Looks at partitions and the scheduler."""
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        """Return every partition."""
+        ...
+
+    async def diag(self) -> Diag:
+        """Return what ``sdiag`` shows."""
+        ...

@@ -1,0 +1,144 @@
+"""A syncer process that may be killed, and the stage that it plays on: for tests with real servers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from sunk_events.base import Event
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.testing import NatsServer, until
+from sunk_runtime.views import StateView, StateWriter
+
+CLUSTER: Final = "lab"
+
+
+class Commands(Protocol):
+    """A Slurm cluster that commands can be run in."""
+
+    @property
+    def url(self) -> str:
+        """Slurmrestd's address."""
+        ...
+
+    def exec(self, *argv: str, timeout_s: float = 60.0) -> str:
+        """Run a command of Slurm and return what it prints."""
+        ...
+
+    def start_daemon(self, name: str) -> None:
+        """Start ``slurmrestd``, ``slurmctld`` or a node's slurmd."""
+        ...
+
+    def kill_daemon(self, name: str) -> None:
+        """Kill one of them."""
+        ...
+
+    def add_node(self, name: str) -> None:
+        """Start a slurmd that registers itself."""
+        ...
+
+
+class SyncerProcess:
+    """``python -m sunk_syncer``, its log in a file."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self._folder = folder
+        self._settings = {f"SUNK_SYNCER_{name.upper()}": value for name, value in settings.items()}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> list[dict[str, Any]]:  # Any: log lines carry what they like.
+        """What it has said so far."""
+        text = (self._folder / "syncer.log").read_text()
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+    def start(self, **settings: str) -> None:
+        """Start it, with some settings other than usual."""
+        more = {f"SUNK_SYNCER_{name.upper()}": value for name, value in settings.items()}
+        with (self._folder / "syncer.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "sunk_syncer"],
+                env={"PATH": "/usr/bin:/bin", **self._settings, **more},
+                stdout=log,
+                stderr=log,
+            )
+
+    def another(self, folder: Path) -> "SyncerProcess":
+        """Return one more with the same settings, not started."""
+        folder.mkdir()
+        other = SyncerProcess(folder)
+        other._settings = self._settings
+        return other
+
+    def says(self, message: str, *, times: int = 1) -> bool:
+        """Whether its log has *message*, at least so often."""
+        return sum(line["message"] == message for line in self.log) >= times
+
+    def is_running(self) -> bool:
+        """Whether it runs now."""
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
+        """End it and return how it ended."""
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+        return self._process.wait(20)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self.is_running():
+            self.kill()
+
+
+class Stage(Struct):
+    """Everything a story needs."""
+
+    slurm: Commands
+    nats: NatsServer
+    bus: Bus
+    syncer: SyncerProcess
+    nodes: StateView[SlurmNodeState]
+    jobs: StateView[SlurmJobState]
+    partitions: StateView[SlurmPartitionState]
+    statistics: StateView[SlurmStatisticsState]
+    pods: StateWriter[KubePodState]
+    placements: StateWriter[PlacementState]
+    locks: StateWriter[LockState]
+    facts: list[Event]
+
+    async def pod(self, state: KubePodState) -> None:
+        """Say on the bus what nodeset-controller would say."""
+        await self.pods.record(state.pod, state, revision=self.pods.view.revision(state.pod))
+
+    async def placement(self, state: PlacementState) -> None:
+        """Say on the bus what pod-scheduler would say."""
+        await self.placements.record(state.uid, state, revision=self.placements.view.revision(state.uid))
+
+    def told(self, node: str) -> list[str]:
+        """Return the kinds of facts that were published about a node or job, in order, each id once.
+
+        As the stream holds them: what a crash repeats has the same id and is stored once.
+        """
+        facts = {fact.id: fact for fact in self.facts if fact.subject == node}
+        return [type(fact).__name__ for fact in facts.values()]
+
+    async def until_node(self, node: str, drain: str | None, *, is_busy: bool = False) -> None:
+        """Return when the bus says that *node* is drained with reason *drain*; None: not drained."""
+
+        def holds() -> bool:
+            state = self.nodes.get(node)
+            if state is None or state.is_busy != is_busy:
+                return False
+            return (state.reason if state.is_drain else None) == drain
+
+        await until(holds, within_s=20)

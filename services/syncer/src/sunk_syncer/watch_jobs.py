@@ -1,0 +1,151 @@
+"""Slurm's jobs to the bus: all their states in one cheap answer, single jobs where something is new.
+
+A list of all jobs is never asked for: 10,000 take 7 seconds. What must stay true: a job is forgotten only
+after a look at that one job showed that slurmctld does not know it.
+"""
+
+import logging
+import time
+
+import anyio
+import msgspec
+
+from sunk_events.jobs import SlurmJobState
+from sunk_runtime.keys import KeyLoop
+from sunk_runtime.views import StateWriter, now
+from sunk_slurm.client import KnownJob
+from sunk_slurm.states import JobState
+from sunk_slurm.wire import Job
+from sunk_syncer.belief import Doubt
+from sunk_syncer.config import Config
+from sunk_syncer.deadline import within
+from sunk_syncer.jobs import job_facts, job_state, job_vanished
+from sunk_syncer.metrics import DOUBTED, LOOKS
+from sunk_syncer.polling import Poller
+from sunk_syncer.ports import SlurmJobs
+
+log = logging.getLogger(__name__)
+
+PROLOG_LOOK_S = 1.0
+"""A job whose prologs run is looked at this often: their end changes no state."""
+
+
+class JobWatch:
+    """Follows every job of one cluster. Only the leader runs it."""
+
+    def __init__(self, slurm: SlurmJobs, writer: StateWriter[SlurmJobState], config: Config) -> None:
+        self._slurm = slurm
+        self._writer = writer
+        self._view = writer.view
+        self._config = config
+        self._loop = KeyLoop("slurm_job", self._settle)
+        self._listed: dict[int, KnownJob] = {}
+        self._doubt = Doubt()
+
+    async def run(self) -> None:
+        """Poll and settle until cancelled."""
+        config = self._config
+        poller = Poller(
+            "jobs",
+            self.poll,
+            poll_s=config.poll_s,
+            share=config.poll_share,
+            timeout_s=config.poll_timeout_s,
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(poller.run)
+            await self._loop.run(keys=self._view.keys, resync_s=config.resync_s)
+
+    def look(self, job: int) -> None:
+        """Look at the one job *job* now."""
+        self._loop.poke(str(job))
+
+    async def poll(self) -> bool:
+        """Ask for the states of all jobs once, and look at those that are new or changed."""
+        listed = await self._slurm.job_states()
+        for job, known in listed.items():
+            if self._is_news(job, known):
+                self.look(job)
+        self._listed = listed
+        self._look_for({str(job) for job in listed})
+        return True
+
+    def _is_news(self, job: int, known: KnownJob) -> bool:
+        told = self._view.get(str(job))
+        if told is None:
+            return True
+        if (before := self._listed.get(job)) is not None:
+            return before != known
+        return (told.state, frozenset(told.flags), told.array_tasks) != (
+            known.state.base,
+            known.state.flags,
+            known.tasks,
+        )
+
+    def _look_for(self, listed: set[str]) -> None:
+        """Look at each job that is known and not *listed*, unless too many are missing to believe it."""
+        missing = set(self._view.keys()) - listed
+        moment = time.monotonic()
+        # slurmctld forgets jobs some minutes after their end, many at once: those are missed by nobody.
+        alive = {key for key in self._view.keys() if not _is_over(self._view.get(key))}  # noqa: SIM118 - no dict
+        self._doubt = self._doubt.after(alive, alive & missing, moment)
+        if self._doubt.since is not None:
+            DOUBTED.labels("jobs").inc()
+            counts = {"known": len(alive), "missing": len(alive & missing)}
+            log.warning("answer not believed", extra=counts)
+        if self._doubt.is_over(moment, self._config.doubt_s):
+            for key in missing:
+                self._loop.poke(key)
+
+    async def _settle(self, key: str) -> float | None:
+        """Look at a job and tell the bus what it is; return when to look again though nothing changed."""
+        job = int(key)
+        if (told := self._only_tasks_changed(job)) is not None:
+            await self._writer.record(key, told, revision=self._view.revision(key))
+            return None
+        revision = self._view.revision(key)
+        before = self._view.get(key)
+        LOOKS.labels("job").inc()
+        with within(self._config.call_timeout_s, f"look at job {job}"):
+            seen = await self._slurm.job(job)
+        if seen is None:
+            await self._forget(key, before, revision)
+            return None
+        await self._tell(key, seen, before, revision)
+        return self._again_s(seen)
+
+    def _only_tasks_changed(self, job: int) -> SlurmJobState | None:
+        """Return the new state of a pending array that lost tasks: a look would list all of it."""
+        told, known = self._view.get(str(job)), self._listed.get(job)
+        if told is None or known is None or told.array_tasks == known.tasks:
+            return None
+        if JobState(told.state, frozenset(told.flags)) != known.state:
+            return None
+        return msgspec.structs.replace(told, array_tasks=known.tasks, changed=now())
+
+    async def _tell(self, key: str, seen: Job, before: SlurmJobState | None, revision: int) -> None:
+        known = self._listed.get(seen.job_id)
+        moment = now()
+        after = job_state(seen, known.tasks if known else 1, moment)
+        facts = job_facts(before, after, cluster=self._config.cluster, revision=revision, now=moment)
+        await self._writer.record(key, after, facts, revision=revision)
+        if facts:
+            log.info("job told", extra={"job": key, "facts": [type(fact).__name__ for fact in facts]})
+
+    async def _forget(self, key: str, before: SlurmJobState | None, revision: int) -> None:
+        if before is None:
+            return
+        facts = job_vanished(before, cluster=self._config.cluster, revision=revision, now=now())
+        await self._writer.forget(key, facts, revision=revision)
+        log.info("job forgotten", extra={"job": key, "state": before.state})
+
+    def _again_s(self, seen: Job) -> float | None:
+        if seen.state_now.is_running and seen.state_reason == "Prolog":
+            return PROLOG_LOOK_S
+        if seen.state_now.is_over and not seen.state_now.is_completing:
+            return None
+        return max(self._config.job_refresh_s, len(self._view) / self._config.job_refresh_rate)
+
+
+def _is_over(state: SlurmJobState | None) -> bool:
+    return state is not None and state.is_over

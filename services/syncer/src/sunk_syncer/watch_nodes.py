@@ -1,0 +1,122 @@
+"""Slurm's nodes to the bus: whole lists as often as it is worth, single nodes at once when asked.
+
+What must stay true: what is told of a node is never older than what was told before; a node is removed
+only after a look at that one node showed that Slurm does not know it.
+"""
+
+import logging
+import time
+
+import anyio
+
+from sunk_events.nodes import SlurmNodeState
+from sunk_runtime.keys import KeyLoop
+from sunk_runtime.views import StateWriter, now
+from sunk_slurm.client import NotModified
+from sunk_slurm.wire import Node
+from sunk_syncer.belief import Doubt
+from sunk_syncer.book import NodeBook
+from sunk_syncer.config import Config
+from sunk_syncer.deadline import within
+from sunk_syncer.facts import node_facts, node_removed, node_state
+from sunk_syncer.metrics import DOUBTED, LOOKS
+from sunk_syncer.polling import Poller
+from sunk_syncer.ports import SlurmNodes
+
+log = logging.getLogger(__name__)
+
+
+class NodeWatch:
+    """Follows every node of one cluster. Only the leader runs it."""
+
+    def __init__(self, slurm: SlurmNodes, writer: StateWriter[SlurmNodeState], config: Config) -> None:
+        self._slurm = slurm
+        self._writer = writer
+        self._view = writer.view
+        self._config = config
+        self._book = NodeBook()
+        self._loop = KeyLoop("slurm_node", self._settle)
+        self._to_look_at: set[str] = set()
+        self._update_time = 0
+        self._doubt = Doubt()
+
+    async def run(self) -> None:
+        """Poll and settle until cancelled."""
+        config = self._config
+        poller = Poller(
+            "nodes",
+            self.poll,
+            poll_s=config.poll_s,
+            share=config.poll_share,
+            timeout_s=config.poll_timeout_s,
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(poller.run)
+            await self._loop.run(keys=self._book.names, resync_s=config.resync_s)
+
+    def look(self, name: str) -> None:
+        """Look at the one node *name* now."""
+        self._to_look_at.add(name)
+        self._loop.poke(name)
+
+    async def fresh(self, name: str) -> Node | None:
+        """Look at the one node *name*, tell the bus what it is, and return it; None: Slurm has none."""
+        LOOKS.labels("node").inc()
+        asked = time.monotonic()
+        with within(self._config.call_timeout_s, f"look at node {name}"):
+            node = await self._slurm.node(name)
+        self._book.take_one(name, node, asked)
+        self._loop.poke(name)
+        return node
+
+    async def poll(self) -> bool:
+        """Ask for all nodes once; return whether that was more than "nothing new"."""
+        asked = time.monotonic()
+        answer = await self._slurm.nodes(self._update_time)
+        if isinstance(answer, NotModified):
+            return False
+        for name in self._book.take_list(answer.nodes, asked):
+            self._loop.poke(name)
+        is_believed = self._look_for({node.name for node in answer.nodes})
+        self._update_time = answer.last_update if is_believed else 0
+        return True
+
+    def _look_for(self, listed: set[str]) -> bool:
+        """Look at each known node that is not *listed*, unless too many are missing to believe it."""
+        known = self._book.names() | set(self._view.keys())
+        missing = known - listed
+        moment = time.monotonic()
+        self._doubt = self._doubt.after(known, missing, moment)
+        if self._doubt.since is not None:
+            DOUBTED.labels("nodes").inc()
+            log.warning("answer not believed", extra={"known": len(known), "missing": len(missing)})
+        if not self._doubt.is_over(moment, self._config.doubt_s):
+            return False
+        for name in missing:
+            self.look(name)
+        return self._doubt.since is None
+
+    async def _settle(self, name: str) -> None:
+        """Tell the bus what was seen of *name* last."""
+        if name in self._to_look_at:
+            self._to_look_at.discard(name)
+            try:
+                await self.fresh(name)
+            except BaseException:
+                self._to_look_at.add(name)
+                raise
+        revision = self._view.revision(name)
+        before = self._view.get(name)
+        seen = self._book.get(name)
+        cluster, moment = self._config.cluster, now()
+        if seen is not None:
+            after = node_state(seen, moment)
+            facts = node_facts(before, after, cluster=cluster, revision=revision, now=moment)
+            await self._writer.record(name, after, facts, revision=revision)
+            if facts:
+                told = [type(fact).__name__ for fact in facts]
+                log.info("node told", extra={"node": name, "facts": told, "reason": after.reason})
+        elif before is not None:
+            facts = node_removed(before, cluster=cluster, revision=revision, now=moment)
+            await self._writer.forget(name, facts, revision=revision)
+            log.info("node removed", extra={"node": name})

@@ -1,0 +1,109 @@
+"""A real Slurm, a real NATS, and a syncer process between them."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from sunk_events import subjects
+from sunk_events.codec import decode_event
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_lab.config import from_environment
+from sunk_lab.slurm.conf import NodeRange
+from sunk_lab.slurm.host import HostSlurm
+from sunk_lab.slurm.releases import RELEASES, Release
+from sunk_runtime.jetstream import BusSettings, Message, connect
+from sunk_runtime.testing import NatsServer
+from sunk_runtime.views import StateView, StateWriter, following
+from sunk_syncer.testing import CLUSTER, Stage, SyncerProcess
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.version)
+def slurm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSlurm]:
+    release: Release = request.param
+    slurm = HostSlurm(
+        release,
+        tmp_path_factory.mktemp("slurm") / "cluster",
+        cache=from_environment().cache,
+        say=print,
+        nodes=NodeRange(count=2, first_port=0, gpus=8),
+    )
+    slurm.start()
+    yield slurm
+    slurm.stop()
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path)
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+async def stage(slurm: HostSlurm, nats: NatsServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    syncer = SyncerProcess(
+        tmp_path,
+        cluster=CLUSTER,
+        nats_url=nats.url,
+        slurm_url=slurm.url,
+        slurm_key_file=str(slurm.jwt_key),
+        poll_s="0.3",
+        statistics_s="0.5",
+        doubt_s="2",
+        prehook_pause_s="0.5",
+        lease_ttl_s="1",
+    )
+    settings = BusSettings(url=nats.url)
+    async with connect(settings, "test") as bus:
+        await bus.provision(CLUSTER, settings)
+        pods = StateWriter(bus, StateView(bus, CLUSTER, KubePodState))
+        placements = StateWriter(bus, StateView(bus, CLUSTER, PlacementState))
+        locks = StateWriter(bus, StateView(bus, CLUSTER, LockState))
+        stage = Stage(
+            slurm=slurm,
+            nats=nats,
+            bus=bus,
+            syncer=syncer,
+            nodes=StateView(bus, CLUSTER, SlurmNodeState),
+            jobs=StateView(bus, CLUSTER, SlurmJobState),
+            partitions=StateView(bus, CLUSTER, SlurmPartitionState),
+            statistics=StateView(bus, CLUSTER, SlurmStatisticsState),
+            pods=pods,
+            placements=placements,
+            locks=locks,
+            facts=[],
+        )
+
+        async def note(message: Message) -> None:
+            stage.facts.append(decode_event(message.data))
+
+        views = (stage.nodes, stage.jobs, stage.partitions, stage.statistics)
+        async with (
+            following(*views, pods.view, placements.view, locks.view),
+            bus.subscribed(subjects.facts(CLUSTER), note),
+        ):
+            await pods.view.complete()
+            await placements.view.complete()
+            syncer.start()
+            try:
+                for name in slurm.node_names:
+                    await stage.until_node(name, None)
+                yield stage
+            finally:
+                syncer.close()
+                reset(slurm)
+
+
+def reset(slurm: HostSlurm) -> None:
+    """Leave the nodes as a test wants to find them."""
+    slurm.exec("scancel", "--full", "--user=root")
+    for name in slurm.node_names:
+        node = slurm.exec("scontrol", "show", "node", name)
+        if "DRAIN" in node:
+            slurm.exec("scontrol", "update", f"node={name}", "state=undrain")

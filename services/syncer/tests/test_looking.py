@@ -1,0 +1,104 @@
+"""What is believed of what Slurm answers, how often it is asked, and which of two looks is the newer."""
+
+import pytest
+from msgspec.structs import replace
+
+from sunk_events.requests import NodeConfirmed
+from sunk_slurm.testing import node
+from sunk_syncer.answers import confirmed
+from sunk_syncer.belief import Doubt, pause
+from sunk_syncer.book import NodeBook
+
+BUSY = replace(node("n1", "ALLOCATED"), alloc_cpus=2)
+IDLE = node("n1", "IDLE")
+
+
+def known(count: int) -> set[str]:
+    return {f"n{index}" for index in range(count)}
+
+
+def test_asking_costs_its_share_of_a_core_and_no_more() -> None:
+    assert pause(0.003, poll_s=1, share=0.1) == 1
+    assert pause(1.5, poll_s=1, share=0.1) == pytest.approx(15)
+
+
+@pytest.mark.parametrize(
+    ("knew", "missing", "is_doubted"),
+    [
+        pytest.param(100, 0, False, id="nothing is missing"),
+        pytest.param(4, 3, False, id="three of four"),
+        pytest.param(100, 10, False, id="a tenth"),
+        pytest.param(100, 11, True, id="more than a tenth"),
+        pytest.param(2, 2, True, id="both of two"),
+        pytest.param(1, 1, False, id="the only one: a look at it will tell"),
+        pytest.param(10_000, 10_000, True, id="everything"),
+    ],
+)
+def test_an_answer_that_suddenly_knows_far_less_is_doubted(
+    knew: int, missing: int, *, is_doubted: bool
+) -> None:
+    doubt = Doubt().after(known(knew), known(missing), 100.0)
+
+    assert (doubt.since is not None) is is_doubted
+    assert doubt.is_over(100.0, 30) is not is_doubted
+
+
+def test_a_doubt_ends_when_it_lasted_and_when_an_answer_is_whole_again() -> None:
+    doubt = Doubt().after(known(100), known(100), 100.0).after(known(100), known(90), 120.0)
+
+    assert not doubt.is_over(129.0, 30)
+    assert doubt.is_over(130.0, 30)
+    assert doubt.after(known(100), set(), 125.0) == Doubt()
+
+
+def test_a_list_asked_for_before_a_single_look_does_not_undo_it() -> None:
+    book = NodeBook()
+    book.take_list([IDLE], 1.0)
+    book.take_one("n1", node("n1", "IDLE", "DRAIN"), 3.0)
+    book.take_list([IDLE], 2.0)
+
+    seen = book.get("n1")
+    assert seen is not None
+    assert seen.state_now.is_drain
+
+
+def test_counts_come_from_lists_and_are_zero_when_the_node_is_idle() -> None:
+    book = NodeBook()
+    book.take_list([BUSY], 1.0)
+    book.take_one("n1", replace(BUSY, alloc_cpus=4), 2.0)
+    busy = book.get("n1")
+    book.take_one("n1", replace(IDLE, alloc_cpus=2), 3.0)
+    idle = book.get("n1")
+
+    assert busy is not None
+    assert idle is not None
+    assert (busy.alloc_cpus, idle.alloc_cpus) == (2, 0)
+
+
+def test_a_list_names_what_changed_and_a_look_forgets_what_is_gone() -> None:
+    book = NodeBook()
+    first = book.take_list([IDLE, node("n2")], 1.0)
+    second = book.take_list([BUSY, node("n2")], 2.0)
+    book.take_one("n2", None, 3.0)
+
+    assert (first, second, book.names()) == (["n1", "n2"], ["n1"], {"n1"})
+
+
+@pytest.mark.parametrize(
+    ("words", "is_idle"),
+    [
+        pytest.param(("IDLE", "DRAIN"), True, id="drained"),
+        pytest.param(("DOWN", "DRAIN"), True, id="drained and down"),
+        pytest.param(("IDLE", "DRAIN", "COMPLETING"), False, id="an epilog runs"),
+        pytest.param(("ALLOCATED", "DRAIN"), False, id="a job runs"),
+        pytest.param(("IDLE",), False, id="not drained"),
+        pytest.param(("UNKNOWN", "DRAIN"), False, id="slurmctld has just started"),
+        pytest.param(("ODD", "DRAIN"), False, id="a word of a newer Slurm"),
+    ],
+)
+def test_only_a_drained_and_idle_node_is_confirmed(words: tuple[str, ...], *, is_idle: bool) -> None:
+    assert confirmed("n1", node("n1", *words)).is_drained_and_idle is is_idle
+
+
+def test_an_unknown_node_is_confirmed_as_unknown() -> None:
+    assert confirmed("n1", None) == NodeConfirmed(node="n1", is_known=False, is_drained_and_idle=False)

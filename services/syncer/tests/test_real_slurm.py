@@ -1,0 +1,356 @@
+"""The whole syncer, a process of its own, between a real Slurm and a real NATS."""
+
+import json
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import SocketAttribute, SocketStream
+from msgspec.structs import replace
+
+from sunk_events import subjects
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_events.requests import ConfirmNode, NodeConfirmed, Noted, NudgeNode
+from sunk_runtime.requests import ask
+from sunk_runtime.testing import until
+from sunk_syncer.testing import CLUSTER, Stage
+
+pytestmark = [pytest.mark.lab, pytest.mark.anyio]
+
+N1, N2 = "node01", "node02"
+READY = KubePodState(
+    changed=datetime.now(UTC),
+    pod=N1,
+    namespace="slurm",
+    nodeset="compute",
+    kube_node="k1",
+    uid="uid-1",
+    phase="running",
+    is_ready=True,
+)
+CORDONED = replace(READY, is_cordoned=True, cordon_reason="disk")
+OVERDUE = PlacementState(
+    changed=datetime.now(UTC),
+    uid="pod-uid",
+    namespace="team",
+    pod="train",
+    phase="ending",
+    node=N1,
+    is_overdue=True,
+)
+
+
+async def test_a_cordon_drains_and_an_uncordon_undrains(stage: Stage) -> None:
+    await stage.pod(READY)
+    await stage.pod(CORDONED)
+    await stage.until_node(N1, "k8s: cordon: disk")
+    await stage.pod(READY)
+    await stage.until_node(N1, None)
+
+    assert stage.told(N1) == ["NodeRegistered", "NodeDrained", "NodeUndrained"]
+    assert stage.told(N2) == ["NodeRegistered"]
+
+
+async def test_a_drain_of_someone_else_is_left_as_it_is(stage: Stage) -> None:
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=bad dimm")
+    await stage.until_node(N1, "bad dimm")
+    await stage.pod(CORDONED)
+    await stage.pod(replace(READY, pod=N2, is_cordoned=True))
+    await stage.until_node(N2, "k8s: cordon")  # By now the other one would be drained too.
+    await stage.pod(READY)
+    await stage.pod(replace(READY, pod=N2))
+    await stage.until_node(N2, None)
+
+    node = stage.nodes.get(N1)
+    assert node is not None
+    assert (node.is_drain, node.reason) == (True, "bad dimm")
+
+
+async def test_a_drain_removed_by_hand_is_put_back_while_its_cause_stands(stage: Stage) -> None:
+    await stage.pod(CORDONED)
+    await stage.until_node(N1, "k8s: cordon: disk")
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "state=undrain")
+    await until(lambda: "NodeUndrained" in stage.told(N1))
+    await stage.until_node(N1, "k8s: cordon: disk")
+    await stage.pod(READY)
+    await stage.until_node(N1, None)
+
+
+async def test_the_reason_follows_the_cause(stage: Stage) -> None:
+    await stage.pod(READY)
+    await stage.pod(replace(READY, is_ready=False))
+    await stage.until_node(N1, "k8s: pod not ready")
+    await stage.pod(replace(READY, is_condemned=True))
+    await stage.until_node(N1, "k8s: pod pending deletion")
+    await stage.pod(replace(CORDONED, phase="terminating", is_ready=False))
+    await stage.until_node(N1, "k8s: pod terminated: cordon: disk")
+    await stage.pod(replace(READY, phase="waiting", is_ready=False, uid="uid-2"))
+    await stage.pod(replace(READY, uid="uid-2"))
+    await stage.until_node(N1, None)
+
+    assert stage.told(N1) == ["NodeRegistered", "NodeDrained", "NodeUndrained"]
+
+
+async def test_an_overdue_pod_drains_its_node_until_it_is_gone(stage: Stage) -> None:
+    await stage.pod(READY)
+    await stage.placement(OVERDUE)
+    await stage.until_node(N1, "k8s: pod deletion timeout")
+    await stage.placements.forget(OVERDUE.uid, revision=stage.placements.view.revision(OVERDUE.uid))
+    await stage.until_node(N1, None)
+
+
+async def test_a_failed_prologs_drain_is_lifted_when_nothing_is_in_the_way(stage: Stage) -> None:
+    await stage.pod(READY)
+    reason = "k8s: prolog pre-hook failed: team/web (sunk:verify-undrain)"
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", f"reason={reason}")
+    await stage.until_node(N1, reason)
+    await stage.until_node(N1, None)
+
+
+async def test_a_pod_that_is_gone_takes_its_node_down_and_its_jobs_are_requeued(stage: Stage) -> None:
+    await stage.pod(READY)
+    job = submit(stage, "--requeue", f"--nodelist={N1}", "sleep 300")
+    await until(lambda: "JobStarted" in stage.told(job))
+    await stage.pod(replace(READY, phase="gone", is_ready=False))
+    await until(lambda: "NodeDown" in stage.told(N1), within_s=20)
+    await until(lambda: "JobRequeued" in stage.told(job), within_s=20)
+    # This node's slurmd is alive, so ReturnToService=2 brings it back: drained, and not set down again.
+    await stage.until_node(N1, "k8s: pod terminated")
+    stage.slurm.exec("scancel", job)
+    await stage.pod(replace(READY, uid="uid-2"))
+    await stage.until_node(N1, None)
+
+    assert stage.told(N1).count("NodeDown") == 1
+
+
+async def test_a_job_is_told_from_its_submission_to_its_end(stage: Stage) -> None:
+    job = submit(stage, "--ntasks=2", "--gres=gpu:3", "--job-name=train", "sleep 300")
+    await until(lambda: (state := stage.jobs.get(job)) is not None and state.is_running)
+    await stage.until_node(N1, None, is_busy=True)
+    state = stage.jobs.get(job)
+    await until(lambda: (node := stage.nodes.get(N1)) is not None and node.gpus_allocated == 3)
+    stage.slurm.exec("scancel", job)
+    await until(lambda: "JobEnded" in stage.told(job), within_s=20)
+    await stage.until_node(N1, None)
+    ended = stage.jobs.get(job)
+
+    assert state is not None
+    assert ended is not None
+    assert (state.state, state.name, state.user, state.nodes, state.cpus, state.gpus) == (
+        "RUNNING",
+        "train",
+        "root",
+        N1,
+        2,
+        3,
+    )
+    assert [(part.nodes, part.cpus, part.gpus) for part in state.allocations] == [(N1, 2, 3)]
+    assert (ended.state, ended.is_over, ended.is_running, ended.is_completing) == (
+        "CANCELLED",
+        True,
+        False,
+        False,
+    )
+    assert stage.told(job) == ["JobSubmitted", "JobStarted", "JobEnded"]
+
+
+async def test_a_requeued_job_is_told_so(stage: Stage) -> None:
+    job = submit(stage, "--requeue", "sleep 300")
+    await until(lambda: "JobStarted" in stage.told(job))
+    stage.slurm.exec("scontrol", "requeuehold", job)
+    await until(lambda: "JobRequeued" in stage.told(job), within_s=20)
+    state = stage.jobs.get(job)
+
+    assert state is not None
+    assert (state.state, state.is_running) == ("PENDING", False)
+
+
+async def test_a_pending_array_is_one_state_that_counts_its_tasks(stage: Stage) -> None:
+    job = submit(stage, "--hold", "--array=1-5", "true")
+    await until(lambda: (state := stage.jobs.get(job)) is not None and state.array_tasks == 5)
+    stage.slurm.exec("scancel", f"{job}_[1-2]")
+    await until(lambda: (state := stage.jobs.get(job)) is not None and state.array_tasks == 3)
+
+
+async def test_partitions_and_statistics_are_told(stage: Stage) -> None:
+    await until(lambda: stage.statistics.get(subjects.STATISTICS_KEY) is not None)
+    partition = stage.partitions.get("main")
+    statistics = stage.statistics.get(subjects.STATISTICS_KEY)
+
+    assert partition is not None
+    assert statistics is not None
+    assert (partition.state, partition.nodes, partition.cpus_total) == ("UP", "node[01-02]", 8)
+    assert any(rpc.count for rpc in statistics.rpcs)
+
+
+async def test_a_node_is_confirmed_only_when_it_is_drained_and_idle(stage: Stage) -> None:
+    idle = await ask(stage.bus, CLUSTER, ConfirmNode(node=N1))
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
+    drained = await ask(stage.bus, CLUSTER, ConfirmNode(node=N1))
+    unknown = await ask(stage.bus, CLUSTER, ConfirmNode(node="nosuch"))
+
+    assert isinstance(idle, NodeConfirmed)
+    assert isinstance(drained, NodeConfirmed)
+    assert (idle.is_known, idle.is_drained_and_idle) == (True, False)
+    assert (drained.is_known, drained.is_drained_and_idle, drained.reason) == (True, True, "by hand")
+    assert unknown == NodeConfirmed(node="nosuch", is_known=False, is_drained_and_idle=False)
+
+
+async def test_a_nudge_looks_at_once_where_the_next_poll_is_far_away(stage: Stage) -> None:
+    stage.syncer.kill(signal.SIGTERM)
+    stage.syncer.start(poll_s="600")
+    await until(lambda: stage.syncer.says("leading", times=2))
+    await until(lambda: stage.syncer.says("slurm api chosen", times=2))
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
+
+    async def is_noted() -> bool:
+        return await ask(stage.bus, CLUSTER, NudgeNode(node=N1)) == Noted()
+
+    await until(is_noted)
+    await stage.until_node(N1, "by hand")
+
+
+async def test_a_syncer_killed_and_started_again_announces_nothing_twice(stage: Stage) -> None:
+    await stage.pod(CORDONED)
+    job = submit(stage, f"--nodelist={N2}", "sleep 300")
+    await stage.until_node(N1, "k8s: cordon: disk")
+    await until(lambda: "JobStarted" in stage.told(job))
+    stage.syncer.kill()
+    stage.syncer.start()
+    await until(lambda: stage.syncer.says("leading", times=2))
+    await stage.pod(READY)
+    await stage.until_node(N1, None)
+    stage.slurm.exec("scancel", job)
+    await until(lambda: "JobEnded" in stage.told(job), within_s=20)
+
+    assert stage.told(N1) == ["NodeRegistered", "NodeDrained", "NodeUndrained"]
+    assert stage.told(N2) == ["NodeRegistered"]
+    assert stage.told(job) == ["JobSubmitted", "JobStarted", "JobEnded"]
+
+
+async def test_what_happened_while_no_syncer_ran_is_found_and_told(stage: Stage) -> None:
+    await stage.pod(READY)
+    stage.syncer.kill()
+    await stage.pod(CORDONED)
+    stage.slurm.exec("scontrol", "update", f"node={N2}", "state=drain", "reason=by hand")
+    stage.syncer.start()
+    await stage.until_node(N1, "k8s: cordon: disk")
+    await stage.until_node(N2, "by hand")
+    await stage.pod(READY)
+    await stage.until_node(N1, None)
+
+
+async def test_slurmrestd_may_go_and_come_back(stage: Stage) -> None:
+    stage.slurm.kill_daemon("slurmrestd")
+    await until(lambda: stage.syncer.says("poll failed"))
+    await stage.pod(CORDONED)
+    stage.slurm.start_daemon("slurmrestd")
+    await stage.until_node(N1, "k8s: cordon: disk")
+    await stage.pod(READY)
+    await stage.until_node(N1, None)
+
+    assert stage.syncer.is_running()
+
+
+async def test_the_bus_may_go_and_come_back(stage: Stage) -> None:
+    stage.nats.kill()
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
+    stage.nats.start()
+    await stage.until_node(N1, "by hand")
+
+    assert stage.syncer.is_running()
+
+
+async def test_a_node_that_slurm_deletes_is_removed_and_one_that_registers_is_told(stage: Stage) -> None:
+    stage.slurm.add_node("zz-000-012")
+    await until(lambda: stage.nodes.get("zz-000-012") is not None, within_s=20)
+    stage.slurm.kill_daemon("zz-000-012")
+    stage.slurm.exec("scontrol", "delete", "nodename=zz-000-012")
+    await until(lambda: stage.nodes.get("zz-000-012") is None, within_s=20)
+
+    assert stage.told("zz-000-012")[0] == "NodeRegistered"
+    await until(lambda: stage.told("zz-000-012")[-1] == "NodeRemoved")
+
+
+async def test_a_state_that_nobody_can_read_stops_nothing_and_is_written_anew(stage: Stage) -> None:
+    bucket = subjects.bucket(CLUSTER, SlurmNodeState)
+    pods = subjects.bucket(CLUSTER, KubePodState)
+    await stage.bus.publish(subjects.key_subject(bucket, N1), b"\xff{")
+    await stage.bus.publish(subjects.key_subject(pods, N2), b'{"type": "sunk.unknown.v9.thing"}')
+    await stage.pod(CORDONED)
+    await stage.until_node(N1, "k8s: cordon: disk")
+    await stage.pod(READY)
+    await stage.until_node(N1, None)
+
+    assert stage.syncer.is_running()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        pytest.param(500, "proxy error", id="HTTP 500 that is not Slurm's"),
+        pytest.param(200, "<html>hello</html>", id="a web page"),
+        pytest.param(200, '{"nodes": [{"name": 7}], "jobs": [{}]}', id="fields of other types"),
+        pytest.param(200, '{"nodes": [], "jobs": [], "partitions": []}', id="an empty cluster"),
+    ],
+)
+async def test_an_answer_that_makes_no_sense_removes_nothing(stage: Stage, status: int, body: str) -> None:
+    await until(lambda: stage.partitions.get("main") is not None)
+    stage.syncer.kill()
+    async with answering_always(status, body) as url:
+        stage.syncer.start(slurm_url=url, doubt_s="600")
+        await until(
+            lambda: stage.syncer.says("poll failed") or stage.syncer.says("answer not believed", times=3),
+            within_s=20,
+        )
+
+        assert stage.syncer.is_running()
+
+    assert {*stage.nodes.keys()} == {N1, N2}
+    assert stage.partitions.get("main") is not None
+
+
+async def test_a_second_syncer_waits_and_takes_over(stage: Stage, tmp_path: Path) -> None:
+    other = stage.syncer.another(tmp_path / "other")
+    other.start()
+    try:
+        await stage.pod(READY)
+        stage.syncer.kill()
+        await stage.pod(CORDONED)
+        await stage.until_node(N1, "k8s: cordon: disk")
+
+        assert other.says("leading")
+    finally:
+        other.close()
+
+
+def submit(stage: Stage, *options: str) -> str:
+    *more, script = options
+    return stage.slurm.exec("sbatch", "--parsable", "-D/", "-o/dev/null", f"--wrap={script}", *more).strip()
+
+
+@asynccontextmanager
+async def answering_always(status: int, body: str) -> AsyncGenerator[str]:
+    """Serve the same answer to every question but the one for API versions."""
+    versions = json.dumps({"paths": {"/slurm/v0.0.44/nodes/": {}}})
+
+    async def answer(stream: SocketStream) -> None:
+        async with stream:
+            request = await stream.receive()
+            code, text = (200, versions) if b"/openapi/v3" in request else (status, body)
+            head = f"HTTP/1.1 {code} X\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+            await stream.send((head + text).encode())
+
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(listener.serve, answer)
+        yield f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"  # noqa: S610 - anyio, not Django
+        tasks.cancel_scope.cancel()

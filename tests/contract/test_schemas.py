@@ -1,0 +1,135 @@
+"""What is generated is fresh, and what was once published only grows."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCHEMAS = "libs/sunk_events/schemas"
+GOLDEN = "tests/contract/golden"
+
+
+def git(*arguments: str) -> str | None:
+    """Return what git says, or None where there is no repository or no such commit."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def bases() -> list[str]:
+    """Return what to compare with: the last release and the last commit."""
+    release = (git("describe", "--tags", "--abbrev=0", "--match", "v*") or "").strip()
+    head = (git("rev-parse", "--verify", "HEAD") or "").strip()
+    return [base for base in (release, head and "HEAD") if base]
+
+
+def recorded(base: str, folder: str) -> dict[str, str]:
+    """Return the files of *folder* as *base* has them."""
+    names = (git("ls-tree", "-r", "--name-only", base, folder) or "").split()
+    return {name: git("show", f"{base}:{name}") or "" for name in names}
+
+
+def bare(schema: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Return *schema* without its prose."""
+    if isinstance(schema, dict):
+        # What a schema calls "description" is prose, unless it is a field of that name.
+        return {
+            name: bare(value)
+            for name, value in schema.items()  # pyright: ignore[reportUnknownVariableType] - any JSON
+            if not (name in {"description", "title"} and isinstance(value, str))
+        }
+    return sorted(map(str, schema)) if isinstance(schema, list) else schema  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - any JSON
+
+
+def broken(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return what a reader or writer of *before* would stumble over in *after*."""
+    found: list[str] = []
+    for name, old in before["$defs"].items():
+        new = after["$defs"].get(name, {"properties": {}})
+        if sorted(old.get("required", [])) != sorted(new.get("required", [])):
+            found.append(f"{name}: required fields changed")
+        for field, schema in old["properties"].items():
+            if field not in new["properties"]:
+                found.append(f"{name}.{field} is gone")
+            elif bare(schema) != bare(new["properties"][field]):
+                found.append(f"{name}.{field} changed")
+    return found
+
+
+def test_nothing_generated_is_stale() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/gen_schemas.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("base", bases())
+def test_types_that_were_published_only_grow(base: str) -> None:
+    problems: list[str] = []
+    for name, text in recorded(base, SCHEMAS).items():
+        path = ROOT / name
+        changes = broken(json.loads(text), json.loads(path.read_bytes())) if path.exists() else ["is gone"]
+        problems += [f"{path.stem}: {change}" for change in changes]
+
+    assert problems == []
+
+
+@pytest.mark.parametrize("base", bases())
+def test_golden_files_are_never_edited(base: str) -> None:
+    changed = [
+        name
+        for name, text in recorded(base, GOLDEN).items()
+        if not (ROOT / name).exists() or (ROOT / name).read_text() != text
+    ]
+
+    assert changed == []
+
+
+OLD: dict[str, Any] = {
+    "$defs": {
+        "Node": {"required": ["node"], "properties": {"node": {"type": "string"}, "cpus": {"minimum": 0}}}
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("required", "properties", "problems"),
+    [
+        pytest.param(
+            ["node"], {"node": {"type": "string", "description": "x"}, "cpus": {"minimum": 0}}, [], id="prose"
+        ),
+        pytest.param(
+            ["node"], {**OLD["$defs"]["Node"]["properties"], "new": {}}, [], id="a new optional field"
+        ),
+        pytest.param(
+            ["node", "new"],
+            {**OLD["$defs"]["Node"]["properties"], "new": {}},
+            ["Node: required fields changed"],
+            id="a new required field",
+        ),
+        pytest.param(
+            [], OLD["$defs"]["Node"]["properties"], ["Node: required fields changed"], id="no longer required"
+        ),
+        pytest.param(["node"], {"node": {"type": "string"}}, ["Node.cpus is gone"], id="a field removed"),
+        pytest.param(
+            ["node"],
+            {"node": {"type": "integer"}, "cpus": {"minimum": 0}},
+            ["Node.node changed"],
+            id="a field retyped",
+        ),
+    ],
+)
+def test_the_comparison_sees_what_breaks_a_reader(
+    required: list[str], properties: dict[str, Any], problems: list[str]
+) -> None:
+    assert broken(OLD, {"$defs": {"Node": {"required": required, "properties": properties}}}) == problems
