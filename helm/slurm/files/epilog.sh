@@ -32,6 +32,7 @@ while ((SECONDS < bound)); do
             ;;
         202)
             bound=$((${SUNK_HOOKS_DEADLINE_S:-50} + 15)) # The Pod is still there, whatever the job's extra says.
+            sleep 0.1
             ;;
         4??)
             echo "sunk epilog: job $job: HTTP $status" >&2

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from sunk_lab.errors import LabError
-from sunk_lab.kube.prerequisites import Say, require
+from sunk_lab.kube.prerequisites import TO_MAKE_ROOTS, Say, require
 from sunk_lab.locks import alone
 from sunk_lab.processes import run
 
@@ -71,7 +71,7 @@ def root_of(recipe: Recipe, cache: Path, say: Say) -> Path:
         if not root.exists():
             new = cache / f".{root.name}.new"
             shutil.rmtree(new, ignore_errors=True)
-            require({"usr/bin/mmdebstrap": "mmdebstrap"}, cache=cache, say=say)
+            require(TO_MAKE_ROOTS, cache=cache, say=say)
             say(f"making a Debian {recipe.suite} root with {len(recipe.packages)} packages (about 20 s)")
             run(*_mmdebstrap(recipe, new, _mirror()), timeout_s=_BUILD_TIMEOUT_S)
             _finish(recipe, new)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sunk_lab.config import LabConfig, from_environment
-from sunk_lab.nats import ExistingNats, Nats, NatsServer
+from sunk_lab.config import from_environment
+from sunk_lab.nats import Nats, nats_of
 
 
 @pytest.fixture
@@ -20,15 +20,3 @@ def nats_server() -> Generator[Nats]:
             yield server
         finally:
             server.stop()
-
-
-def nats_of(config: LabConfig, folder: Path) -> Nats:
-    """Return the NATS that the settings ask for; what it needs on disk is in *folder*."""
-    if config.nats_url:
-        return ExistingNats(config.nats_url)
-    if config.is_nats_in_engine:
-        # testcontainers takes half a second to import, and most runs never need it.
-        from sunk_lab.engine import EngineNats  # noqa: PLC0415
-
-        return EngineNats(folder, cache=config.cache, say=lambda _line: None)
-    return NatsServer(folder)

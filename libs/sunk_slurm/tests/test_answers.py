@@ -19,7 +19,10 @@ from sunk_slurm.tokens import FileTokens, KeyTokens, tokens_from
 
 pytestmark = pytest.mark.anyio
 
-VERSIONS = {"paths": {"/slurm/v0.0.42/nodes/": {}, "/slurm/v0.0.45/nodes/": {}, "/slurmdb/v0.0.44/tres/": {}}}
+VERSIONS: dict[str, dict[str, dict[str, str]]] = {
+    "paths": {"/slurm/v0.0.42/nodes/": {}, "/slurm/v0.0.45/nodes/": {}, "/slurmdb/v0.0.44/tres/": {}}
+}
+TRIVIAL = JobDescription(script="#!/bin/sh", environment=("A=1",), current_working_directory="/")
 TOKEN = "eyJ-secret"  # noqa: S105 - of this test
 
 
@@ -67,7 +70,7 @@ def error(status: int, number: int, words: str = "said so") -> httpx.Response:
         pytest.param(httpx.Response(200, content=b""), SlurmUnavailableError, id="nothing"),
         pytest.param(httpx.Response(200, content=b"\xff\x00{"), SlurmUnavailableError, id="bytes"),
         pytest.param(httpx.Response(200, json=[1]), SlurmUnavailableError, id="no object"),
-        pytest.param(httpx.Response(200, json={"nodes": [{"name": 7}]}), SlurmUnavailableError, id="types"),
+        pytest.param(httpx.Response(200, json={"errors": [7]}), SlurmUnavailableError, id="types"),
         pytest.param(httpx.Response(503, json={}), SlurmUnavailableError, id="503 without words"),
         pytest.param(httpx.Response(400, json={}), SlurmRejectedError, id="400 without words"),
         pytest.param(httpx.Response(404, text="no endpoint"), SlurmUnavailableError, id="version is gone"),
@@ -162,9 +165,7 @@ async def test_304_is_not_modified() -> None:
 async def test_a_submission_that_names_no_job_is_not_taken_for_one() -> None:
     async with client(lambda _: httpx.Response(200, json={"job_id": 0})) as slurm:
         with pytest.raises(SlurmUnavailableError, match="names no job"):
-            await slurm.submit_job(
-                JobDescription(script="#!/bin/sh", environment=("A=1",), current_working_directory="/")
-            )
+            await slurm.submit_job(TRIVIAL)
 
 
 def test_a_signed_token_is_a_jwt_and_is_renewed_at_half_its_life(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ def test_a_signed_token_is_a_jwt_and_is_renewed_at_half_its_life(tmp_path: Path)
 def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     file = tmp_path / "token"
     tokens = FileTokens(file)
-    with pytest.raises(SlurmUnavailableError, match="read .*token: No such file"):
+    with pytest.raises(SlurmUnavailableError, match=r"read .*token: No such file"):
         tokens.current()
     file.write_text("one\n")
     first = tokens.current()

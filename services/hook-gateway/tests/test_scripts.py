@@ -176,23 +176,24 @@ def test_a_prolog_tries_again_while_replicas_stop_and_connections_break(node: No
 
 
 @pytest.mark.parametrize(
-    ("drain", "hold", "requeue", "done"),
+    ("answer", "requeue", "done"),
     [
-        pytest.param(True, False, "1", [DRAINED, "scontrol requeue 7"], id="drain, then requeue"),
-        pytest.param(False, True, "1", ["scontrol requeuehold 7"], id="hold and not drain"),
-        pytest.param(True, False, "0", [DRAINED, "scancel 7"], id="may not be requeued: cancel"),
+        pytest.param(
+            refusal(drain=True, hold=False), "1", [DRAINED, "scontrol requeue 7"], id="drain, then requeue"
+        ),
+        pytest.param(
+            refusal(drain=False, hold=True), "1", ["scontrol requeuehold 7"], id="hold and not drain"
+        ),
+        pytest.param(
+            refusal(drain=True, hold=False), "0", [DRAINED, "scancel 7"], id="may not be requeued: cancel"
+        ),
     ],
 )
 def test_a_refused_prolog_drains_its_node_before_the_job_leaves_it_and_ends_well(
-    node: Node,
-    gateway: Gateway,
-    drain: bool,  # noqa: FBT001 - a table's column
-    hold: bool,  # noqa: FBT001 - a table's column
-    requeue: str,
-    done: list[str],
+    node: Node, gateway: Gateway, answer: tuple[int, object], requeue: str, done: list[str]
 ) -> None:
     node.say("requeue", requeue)
-    gateway.answers = [refusal(drain=drain, hold=hold)]
+    gateway.answers = [answer]
 
     assert node.run("prolog.sh") == 0
     assert node.done == done

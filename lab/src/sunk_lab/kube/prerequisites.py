@@ -22,6 +22,7 @@ TO_RUN: Final = {
     "usr/bin/unshare": "util-linux",
     "usr/bin/nsenter": "util-linux",
 }
+TO_MAKE_ROOTS: Final = {"usr/bin/mmdebstrap": "mmdebstrap"}
 TO_BUILD: Final = {
     "usr/include/seccomp.h": "libseccomp-dev",
     "usr/bin/gcc": "gcc",

@@ -16,7 +16,8 @@ import msgspec
 from sunk_lab.config import LabConfig
 from sunk_lab.errors import LabError
 from sunk_lab.kube.lab import KubeLab
-from sunk_lab.nats import NatsServer
+from sunk_lab.kube.prerequisites import TO_MAKE_ROOTS, TO_RUN, require
+from sunk_lab.nats import NatsServer, nats_of
 from sunk_lab.processes import Processes, wait_for
 from sunk_lab.slurm.pods import PodSlurm, cluster_manifests, slurmd_pod_template
 from sunk_lab.slurm.releases import SLURM_24_11, Release
@@ -54,7 +55,7 @@ class Stack:
         self._folder = config.folder / "stack"
         self._lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, say=say)
         self._processes = Processes(self._folder)
-        self._nats = NatsServer(self._folder / "nats", self._processes)
+        self._nats = nats_of(config, self._folder / "nats", self._processes)
 
     @property
     def nats_url(self) -> str:
@@ -83,6 +84,8 @@ class Stack:
 
     def prepare(self) -> None:
         """Build what the stack is made of, at the same time; nothing if it is there."""
+        # What both halves need, before they run side by side: there is one package manager.
+        require({**TO_RUN, **TO_MAKE_ROOTS}, cache=self._config.cache, say=self._say)
         with ThreadPoolExecutor(2) as pool:
             image = pool.submit(image_of, self._release, self._config.cache, self._say)
             self._lab.build()
@@ -122,6 +125,10 @@ class Stack:
 
     def restart_nats(self) -> None:
         """Kill NATS as a power failure would, and start it again with what it had stored."""
+        if not isinstance(self._nats, NatsServer):
+            raise LabError(
+                "only the stack's own NATS is ever killed: unset SUNK_LAB_NATS_URL and SUNK_LAB_ENGINE"
+            )
         self._nats.kill()
         self._nats.start()
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 _COUNT = re.compile(r"^(?P<number>[0-9]+)(?P<unit>[KMGTP]?)$", re.IGNORECASE)
+_MEMORY = re.compile(r"^(?P<number>[0-9]+(\.[0-9]+)?)(?P<unit>[KMGTP]?)$", re.IGNORECASE)
 _PARENTHESES = re.compile(r"\([^)]*\)")
 _KIB: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 _MIB: Final = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
@@ -69,8 +70,8 @@ def tres_count(text: str, name: str) -> int | None:
 
 def tres_memory_mib(text: str) -> int | None:
     """Return the memory of a TRES string in MiB; None where it does not say."""
-    found = _COUNT.match(parse_tres(text).get("mem", ""))
-    return None if found is None else int(int(found["number"]) * _MIB[found["unit"].upper()])
+    found = _MEMORY.match(parse_tres(text).get("mem", ""))
+    return None if found is None else int(float(found["number"]) * _MIB[found["unit"].upper()])
 
 
 def _count(text: str) -> int | None:

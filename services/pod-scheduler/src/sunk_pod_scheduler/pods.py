@@ -4,6 +4,7 @@ What must stay true: every write names the uid, so that a Pod of the same name t
 hit; a Pod is only "no more" when the API server itself has said so.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -18,8 +19,10 @@ from sunk_kube.objects import Node, Pod, Taint, Toleration
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK, TAINT_LOCK_VALUE
-from sunk_runtime.errors import ConflictError
+from sunk_runtime.errors import ConflictError, SunkError
 from sunk_runtime.views import Changes
+
+log = logging.getLogger(__name__)
 
 CONDITION_POD_SCHEDULED: Final = "PodScheduled"
 _LOCK: Final = Taint(key=TAINT_LOCK, value=TAINT_LOCK_VALUE, effect="NoExecute")
@@ -129,12 +132,18 @@ class Pods:
             )
         except KubeNotFoundError as error:
             raise ConflictError(str(error)) from error
-        text = EventText(reason=reason, action="Scheduling", note=message, type="Warning")
-        await self._client.record(PODS, pod, text)
+        await self._record(pod, EventText(reason=reason, action="Scheduling", note=message, type="Warning"))
 
     async def say(self, pod: Pod, reason: str, message: str) -> None:
         """Say by Event that something went well."""
-        await self._client.record(PODS, pod, EventText(reason=reason, action="Binding", note=message))
+        await self._record(pod, EventText(reason=reason, action="Binding", note=message))
+
+    async def _record(self, pod: Pod, text: EventText) -> None:
+        """Say *text*; that it could not be said must not hold up what it is about."""
+        try:
+            await self._client.record(PODS, pod, text)
+        except SunkError as error:
+            log.warning("event not recorded", extra={"pod": pod.key, "error": str(error)})
 
     async def _patch(self, pod: Pod, body: dict[str, object]) -> None:
         meta = pod.metadata

@@ -119,8 +119,9 @@ class DrainPropagation:
     async def _apply(self, action: Action, slurm: SlurmSide, kube: KubeSide) -> None:
         """Carry out one action, say so, and look at what became of it, whatever the answer was."""
         self._leadership.check()
+        timeout_s = min(self._config.call_timeout_s, self._leadership.left_s)
         try:
-            with within(self._config.call_timeout_s, f"change node {slurm.node}"):
+            with within(timeout_s, f"change node {slurm.node}"):
                 await apply(action, self._slurm)
         finally:
             self._watch.look(slurm.node)

@@ -28,6 +28,8 @@ from sunk_runtime.views import now
 
 HOLD_S: Final = 4.0
 """How long a question is held; the asker waits for 5 s and asks again."""
+MARGIN_S: Final = 0.3
+"""Before the asker's deadline: an answer that comes after it is none."""
 RELEASE_S: Final = 3.0
 NAMED: Final = 100
 """So many Pods in the way are named in an answer."""
@@ -49,7 +51,7 @@ class LockAnswers:
         left_s = (request.deadline - began).total_seconds()
         with self._locks.desk(request.node).asking(request.job, request.level, began) as waiter:
             self._loop.poke(request.node)
-            await waiter.wait(max(0.1, min(HOLD_S, left_s)))
+            await waiter.wait(max(0.1, min(HOLD_S, left_s - MARGIN_S)))
         return _reply(waiter)
 
     async def release(self, request: ReleaseLock) -> Reply:

@@ -1,0 +1,120 @@
+from pathlib import Path
+
+import anyio
+import pytest
+
+from sunk_hook_gateway.keys import PodTokens, StaticToken, from_api_server, from_file
+from sunk_hook_gateway.testing.issuer import AUDIENCE, ISSUER, Issuer
+from sunk_hook_gateway.tokens import AccessError, Caller, Trust
+from sunk_runtime.errors import ConfigError, TransientError
+from sunk_runtime.testing import until
+
+pytestmark = pytest.mark.anyio
+
+
+class Documents:
+    """An API server's published documents, which it may fail to give."""
+
+    def __init__(self, *issuers: Issuer) -> None:
+        self.by_path = {
+            "/openid/v1/jwks": b'{"keys":['
+            + b",".join(issuer.jwks()[len(b'{"keys": [') : -2] for issuer in issuers)
+            + b"]}",
+            "/.well-known/openid-configuration": b'{"issuer":"' + ISSUER.encode() + b'","jwks_uri":"x"}',
+        }
+
+    async def get_raw(self, path: str) -> bytes:
+        if path not in self.by_path:
+            raise TransientError(f"GET {path}: HTTP 503")
+        return self.by_path[path]
+
+
+async def test_issuer_and_keys_are_what_the_api_server_publishes() -> None:
+    issuer = Issuer()
+
+    trust = await from_api_server(Documents(issuer), "")()
+
+    assert trust.issuer == ISSUER
+    assert list(trust.keys) == ["k1"]
+
+
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [
+        pytest.param("/openid/v1/jwks", b"<html>", id="keys that are none"),
+        pytest.param("/.well-known/openid-configuration", b"{}", id="no issuer"),
+    ],
+)
+async def test_garbage_from_the_api_server_is_tried_again(path: str, document: bytes) -> None:
+    documents = Documents(Issuer())
+    documents.by_path[path] = document
+
+    with pytest.raises(TransientError):
+        await from_api_server(documents, "")()
+
+
+async def test_a_missing_keys_file_is_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(TransientError, match=r"jwks\.json"):
+        await from_file(tmp_path / "jwks.json", ISSUER)()
+
+
+async def test_tokens_are_checked_again_once_the_keys_can_be_read() -> None:
+    issuer, is_up = Issuer(), anyio.Event()
+
+    async def fetch() -> Trust:
+        if not is_up.is_set():
+            raise TransientError("the API server is away")
+        return await from_api_server(Documents(issuer), "")()
+
+    tokens = PodTokens(fetch, audience=AUDIENCE)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tokens.run)
+        await anyio.sleep(0.05)
+        assert not tokens.is_ready
+        is_up.set()
+        assert await tokens.identify(issuer.token("gpu-1")) == Caller("gpu-1", "slurm")
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_flood_of_unknown_keys_costs_the_api_server_one_read() -> None:
+    issuer, reads = Issuer(), 0
+
+    async def fetch() -> Trust:
+        nonlocal reads
+        reads += 1
+        return await from_api_server(Documents(issuer), "")()
+
+    tokens = PodTokens(fetch, audience=AUDIENCE)
+    refused = 0
+
+    async def stranger() -> None:
+        nonlocal refused
+        with pytest.raises(AccessError):
+            await tokens.identify(forged)
+        refused += 1
+
+    forged = Issuer("unknown").token()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tokens.run)
+        await until(lambda: tokens.is_ready)
+        async with anyio.create_task_group() as strangers:
+            for _ in range(50):
+                strangers.start_soon(stranger)
+        tasks.cancel_scope.cancel()
+
+    assert refused == 50
+    assert reads == 2
+
+
+async def test_a_static_token_may_rotate_and_its_file_must_exist(tmp_path: Path) -> None:
+    path = anyio.Path(tmp_path / "token")
+    await path.write_text("one\n")
+    callers = StaticToken(tmp_path / "token")
+    assert await callers.identify("one") == Caller()
+    await path.write_text("two\n")
+
+    assert await callers.identify("two") == Caller()
+    with pytest.raises(AccessError):
+        await callers.identify("one")
+    with pytest.raises(ConfigError):
+        await StaticToken(tmp_path / "other").run()

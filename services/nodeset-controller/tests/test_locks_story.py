@@ -1,0 +1,387 @@
+"""The lock on a real API server, real kubelets and a real nats-server; the tests play Slurm's part."""
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import msgspec
+import pytest
+
+from sunk_events.base import Reply, State
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockLevel, LockState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_events.requests import (
+    AcquireLock,
+    JobNotRunning,
+    LockGranted,
+    LockWaiting,
+    Noted,
+    Refused,
+    ReleaseLock,
+)
+from sunk_kube import wellknown as wk
+from sunk_kube.client import KubeClient, connect
+from sunk_kube.errors import KubeRejectedError
+from sunk_kube.objects import Node, Pod
+from sunk_kube.resources import NAMESPACES, NODES, PODS
+from sunk_nodeset_controller.clusters import ClusterViews
+from sunk_nodeset_controller.locks.marks import read
+from sunk_nodeset_controller.locks.model import OPEN, LockTaint, NodeLock, Rules
+from sunk_nodeset_controller.locks.run import run_locks
+from sunk_runtime.errors import ConflictError
+from sunk_runtime.jetstream import Bus, BusSettings
+from sunk_runtime.jetstream import connect as connect_bus
+from sunk_runtime.leases import Leadership
+from sunk_runtime.requests import ask_until
+from sunk_runtime.testing import NatsServer, until
+from sunk_runtime.views import StateView, StateWriter, following
+
+pytestmark = [pytest.mark.lab, pytest.mark.anyio]
+
+CLUSTER: Final = "lab"
+NAME: Final = "gpu-000-011"
+TAINT: Final = LockTaint()
+RULES: Final = Rules(linger_s=0.3)
+PATIENCE_S: Final = 40.0
+
+
+class Stage:
+    """A Node, a Slurm node on it, and what the others say of them."""
+
+    def __init__(self, kube: KubeClient, bus: Bus, namespace: str, kube_node: str) -> None:
+        self.kube = kube
+        self.namespace = namespace
+        self.kube_node = kube_node
+        self.views = ClusterViews(
+            bus,
+            CLUSTER,
+            StateView(bus, CLUSTER, SlurmNodeState),
+            StateView(bus, CLUSTER, SlurmJobState),
+            StateView(bus, CLUSTER, PlacementState),
+            StateView(bus, CLUSTER, KubePodState),
+            StateView(bus, CLUSTER, LockState),
+        )
+
+    @asynccontextmanager
+    async def manager(self) -> AsyncGenerator[None]:
+        """Run a lock manager that is cut off, wherever it is, when the context ends."""
+        leadership = Leadership("test", 1, float("inf"))
+        async with anyio.create_task_group() as tasks:
+
+            async def manage() -> None:
+                await run_locks(self.views, self.kube, leadership, taint=TAINT, rules=RULES)
+
+            tasks.start_soon(manage)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+    async def acquire(self, job: int, level: LockLevel = "normal", *, within_s: float = 30.0) -> Reply:
+        """Ask as the gateway does: again and again, until there is an answer or no time is left."""
+        until_s = anyio.current_time() + within_s
+        deadline = datetime.now(UTC) + timedelta(seconds=within_s)
+        question = AcquireLock(node=NAME, job=job, level=level, deadline=deadline)
+        while True:
+            reply = await ask_until(self.views.bus, CLUSTER, question, deadline=until_s)
+            if not isinstance(reply, LockWaiting) or anyio.current_time() >= until_s - 0.5:
+                return reply
+
+    async def release(self, job: int) -> Reply:
+        question = ReleaseLock(node=NAME, job=job)
+        return await ask_until(self.views.bus, CLUSTER, question, deadline=anyio.current_time() + PATIENCE_S)
+
+    async def says(self, key: str, state: State, view: StateView[Any]) -> None:
+        """Say something on the bus, as its owner would."""
+        await view.complete()
+        await StateWriter(self.views.bus, view).record(key, state, revision=view.revision(key))
+
+    async def says_job(
+        self, job: int, state: str, *, runs: bool = False, completes: bool = False, is_over: bool = False
+    ) -> None:
+        found = SlurmJobState(
+            changed=datetime.now(UTC),
+            job=job,
+            state=state,
+            nodes=NAME,
+            is_running=runs,
+            is_completing=completes,
+            is_over=is_over,
+        )
+        await self.says(str(job), found, self.views.slurm_jobs)
+
+    async def says_placement(self, pod: Pod, job: int, *, is_there: bool = True) -> None:
+        meta = pod.metadata
+        found = PlacementState(
+            changed=datetime.now(UTC),
+            uid=meta.uid,
+            namespace=meta.namespace,
+            pod=meta.name,
+            phase="bound",
+            job=job,
+            node=NAME,
+            kube_node=self.kube_node,
+            is_pod_present=is_there,
+        )
+        await self.says(meta.uid, found, self.views.placements)
+
+    async def lock(self) -> NodeLock:
+        return read(await self.kube.get(NODES, self.kube_node), TAINT)
+
+    async def stands(self, value: str) -> None:
+        """Return when the Node's lock has *value* and the bus says so too."""
+
+        async def holds() -> bool:
+            told = self.views.locks.get(NAME)
+            return (await self.lock()).value == value and (told.lock if told else "false") == value
+
+        await until(holds, within_s=PATIENCE_S)
+
+    async def pod(self, name: str, *, leaves_after_s: int = 0, bears: bool = False) -> Pod:
+        """Return a Pod that runs on the Node, and takes its time to leave."""
+        sleep = {"lifecycle": {"preStop": {"sleep": {"seconds": leaves_after_s}}}} if leaves_after_s else {}
+        container = {"name": "main", "image": "localhost/sunk-pause:1", **sleep}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": self.kube_node,
+                "automountServiceAccountToken": False,
+                "terminationGracePeriodSeconds": leaves_after_s + 5,
+                "containers": [container],
+                "tolerations": [{"key": TAINT.key, "operator": "Exists"}] if bears else [],
+            },
+        }
+        await self._created(body)
+
+        async def runs() -> bool:
+            return (await self.kube.get(PODS, name, self.namespace)).is_ready
+
+        await until(runs, within_s=PATIENCE_S)
+        return await self.kube.get(PODS, name, self.namespace)
+
+    async def _created(self, body: dict[str, Any]) -> None:
+        with anyio.fail_after(PATIENCE_S):
+            while True:
+                try:
+                    await self.kube.create(PODS, body, self.namespace)
+                except KubeRejectedError as error:  # Its ServiceAccount is not made yet.
+                    if error.status != 403:
+                        raise
+                    await anyio.sleep(0.1)
+                else:
+                    return
+
+    async def is_there(self, name: str) -> bool:
+        found = await self.kube.find(PODS, name, self.namespace)
+        return found is not None and not found.is_over
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(request: pytest.FixtureRequest) -> Path:
+    return Path(request.getfixturevalue("kube_lab").kubeconfig)
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Generator[NatsServer]:
+    server = NatsServer(tmp_path)
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+async def stage(kubeconfig: Path, nats: NatsServer) -> AsyncGenerator[Stage]:
+    settings = BusSettings(url=nats.url)
+    async with connect("test", kubeconfig=kubeconfig) as kube, connect_bus(settings, "test") as bus:
+        await bus.provision(CLUSTER, settings)
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "sunk-locks-"}}
+        namespace = (await kube.create(NAMESPACES, body)).metadata.name
+        kube_node = max(node.metadata.name for node in await kube.list_all(NODES))
+        stage = Stage(kube, bus, namespace, kube_node)
+        views = stage.views
+        pod = KubePodState(
+            changed=datetime.now(UTC),
+            pod=NAME,
+            namespace=namespace,
+            nodeset="gpu",
+            kube_node=kube_node,
+            phase="running",
+        )
+        async with following(
+            views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks
+        ):
+            await stage.says(NAME, pod, views.kube_pods)
+            try:
+                yield stage
+            finally:
+                with anyio.move_on_after(PATIENCE_S, shield=True):
+                    await _unmark(kube, kube_node)
+                    await kube.delete(NAMESPACES, namespace)
+
+
+async def _unmark(kube: KubeClient, name: str) -> None:
+    """Take off what a test has left on the Node."""
+    while True:
+        node = await kube.get(NODES, name)
+        taints = [msgspec.to_builtins(one) for one in node.spec.taints if one.key != TAINT.key]
+        marks = {wk.ANNOTATION_LOCK: None, wk.ANNOTATION_LOCK_HOLDERS: None}
+        version = node.metadata.resource_version
+        body = {
+            "metadata": {"resourceVersion": version, "annotations": marks},
+            "spec": {"taints": taints},
+        }
+        try:
+            await kube.patch(NODES, name, body)
+        except ConflictError:
+            continue
+        return
+
+
+async def test_a_job_starts_on_a_node_only_after_the_other_workload_has_left(stage: Stage) -> None:
+    await stage.pod("web")
+    async with stage.manager():
+        reply = await stage.acquire(1)
+
+        assert reply == LockGranted()
+        assert not await stage.is_there("web")
+        lock = await stage.lock()
+        assert (lock.value, lock.is_tainted, [found.job for found in lock.holders]) == ("locked", True, [1])
+        await stage.stands("locked")
+        assert await stage.release(1) == Noted()
+        await stage.stands("false")
+        assert await stage.lock() == OPEN
+
+
+async def test_a_node_without_workloads_is_locked_for_two_jobs_until_the_last_has_left(stage: Stage) -> None:
+    async with stage.manager():
+        assert await stage.acquire(1) == LockGranted()
+        assert await stage.acquire(2, "strict") == LockGranted()
+        assert await stage.acquire(2, "strict") == LockGranted()
+        assert (await stage.lock()).value == "locked_strict"
+        assert await stage.release(2) == Noted()
+        await stage.stands("locked")
+        assert await stage.release(1) == Noted()
+        await stage.stands("false")
+
+
+async def test_what_others_write_on_the_node_meanwhile_is_neither_lost_nor_in_the_way(stage: Stage) -> None:
+    foreign = {"key": "test.example/foreign", "value": "yes", "effect": "NoSchedule"}
+
+    async def write() -> None:
+        node: Node | None = None
+        for number in range(100):
+            node = await stage.kube.patch(
+                NODES, stage.kube_node, {"metadata": {"annotations": {"test.example/n": str(number)}}}
+            )
+        assert node is not None
+
+    async with stage.manager(), anyio.create_task_group() as tasks:
+        await stage.kube.patch(
+            NODES,
+            stage.kube_node,
+            [{"op": "add", "path": "/spec/taints", "value": [foreign]}],
+            kind="json",
+        )
+        tasks.start_soon(write)
+        for job in range(1, 6):
+            assert await stage.acquire(job) == LockGranted()
+            assert await stage.release(job) == Noted()
+    node = await stage.kube.get(NODES, stage.kube_node)
+    await stage.kube.patch(NODES, stage.kube_node, {"spec": {"taints": None}})
+
+    assert node.metadata.annotations["test.example/n"] == "99"
+    assert [taint.key for taint in node.spec.taints if taint.key != TAINT.key] == ["test.example/foreign"]
+
+
+async def test_a_manager_killed_while_a_pod_leaves_is_followed_by_one_that_goes_on(stage: Stage) -> None:
+    await stage.pod("slow", leaves_after_s=4)
+    async with stage.manager():
+        waiting = await stage.acquire(1, within_s=1.0)
+    cut_off = await stage.lock()
+    async with stage.manager():
+        granted = await stage.acquire(1)
+
+    assert waiting == LockWaiting(in_the_way=(f"{stage.namespace}/slow",))
+    assert (cut_off.value, cut_off.is_tainted) == ("pending", True)
+    assert granted == LockGranted()
+    assert not await stage.is_there("slow")
+    assert (await stage.lock()).holders[0].asked == cut_off.holders[0].asked
+
+
+async def test_a_prolog_whose_job_is_cancelled_while_it_waits_is_told_at_once(stage: Stage) -> None:
+    await stage.pod("slow", leaves_after_s=20)
+    async with stage.manager(), anyio.create_task_group() as tasks:
+        replies: list[Reply] = []
+
+        async def prolog() -> None:
+            replies.append(await stage.acquire(1, within_s=15))
+
+        tasks.start_soon(prolog)
+        await stage.stands("pending")
+        await stage.says_job(1, "CANCELLED", is_over=True, completes=True)
+        await until(lambda: bool(replies))
+
+        assert replies == [JobNotRunning(state="CANCELLED")]
+        assert await stage.is_there("slow")
+        await stage.stands("false")
+
+
+async def test_a_running_job_locks_its_node_without_a_prolog_and_frees_it_when_it_is_over(
+    stage: Stage,
+) -> None:
+    async with stage.manager():
+        await stage.says_job(1, "RUNNING", runs=True)
+        await stage.stands("locked")
+        await stage.says_job(1, "COMPLETED", is_over=True)
+        await stage.stands("false")
+
+
+async def test_a_released_job_that_the_bus_still_shows_as_running_does_not_lock_again(stage: Stage) -> None:
+    async with stage.manager():
+        await stage.says_job(1, "RUNNING", runs=True)
+        assert await stage.acquire(1) == LockGranted()
+        assert await stage.release(1) == Noted()
+        await stage.stands("false")
+        await stage.says_job(2, "RUNNING", runs=True)  # The node is looked at again.
+        await stage.stands("locked")
+
+        assert [found.job for found in (await stage.lock()).holders] == [2]
+
+
+async def test_a_pod_of_ours_may_stay_while_its_job_lives_and_is_in_the_way_when_it_is_over(
+    stage: Stage,
+) -> None:
+    pod = await stage.pod("placed", bears=True)
+    await stage.says_job(5, "RUNNING", runs=True)
+    await stage.says_placement(pod, 5)
+    async with stage.manager():
+        await stage.stands("locked_strict")
+        assert await stage.acquire(6) == LockGranted()
+        await stage.says_job(5, "NODE_FAIL", is_over=True)
+        waiting = await stage.acquire(7, within_s=1.0)
+        await stage.kube.delete(PODS, "placed", stage.namespace)
+
+        assert waiting == LockWaiting(in_the_way=(pod.key,))
+        assert await stage.acquire(7) == LockGranted()
+        assert {found.job for found in (await stage.lock()).holders} == {5, 6, 7}  # 5 until its Pod is gone.
+        await stage.says_placement(pod, 5, is_there=False)
+        assert [await stage.release(6), await stage.release(7)] == [Noted(), Noted()]
+        await stage.stands("false")
+
+
+async def test_a_node_of_no_nodeset_is_refused(stage: Stage) -> None:
+    async with stage.manager():
+        deadline = datetime.now(UTC) + timedelta(seconds=10)
+        question = AcquireLock(node="nobody", job=1, level="normal", deadline=deadline)
+        reply = await ask_until(stage.views.bus, CLUSTER, question, deadline=anyio.current_time() + 10)
+
+    assert isinstance(reply, Refused)
+    assert reply.code == "unknown_node"

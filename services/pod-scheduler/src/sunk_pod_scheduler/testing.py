@@ -1,0 +1,209 @@
+"""Builders with defaults that show only what matters, and Pods that need no API server."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_kube.objects import Container, Node, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
+from sunk_kube.wellknown import ANNOTATION_JOB
+from sunk_pod_scheduler.model import AnyJob, JobSeen, Observed, PodSeen
+from sunk_runtime.errors import ConflictError
+
+T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
+KEY = b"k" * 32
+UID = "0e1c"
+JOB = 7
+SLURM_NODE = "gpu-000-012"
+KUBE_NODE = "node2"
+
+
+def manifest(
+    *,
+    uid: str = UID,
+    name: str = "infer",
+    requests: Mapping[str, str] | None = None,
+    grace_s: int | None = 5,
+    annotations: Mapping[str, str] | None = None,
+    spec: PodSpec | None = None,
+) -> Pod:
+    """Return a Pod that waits for us, with one CPU and one GiB if nothing else is said."""
+    resources = ResourceRequirements(requests={"cpu": "1", "memory": "1Gi"} if requests is None else requests)
+    return Pod(
+        metadata=ObjectMeta(
+            name=name,
+            namespace="default",
+            uid=uid,
+            resource_version="1",
+            creation_timestamp=T0,
+            annotations=annotations or {},
+        ),
+        spec=replace(
+            spec or PodSpec(containers=(Container(name="main", resources=resources),)),
+            scheduler_name="sunk-scheduler",
+            termination_grace_period_seconds=grace_s,
+        ),
+        status=PodStatus(phase="Pending"),
+    )
+
+
+def pod(
+    *,
+    kube_node: str = "",
+    is_terminating: bool = False,
+    is_over: bool = False,
+    exit_code: int = 0,
+    problems: tuple[str, ...] = (),
+) -> PodSeen:
+    """Return a Pod as it decides."""
+    return PodSeen(
+        namespace="default",
+        name="infer",
+        created=T0,
+        kube_node=kube_node,
+        is_terminating=is_terminating,
+        is_over=is_over,
+        exit_code=exit_code,
+        problems=problems,
+    )
+
+
+def placement(
+    phase: PlacementPhase, *, job: int | None = JOB, node: str = "", attempt: int = 0, token: str = "digest"
+) -> PlacementState:
+    """Return a placement in *phase*, since T0."""
+    return PlacementState(
+        changed=T0,
+        uid=UID,
+        namespace="default",
+        pod="infer",
+        phase=phase,
+        attempt=attempt,
+        job=job,
+        node=node,
+        kube_node=KUBE_NODE if phase in {"bound", "ending"} else "",
+        token_sha256=token,
+        created=T0,
+    )
+
+
+def job(
+    base: str = "RUNNING",
+    *,
+    is_completing: bool = False,
+    is_over: bool | None = None,
+    is_held: bool = False,
+    is_marked_started: bool = False,
+    reason: str = "None",
+    nodes: tuple[str, ...] = (SLURM_NODE,),
+    ended: datetime | None = None,
+) -> JobSeen:
+    """Return a job as it decides; one that runs if nothing else is said."""
+    return JobSeen(
+        job=JOB,
+        base=base,
+        is_completing=is_completing,
+        is_over=base not in {"PENDING", "RUNNING", "SUSPENDED"} if is_over is None else is_over,
+        is_held=is_held,
+        reason=reason,
+        nodes=nodes if base != "PENDING" else (),
+        ended=ended,
+        is_marked_started=is_marked_started,
+        extra="{}",
+    )
+
+
+def seen(
+    pod: PodSeen | None,
+    placement: PlacementState | None,
+    job: AnyJob,
+    *,
+    announced_on: str = "",
+    kube_node: str = KUBE_NODE,
+    node_problem: str = "",
+    is_release_asked: bool = False,
+) -> Observed:
+    """Return all that is known of the Pod."""
+    return Observed(
+        uid=UID,
+        pod=pod,
+        placement=placement,
+        job=job,
+        announced_on=announced_on,
+        kube_node=kube_node,
+        node_problem=node_problem,
+        is_release_asked=is_release_asked,
+    )
+
+
+class MemoryPods:
+    """Pods and Nodes in memory: a `PodPort` whose reads are never late. It holds state and checks uids."""
+
+    def __init__(self, *pods: Pod, nodes: tuple[Node, ...] = ()) -> None:
+        self.pods = {pod.metadata.uid: pod for pod in pods}
+        self.said: dict[str, str] = {}
+        """The last reason said of each Pod, by uid."""
+        self._nodes = {node.metadata.name: node for node in nodes}
+
+    def require_complete(self) -> None:
+        """Return: all is known."""
+
+    def node(self, name: str) -> Node | None:
+        """Return a Node."""
+        return self._nodes.get(name)
+
+    async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
+        """Return the Pod."""
+        found = self.pods.get(uid)
+        assert (
+            found is None or not name or (namespace, name) == (found.metadata.namespace, found.metadata.name)
+        )
+        return found
+
+    async def annotate(self, pod: Pod, claim: str) -> None:
+        """Write which job is the Pod's."""
+        found = self._existing(pod)
+        annotations = {**found.metadata.annotations, ANNOTATION_JOB: claim}
+        self.put(replace(found, metadata=replace(found.metadata, annotations=annotations)))
+
+    async def bind(self, pod: Pod, node: str) -> None:
+        """Bind the Pod; the kubelet runs it at once."""
+        found = self._existing(pod)
+        if found.spec.node_name or found.is_terminating:
+            raise ConflictError("bound already, or going")
+        self.put(replace(found, spec=replace(found.spec, node_name=node), status=PodStatus(phase="Running")))
+
+    async def delete(self, pod: Pod) -> None:
+        """Mark a bound Pod for deletion, which takes until `vanish`; remove another at once."""
+        found = self.pods.get(pod.metadata.uid)
+        if found is None:
+            return
+        if not found.spec.node_name:
+            self.vanish(found.metadata.uid)
+        elif not found.is_terminating:
+            self.put(replace(found, metadata=replace(found.metadata, deletion_timestamp=T0)))
+
+    async def refuse(self, pod: Pod, reason: str, message: str) -> None:
+        """Remember what is said."""
+        assert message
+        self.said[self._existing(pod).metadata.uid] = reason
+
+    async def say(self, pod: Pod, reason: str, message: str) -> None:
+        """Remember what is said."""
+        await self.refuse(pod, reason, message)
+
+    def put(self, pod: Pod) -> None:
+        """Store the Pod."""
+        self.pods[pod.metadata.uid] = pod
+
+    def vanish(self, uid: str) -> None:
+        """Remove the Pod, as the kubelet does at the end; it being gone is success."""
+        self.pods.pop(uid, None)
+
+    def _existing(self, pod: Pod) -> Pod:
+        found = self.pods.get(pod.metadata.uid)
+        if found is None:
+            raise ConflictError("the Pod is gone")
+        return msgspec.convert(found, Pod)

@@ -1,0 +1,473 @@
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.decide import ASK_AGAIN_S, ENDED_GRACE_S, LOOK_AGAIN_S, Limits, backoff_s, decide
+from sunk_pod_scheduler.marks import Claim
+from sunk_pod_scheduler.model import (
+    Action,
+    AnyJob,
+    Bind,
+    Blame,
+    CancelJob,
+    DeletePod,
+    Forget,
+    JobGone,
+    JobSeen,
+    JobUnknown,
+    MarkStarted,
+    Observed,
+    PodSeen,
+    Record,
+    Refuse,
+    ReleaseJob,
+    Resume,
+    Submit,
+    Wait,
+)
+from sunk_pod_scheduler.testing import JOB, KUBE_NODE, SLURM_NODE, T0, job, placement, pod, seen
+
+LIMITS = Limits(kill_wait_s=30)
+GONE = JobGone()
+UNKNOWN = JobUnknown()
+HELD = job("PENDING", is_held=True, reason="JobHeldUser")
+PENDING = job("PENDING", reason="Priority")
+RUNNING = job()
+STARTED = job(is_marked_started=True)
+CANCELLED = job("CANCELLED")
+BOUND = pod(kube_node=KUBE_NODE)
+LEAVING = pod(kube_node=KUBE_NODE, is_terminating=True)
+
+
+def act(found: Observed, *, after_s: float = 0.0) -> Action:
+    return decide(found, T0 + timedelta(seconds=after_s), LIMITS)
+
+
+def phase_after(action: Action) -> str:
+    """The phase that is stored next, or what is done instead."""
+    match action:
+        case Record(state=state) | Bind(state=state) | Refuse(state=state) | Blame(state=state):
+            overdue = " overdue" if state.is_overdue else ""
+            return f"{type(action).__name__} {state.phase}{overdue}"
+        case Wait():
+            return "Wait"
+        case _:
+            return type(action).__name__
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(seen(pod(), None, GONE), Submit(0), id="a new pod gets a job"),
+        pytest.param(seen(None, None, GONE), Wait(), id="no pod, no placement: nothing to do"),
+        pytest.param(seen(pod(is_terminating=True), None, GONE), Wait(), id="a pod that leaves gets no job"),
+        pytest.param(seen(BOUND, None, GONE), Wait(), id="a pod that others bound is not ours"),
+        pytest.param(
+            seen(replace(pod(), is_gated=True), None, GONE), Wait(), id="a gated pod waits for its gates"
+        ),
+        pytest.param(
+            seen(pod(), placement("submitted", job=None), GONE),
+            Resume(0),
+            id="an intent without a job: look for the job first",
+        ),
+        pytest.param(
+            seen(pod(), placement("submitted", job=None, token=""), GONE),
+            Submit(0),
+            id="an intent that was withdrawn: submit",
+        ),
+        pytest.param(
+            seen(pod(), placement("submitted", job=None, token="", attempt=3), GONE),
+            Wait(4.0),
+            id="after three jobs the fourth waits",
+        ),
+        pytest.param(
+            seen(pod(), placement("submitted"), HELD), ReleaseJob(JOB), id="its id is stored: release"
+        ),
+        pytest.param(
+            seen(pod(), placement("released"), HELD),
+            Wait(LOOK_AGAIN_S),
+            id="somebody holds a released job: theirs to release",
+        ),
+        pytest.param(seen(pod(), placement("released"), PENDING), Wait(LOOK_AGAIN_S), id="Slurm has no room"),
+        pytest.param(
+            seen(pod(), placement("released"), RUNNING), Wait(LOOK_AGAIN_S), id="the prolog still runs"
+        ),
+        pytest.param(
+            seen(pod(), placement("started", node=SLURM_NODE), RUNNING),
+            MarkStarted(JOB, "{}"),
+            id="announced: extra says started before the pod is bound",
+        ),
+        pytest.param(
+            seen(pod(), placement("started", node=SLURM_NODE), STARTED, kube_node=""),
+            Wait(ASK_AGAIN_S),
+            id="a slurm node whose Node is not known: nothing is bound",
+        ),
+        pytest.param(
+            seen(pod(), placement("started", node=SLURM_NODE), UNKNOWN),
+            Wait(ASK_AGAIN_S),
+            id="Slurm does not answer: nothing is bound",
+        ),
+        pytest.param(
+            seen(BOUND, placement("bound", node=SLURM_NODE), STARTED), Wait(), id="bound and running"
+        ),
+        pytest.param(
+            seen(BOUND, placement("bound", node=SLURM_NODE), UNKNOWN),
+            Wait(ASK_AGAIN_S),
+            id="Slurm does not answer: the pod stays",
+        ),
+        pytest.param(
+            seen(BOUND, placement("ending", node=SLURM_NODE), CANCELLED), DeletePod(), id="the pod must go"
+        ),
+        pytest.param(
+            seen(LEAVING, placement("ending", node=SLURM_NODE), RUNNING),
+            Wait(LOOK_AGAIN_S),
+            id="the job keeps the node while the pod leaves",
+        ),
+        pytest.param(
+            seen(None, placement("ended", node=SLURM_NODE), RUNNING),
+            Wait(ENDED_GRACE_S),
+            id="the script is given time to end",
+        ),
+        pytest.param(
+            seen(None, placement("ended", node=SLURM_NODE), job("SUSPENDED")),
+            CancelJob(JOB),
+            id="a stopped script ends nothing",
+        ),
+        pytest.param(
+            seen(None, placement("ended"), PENDING), CancelJob(JOB), id="a job that waits has no script"
+        ),
+        pytest.param(
+            seen(None, placement("ended"), RUNNING), CancelJob(JOB), id="a script that was never heard of"
+        ),
+        pytest.param(seen(None, placement("ended"), UNKNOWN), Wait(ASK_AGAIN_S), id="unknown is not over"),
+        pytest.param(seen(None, placement("ended"), CANCELLED), Forget(), id="both are over"),
+        pytest.param(
+            seen(None, placement("ended"), job("CANCELLED", is_completing=True)),
+            Wait(LOOK_AGAIN_S),
+            id="an epilog still runs",
+        ),
+        pytest.param(seen(None, placement("ended"), GONE), Forget(), id="Slurm has forgotten the job"),
+        pytest.param(seen(None, placement("refused", job=None), GONE), Forget(), id="a refused pod is gone"),
+        pytest.param(
+            seen(pod(), placement("refused", job=None), GONE), Submit(0), id="a refused pod was mended"
+        ),
+    ],
+)
+def test_does_the_next_thing(found: Observed, expected: Action) -> None:
+    assert act(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(
+            seen(pod(problems=("no cpu",)), None, GONE), "Refuse refused", id="an invalid pod is refused"
+        ),
+        pytest.param(
+            seen(pod(), placement("submitted"), PENDING), "Record released", id="released before a crash"
+        ),
+        pytest.param(
+            seen(pod(), placement("released"), RUNNING, announced_on=SLURM_NODE),
+            "Record started",
+            id="its script announces itself",
+        ),
+        pytest.param(
+            seen(pod(), placement("submitted"), RUNNING, announced_on=SLURM_NODE),
+            "Record started",
+            id="its script is faster than we",
+        ),
+        pytest.param(
+            seen(pod(), placement("released"), RUNNING, announced_on="other"),
+            "Wait",
+            id="announced from a node that the job does not have",
+        ),
+        pytest.param(
+            seen(pod(), placement("released"), job(is_marked_started=True, reason="Prolog")),
+            "Wait",
+            id="extra says started, Slurm says prolog: extra is the user's to write",
+        ),
+        pytest.param(
+            seen(pod(), placement("released"), STARTED),
+            "Record started",
+            id="the bucket was lost after it started",
+        ),
+        pytest.param(
+            seen(pod(), placement("released"), job("PENDING", is_held=True, reason="JobHeldAdmin")),
+            "Blame released",
+            id="Slurm does not know the user",
+        ),
+        pytest.param(
+            seen(pod(), placement("started", node=SLURM_NODE), STARTED), "Bind bound", id="all is well: bind"
+        ),
+        pytest.param(
+            seen(BOUND, placement("started", node=SLURM_NODE), STARTED),
+            "Record bound",
+            id="bound before a crash",
+        ),
+        pytest.param(
+            seen(pod(kube_node="node9"), placement("started", node=SLURM_NODE), STARTED),
+            "Record ending",
+            id="somebody bound it elsewhere",
+        ),
+        pytest.param(
+            seen(pod(), placement("started", node=SLURM_NODE), STARTED, node_problem="a taint"),
+            "Record submitted",
+            id="the Node will not do: another job",
+        ),
+        pytest.param(
+            seen(pod(), placement("started", node=SLURM_NODE), STARTED, is_release_asked=True),
+            "Record submitted",
+            id="the job ends before its pod is bound: another job",
+        ),
+        pytest.param(seen(pod(), placement("released"), GONE), "Record submitted", id="the job vanished"),
+        pytest.param(
+            seen(pod(), placement("released"), CANCELLED), "Record submitted", id="the job was cancelled"
+        ),
+        pytest.param(
+            seen(BOUND, placement("started", node=SLURM_NODE), CANCELLED),
+            "Record ending",
+            id="bound, not stored, and the job is over",
+        ),
+        pytest.param(seen(None, placement("submitted"), HELD), "Record ended", id="the pod left early"),
+        pytest.param(
+            seen(None, placement("submitted", job=None), GONE),
+            "Record ended",
+            id="the pod left before its job came",
+        ),
+        pytest.param(
+            seen(pod(is_terminating=True), placement("released"), PENDING),
+            "Record ended",
+            id="an unbound pod leaves",
+        ),
+        *(
+            pytest.param(
+                seen(BOUND, placement("bound", node=SLURM_NODE), found),
+                "Record ending",
+                id=f"bound, job {name}",
+            )
+            for name, found in {
+                "cancelled, completing": job("CANCELLED", is_completing=True),
+                "cancelled": CANCELLED,
+                "timed out": job("TIMEOUT", is_completing=True),
+                "preempted": job("PREEMPTED", is_completing=True),
+                "lost its node": job("NODE_FAIL"),
+                "failed": job("FAILED"),
+                "vanished": GONE,
+                "suspended": job("SUSPENDED"),
+                "pending again": PENDING,
+                "on another node": job(nodes=("gpu-000-013",)),
+            }.items()
+        ),
+        pytest.param(
+            seen(BOUND, placement("bound", node=SLURM_NODE), STARTED, is_release_asked=True),
+            "Record ending",
+            id="the script asks for the pod's end",
+        ),
+        pytest.param(
+            seen(LEAVING, placement("bound", node=SLURM_NODE), UNKNOWN),
+            "Record ending",
+            id="the pod is deleted",
+        ),
+        pytest.param(
+            seen(None, placement("bound", node=SLURM_NODE), UNKNOWN),
+            "Record ended",
+            id="the pod is gone: its end needs no answer of Slurm",
+        ),
+        pytest.param(
+            seen(LEAVING, placement("ending", node=SLURM_NODE), CANCELLED),
+            "Record ending overdue",
+            id="the job has left its node and the pod has not",
+        ),
+        pytest.param(
+            seen(LEAVING, placement("ending", node=SLURM_NODE), GONE),
+            "Record ending overdue",
+            id="the job vanished and the pod is still there",
+        ),
+        pytest.param(
+            seen(LEAVING, placement("ending", node=SLURM_NODE), UNKNOWN), "Wait", id="unknown is not gone"
+        ),
+        pytest.param(
+            seen(pod(is_over=True), placement("ending", node=SLURM_NODE), RUNNING),
+            "Record ended",
+            id="it finished",
+        ),
+    ],
+)
+def test_stores_what_is_the_case(found: Observed, expected: str) -> None:
+    assert phase_after(act(found)) == expected
+
+
+def test_an_adopted_job_goes_on_where_it_was_when_the_bucket_was_lost() -> None:
+    claimed = replace(pod(), claim=Claim(job=JOB, attempt=2, mark="m"))
+
+    action = act(seen(claimed, None, PENDING))
+
+    assert isinstance(action, Record)
+    assert (action.state.phase, action.state.job, action.state.attempt) == ("submitted", JOB, 2)
+    assert act(seen(claimed, None, UNKNOWN)) == Wait(ASK_AGAIN_S)
+    assert act(seen(claimed, None, CANCELLED)) == Submit(3)
+
+
+def test_a_node_is_overdue_five_seconds_before_kill_wait_ends() -> None:
+    ending = placement("ending", node=SLURM_NODE)
+    found = seen(LEAVING, ending, job("CANCELLED", is_completing=True, ended=T0))
+
+    assert isinstance(act(found, after_s=24.9), Wait)
+    assert act(found, after_s=25) == Record(state=replace(ending, is_overdue=True))
+
+
+def test_a_script_that_does_not_end_its_job_is_not_waited_for_for_ever() -> None:
+    found = seen(None, placement("ended", node=SLURM_NODE), RUNNING)
+
+    assert act(found, after_s=ENDED_GRACE_S) == CancelJob(JOB)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_job_is_told_the_pods_exit_code(code: int) -> None:
+    over = pod(kube_node=KUBE_NODE, is_over=True, exit_code=code)
+
+    action = act(seen(over, placement("bound", node=SLURM_NODE), STARTED))
+
+    assert isinstance(action, Record)
+    assert (action.state.phase, action.state.exit_code, action.state.is_pod_present) == ("ended", code, False)
+
+
+def test_a_lost_job_is_followed_by_another_with_another_token_later_each_time() -> None:
+    action = act(seen(pod(), placement("released"), CANCELLED))
+
+    assert isinstance(action, Record)
+    assert (action.state.attempt, action.state.job, action.state.token_sha256) == (1, None, "")
+    assert [backoff_s(attempt) for attempt in (0, 1, 2, 5, 50)] == [0, 1, 2, 16, 300]
+
+
+def test_a_refusal_is_said_again_only_when_the_pod_changed() -> None:
+    first = act(seen(pod(problems=("no cpu",)), None, GONE))
+    assert isinstance(first, Refuse)
+
+    assert act(seen(pod(problems=("no cpu",)), first.state, GONE)) == Wait()
+    assert isinstance(act(seen(pod(problems=("no memory",)), first.state, GONE)), Refuse)
+
+
+pods = st.none() | st.builds(
+    PodSeen,
+    namespace=st.just("default"),
+    name=st.just("infer"),
+    kube_node=st.sampled_from(["", KUBE_NODE, "node9"]),
+    is_terminating=st.booleans(),
+    is_over=st.booleans(),
+    is_gated=st.booleans(),
+    exit_code=st.integers(0, 255),
+    claim=st.none() | st.builds(Claim, job=st.just(JOB), attempt=st.integers(0, 3)),
+    problems=st.sampled_from([(), ("no cpu",)]),
+)
+jobs = st.builds(
+    JobSeen,
+    job=st.just(JOB),
+    base=st.sampled_from(["PENDING", "RUNNING", "SUSPENDED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "UNKNOWN"]),
+    is_completing=st.booleans(),
+    is_over=st.booleans(),
+    is_held=st.booleans(),
+    reason=st.sampled_from(["None", "Prolog", "JobHeldUser", "JobHeldAdmin"]),
+    nodes=st.sampled_from([(), (SLURM_NODE,), ("other",)]),
+    ended=st.none() | st.just(T0),
+    is_marked_started=st.booleans(),
+)
+anything = st.builds(
+    Observed,
+    uid=st.just("0e1c"),
+    pod=pods,
+    placement=st.none()
+    | st.builds(
+        placement,
+        st.sampled_from(["refused", "submitted", "released", "started", "bound", "ending", "ended"]),
+        job=st.sampled_from([None, JOB]),
+        node=st.sampled_from(["", SLURM_NODE]),
+        attempt=st.integers(0, 3),
+        token=st.sampled_from(["", "digest"]),
+    ),
+    job=jobs | st.just(GONE) | st.just(UNKNOWN),
+    announced_on=st.sampled_from(["", SLURM_NODE]),
+    kube_node=st.sampled_from(["", KUBE_NODE]),
+    node_problem=st.sampled_from(["", "a taint"]),
+    is_release_asked=st.booleans(),
+)
+moments = st.floats(0, 1000).map(lambda after_s: T0 + timedelta(seconds=after_s))
+
+
+@given(anything, moments)
+def test_no_pod_is_ever_bound_without_a_running_job_that_announced_itself_from_that_node(
+    found: Observed, now: object
+) -> None:
+    action = decide(found, now, LIMITS)  # type: ignore[arg-type]
+
+    if isinstance(action, Bind):
+        assert found.pod is not None
+        assert found.placement is not None
+        assert isinstance(found.job, JobSeen)
+        assert found.job.is_running
+        assert found.placement.phase == "started"
+        assert found.placement.node in found.job.nodes
+        assert action.state.kube_node == found.kube_node != ""
+        assert not (
+            found.pod.kube_node or found.pod.is_terminating or found.pod.is_over or found.node_problem
+        )
+
+
+def is_started_now(before: PlacementState | None, action: Action) -> bool:
+    return (
+        isinstance(action, Record)
+        and action.state.phase == "started"
+        and (before is None or before.phase != "started")
+    )
+
+
+@given(anything)
+def test_a_placement_only_starts_when_a_running_job_was_heard_from_one_of_its_nodes(found: Observed) -> None:
+    action = decide(found, T0, LIMITS)
+
+    if is_started_now(found.placement, action):
+        assert isinstance(found.job, JobSeen)
+        assert found.job.is_running
+        assert isinstance(action, Record)
+        assert action.state.node in found.job.nodes
+        assert found.announced_on == action.state.node or found.job.is_marked_started
+
+
+@given(anything)
+def test_no_job_is_released_before_its_id_is_stored(found: Observed) -> None:
+    action = decide(found, T0, LIMITS)
+
+    if isinstance(action, ReleaseJob):
+        assert found.placement is not None
+        assert action.job == found.placement.job
+
+
+@given(anything, jobs | st.just(GONE) | st.just(UNKNOWN))
+def test_what_nobody_could_say_of_the_job_never_deletes_a_pod_nor_forgets_or_replaces_a_job(
+    found: Observed, _: AnyJob
+) -> None:
+    if found.placement is None or found.placement.job is None or found.placement.phase == "refused":
+        return
+    action = decide(replace(found, job=UNKNOWN), T0, LIMITS)
+
+    assert not isinstance(action, (Forget, Submit, CancelJob, Bind))
+    if isinstance(action, DeletePod):
+        assert found.placement.phase == "ending"  # That was decided when the job was known.
+    if isinstance(action, Record):
+        assert action.state.job == found.placement.job
+
+
+@given(anything)
+def test_a_pod_that_is_not_bound_is_never_deleted_by_a_placement_that_has_not_bound_it(
+    found: Observed,
+) -> None:
+    action = decide(found, T0, LIMITS)
+
+    if isinstance(action, Record) and action.state.phase == "ending":
+        assert found.placement is not None
+        assert found.pod is not None
+        assert found.placement.phase == "bound" or found.pod.kube_node
