@@ -13,7 +13,16 @@ from sunk_events.requests import (
     PlacementReleased,
     ReleasePlacement,
 )
-from sunk_hook_gateway.testing.hooks import Gateway, call, forget, place, poll, standing_in, token_of
+from sunk_hook_gateway.testing.hooks import (
+    Gateway,
+    HttpAnswer,
+    call,
+    forget,
+    place,
+    poll,
+    standing_in,
+    token_of,
+)
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
@@ -75,7 +84,7 @@ async def test_a_poll_is_held_while_the_pod_lives_and_answered_with_its_exit_cod
 ) -> None:
     await place(bus, 51, token=token_of(51))
     assert (await poll(http, 51, token_of(51))).status_code == 204
-    answers: list[httpx.Response] = []
+    answers: list[HttpAnswer] = []
 
     async def script() -> None:
         answers.append(await poll(http, 51, token_of(51)))
@@ -92,7 +101,7 @@ async def test_a_placement_that_goes_while_it_is_polled_ends_the_script(
     bus: Bus, http: httpx.AsyncClient
 ) -> None:
     await place(bus, 52, token=token_of(52))
-    answers: list[httpx.Response] = []
+    answers: list[HttpAnswer] = []
 
     async def script() -> None:
         answers.append(await poll(http, 52, token_of(52)))

@@ -3,15 +3,14 @@
 The real scontrol is exercised end to end; here it stands in to see what is done, and in which order.
 """
 
-import json
 import os
 import subprocess
-import threading
 from collections.abc import Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from sunk_hook_gateway.testing.scripted import ScriptedGateway, refusal, scripted_gateway
 
 FILES = Path(__file__).parents[3] / "helm/slurm/files"
 MARK = '{"sunk":{"uid":"u","pod":"ns/p","attempt":0,"mark":"m"}}'
@@ -37,45 +36,10 @@ echo CANCELLED >job
 """
 
 
-class Gateway(ThreadingHTTPServer):
-    """Gives its answers one after the other, the last one for ever; knows what it was sent."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers: list[tuple[int, object]] = [(200, {})]
-        self.sent: list[tuple[str, str | None, dict[str, object]]] = []
-
-    def next_answer(self) -> tuple[int, object]:
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Gateway  # pyright: ignore[reportIncompatibleVariableOverride] - it is the one that starts us
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.sent.append((self.path, self.headers["Authorization"], body))
-        status, content = self.server.next_answer()
-        if status == 0:
-            self.close_connection = True
-            return  # No answer: the connection is closed.
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(json.dumps(content, separators=(",", ":")).encode())
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-        pass
-
-
 @pytest.fixture
-def gateway() -> Generator[Gateway]:
-    server = Gateway()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def gateway() -> Generator[ScriptedGateway]:
+    with scripted_gateway() as gateway:
+        yield gateway
 
 
 class Node:
@@ -122,13 +86,8 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, gateway: Gateway) -> Node:
-    return Node(tmp_path, f"http://127.0.0.1:{gateway.server_port}")
-
-
-def refusal(*, drain: bool, hold: bool) -> tuple[int, object]:
-    reason = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
-    return 409, {"in_the_way": ["ns/web"], "reason": reason, "drain": drain, "hold": hold}
+def node(tmp_path: Path, gateway: ScriptedGateway) -> Node:
+    return Node(tmp_path, gateway.url)
 
 
 DRAINED = (
@@ -145,7 +104,7 @@ def test_scripts_can_be_executed() -> None:
     assert all(os.access(FILES / name, os.X_OK) for name in ("prolog.sh", "epilog.sh"))
 
 
-def test_a_prolog_ends_well_when_its_node_is_locked(node: Node, gateway: Gateway) -> None:
+def test_a_prolog_ends_well_when_its_node_is_locked(node: Node, gateway: ScriptedGateway) -> None:
     assert node.run("prolog.sh") == 0
 
     (path, token, body) = gateway.sent[0]
@@ -155,19 +114,21 @@ def test_a_prolog_ends_well_when_its_node_is_locked(node: Node, gateway: Gateway
     assert node.done == []
 
 
-def test_a_placeholders_prolog_asks_for_the_strict_lock(node: Node, gateway: Gateway) -> None:
+def test_a_placeholders_prolog_asks_for_the_strict_lock(node: Node, gateway: ScriptedGateway) -> None:
     node.run("prolog.sh", extra=MARK)
 
     assert gateway.sent[0][2]["level"] == "strict"
 
 
-def test_a_users_own_extra_is_no_mark(node: Node, gateway: Gateway) -> None:
+def test_a_users_own_extra_is_no_mark(node: Node, gateway: ScriptedGateway) -> None:
     node.run("prolog.sh", extra='{"note":"my sunk run"}')
 
     assert gateway.sent[0][2]["level"] == "normal"
 
 
-def test_a_prolog_tries_again_while_replicas_stop_and_connections_break(node: Node, gateway: Gateway) -> None:
+def test_a_prolog_tries_again_while_replicas_stop_and_connections_break(
+    node: Node, gateway: ScriptedGateway
+) -> None:
     gateway.answers = [(503, {"retry": True}), (0, None), (502, "proxy"), (200, {"locked": True})]
 
     assert node.run("prolog.sh") == 0
@@ -190,7 +151,7 @@ def test_a_prolog_tries_again_while_replicas_stop_and_connections_break(node: No
     ],
 )
 def test_a_refused_prolog_drains_its_node_before_the_job_leaves_it_and_ends_well(
-    node: Node, gateway: Gateway, answer: tuple[int, object], requeue: str, done: list[str]
+    node: Node, gateway: ScriptedGateway, answer: tuple[int, object], requeue: str, done: list[str]
 ) -> None:
     node.say("requeue", requeue)
     gateway.answers = [answer]
@@ -199,7 +160,7 @@ def test_a_refused_prolog_drains_its_node_before_the_job_leaves_it_and_ends_well
     assert node.done == done
 
 
-def test_a_drain_that_someone_else_set_stays_as_it_is(node: Node, gateway: Gateway) -> None:
+def test_a_drain_that_someone_else_set_stays_as_it_is(node: Node, gateway: ScriptedGateway) -> None:
     node.say("node", "MIXED+DRAIN")
     gateway.answers = [refusal(drain=True, hold=False)]
 
@@ -209,7 +170,7 @@ def test_a_drain_that_someone_else_set_stays_as_it_is(node: Node, gateway: Gatew
 
 @pytest.mark.parametrize("state", ["CANCELLED", "COMPLETING", "PENDING", ""])
 def test_a_prolog_whose_job_no_longer_runs_does_nothing_and_ends_well(
-    node: Node, gateway: Gateway, state: str
+    node: Node, gateway: ScriptedGateway, state: str
 ) -> None:
     gateway.answers = [refusal(drain=True, hold=False)]
     if state:
@@ -223,7 +184,7 @@ def test_a_prolog_whose_job_no_longer_runs_does_nothing_and_ends_well(
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413])
 def test_a_prolog_that_is_not_let_in_drains_its_node_and_fails_after_the_job_has_left(
-    node: Node, gateway: Gateway, status: int
+    node: Node, gateway: ScriptedGateway, status: int
 ) -> None:
     gateway.answers = [(status, {"error": "no"})]
 
@@ -245,13 +206,13 @@ def test_a_prolog_that_nobody_answers_gives_up_before_slurm_ends_it(node: Node) 
     assert node.done == [DRAINED_BY_ITSELF, "scontrol requeue 7"]
 
 
-def test_an_epilog_gives_the_lock_back(node: Node, gateway: Gateway) -> None:
+def test_an_epilog_gives_the_lock_back(node: Node, gateway: ScriptedGateway) -> None:
     assert node.run("epilog.sh") == 0
 
     assert gateway.sent == [("/v1/nodes/gpu-1/release", "Bearer node-token", {"job": 7})]
 
 
-def test_an_epilog_blocks_while_the_placeholders_pod_is_there(node: Node, gateway: Gateway) -> None:
+def test_an_epilog_blocks_while_the_placeholders_pod_is_there(node: Node, gateway: ScriptedGateway) -> None:
     gateway.answers = [(202, {"gone": False}), (503, {"retry": True}), (202, {"gone": False}), (200, {})]
 
     assert node.run("epilog.sh", extra=MARK) == 0
@@ -259,9 +220,9 @@ def test_an_epilog_blocks_while_the_placeholders_pod_is_there(node: Node, gatewa
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 500])
-def test_an_epilog_never_fails(node: Node, gateway: Gateway, status: int) -> None:
+def test_an_epilog_never_fails(node: Node, gateway: ScriptedGateway, status: int) -> None:
     gateway.answers = [(status, {"error": "no"})]
-    node.configure(f"http://127.0.0.1:{gateway.server_port}", deadline_s=-14)
+    node.configure(gateway.url, deadline_s=-14)
 
     assert node.run("epilog.sh", extra=MARK) == 0
 
@@ -272,8 +233,8 @@ def test_an_epilog_without_settings_does_not_fail(node: Node, tmp_path: Path) ->
     assert node.run("epilog.sh") == 0
 
 
-def test_an_epilog_stops_waiting_for_a_pod_that_stays(node: Node, gateway: Gateway) -> None:
+def test_an_epilog_stops_waiting_for_a_pod_that_stays(node: Node, gateway: ScriptedGateway) -> None:
     gateway.answers = [(202, {"gone": False})]
-    node.configure(f"http://127.0.0.1:{gateway.server_port}", deadline_s=-14)  # One second in all.
+    node.configure(gateway.url, deadline_s=-14)  # One second in all.
 
     assert node.run("epilog.sh", extra=MARK) == 0

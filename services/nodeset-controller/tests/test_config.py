@@ -17,9 +17,7 @@ def test_clusters_are_a_list() -> None:
     ("given", "named"),
     [
         pytest.param({}, "SUNK_NODESET_CONTROLLER_CLUSTERS is missing", id="no cluster"),
-        pytest.param(
-            {"CLUSTERS": "Lab"}, "SUNK_NODESET_CONTROLLER_CLUSTERS='Lab'", id="no name of a cluster"
-        ),
+        pytest.param({"CLUSTERS": "Lab"}, "SUNK_NODESET_CONTROLLER_CLUSTERS='Lab'", id="no cluster's name"),
         pytest.param({"CLUSTERS": "lab", "LEASE_TTL_S": "1"}, "LEASE_TTL_S='1'", id="a lease too short"),
         pytest.param({"CLUSTERS": "lab", "HTTP_PROT": "1"}, "HTTP_PROT", id="a typo"),
     ],

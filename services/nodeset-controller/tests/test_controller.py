@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anyio
 import pytest
@@ -22,7 +22,7 @@ from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import nodeset_crd
 from sunk_kube.errors import KubeNotFoundError
-from sunk_kube.objects import Node, Pod, condition
+from sunk_kube.objects import Condition, Node, Pod, condition
 from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, NODESETS, PODS
 from sunk_runtime.jetstream import BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
@@ -51,6 +51,13 @@ class Service:
             argv = [sys.executable, "-m", "sunk_nodeset_controller"]
             self._process = subprocess.Popen(argv, env=self._settings, stdout=log, stderr=log)
 
+    def another(self) -> "Service":
+        """Return a standby with the same settings."""
+        made = Service({}, self._log)
+        made._settings = self._settings
+        made.start()
+        return made
+
     def end(self, number: signal.Signals) -> int:
         assert self._process is not None
         self._process.send_signal(number)
@@ -76,9 +83,15 @@ class Stage(NamedTuple):
     async def kube_node(self) -> Node:
         return await self.kube.get(NODES, self.node)
 
-    async def says(self, **more: Any) -> None:
-        """Say what Slurm says of the node."""
-        state = SlurmNodeState(changed=datetime.now(UTC), node=self.name, state="IDLE", **more)
+    async def says(self, reason: str | None) -> None:
+        """Say what Slurm says of the node: that it is drained for *reason*, or not at all."""
+        state = SlurmNodeState(
+            changed=datetime.now(UTC),
+            node=self.name,
+            state="IDLE",
+            is_drain=reason is not None,
+            reason=reason or "",
+        )
         await self.slurm.view.complete()
         await self.slurm.record(self.name, state, revision=self.slurm.view.revision(self.name))
 
@@ -108,7 +121,7 @@ class Stage(NamedTuple):
         return state
 
 
-def _is(found: Any, status: str) -> bool:
+def _is(found: Condition | None, status: str) -> bool:
     return found is not None and found.status == status
 
 
@@ -163,7 +176,13 @@ async def stage(
             await kube.patch(NODES, node.metadata.name, {"spec": {"unschedulable": None}})
             await _label(kube, node, None)
             await kube.delete(NAMESPACES, namespace)
+            await until(lambda: _is_empty(kube, namespace), within_s=PATIENCE_S)
         service.end(signal.SIGTERM)
+
+
+async def _is_empty(kube: KubeClient, namespace: str) -> bool:
+    """The next test has the same names: nothing of this one may be left."""
+    return not await kube.list_all(NODESETS, namespace) and not await kube.list_all(PODS, namespace)
 
 
 async def _label(kube: KubeClient, node: Node, value: str | None) -> None:
@@ -263,11 +282,11 @@ async def test_a_cordon_reaches_the_bus_with_its_reason_and_goes_with_it(stage: 
 
 async def test_a_drain_in_slurm_shows_on_pod_and_node_and_goes_again(stage: Stage) -> None:
     await stage.told(lambda state: state.is_ready)
-    await stage.says(is_drain=True, reason="bad dimm")
+    await stage.says("bad dimm")
     await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "True")
     await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
     pod, node = await stage.pod(), await stage.kube_node()
-    await stage.says(is_drain=False)
+    await stage.says(None)
     await stage.node_shows(wk.CONDITION_SLURM_CORDON, "False")
 
     assert pod is not None
@@ -280,7 +299,7 @@ async def test_a_drain_in_slurm_shows_on_pod_and_node_and_goes_again(stage: Stag
 
 async def test_a_drain_from_kubernetes_is_no_cordon_of_slurm(stage: Stage) -> None:
     await stage.told(lambda state: state.is_ready)
-    await stage.says(is_drain=True, reason="k8s: pod not ready")
+    await stage.says("k8s: pod not ready")
 
     await stage.node_shows(wk.CONDITION_SLURM_DRAIN, "True")
     await stage.node_shows(wk.CONDITION_SLURM_CORDON, "False")
@@ -290,11 +309,42 @@ async def test_a_killed_service_finds_again_what_happened_meanwhile(stage: Stage
     before = await stage.told(lambda state: state.is_ready)
     stage.service.end(signal.SIGKILL)
     await stage.kube.delete(PODS, stage.name, stage.namespace, grace_period_s=0)
-    await stage.says(is_drain=True, reason="bad dimm")
+    await stage.says("bad dimm")
     stage.service.start()
 
     await stage.told(lambda state: state.is_ready and state.uid != before.uid)
     await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
+
+
+async def test_a_standby_takes_over_from_a_leader_that_is_told_to_stop(stage: Stage) -> None:
+    before = await stage.told(lambda state: state.is_ready)
+    standby = stage.service.another()
+    try:
+        stage.service.end(signal.SIGTERM)
+        await stage.kube.delete(PODS, stage.name, stage.namespace)
+
+        await stage.told(lambda state: state.is_ready and state.uid != before.uid)
+    finally:
+        standby.end(signal.SIGTERM)
+        stage.service.start()
+
+
+async def test_a_clusters_name_passes_on_when_its_nodeset_goes(stage: Stage) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "sunk-nodeset-"}}
+    other = (await stage.kube.create(NAMESPACES, body)).metadata.name
+    await stage.told(lambda state: state.is_ready)
+    await _label(stage.kube, await stage.kube_node(), other)
+    await _create_nodeset(stage.kube, other)
+
+    async def accepted(status: str) -> bool:
+        found = (await stage.kube.get(NODESETS, "gpu", other)).status
+        return _is(condition(found.conditions, "Accepted"), status)
+
+    await until(lambda: accepted("False"), within_s=PATIENCE_S)
+    await stage.kube.delete(NODESETS, "gpu", stage.namespace)
+    await until(lambda: accepted("True"), within_s=PATIENCE_S)
+    await stage.told(lambda state: state.is_ready and state.namespace == other)
+    await stage.kube.delete(NAMESPACES, other)
 
 
 async def test_a_bus_that_is_away_does_not_stop_what_needs_only_kubernetes(stage: Stage) -> None:

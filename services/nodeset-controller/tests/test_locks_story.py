@@ -332,6 +332,7 @@ async def test_a_prolog_whose_job_is_cancelled_while_it_waits_is_told_at_once(st
         assert replies == [JobNotRunning(state="CANCELLED")]
         assert await stage.is_there("slow")
         await stage.stands("false")
+        await stage.kube.delete(PODS, "slow", stage.namespace, grace_period_s=1)
 
 
 async def test_a_running_job_locks_its_node_without_a_prolog_and_frees_it_when_it_is_over(

@@ -18,8 +18,9 @@ def known(count: int) -> set[str]:
 
 
 def test_asking_costs_its_share_of_a_core_and_no_more() -> None:
-    assert pause(0.003, poll_s=1, share=0.1) == 1
-    assert pause(1.5, poll_s=1, share=0.1) == pytest.approx(15)
+    assert pause(0.003, poll_s=1, poll_max_s=15, share=0.1) == 1
+    assert pause(0.5, poll_s=1, poll_max_s=15, share=0.1) == pytest.approx(5)
+    assert pause(4.0, poll_s=1, poll_max_s=15, share=0.1) == 15
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import ConfirmNode, NodeConfirmed, Noted, NudgeNode
-from sunk_runtime.requests import ask
+from sunk_runtime.requests import ask, ask_until
 from sunk_runtime.testing import until
 from sunk_syncer.testing import CLUSTER, Stage
 
@@ -209,11 +209,10 @@ async def test_a_nudge_looks_at_once_where_the_next_poll_is_far_away(stage: Stag
     await until(lambda: stage.syncer.says("slurm api chosen", times=2))
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
 
-    async def is_noted() -> bool:
-        return await ask(stage.bus, CLUSTER, NudgeNode(node=N1)) == Noted()
-
-    await until(is_noted)
+    noted = await ask_until(stage.bus, CLUSTER, NudgeNode(node=N1), deadline=anyio.current_time() + 10)
     await stage.until_node(N1, "by hand")
+
+    assert noted == Noted()
 
 
 async def test_a_syncer_killed_and_started_again_announces_nothing_twice(stage: Stage) -> None:

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-import httpx
 import msgspec
 
 from sunk_lab.config import LabConfig
@@ -24,6 +23,7 @@ from sunk_lab.slurm.releases import SLURM_24_11, Release
 from sunk_lab.slurm.roots import image_of
 from sunk_lab.slurm.tokens import Keys, new_keys, new_token
 from sunk_lab.stack import manifests, rbac
+from sunk_lab.stack.http import Http
 from sunk_lab.stack.kubeapi import KubeApi, kubeconfig_with_token
 from sunk_lab.stack.raw import Object, dig, dig_list
 from sunk_lab.stack.services import PORTS, Services, Surroundings
@@ -80,7 +80,7 @@ class Stack:
     @cached_property
     def services(self) -> Services:
         """Return the five services."""
-        return Services(self._processes, self._around())
+        return Services(self._processes, self._around)
 
     def prepare(self) -> None:
         """Build what the stack is made of, at the same time; nothing if it is there."""
@@ -121,7 +121,14 @@ class Stack:
             self._processes.kill(service)
         self._nats.stop()
         self._lab.down()
+        self.close()
         self._remove_folder()
+
+    def close(self) -> None:
+        """Close our own connections; they are opened again when they are needed."""
+        for name in ("kube", "slurm"):
+            if connection := self.__dict__.pop(name, None):  # Where cached_property keeps what it made.
+                connection.close()
 
     def restart_nats(self) -> None:
         """Kill NATS as a power failure would, and start it again with what it had stored."""
@@ -151,14 +158,15 @@ class Stack:
 
     def scrape(self) -> str:
         """Return what the exporter says."""
-        answer = httpx.get(self._around().metrics_url, timeout=10, trust_env=False)
+        with Http(timeout=10, trust_env=False) as http:
+            answer = http.ask("GET", self._around.metrics_url)
         if answer.is_error:
-            raise LabError(f"{answer.request.url}: {answer.status_code} {answer.text[:200]}")
+            raise LabError(f"GET {answer.request.url}: {answer.status_code} {answer.text[:200]}")
         return answer.text
 
     def how_to_look_around(self) -> list[str]:
         """Return the commands that show what runs."""
-        around = self._around()
+        around = self._around
         kubectl = self._lab.programs / "kubectl"
         return [
             f"export KUBECONFIG={self._lab.kubeconfig} PATH={self._lab.programs}:$PATH",
@@ -227,6 +235,7 @@ class Stack:
             raise LabError("there is no Service slurmrestd: is the stack up?")
         return f"http://{dig(service, 'spec', 'clusterIP')}:{ports[0]['port']}"
 
+    @cached_property
     def _around(self) -> Surroundings:
         token, key = self._folder / "slurm.token", self._folder / "placement.key"
         _write_secret(token, new_token(self._keys.jwt).encode())

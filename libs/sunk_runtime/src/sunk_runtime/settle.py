@@ -88,12 +88,13 @@ class FactConsumer:
             while True:
                 try:
                     await self._consume(tasks)
-                except (
-                    SunkError
-                ) as error:  # Permanent ones too: a stream that somebody removed is made again.
+                except TransientError as error:
                     log.warning(
                         "consumer starts again", extra={"durable": self._durable, "error": str(error)}
                     )
+                except SunkError as error:
+                    log.error("consumer has no stream", extra={"durable": self._durable, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+                    await self._bus.provision_again()
                 await anyio.sleep(0.5)
 
     def _config(self) -> dict[str, Any]:

@@ -57,6 +57,9 @@ class KubeViews:
         """Return the keys of NodeSets that a change of anything here concerns."""
         changes = self.nodesets.changes()
 
+        def of_nodeset(_: NodeSet | None, after: NodeSet | None) -> Iterable[str]:
+            return self.nodesets.keys() if after is None else ()  # Its cluster's name and Nodes are free.
+
         def of_pod(before: Pod | None, after: Pod | None) -> Iterable[str]:
             if after is None:  # Its Node and its name are free, for any of them.
                 return self.nodesets.keys()
@@ -65,6 +68,7 @@ class KubeViews:
         def of_node(before: Node | None, after: Node | None) -> Iterable[str]:
             return self.nodesets.keys() if _place(before) != _place(after) else ()
 
+        self.nodesets.follow(changes, of_nodeset)
         self.pods.follow(changes, of_pod)
         self.nodes.follow(changes, of_node)
         return changes

@@ -25,7 +25,7 @@ def manifest(
     uid: str = UID,
     name: str = "infer",
     requests: Mapping[str, str] | None = None,
-    grace_s: int | None = 5,
+    grace_s: int | None = 2,
     annotations: Mapping[str, str] | None = None,
     spec: PodSpec | None = None,
 ) -> Pod:
@@ -71,7 +71,7 @@ def pod(
 
 
 def placement(
-    phase: PlacementPhase, *, job: int | None = JOB, node: str = "", attempt: int = 0, token: str = "digest"
+    phase: PlacementPhase, *, job: int | None = JOB, node: str = "", attempt: int = 0, digest: str = "digest"
 ) -> PlacementState:
     """Return a placement in *phase*, since T0."""
     return PlacementState(
@@ -84,7 +84,7 @@ def placement(
         job=job,
         node=node,
         kube_node=KUBE_NODE if phase in {"bound", "ending"} else "",
-        token_sha256=token,
+        token_sha256=digest,
         created=T0,
     )
 

@@ -14,9 +14,12 @@ FEW_SHARE: Final = 0.1
 """Up to three, or a tenth, may go at once: a rack is removed, a batch of old jobs is forgotten."""
 
 
-def pause(cost_s: float, *, poll_s: float, share: float) -> float:
-    """Return how long to rest after an answer that took *cost_s*, so that asking costs *share* of a core."""
-    return max(poll_s, cost_s / share)
+def pause(cost_s: float, *, poll_s: float, poll_max_s: float, share: float) -> float:
+    """Return how long to rest after an answer that took *cost_s*, so that asking costs *share* of a core.
+
+    At most *poll_max_s*: an answer may have been slow for other reasons than its size.
+    """
+    return max(poll_s, min(cost_s / share, poll_max_s))
 
 
 class Doubt(msgspec.Struct, frozen=True):

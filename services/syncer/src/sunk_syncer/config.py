@@ -40,6 +40,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How often all nodes and all job states are asked for, while that is cheap."""
     poll_share: Share = 0.10
     """The share of a core that polling may cost: an answer that took 1.5 s is followed by 15 s of rest."""
+    poll_max_s: Seconds = 15.0
+    """The longest rest, however long the last answer took: changes made by others are seen that late."""
     poll_timeout_s: Seconds = 30.0
     """One answer with every node; 10,000 take 1.5 s."""
     call_timeout_s: Seconds = 5.0

@@ -9,6 +9,7 @@ import anyio
 
 from sunk_runtime.errors import SunkError
 from sunk_syncer.belief import pause
+from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
 from sunk_syncer.metrics import ANSWERED, POLL_SECONDS
 
@@ -27,14 +28,12 @@ class Poller:
         look: Callable[[], Awaitable[bool]],
         *,
         poll_s: float,
-        share: float,
-        timeout_s: float,
+        config: Config,
     ) -> None:
         self._kind = kind
         self._look = look
         self._poll_s = poll_s
-        self._share = share
-        self._timeout_s = timeout_s
+        self._config = config
         self._failures = 0
 
     async def run(self) -> None:
@@ -48,7 +47,7 @@ class Poller:
         started = time.monotonic()
         outcome, rest_s = "answered", self._poll_s
         try:
-            with within(self._timeout_s, f"ask for all {self._kind}"):
+            with within(self._config.poll_timeout_s, f"ask for all {self._kind}"):
                 has_news = await self._look()
         except SunkError as error:
             outcome, rest_s = "failed", min(FAILED_PAUSE_S * 2**self._failures, FAILED_PAUSE_MAX_S)
@@ -56,7 +55,12 @@ class Poller:
             log.warning("poll failed", extra={"kind": self._kind, "error": str(error), "retry_s": rest_s})
         else:
             cost_s = time.monotonic() - started if has_news else 0.0
-            rest_s = pause(cost_s, poll_s=self._poll_s, share=self._share)
+            rest_s = pause(
+                cost_s,
+                poll_s=self._poll_s,
+                poll_max_s=self._config.poll_max_s,
+                share=self._config.poll_share,
+            )
             ANSWERED.labels(self._kind).set_to_current_time()
             if self._failures:
                 log.info("poll works again", extra={"kind": self._kind, "failures": self._failures})

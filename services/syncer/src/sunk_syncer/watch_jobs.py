@@ -45,13 +45,7 @@ class JobWatch:
     async def run(self) -> None:
         """Poll and settle until cancelled."""
         config = self._config
-        poller = Poller(
-            "jobs",
-            self.poll,
-            poll_s=config.poll_s,
-            share=config.poll_share,
-            timeout_s=config.poll_timeout_s,
-        )
+        poller = Poller("jobs", self.poll, poll_s=config.poll_s, config=config)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(poller.run)
             await self._loop.run(keys=self._view.keys, resync_s=config.resync_s)

@@ -32,13 +32,7 @@ class StatisticsWatch:
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        poller = Poller(
-            "statistics",
-            self.poll,
-            poll_s=self._config.statistics_s,
-            share=self._config.poll_share,
-            timeout_s=self._config.poll_timeout_s,
-        )
+        poller = Poller("statistics", self.poll, poll_s=self._config.statistics_s, config=self._config)
         await poller.run()
 
     async def poll(self) -> bool:

@@ -1,11 +1,10 @@
 """What tests of hook calls share: states on the bus, stand-ins for who answers there, calls over HTTP."""
 
 import hashlib
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import Final
-
-import httpx
+from typing import Any, Final, Protocol
 
 from sunk_events import subjects
 from sunk_events.base import Reply, Request, State
@@ -19,6 +18,36 @@ from sunk_runtime.requests import answering
 CLUSTER: Final = "c1"
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 Gateway = tuple[Process, str]
+
+
+class HttpAnswer(Protocol):
+    """An answer, as httpx has them: product code may not import it, test helpers are no exception."""
+
+    @property
+    def status_code(self) -> int:
+        """The HTTP status."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The body."""
+        ...
+
+    def json(self) -> Any:  # noqa: ANN401 - JSON has every shape
+        """Return the body, read as JSON."""
+        ...
+
+
+class HttpClient(Protocol):
+    """What calls are made with."""
+
+    async def get(self, url: str, *, headers: Mapping[str, str]) -> HttpAnswer:
+        """Call with GET."""
+        ...
+
+    async def post(self, url: str, *, json: object, headers: Mapping[str, str]) -> HttpAnswer:
+        """Call with POST."""
+        ...
 
 
 def token_of(job: int) -> str:
@@ -97,9 +126,7 @@ def bearing(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def call(
-    http: httpx.AsyncClient, path: str, token: str, body: object = None, *, expect: int = 200
-) -> object:
+async def call(http: HttpClient, path: str, token: str, body: object = None, *, expect: int = 200) -> object:
     """Return the body of the answer, whose status must be *expect*."""
     answer = await http.post(path, json=body, headers=bearing(token))
     if answer.status_code != expect:
@@ -107,6 +134,6 @@ async def call(
     return answer.json()
 
 
-async def poll(http: httpx.AsyncClient, job: int, token: str) -> httpx.Response:
+async def poll(http: HttpClient, job: int, token: str) -> HttpAnswer:
     """Poll as the script of the placeholder *job* does."""
     return await http.get(f"/v1/jobs/{job}/outcome", headers=bearing(token))

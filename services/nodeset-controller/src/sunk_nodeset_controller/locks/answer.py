@@ -69,12 +69,18 @@ class LockAnswers:
         """Return why nothing can be said of *node*, if so."""
         self._sight.require_complete()
         if node not in self._sight.nodes():
-            if node in self._sight.views.kube_pods.undecodable:
-                return Later(reason=f"the state of {node} cannot be read")
-            return Refused(code="unknown_node", reason=f"no NodeSet has a node {node}")
+            return self._unknown(node)
         if not self._sight.kube_node(node):
             return Later(reason=f"the Node of {node} is not known yet")
         return None
+
+    def _unknown(self, node: str) -> Reply:
+        """Answer for a node that no NodeSet has: while Slurm has it, or nobody has told of any, for now."""
+        views = self._sight.views
+        is_early = not len(views.kube_pods) and not len(views.slurm_nodes)
+        if is_early or node in views.kube_pods.undecodable or views.slurm_nodes.get(node) is not None:
+            return Later(reason=f"no NodeSet is known to have {node} yet")
+        return Refused(code="unknown_node", reason=f"no NodeSet has a node {node}")
 
 
 def _reply(waiter: Waiter) -> Reply:

@@ -1,0 +1,107 @@
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import msgspec
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from sunk_runtime.errors import PermanentError
+from sunk_runtime.http import Health, serve_http
+from sunk_runtime.testing import WITHIN_S
+
+pytestmark = pytest.mark.anyio
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def get(port: int, path: str) -> tuple[int, bytes]:
+    """Return status and body of a GET, trying until somebody listens."""
+    with anyio.fail_after(WITHIN_S):
+        while True:
+            try:
+                stream = await anyio.connect_tcp("127.0.0.1", port)
+                break
+            except OSError:
+                await anyio.sleep(0.01)
+        async with stream:
+            await stream.send(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            answer = b"".join([part async for part in stream])
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+@asynccontextmanager
+async def serving(health: Health, *more: Route) -> AsyncGenerator[int]:
+    port = free_port()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve_http, "127.0.0.1", port, health, more)
+        yield port
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_process_is_alive_even_while_it_is_not_ready() -> None:
+    health = Health()
+    health.require("nats", lambda: False)
+    async with serving(health) as port:
+        assert await get(port, "/healthz") == (200, b"ok\n")
+
+
+async def test_readyz_says_what_is_missing_until_nothing_is() -> None:
+    health = Health()
+    missing = {"view lock", "nats"}
+    for name in ("view lock", "nats"):
+        health.require(name, lambda name=name: name not in missing)
+    health.require("always", lambda: True)
+    async with serving(health) as port:
+        status, body = await get(port, "/readyz")
+        assert (status, msgspec.json.decode(body)) == (
+            503,
+            {"ready": False, "missing": ["nats", "view lock"]},
+        )
+
+        missing.clear()
+        status, body = await get(port, "/readyz")
+        assert (status, msgspec.json.decode(body)) == (200, {"ready": True, "missing": []})
+
+
+async def test_metrics_are_served_in_prometheus_text() -> None:
+    async with serving(Health()) as port:
+        status, body = await get(port, "/metrics")
+
+    assert status == 200
+    assert b"# HELP sunk_facts_published_total" in body
+
+
+async def test_a_services_own_route_goes_first() -> None:
+    async def own(_: Request) -> Response:
+        return PlainTextResponse("own")
+
+    async with serving(Health(), Route("/metrics", own)) as port:
+        assert await get(port, "/metrics") == (200, b"own")
+
+
+async def test_a_port_that_is_taken_is_a_clear_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        with anyio.fail_after(5), pytest.raises(PermanentError, match=f"cannot listen on 127.0.0.1:{port}"):
+            await serve_http("127.0.0.1", port, Health())
+
+
+async def test_a_server_that_was_stopped_leaves_its_port_free() -> None:
+    async with serving(Health()) as port:
+        await get(port, "/healthz")
+
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", port))

@@ -1,0 +1,76 @@
+"""A gateway that says what it is told to, for the scripts that call it."""
+
+import json
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+Said = tuple[int, object]
+"""Status and body; status 0 closes the connection without an answer."""
+
+
+class ScriptedGateway(ThreadingHTTPServer):
+    """Gives its answers one after the other, the last one for ever; knows what it was sent."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: list[Said] = [(200, {})]
+        self.by_path: dict[str, Said] = {}
+        """For calls whose answer depends on who calls."""
+        self.sent: list[tuple[str, str | None, dict[str, object]]] = []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def answer(self, path: str) -> Said:
+        """Return what to say to a call of *path*, when it may be said."""
+        self.may_answer.wait()
+        if path in self.by_path:
+            return self.by_path[path]
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ScriptedGateway  # pyright: ignore[reportIncompatibleVariableOverride] - it is the one that starts us
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.sent.append((self.path, self.headers["Authorization"], body))
+        status, content = self.server.answer(self.path)
+        if status == 0:
+            self.close_connection = True
+            return
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(content, separators=(",", ":")).encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+        pass
+
+
+@contextmanager
+def scripted_gateway() -> Generator[ScriptedGateway]:
+    """Run one while the context lasts."""
+    server = ScriptedGateway()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.may_answer.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def refusal(*, drain: bool, hold: bool) -> Said:
+    """Return what a prolog is told at its deadline."""
+    reason = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
+    return 409, {"in_the_way": ["ns/web"], "reason": reason, "drain": drain, "hold": hold}

@@ -1,0 +1,140 @@
+"""What the bus says of jobs, node by node, and the desk where questions wait."""
+
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from sunk_events.jobs import SlurmJobState
+from sunk_nodeset_controller.locks.desk import Desk
+from sunk_nodeset_controller.locks.jobs import JobsOnNodes, place
+from sunk_nodeset_controller.locks.model import Ask, Granted, JobPlace, JobSeen, NotRunning, Waiting
+from sunk_runtime.jetstream import BusSettings, connect
+from sunk_runtime.testing import NatsServer
+from sunk_runtime.views import StateView
+
+T0 = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+RUNNING = SlurmJobState(changed=T0, job=1, state="RUNNING", is_running=True, nodes="gpu-000-[011-012]")
+PENDING = SlurmJobState(changed=T0, job=1, state="PENDING")
+
+
+@pytest.mark.parametrize(
+    ("state", "is_here", "where"),
+    [
+        pytest.param(PENDING, False, "waiting", id="pending"),
+        pytest.param(RUNNING, True, "running", id="running here"),
+        pytest.param(RUNNING, False, "left", id="running elsewhere"),
+        pytest.param(replace(RUNNING, nodes=""), False, "waiting", id="running, nobody knows where"),
+        pytest.param(replace(RUNNING, state="SUSPENDED"), True, "running", id="suspended keeps its hold"),
+        pytest.param(
+            replace(RUNNING, state="CANCELLED", is_running=False, is_completing=True, is_over=True),
+            True,
+            "completing",
+            id="cancelled, still here",
+        ),
+        pytest.param(
+            replace(RUNNING, state="CANCELLED", is_running=False, is_completing=True, is_over=True),
+            False,
+            "left",
+            id="cancelled, still elsewhere",
+        ),
+        pytest.param(
+            replace(RUNNING, state="PENDING", is_running=False, is_completing=True),
+            True,
+            "completing",
+            id="requeued, still here",
+        ),
+        pytest.param(
+            replace(RUNNING, state="COMPLETED", is_running=False, is_over=True), False, "left", id="over"
+        ),
+    ],
+)
+def test_where_a_job_is(state: SlurmJobState, *, is_here: bool, where: JobPlace) -> None:
+    assert place(state, is_here=is_here) == where
+
+
+@pytest.fixture
+async def view(tmp_path: Path) -> AsyncGenerator[StateView[SlurmJobState]]:
+    server = NatsServer(tmp_path)
+    server.start()
+    try:
+        async with connect(BusSettings(url=server.url), "test") as bus:
+            yield StateView(bus, "lab", SlurmJobState)
+    finally:
+        server.close()
+
+
+@pytest.mark.anyio
+async def test_a_node_is_looked_at_when_a_job_comes_and_when_it_has_left(
+    view: StateView[SlurmJobState],
+) -> None:
+    view.apply_own("1", RUNNING, 1)
+    jobs = JobsOnNodes(view)
+    changes = jobs.follow()
+    first = {await anext(changes), await anext(changes)}
+    view.apply_own("1", replace(RUNNING, changed=T0 + timedelta(seconds=1), nodes="gpu-000-012"), 2)
+    stale = jobs.seen(1, "gpu-000-011")
+    second = {await anext(changes), await anext(changes)}
+
+    assert first == second == {"gpu-000-011", "gpu-000-012"}
+    # Until the change is taken over, state and nodes are both of the revision before.
+    assert stale == JobSeen(place="running", state="RUNNING", changed=T0)
+    assert jobs.seen(1, "gpu-000-011") == JobSeen(
+        place="left", state="RUNNING", changed=T0 + timedelta(seconds=1)
+    )
+    assert (jobs.on("gpu-000-011"), jobs.on("gpu-000-012")) == (frozenset(), frozenset({1}))
+
+
+@pytest.mark.anyio
+async def test_a_job_whose_nodes_cannot_be_read_is_as_one_the_bus_does_not_know(
+    view: StateView[SlurmJobState],
+) -> None:
+    view.apply_own("1", replace(RUNNING, nodes="gpu-[001"), 1)
+
+    assert JobsOnNodes(view).seen(1, "gpu-000-011") is None
+
+
+@pytest.mark.anyio
+async def test_two_questions_of_one_job_are_one_and_both_are_answered() -> None:
+    desk = Desk()
+    with desk.asking(1, "normal", T0) as first, desk.asking(1, "normal", T0 + timedelta(seconds=3)) as second:
+        asks = desk.asks
+        desk.tell(1, Waiting(("default/web",)))
+        await first.wait(0.01)
+        waiting = first.answer
+        desk.tell(1, Granted())
+        with anyio.fail_after(5):
+            await first.wait(60)
+            await second.wait(60)
+
+        assert asks == (Ask(job=1, level="normal", asked=T0),)
+        assert waiting == Waiting(("default/web",))
+        assert (first.answer, second.answer, desk.asks) == (Granted(), Granted(), ())
+    assert desk.is_empty
+
+
+@pytest.mark.anyio
+async def test_a_question_after_the_answer_is_a_new_one() -> None:
+    desk = Desk()
+    with desk.asking(1, "normal", T0):
+        desk.tell(1, NotRunning("CANCELLED"))
+        with desk.asking(1, "normal", T0 + timedelta(seconds=3)):
+            assert desk.asks == (Ask(job=1, level="normal", asked=T0 + timedelta(seconds=3)),)
+
+
+@pytest.mark.anyio
+async def test_a_release_is_done_only_by_a_turn_that_began_after_it_and_did_not_fail() -> None:
+    desk = Desk()
+    first = desk.release(1, T0)
+    with pytest.raises(OSError, match="away"), desk.carrying_out():
+        raise OSError("away")
+    failed = first.is_set()
+    with desk.carrying_out():
+        second = desk.release(2, T0)
+
+    assert not failed
+    assert (first.is_set(), second.is_set()) == (True, False)
+    assert desk.released == {1: T0, 2: T0}

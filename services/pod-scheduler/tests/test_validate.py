@@ -1,0 +1,251 @@
+import pytest
+
+from sunk_kube.objects import (
+    Affinity,
+    Container,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PodSpec,
+    ResourceRequirements,
+)
+from sunk_kube.testing import node
+from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
+from sunk_pod_scheduler import annotations, marks, resources, tokens
+from sunk_pod_scheduler.nodes import Choice, choose
+from sunk_pod_scheduler.policy import Identity, Policy, identity
+from sunk_pod_scheduler.request import Placeholder, describe
+from sunk_pod_scheduler.testing import KEY, UID, manifest
+from sunk_pod_scheduler.validate import Rules, Wanted, validate
+from sunk_slurm.wire import Number
+
+GRACE = "termination grace period must be less than Slurm KillWait - 5s"
+CPU = "spec.containers[].resources.requests.cpu: must be set and not be zero"
+MEMORY = "spec.containers[].resources.requests.memory: must be set and not be zero"
+H100 = Rules(gpu_types={"NVIDIA_H100": "h100"})
+
+
+def asking(**amounts: str) -> ResourceRequirements:
+    return ResourceRequirements(requests=amounts)
+
+
+@pytest.mark.parametrize(
+    ("requests", "grace_s", "problems"),
+    [
+        pytest.param({"cpu": "500m", "memory": "1"}, 24, None, id="just right"),
+        pytest.param({"cpu": "1", "memory": "1Gi"}, 25, (GRACE,), id="strictly less"),
+        pytest.param({"cpu": "1", "memory": "1Gi"}, None, (GRACE,), id="Kubernetes' default grace"),
+        pytest.param({"cpu": "0", "memory": "1Gi"}, 5, (CPU,), id="no cpu"),
+        pytest.param({"cpu": "1"}, 5, (MEMORY,), id="no memory"),
+        pytest.param({}, 30, (CPU, MEMORY, GRACE), id="everything at once"),
+    ],
+)
+def test_a_pod_needs_cpu_memory_and_a_short_grace(
+    requests: dict[str, str], grace_s: int | None, problems: tuple[str, ...] | None
+) -> None:
+    found = validate(manifest(requests=requests, grace_s=grace_s), Rules(kill_wait_s=30))
+
+    assert found == problems if problems else isinstance(found, Wanted)
+
+
+def test_init_containers_sidecars_and_overhead_count_as_kubernetes_counts_them() -> None:
+    spec = PodSpec(
+        init_containers=(
+            Container(resources=asking(cpu="1", memory="1Gi"), restart_policy="Always"),
+            Container(resources=asking(cpu="4", memory="1Gi")),
+        ),
+        containers=(Container(resources=asking(cpu="2", memory="6Gi")),),
+        overhead={"cpu": "250m", "memory": "1Gi"},
+    )
+
+    found = resources.requests(spec)
+
+    assert (float(found["cpu"]), found["memory"] / (1 << 30)) == (5.25, 8)
+
+
+def test_the_table_has_each_documented_annotation() -> None:
+    assert {PREFIX + name for name in annotations.RULES} == set(JOB_ANNOTATIONS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("account", "root", "account", "root"),
+        ("comment", "A Kubernetes job", "comment", "A Kubernetes job"),
+        ("constraints", "h100&ib", "constraints", "h100&ib"),
+        ("current-working-dir", "/path/to/use", "current_working_directory", "/path/to/use"),
+        ("exclusive", "none", "shared", ("none",)),
+        ("exclusive", "user", "shared", ("user",)),
+        ("exclusive", "ok", "shared", ("oversubscribe",)),
+        ("excluded-nodes", "a-01,a-02", "excluded_nodes", ("a-01", "a-02")),
+        ("required-nodes", "a-[04-05]", "required_nodes", ("a-04", "a-05")),
+        ("partition", "default", "partition", "default"),
+        ("prefer", "ib", "prefer", "ib"),
+        ("priority", "100", "priority", Number.of(100)),
+        ("qos", "normal", "qos", "normal"),
+        ("reservation", "test", "reservation", "test"),
+        ("timeout", "123", "time_limit", Number.of(123)),
+        ("user-id", "1001", "user_id", 1001),
+        ("group-id", "1002", "group_id", 1002),
+    ],
+)
+def test_an_annotation_becomes_slurms_field(name: str, value: str, field: str, expected: object) -> None:
+    asked, problems = annotations.read({PREFIX + name: value})
+
+    assert (getattr(asked, field), problems) == (expected, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("exclusive", "true", "must be one of none, user, ok"),
+        ("priority", "high", "must be an integer from 1 to"),
+        ("priority", "0", "must be an integer from 1 to"),
+        ("timeout", "-1", "must be an integer from 1 to"),
+        ("timeout", "1.5", "must be an integer from 1 to"),
+        ("current-working-dir", "here", "must be an absolute path"),
+        ("required-nodes", "a-[1", "brackets"),
+        ("partition", "a b", "must not hold spaces"),
+        ("comment", "x" * 1024, "is longer than 1023 characters"),
+        ("comment", "a\nb", "must be one line"),
+    ],
+)
+def test_a_malformed_annotation_is_named_with_what_is_allowed(name: str, value: str, why: str) -> None:
+    found = validate(manifest(annotations={PREFIX + name: value}), Rules())
+
+    assert isinstance(found, tuple)
+    assert found[0].startswith(PREFIX + name)
+    assert why in found[0]
+
+
+def test_nobody_is_root_and_a_namespace_is_only_whom_the_policy_says() -> None:
+    policy = Policy(users_by_namespace={"ml": (1001,)})
+
+    assert identity(policy, "web", None, None) == Identity(64100, 64100)
+    assert identity(policy, "ml", 1001, None) == Identity(1001, 64100)
+    assert identity(policy, "web", 1001, 0) == (
+        (
+            "sunk.coreweave.com/user-id: namespace web may not use 1001; an administrator may add it to "
+            "users_by_namespace.web of the scheduler's policy"
+        ),
+        "sunk.coreweave.com/group-id: 0 is root, which no Pod may be",
+    )
+
+
+def gpu_pod(**selector: str) -> PodSpec:
+    requests = asking(cpu="8", memory="64Gi", **{"nvidia.com/gpu": "2"})
+    labels = {"gpu.nvidia.com/model": selector["model"]} if selector else {}
+    return PodSpec(containers=(Container(resources=requests),), node_selector=labels)
+
+
+@pytest.mark.parametrize(
+    ("spec", "rules", "expected"),
+    [
+        pytest.param(gpu_pod(model="NVIDIA_H100"), H100, "gres/gpu:h100:2", id="a model: its type"),
+        pytest.param(gpu_pod(), H100, "gres/gpu:2", id="no model: any type"),
+        pytest.param(gpu_pod(model="NVIDIA_H100"), Rules(), "gres/gpu:2", id="no types here"),
+    ],
+)
+def test_gpus_become_gres(spec: PodSpec, rules: Rules, expected: str) -> None:
+    wanted = validate(manifest(spec=spec), rules)
+
+    assert isinstance(wanted, Wanted)
+    job = describe(manifest(spec=spec), wanted, Choice(), 0, MADE)
+    assert (job.tres_per_node, job.cpus_per_task, job.memory_per_node) == (expected, 8, Number.of(65536))
+
+
+def test_a_gpu_model_that_slurm_does_not_have_is_named() -> None:
+    assert validate(manifest(spec=gpu_pod(model="NVIDIA_B200")), H100) == (
+        "gpu.nvidia.com/model: NVIDIA_B200 is no GPU type of this Slurm cluster; known: NVIDIA_H100",
+    )
+
+
+MADE = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", kill_wait_s=30, key=KEY)
+
+
+def test_a_placeholder_is_held_never_requeued_and_carries_the_token_in_its_environment_only() -> None:
+    pod = manifest(requests={"cpu": "1500m", "memory": "100Mi"}, annotations={PREFIX + "priority": "9"})
+    wanted = validate(pod, Rules())
+    assert isinstance(wanted, Wanted)
+
+    job = describe(pod, wanted, Choice(), 2, MADE)
+
+    token = tokens.token(KEY, UID, 2)
+    assert f"SUNK_PLACEHOLDER_TOKEN={token}" in job.environment
+    assert token not in job.extra + job.admin_comment + job.script + job.comment
+    assert (job.hold, job.requeue, job.priority) == (True, False, None)  # A priority would undo the hold.
+    assert (job.cpus_per_task, job.memory_per_node) == (2, Number.of(100))
+    assert (job.user_id, job.group_id, job.kill_warning_signal) == ("64100", "64100", "USR1")
+    mark = marks.read_extra(KEY, job.extra + marks.STARTED)
+    assert mark is not None
+    assert (mark.uid, mark.attempt, mark.pod) == (UID, 2, "default/infer")
+
+
+def test_a_mark_of_another_key_pod_or_attempt_is_no_mark() -> None:
+    text = marks.extra_text(KEY, UID, "default/infer", 1)
+
+    assert marks.read_extra(b"other" * 8, text) is None
+    assert marks.read_extra(KEY, text.replace('"attempt":1', '"attempt":0')) is None
+    assert marks.read_extra(KEY, "no json") is None
+    assert marks.read_claim(KEY, "other", marks.claim(KEY, UID, 0, 7)) is None
+    assert tokens.is_token(tokens.token(KEY, UID, 0), KEY, UID, 1) is False
+
+
+def model_in(*models: str) -> Affinity:
+    term = NodeSelectorTerm(
+        match_expressions=(NodeSelectorRequirement(key="model", operator="In", values=models),)
+    )
+    return Affinity(node_affinity=NodeAffinity(required=NodeSelector((term,))))
+
+
+NODES = {
+    "gpu-01": node("node1", labels={"model": "h100"}),
+    "gpu-02": node("node2", labels={"model": "l4"}),
+    "gpu-03": node("node3", labels={"model": "l4"}),
+    "login-1": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "required", "excluded", "expected"),
+    [
+        pytest.param(PodSpec(), (), (), Choice(excluded=("login-1",)), id="any node of a NodeSet"),
+        pytest.param(
+            PodSpec(node_selector={"kubernetes.io/hostname": "node2"}),
+            (),
+            (),
+            Choice(excluded=("gpu-[01,03],login-1",)),
+            id="one by hostname",
+        ),
+        pytest.param(
+            PodSpec(affinity=model_in("l4")),
+            (),
+            ("gpu-03",),
+            Choice(excluded=("gpu-[01,03],login-1",)),
+            id="affinity",
+        ),
+        pytest.param(PodSpec(), ("gpu-02",), (), Choice(required=("gpu-02",)), id="one required"),
+        pytest.param(
+            PodSpec(),
+            ("gpu-02", "gpu-03"),
+            (),
+            Choice(excluded=("gpu-01,login-1",)),
+            id="one of two required",
+        ),
+        pytest.param(
+            PodSpec(affinity=model_in("b200")),
+            (),
+            (),
+            Choice(excluded=("gpu-[01-03],login-1",), is_possible=False),
+            id="nothing fits",
+        ),
+    ],
+)
+def test_slurm_may_only_choose_what_the_pod_may_run_on(
+    spec: PodSpec, required: tuple[str, ...], excluded: tuple[str, ...], expected: Choice
+) -> None:
+    found = choose(manifest(spec=spec), NODES, required, excluded)
+
+    assert {*",".join(found.excluded).split(",")} == {*",".join(expected.excluded).split(",")}
+    assert (found.required, found.is_possible) == (expected.required, expected.is_possible)

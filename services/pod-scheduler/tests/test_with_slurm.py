@@ -1,0 +1,521 @@
+"""The scheduler against a real Slurm and a real NATS; Pods are in memory, and we play syncer and gateway."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sunk_events.base import Reply
+from sunk_events.jobs import SlurmJobState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_events.requests import Noted, PlacementAnnounced, PlacementReleased, ReleasePlacement
+from sunk_kube.objects import Pod, PodStatus
+from sunk_kube.testing import node
+from sunk_lab.slurm.host import HostSlurm
+from sunk_lab.slurm.releases import RELEASES
+from sunk_lab.slurm.testing import running_slurm
+from sunk_pod_scheduler import marks, tokens
+from sunk_pod_scheduler.answers import Answerer
+from sunk_pod_scheduler.apply import Doer, Views
+from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.facts import Teller
+from sunk_pod_scheduler.jobs import Jobs
+from sunk_pod_scheduler.policy import Policy
+from sunk_pod_scheduler.ports import JobPort
+from sunk_pod_scheduler.request import Placeholder
+from sunk_pod_scheduler.scheduler import Scheduler
+from sunk_pod_scheduler.testing import KEY, UID, MemoryPods, manifest
+from sunk_pod_scheduler.validate import Rules
+from sunk_runtime.http import Health, serve_http
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.keys import KeyLoop
+from sunk_runtime.testing import NatsServer
+from sunk_runtime.views import StateView, StateWriter, following, now
+from sunk_slurm.client import SlurmClient
+from sunk_slurm.tokens import KeyTokens
+from sunk_slurm.wire import Job
+
+pytestmark = [pytest.mark.lab, pytest.mark.anyio]
+
+CLUSTER = "lab"
+KILL_WAIT_S = 10
+WITHIN_S = 20.0
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def slurm(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
+    with running_slurm(
+        request.param, more=(f"KillWait={KILL_WAIT_S}", "PrologFlags=Alloc,DeferBatch")
+    ) as found:
+        yield found
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Generator[NatsServer]:
+    server = NatsServer(tmp_path)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+async def until(is_done: Callable[[], Awaitable[bool] | bool]) -> None:
+    with anyio.fail_after(WITHIN_S):
+        while True:
+            found = is_done()
+            if found if isinstance(found, bool) else await found:
+                return
+            await anyio.sleep(0.02)
+
+
+class World:
+    """One Slurm, one bus and some Pods; schedulers come and go."""
+
+    def __init__(self, bus: Bus, client: SlurmClient, names: tuple[str, ...], port: int) -> None:
+        self.bus = bus
+        self.client = client
+        self.names = names
+        self.pods = MemoryPods(nodes=tuple(node(f"kube-{name}") for name in names))
+        self.placements = StateView(bus, CLUSTER, PlacementState)
+        self.slurm_jobs = StateView(bus, CLUSTER, SlurmJobState)
+        self.views = Views(
+            kube_pods=StateView(bus, CLUSTER, KubePodState),
+            slurm_nodes=StateView(bus, CLUSTER, SlurmNodeState),
+        )
+        self.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy())
+        self.port = port
+        self.answerer: Answerer | None = None
+        self.poke: Callable[[str], None] = lambda _uid: None
+
+    async def prepare(self) -> None:
+        """Say on the bus which nodes there are."""
+        for name in self.names:
+            writer = StateWriter(self.bus, self.views.slurm_nodes)
+            await writer.record(name, SlurmNodeState(changed=now(), node=name, state="IDLE"), revision=0)
+            state = KubePodState(
+                changed=now(),
+                pod=name,
+                namespace="slurm",
+                nodeset="gpu",
+                kube_node=f"kube-{name}",
+                phase="running",
+            )
+            await StateWriter(self.bus, self.views.kube_pods).record(name, state, revision=0)
+
+    def scheduler(self, jobs: JobPort | None = None, pods: Any = None, writer: Any = None) -> Scheduler:
+        """Return a scheduler that remembers nothing, and have questions answered by it."""
+        book = Book()
+        ports = jobs or Jobs(self.client, self.slurm_jobs, KEY, timeout_s=5)
+        doer = Doer(
+            teller=Teller(CLUSTER, "pod-scheduler"),
+            pods=pods or self.pods,
+            jobs=ports,
+            placements=writer or StateWriter(self.bus, self.placements),
+            views=self.views,
+            rules=self.rules,
+            placeholder=Placeholder(
+                script=resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text(),
+                hooks_url=f"http://127.0.0.1:{self.port}",
+                kill_wait_s=KILL_WAIT_S,
+                key=KEY,
+            ),
+            check=lambda: None,
+        )
+        self.answerer = Answerer(self.placements, book, KEY, lambda uid: self.poke(uid))
+        return Scheduler(
+            pods=pods or self.pods,
+            jobs=ports,
+            placements=self.placements,
+            slurm_jobs=self.slurm_jobs,
+            views=self.views,
+            book=book,
+            doer=doer,
+            rules=self.rules,
+            key=KEY,
+        )
+
+    async def play_syncer(self) -> None:
+        """Tell the bus of every job, and look at every Pod whose job may have changed."""
+        writer = StateWriter(self.bus, self.slurm_jobs)
+        while True:
+            for number in await self.client.job_states():
+                if (found := await self.client.job(number)) is not None:
+                    key, state = str(number), found.state_now
+                    told = SlurmJobState(
+                        changed=now(),
+                        job=number,
+                        state=state.base,
+                        flags=tuple(sorted(state.flags)),
+                        is_over=state.is_over,
+                        extra=found.extra,
+                    )
+                    await writer.record(key, told, revision=self.slurm_jobs.revision(key))
+            for uid in {*self.pods.pods, *self.placements.keys()}:
+                self.poke(uid)
+            await anyio.sleep(0.1)
+
+    def routes(self) -> list[Route]:
+        """Return the gateway's three job hooks."""
+
+        def token(request: Request) -> str:
+            return request.headers["authorization"].removeprefix("Bearer ")
+
+        def told(reply: Reply) -> Response:
+            match reply:
+                case Noted():
+                    return JSONResponse({})
+                case PlacementReleased(is_pod_gone=is_gone):
+                    return JSONResponse({"gone": is_gone}, status_code=200 if is_gone else 202)
+                case _:
+                    return JSONResponse({"retry": True}, status_code=503)
+
+        async def started(request: Request) -> Response:
+            assert self.answerer is not None
+            where = (await request.json())["node"]
+            question = PlacementAnnounced(job=request.path_params["job"], node=where, token=token(request))
+            return told(await self.answerer.announced(question))
+
+        async def release(request: Request) -> Response:
+            assert self.answerer is not None
+            question = ReleasePlacement(job=request.path_params["job"], token=token(request))
+            return told(await self.answerer.released(question))
+
+        async def outcome(request: Request) -> Response:
+            for _ in range(100):
+                state = next(
+                    (s for s in self.placements.values() if s.job == request.path_params["job"]), None
+                )
+                if state is not None and state.phase == "ended":
+                    return JSONResponse({"exit_code": state.exit_code})
+                await anyio.sleep(0.02)
+            return Response(status_code=204)
+
+        prefix = "/v1/jobs/{job:int}"
+        return [
+            Route(f"{prefix}/started", started, methods=["POST"]),
+            Route(f"{prefix}/release", release, methods=["POST"]),
+            Route(f"{prefix}/outcome", outcome),
+        ]
+
+    async def ours(self) -> list[Job]:
+        """Return all jobs that carry a mark of ours, from Slurm."""
+        found = [await self.client.job(number) for number in await self.client.job_states()]
+        return [job for job in found if job is not None and marks.read_extra(KEY, job.extra) is not None]
+
+    async def alive(self) -> list[Job]:
+        """Return those that are not over."""
+        return [job for job in await self.ours() if not job.state_now.is_over]
+
+    def phase(self, uid: str) -> str:
+        """Return the placement's phase; empty where there is none."""
+        state = self.placements.get(uid)
+        return "" if state is None else state.phase
+
+    def is_running(self, uid: str) -> bool:
+        """Whether the Pod is bound, and that is stored."""
+        return self.phase(uid) == "bound" and self.pods.pods[uid].spec.node_name != ""
+
+
+@asynccontextmanager
+async def world(nats: NatsServer, slurm: HostSlurm, port: int) -> AsyncGenerator[World]:
+    async with (
+        connect(BusSettings(url=nats.url), "pod-scheduler") as bus,
+        SlurmClient(slurm.url, KeyTokens(slurm.jwt_key)) as client,
+    ):
+        await bus.provision(CLUSTER, BusSettings(url=nats.url))
+        found = World(bus, client, slurm.node_names, port)
+        views = (found.placements, found.slurm_jobs, found.views.kube_pods, found.views.slurm_nodes)
+        async with following(*views):
+            for view in views:
+                await view.complete()
+            await found.prepare()
+            try:
+                yield found
+            finally:
+                for job in await found.alive():
+                    await client.cancel_job(job.job_id)
+
+
+@asynccontextmanager
+async def running(found: World) -> AsyncGenerator[Scheduler]:
+    """Run a scheduler, the syncer's part and the gateway's."""
+    scheduler = found.scheduler()
+    pods, sweep = KeyLoop("pods", scheduler.reconcile), KeyLoop("strays", scheduler.sweep)
+    found.poke = pods.poke
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(found.play_syncer)
+        tasks.start_soon(partial(pods.run, found.placements.changes()))
+        tasks.start_soon(partial(sweep.run, found.slurm_jobs.changes()))
+        tasks.start_soon(serve_http, "127.0.0.1", found.port, Health(), found.routes())
+        yield scheduler
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_pod_is_bound_where_slurm_placed_its_job_and_the_job_ends_after_the_pod_with_its_code(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        found.pods.put(manifest(requests={"cpu": "2", "memory": "1Gi"}))
+        await until(lambda: found.is_running(UID))
+        (job,) = await found.alive()
+
+        assert found.pods.pods[UID].spec.node_name == f"kube-{job.nodes}"
+        assert (job.state_now.base, job.cpus.value, job.name) == ("RUNNING", 2, "default/infer")
+        assert marks.is_started(job.extra)
+        assert found.pods.said[UID] == "Scheduled"
+
+        found.pods.put(finished(found.pods.pods[UID]))
+        await until(lambda: found.phase(UID) == "")
+
+        over = await found.client.job(job.job_id)
+        assert over is not None
+        assert over.state_now.base == "COMPLETED"
+
+
+def finished(pod: Pod) -> Pod:
+    return Pod(metadata=pod.metadata, spec=pod.spec, status=PodStatus(phase="Succeeded"))
+
+
+async def test_scancel_deletes_the_pod_and_the_job_leaves_its_node_only_when_the_pod_is_gone(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        found.pods.put(manifest())
+        await until(lambda: found.is_running(UID))
+        (job,) = await found.alive()
+        slurm.exec("scancel", str(job.job_id))
+        await until(lambda: found.pods.pods[UID].is_terminating)
+        await anyio.sleep(1)  # Longer than Slurm needs to free the node of a job that has ended.
+        leaving = await found.client.job(job.job_id)
+
+        assert leaving is not None
+        assert leaving.state_now.is_completing
+
+        found.pods.vanish(UID)
+        await until(lambda: found.phase(UID) == "")
+
+
+async def test_a_pod_that_outlives_kill_wait_makes_its_node_overdue_until_it_is_gone(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        found.pods.put(manifest())
+        await until(lambda: found.is_running(UID))
+        (job,) = await found.alive()
+        slurm.exec("scancel", str(job.job_id))
+        await until(lambda: (state := found.placements.get(UID)) is not None and state.is_overdue)
+        before_the_end = await found.client.job(job.job_id)
+
+        assert before_the_end is not None
+        assert before_the_end.state_now.is_completing
+
+        found.pods.vanish(UID)
+        await until(lambda: found.phase(UID) == "")
+
+
+async def test_a_job_that_is_cancelled_before_its_pod_is_bound_is_followed_by_another(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        full = manifest(requests={"cpu": "4", "memory": "1Gi"}, uid="full-0", name="full-0")
+        other = manifest(requests={"cpu": "4", "memory": "1Gi"}, uid="full-1", name="full-1")
+        found.pods.put(full)
+        found.pods.put(other)
+        await until(lambda: found.is_running("full-0") and found.is_running("full-1"))
+        found.pods.put(manifest(requests={"cpu": "4", "memory": "1Gi"}))
+        await until(lambda: found.phase(UID) == "released")
+        state = found.placements.get(UID)
+        assert state is not None
+        slurm.exec("scancel", str(state.job))
+        await until(lambda: (s := found.placements.get(UID)) is not None and s.job not in {None, state.job})
+        again = found.placements.get(UID)
+
+        assert again is not None
+        assert again.attempt == 1
+        assert again.token_sha256 != state.token_sha256
+        assert UID in found.pods.pods
+
+
+async def test_an_unknown_slurm_user_is_said_on_the_pod(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found:
+        found.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy(user_id=64999))
+        async with running(found):
+            found.pods.put(manifest())
+            await until(lambda: found.pods.said.get(UID) == "JobHeld")
+
+
+async def test_what_slurm_does_not_take_is_said_on_the_pod_and_tried_again(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        found.pods.put(manifest(annotations={"sunk.coreweave.com/partition": "nosuch"}))
+        await until(lambda: (state := found.placements.get(UID)) is not None and state.attempt >= 2)
+
+        assert found.pods.said[UID] == "SubmissionFailed"
+
+
+async def test_only_the_scripts_own_token_speaks_for_its_placeholder(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        found.pods.put(manifest())
+        await until(lambda: found.is_running(UID))
+        (job,) = await found.alive()
+        assert found.answerer is not None
+        wrong = await found.answerer.released(ReleasePlacement(job=job.job_id, token="guessed"))  # noqa: S106 - nobody's
+        unknown = await found.answerer.released(ReleasePlacement(job=99999))
+        right = await found.answerer.released(
+            ReleasePlacement(job=job.job_id, token=tokens.token(KEY, UID, 0))
+        )
+
+        assert getattr(wrong, "code", "") == "forbidden"
+        assert unknown == PlacementReleased(is_pod_gone=True)
+        assert right == PlacementReleased(is_pod_gone=False, pod="default/infer")
+        await until(lambda: found.pods.pods[UID].is_terminating)
+
+
+class Killed(BaseException):
+    """The process was killed here."""
+
+
+class Fuse:
+    """Kills at the call number *at*, before it is made or after."""
+
+    def __init__(self, at: int, *, is_after: bool) -> None:
+        self._left = at
+        self._is_after = is_after
+        self.is_blown = False
+
+    def around(self, inner: Any) -> Any:
+        """Return *inner* with its writes on this fuse. ``Any``: it stands for whatever it wraps."""
+        fuse = self
+
+        class Fused:
+            def __getattr__(self, name: str) -> Any:
+                found = getattr(inner, name)
+                if name not in {
+                    "submit",
+                    "release",
+                    "set_extra",
+                    "cancel",
+                    "annotate",
+                    "bind",
+                    "delete",
+                    "record",
+                }:
+                    return found
+
+                async def call(*args: Any, **kwargs: Any) -> Any:
+                    fuse._left -= 1
+                    if fuse._left == -1 and not fuse._is_after:
+                        fuse.is_blown = True
+                        raise Killed
+                    result = await found(*args, **kwargs)
+                    if fuse._left == -1:
+                        fuse.is_blown = True
+                        raise Killed
+                    return result
+
+                return call
+
+        return Fused()
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before the call", "after it"])
+async def test_killed_at_any_call_the_next_scheduler_ends_with_one_pod_on_one_job(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int, *, is_after: bool
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found:
+        for at in range(30):
+            uid = f"uid-{at}"
+            found.pods.put(manifest(uid=uid, name=f"pod-{at}", requests={"cpu": "1", "memory": "1Mi"}))
+            fuse = Fuse(at, is_after=is_after)
+            jobs = Jobs(found.client, found.slurm_jobs, KEY, timeout_s=5)
+            first = found.scheduler(
+                jobs=fuse.around(jobs),
+                pods=fuse.around(found.pods),
+                writer=fuse_writer(fuse, StateWriter(found.bus, found.placements)),
+            )
+            with anyio.CancelScope():
+                await drive(found, first, uid, fuse)
+            if fuse.is_blown:
+                await drive(found, found.scheduler(), uid, None)
+            await sweep_all(found)
+            (job,) = [job for job in await found.alive() if job.name == f"default/pod-{at}"]
+
+            assert found.is_running(uid)
+            assert found.pods.pods[uid].spec.node_name == f"kube-{job.nodes}"
+            state = found.placements.get(uid)
+            assert state is not None
+            assert state.job == job.job_id
+            await found.client.cancel_job(job.job_id)
+            found.pods.vanish(uid)
+            await until(lambda uid=uid: leaves(found, uid))
+            if not fuse.is_blown:
+                assert at > 5  # The way has that many calls at least.
+                return
+        pytest.fail("the way to a bound Pod has no end")
+
+
+def fuse_writer(fuse: Fuse, writer: StateWriter[PlacementState]) -> Any:
+    """Return *writer* with its writes on *fuse*."""
+    fused = fuse.around(writer)
+    fused.view = writer.view
+    return fused
+
+
+async def leaves(found: World, uid: str) -> bool:
+    await found.scheduler().reconcile(uid)
+    return found.phase(uid) == ""
+
+
+async def sweep_all(found: World) -> None:
+    """Tell the bus of every job, and sweep until no job of ours is undecided."""
+    scheduler = found.scheduler()
+    with anyio.move_on_after(0.3):
+        await found.play_syncer()
+    for job in await found.alive():
+        await scheduler.sweep(str(job.job_id))
+
+
+async def drive(found: World, scheduler: Scheduler, uid: str, fuse: Fuse | None) -> None:
+    """Look at the Pod until it is bound, announcing its job as the script would; or until the fuse blows."""
+    with anyio.fail_after(WITHIN_S):
+        while not found.is_running(uid):
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(scheduler.reconcile, uid)
+                await announce(found, scheduler, uid)
+            except BaseExceptionGroup as group:
+                if fuse is None or group.split(Killed)[1] is not None:
+                    raise
+                return
+            await anyio.sleep(0.02)
+
+
+async def announce(found: World, scheduler: Scheduler, uid: str) -> None:
+    state = found.placements.get(uid)
+    if state is None or state.job is None or state.phase != "released" or found.answerer is None:
+        return
+    job = await found.client.job(state.job)
+    if job is None or job.state_now.base != "RUNNING":
+        return
+    async with anyio.create_task_group() as tasks:
+        found.poke = lambda uid: tasks.start_soon(scheduler.reconcile, uid)
+        token = tokens.token(KEY, uid, state.attempt)
+        question = PlacementAnnounced(job=job.job_id, node=job.nodes, token=token)
+        await found.answerer.announced(question)
+        found.poke = lambda _uid: None
