@@ -42,7 +42,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> LabConfig:
     Raises:
         LabError: One of them is not allowed; names it and says what is.
     """
-    found = os.environ if environment is None else environment  # noqa: TID251 - this is config.py.
+    found = os.environ if environment is None else environment
     number = found.get("SUNK_LAB_NUMBER", "0")
     if number not in map(str, NUMBERS):
         raise LabError(f"SUNK_LAB_NUMBER must be a number from 0 to 9, not {number!r}")

@@ -210,6 +210,21 @@ async def test_a_bucket_that_was_lost_is_made_again_and_followed(view: NodeView,
     assert view.revision("n1") == 1
 
 
+async def test_a_bucket_that_was_replaced_behind_our_back_is_believed_though_its_revisions_are_lower(
+    view: NodeView, bus: Bus, settings: BusSettings
+) -> None:
+    for _ in "abc":
+        await put(bus, "n1")
+    await until(lambda: view.revision("n1") == 3)
+
+    await bus.api(f"STREAM.DELETE.{STREAM}", {})
+    await bus.provision("c1", settings)
+    await put(bus, "n1", "DOWN")
+
+    await until(lambda: view.get("n1") == node("n1", "DOWN"))
+    assert view.revision("n1") == 1
+
+
 async def dead_letters(bus: Bus) -> list[DeadLetter]:
     info: dict[str, Any] = await bus.api(
         f"STREAM.INFO.{subjects.DEAD_LETTER_STREAM}", {"subjects_filter": ">"}

@@ -412,9 +412,10 @@ def test_no_pod_is_ever_bound_without_a_running_job_that_announced_itself_from_t
         assert found.placement.node in found.job.nodes
         assert found.kube_node
         assert action.state.kube_node == found.kube_node
-        assert not (
-            found.pod.kube_node or found.pod.is_terminating or found.pod.is_over or found.node_problem
-        )
+        assert not found.pod.kube_node
+        assert not found.pod.is_terminating
+        assert not found.pod.is_over
+        assert not found.node_problem
 
 
 def is_started_now(before: PlacementState | None, action: Action) -> bool:

@@ -22,7 +22,7 @@ from sunk_events.requests import Noted, PlacementAnnounced, PlacementReleased, R
 from sunk_kube.objects import Pod, PodStatus
 from sunk_kube.testing import node
 from sunk_lab.slurm.host import HostSlurm
-from sunk_lab.slurm.releases import RELEASES
+from sunk_lab.slurm.releases import RELEASES, SLURM_26_05
 from sunk_lab.slurm.testing import running_slurm
 from sunk_pod_scheduler import marks, tokens
 from sunk_pod_scheduler.answers import Answerer
@@ -31,7 +31,7 @@ from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.facts import Teller
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.policy import Policy
-from sunk_pod_scheduler.ports import JobPort
+from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.testing import KEY, UID, MemoryPods, manifest
@@ -57,6 +57,12 @@ def slurm(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
     with running_slurm(
         request.param, more=(f"KillWait={KILL_WAIT_S}", "PrologFlags=Alloc,DeferBatch")
     ) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def newest() -> Generator[HostSlurm]:
+    with running_slurm(SLURM_26_05) as found:
         yield found
 
 
@@ -95,6 +101,7 @@ class World:
         )
         self.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy())
         self.port = port
+        self.script = resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text()
         self.answerer: Answerer | None = None
         self.poke: Callable[[str], None] = lambda _uid: None
 
@@ -113,7 +120,12 @@ class World:
             )
             await StateWriter(self.bus, self.views.kube_pods).record(name, state, revision=0)
 
-    def scheduler(self, jobs: JobPort | None = None, pods: Any = None, writer: Any = None) -> Scheduler:
+    def scheduler(
+        self,
+        jobs: JobPort | None = None,
+        pods: PodPort | None = None,
+        writer: StateWriter[PlacementState] | None = None,
+    ) -> Scheduler:
         """Return a scheduler that remembers nothing, and have questions answered by it."""
         book = Book()
         ports = jobs or Jobs(self.client, self.slurm_jobs, KEY, timeout_s=5)
@@ -125,14 +137,14 @@ class World:
             views=self.views,
             rules=self.rules,
             placeholder=Placeholder(
-                script=resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text(),
+                script=self.script,
                 hooks_url=f"http://127.0.0.1:{self.port}",
                 kill_wait_s=KILL_WAIT_S,
                 key=KEY,
             ),
             check=lambda: None,
         )
-        self.answerer = Answerer(self.placements, book, KEY, lambda uid: self.poke(uid))
+        self.answerer = Answerer(self.placements, book, KEY, self._poke)
         return Scheduler(
             pods=pods or self.pods,
             jobs=ports,
@@ -144,6 +156,9 @@ class World:
             rules=self.rules,
             key=KEY,
         )
+
+    def _poke(self, uid: str) -> None:
+        self.poke(uid)
 
     async def play_syncer(self) -> None:
         """Tell the bus of every job, and look at every Pod whose job may have changed."""
@@ -399,12 +414,12 @@ class Fuse:
         self._is_after = is_after
         self.is_blown = False
 
-    def around(self, inner: Any) -> Any:
-        """Return *inner* with its writes on this fuse. ``Any``: it stands for whatever it wraps."""
+    def around(self, inner: Any) -> Any:  # noqa: ANN401 - it stands for whatever it wraps
+        """Return *inner* with its writes on this fuse."""
         fuse = self
 
         class Fused:
-            def __getattr__(self, name: str) -> Any:
+            def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - it stands for whatever it wraps
                 found = getattr(inner, name)
                 if name not in {
                     "submit",
@@ -418,7 +433,7 @@ class Fuse:
                 }:
                     return found
 
-                async def call(*args: Any, **kwargs: Any) -> Any:
+                async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - it stands for whatever it wraps
                     fuse._left -= 1
                     if fuse._left == -1 and not fuse._is_after:
                         fuse.is_blown = True
@@ -436,41 +451,44 @@ class Fuse:
 
 @pytest.mark.parametrize("is_after", [False, True], ids=["before the call", "after it"])
 async def test_killed_at_any_call_the_next_scheduler_ends_with_one_pod_on_one_job(
-    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int, *, is_after: bool
+    nats: NatsServer, newest: HostSlurm, free_tcp_port: int, *, is_after: bool
 ) -> None:
-    async with world(nats, slurm, free_tcp_port) as found:
+    async with world(nats, newest, free_tcp_port) as found:
+        found.script = "#!/bin/bash\nexec sleep 600\n"  # We announce it, and TERM ends it at once.
         for at in range(30):
             uid = f"uid-{at}"
             found.pods.put(manifest(uid=uid, name=f"pod-{at}", requests={"cpu": "1", "memory": "1Mi"}))
             fuse = Fuse(at, is_after=is_after)
-            jobs = Jobs(found.client, found.slurm_jobs, KEY, timeout_s=5)
-            first = found.scheduler(
-                jobs=fuse.around(jobs),
-                pods=fuse.around(found.pods),
-                writer=fuse_writer(fuse, StateWriter(found.bus, found.placements)),
-            )
-            with anyio.CancelScope():
-                await drive(found, first, uid, fuse)
+            await drive(found, fused_scheduler(found, fuse), uid, fuse)
             if fuse.is_blown:
                 await drive(found, found.scheduler(), uid, None)
             await sweep_all(found)
             (job,) = [job for job in await found.alive() if job.name == f"default/pod-{at}"]
+            state = found.placements.get(uid)
 
             assert found.is_running(uid)
             assert found.pods.pods[uid].spec.node_name == f"kube-{job.nodes}"
-            state = found.placements.get(uid)
             assert state is not None
             assert state.job == job.job_id
             await found.client.cancel_job(job.job_id)
             found.pods.vanish(uid)
-            await until(lambda uid=uid: leaves(found, uid))
+            await until(partial(leaves, found, uid))
             if not fuse.is_blown:
-                assert at > 5  # The way has that many calls at least.
+                assert at > 8  # The way has that many writes at least.
                 return
         pytest.fail("the way to a bound Pod has no end")
 
 
-def fuse_writer(fuse: Fuse, writer: StateWriter[PlacementState]) -> Any:
+def fused_scheduler(found: World, fuse: Fuse) -> Scheduler:
+    """Return a scheduler whose writes to Slurm, to Pods and to the bus are on *fuse*."""
+    jobs = Jobs(found.client, found.slurm_jobs, KEY, timeout_s=5)
+    writer = StateWriter(found.bus, found.placements)
+    return found.scheduler(
+        jobs=fuse.around(jobs), pods=fuse.around(found.pods), writer=fuse_writer(fuse, writer)
+    )
+
+
+def fuse_writer(fuse: Fuse, writer: StateWriter[PlacementState]) -> Any:  # noqa: ANN401 - it stands for whatever it wraps
     """Return *writer* with its writes on *fuse*."""
     fused = fuse.around(writer)
     fused.view = writer.view
@@ -514,7 +532,11 @@ async def announce(found: World, scheduler: Scheduler, uid: str) -> None:
     if job is None or job.state_now.base != "RUNNING":
         return
     async with anyio.create_task_group() as tasks:
-        found.poke = lambda uid: tasks.start_soon(scheduler.reconcile, uid)
+
+        def poke(uid: str) -> None:
+            tasks.start_soon(scheduler.reconcile, uid)
+
+        found.poke = poke
         token = tokens.token(KEY, uid, state.attempt)
         question = PlacementAnnounced(job=job.job_id, node=job.nodes, token=token)
         await found.answerer.announced(question)

@@ -4,6 +4,7 @@ What must stay true: one key is never handled twice at once; a key poked while i
 again; a key that fails backs off alone while the others go on; every key comes round at each resync.
 """
 
+import heapq
 import logging
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 
 BACKOFF_FIRST_S: Final = 0.2
 BACKOFF_LAST_S: Final = 30.0
+_IDLE_S: Final = 60.0
 
 Handle = Callable[[str], Awaitable[float | None]]
 """Looks at one key; returns in how many seconds to look again, or None for when it changes."""
@@ -32,6 +34,8 @@ class KeyLoop:
         self._concurrency = concurrency
         self._due: dict[str, float] = {}
         """When each key's turn is, in monotonic time."""
+        self._turns: list[tuple[float, str]] = []
+        """The same as a heap; an entry that `_due` does not confirm is out of date."""
         self._busy: set[str] = set()
         self._failures: dict[str, int] = {}
         self._changed = anyio.Event()
@@ -41,6 +45,7 @@ class KeyLoop:
         due = time.monotonic() + after_s
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
+            heapq.heappush(self._turns, (due, key))
             self._changed.set()
 
     async def run(
@@ -56,21 +61,30 @@ class KeyLoop:
             tasks.start_soon(self._resync, keys, resync_s)
             while True:
                 self._changed = anyio.Event()
-                now = time.monotonic()
-                ready = [key for key, due in self._due.items() if due <= now and key not in self._busy]
-                for key in sorted(ready, key=self._due.__getitem__)[: self._concurrency - len(self._busy)]:
-                    del self._due[key]
-                    self._busy.add(key)
+                while (key := self._next()) is not None:
                     tasks.start_soon(self._one, key)
                 KEYS_WAITING.labels(self.name).set(len(self._due))
-                with anyio.move_on_after(self._until_next()):
+                is_full = len(self._busy) >= self._concurrency
+                with anyio.move_on_after(_IDLE_S if is_full else max(0.0, self._until_next())):
                     await self._changed.wait()
 
+    def _next(self) -> str | None:
+        """Take the key whose turn it is, if one's is and there is a free place."""
+        while len(self._busy) < self._concurrency and self._until_next() <= 0:
+            due, key = heapq.heappop(self._turns)
+            if self._due.get(key) == due and key not in self._busy:
+                del self._due[key]
+                self._busy.add(key)
+                return key
+        return None
+
     def _until_next(self) -> float:
-        if len(self._busy) >= self._concurrency:
-            return 60.0  # The end of a handler wakes us.
-        waits = [due for key, due in self._due.items() if key not in self._busy]
-        return max(0.0, min(waits) - time.monotonic()) if waits else 60.0
+        """Return in how many seconds the next turn is, after dropping what is no turn any more."""
+        while self._turns and (
+            self._due.get(self._turns[0][1]) != self._turns[0][0] or self._turns[0][1] in self._busy
+        ):
+            heapq.heappop(self._turns)  # A busy key gets its turn back when it is done.
+        return self._turns[0][0] - time.monotonic() if self._turns else _IDLE_S
 
     async def _follow(self, source: AsyncIterable[str]) -> None:
         async for key in source:
@@ -87,6 +101,8 @@ class KeyLoop:
             again_s = await self._outcome(key)
         finally:
             self._busy.discard(key)
+            if key in self._due:
+                heapq.heappush(self._turns, (self._due[key], key))
             self._changed.set()
         if again_s is not None:
             self.poke(key, after_s=again_s)

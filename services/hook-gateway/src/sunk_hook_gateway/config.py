@@ -74,7 +74,7 @@ def read_config() -> Config:
     Raises:
         ConfigError: a setting is unknown, missing, not allowed, or contradicts another.
     """
-    config = load(Config, os.environ, PREFIX)  # noqa: TID251 - settings are read here
+    config = load(Config, os.environ, PREFIX)
     if config.static_token_file and config.token_keys_file:
         raise ConfigError(f"{PREFIX}STATIC_TOKEN_FILE and {PREFIX}TOKEN_KEYS_FILE exclude each other")
     if config.token_keys_file and not config.token_issuer:

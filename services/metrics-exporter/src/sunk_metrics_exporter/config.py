@@ -54,4 +54,4 @@ def read_config() -> Config:
     Raises:
         ConfigError: a setting is unknown, missing or not allowed.
     """
-    return load(Config, os.environ, PREFIX)  # noqa: TID251 - settings are read here
+    return load(Config, os.environ, PREFIX)

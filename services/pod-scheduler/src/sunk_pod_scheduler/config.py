@@ -136,7 +136,7 @@ def read_config(arguments: Sequence[str]) -> Config:
         raise ConfigError(str(error)) from error
     if unknown:
         raise ConfigError(f"unknown arguments: {' '.join(unknown)}")
-    environment = dict(os.environ)  # noqa: TID251 - this is the config.py
+    environment = dict(os.environ)
     if given.scheduler_name:
         environment[PREFIX + "SCHEDULER_NAMES"] = ",".join(given.scheduler_name)
     if given.slurm_kill_wait:

@@ -78,7 +78,7 @@ def from_environment() -> Config:
     Raises:
         ConfigError: a variable is unknown, missing or not allowed.
     """
-    config = load(Config, os.environ, "SUNK_SYNCER_")  # noqa: TID251 - this is the config.py
+    config = load(Config, os.environ, "SUNK_SYNCER_")
     if (config.slurm_token_file is None) == (config.slurm_key_file is None):
         raise ConfigError("give one of SUNK_SYNCER_SLURM_TOKEN_FILE and SUNK_SYNCER_SLURM_KEY_FILE")
     return config

@@ -135,7 +135,7 @@ def _is_stale(job: int, seen: Seen) -> bool:
     """Whether all that the bus says of *job* is older than its release."""
     released = seen.released.get(job)
     found = seen.jobs.get(job)
-    return released is not None and (found is None or False)
+    return released is not None and (found is None or found.changed <= released)
 
 
 def _holders(
