@@ -1,6 +1,8 @@
-"""What every test of the project shares."""
+"""What every test of the project shares: the event loop, and the real servers of the lab as fixtures."""
 
 import pytest
+
+pytest_plugins = ["sunk_lab.kube.testing", "sunk_lab.nats_testing", "sunk_lab.slurm.testing"]
 
 
 @pytest.fixture

@@ -16,10 +16,8 @@ from sunk_lab.errors import LabError
 from sunk_lab.kube import images
 from sunk_lab.kube.existing import ExistingKube
 from sunk_lab.kube.lab import KubeLab
-from sunk_lab.kube.testing import kube_lab, own_kube_lab, remains
+from sunk_lab.kube.testing import remains
 from sunk_lab.processes import Processes, environment, run, wait_for
-
-__all__ = ["kube_lab", "own_kube_lab"]
 
 pytestmark = pytest.mark.lab
 

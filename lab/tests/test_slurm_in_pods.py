@@ -8,14 +8,11 @@ import pytest
 
 from sunk_lab.config import from_environment
 from sunk_lab.kube.lab import KubeLab
-from sunk_lab.kube.testing import kube_lab
 from sunk_lab.processes import wait_for
 from sunk_lab.slurm.pods import PodSlurm, SlurmdShape, cluster_manifests, slurmd_pod_template
 from sunk_lab.slurm.releases import RELEASES, Release
 from sunk_lab.slurm.roots import image_of
 from sunk_lab.slurm.tokens import new_keys
-
-__all__ = ["kube_lab"]
 
 pytestmark = pytest.mark.lab
 PROLOG = """#!/bin/bash

@@ -7,7 +7,11 @@ import anyio
 import pytest
 
 from sunk_kube.client import KubeClient, connect
-from sunk_kube.resources import NAMESPACES
+from sunk_kube.objects import KubeObject
+from sunk_kube.resources import NAMESPACES, Resource
+from sunk_runtime.testing import until
+
+SERVICE_ACCOUNTS = Resource(kind="ServiceAccount", plural="serviceaccounts", struct=KubeObject)
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +29,11 @@ async def kube(kubeconfig: Path) -> AsyncGenerator[KubeClient]:
 async def namespace(kube: KubeClient) -> AsyncGenerator[str]:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "sunk-kube-"}}
     made = await kube.create(NAMESPACES, body)
+
+    async def is_usable() -> bool:  # No Pod is admitted before its ServiceAccount is there.
+        return await kube.find(SERVICE_ACCOUNTS, "default", made.metadata.name) is not None
+
+    await until(is_usable, within_s=20)
     try:
         yield made.metadata.name
     finally:

@@ -41,7 +41,7 @@ from sunk_slurm.errors import SlurmRejectedError
 
 log = logging.getLogger(__name__)
 
-NO_NODE_AGAIN_S: Final = 10.0
+NO_NODE_AGAIN_S: Final = 2.0
 
 
 class Views(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ before it is written; nothing is written when the lease may have ended.
 
 import logging
 from collections.abc import AsyncIterator
+from typing import Final
 
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
@@ -26,6 +27,8 @@ from sunk_syncer.ports import NodeWrites
 from sunk_syncer.watch_nodes import NodeWatch
 
 log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S: Final = 1.0
 
 
 class Views:
@@ -96,7 +99,7 @@ class DrainPropagation:
             raise TransientError(f"what is known of node {name} cannot be read", retry_after_s=5.0)
         told = self._views.nodes.get(name)
         if told is None:
-            return None  # Slurm has no such node yet; its registration will bring us back.
+            return self._look_for(name)
         kube = self._kube_side(name)
         if not self._decide(_told_side(told), kube):
             return self._again_s(_told_side(told))
@@ -107,6 +110,14 @@ class DrainPropagation:
         for action in self._decide(slurm, self._kube_side(name)):
             await self._apply(action, slurm, kube)
         return self._again_s(slurm)
+
+    def _look_for(self, name: str) -> float | None:
+        """A slurmd that answers has registered, or is about to: no need to wait for the next list."""
+        pod = self._views.pods.get(name)
+        if pod is None or not pod.is_ready:
+            return None
+        self._watch.look(name)
+        return _LOOK_AGAIN_S
 
     def _decide(self, slurm: SlurmSide, kube: KubeSide) -> tuple[Action, ...]:
         return decide(slurm, kube, prehook_pause_s=self._config.prehook_pause_s)

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 SEEN_S = 5.0
 """How long our own Pods may take to come back to us by the watch."""
 
+REFUSED_AGAIN_S = 10.0
+"""A quota may grow, a ServiceAccount be made: neither tells us."""
+
 
 class NodeSetLoop:
     """Brings NodeSets closer to what they declare. One at a time: what one takes, the next must see."""
@@ -53,8 +56,9 @@ class NodeSetLoop:
         try:
             await self._carry_out(seen, found.actions)
         except KubeRejectedError as error:
+            log.error("pods refused", extra={"nodeset": key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
             await self._tell(self._observe(nodeset), Plan(invalid=str(error)))
-            raise
+            return REFUSED_AGAIN_S
         await self._tell(self._observe(nodeset), found)
         return found.again_s
 

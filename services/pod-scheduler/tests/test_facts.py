@@ -1,0 +1,62 @@
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.facts import Teller, facts
+from sunk_pod_scheduler.marks import Claim, Mark
+from sunk_pod_scheduler.strays import Judgement, judge
+from sunk_pod_scheduler.testing import JOB, SLURM_NODE, T0, placement
+
+TELLER = Teller("lab", "pod-scheduler")
+OVERDUE = replace(placement("ending", node=SLURM_NODE), is_overdue=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        pytest.param(None, placement("refused", job=None), ["PlacementRefused"], id="refused"),
+        pytest.param(None, placement("submitted", job=None), [], id="an intent is no fact"),
+        pytest.param(
+            placement("submitted", job=None), placement("submitted"), ["PlacementSubmitted"], id="submitted"
+        ),
+        pytest.param(placement("submitted"), placement("released"), [], id="released"),
+        pytest.param(placement("released"), placement("started"), ["PlacementStarted"], id="started"),
+        pytest.param(placement("started"), placement("bound"), ["PlacementBound"], id="bound"),
+        pytest.param(placement("bound"), placement("ending"), [], id="ending"),
+        pytest.param(placement("ending", node=SLURM_NODE), OVERDUE, ["PlacementOverdue"], id="overdue"),
+        pytest.param(OVERDUE, OVERDUE, [], id="still overdue: no news"),
+        pytest.param(OVERDUE, placement("ended"), ["PlacementEnded"], id="ended"),
+        pytest.param(placement("released"), placement("submitted", job=None), [], id="its job was lost"),
+    ],
+)
+def test_each_change_is_told_once(
+    before: PlacementState | None, after: PlacementState, told: list[str]
+) -> None:
+    found = facts(before, after, revision=4, teller=TELLER, now=T0 + timedelta(seconds=2))
+
+    assert [type(event).__name__ for event in found] == told
+    assert [event.id.rpartition(":")[2] for event in found] == ["4"] * len(told)
+
+
+MARK = Mark(uid="0e1c", pod="default/infer", attempt=0, mark="m")
+
+
+@pytest.mark.parametrize(
+    ("state", "claim", "expected"),
+    [
+        pytest.param(placement("released"), None, "ours", id="the placement's job"),
+        pytest.param(placement("released", job=8), None, "stray", id="the placement has another"),
+        pytest.param(placement("submitted", job=None), None, "undecided", id="being submitted"),
+        pytest.param(placement("submitted", job=None, attempt=1), None, "stray", id="an attempt given up"),
+        pytest.param(placement("submitted", job=None, digest=""), None, "stray", id="an intent withdrawn"),
+        pytest.param(None, Claim(job=JOB), "ours", id="the bucket was lost, the pod remembers"),
+        pytest.param(None, Claim(job=8), "stray", id="the pod has another"),
+        pytest.param(None, None, "stray", id="no pod at all"),
+    ],
+)
+def test_a_job_with_our_mark_is_somebodys_or_a_stray(
+    state: PlacementState | None, claim: Claim | None, expected: Judgement
+) -> None:
+    assert judge(JOB, MARK, state, claim) == expected

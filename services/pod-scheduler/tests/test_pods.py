@@ -1,0 +1,143 @@
+"""What we write on Pods, on a real API server."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from sunk_kube.client import KubeClient
+from sunk_kube.errors import KubeRejectedError
+from sunk_kube.matching import tolerates
+from sunk_kube.objects import Pod, Taint, condition
+from sunk_kube.reflector import Reflector
+from sunk_kube.resources import EVENTS, NODES, PODS
+from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
+from sunk_pod_scheduler.pods import Pods
+from sunk_runtime.errors import ConflictError
+
+pytestmark = [pytest.mark.lab, pytest.mark.anyio]
+
+OURS = "sunk-test-scheduler"
+LOCK = Taint(key=TAINT_LOCK, value="true", effect="NoExecute")
+OTHER = {"key": "other", "operator": "Equal", "value": "x", "effect": "NoExecute", "tolerationSeconds": 60}
+
+
+@asynccontextmanager
+async def watching(kube: KubeClient, namespace: str) -> AsyncGenerator[Pods]:
+    watched = Reflector(kube, PODS, namespace=namespace, fields=f"spec.schedulerName={OURS}")
+    nodes = Reflector(kube, NODES)
+    pods = Pods(kube, [watched], nodes)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watched.run)
+        tasks.start_soon(nodes.run)
+        await watched.complete()
+        await nodes.complete()
+        yield pods
+        tasks.cancel_scope.cancel()
+
+
+async def create(kube: KubeClient, namespace: str, name: str = "infer") -> Pod:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": OURS,
+            "terminationGracePeriodSeconds": 0,
+            "tolerations": [OTHER],
+            "containers": [
+                {"name": "main", "image": "none", "resources": {"requests": {"cpu": "10m", "memory": "1Mi"}}}
+            ],
+        },
+    }
+    with anyio.fail_after(20):
+        # A new namespace has no default ServiceAccount for a moment.
+        while (made := await _created(kube, namespace, body)) is None:  # noqa: ASYNC110 - nobody tells us
+            await anyio.sleep(0.1)
+    return made
+
+
+async def _created(kube: KubeClient, namespace: str, body: Mapping[str, object]) -> Pod | None:
+    try:
+        return await kube.create(PODS, body, namespace)
+    except KubeRejectedError:
+        return None
+
+
+async def until(is_done: Callable[[], bool]) -> None:
+    with anyio.fail_after(10):
+        while not is_done():  # noqa: ASYNC110 - nobody tells us
+            await anyio.sleep(0.02)
+
+
+async def test_binding_adds_the_locks_toleration_and_keeps_the_others(
+    kube: KubeClient, namespace: str
+) -> None:
+    async with watching(kube, namespace) as pods:
+        made = await create(kube, namespace)
+        node = min(found.metadata.name for found in await kube.list_all(NODES))
+        await pods.annotate(made, '{"job":7}')
+        await pods.bind(made, node)
+        found = await kube.get(PODS, "infer", namespace)
+
+        assert found.spec.node_name == node
+        assert found.metadata.annotations[ANNOTATION_JOB] == '{"job":7}'
+        assert any(tolerates(given, LOCK) for given in found.spec.tolerations)
+        assert [given.toleration_seconds for given in found.spec.tolerations if given.key == "other"] == [60]
+        with pytest.raises(ConflictError):
+            await pods.bind(made, node)
+
+
+async def test_a_pod_that_came_after_under_the_same_name_is_never_hit(
+    kube: KubeClient, namespace: str
+) -> None:
+    async with watching(kube, namespace) as pods:
+        first = await create(kube, namespace)
+        await pods.delete(first)
+        second = await create(kube, namespace)
+        await pods.delete(first)  # Gone already: success.
+
+        for attempt in (pods.annotate(first, "x"), pods.bind(first, "node1"), pods.refuse(first, "A", "b")):
+            with pytest.raises(ConflictError):
+                await attempt
+        assert await pods.find(first.metadata.uid, namespace, "infer") is None
+        left = await kube.get(PODS, "infer", namespace)
+        assert (left.metadata.uid, left.is_terminating) == (second.metadata.uid, False)
+        assert ANNOTATION_JOB not in left.metadata.annotations
+
+
+async def test_a_refusal_stands_in_the_condition_and_in_an_event(kube: KubeClient, namespace: str) -> None:
+    async with watching(kube, namespace) as pods:
+        made = await create(kube, namespace)
+        await pods.refuse(made, "ValidationFailed", "no cpu")
+        found = await kube.get(PODS, "infer", namespace)
+        told = condition(found.status.conditions, "PodScheduled")
+
+        assert told is not None
+        assert (told.status, told.reason, told.message) == ("False", "ValidationFailed", "no cpu")
+        assert await kube.list_all(EVENTS, namespace)
+
+
+async def test_pods_are_told_by_uid_when_they_come_and_when_they_go(kube: KubeClient, namespace: str) -> None:
+    async with watching(kube, namespace) as pods:
+        told: list[str] = []
+
+        async def listen() -> None:
+            async for uid in pods.changes():
+                told.append(uid)  # noqa: PERF401 - each is looked at when it comes
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen)
+            made = await create(kube, namespace)
+            uid = made.metadata.uid
+            await until(lambda: uid in told)
+            found = await pods.find(uid, "", "")
+            assert found is not None
+            told.clear()
+            await pods.delete(made)
+            with anyio.fail_after(10):
+                while await pods.find(uid, namespace, "infer") is not None:  # noqa: ASYNC110 - nobody tells us
+                    await anyio.sleep(0.02)
+            await until(lambda: uid in told)
+            tasks.cancel_scope.cancel()
