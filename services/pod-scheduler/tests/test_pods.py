@@ -118,6 +118,13 @@ async def test_a_refusal_stands_in_the_condition_and_in_an_event(kube: KubeClien
         assert (told.status, told.reason, told.message) == ("False", "ValidationFailed", "no cpu")
         assert await kube.list_all(EVENTS, namespace)
 
+        await pods.refuse(found, "ValidationFailed", "no cpu")
+        again = await kube.get(PODS, "infer", namespace)
+
+        assert (
+            again.metadata.resource_version == found.metadata.resource_version
+        )  # Else we would poke ourselves.
+
 
 async def test_pods_are_told_by_uid_when_they_come_and_when_they_go(kube: KubeClient, namespace: str) -> None:
     async with watching(kube, namespace) as pods:

@@ -133,6 +133,10 @@ class Services:
         argv = [sys.executable, "-m", module, *arguments(service, self._around)]
         return self._processes.spawn(service, argv, env=settings(service, self._around))
 
+    def pid(self, service: str) -> int | None:
+        """Return the pid of *service*; None if it does not run."""
+        return self._processes.pid_of(service)
+
     def await_ready(self, service: str, seconds: float = 60.0) -> None:
         """Wait until *service* says that it is ready.
 

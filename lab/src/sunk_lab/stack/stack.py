@@ -63,6 +63,11 @@ class Stack:
         return self._nats.url
 
     @property
+    def hooks_url(self) -> str:
+        """Return where prologs, epilogs and placeholder scripts call."""
+        return self._around.hooks_url
+
+    @property
     def logs(self) -> Path:
         """Return the folder of all logs."""
         return self._config.folder

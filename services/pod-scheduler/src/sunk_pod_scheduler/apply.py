@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, assert_never
+from typing import Final, TypeVar, assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -35,13 +35,16 @@ from sunk_pod_scheduler.nodes import choose
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.request import Placeholder, describe
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
-from sunk_runtime.errors import ConflictError, TransientError
+from sunk_runtime.errors import ConflictError
 from sunk_runtime.views import StateView, StateWriter, now
 from sunk_slurm.errors import SlurmRejectedError
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 NO_NODE_AGAIN_S: Final = 2.0
+"""A NodeSet's Pods may be on their way to Slurm."""
 
 
 class Views(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +99,7 @@ class Doer:
             case Blame():
                 await self._on(pod, lambda found: self._blame(found, action))
             case Submit():
-                await self._on(pod, lambda found: self._submit(found, action.attempt))
+                return await self._on(pod, lambda found: self._submit(found, action.attempt))
             case Resume():
                 await self._on(pod, lambda found: self._resume(found, action.attempt))
             case ReleaseJob():
@@ -123,10 +126,10 @@ class Doer:
         await self._jobs.cancel(job)
 
     @staticmethod
-    async def _on(pod: Pod | None, do: Callable[[Pod], Awaitable[None]]) -> None:
+    async def _on(pod: Pod | None, do: Callable[[Pod], Awaitable[T]]) -> T:
         if pod is None:
             raise ConflictError("the Pod is gone")
-        await do(pod)
+        return await do(pod)
 
     async def _store(self, state: PlacementState) -> None:
         """Publish what changed, then store it, unless somebody else wrote in between."""
@@ -155,7 +158,7 @@ class Doer:
         text = f"Slurm job {action.state.job} placed {pod.key} on {action.state.kube_node}"
         await self._pods.say(pod, "Scheduled", text)
 
-    async def _submit(self, pod: Pod, attempt: int) -> None:
+    async def _submit(self, pod: Pod, attempt: int) -> float | None:
         """Store the intent first: from then on a job may exist that only its mark tells."""
         wanted = self._valid(pod)
         self._views.slurm_nodes.require_complete()
@@ -165,7 +168,7 @@ class Doer:
         choice = choose(pod, self._nodes(), asked.required_nodes, asked.excluded_nodes)
         if not choice.is_possible:
             await self._pods.refuse(pod, "NoNodeFits", "no Slurm node fits what the Pod asks of its Node")
-            raise TransientError(f"no Slurm node fits Pod {pod.key}", retry_after_s=NO_NODE_AGAIN_S)
+            return NO_NODE_AGAIN_S
         intent = PlacementState(
             changed=now(),
             uid=meta.uid,
@@ -185,6 +188,7 @@ class Doer:
             await self._rejected(pod, intent, str(error))
         else:
             await self._submitted(pod, intent, job)
+        return None
 
     async def _resume(self, pod: Pod, attempt: int) -> None:
         """Take the job that an intent led to, or withdraw the intent, which was never carried out."""

@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_pod_scheduler.model import (
     Action,
@@ -29,12 +28,12 @@ from sunk_pod_scheduler.model import (
     Observed,
     PodSeen,
     Record,
-    Refuse,
     ReleaseJob,
     Resume,
     Submit,
     Wait,
 )
+from sunk_pod_scheduler.outcomes import bound_alone, end, ending, fresh, lost, refuse, said
 from sunk_pod_scheduler.validate import TERMINATION_OFFSET_S
 
 ASK_AGAIN_S: Final = 2.0
@@ -74,13 +73,13 @@ def _without_placement(seen: Observed, now: datetime) -> Action:
         if (isinstance(seen.job, JobSeen) and not seen.job.is_over) or (pod.kube_node and not pod.is_over):
             # The bucket was lost; the Pod remembers its job, and each later step follows from what is.
             adopted = replace(
-                _fresh(seen.uid, pod, "submitted", now), job=pod.claim.job, attempt=pod.claim.attempt
+                fresh(seen.uid, pod, "submitted", now), job=pod.claim.job, attempt=pod.claim.attempt
             )
             return Record(state=adopted)
     if pod.is_over or pod.is_terminating or pod.kube_node or pod.is_gated:
         return Wait()
     if pod.problems:
-        return _refuse(_fresh(seen.uid, pod, "refused", now), pod)
+        return refuse(fresh(seen.uid, pod, "refused", now), pod)
     return Submit(0 if pod.claim is None else pod.claim.attempt + 1)
 
 
@@ -92,9 +91,9 @@ def _refused(seen: Observed, placement: PlacementState, now: datetime, _: Limits
         return Wait()
     if not pod.problems:
         return Submit(placement.attempt)
-    if placement.reason == _said(pod.problems):
+    if placement.reason == said(pod.problems):
         return Wait()
-    return _refuse(replace(placement, changed=now), pod)
+    return refuse(replace(placement, changed=now), pod)
 
 
 def _placing(  # noqa: PLR0911 - a table of cases
@@ -103,18 +102,18 @@ def _placing(  # noqa: PLR0911 - a table of cases
     """Phases ``submitted``, ``released`` and ``started``: the Pod waits for its Node."""
     pod, job = seen.pod, seen.job
     if pod is None or pod.is_over or (pod.is_terminating and not pod.kube_node):
-        return _end(seen, placement, now)
+        return end(seen, placement, now)
     if placement.job is None:
-        return _bound_alone(placement, now) if pod.kube_node else _unsubmitted(pod, placement, now)
+        return bound_alone(placement, now) if pod.kube_node else _unsubmitted(pod, placement, now)
     match job:
         case JobUnknown():
             return Wait(ASK_AGAIN_S)
         case JobGone():
-            return _lost(pod, placement, f"job {placement.job} is unknown to Slurm", now)
+            return lost(pod, placement, f"job {placement.job} is unknown to Slurm", now)
         case JobSeen() if job.is_over or job.base == "SUSPENDED":
-            return _lost(pod, placement, f"job {job.job} is {job.base}", now)
+            return lost(pod, placement, f"job {job.job} is {job.base}", now)
         case JobSeen() if seen.is_release_asked:
-            return _lost(pod, placement, f"job {job.job} is about to end", now)
+            return lost(pod, placement, f"job {job.job} is about to end", now)
         case JobSeen() if job.is_running:
             return _running(seen, pod, placement, job, now)
         case JobSeen():
@@ -125,14 +124,14 @@ def _unsubmitted(pod: PodSeen, placement: PlacementState, now: datetime) -> Acti
     if placement.token_sha256:
         return Resume(placement.attempt)
     if pod.problems:
-        return _refuse(replace(placement, phase="refused", changed=now), pod)
+        return refuse(replace(placement, phase="refused", changed=now), pod)
     due = placement.changed + timedelta(seconds=backoff_s(placement.attempt))
     return Submit(placement.attempt) if now >= due else Wait((due - now).total_seconds())
 
 
 def _pending(pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetime) -> Action:
     if pod.kube_node:
-        return _bound_alone(placement, now)
+        return bound_alone(placement, now)
     if placement.phase == "submitted":
         if job.is_held:
             return ReleaseJob(job.job)
@@ -159,16 +158,16 @@ def _running(  # noqa: PLR0911 - a table of cases
             return Wait(LOOK_AGAIN_S)
         return Record(state=replace(placement, phase="started", changed=now, node=node, reason=""))
     if placement.node not in job.nodes:
-        return _lost(pod, placement, f"job {job.job} does not run on {placement.node}", now)
+        return lost(pod, placement, f"job {job.job} does not run on {placement.node}", now)
     if not seen.kube_node:
         return Wait(ASK_AGAIN_S)
     bound = replace(placement, phase="bound", changed=now, kube_node=seen.kube_node, reason="")
     if pod.kube_node == seen.kube_node:
         return Record(state=bound)
     if pod.kube_node:
-        return _bound_alone(placement, now)
+        return bound_alone(placement, now)
     if seen.node_problem:
-        return _lost(pod, placement, seen.node_problem, now)
+        return lost(pod, placement, seen.node_problem, now)
     if not job.is_marked_started:
         return MarkStarted(job.job, job.extra)
     return Bind(state=bound)
@@ -187,18 +186,18 @@ def _bound(  # noqa: PLR0911 - a table of cases
 ) -> Action:
     pod, job = seen.pod, seen.job
     if pod is None or pod.is_finished:
-        return _end(seen, placement, now)
+        return end(seen, placement, now)
     if seen.is_release_asked:
-        return _ending(placement, "the job's script or its node's epilog asks for it", now)
+        return ending(placement, "the job's script or its node's epilog asks for it", now)
     match job:
         case JobGone():
-            return _ending(placement, f"job {placement.job} is unknown to Slurm", now)
+            return ending(placement, f"job {placement.job} is unknown to Slurm", now)
         case JobSeen() if not job.is_running:
-            return _ending(placement, f"job {job.job} is {job.base}", now)
+            return ending(placement, f"job {job.job} is {job.base}", now)
         case JobSeen() if placement.node not in job.nodes:
-            return _ending(placement, f"job {job.job} does not run on {placement.node}", now)
+            return ending(placement, f"job {job.job} does not run on {placement.node}", now)
         case _ if pod.is_terminating:
-            return _ending(placement, "the Pod is being deleted", now)
+            return ending(placement, "the Pod is being deleted", now)
         case JobUnknown():
             return Wait(ASK_AGAIN_S)
         case _:
@@ -209,7 +208,7 @@ def _pod_leaves(seen: Observed, placement: PlacementState, now: datetime, limits
     """Phase ``ending``: the Pod goes, the job stays until it has gone."""
     pod, job = seen.pod, seen.job
     if pod is None or pod.is_finished:
-        return _end(seen, placement, now)
+        return end(seen, placement, now)
     if not pod.is_terminating:
         return DeletePod()
     if placement.is_overdue or isinstance(job, JobUnknown):
@@ -260,53 +259,3 @@ _BY_PHASE: Final[Mapping[PlacementPhase, Callable[[Observed, PlacementState, dat
     "ending": _pod_leaves,
     "ended": _ended,
 }
-
-
-def _lost(pod: PodSeen, placement: PlacementState, reason: str, now: datetime) -> Action:
-    """The job is of no use any more: the Pod goes if it is bound, else it gets another job."""
-    if pod.kube_node:
-        return _ending(placement, reason, now)
-    return Record(
-        state=replace(
-            placement,
-            phase="submitted",
-            changed=now,
-            attempt=placement.attempt + 1,
-            job=None,
-            node="",
-            kube_node="",
-            token_sha256="",
-            reason=reason[:REASON_MAX],
-        )
-    )
-
-
-def _bound_alone(placement: PlacementState, now: datetime) -> Action:
-    return _ending(placement, "the Pod is bound, and its job does not run there", now)
-
-
-def _ending(placement: PlacementState, reason: str, now: datetime) -> Action:
-    return Record(state=replace(placement, phase="ending", changed=now, reason=reason[:REASON_MAX]))
-
-
-def _end(seen: Observed, placement: PlacementState, now: datetime) -> Action:
-    exit_code = seen.pod.exit_code if seen.pod is not None and seen.pod.is_over else 0
-    return Record(
-        state=replace(
-            placement, phase="ended", changed=now, is_pod_present=False, is_overdue=False, exit_code=exit_code
-        )
-    )
-
-
-def _fresh(uid: str, pod: PodSeen, phase: PlacementPhase, now: datetime) -> PlacementState:
-    return PlacementState(
-        changed=now, uid=uid, namespace=pod.namespace, pod=pod.name, phase=phase, created=pod.created
-    )
-
-
-def _refuse(state: PlacementState, pod: PodSeen) -> Action:
-    return Refuse(state=replace(state, reason=_said(pod.problems)), problems=pod.problems)
-
-
-def _said(problems: tuple[str, ...]) -> str:
-    return "; ".join(problems)[:REASON_MAX]

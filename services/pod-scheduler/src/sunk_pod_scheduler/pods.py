@@ -15,7 +15,7 @@ from sunk_kube.bodies import EventText, second_time
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.matching import tolerates
-from sunk_kube.objects import Node, Pod, Taint, Toleration
+from sunk_kube.objects import Node, Pod, Taint, Toleration, condition
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK, TAINT_LOCK_VALUE
@@ -116,8 +116,11 @@ class Pods:
             return  # A Pod of that name came after: ours is gone.
 
     async def refuse(self, pod: Pod, reason: str, message: str) -> None:
-        """Say by Event and by condition why the Pod is not scheduled."""
-        condition = {
+        """Say by Event and by condition why the Pod is not scheduled; said already, it is not said again."""
+        told = condition(pod.status.conditions, CONDITION_POD_SCHEDULED)
+        if told is not None and (told.status, told.reason, told.message) == ("False", reason, message):
+            return
+        becomes = {
             "type": CONDITION_POD_SCHEDULED,
             "status": "False",
             "reason": reason,
@@ -125,7 +128,7 @@ class Pods:
             "lastTransitionTime": second_time(datetime.now(UTC)),
         }
         meta = pod.metadata
-        body = {"status": {"conditions": [condition]}}
+        body = {"status": {"conditions": [becomes]}}
         try:
             await self._client.patch_status(
                 PODS, meta.name, body, meta.namespace, kind="strategic", uid=meta.uid

@@ -1,0 +1,65 @@
+"""The next state of a placement, by what has happened."""
+
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from sunk_events.base import REASON_MAX
+from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_pod_scheduler.model import Observed, PodSeen, Record, Refuse
+
+
+def lost(pod: PodSeen, placement: PlacementState, reason: str, now: datetime) -> Record:
+    """The job is of no use any more: the Pod goes if it is bound, else it gets another job."""
+    if pod.kube_node:
+        return ending(placement, reason, now)
+    return Record(
+        state=replace(
+            placement,
+            phase="submitted",
+            changed=now,
+            attempt=placement.attempt + 1,
+            job=None,
+            node="",
+            kube_node="",
+            token_sha256="",
+            reason=reason[:REASON_MAX],
+        )
+    )
+
+
+def bound_alone(placement: PlacementState, now: datetime) -> Record:
+    """The Pod has a Node and no job there, whoever bound it: it goes."""
+    return ending(placement, "the Pod is bound, and its job does not run there", now)
+
+
+def ending(placement: PlacementState, reason: str, now: datetime) -> Record:
+    """The Pod is to go, or goes; its job stays until it has gone."""
+    return Record(state=replace(placement, phase="ending", changed=now, reason=reason[:REASON_MAX]))
+
+
+def end(seen: Observed, placement: PlacementState, now: datetime) -> Record:
+    """The Pod is over: its job may end, with the Pod's exit code."""
+    exit_code = seen.pod.exit_code if seen.pod is not None and seen.pod.is_over else 0
+    return Record(
+        state=replace(
+            placement, phase="ended", changed=now, is_pod_present=False, is_overdue=False, exit_code=exit_code
+        )
+    )
+
+
+def fresh(uid: str, pod: PodSeen, phase: PlacementPhase, now: datetime) -> PlacementState:
+    """Return the first state of a Pod."""
+    return PlacementState(
+        changed=now, uid=uid, namespace=pod.namespace, pod=pod.name, phase=phase, created=pod.created
+    )
+
+
+def refuse(state: PlacementState, pod: PodSeen) -> Refuse:
+    """The Pod cannot be passed to Slurm until it changes."""
+    return Refuse(state=replace(state, reason=said(pod.problems)), problems=pod.problems)
+
+
+def said(problems: tuple[str, ...]) -> str:
+    """Return *problems* in one line."""
+    return "; ".join(problems)[:REASON_MAX]
