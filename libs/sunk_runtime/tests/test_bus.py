@@ -1,4 +1,5 @@
 import logging
+from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from sunk_events import subjects
 from sunk_events.base import event_id
 from sunk_events.codec import MAX_BYTES, OversizeError, encode
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
+from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import BusUnavailableError, ConflictError, NoAnswerError, PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
-from sunk_runtime.testing import NatsServer, until
-from sunk_runtime.views import publish
+from sunk_runtime.testing import WITHIN_S, until
+from sunk_runtime.writer import publish
 
 pytestmark = pytest.mark.anyio
 
@@ -89,14 +91,33 @@ async def test_a_fact_published_twice_is_stored_once(bus: Bus) -> None:
 async def test_a_publish_that_was_given_up_may_arrive_later_and_is_stored_once_all_the_same(
     bus: Bus, server: NatsServer
 ) -> None:
-    server.stop()
-    with anyio.move_on_after(0.2) as given_up:
+    server.hang()
+    with anyio.move_on_after(0.1) as given_up:
         await publish(bus, "c1", drained("n1"))
     server.resume()
 
     await publish(bus, "c1", drained("n1"))
 
     assert given_up.cancelled_caught
+    assert await stored(bus) == {subjects.fact("c1", drained("n1")): 1}
+
+
+async def test_a_publish_hears_at_once_that_the_connection_broke_and_is_stored_once_when_it_is_repeated(
+    bus: Bus, server: NatsServer
+) -> None:
+    bus.publish_timeout_s = 120.0
+    server.hang()
+    broke = pytest.RaisesExc(BusUnavailableError, match="the connection broke")
+    with anyio.fail_after(WITHIN_S), pytest.RaisesGroup(broke):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(publish, bus, "c1", drained("n1"))
+            await until(lambda: bus.waiting == 1)
+            server.kill()
+    server.start()
+
+    with anyio.fail_after(WITHIN_S):
+        await publish(bus, "c1", drained("n1"))
+
     assert await stored(bus) == {subjects.fact("c1", drained("n1")): 1}
 
 
@@ -141,7 +162,7 @@ async def test_a_key_that_never_was_is_none_and_a_missing_bucket_is_an_error(bus
 
 
 async def test_a_service_that_starts_before_nats_waits_for_it(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path)
+    server = NatsServer(tmp_path / "nats")
     server.start()
     server.kill()
     connected = anyio.Event()
@@ -158,7 +179,7 @@ async def test_a_service_that_starts_before_nats_waits_for_it(tmp_path: Path) ->
             with anyio.fail_after(10):
                 await connected.wait()
     finally:
-        server.close()
+        server.stop()
 
 
 USERS = """
@@ -169,11 +190,9 @@ authorization { users: [
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Any:  # noqa: ANN401 - a generator of NatsServer
-    server = NatsServer(tmp_path, USERS)
-    server.start()
-    yield server
-    server.close()
+def guarded(tmp_path: Path) -> Generator[NatsServer]:
+    with NatsServer(tmp_path / "nats", extra=USERS) as server:
+        yield server
 
 
 def user(server: NatsServer, folder: Path, password: str) -> BusSettings:
@@ -196,16 +215,15 @@ async def test_a_denied_publish_says_that_it_was_denied(guarded: NatsServer, tmp
 
 
 async def test_a_connection_that_is_closed_for_good_ends_the_process(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path, "max_payload: 1000")
-    server.start()
-    try:
-        with anyio.fail_after(15), pytest.RaisesGroup(pytest.RaisesExc(PermanentError, match="for good")):
-            async with connect(BusSettings(url=server.url), "test") as bus:
-                await bus.provision("c1", BusSettings(url=server.url))
-                # The client checks the payload only, the server counts the headers too.
+    for_good = pytest.RaisesExc(PermanentError, match="for good")
+    nats = NatsServer(tmp_path / "nats", extra="max_payload: 1000")
+    with nats, anyio.fail_after(15), pytest.RaisesGroup(for_good):
+        async with connect(BusSettings(url=nats.url), "test") as bus:
+            await bus.provision("c1", BusSettings(url=nats.url))
+            # The client checks the payload only, the server counts the headers too.
+            with pytest.raises(BusUnavailableError):
                 await bus.publish(subjects.key_subject(BUCKET, "n1"), b"x" * 1000, msg_id="1" * 400)
-    finally:
-        server.close()
+            await anyio.sleep_forever()
 
 
 async def test_making_streams_and_buckets_twice_changes_nothing(

@@ -47,7 +47,16 @@ async def main() -> None:
         if config.mode == "slow":
             await anyio.sleep_forever()
 
-    await serve(loop, anyio.sleep_forever, grace_s=0.3, stopping=stopping)
+    if config.mode == "early":
+        from sunk_runtime.jetstream import BusSettings, connect
+
+        print("ready", flush=True)
+        async with connect(BusSettings(url="nats://127.0.0.1:1"), "test"):
+            print("connected")
+    await serve(loop, anyio.sleep_forever, grace_s=0.1, stopping=stopping)
+    if config.mode == "late":
+        print("late", flush=True)
+        await anyio.sleep_forever()
 
 
 run("test", main)
@@ -66,9 +75,12 @@ class Process:
             text=True,
         )
 
-    def signal_when_ready(self, number: signal.Signals) -> None:
+    def signal_when_ready(self, number: signal.Signals, *, after: str = "ready") -> None:
+        """Send a signal when it printed *after*."""
         assert self._popen.stdout is not None
-        assert self._popen.stdout.readline() == "ready\n"
+        for line in self._popen.stdout:
+            if line == f"{after}\n":
+                break
         os.kill(self._popen.pid, number)
 
     def ended(self) -> tuple[int, list[str], list[dict[str, Any]]]:
@@ -91,6 +103,27 @@ def test_a_service_that_is_told_to_stop_ends_what_is_under_way_and_exits_with_0(
 
     assert (status, printed) == (0, ["stopping", "cancelled"])
     assert [(line["message"], line["signal"]) for line in logged] == [("stopping", number.name)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_service_that_is_told_to_stop_while_it_waits_for_nats_exits_with_0(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    process = Process(tmp_path, SUNK_TEST_CLUSTER="c1", SUNK_TEST_MODE="early")
+    process.signal_when_ready(number)
+
+    status, printed, logged = process.ended()
+
+    assert (status, printed) == (0, [])
+    assert [line["message"] for line in logged if line["message"] != "bus error"] == ["stopping"]
+
+
+def test_a_service_that_is_told_twice_to_stop_exits_with_0(tmp_path: Path) -> None:
+    process = Process(tmp_path, SUNK_TEST_CLUSTER="c1", SUNK_TEST_MODE="late")
+    process.signal_when_ready(signal.SIGTERM)  # Its loops end,
+    process.signal_when_ready(signal.SIGTERM, after="late")  # and so does what it does then.
+
+    assert process.ended()[0] == 0
 
 
 def test_what_does_not_end_in_time_is_cut_off(tmp_path: Path) -> None:

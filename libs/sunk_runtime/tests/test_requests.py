@@ -5,11 +5,19 @@ import pytest
 
 from sunk_events import subjects
 from sunk_events.base import Reply
+from sunk_events.codec import encode
 from sunk_events.requests import ConfirmNode, Later, LockWaiting, NodeConfirmed, Noted, NudgeNode, Refused
-from sunk_runtime.errors import ConflictError, NoAnswerError, PermanentError, TransientError
+from sunk_lab.nats import NatsServer
+from sunk_runtime.errors import (
+    BusUnavailableError,
+    ConflictError,
+    NoAnswerError,
+    PermanentError,
+    TransientError,
+)
 from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
 from sunk_runtime.requests import AT_ONCE, answering, ask, ask_until
-from sunk_runtime.testing import NatsServer, until
+from sunk_runtime.testing import WITHIN_S, until
 
 pytestmark = pytest.mark.anyio
 
@@ -173,10 +181,10 @@ async def test_asking_until_outlasts_later_and_a_missing_leader(bus: Bus) -> Non
 
 async def test_asking_until_ends_at_its_deadline_with_what_the_last_try_met(bus: Bus) -> None:
     with anyio.fail_after(5), pytest.raises(NoAnswerError):
-        await ask_until(bus, "c1", QUESTION, deadline=anyio.current_time() + 0.5)
+        await ask_until(bus, "c1", QUESTION, deadline=anyio.current_time() + 0.3)
 
     async with answering(bus, "c1", ConfirmNode, raising(TransientError("busy", retry_after_s=0.05))):
-        reply = await ask_until(bus, "c1", QUESTION, deadline=anyio.current_time() + 0.5)
+        reply = await ask_until(bus, "c1", QUESTION, deadline=anyio.current_time() + 0.3)
 
         assert isinstance(reply, Later)
 
@@ -216,6 +224,49 @@ async def test_questions_are_answered_again_after_the_server_was_killed(
         reply = await ask_until(asker, "c1", QUESTION, deadline=anyio.current_time() + 10)
 
         assert reply == ANSWER
+
+
+async def test_a_question_hears_at_once_that_the_connection_broke_and_the_next_is_answered(
+    bus: Bus, server: NatsServer, settings: BusSettings
+) -> None:
+    asked = anyio.Event()
+
+    async def answer(_: ConfirmNode) -> Reply:
+        if not asked.is_set():
+            asked.set()
+            await anyio.sleep_forever()
+        return ANSWER
+
+    async def ask_for_long(asker: Bus) -> None:
+        with pytest.raises(BusUnavailableError, match="the connection broke"):
+            await asker.request(subjects.question("c1", QUESTION), encode(QUESTION), 120.0)
+
+    async with answering(bus, "c1", ConfirmNode, answer), connect(settings, "asker") as asker:
+        with anyio.fail_after(WITHIN_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask_for_long, asker)
+                await asked.wait()
+                server.kill()
+                server.start()
+
+        assert await ask_until(asker, "c1", QUESTION, deadline=anyio.current_time() + 10) == ANSWER
+
+
+async def test_a_question_asked_without_a_connection_is_answered_after_the_reconnect(
+    bus: Bus, server: NatsServer
+) -> None:
+    replies: list[Reply] = []
+
+    async def ask_meanwhile() -> None:
+        replies.append(await ask_until(bus, "c1", QUESTION, deadline=anyio.current_time() + 10))
+
+    async with answering(bus, "c1", ConfirmNode, confirm), anyio.create_task_group() as tasks:
+        server.kill()
+        await until(lambda: not bus.is_connected)
+        tasks.start_soon(ask_meanwhile)
+        await until(lambda: bus.waiting == 1)
+        server.start()
+    assert replies == [ANSWER]
 
 
 async def test_a_nudge_without_a_reply_address_does_no_harm(bus: Bus) -> None:

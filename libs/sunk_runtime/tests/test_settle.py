@@ -9,12 +9,14 @@ from sunk_events.base import Event, event_id
 from sunk_events.codec import decode_event
 from sunk_events.dead import DeadLetter
 from sunk_events.nodes import NodeDown, NodeDrained, NodeSnapshot
+from sunk_lab.nats import NatsServer
+from sunk_runtime import settle
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.pull import Position, position
 from sunk_runtime.settle import MAX_DELIVER, FactConsumer
-from sunk_runtime.testing import NatsServer, until
-from sunk_runtime.views import publish
+from sunk_runtime.testing import until
+from sunk_runtime.writer import publish
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +31,11 @@ def fact(kind: type[NodeDrained | NodeDown], node: str, number: int = 0) -> Even
         time=NOW,
         data=NodeSnapshot(node=node, state="IDLE"),
     )
+
+
+@pytest.fixture
+def quick_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settle, "AGAIN_S", 0.1)
 
 
 class Seen:
@@ -98,6 +105,7 @@ async def test_what_was_deferred_comes_again(bus: Bus, error: Exception) -> None
     assert await dead_letter(bus) is None
 
 
+@pytest.mark.usefixtures("quick_again")
 async def test_a_bug_in_the_handler_is_tried_again_and_stops_nobody_else(bus: Bus) -> None:
     seen = Seen(KeyError("a bug"))
     async with anyio.create_task_group() as tasks:
@@ -144,6 +152,8 @@ async def test_a_fact_that_cannot_be_read_is_a_dead_letter_and_the_next_is_handl
     letter = await dead_letter(bus)
     assert letter is not None
     assert letter.data.payload == data
+    info: dict[str, Any] = await bus.api(f"STREAM.INFO.{subjects.DEAD_LETTER_STREAM}", {})
+    assert info["state"]["messages"] == 1
 
 
 class Delivery(Bus):
@@ -160,6 +170,7 @@ class Delivery(Bus):
         return await super().publish(subject, data, **more)
 
 
+@pytest.mark.usefixtures("quick_again")
 async def test_nothing_is_ended_before_its_dead_letter_is_stored(bus: Bus) -> None:
     seen = Seen(PermanentError("no"), PermanentError("no"))
     await publish(bus, "c1", fact(NodeDrained, "n1"))

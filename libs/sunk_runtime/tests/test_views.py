@@ -1,4 +1,4 @@
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,13 @@ from sunk_events.codec import decode_event, encode
 from sunk_events.dead import DeadLetter
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
+from sunk_lab.nats import NatsServer
+from sunk_runtime import pull
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
-from sunk_runtime.testing import NatsServer, until
-from sunk_runtime.views import StateView, StateWriter, following
+from sunk_runtime.testing import until
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
 
 pytestmark = pytest.mark.anyio
 
@@ -184,10 +187,17 @@ async def test_nothing_is_believed_absent_while_the_bucket_is_read_again(
     await until(lambda: view.is_complete)
 
 
+@pytest.fixture
+def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(pull, "DEAD_S", 0.5)
+
+
+@pytest.mark.usefixtures("quick_heartbeats")
 async def test_a_view_outlives_a_server_that_hangs(view: NodeView, bus: Bus, server: NatsServer) -> None:
-    server.stop()
+    server.hang()
     await until(lambda: not view.is_complete)
-    assert view.age_s > 1
+    assert view.age_s >= pull.DEAD_S
 
     server.resume()
     await until(lambda: view.is_complete)
@@ -293,11 +303,9 @@ async def test_a_state_in_the_bucket_of_another_kind_is_refused(view: NodeView, 
 
 
 @pytest.fixture(params=["false", "true"], ids=["acks v1", "acks v2"])
-def newer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:  # noqa: ANN401 - a generator of NatsServer
-    server = NatsServer(tmp_path, f"feature_flags {{ js_ack_fc_v2: {request.param} }}")
-    server.start()
-    yield server
-    server.close()
+def newer(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[NatsServer]:
+    with NatsServer(tmp_path / "nats", extra=f"feature_flags {{ js_ack_fc_v2: {request.param} }}") as server:
+        yield server
 
 
 async def test_a_view_reads_both_forms_of_acknowledgement_subjects(newer: NatsServer) -> None:

@@ -13,7 +13,8 @@ from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
 from sunk_runtime.errors import BusUnavailableError, ConflictError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
-from sunk_runtime.views import StateView, StateWriter, following
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
 
 pytestmark = pytest.mark.anyio
 

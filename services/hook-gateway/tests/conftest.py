@@ -11,8 +11,9 @@ import pytest
 from sunk_hook_gateway.testing.hooks import CLUSTER
 from sunk_hook_gateway.testing.issuer import ISSUER, Issuer
 from sunk_hook_gateway.testing.process import Process
+from sunk_lab.nats import NatsServer
 from sunk_runtime.jetstream import Bus, BusSettings, connect
-from sunk_runtime.testing import WITHIN_S, NatsServer
+from sunk_runtime.testing import WITHIN_S
 
 
 def free_port() -> int:
@@ -23,12 +24,8 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    try:
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
         yield server.url
-    finally:
-        server.close()
 
 
 @pytest.fixture(scope="module")

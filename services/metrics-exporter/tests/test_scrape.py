@@ -13,10 +13,12 @@ from sunk_events.base import State, event_id
 from sunk_events.codec import encode
 from sunk_events.locks import LockLocked, LockSnapshot
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
+from sunk_lab.nats import NatsServer
 from sunk_metrics_exporter.testing import Process
 from sunk_runtime.jetstream import Bus, BusSettings, connect
-from sunk_runtime.testing import NatsServer, until
-from sunk_runtime.views import now, publish
+from sunk_runtime.testing import until
+from sunk_runtime.views import now
+from sunk_runtime.writer import publish
 
 pytestmark = pytest.mark.anyio
 
@@ -25,12 +27,8 @@ CLUSTER = "c1"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Generator[NatsServer]:
-    server = NatsServer(tmp_path)
-    server.start()
-    try:
+    with NatsServer(tmp_path / "nats") as server:
         yield server
-    finally:
-        server.close()
 
 
 @pytest.fixture

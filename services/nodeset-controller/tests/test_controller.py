@@ -24,10 +24,12 @@ from sunk_kube.crds import nodeset_crd
 from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.objects import Condition, Node, Pod, condition
 from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, NODESETS, PODS
+from sunk_lab.nats import NatsServer
 from sunk_runtime.jetstream import BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
-from sunk_runtime.testing import NatsServer, until
-from sunk_runtime.views import StateView, StateWriter, following
+from sunk_runtime.testing import until
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -132,10 +134,8 @@ def kubeconfig(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Generator[NatsServer]:
-    server = NatsServer(tmp_path)
-    server.start()
-    yield server
-    server.close()
+    with NatsServer(tmp_path / "nats") as server:
+        yield server
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
+from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.locks.desk import Desk
 from sunk_nodeset_controller.locks.jobs import JobsOnNodes, place
 from sunk_nodeset_controller.locks.model import Ask, Granted, JobPlace, JobSeen, NotRunning, Waiting
 from sunk_runtime.jetstream import BusSettings, connect
-from sunk_runtime.testing import NatsServer
 from sunk_runtime.views import StateView
 
 T0 = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -58,13 +58,9 @@ def test_where_a_job_is(state: SlurmJobState, *, is_here: bool, where: JobPlace)
 
 @pytest.fixture
 async def view(tmp_path: Path) -> AsyncGenerator[StateView[SlurmJobState]]:
-    server = NatsServer(tmp_path)
-    server.start()
-    try:
+    with NatsServer(tmp_path / "nats") as server:
         async with connect(BusSettings(url=server.url), "test") as bus:
             yield StateView(bus, "lab", SlurmJobState)
-    finally:
-        server.close()
 
 
 @pytest.mark.anyio

@@ -30,6 +30,7 @@ from sunk_kube.client import KubeClient, connect
 from sunk_kube.errors import KubeRejectedError
 from sunk_kube.objects import Node, Pod
 from sunk_kube.resources import NAMESPACES, NODES, PODS
+from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.marks import read
 from sunk_nodeset_controller.locks.model import OPEN, LockTaint, NodeLock, Rules
@@ -39,8 +40,9 @@ from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import ask_until
-from sunk_runtime.testing import NatsServer, until
-from sunk_runtime.views import StateView, StateWriter, following
+from sunk_runtime.testing import until
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -191,10 +193,8 @@ def kubeconfig(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Generator[NatsServer]:
-    server = NatsServer(tmp_path)
-    server.start()
-    yield server
-    server.close()
+    with NatsServer(tmp_path / "nats") as server:
+        yield server
 
 
 @pytest.fixture

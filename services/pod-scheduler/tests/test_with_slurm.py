@@ -21,6 +21,7 @@ from sunk_events.placements import PlacementState
 from sunk_events.requests import Noted, PlacementAnnounced, PlacementReleased, ReleasePlacement
 from sunk_kube.objects import Pod, PodStatus
 from sunk_kube.testing import node
+from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES, SLURM_26_05
 from sunk_lab.slurm.testing import running_slurm
@@ -39,8 +40,8 @@ from sunk_pod_scheduler.validate import Rules
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.keys import KeyLoop
-from sunk_runtime.testing import NatsServer
-from sunk_runtime.views import StateView, StateWriter, following, now
+from sunk_runtime.views import StateView, following, now
+from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.tokens import KeyTokens
 from sunk_slurm.wire import Job
@@ -68,12 +69,8 @@ def newest() -> Generator[HostSlurm]:
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Generator[NatsServer]:
-    server = NatsServer(tmp_path)
-    server.start()
-    try:
+    with NatsServer(tmp_path / "nats") as server:
         yield server
-    finally:
-        server.close()
 
 
 async def until(is_done: Callable[[], Awaitable[bool] | bool]) -> None:

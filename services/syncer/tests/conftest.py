@@ -13,12 +13,13 @@ from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisti
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_lab.config import from_environment
+from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES, Release
 from sunk_runtime.jetstream import BusSettings, Message, connect
-from sunk_runtime.testing import NatsServer
-from sunk_runtime.views import StateView, StateWriter, following
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
 from sunk_syncer.testing import CLUSTER, Stage, SyncerProcess
 
 
@@ -39,10 +40,8 @@ def slurm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Iterator[NatsServer]:
-    server = NatsServer(tmp_path)
-    server.start()
-    yield server
-    server.close()
+    with NatsServer(tmp_path / "nats") as server:
+        yield server
 
 
 @pytest.fixture

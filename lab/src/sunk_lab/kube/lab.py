@@ -222,9 +222,12 @@ def check_machine() -> None:
     Raises:
         LabError: Not root, no namespaces, or cgroup v2 only; says what else there is.
     """
-    ways_out = "use an existing cluster with SUNK_LAB_KUBE=existing and KUBECONFIG"
+    ways_out = (
+        "ways out: another machine, a privileged container of a container engine (--privileged), or, for the "
+        "tests of single services, an existing cluster (SUNK_LAB_KUBE=existing and KUBECONFIG)"
+    )
     if os.geteuid():
-        raise LabError(f"the lab's Kubernetes needs root; without, {ways_out}")
+        raise LabError(f"the lab's Kubernetes needs root; {ways_out}")
     try:
         subprocess.run(
             ["unshare", "--mount", "--pid", "--fork", "--uts", "--net", "true"],

@@ -19,7 +19,6 @@ from sunk_lab.kube.prerequisites import TO_MAKE_ROOTS, TO_RUN, require
 from sunk_lab.nats import NatsServer, nats_of
 from sunk_lab.processes import Processes, wait_for
 from sunk_lab.slurm.pods import PodSlurm, cluster_manifests, slurmd_pod_template
-from sunk_lab.slurm.releases import SLURM_24_11, Release
 from sunk_lab.slurm.roots import image_of
 from sunk_lab.slurm.tokens import Keys, new_keys, new_token
 from sunk_lab.stack import manifests, rbac
@@ -41,9 +40,7 @@ _UNREADY: Final = frozenset({"NOT_RESPONDING", "DOWN", "UNKNOWN", "DRAIN"})
 class Stack:
     """One stack, by its lab's number."""
 
-    def __init__(
-        self, config: LabConfig, *, say: Callable[[str], None], release: Release = SLURM_24_11
-    ) -> None:
+    def __init__(self, config: LabConfig, *, say: Callable[[str], None]) -> None:
         if config.kubeconfig is not None:
             raise LabError(
                 "the whole stack runs on the lab's own Kubernetes only: unset SUNK_LAB_KUBE "
@@ -51,7 +48,7 @@ class Stack:
             )
         self._config = config
         self._say = say
-        self._release = release
+        self._release = config.slurm
         self._folder = config.folder / "stack"
         self._lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, say=say)
         self._processes = Processes(self._folder)

@@ -3,12 +3,14 @@
 One failing loop ends the process: the platform starts it anew and the bus tells it everything again.
 """
 
+import asyncio
 import logging
 import os
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any, Final
 
 import anyio
@@ -21,7 +23,13 @@ log = logging.getLogger(__name__)
 GRACE_S: Final = 8.0
 """What is under way has this long to end after SIGTERM; Kubernetes' patience ends later."""
 
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
 Loop = Callable[[], Coroutine[Any, Any, None]]
+Stop = Callable[[], None]
+
+_stops: ContextVar[list[Stop]] = ContextVar("_stops")
+"""What being told to stop does: the last of these."""
 
 
 def identity(service: str) -> str:
@@ -33,7 +41,7 @@ def run(service: str, main: Callable[[], Awaitable[None]]) -> None:
     """Run *main* as the process: 0 when it was told to stop, 1 when a loop failed, 2 for a wrong setting."""
     configure(service)
     try:
-        anyio.run(main, backend_options={"use_uvloop": True})
+        anyio.run(_stoppable, main, backend_options={"use_uvloop": True})
     except ConfigError as error:
         log.critical("wrong settings", extra={"error": str(error)})
         sys.exit(2)
@@ -62,24 +70,44 @@ def _report(group: BaseExceptionGroup[BaseException]) -> None:
     log.critical("stopped", extra={"errors": leaves})
 
 
+async def _stoppable(main: Callable[[], Awaitable[None]]) -> None:
+    """Run *main*, cancelled by a signal that comes before `serve` (it may wait for NATS) or after it."""
+    # anyio's receiver of signals would need a task, which wraps errors, and gives way to nobody.
+    event_loop = asyncio.get_running_loop()
+    with anyio.CancelScope() as scope:
+        stops: list[Stop] = [scope.cancel]
+        _stops.set(stops)
+
+        def on_signal(number: signal.Signals) -> None:
+            log.info("stopping", extra={"signal": number.name})
+            stops[-1]()
+
+        for number in _SIGNALS:
+            event_loop.add_signal_handler(number, on_signal, number)
+        await main()
+
+
 async def serve(
     *loops: Loop, grace_s: float = GRACE_S, stopping: Callable[[], Awaitable[None]] | None = None
 ) -> None:
-    """Run every loop until one fails or we are told to stop.
+    """Run every loop until one fails or we are told to stop. Only below `run`, which hears the signals.
 
     Args:
         loops: Each runs for ever.
         grace_s: How long *stopping* may take.
         stopping: Called at SIGTERM before the loops are cancelled: stop taking work, end what is under way.
     """
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    told = anyio.Event()
+    stops = _stops.get()
+    stops.append(told.set)
+    try:
         async with anyio.create_task_group() as tasks:
             for loop in loops:
                 tasks.start_soon(loop)
-            async for received in signals:
-                log.info("stopping", extra={"signal": received.name})
-                if stopping is not None:
-                    with anyio.move_on_after(grace_s):
-                        await stopping()
-                tasks.cancel_scope.cancel()
-                return
+            await told.wait()
+            if stopping is not None:
+                with anyio.move_on_after(grace_s):
+                    await stopping()
+            tasks.cancel_scope.cancel()
+    finally:
+        stops.pop()

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 ACK_WAIT_S: Final = 30
 MAX_DELIVER: Final = 6
+AGAIN_S: Final = 1.0
+"""When what met a bug, or could not be kept, is delivered again."""
 
 Handle = Callable[[Event], Awaitable[None]]
 
@@ -42,7 +44,7 @@ async def settle(bus: Bus, cluster: str, message: Message, handle: Handle) -> No
         verdict = await _ended(bus, cluster, message, str(error))
     except Exception as error:
         log.exception("event failed", extra={"subject": message.subject})
-        verdict = await _deferred(bus, cluster, message, 1.0, f"{type(error).__name__}: {error}")
+        verdict = await _deferred(bus, cluster, message, AGAIN_S, f"{type(error).__name__}: {error}")
     else:
         verdict = b"+ACK"
     try:
@@ -62,7 +64,7 @@ async def _ended(bus: Bus, cluster: str, message: Message, reason: str) -> bytes
     """Keep the delivery among the dead letters, and only then have it ended."""
     at = position(message.reply)
     msg_id = f"{bus.name}:{message.subject}:{at.stream_seq}"
-    return b"+TERM" if await bury(bus, cluster, message, reason, msg_id=msg_id) else _nak(1.0)
+    return b"+TERM" if await bury(bus, cluster, message, reason, msg_id=msg_id) else _nak(AGAIN_S)
 
 
 def _nak(delay_s: float) -> bytes:
@@ -70,7 +72,13 @@ def _nak(delay_s: float) -> bytes:
 
 
 class FactConsumer:
-    """Reads the facts of one cluster under a durable name, for ever."""
+    """Reads the facts of one cluster under a durable name, for ever.
+
+    A fact of a type that this version does not know, as a rolling upgrade brings them, goes where all go that
+    cannot be read: to the dead letters, with the reason. It does so once per service, for one publish and one
+    +TERM: it is never delivered again, and who ends it twice stores it once. The dead letters drop their
+    oldest beyond their size. Who upgrades what consumes a new type before what publishes it sees none.
+    """
 
     def __init__(
         self, bus: Bus, cluster: str, durable: str, handle: Handle, *, concurrency: int = 16

@@ -4,38 +4,23 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from sunk_events.base import ClusterName
 from sunk_runtime.config import load
 from sunk_runtime.errors import ConfigError
-from sunk_runtime.jetstream import BusSettings
+from sunk_runtime.settings import Seconds, ServiceSettings
 
 PREFIX = "SUNK_HOOK_GATEWAY_"
 
-Seconds = Annotated[float, Meta(gt=0)]
 
-
-class Config(msgspec.Struct, frozen=True, kw_only=True):
+class Config(ServiceSettings, frozen=True, kw_only=True):
     """Read once, at start. Durations are in seconds and end in ``_s``."""
 
     cluster: ClusterName
     """The Slurm cluster's name."""
     namespace: str = "slurm"
     """Where the NodeSet Pods of this cluster live: a Pod of another namespace is nobody here."""
-    nats_url: str = "nats://127.0.0.1:4222"
-    """One address, or several with commas between."""
-    nats_user: str = ""
-    """Our user on the bus; empty where it has none."""
-    nats_password_file: Path | None = None
-    """A path, never the password: it rotates on disk."""
-    nats_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
-    """How many servers keep each stream that we make."""
-    http_host: str = "127.0.0.1"
-    """Where to listen. Node hooks come from other machines: set it."""
-    http_port: Annotated[int, Meta(ge=0, le=65535)] = 8081
-    """0 takes any free port, which the log names."""
     kubeconfig: Path | None = None
     """How to reach the API server for its published keys; empty inside a cluster."""
     token_audience: str = "sunk-hooks"  # noqa: S105 - an audience, not a secret
@@ -56,16 +41,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How long an outcome poll is held; below the idle time-outs of common proxies."""
     max_calls: Annotated[int, Meta(ge=1)] = 12000
     """Calls held at once; one more is told to try again."""
-
-    @property
-    def bus(self) -> BusSettings:
-        """How to connect to NATS."""
-        return BusSettings(
-            url=self.nats_url,
-            user=self.nats_user,
-            password_file=self.nats_password_file,
-            replicas=self.nats_replicas,
-        )
 
 
 def read_config() -> Config:

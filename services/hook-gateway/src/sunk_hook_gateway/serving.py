@@ -24,7 +24,7 @@ from sunk_hook_gateway.routes import ENDPOINTS, Call, Endpoint, Refusal
 from sunk_hook_gateway.tokens import AccessError, Caller, admit, bearer, require_member
 from sunk_runtime.errors import PermanentError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus
-from sunk_runtime.views import publish
+from sunk_runtime.writer import publish
 
 log = logging.getLogger(__name__)
 

@@ -3,18 +3,16 @@
 from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta
 
 from sunk_events.base import ClusterName
 from sunk_nodeset_controller.locks.model import LockTaint
-from sunk_runtime.jetstream import BusSettings
+from sunk_runtime.settings import Seconds, ServiceSettings
 
 PREFIX: Final = "SUNK_NODESET_CONTROLLER_"
-Seconds = Annotated[float, Meta(gt=0)]
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
+class Config(ServiceSettings, frozen=True, kw_only=True):
     """Settings, each the environment variable ``SUNK_NODESET_CONTROLLER_<FIELD>``."""
 
     clusters: tuple[ClusterName, ...]
@@ -22,12 +20,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: Path | None = None
     """None inside a cluster, where token and address are mounted."""
     kube_timeout_s: Seconds = 10.0
-    nats_url: str = "nats://127.0.0.1:4222"
-    nats_user: str = ""
-    nats_password_file: Path | None = None  # A path, never the password: it rotates on disk.
-    nats_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
-    http_host: str = "127.0.0.1"
-    http_port: Annotated[int, Meta(ge=0, le=65535)] = 8082
     lease_namespace: str = "sunk"
     lease_name: str = "sunk-nodeset-controller"
     lease_ttl_s: Annotated[int, Meta(ge=2)] = 3
@@ -39,16 +31,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     lock_effect: str = "NoExecute"
     lock_linger_s: Annotated[float, Meta(ge=0)] = 5.0
     """A lock without holder stays this long, so that the tasks of an array do not thrash the taint."""
-
-    @property
-    def bus(self) -> BusSettings:
-        """Where NATS is and who we are there."""
-        return BusSettings(
-            url=self.nats_url,
-            user=self.nats_user,
-            password_file=self.nats_password_file,
-            replicas=self.nats_replicas,
-        )
 
     @property
     def lock_taint(self) -> LockTaint:

@@ -18,7 +18,8 @@ from sunk_nodeset_controller.pods.apply import PodCopies, PodStates
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
-from sunk_runtime.views import StateView, StateWriter
+from sunk_runtime.views import StateView
+from sunk_runtime.writer import StateWriter
 
 RETURN_S: Final = 0.25
 

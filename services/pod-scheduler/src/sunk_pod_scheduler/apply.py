@@ -36,7 +36,8 @@ from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.request import Placeholder, describe
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_runtime.errors import ConflictError
-from sunk_runtime.views import StateView, StateWriter, now
+from sunk_runtime.views import StateView, now
+from sunk_runtime.writer import StateWriter
 from sunk_slurm.errors import SlurmRejectedError
 
 log = logging.getLogger(__name__)

@@ -16,38 +16,22 @@ from sunk_pod_scheduler.tokens import KEY_BYTES_MIN
 from sunk_pod_scheduler.validate import Rules
 from sunk_runtime.config import load, read_table
 from sunk_runtime.errors import ConfigError
-from sunk_runtime.jetstream import BusSettings
+from sunk_runtime.settings import Seconds
+from sunk_slurm.settings import SlurmSettings
 
 PREFIX: Final = "SUNK_POD_SCHEDULER_"
 _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
-Seconds = Annotated[float, Meta(gt=0)]
 
-
-class Config(msgspec.Struct, frozen=True, kw_only=True):
+class Config(SlurmSettings, frozen=True, kw_only=True):
     """Every knob of this process. Durations are in seconds and end in ``_s``."""
 
     cluster: ClusterName
     """The Slurm cluster's name, as subjects and buckets spell it."""
-    nats_url: str = "nats://127.0.0.1:4222"
-    nats_user: str = ""
-    nats_password_file: Path | None = None
-    nats_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
-    slurm_url: str = "http://127.0.0.1:6820"
-    """slurmrestd."""
-    slurm_token_file: Path | None = None
-    """A path, never the token: it rotates on disk. This or the key file is needed."""
-    slurm_key_file: Path | None = None
-    """slurmctld's JWT key. Whoever holds it is Slurm's root, so production gives a token file."""
-    slurm_user: str = "root"
-    """Whom tokens that we sign name: an administrator, for it submits for others."""
     kubeconfig: Path | None = None
     """How to reach the API server; empty inside a cluster."""
     namespace: str = "slurm"
     """Our own: of the Lease, and of the Pods where the scope names no namespace."""
-    http_host: str = "127.0.0.1"
-    http_port: Annotated[int, Meta(ge=0, le=65535)] = 0
-    """Health and metrics. 0: the system chooses."""
     scheduler_names: Annotated[tuple[str, ...], Meta(min_length=1)] = ("sunk-scheduler",)
     """``spec.schedulerName`` of the Pods that are ours; comma-separated. ``--scheduler-name`` overrides."""
     scope: Literal["cluster", "namespace"] = "cluster"
@@ -67,21 +51,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """JSON: ``users_by_namespace`` and ``groups_by_namespace``, lists of ids that Pods may ask for."""
     gpu_types: tuple[str, ...] = ()
     """GRES types: ``NVIDIA_H100=h100,NVIDIA_L4=l4``. Empty: GPUs are asked for without a type."""
-    call_timeout_s: Seconds = 5.0
-    """One call to slurmrestd about one job."""
     resync_s: Seconds = 300.0
     """Every Pod is looked at again this often."""
     lease_ttl_s: Annotated[int, Meta(ge=2, le=60)] = 15
-
-    @property
-    def bus(self) -> BusSettings:
-        """Where NATS is."""
-        return BusSettings(
-            url=self.nats_url,
-            user=self.nats_user,
-            password_file=self.nats_password_file,
-            replicas=self.nats_replicas,
-        )
 
     @property
     def watched_namespaces(self) -> tuple[str | None, ...]:
@@ -141,10 +113,7 @@ def read_config(arguments: Sequence[str]) -> Config:
         environment[PREFIX + "SCHEDULER_NAMES"] = ",".join(given.scheduler_name)
     if given.slurm_kill_wait:
         environment[PREFIX + "SLURM_KILL_WAIT_S"] = str(duration_s(given.slurm_kill_wait))
-    config = load(Config, environment, PREFIX)
-    if (config.slurm_token_file is None) == (config.slurm_key_file is None):
-        raise ConfigError(f"give one of {PREFIX}SLURM_TOKEN_FILE and {PREFIX}SLURM_KEY_FILE")
-    return config
+    return load(Config, environment, PREFIX)
 
 
 def duration_s(text: str) -> float:

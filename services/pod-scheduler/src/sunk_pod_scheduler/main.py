@@ -22,7 +22,7 @@ from sunk_kube.resources import NODES, PODS
 from sunk_pod_scheduler.answers import Answerer
 from sunk_pod_scheduler.apply import Doer, Views
 from sunk_pod_scheduler.book import Book
-from sunk_pod_scheduler.config import Config, read_config
+from sunk_pod_scheduler.config import PREFIX, Config, read_config
 from sunk_pod_scheduler.facts import Teller
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.pods import Pods
@@ -34,9 +34,9 @@ from sunk_runtime.jetstream import Bus, connect
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership, lead
 from sunk_runtime.requests import answering
-from sunk_runtime.views import StateView, StateWriter, following
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
-from sunk_slurm.tokens import tokens_from
 
 SERVICE: Final = "pod-scheduler"
 
@@ -134,9 +134,7 @@ class Parts:
 
 async def serve(config: Config) -> None:
     """Connect, follow, and lead when it is our turn, until told to stop."""
-    tokens = tokens_from(
-        key_file=config.slurm_key_file, token_file=config.slurm_token_file, user=config.slurm_user
-    )
+    tokens = config.tokens(PREFIX)
     async with (
         connect(config.bus, SERVICE) as bus,
         connect_kube(SERVICE, kubeconfig=config.kubeconfig) as kube,

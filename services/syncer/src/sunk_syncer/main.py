@@ -15,11 +15,11 @@ from sunk_runtime.jetstream import Bus, connect
 from sunk_runtime.leases import BusLease, Leadership, lead
 from sunk_runtime.lifecycle import identity, run, serve
 from sunk_runtime.requests import answering
-from sunk_runtime.views import StateView, StateWriter, following
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
-from sunk_slurm.tokens import tokens_from
 from sunk_syncer.answers import Answers
-from sunk_syncer.config import Config, from_environment
+from sunk_syncer.config import PREFIX, Config, from_environment
 from sunk_syncer.drain_nodes import DrainPropagation, Views
 from sunk_syncer.facts import SERVICE
 from sunk_syncer.watch_jobs import JobWatch
@@ -72,9 +72,7 @@ class Syncer:
 async def start() -> None:
     """Run the syncer until it is told to stop."""
     config = from_environment()
-    tokens = tokens_from(
-        key_file=config.slurm_key_file, token_file=config.slurm_token_file, user=config.slurm_user
-    )
+    tokens = config.tokens(PREFIX)
     async with connect(config.bus, SERVICE) as bus, SlurmClient(config.slurm_url, tokens) as slurm:
         await bus.provision(config.cluster, config.bus)
         syncer = Syncer(bus, slurm, config)

@@ -16,9 +16,11 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
+from sunk_lab.nats import NatsServer
 from sunk_runtime.jetstream import Bus
-from sunk_runtime.testing import NatsServer, until
-from sunk_runtime.views import StateView, StateWriter
+from sunk_runtime.testing import until
+from sunk_runtime.views import StateView
+from sunk_runtime.writer import StateWriter
 
 CLUSTER: Final = "lab"
 

@@ -12,7 +12,8 @@ import msgspec
 
 from sunk_events.jobs import SlurmJobState
 from sunk_runtime.keys import KeyLoop
-from sunk_runtime.views import StateWriter, now
+from sunk_runtime.views import now
+from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import KnownJob
 from sunk_slurm.states import JobState
 from sunk_slurm.wire import Job

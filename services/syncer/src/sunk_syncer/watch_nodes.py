@@ -11,7 +11,8 @@ import anyio
 
 from sunk_events.nodes import SlurmNodeState
 from sunk_runtime.keys import KeyLoop
-from sunk_runtime.views import StateWriter, now
+from sunk_runtime.views import now
+from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import NotModified
 from sunk_slurm.wire import Node
 from sunk_syncer.belief import Doubt

@@ -4,7 +4,8 @@ import logging
 
 from sunk_events import subjects
 from sunk_events.nodes import SlurmPartitionState, SlurmStatisticsState
-from sunk_runtime.views import StateWriter, now
+from sunk_runtime.views import now
+from sunk_runtime.writer import StateWriter
 from sunk_syncer.config import Config
 from sunk_syncer.metrics import DOUBTED
 from sunk_syncer.polling import Poller

@@ -17,7 +17,8 @@ from sunk_nodeset_controller.locks.model import Ask, Decision, NodeLock, Rules, 
 from sunk_nodeset_controller.locks.sight import LockSight
 from sunk_nodeset_controller.locks.workloads import way
 from sunk_runtime.errors import ConflictError, SunkError
-from sunk_runtime.views import StateWriter, now
+from sunk_runtime.views import now
+from sunk_runtime.writer import StateWriter
 
 log = logging.getLogger(__name__)
 

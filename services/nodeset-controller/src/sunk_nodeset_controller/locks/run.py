@@ -16,7 +16,7 @@ from sunk_runtime.errors import ConfigError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering
-from sunk_runtime.views import StateWriter
+from sunk_runtime.writer import StateWriter
 
 CONCURRENCY: Final = 64
 """Nodes looked at at once: a job may start on thousands, and a look is three short calls."""

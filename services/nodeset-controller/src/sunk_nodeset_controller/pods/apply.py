@@ -20,7 +20,8 @@ from sunk_nodeset_controller.pods.state import PodObserved, state
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.leases import Leadership
-from sunk_runtime.views import Changes, StateView, StateWriter
+from sunk_runtime.views import Changes, StateView
+from sunk_runtime.writer import StateWriter
 
 SERVICE = "nodeset-controller"
 

@@ -1,0 +1,111 @@
+"""StateWriter: fact first, then state. The one writer of a bucket, whose retries change nothing.
+
+What must stay true: a state is stored only on the revision it was decided upon; a fact is published before
+the state that says it was, so a crash in between repeats it, under the same id, and never skips it.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+import msgspec
+
+from sunk_events import subjects
+from sunk_events.base import Event, State
+from sunk_events.codec import UndecodableError, decode_state, encode
+from sunk_runtime.errors import ConflictError
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.metrics import FACTS
+from sunk_runtime.streams import MARKER_TTL_S
+from sunk_runtime.views import StateView
+
+S = TypeVar("S", bound=State)
+
+
+class StateWriter(Generic[S]):
+    """The one writer of a bucket. It reads its own bucket through *view* to know what was before."""
+
+    def __init__(self, bus: Bus, view: StateView[S]) -> None:
+        self.view = view
+        self._bus = bus
+
+    async def record(self, key: str, state: S, facts: Iterable[Event] = (), *, revision: int) -> None:
+        """Publish *facts*, then store *state*: a crash in between repeats a fact and never skips one.
+
+        Args:
+            key: The entity, unescaped.
+            state: Its new state. An equal one (but for ``changed``) is not written.
+            facts: What happened; their ids name *revision*.
+            revision: The revision of the state that was decided upon, `StateView.revision`.
+
+        Raises:
+            ConflictError: somebody wrote the key in between; look again.
+            BusUnavailableError: nothing is known of the write; do the same again.
+        """
+        before = None if key in self.view.undecodable else self.view.get(key)
+        if before is not None and is_same(before, state) and self.view.revision(key) == revision:
+            return
+        for event in facts:
+            await publish(self._bus, self.view.cluster, event)
+        await self._write(key, state, encode(state), revision, {})
+
+    async def forget(self, key: str, facts: Iterable[Event] = (), *, revision: int) -> None:
+        """Publish *facts*, then delete *key*, leaving a marker for those who look away; gone is success."""
+        if self.view.is_complete and self.view.get(key) is None and key not in self.view.undecodable:
+            return
+        for event in facts:
+            await publish(self._bus, self.view.cluster, event)
+        await self._write(key, None, b"", revision, {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
+
+    async def _write(
+        self, key: str, state: S | None, data: bytes, revision: int, headers: Mapping[str, str]
+    ) -> None:
+        subject = subjects.key_subject(self.view.bucket, key)
+        ttl_s = MARKER_TTL_S if state is None else None
+        try:
+            stored = await self._bus.publish(
+                subject, data, expected_revision=revision, ttl_s=ttl_s, headers=headers
+            )
+        except ConflictError:
+            # The revision we know may be older than our own last write, whose answer was lost.
+            if self.view.revision(key) != revision:
+                raise
+            stored = await self._adopt(key, subject, state, revision)
+        self.view.apply_own(key, state, stored)
+
+    async def _adopt(self, key: str, subject: str, state: S | None, revision: int) -> int:
+        """Return the stored revision if what is stored is what we meant to store, else raise."""
+        found = await self._bus.last(subjects.bucket_stream(self.view.bucket), subject)
+        if found is None:
+            was_absent = self.view.get(key) is None and key not in self.view.undecodable
+            self.view.drop(key)
+            if state is None:
+                return 0
+            if was_absent:  # Only the marker of its deletion aged out: absent is what was decided upon.
+                return await self._bus.publish(subject, encode(state), expected_revision=0)
+            raise ConflictError(f"{key}: revision {revision} was deleted")
+        stored, message = found
+        is_marker = "KV-Operation" in message.headers or "Nats-Marker-Reason" in message.headers
+        if is_marker and state is None:
+            return stored
+        if not is_marker and state is not None and message.data == encode(state):
+            return stored
+        with suppress(UndecodableError):  # The view will hear of it by itself.
+            value = None if is_marker else decode_state(self.view.kind, message.data)
+            self.view.apply_own(key, value, stored)
+        raise ConflictError(f"{key}: stored is revision {stored}, decided was on {revision}")
+
+
+def is_same(before: State, after: State) -> bool:
+    """Whether two states differ in nothing but when they began."""
+    return msgspec.structs.replace(before, changed=after.changed) == after
+
+
+async def publish(bus: Bus, cluster: str, event: Event) -> None:
+    """Publish *event*; twice is once within the stream's duplicate window.
+
+    Raises:
+        BusUnavailableError: it may or may not have been stored; publish it again.
+    """
+    await bus.publish(subjects.fact(cluster, event), encode(event), msg_id=event.id)
+    FACTS.labels(type(event).__name__).inc()

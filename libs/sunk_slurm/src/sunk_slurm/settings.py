@@ -1,0 +1,37 @@
+"""The settings of a service that speaks to slurmrestd."""
+
+from pathlib import Path
+
+from sunk_runtime.errors import ConfigError
+from sunk_runtime.settings import Seconds, ServiceSettings
+from sunk_slurm.tokens import Tokens, tokens_from
+
+
+class SlurmSettings(ServiceSettings, frozen=True, kw_only=True):
+    """Where slurmrestd is, and as whom we speak to it."""
+
+    slurm_url: str = "http://127.0.0.1:6820"
+    """slurmrestd."""
+    slurm_token_file: Path | None = None
+    """A token for ``slurm_user``; read again when it changes. This or the key file is needed."""
+    slurm_key_file: Path | None = None
+    """slurmctld's JWT key. Whoever holds it is Slurm's root, so production gives a token file."""
+    slurm_user: str = "root"
+    """Whom tokens that we sign name. Only an administrator may drain and submit for others."""
+    call_timeout_s: Seconds = 5.0
+    """One call about one node or job."""
+
+    def tokens(self, prefix: str) -> Tokens:
+        """Return what makes or reads our tokens.
+
+        Args:
+            prefix: Of the environment's variables, to name them.
+
+        Raises:
+            ConfigError: neither or both of the files are given, or one cannot be read.
+        """
+        if (self.slurm_token_file is None) == (self.slurm_key_file is None):
+            raise ConfigError(f"give one of {prefix}SLURM_TOKEN_FILE and {prefix}SLURM_KEY_FILE")
+        return tokens_from(
+            key_file=self.slurm_key_file, token_file=self.slurm_token_file, user=self.slurm_user
+        )
