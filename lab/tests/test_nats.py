@@ -6,6 +6,7 @@
 from collections.abc import Generator
 from pathlib import Path
 
+import anyio
 import nats
 import pytest
 from nats.js import JetStreamContext
@@ -19,10 +20,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Generator[NatsServer]:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    yield server
-    server.stop()
+    with NatsServer(tmp_path / "nats") as server:
+        yield server
 
 
 async def store(server: NatsServer, text: bytes) -> None:
@@ -78,6 +77,34 @@ def test_starting_and_stopping_twice_is_harmless(server: NatsServer) -> None:
 
     server.stop()
     server.stop()
+
+
+async def test_a_server_that_hangs_answers_nothing_until_it_goes_on(server: NatsServer) -> None:
+    server.hang()
+    async with await anyio.connect_tcp("127.0.0.1", int(server.url.rpartition(":")[2])) as stream:
+        with anyio.move_on_after(0.2) as silence:
+            await stream.receive()
+        server.resume()
+
+        assert silence.cancelled_caught
+        with anyio.fail_after(10):
+            assert (await stream.receive()).startswith(b"INFO ")
+
+
+def test_a_server_that_hangs_can_be_ended_orderly(server: NatsServer) -> None:
+    server.hang()
+
+    server.stop()
+
+    with pytest.raises(LabError):
+        server.hang()
+
+
+async def test_configuration_of_ones_own_wins(tmp_path: Path) -> None:
+    with NatsServer(tmp_path / "nats", extra="max_payload: 1000") as server:
+        client = await nats.connect(server.url)
+        assert client.max_payload == 1000
+        await client.close()
 
 
 def test_a_port_that_is_taken_is_an_error_that_names_the_log(server: NatsServer, tmp_path: Path) -> None:

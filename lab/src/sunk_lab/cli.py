@@ -104,7 +104,7 @@ def _demo(config: LabConfig, arguments: argparse.Namespace) -> int:
 
 def _status(config: LabConfig, _: argparse.Namespace) -> int:
     kube = _kube(config)
-    rows = kube.status()
+    rows = kube.status() + ([] if config.kubeconfig else _stack(config).status())
     for row in rows:
         _write(f"{row.name:<28}{row.pid or 'ended':>8}{row.memory_mib:>6} MiB")
     if rows:

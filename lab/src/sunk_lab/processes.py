@@ -14,6 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
@@ -117,6 +118,17 @@ def wait_for(
         time.sleep(pause_s)
 
 
+@dataclass(frozen=True)
+class ProcessStatus:
+    """One process of the lab."""
+
+    name: str
+    pid: int | None
+    """None: it has ended."""
+    memory_mib: int
+    """Its proportional set size."""
+
+
 class Processes:
     """The background processes of one lab, by name.
 
@@ -218,6 +230,11 @@ class Processes:
         """Return every name with a pid file, sorted, whether it runs or not."""
         return sorted(path.stem for path in self._run.glob("*.pid"))
 
+    def status(self) -> list[ProcessStatus]:
+        """Return every process, sorted by name."""
+        found = [(name, self.pid_of(name)) for name in self.names()]
+        return [ProcessStatus(name, pid, _memory_mib(pid)) for name, pid in found]
+
     def _file(self, name: str) -> Path:
         return self._run / f"{name}.pid"
 
@@ -265,3 +282,11 @@ def _only_child(pid: int) -> int | None:
 def environment(more: Mapping[str, str] | None) -> dict[str, str]:
     """Return this process' environment with *more* in it, for a program to start with."""
     return {**os.environ, **(more or {})}  # noqa: TID251 - a program inherits ours; no setting is read here.
+
+
+def _memory_mib(pid: int | None) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return int(text.split("Pss:")[1].split()[0]) // 1024

@@ -6,9 +6,9 @@ from typing import NoReturn
 
 from sunk_lab.config import LabConfig
 from sunk_lab.errors import LabError
-from sunk_lab.kube.lab import KubeLab, ProcessStatus
+from sunk_lab.kube.lab import KubeLab
 from sunk_lab.kube.prerequisites import Say
-from sunk_lab.processes import run
+from sunk_lab.processes import ProcessStatus, run
 
 
 class ExistingKube:

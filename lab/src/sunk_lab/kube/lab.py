@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from sunk_lab.errors import LabError
@@ -16,18 +15,7 @@ from sunk_lab.kube.nodes import Nodes, number
 from sunk_lab.kube.place import Place
 from sunk_lab.kube.prerequisites import TO_RUN, Say, require
 from sunk_lab.locks import alone
-from sunk_lab.processes import run, wait_for
-
-
-@dataclass(frozen=True)
-class ProcessStatus:
-    """One process of the lab."""
-
-    name: str
-    pid: int | None
-    """None: it has ended."""
-    memory_mib: int
-    """Its proportional set size."""
+from sunk_lab.processes import ProcessStatus, run, wait_for
 
 
 class KubeLab:
@@ -180,9 +168,7 @@ class KubeLab:
 
     def status(self) -> list[ProcessStatus]:
         """Return every process, sorted by name."""
-        processes = self._place.processes
-        found = [(name, processes.pid_of(name)) for name in processes.names()]
-        return [ProcessStatus(name, pid, _memory_mib(pid)) for name, pid in found]
+        return self._place.processes.status()
 
     def _refuse_somebody_elses(self) -> None:
         found = network.owner(self._place.network)
@@ -242,11 +228,3 @@ def check_machine() -> None:
         raise LabError(
             f"the lab's nodes need cgroup v1 in {cgroups.ROOT}, and this machine has v2 only; {ways_out}"
         )
-
-
-def _memory_mib(pid: int | None) -> int:
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    return int(text.split("Pss:")[1].split()[0]) // 1024

@@ -36,6 +36,4 @@ def release_of(version: str) -> Release:
     for release in RELEASES:
         if release.version == version:
             return release
-    raise LabError(
-        f"no Slurm {version} here: there are {', '.join(release.version for release in RELEASES)}"
-    )
+    raise LabError(f"no Slurm {version} here: there are {', '.join(release.version for release in RELEASES)}")

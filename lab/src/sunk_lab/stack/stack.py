@@ -17,7 +17,7 @@ from sunk_lab.errors import LabError
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.kube.prerequisites import TO_MAKE_ROOTS, TO_RUN, require
 from sunk_lab.nats import NatsServer, nats_of
-from sunk_lab.processes import Processes, wait_for
+from sunk_lab.processes import Processes, ProcessStatus, wait_for
 from sunk_lab.slurm.pods import PodSlurm, cluster_manifests, slurmd_pod_template
 from sunk_lab.slurm.roots import image_of
 from sunk_lab.slurm.tokens import Keys, new_keys, new_token
@@ -131,6 +131,10 @@ class Stack:
         for name in ("kube", "slurm"):
             if connection := self.__dict__.pop(name, None):  # Where cached_property keeps what it made.
                 connection.close()
+
+    def status(self) -> list[ProcessStatus]:
+        """Return the services' and NATS' processes, sorted by name."""
+        return self._processes.status()
 
     def restart_nats(self) -> None:
         """Kill NATS as a power failure would, and start it again with what it had stored."""
