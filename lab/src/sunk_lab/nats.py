@@ -114,8 +114,16 @@ class NatsServer:
         self._processes.kill(_NAME, signal.SIGKILL)
 
     def hang(self) -> None:
-        """Let it hang: connections stay, nothing is answered."""
-        os.kill(self._processes.require(_NAME), signal.SIGSTOP)
+        """Let it hang: connections stay, nothing is answered.
+
+        Raises:
+            LabError: It does not run.
+        """
+        pid = self._processes.require(_NAME)
+        os.kill(pid, signal.SIGSTOP)
+        wait_for(
+            "NATS to hang", lambda: _is_stopped(pid), 10, 0.001
+        )  # A thread may be under way for a moment.
 
     def resume(self) -> None:
         """End a `hang`; it not hanging, or not running, is success."""
@@ -141,6 +149,12 @@ class NatsServer:
             with suppress(json.JSONDecodeError):  # It is written a moment after it appears.
                 return str(json.loads(ports.read_text())["nats"][0])
         return None
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether every thread of *pid* is stopped, proc(5)'s state T."""
+    stats = [stat.read_text() for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 class ExistingNats:
