@@ -172,5 +172,5 @@ class Nodes:
 
     def _has_containerd(self, name: str) -> bool:
         self._processes.require(f"{name}.containerd")
-        socket = Path(f"/proc/{self._processes.require(name)}/root/run/containerd/containerd.sock")
+        socket = Path(f"/proc/{self._processes.require(name)}/root", "run/containerd/containerd.sock")
         return socket.exists() and bool(self.ctr(name, "version"))

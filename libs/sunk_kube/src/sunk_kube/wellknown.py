@@ -3,7 +3,7 @@
 Names under ``sunk.coreweave.com/`` are the documents' own where they name one: they are the interface.
 Values that others own (``node.coreweave.cloud/…``, ``kubernetes.io/…``) are read only.
 
-Source: SUNK's documents, as condensed in the table of names of the reference (appendix A).
+Source: SUNK's public documents.
 """
 
 from typing import Final

@@ -1,7 +1,9 @@
 """A valid Pod to the placeholder job that holds its place in Slurm.
 
-Source: `flows.md` of the project's measurements: no requeue (else the same job id comes back), memory
-always (else a node's whole memory), USR1 to the script at the start of a preemption's grace.
+No requeue, or the same job id would come back; memory always, or the job would take its node's whole;
+USR1 to the script, or it would hear nothing when a preemption's grace begins.
+
+Source: measured on Slurm 24.11 and 26.05.
 """
 
 from collections.abc import Mapping

@@ -5,7 +5,7 @@ on; a holder ends by its release, or by what Slurm said *after* the job came, ne
 seen of a job before its release says nothing any more, so a bus that lags cannot bring it back; a
 placeholder holds as long as its Pod is there.
 
-Source: SUNK's documents, "Node locking"; design.md, section 4.
+Source: SUNK's documents, "Node locking".
 """
 
 from collections.abc import Mapping
