@@ -4,22 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from sunk_lab.config import from_environment
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
-from sunk_lab.slurm.releases import RELEASES, Release
+from sunk_lab.slurm.releases import RELEASES
+from sunk_lab.slurm.testing import running_slurm
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.version)
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSlurm]:
-    release: Release = request.param
-    slurm = HostSlurm(
-        release,
-        tmp_path_factory.mktemp("slurm") / "cluster",
-        cache=from_environment().cache,
-        say=print,
-        nodes=NodeRange(count=2, first_port=0, gpus=8),
-    )
-    slurm.start()
-    yield slurm
-    slurm.stop()
+def cluster(request: pytest.FixtureRequest) -> Iterator[HostSlurm]:
+    with running_slurm(request.param, nodes=NodeRange(count=2, first_port=0, gpus=8)) as slurm:
+        yield slurm

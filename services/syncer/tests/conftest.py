@@ -12,11 +12,11 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_lab.config import from_environment
 from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
-from sunk_lab.slurm.releases import RELEASES, Release
+from sunk_lab.slurm.releases import RELEASES
+from sunk_lab.slurm.testing import running_slurm
 from sunk_runtime.jetstream import BusSettings, Message, connect
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
@@ -24,18 +24,9 @@ from sunk_syncer.testing import CLUSTER, Stage, SyncerProcess
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.version)
-def slurm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSlurm]:
-    release: Release = request.param
-    slurm = HostSlurm(
-        release,
-        tmp_path_factory.mktemp("slurm") / "cluster",
-        cache=from_environment().cache,
-        say=print,
-        nodes=NodeRange(count=2, first_port=0, gpus=8),
-    )
-    slurm.start()
-    yield slurm
-    slurm.stop()
+def slurm(request: pytest.FixtureRequest) -> Iterator[HostSlurm]:
+    with running_slurm(request.param, nodes=NodeRange(count=2, first_port=0, gpus=8)) as slurm:
+        yield slurm
 
 
 @pytest.fixture
