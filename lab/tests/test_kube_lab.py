@@ -174,7 +174,7 @@ def test_a_lab_whose_processes_were_all_killed_comes_up_again_with_its_state(own
 def test_an_up_that_was_killed_half_way_is_finished_by_the_next(own_kube_lab: KubeLab, moment: str) -> None:
     folder = own_kube_lab.logs.parent
     processes = Processes(folder)
-    up = [sys.executable, "-m", "sunk_lab", "up", "--nodes", "2"]
+    up = [sys.executable, "-m", "sunk_lab", "up", "--kube", "--nodes", "2"]
     variables = environment({"SUNK_LAB_NUMBER": str(own_kube_lab.network.number), "SUNK_LAB_KUBE": "own"})
     with subprocess.Popen(up, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         wait_for(moment, lambda: moment in processes.names(), 60, 0.001)

@@ -3,6 +3,7 @@
 `Stack.up` is idempotent: what runs is left alone. Everything of one stack is below its lab's folder.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -274,8 +275,9 @@ class Stack:
     def _remove_folder(self) -> None:
         for path in sorted(self._folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
-        if self._folder.exists():
-            self._folder.rmdir()
+        for folder in (self._folder, self._config.folder):
+            with contextlib.suppress(OSError):  # Not there, or a test run's mark is in it.
+                folder.rmdir()
 
 
 def _write_secret(file: Path, content: bytes) -> None:
