@@ -15,6 +15,8 @@ from sunk_lab.errors import LabError
 from sunk_lab.kube.existing import Kube, kube_of
 from sunk_lab.kube.lab import KubeLab, check_machine
 from sunk_lab.processes import environment
+from sunk_lab.slurm.releases import RELEASES
+from sunk_lab.slurm.roots import image_of
 from sunk_lab.stack.stack import Stack
 from sunk_lab.story.demo import Narrator, demo
 
@@ -77,6 +79,8 @@ def _prepare(config: LabConfig, _: argparse.Namespace) -> int:
         _say(f"the lab cannot run here, its tests will be skipped: {error}")
         return 0
     _stack(config).prepare()
+    for release in RELEASES:
+        image_of(release, config.cache, _say)
     return 0
 
 
