@@ -13,7 +13,8 @@ from nats.js import JetStreamContext
 
 from sunk_lab.config import LabConfig, from_environment
 from sunk_lab.errors import LabError
-from sunk_lab.nats import ExistingNats, NatsServer, nats_of
+from sunk_lab.nats import ExistingNats, NatsServer
+from sunk_lab.which_nats import nats_of
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 

@@ -13,7 +13,7 @@ import pytest
 
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
-from sunk_lab.nats import nats_of
+from sunk_lab.which_nats import nats_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.anyio]
 

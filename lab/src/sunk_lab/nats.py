@@ -19,7 +19,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol, Self
 
-from sunk_lab.config import LabConfig
 from sunk_lab.errors import LabError
 from sunk_lab.processes import Processes, wait_for
 
@@ -168,18 +167,6 @@ class ExistingNats:
 
     def stop(self) -> None:
         """Do nothing."""
-
-
-def nats_of(config: LabConfig, folder: Path, processes: Processes | None = None) -> Nats:
-    """Return the NATS that the settings ask for; what it needs on disk is in *folder*."""
-    if config.nats_url:
-        return ExistingNats(config.nats_url)
-    if config.is_nats_in_engine:
-        # testcontainers takes half a second to import, and most runs never need it.
-        from sunk_lab.engine import EngineNats  # noqa: PLC0415
-
-        return EngineNats(folder, cache=config.cache, say=lambda _line: None)
-    return NatsServer(folder, processes)
 
 
 def render_configuration(folder: Path, port: int, extra: str = "") -> str:

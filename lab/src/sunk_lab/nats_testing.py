@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sunk_lab.config import from_environment
-from sunk_lab.nats import Nats, nats_of
+from sunk_lab.nats import Nats
+from sunk_lab.which_nats import nats_of
 
 
 @pytest.fixture

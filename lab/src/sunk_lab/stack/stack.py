@@ -17,7 +17,7 @@ from sunk_lab.config import LabConfig
 from sunk_lab.errors import LabError
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.kube.prerequisites import TO_MAKE_ROOTS, TO_RUN, require
-from sunk_lab.nats import NatsServer, nats_of
+from sunk_lab.nats import NatsServer
 from sunk_lab.processes import Processes, ProcessStatus, wait_for
 from sunk_lab.slurm.pods import PodSlurm, cluster_manifests, slurmd_pod_template
 from sunk_lab.slurm.roots import image_of
@@ -28,6 +28,7 @@ from sunk_lab.stack.kubeapi import KubeApi, kubeconfig_with_token
 from sunk_lab.stack.raw import Object, dig, dig_list
 from sunk_lab.stack.services import PORTS, Services, Surroundings
 from sunk_lab.stack.slurmapi import SlurmApi, node_state
+from sunk_lab.which_nats import nats_of
 
 CLUSTER: Final = "lab"
 SLURM_NAMESPACE: Final = "slurm"
