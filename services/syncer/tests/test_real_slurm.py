@@ -130,8 +130,8 @@ async def test_a_pod_that_is_gone_takes_its_node_down_and_its_jobs_are_requeued(
 
 
 async def test_a_job_is_told_from_its_submission_to_its_end(stage: Stage) -> None:
-    job = submit(stage, "--ntasks=2", "--gres=gpu:3", "--job-name=train", "sleep 300")
-    await until(lambda: (state := stage.jobs.get(job)) is not None and state.is_running)
+    job = submit(stage, f"--nodelist={N1}", "--ntasks=2", "--gres=gpu:3", "--job-name=train", "sleep 300")
+    await until(lambda: (state := stage.jobs.get(job)) is not None and state.is_running, within_s=20)
     await stage.until_node(N1, None, is_busy=True)
     state = stage.jobs.get(job)
     await until(lambda: (node := stage.nodes.get(N1)) is not None and node.gpus_allocated == 3)
