@@ -25,3 +25,57 @@ class ReleaseCalled(Event, frozen=True, kw_only=True, tag="sunk.hook_gateway.v1.
     """An epilog gave its node's lock back and was answered."""
 
     data: HookCall
+
+
+class NodeCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call about a node and how it was answered."""
+
+    node: NodeName
+    who: str = ""
+    """Who called: a Pod's name, a user's, or nothing where that is not known."""
+    status: int
+    """The HTTP status of the answer."""
+    waited_s: float
+
+
+class RebootCalled(Event, frozen=True, kw_only=True, tag="sunk.hook_gateway.v1.reboot_called"):
+    """Somebody asked for a node's reboot and was answered."""
+
+    data: NodeCall
+
+
+class NodeNudgeCalled(Event, frozen=True, kw_only=True, tag="sunk.hook_gateway.v1.node_nudge_called"):
+    """Somebody asked to have a node looked at and was answered."""
+
+    data: NodeCall
+
+
+class JobCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call about a job and how it was answered."""
+
+    job: JobId
+    node: str = ""
+    """Where the caller runs, where it said so."""
+    status: int
+    """The HTTP status of the answer."""
+    waited_s: float
+
+
+class StartedCalled(Event, frozen=True, kw_only=True, tag="sunk.hook_gateway.v1.started_called"):
+    """A placeholder's script announced itself and was answered."""
+
+    data: JobCall
+
+
+class PlacementReleaseCalled(
+    Event, frozen=True, kw_only=True, tag="sunk.hook_gateway.v1.placement_release_called"
+):
+    """A placeholder's script asked to have its Pod gone and was answered."""
+
+    data: JobCall
+
+
+class JobNudgeCalled(Event, frozen=True, kw_only=True, tag="sunk.hook_gateway.v1.job_nudge_called"):
+    """Somebody asked to have a job looked at and was answered."""
+
+    data: JobCall

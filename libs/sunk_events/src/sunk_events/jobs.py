@@ -17,6 +17,8 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = ""
     nodes: Hostlist = ""
     exit_code: int | None = None
+    reason: Reason = ""
+    """Why it waits, in Slurm's words: ``JobHeldUser``, ``Resources``..."""
 
 
 class JobSubmitted(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.job_submitted"):
@@ -33,6 +35,24 @@ class JobStarted(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.job_start
 
 class JobRequeued(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.job_requeued"):
     """A job that had started is PENDING again."""
+
+    data: JobSnapshot
+
+
+class JobHeld(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.job_held"):
+    """A PENDING job is held: Slurm will not start it before someone releases it."""
+
+    data: JobSnapshot
+
+
+class JobReleased(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.job_released"):
+    """A job that was held may start."""
+
+    data: JobSnapshot
+
+
+class JobCompleting(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.job_completing"):
+    """A job has ended; epilogs or processes still hold nodes."""
 
     data: JobSnapshot
 
@@ -88,5 +108,9 @@ class SlurmJobState(State, frozen=True, kw_only=True, tag="sunk.syncer.v1.slurm_
     """How many tasks this record stands for: a pending array is one record."""
     het_job: int | None = None
     is_dependency_pending: bool = False
+    is_held: bool = False
+    """It is PENDING and waits for its owner or an administrator to release it."""
+    restarts: Count = 0
+    """How often it was requeued."""
     extra: Reason = ""
     admin_comment: Reason = ""

@@ -1,4 +1,4 @@
-"""Facts and state of Slurm nodes, partitions and the scheduler. Owner: syncer."""
+"""Facts and state of Slurm nodes, partitions, reservations and the scheduler. Owner: syncer."""
 
 import msgspec
 
@@ -57,6 +57,44 @@ class NodeUp(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.node_up"):
     data: NodeSnapshot
 
 
+class NodeNotResponding(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.node_not_responding"):
+    """slurmctld no longer reaches a node's slurmd; the node is not DOWN for that yet."""
+
+    data: NodeSnapshot
+
+
+class NodeResponding(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.node_responding"):
+    """slurmctld reaches a node's slurmd again."""
+
+    data: NodeSnapshot
+
+
+class NodeAllocated(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.node_allocated"):
+    """A Slurm node that ran no job now runs one, or more."""
+
+    data: NodeSnapshot
+
+
+class NodeIdle(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.node_idle"):
+    """A Slurm node that ran or completed a job now has none, drained or not."""
+
+    data: NodeSnapshot
+
+
+class ReplacedExtra(msgspec.Struct, frozen=True, kw_only=True):
+    """What stood in a node's Extra before."""
+
+    node: NodeName
+    extra: Reason
+    """What a user had written there, cut to what fits."""
+
+
+class NodeExtraReplaced(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.node_extra_replaced"):
+    """A node's Extra was no JSON object; it is one now, and what it said is gone."""
+
+    data: ReplacedExtra
+
+
 class SlurmNodeState(State, frozen=True, kw_only=True, tag="sunk.syncer.v1.slurm_node"):
     """One Slurm node. Key: its NodeName."""
 
@@ -99,6 +137,22 @@ class SlurmPartitionState(State, frozen=True, kw_only=True, tag="sunk.syncer.v1.
     nodes: Hostlist = ""
     nodes_total: Count = 0
     cpus_total: Count = 0
+
+
+class SlurmReservationState(State, frozen=True, kw_only=True, tag="sunk.syncer.v1.slurm_reservation"):
+    """One Slurm reservation that is, or is to come. Key: its name."""
+
+    reservation: str
+    nodes: Hostlist = ""
+    nodes_total: Count = 0
+    cores_total: Count = 0
+    partition: str = ""
+    flags: tuple[str, ...] = ()
+    """Upper-case and sorted: ``MAINT``, ``IGNORE_JOBS``..."""
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    starts: Moment | None = None
+    ends: Moment | None = None
 
 
 class RpcStatistic(msgspec.Struct, frozen=True, kw_only=True):

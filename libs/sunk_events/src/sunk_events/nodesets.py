@@ -1,8 +1,9 @@
 """Facts and state of NodeSet Pods and their Nodes. Owner: nodeset-controller."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from sunk_events.base import Event, Moment, NodeName, Reason, State
 
@@ -26,6 +27,18 @@ class PodReady(Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1
 
 class PodNotReady(Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.pod_not_ready"):
     """A NodeSet Pod was Ready, or is new, and is not Ready."""
+
+    data: PodSnapshot
+
+
+class PodCondemned(Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.pod_condemned"):
+    """An update or a scale-down chose a NodeSet Pod to go; nothing is deleted yet."""
+
+    data: PodSnapshot
+
+
+class PodSpared(Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.pod_spared"):
+    """A NodeSet Pod that was condemned may stay: the plan changed."""
 
     data: PodSnapshot
 
@@ -62,6 +75,55 @@ class NodeUncordoned(Event, frozen=True, kw_only=True, tag="sunk.nodeset_control
     data: NodeCordonSnapshot
 
 
+class NodeVerification(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fact about a pass of HPC verification says of the Node."""
+
+    kube_node: str
+    pod: NodeName
+    verified: Moment
+
+
+class NodeVerified(Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.node_verified"):
+    """The Node of a NodeSet Pod passed its ``HPCVerification``, newer than the pass known before."""
+
+    data: NodeVerification
+
+
+class NodeReboot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fact about a reboot says of it."""
+
+    kube_node: str
+    pod: NodeName
+    who: str
+    """Who called the hook."""
+    reason: Reason = ""
+    """The reason that the Node's condition now carries."""
+
+
+class NodeRebootRequested(
+    Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.node_reboot_requested"
+):
+    """A hook asked for a reboot, and the Node's condition now says so to whoever carries it out."""
+
+    data: NodeReboot
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition of a Pod or Node, in Kubernetes' words."""
+
+    type: str
+    status: str
+    """``True``, ``False`` or ``Unknown``."""
+    reason: Reason = ""
+    message: Reason = ""
+    changed: Moment | None = None
+    """Its ``lastTransitionTime``."""
+
+
+Conditions = Annotated[tuple[Condition, ...], Meta(max_length=32)]
+"""At most 32, sorted by type."""
+
+
 class KubePodState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.kube_pod"):
     """One NodeSet Pod and its Node. Key: the Pod's name, which is the Slurm node's.
 
@@ -84,3 +146,32 @@ class KubePodState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controlle
     hpc_verified: Moment | None = None
     """Last pass of the Node's ``HPCVerification`` condition."""
     pod_address: str = ""
+    ready_changed: Moment | None = None
+    """Since when `is_ready` is as it is."""
+    is_nodeset_deleted: bool = False
+    """Its NodeSet has a deletion timestamp: it goes as soon as it is drained and idle."""
+    conditions: Conditions = ()
+    """The Pod's, those that others should see in Slurm."""
+    node_conditions: Conditions = ()
+    """The Node's, likewise."""
+
+
+class NodeSliceEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A Node that belongs to a NodeSet."""
+
+    node: NodeName
+    """Its name in Slurm, which is its Pod's: chosen once, kept while the Node exists."""
+    kube_node: str
+
+
+class NodeSliceState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.node_slice"):
+    """Part of the Nodes behind a NodeSet. Key: ``namespace/name`` of the NodeSlice.
+
+    A Slurm node that is in no slice any more has lost its Node. That can be said only by who has read all.
+    """
+
+    namespace: str
+    name: str
+    nodeset: str
+    entries: Annotated[tuple[NodeSliceEntry, ...], Meta(max_length=100)] = ()
+    """Sorted by node."""

@@ -5,6 +5,7 @@
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from sunk_events.base import JobId, Moment, NodeName, Reason, Reply, Request
@@ -43,10 +44,27 @@ class LockGranted(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.lock_gran
     """The Node is locked for the job."""
 
 
+class BlockingPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A Pod that keeps a Node from being locked."""
+
+    pod: str
+    """``namespace/name``."""
+    since: Moment | None = None
+    """When it was first asked to go; None where it was not asked."""
+    because: Reason = ""
+    """What keeps it: a PodDisruptionBudget, a finalizer, its grace period..."""
+
+
 class LockWaiting(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.lock_waiting"):
     """Not yet: these Pods are in the way. The lock goes on while the asker asks again."""
 
     in_the_way: tuple[str, ...]
+    blocking: tuple[BlockingPod, ...] = ()
+    """The first few of them with what keeps them."""
+    is_drain_allowed: bool = True
+    """At the deadline: drain the node. False: as many as may be are drained by failed locks already."""
+    is_hold_needed: bool = False
+    """At the deadline: the job is to be held, and not only requeued."""
 
 
 class JobNotRunning(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.job_not_running"):
@@ -115,3 +133,69 @@ class PlacementReleased(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.pla
     is_pod_gone: bool
     pod: str = ""
     """``namespace/name``, empty where the job is no placeholder."""
+
+
+class RebootNode(Request, frozen=True, kw_only=True, tag="sunk.request.v1.reboot_node"):
+    """Have *node*'s Node rebooted. Asked by hook-gateway, answered by nodeset-controller.
+
+    `Noted`: the Node's condition asks for it. `Refused`: the Slurm cluster may not, and what would let it.
+    """
+
+    node: NodeName
+    who: Annotated[str, Meta(min_length=1, max_length=512)]
+    """Who called the hook, for the record: a Pod's name or a user's."""
+
+
+class RequeueJob(Request, frozen=True, kw_only=True, tag="sunk.request.v1.requeue_job"):
+    """Put *job* back into the queue, because an update rule says so. Asked by nodeset-controller.
+
+    Answered by syncer. `Noted`: it is no longer on *node*, or on its way. `Refused`: it may not be requeued.
+    """
+
+    job: JobId
+    node: NodeName
+    """Where it is in the way. A job that no longer runs there is left alone."""
+    reason: Reason
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is as it is, and why."""
+
+    what: Reason
+    """What is so: ``drained``, ``locked for job 4711``."""
+    since: Moment | None = None
+    because: Reason = ""
+    would_change: Reason = ""
+    """What would change it: who has to do what, or what is waited for."""
+
+
+class Explanation(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.explanation"):
+    """Why the thing asked about is as it is, the weightiest first; empty where nothing stands out."""
+
+    findings: Annotated[tuple[Finding, ...], Meta(max_length=32)] = ()
+
+
+class ExplainSlurmNode(Request, frozen=True, kw_only=True, tag="sunk.request.v1.explain_slurm_node"):
+    """Why is *node* as it is in Slurm: its state, its drain and whose that is? Answered by syncer."""
+
+    node: NodeName
+
+
+class ExplainJob(Request, frozen=True, kw_only=True, tag="sunk.request.v1.explain_job"):
+    """Why does *job* wait, or run where it does? Answered by syncer."""
+
+    job: JobId
+
+
+class ExplainKubeNode(Request, frozen=True, kw_only=True, tag="sunk.request.v1.explain_kube_node"):
+    """Why are *node*'s Pod, its Node and their lock as they are? Answered by nodeset-controller."""
+
+    node: NodeName
+    """Its name in Slurm, which is the Pod's."""
+
+
+class ExplainPlacement(Request, frozen=True, kw_only=True, tag="sunk.request.v1.explain_placement"):
+    """Why is a Pod that Slurm places not bound, or not gone? Answered by pod-scheduler."""
+
+    pod: Annotated[str, Meta(pattern=r"^[^/]+/[^/]+$", max_length=317)]
+    """``namespace/name``."""
