@@ -7,8 +7,10 @@ request/reply and are in no stream. ``type`` tells the three kinds and their ver
 Source: CloudEvents 1.0.2, section "Context Attributes".
 """
 
+import hashlib
+import re
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -27,12 +29,16 @@ Moment = Annotated[datetime, Meta(tz=True)]
 Count = Annotated[int, Meta(ge=0)]
 
 REASON_MAX = 1024
+ID_MAX: Final = 512
+
+_UNSAFE: Final = re.compile(r"[^!-9;<>-~]")
+"""What may not stand in a part of an id: it is a line of a header, whose ends are trimmed, in ASCII."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """The envelope of a fact. Subclass it once per event type, set ``tag`` and add ``data``."""
 
-    id: Annotated[str, Meta(min_length=1, max_length=512)]
+    id: Annotated[str, Meta(min_length=1, max_length=ID_MAX)]
     """The same for the same fact, however often it is published; also the ``Nats-Msg-Id``."""
     source: Annotated[str, Meta(min_length=1)]
     """``/<cluster>/<service>``."""
@@ -68,8 +74,18 @@ def event_id(*parts: str | int) -> str:
 
         >>> event_id("node_drained", "gpu-000-012", 1718)
         'node_drained:gpu-000-012:1718'
+
+    What a header could not carry is written ``=XX``; what is too long ends in a digest of the whole.
     """
-    return ":".join(str(part) for part in parts)
+    whole = ":".join(_UNSAFE.sub(_escaped, str(part)) for part in parts)
+    if len(whole) <= ID_MAX:
+        return whole
+    digest = hashlib.sha256(whole.encode()).hexdigest()
+    return f"{whole[: ID_MAX - len(digest) - 1]}:{digest}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"={byte:02X}" for byte in found[0].encode())
 
 
 def source(cluster: str, service: str) -> str:
