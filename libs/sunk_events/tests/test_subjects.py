@@ -1,3 +1,4 @@
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 from sunk_events import subjects
 from sunk_events.catalog import EVENTS, REQUESTS, STATES
 from sunk_events.dead import DeadLetter, DeadMessage
-from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
+from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState, SlurmReservationState
 from sunk_events.requests import AcquireLock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -17,6 +18,11 @@ def drained(node: str) -> NodeDrained:
     return NodeDrained(
         id="1", source="/c1/syncer", subject=node, time=NOW, data=NodeSnapshot(node=node, state="IDLE")
     )
+
+
+def letter(about: str) -> DeadLetter:
+    data = DeadMessage(on=about, reason="b", payload=b"")
+    return DeadLetter(id="1", source="/c1/syncer", subject=about, time=NOW, data=data)
 
 
 def test_a_dotted_node_name_stays_one_token() -> None:
@@ -35,29 +41,64 @@ def test_a_question_names_its_entity() -> None:
 
 
 def test_a_dead_letter_is_no_fact() -> None:
-    letter = DeadLetter(
-        id="1",
-        source="/c1/syncer",
-        subject="kube_pod.x",
-        time=NOW,
-        data=DeadMessage(on="a", reason="b", payload=b""),
-    )
-
-    assert subjects.fact("c1", letter) == "sunk.dlq.c1.syncer.message.kube_pod=2Ex"
+    assert subjects.fact("c1", letter("kube_pod.x")) == "sunk.dlq.c1.syncer.message.kube_pod=2Ex"
 
 
-@given(st.text(min_size=1, max_size=253))
-def test_every_name_survives_the_trip_through_a_key(name: str) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return
+hostile = st.sampled_from(".=*> \t\r\n$_-/%A2Eé日\U0001f600")
+names = st.text(min_size=1, max_size=253) | st.text(hostile, min_size=1, max_size=253)
+
+
+@given(names)
+def test_every_name_survives_the_trip_through_a_subject_and_a_key(name: str) -> None:
     bucket = subjects.bucket("c1", SlurmNodeState)
     subject = subjects.key_subject(bucket, name)
 
+    assert subjects.untoken(subjects.token(name)) == name
     assert subjects.key_of(bucket, subject) == name
-    assert subject.count(".") == 2
-    assert not set(subject) & set(" *>\t\r\n")
+
+
+@given(names)
+def test_every_name_is_one_token_and_a_key_that_nats_allows(name: str) -> None:
+    assert re.fullmatch(r"[-/_=.a-zA-Z0-9]+", subjects.token(name))
+    assert subjects.fact("c1", drained(name)).count(".") == subjects.facts("c1", NodeDrained).count(".")
+    assert subjects.misfit(subjects.fact("c1", drained(name)), drained(name)) is None
+
+
+@given(names, st.data())
+def test_two_names_never_meet_in_one_subject(name: str, data: st.DataObject) -> None:
+    other = data.draw(names | st.just(subjects.token(name)) | st.just(name.swapcase()) | st.just(name + "="))
+
+    assert (subjects.token(name) == subjects.token(other)) == (name == other)
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        pytest.param("n" * 253, 253, id="plain"),
+        pytest.param("." * 253, 759, id="dots"),
+        pytest.param("\U0001f600" * 253, 3036, id="four bytes each"),
+    ],
+)
+def test_the_longest_name_still_fits_the_line_that_a_server_takes(name: str, length: int) -> None:
+    longest = "c" * 40
+    bucket = subjects.bucket(longest, SlurmReservationState)
+
+    assert len(subjects.token(name)) == length
+    assert len(subjects.key_subject(bucket, name)) < 4096 - 256
+    assert len(subjects.fact(longest, drained(name))) < 4096 - 256
+
+
+@given(names)
+def test_a_dead_letter_about_a_long_subject_has_a_subject_that_fits(name: str) -> None:
+    one, other = letter(subjects.fact("c1", drained(name))), letter(subjects.fact("c1", drained(name + "n")))
+
+    assert len(subjects.fact("c1", one)) < 1200
+    assert subjects.fact("c1", one) != subjects.fact("c1", other)
+
+
+def test_an_empty_name_is_refused_before_the_server_sees_it() -> None:
+    with pytest.raises(ValueError, match="empty name"):
+        subjects.token("")
 
 
 def test_no_two_kinds_of_fact_share_a_subject() -> None:

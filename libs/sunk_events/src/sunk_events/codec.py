@@ -1,13 +1,16 @@
 """encode() and decode(): the only place that knows JSON.
 
-Unknown fields are ignored (a newer writer added them), unknown types are refused by name.
+Unknown fields are ignored (a newer writer added them), unknown types are refused by name, and of a known
+type's unknown version it is said who has to be upgraded.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar, Union, cast
 
 import msgspec
 
+from sunk_events import subjects
 from sunk_events.base import Event, Reply, Request, State
 from sunk_events.catalog import EVENTS, REPLIES, REQUESTS, STATES
 
@@ -49,7 +52,14 @@ def tag_of(kind: type[msgspec.Struct]) -> str:
     return str(kind.__struct_config__.tag)
 
 
-_TAGS: Final = frozenset(tag_of(kind) for kind in (*EVENTS, *STATES, *REQUESTS, *REPLIES))
+_NOUNS: Final[dict[str, str]] = {
+    **dict.fromkeys(map(tag_of, EVENTS), "fact"),
+    **dict.fromkeys(map(tag_of, STATES), "state"),
+    **dict.fromkeys(map(tag_of, REQUESTS), "question"),
+    **dict.fromkeys(map(tag_of, REPLIES), "answer"),
+}
+"""What each type is."""
+_VERSIONED: Final = re.compile(r"(?P<stem>sunk\.[a-z_]+)\.v(?P<major>[0-9]{1,6})\.(?P<name>[a-z0-9_]+)")
 
 
 def encode(message: Event | State | Request | Reply) -> bytes:
@@ -66,22 +76,34 @@ def encode(message: Event | State | Request | Reply) -> bytes:
 
 def decode_event(data: bytes) -> Event:
     """Return the fact in *data*. Raises `UndecodableError`."""
-    return cast("Event", _decode(_events, data))
+    return cast("Event", _decode(_events, "fact", data))
+
+
+def decode_fact(subject: str, data: bytes) -> Event:
+    """Return the fact in *data*, which came on *subject*.
+
+    Raises:
+        UndecodableError: also where type, cluster or entity do not fit the subject; says which.
+    """
+    event = decode_event(data)
+    if problem := subjects.misfit(subject, event):
+        raise UndecodableError(f"{tag_of(type(event))}: {problem}")
+    return event
 
 
 def decode_state(kind: type[T], data: bytes) -> T:
     """Return the state of *kind* in *data*. Raises `UndecodableError`, also for another kind's."""
-    return _of_kind(kind, _decode(_states, data))
+    return _of_kind(kind, _decode(_states, "state", data))
 
 
 def decode_request(kind: type[T], data: bytes) -> T:
     """Return the question of *kind* in *data*. Raises `UndecodableError`, also for another kind's."""
-    return _of_kind(kind, _decode(_requests, data))
+    return _of_kind(kind, _decode(_requests, "question", data))
 
 
 def decode_reply(data: bytes) -> Reply:
     """Return the answer in *data*. Raises `UndecodableError`."""
-    return cast("Reply", _decode(_replies, data))
+    return cast("Reply", _decode(_replies, "answer", data))
 
 
 def _of_kind(kind: type[T], message: msgspec.Struct) -> T:
@@ -90,21 +112,38 @@ def _of_kind(kind: type[T], message: msgspec.Struct) -> T:
     return message
 
 
-def _decode(decoder: "msgspec.json.Decoder[Any]", data: bytes) -> msgspec.Struct:
+def _decode(decoder: "msgspec.json.Decoder[Any]", noun: str, data: bytes) -> msgspec.Struct:
     if len(data) > MAX_BYTES:
         raise UndecodableError(f"{len(data)} bytes: at most {MAX_BYTES} are allowed")
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UndecodableError(_why(data, str(error))) from error
+        raise UndecodableError(_why(data, noun, str(error))) from error
 
 
-def _why(data: bytes, problem: str) -> str:
+def _why(data: bytes, noun: str, problem: str) -> str:
     """Name the type, so that a newer writer's message is told from a broken one."""
     try:
         tag = _tag_decoder.decode(data).type
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return f"not a JSON object: {problem}"
-    if tag not in _TAGS:
-        return f"unknown type {tag!r}" if tag else "field `type` is missing"
+    if not tag:
+        return "field `type` is missing"
+    if tag not in _NOUNS:
+        return _unknown(tag)
+    if _NOUNS[tag] != noun:
+        return f"{tag}: kind {_NOUNS[tag]}, expected kind {noun}"
     return f"{tag}: {problem}"
+
+
+def _unknown(tag: str) -> str:
+    """Say whether it is the type or only its version that nobody here knows."""
+    if found := _VERSIONED.fullmatch(tag):
+        known = re.compile(rf"{re.escape(found['stem'])}\.v([0-9]+)\.{re.escape(found['name'])}")
+        read = sorted(int(other[1]) for other in map(known.fullmatch, _NOUNS) if other)
+        if read:
+            major = int(found["major"])
+            old = "this consumer" if major > read[-1] else "what sent it"
+            versions = ", ".join(map(str, read))
+            return f"{tag}: version {major} is unknown here, this reads version {versions}: upgrade {old}"
+    return f"unknown type {tag[:200]!r}"

@@ -9,6 +9,7 @@ The class stands second, so that no stream can ever capture a question::
 States are keys of buckets, one bucket a kind and cluster.
 """
 
+import hashlib
 import re
 from typing import Final
 
@@ -102,15 +103,27 @@ DEAD_LETTER_STREAM: Final = "SUNK_DLQ"
 DEAD_LETTERS: Final = "sunk.dlq.>"
 STATISTICS_KEY: Final = "scheduler"
 
+DEAD_NAME_MAX: Final = 1024
+"""Characters of a dead letter's last token. It is escaped twice, and a server ends the connection of who
+sends a line of over 4,096 bytes."""
+
 
 def token(value: str) -> str:
     """Escape *value* so that it is one subject token and one key.
 
     Kubernetes names may hold dots, and NATS splits on dots; ``=`` is legal in keys, ``%`` is not.
 
+    A name of 253 characters becomes 253 where all are plain, 759 where none is (ASCII), 3,036 at the very
+    worst (each of four bytes): with all that stands around it still one line that NATS takes.
+
         >>> token("ip-10.ec2")
         'ip-10=2Eec2'
+
+    Raises:
+        ValueError: *value* is empty, which is no token.
     """
+    if not value:
+        raise ValueError("an empty name is no subject token")
     return _UNSAFE.sub(lambda found: "".join(f"={byte:02X}" for byte in found[0].encode()), value)
 
 
@@ -127,9 +140,31 @@ def untoken(value: str) -> str:
 def fact(cluster: str, event: Event) -> str:
     """Return the subject that *event* is published on."""
     if isinstance(event, dead.DeadLetter):
-        return f"sunk.dlq.{cluster}.{token(event.source.rpartition('/')[2])}.message.{token(event.subject)}"
+        return f"sunk.dlq.{cluster}.{token(event.source.rpartition('/')[2])}.message.{_cut(event.subject)}"
     place, what = _FACT[type(event)]
     return f"sunk.ev.{cluster}.{place}.{token(event.subject)}.{what}"
+
+
+def _cut(name: str) -> str:
+    """Return *name* as a token that is not too long; what was cut is told apart by a digest."""
+    whole = token(name)
+    if len(whole) <= DEAD_NAME_MAX:
+        return whole
+    digest = hashlib.sha256(whole.encode()).hexdigest()
+    return f"{whole[: DEAD_NAME_MAX - len(digest) - 1]}-{digest}"
+
+
+def misfit(subject: str, event: Event) -> str | None:
+    """Return why *event* should not have come on *subject*; None if that is where it belongs."""
+    cluster = event.source.removeprefix("/").partition("/")[0]
+    on = (subject.split(".") + [""] * 3)[2]
+    if event.source.count("/") != 2 or not event.source.startswith("/"):  # noqa: PLR2004 - /<cluster>/<service>
+        return f"source {event.source!r} is no /<cluster>/<service>"
+    if on != cluster:
+        return f"source {event.source!r} is of cluster {cluster}, its subject {subject} of {on}"
+    if subject != (wanted := fact(cluster, event)):
+        return f"came on {subject}, belongs on {wanted}"
+    return None
 
 
 def facts(cluster: str, kind: type[Event] | None = None) -> str:
