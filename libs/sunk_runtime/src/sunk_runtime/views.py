@@ -183,22 +183,21 @@ class StateView(Generic[S]):
             if not pending:
                 seen = self._finish(set(), before)
             while True:
-                message = await pull.next()
+                batch = await pull.batch()
                 self._heard = time.monotonic()
-                if message is None:
-                    idle += 1
-                    if seen is not None and idle > IDLE_MAX:
-                        raise BusUnavailableError("what was pending did not come")
-                    continue
-                at = position(message.reply)
-                if at.consumer_seq != expected:
-                    raise BusUnavailableError(f"delivery {expected} was missed")
-                expected += 1
-                key = await self._take(message, at.stream_seq)
-                if seen is not None:
-                    seen.add(key)
-                    if not at.pending:
-                        seen = self._finish(seen, before)
+                idle += not batch
+                if seen is not None and idle > IDLE_MAX:
+                    raise BusUnavailableError("what was pending did not come")
+                for message in batch:
+                    at = position(message.reply)
+                    if at.consumer_seq != expected:
+                        raise BusUnavailableError(f"delivery {expected} was missed")
+                    expected += 1
+                    key = await self._take(message, at.stream_seq)
+                    if seen is not None:
+                        seen.add(key)
+                        if not at.pending:
+                            seen = self._finish(seen, before)
 
     def _finish(self, seen: set[str], before: Mapping[str, int]) -> None:
         """Forget what the bucket no longer has, but not what we wrote while we read, and be complete."""

@@ -1,0 +1,123 @@
+from typing import Any
+
+import pytest
+
+from sunk_events import subjects
+from sunk_runtime.errors import BusUnavailableError, PermanentError
+from sunk_runtime.jetstream import Bus, Message
+from sunk_runtime.pull import BATCH, Position, Pull, create_consumer, position, pulling
+from sunk_runtime.testing import until
+
+pytestmark = pytest.mark.anyio
+
+STREAM = subjects.fact_stream("c1")
+NO_ACK: dict[str, Any] = {"deliver_policy": "all", "ack_policy": "none"}
+
+
+async def store(bus: Bus, count: int) -> None:
+    for number in range(count):
+        await bus.send(f"sunk.ev.c1.{number}", b"%d" % number)
+
+    async def is_stored() -> bool:
+        return bool((await bus.api(f"STREAM.INFO.{STREAM}", {}))["state"]["messages"] == count)
+
+    await until(is_stored)
+
+
+async def deliveries(pull: Pull) -> list[Message]:
+    """Return what comes next, over any signs of life."""
+    while True:
+        if messages := await pull.batch():
+            return messages
+
+
+async def test_who_is_slow_to_take_has_a_bounded_number_waiting_and_loses_none(bus: Bus) -> None:
+    await store(bus, 1800)
+    consumer, pending = await create_consumer(bus, STREAM, NO_ACK)
+    assert pending == 1800
+
+    async def sent() -> int:
+        info = await bus.api(f"CONSUMER.INFO.{STREAM}.{consumer}", {})
+        return int(info["delivered"]["consumer_seq"])
+
+    async with pulling(bus, STREAM, consumer) as pull:
+        came = await deliveries(pull)
+        most = len(came) + BATCH  # What was asked for and not taken yet.
+
+        async def has_all_it_was_asked_for() -> bool:
+            return await sent() >= BATCH
+
+        await until(has_all_it_was_asked_for)
+        await bus.flush()
+        assert await sent() <= most
+        while len(came) < 1800:
+            came += await deliveries(pull)
+
+    assert [message.data for message in came] == [b"%d" % number for number in range(1800)]
+    assert [position(message.reply).consumer_seq for message in came] == list(range(1, 1801))
+
+
+async def test_with_nothing_to_deliver_the_server_gives_signs_of_life(bus: Bus) -> None:
+    consumer, _ = await create_consumer(bus, STREAM, NO_ACK)
+    async with pulling(bus, STREAM, consumer) as pull:
+        assert await pull.batch() == []
+
+
+async def test_what_came_before_the_consumer_was_deleted_is_handed_over_and_then_the_pull_ends(
+    bus: Bus,
+) -> None:
+    await store(bus, 3)
+    consumer, _ = await create_consumer(bus, STREAM, NO_ACK)
+    async with pulling(bus, STREAM, consumer) as pull:
+        came = await deliveries(pull)
+        await bus.api(f"CONSUMER.DELETE.{STREAM}.{consumer}", {})
+
+        async def reads_on() -> bool:
+            assert await pull.batch() == []  # A sign of life, at most.
+            return False
+
+        with pytest.raises(BusUnavailableError, match="Consumer Deleted"):
+            await until(reads_on)
+
+    assert [message.data for message in came] == [b"0", b"1", b"2"]
+
+
+async def test_a_stored_message_that_looks_like_the_servers_own_words_is_a_delivery(bus: Bus) -> None:
+    await bus.publish("sunk.ev.c1.x", b"", headers={"Status": "409", "Description": "Consumer Deleted"})
+    consumer, _ = await create_consumer(bus, STREAM, NO_ACK)
+    async with pulling(bus, STREAM, consumer) as pull:
+        assert [message.subject for message in await deliveries(pull)] == ["sunk.ev.c1.x"]
+
+
+async def test_a_consumer_of_a_stream_that_is_not_there_is_refused(bus: Bus) -> None:
+    with pytest.raises(PermanentError, match="stream not found"):
+        await create_consumer(bus, "NONE", {"durable_name": "test", "ack_policy": "explicit"})
+
+
+class Stubborn(Bus):
+    """A server that answers with other settings than those it was asked for."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def api(self, subject: str, body: object) -> dict[str, Any]:
+        del subject, body
+        return {"name": "test", "num_pending": 0, "config": {"durable_name": "test", "max_deliver": 3}}
+
+
+async def test_a_durable_that_keeps_other_settings_is_an_error_that_names_them() -> None:
+    with pytest.raises(PermanentError, match="consumer test of S keeps max_deliver 3: remove it"):
+        await create_consumer(Stubborn(), "S", {"durable_name": "test", "max_deliver": -1})
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param("$JS.ACK.STREAM.test.2.41.42.1700000000000000000.7", id="first form"),
+        pytest.param("$JS.ACK.domain.hash.STREAM.test.2.41.42.1700000000000000000.7.x", id="second form"),
+    ],
+)
+def test_a_delivery_says_where_it_stands(reply: str) -> None:
+    assert position(reply) == Position(
+        stream_seq=41, consumer_seq=42, pending=7, delivered=2, stored_ns=1_700_000_000_000_000_000
+    )
