@@ -1,20 +1,22 @@
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from prometheus_client import REGISTRY
 
 from sunk_events import subjects
 from sunk_events.base import Event, event_id
-from sunk_events.codec import decode_event
+from sunk_events.codec import decode_event, encode
 from sunk_events.dead import DeadLetter
 from sunk_events.nodes import NodeDown, NodeDrained, NodeSnapshot
 from sunk_lab.nats import NatsServer
-from sunk_runtime import settle
+from sunk_runtime import settle, verdicts
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
-from sunk_runtime.jetstream import Bus
-from sunk_runtime.pull import Position, position
-from sunk_runtime.settle import MAX_DELIVER, FactConsumer
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.pull import create_consumer, pulling
+from sunk_runtime.settle import FactConsumer
 from sunk_runtime.testing import until
 from sunk_runtime.writer import publish
 
@@ -35,7 +37,8 @@ def fact(kind: type[NodeDrained | NodeDown], node: str, number: int = 0) -> Even
 
 @pytest.fixture
 def quick_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settle, "AGAIN_S", 0.1)
+    monkeypatch.setattr(verdicts, "BUG_S", 0.1)
+    monkeypatch.setattr(settle, "BUG_S", 0.1)
 
 
 class Seen:
@@ -134,11 +137,22 @@ async def test_what_no_retry_can_help_is_a_dead_letter_with_its_reason_and_does_
     assert decode_event(letter.data.payload) == fact(NodeDrained, "n1")
 
 
+def about(node: str) -> bytes:
+    return encode(fact(NodeDrained, node))
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"garbage", b'{"type":"sunk.syncer.v9.new"}'], ids=["empty", "no JSON", "unknown"]
+    ("data", "reason"),
+    [
+        pytest.param(b"", "not a JSON object: ", id="empty"),
+        pytest.param(b"garbage", "not a JSON object: ", id="no JSON"),
+        pytest.param(b'{"type":"sunk.syncer.v9.node_drained"}', "unknown type 'sunk.syncer.v9", id="major"),
+        pytest.param(about("n9"), "NodeDrained of 'n9' does not belong", id="of another node"),
+        pytest.param(encode(fact(NodeDown, "n1")), "NodeDown of 'n1' does not belong", id="of another type"),
+    ],
 )
 async def test_a_fact_that_cannot_be_read_is_a_dead_letter_and_the_next_is_handled(
-    bus: Bus, data: bytes
+    bus: Bus, data: bytes, reason: str
 ) -> None:
     seen = Seen()
     await bus.publish(subjects.fact("c1", fact(NodeDrained, "n1")), data)
@@ -152,6 +166,7 @@ async def test_a_fact_that_cannot_be_read_is_a_dead_letter_and_the_next_is_handl
     letter = await dead_letter(bus)
     assert letter is not None
     assert letter.data.payload == data
+    assert letter.data.reason.startswith(reason)
     info: dict[str, Any] = await bus.api(f"STREAM.INFO.{subjects.DEAD_LETTER_STREAM}", {})
     assert info["state"]["messages"] == 1
 
@@ -183,12 +198,15 @@ async def test_nothing_is_ended_before_its_dead_letter_is_stored(bus: Bus) -> No
     assert await dead_letter(bus) is not None
 
 
-async def test_what_is_deferred_to_the_last_delivery_is_a_dead_letter(bus: Bus) -> None:
+async def test_what_is_deferred_to_the_last_delivery_is_a_dead_letter(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "MAX_DELIVER", 6)
     seen = Seen(*(TransientError("down", retry_after_s=0.01) for _ in range(20)))
     await publish(bus, "c1", fact(NodeDrained, "n1"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(FactConsumer(bus, "c1", "test", seen).run)
-        await until(lambda: len(seen.ids) == MAX_DELIVER)
+        await until(lambda: len(seen.ids) == 6)
         await until(lambda: is_settled(bus))
         tasks.cancel_scope.cancel()
 
@@ -262,12 +280,241 @@ async def test_a_stream_that_was_lost_is_made_again_and_consumed(bus: Bus) -> No
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        pytest.param("$JS.ACK.STREAM.test.2.41.42.1700000000000000000.7", id="first form"),
-        pytest.param("$JS.ACK.domain.hash.STREAM.test.2.41.42.1700000000000000000.7.x", id="second form"),
-    ],
-)
-def test_a_delivery_says_where_it_stands(reply: str) -> None:
-    assert position(reply) == Position(stream_seq=41, consumer_seq=42, pending=7, delivered=2)
+async def test_a_message_of_two_megabytes_is_a_dead_letter_and_the_next_is_handled(tmp_path: Path) -> None:
+    with NatsServer(tmp_path / "nats", extra="max_payload: 4194304") as server:
+        settings, seen = BusSettings(url=server.url), Seen()
+        async with connect(settings, "test") as bus:
+            await bus.provision("c1", settings)
+            await bus.send(subjects.fact("c1", fact(NodeDrained, "n1")), b"x" * 2_000_000)
+            await publish(bus, "c1", fact(NodeDrained, "n2"))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(FactConsumer(bus, "c1", "test", seen).run)
+                await until(lambda: seen.ids == ["NodeDrained:n2:0"])
+                await until(lambda: is_settled(bus))
+                tasks.cancel_scope.cancel()
+            letter = await dead_letter(bus)
+    assert letter is not None
+    assert letter.data.reason.startswith("2000000 bytes: at most")
+    assert (len(letter.data.payload), letter.data.is_cut) == (65536, True)
+
+
+class Gate:
+    """Handles facts once it is open; *closed* are the nodes that wait for that, all where none is named."""
+
+    def __init__(self, *closed: str) -> None:
+        self.begun: list[str] = []
+        self.done: list[str] = []
+        self.opened = anyio.Event()
+        self._closed = closed
+
+    async def __call__(self, event: Event) -> None:
+        self.begun.append(event.id)
+        if not self._closed or event.subject in self._closed:
+            await self.opened.wait()
+        self.done.append(event.id)
+
+
+def redelivered() -> float:
+    return REGISTRY.get_sample_value("sunk_events_redelivered_total", {"consumer": "test"}) or 0.0
+
+
+async def test_a_slow_consumer_holds_a_bounded_number_loses_none_and_keeps_the_order(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "MAX_ACK_PENDING", 600)
+    events = [fact(NodeDrained, f"n{number % 7}", number) for number in range(2000)]
+    for event in events:
+        await bus.send(subjects.fact("c1", event), encode(event))
+    gate = Gate()
+    consumer = FactConsumer(bus, "c1", "test", gate)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consumer.run)
+        await until(lambda: consumer.held == 600)
+        await until(lambda: len(gate.begun) == 7)  # One of each node, and no second while that waits.
+
+        async def rest_waits() -> bool:
+            return await outstanding(bus) == (600, 1400)
+
+        await until(rest_waits)
+        assert consumer.held == 600
+        gate.opened.set()
+        await until(lambda: len(gate.done) == 2000)
+        await until(lambda: is_settled(bus))
+        tasks.cancel_scope.cancel()
+
+    for node in range(7):
+        wanted = [event.id for event in events if event.subject == f"n{node}"]
+        assert [one for one in gate.done if one.split(":")[1] == f"n{node}"] == wanted
+
+
+async def test_lag_is_what_waits_behind_the_last_delivery(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settle, "MAX_ACK_PENDING", 2)
+    gate = Gate()
+    for number in range(5):
+        await publish(bus, "c1", fact(NodeDrained, "n1", number))
+
+    def lag() -> float:
+        return REGISTRY.get_sample_value("sunk_event_lag", {"consumer": "test"}) or 0.0
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(FactConsumer(bus, "c1", "test", gate).run)
+        await until(lambda: len(gate.begun) == 1)
+        await until(lambda: lag() == 3)
+        gate.opened.set()
+        await until(lambda: len(gate.done) == 5)
+        assert lag() == 0
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_is_handled_for_longer_than_the_server_waits_is_not_delivered_twice(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "ACK_WAIT_S", 1)
+    monkeypatch.setattr(settle, "KEEP_S", 0.2)
+    before = redelivered()
+    gate = Gate("n1")
+    for number in range(2):  # The second waits here, not in the handler.
+        await publish(bus, "c1", fact(NodeDrained, "n1", number))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(FactConsumer(bus, "c1", "test", gate).run)
+        await until(lambda: len(gate.begun) == 1)
+        await anyio.sleep(2.2)  # Twice what the server waits.
+        gate.opened.set()
+        await until(lambda: is_settled(bus))
+        tasks.cancel_scope.cancel()
+
+    assert gate.begun == gate.done == ["NodeDrained:n1:0", "NodeDrained:n1:1"]
+    assert redelivered() == before
+
+
+async def test_what_is_delivered_again_while_it_is_handled_is_handled_once(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "ACK_WAIT_S", 1)  # And nobody says that it is under way.
+    before = redelivered()
+    gate = Gate("n1")
+    await publish(bus, "c1", fact(NodeDrained, "n1"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(FactConsumer(bus, "c1", "test", gate).run)
+        await until(lambda: redelivered() > before)
+        gate.opened.set()
+        await until(lambda: is_settled(bus))
+        tasks.cancel_scope.cancel()
+
+    assert gate.begun == ["NodeDrained:n1:0"]
+
+
+async def test_a_handler_that_hangs_is_ended_its_fact_comes_again_and_the_others_go_on(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(settle, "HANDLE_S", 0.2)
+    monkeypatch.setattr(settle, "KEEP_S", 0.1)
+    gate = Gate("n1")
+    await publish(bus, "c1", fact(NodeDrained, "n1"))
+    await publish(bus, "c1", fact(NodeDrained, "n2"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(FactConsumer(bus, "c1", "test", gate, concurrency=1).run)
+        await until(lambda: gate.begun.count("NodeDrained:n1:0") == 2)
+        assert gate.done == ["NodeDrained:n2:0"]
+        gate.opened.set()
+        await until(lambda: is_settled(bus))
+        tasks.cancel_scope.cancel()
+
+    assert gate.done == ["NodeDrained:n2:0", "NodeDrained:n1:0"]
+    assert "handler hung" in caplog.messages
+
+
+async def test_what_a_consumer_holds_when_it_is_stopped_goes_to_the_next_at_once(bus: Bus) -> None:
+    gate, seen = Gate(), Seen()
+    for number in range(3):
+        await publish(bus, "c1", fact(NodeDrained, "n1", number))
+    consumer = FactConsumer(bus, "c1", "test", gate)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consumer.run)
+        await until(lambda: consumer.held == 3)
+        tasks.cancel_scope.cancel()
+    assert consumer.held == 0
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(FactConsumer(bus, "c1", "test", seen).run)
+        await until(lambda: len(seen.ids) == 3)  # The server itself would wait for half a minute.
+        await until(lambda: is_settled(bus))
+        tasks.cancel_scope.cancel()
+
+    assert sorted(seen.ids) == [f"NodeDrained:n1:{number}" for number in range(3)]
+
+
+async def test_a_fact_that_ended_its_consumer_each_time_is_a_dead_letter_unhandled(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "MAX_DELIVER", 2)
+    stream, seen = subjects.fact_stream("c1"), Seen()
+    await publish(bus, "c1", fact(NodeDrained, "n1"))
+    config = {"durable_name": "test", "ack_policy": "explicit", "deliver_policy": "all"}
+    name, _ = await create_consumer(bus, stream, config)
+    async with pulling(bus, stream, name) as pull:
+        for _ in range(2):
+            while not (messages := await pull.batch()):
+                pass
+            await bus.tell(messages[0].reply, b"-NAK")  # As if its consumer had died of it.
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(FactConsumer(bus, "c1", "test", seen).run)
+        await until(lambda: is_settled(bus))
+        await until(lambda: has_letter(bus))
+        tasks.cancel_scope.cancel()
+
+    letter = await dead_letter(bus)
+    assert letter is not None
+    assert letter.data.reason == "delivered 3 times and never settled"
+    assert seen.ids == []
+
+
+async def has_letter(bus: Bus) -> bool:
+    return await dead_letter(bus) is not None
+
+
+async def test_a_durable_with_other_settings_is_given_ours(bus: Bus) -> None:
+    stream, seen = subjects.fact_stream("c1"), Seen()
+    theirs = {
+        "ack_wait": 5_000_000_000,
+        "max_deliver": 3,
+        "max_ack_pending": 7,
+        "filter_subject": "sunk.ev.c1.x",
+    }
+    fixed = {"durable_name": "test", "ack_policy": "explicit", "deliver_policy": "all"}
+    await create_consumer(bus, stream, fixed | theirs)
+    await publish(bus, "c1", fact(NodeDrained, "n1"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(FactConsumer(bus, "c1", "test", seen).run)
+        await until(lambda: len(seen.ids) == 1)
+        tasks.cancel_scope.cancel()
+
+    config = (await bus.api(f"CONSUMER.INFO.{stream}.test", {}))["config"]
+    assert {name: config[name] for name in theirs} == {
+        "ack_wait": 30_000_000_000,
+        "max_deliver": -1,
+        "max_ack_pending": 1000,
+        "filter_subject": "sunk.ev.c1.>",
+    }
+
+
+async def test_a_durable_whose_settings_cannot_be_changed_is_reported_and_not_used(
+    bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream, seen = subjects.fact_stream("c1"), Seen()
+    theirs = {"durable_name": "test", "ack_policy": "explicit", "deliver_policy": "new"}
+    await create_consumer(bus, stream, theirs)
+    await publish(bus, "c1", fact(NodeDrained, "n1"))
+    consumer = FactConsumer(bus, "c1", "test", seen)
+
+    def errors() -> list[str]:
+        return [str(vars(one)["error"]) for one in caplog.records if one.message == "consumer not made"]
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consumer.run)
+        await until(lambda: bool(errors()))
+        assert not consumer.is_consuming
+        await bus.api(f"CONSUMER.DELETE.{stream}.test", {})  # What a person does about it.
+        await until(lambda: len(seen.ids) == 1)
+        tasks.cancel_scope.cancel()
+
+    assert "deliver policy can not be updated" in errors()[0]

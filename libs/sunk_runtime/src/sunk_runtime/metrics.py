@@ -4,6 +4,14 @@ from prometheus_client import Counter, Gauge, Histogram
 
 FACTS = Counter("sunk_facts_published_total", "Facts published, by type.", ["type"])
 DEAD_LETTERS = Counter("sunk_dead_letters_total", "Messages that could not be handled.", ["reason"])
+EVENTS_SETTLED = Counter(
+    "sunk_events_settled_total", "Deliveries settled, by consumer and verdict.", ["consumer", "verdict"]
+)
+EVENTS_REDELIVERED = Counter(
+    "sunk_events_redelivered_total", "Deliveries that were not the first of their fact.", ["consumer"]
+)
+EVENT_LAG = Gauge("sunk_event_lag", "Facts that wait behind the last delivered one.", ["consumer"])
+EVENTS_HELD = Gauge("sunk_events_held", "Deliveries that are here and not settled yet.", ["consumer"])
 KEYS_HANDLED = Counter("sunk_keys_handled_total", "Keys looked at, by loop and outcome.", ["loop", "outcome"])
 KEY_SECONDS = Histogram(
     "sunk_key_duration_seconds",

@@ -1,74 +1,82 @@
-"""A durable consumer of facts: handle one delivery, then ack, nak or term; order per entity.
+"""A durable consumer of facts: handle each delivery, then ack, nak or term; order per entity.
 
-What must stay true: two deliveries of one entity are never handled at once, and in order but for one that
-was deferred, which comes again later; a delivery is acknowledged only after it was handled; what no retry can
-help, or none helped, goes to the dead letters before it is ended.
+What must stay true: two deliveries of one entity are never handled at once, and in order but for one that was
+deferred, which comes again later; a delivery is acknowledged only after it was handled; what no retry can
+help, or none helped, goes to the dead letters before it is ended; what waits here is bounded by
+`MAX_ACK_PENDING` however slow the handler, and is not delivered twice for that.
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import anyio
+import anyio.lowlevel
 import msgspec
-from anyio.abc import TaskGroup
 
 from sunk_events import subjects
 from sunk_events.base import Event
 from sunk_events.codec import UndecodableError, decode_event
 from sunk_runtime.dead import bury
-from sunk_runtime.errors import ConflictError, PermanentError, SunkError, TransientError
+from sunk_runtime.errors import SunkError, TransientError
 from sunk_runtime.jetstream import Bus, Message
-from sunk_runtime.pull import create_consumer, position, pulling
+from sunk_runtime.lanes import Lanes
+from sunk_runtime.metrics import EVENT_LAG, EVENTS_HELD, EVENTS_REDELIVERED, EVENTS_SETTLED
+from sunk_runtime.pull import Position, create_consumer, position, pulling
+from sunk_runtime.verdicts import (
+    ACK,
+    BUG_S,
+    HAND_BACK,
+    HANDLED,
+    IN_PROGRESS,
+    MAX_DELIVER,
+    TERM,
+    Ack,
+    Again,
+    Dead,
+    Verdict,
+    back_off_s,
+    nak,
+    verdict_on,
+)
 
 log = logging.getLogger(__name__)
 
 ACK_WAIT_S: Final = 30
-MAX_DELIVER: Final = 6
-AGAIN_S: Final = 1.0
-"""When what met a bug, or could not be kept, is delivered again."""
+"""When the server delivers again what it heard nothing of: the consumer's process died."""
+KEEP_S: Final = ACK_WAIT_S / 3
+"""How often the server is told that what is here is still under way."""
+MAX_ACK_PENDING: Final = 1000
+"""Deliveries that wait for their acknowledgement at most, so also those that are held in memory."""
+HANDLE_S: Final = 300.0
+"""A handler that takes longer hangs: it is cancelled and its fact delivered again."""
+IN_A_ROW: Final = 64
+"""Facts that one worker handles before it lets others run, when its handler never waits."""
 
 Handle = Callable[[Event], Awaitable[None]]
 
 
-async def settle(bus: Bus, cluster: str, message: Message, handle: Handle) -> None:
-    """Handle one delivery and acknowledge it by how that went."""
-    try:
-        await handle(decode_event(message.data))
-    except (TransientError, ConflictError) as error:
-        log.warning("event deferred", extra={"subject": message.subject, "error": str(error)})
-        wait_s = error.retry_after_s if isinstance(error, TransientError) else 0.1
-        verdict = await _deferred(bus, cluster, message, wait_s, str(error))
-    except (PermanentError, UndecodableError) as error:
-        verdict = await _ended(bus, cluster, message, str(error))
-    except Exception as error:
-        log.exception("event failed", extra={"subject": message.subject})
-        verdict = await _deferred(bus, cluster, message, AGAIN_S, f"{type(error).__name__}: {error}")
-    else:
-        verdict = b"+ACK"
-    try:
-        await bus.send(message.reply, verdict)
-    except TransientError as error:  # Not acknowledged is delivered again, which every handler bears.
-        log.warning("acknowledgement lost", extra={"subject": message.subject, "error": str(error)})
+class Delivery(msgspec.Struct, frozen=True, eq=False):
+    """A message with its place."""
+
+    message: Message
+    at: Position
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """What is the same for every delivery of the same message."""
+        return self.at.stream_seq, self.at.stored_ns
 
 
-async def _deferred(bus: Bus, cluster: str, message: Message, wait_s: float, reason: str) -> bytes:
-    """Ask for the delivery again, unless this was the last that the server makes."""
-    if position(message.reply).delivered < MAX_DELIVER:
-        return _nak(wait_s)
-    return await _ended(bus, cluster, message, f"delivered {MAX_DELIVER} times: {reason}")
+class _Worker:
+    """What one worker is at, for whoever looks whether it hangs."""
 
-
-async def _ended(bus: Bus, cluster: str, message: Message, reason: str) -> bytes:
-    """Keep the delivery among the dead letters, and only then have it ended."""
-    at = position(message.reply)
-    msg_id = f"{bus.name}:{message.subject}:{at.stream_seq}"
-    return b"+TERM" if await bury(bus, cluster, message, reason, msg_id=msg_id) else _nak(AGAIN_S)
-
-
-def _nak(delay_s: float) -> bytes:
-    return b"-NAK " + msgspec.json.encode({"delay": int(delay_s * 1e9)})
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self.scope = scope
+        self.taken: tuple[str, Delivery] | None = None
+        self.since = 0.0
 
 
 class FactConsumer:
@@ -87,23 +95,51 @@ class FactConsumer:
         self._cluster = cluster
         self._durable = durable
         self._handle = handle
-        self._limit = anyio.CapacityLimiter(concurrency)
-        self._queues: dict[str, deque[Message]] = {}
+        self._concurrency = concurrency
+        self._lanes = Lanes[Delivery]()
+        self._held: dict[tuple[int, int], Delivery] = {}
+        self._idle: deque[anyio.Event] = deque()
+        self._workers: set[_Worker] = set()
+        self._is_consuming = False
+        self._acked = EVENTS_SETTLED.labels(durable, "ack")
+
+    @property
+    def is_consuming(self) -> bool:
+        """Whether deliveries come, as far as is known."""
+        return self._is_consuming
+
+    @property
+    def held(self) -> int:
+        """How many deliveries are here and not settled yet."""
+        return len(self._held)
 
     async def run(self) -> None:
-        """Consume until cancelled; after a gap the server delivers again what was not acknowledged."""
-        async with anyio.create_task_group() as tasks:
-            while True:
-                try:
-                    await self._consume(tasks)
-                except TransientError as error:
-                    log.warning(
-                        "consumer starts again", extra={"durable": self._durable, "error": str(error)}
-                    )
-                except SunkError as error:
-                    log.error("consumer has no stream", extra={"durable": self._durable, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
-                    await self._bus.provision_again()
-                await anyio.sleep(0.5)
+        """Consume until cancelled, and then hand back what was not handled.
+
+        After a gap the server delivers again what was not acknowledged.
+        """
+        try:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(self._concurrency):
+                    tasks.start_soon(self._work)
+                tasks.start_soon(self._keep)
+                await self._consume_again()
+        finally:
+            await self._hand_back()
+
+    async def _consume_again(self) -> None:
+        pause_s = 0.5
+        while True:
+            try:
+                await self._consume()
+            except TransientError as error:
+                log.warning("consumer starts again", extra={"durable": self._durable, "error": str(error)})
+            except SunkError as error:
+                log.error("consumer not made", extra={"durable": self._durable, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+                await self._bus.provision_again()
+            pause_s = 0.5 if self._is_consuming else min(pause_s * 2, 5.0)
+            self._is_consuming = False
+            await anyio.sleep(pause_s)
 
     def _config(self) -> dict[str, Any]:
         return {
@@ -111,31 +147,153 @@ class FactConsumer:
             "deliver_policy": "all",
             "ack_policy": "explicit",
             "ack_wait": ACK_WAIT_S * 1_000_000_000,
-            "max_deliver": MAX_DELIVER,
-            "max_ack_pending": 256,
+            "max_deliver": -1,  # We count: the server would only stop, and no dead letter would say so.
+            "max_ack_pending": MAX_ACK_PENDING,
             "filter_subject": subjects.facts(self._cluster),
         }
 
-    async def _consume(self, tasks: TaskGroup) -> None:
+    async def _consume(self) -> None:
         stream = subjects.fact_stream(self._cluster)
-        name, _ = await create_consumer(self._bus, stream, self._config())
+        name, pending = await create_consumer(self._bus, stream, self._config())
+        EVENT_LAG.labels(self._durable).set(pending)
         async with pulling(self._bus, stream, name) as pull:
             while True:
-                if message := await pull.next():
-                    self._enqueue(tasks, message)
+                messages = await pull.batch()
+                self._is_consuming = True
+                if messages:
+                    self._take_in(messages)
 
-    def _enqueue(self, tasks: TaskGroup, message: Message) -> None:
-        entity = message.subject.rpartition(".")[0]
-        queue = self._queues.setdefault(entity, deque())
-        queue.append(message)
-        if len(queue) == 1:
-            tasks.start_soon(self._drain, entity, queue)
+    def _take_in(self, messages: list[Message]) -> None:
+        for message in messages:
+            delivery = Delivery(message, position(message.reply))
+            if delivery.at.delivered > 1:
+                EVENTS_REDELIVERED.labels(self._durable).inc()
+            if delivery.id in self._held:
+                continue  # It is here already; settling that settles this.
+            self._held[delivery.id] = delivery
+            self._lanes.add(message.subject.rpartition(".")[0], delivery)
+        EVENT_LAG.labels(self._durable).set(position(messages[-1].reply).pending)
+        EVENTS_HELD.labels(self._durable).set(len(self._held))
+        for _ in range(min(len(self._idle), self._lanes.ready)):
+            self._idle.popleft().set()
 
-    async def _drain(self, entity: str, queue: deque[Message]) -> None:
+    async def _work(self) -> None:
+        while True:
+            worker = _Worker(anyio.CancelScope())
+            self._workers.add(worker)
+            try:
+                with worker.scope:
+                    await self._take_turns(worker)
+            finally:
+                self._workers.discard(worker)
+            if worker.taken:  # The scope was cancelled: it hung.
+                await self._defer(*worker.taken)
+
+    async def _take_turns(self, worker: _Worker) -> None:
+        in_a_row = 0
+        while True:
+            taken = self._lanes.take()
+            if taken is None:
+                self._idle.append(news := anyio.Event())
+                await news.wait()
+                continue
+            worker.taken, worker.since = taken, time.monotonic()
+            key, delivery = taken
+            await self._settle(delivery)
+            worker.taken = None
+            self._lanes.give_back(key)
+            in_a_row += 1
+            if in_a_row % IN_A_ROW == 0:
+                await anyio.lowlevel.checkpoint()
+
+    async def _defer(self, key: str, delivery: Delivery) -> None:
+        log.error("handler hung", extra={"subject": delivery.message.subject, "after_s": HANDLE_S})
+        error = TransientError(f"handler took over {HANDLE_S:.0f} s")
+        await self._carry_out(verdict_on(error, delivery.at.delivered), delivery)
+        self._lanes.give_back(key)
+
+    async def _settle(self, delivery: Delivery) -> None:
+        await self._carry_out(await self._judge(delivery), delivery)
+
+    async def _judge(self, delivery: Delivery) -> Verdict:
+        """Handle *delivery* and return what becomes of it."""
+        delivered = delivery.at.delivered
+        if delivered > MAX_DELIVER:  # Not handled: what it is may be what ended us each time.
+            return Dead(f"delivered {delivered} times and never settled")
+        subject = delivery.message.subject
         try:
-            while queue:
-                async with self._limit:
-                    await settle(self._bus, self._cluster, queue[0], self._handle)
-                queue.popleft()
-        finally:
-            self._queues.pop(entity, None)
+            await self._handle(decode(self._cluster, delivery.message))
+        except (SunkError, UndecodableError) as error:
+            verdict = verdict_on(error, delivered)
+            if isinstance(verdict, Again):
+                log.warning("event deferred", extra={"subject": subject, "error": str(error)})
+            return verdict
+        except Exception as error:
+            log.exception("event failed", extra={"subject": subject})
+            return verdict_on(error, delivered)
+        return HANDLED
+
+    async def _carry_out(self, verdict: Verdict, delivery: Delivery) -> None:
+        match verdict:
+            case Ack():
+                words = ACK
+                self._acked.inc()
+            case Again(wait_s):
+                words = nak(wait_s)
+                EVENTS_SETTLED.labels(self._durable, "again").inc()
+            case Dead(reason):
+                words = await self._end(delivery, reason)
+            case _:
+                assert_never(verdict)
+        await self._tell(delivery, words)
+        self._held.pop(delivery.id, None)
+
+    async def _end(self, delivery: Delivery, reason: str) -> bytes:
+        """Keep *delivery* among the dead letters, and only then have it ended."""
+        message = delivery.message
+        msg_id = f"{self._bus.name}:{message.subject}:{delivery.at.stream_seq}"
+        if await bury(self._bus, self._cluster, message, reason, msg_id=msg_id):
+            EVENTS_SETTLED.labels(self._durable, "dead").inc()
+            return TERM
+        EVENTS_SETTLED.labels(self._durable, "again").inc()
+        return nak(back_off_s(BUG_S, delivery.at.delivered))
+
+    async def _tell(self, delivery: Delivery, words: bytes) -> None:
+        try:
+            await self._bus.tell(delivery.message.reply, words)
+        except TransientError as error:  # Not acknowledged is delivered again, which every handler bears.
+            extra = {"subject": delivery.message.subject, "error": str(error)}
+            log.warning("acknowledgement lost", extra=extra)
+
+    async def _keep(self) -> None:
+        """Keep the server from delivering again what waits or is handled here; free who hangs."""
+        while True:
+            await anyio.sleep(KEEP_S)
+            for delivery in list(self._held.values()):
+                await self._tell(delivery, IN_PROGRESS)
+            EVENTS_HELD.labels(self._durable).set(len(self._held))
+            overdue = time.monotonic() - HANDLE_S
+            for worker in self._workers:
+                if worker.taken and worker.since < overdue:
+                    worker.scope.cancel()
+
+    async def _hand_back(self) -> None:
+        """Give what was not settled to whoever consumes next, now rather than after `ACK_WAIT_S`."""
+        with anyio.move_on_after(1, shield=True):
+            for delivery in self._held.values():
+                await self._tell(delivery, HAND_BACK)
+        self._held.clear()
+        self._idle.clear()
+        self._lanes = Lanes[Delivery]()
+
+
+def decode(cluster: str, message: Message) -> Event:
+    """Return the fact in *message*.
+
+    Raises:
+        UndecodableError: it is no fact of the contract, or not one that belongs on its subject.
+    """
+    event = decode_event(message.data)
+    if subjects.fact(cluster, event) != message.subject:
+        raise UndecodableError(f"{type(event).__name__} of {event.subject!r} does not belong on its subject")
+    return event

@@ -1,0 +1,77 @@
+"""What becomes of a delivery: acknowledged, asked for again later, or ended as a dead letter.
+
+What must stay true: only what was handled is acknowledged; what may help later comes again, each time later
+than before; what no retry can help, or none of `MAX_DELIVER` helped, is ended.
+
+Source: NATS ADR-37 for the words on the wire: +ACK, -NAK with a delay in nanoseconds, +TERM, +WPI.
+"""
+
+import math
+from typing import Final
+
+import msgspec
+
+from sunk_events.codec import UndecodableError
+from sunk_runtime.errors import ConflictError, PermanentError, TransientError
+
+MAX_DELIVER: Final = 20
+"""Deliveries of one fact: with the back-off about eight minutes: longer than a restart of Slurm."""
+LONGEST_S: Final = 30.0
+"""Where the back-off stops growing, unless whoever deferred it asked for more."""
+CONFLICT_S: Final = 0.1
+BUG_S: Final = 1.0
+_ASKED_MOST_S: Final = 3600.0
+
+ACK: Final = b"+ACK"
+TERM: Final = b"+TERM"
+IN_PROGRESS: Final = b"+WPI"
+HAND_BACK: Final = b"-NAK"
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """It was handled."""
+
+
+class Again(msgspec.Struct, frozen=True):
+    """Deliver it again after a while."""
+
+    wait_s: float
+    reason: str
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """Keep it among the dead letters and never deliver it again."""
+
+    reason: str
+
+
+Verdict = Ack | Again | Dead
+
+HANDLED: Final = Ack()
+
+
+def verdict_on(error: Exception, delivered: int) -> Ack | Again | Dead:
+    """Return what becomes of a delivery whose handling met *error*, the *delivered*-th time."""
+    match error:
+        case TransientError():
+            again = Again(back_off_s(error.retry_after_s, delivered), str(error))
+        case ConflictError():
+            again = Again(back_off_s(CONFLICT_S, delivered), str(error))
+        case PermanentError() | UndecodableError():
+            return Dead(str(error))
+        case _:
+            again = Again(back_off_s(BUG_S, delivered), f"{type(error).__name__}: {error}")
+    if delivered >= MAX_DELIVER:
+        return Dead(f"delivered {delivered} times: {again.reason}")
+    return again
+
+
+def back_off_s(asked_s: float, delivered: int) -> float:
+    """Return how long to wait after the *delivered*-th time: twice as long each time, within bounds."""
+    asked = min(max(asked_s, 0.0), _ASKED_MOST_S) if math.isfinite(asked_s) else LONGEST_S
+    return max(asked, min(LONGEST_S, asked * 2 ** min(delivered - 1, 32)))
+
+
+def nak(wait_s: float) -> bytes:
+    """Return the words that ask for the delivery again after *wait_s*."""
+    return b"-NAK " + msgspec.json.encode({"delay": int(wait_s * 1e9)})
