@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+SHARED = {"__main__", "figures"}
 
 
 def main() -> None:
     """Hand over to the file of that name."""
-    names = sorted(path.stem for path in HERE.glob("*.py") if path.stem != "__main__")
+    names = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in SHARED)
     if len(sys.argv) < 2 or sys.argv[1] not in names:  # noqa: PLR2004 - the name is the first argument
         sys.exit(f"bench: name one of: {', '.join(names)}")
     name = sys.argv.pop(1)

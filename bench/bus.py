@@ -1,33 +1,29 @@
+# pyright: reportUnknownMemberType=false
 """The bus through the chassis, each figure beside bare nats-py on the same server in the same run.
 
-Results: ``bus.publish``, ``bus.consume``, ``bus.view``, ``bus.request`` and ``bus.kill_recovery``; keys that begin
-with ``bare`` are nats-py's own. ``cpu_us`` is this process' processor time a message: on a busy machine it says
-more than the rate. A result was checked before it is printed (nothing lost, order per key kept, views equal to
-the bucket); what does not hold ends the run.
+Results: ``bus.publish``, ``bus.consume``, ``bus.view``, ``bus.request`` and ``bus.kill_recovery``; keys that
+begin with ``bare`` are nats-py's own. ``cpu_us`` is this process' processor time a message: on a busy machine
+it says more than the rate. A result was checked before it is printed (nothing lost, order per key kept, views
+equal to the bucket); what does not hold ends the run.
 """
 
 import argparse
-import json
-import resource
-import statistics
-import sys
 import tempfile
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import nats
+from figures import Stopwatch, emit, latencies, longest_stall, percentiles, require
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from sunk_events import subjects
 from sunk_events.base import Event, event_id
-from sunk_events.codec import decode_state, encode
+from sunk_events.codec import encode
 from sunk_events.nodes import NodeDrained, NodeSnapshot, NodeUndrained, SlurmNodeState
 from sunk_events.requests import ConfirmNode, NodeConfirmed
 from sunk_lab.nats import NatsServer
@@ -54,42 +50,6 @@ class Sizes(argparse.Namespace):
     keys: int
     requests: int
     views: int
-
-
-class Stopwatch:
-    """Time, and processor time of this process, since it was made."""
-
-    def __init__(self) -> None:
-        self._began = time.perf_counter()
-        self._cpu_s = _cpu_s()
-
-    def figures(self, messages: int, prefix: str = "") -> dict[str, float]:
-        """Return how long it took, the rate, and the processor time a message."""
-        took_s, cpu_s = time.perf_counter() - self._began, _cpu_s() - self._cpu_s
-        return {
-            f"{prefix}s": round(took_s, 3),
-            f"{prefix}per_s": round(messages / took_s),
-            f"{prefix}cpu_us": round(cpu_s / messages * 1e6, 1),
-        }
-
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def emit(name: str, count: int, *figures: dict[str, float]) -> None:
-    """Print one result."""
-    line: dict[str, Any] = {"name": f"bus.{name}", "n": count}
-    for some in figures:
-        line |= some
-    print(json.dumps(line), flush=True)
-
-
-def require(*, holds: bool, claim: str) -> None:
-    """End the run unless *claim* holds."""
-    if not holds:
-        sys.exit(f"bench bus: it does not hold that {claim}")
 
 
 def node_name(number: int) -> str:
@@ -160,7 +120,7 @@ async def bench_publish(bus: Bus, bare: Client, sizes: Sizes) -> None:
 
     stored = (await bus.api(f"STREAM.INFO.{STREAM}", {}))["state"]["messages"]
     require(holds=stored == sizes.facts, claim="each acknowledged fact is stored once")
-    emit("publish", sizes.facts, figures, bare_figures)
+    emit("bus.publish", sizes.facts, figures, bare_figures)
 
 
 async def bench_consume(bus: Bus, bare: Client, sizes: Sizes) -> None:
@@ -199,18 +159,10 @@ async def bench_consume(bus: Bus, bare: Client, sizes: Sizes) -> None:
         with anyio.fail_after(WITHIN_S):
             await done.wait()
         await until(is_settled)
-        figures = watch.figures(sizes.facts)
         tasks.cancel_scope.cancel()
+    figures = watch.figures(sizes.facts)
     require(holds=len(last) == sizes.nodes and handled == sizes.facts, claim="each fact is handled once")
-    emit("consume", sizes.facts, figures, bare_figures)
-
-
-async def longest_stall(worst: list[float]) -> None:
-    """Note for how long at most nobody else got the event loop."""
-    while True:
-        began = time.perf_counter()
-        await anyio.sleep(0.001)
-        worst[0] = max(worst[0], time.perf_counter() - began - 0.001)
+    emit("bus.consume", sizes.facts, figures, bare_figures)
 
 
 async def bench_view(bus: Bus, bare: Client, sizes: Sizes) -> None:
@@ -232,6 +184,7 @@ async def bench_view(bus: Bus, bare: Client, sizes: Sizes) -> None:
     require(holds=found == sizes.keys, claim="the bucket holds every key")
 
     worst = [0.0]
+    figures: dict[str, float] = {}
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(longest_stall, worst)
         await anyio.sleep(0.01)
@@ -240,19 +193,11 @@ async def bench_view(bus: Bus, bare: Client, sizes: Sizes) -> None:
             with anyio.fail_after(WITHIN_S):
                 await view.complete()
             figures = watch.figures(sizes.keys)
-            require(holds={key: view.get(key) for key in view.keys()} == wanted, claim="view and bucket are equal")
+            require(
+                holds={one.node: one for one in view.values()} == wanted, claim="view and bucket are equal"
+            )
         tasks.cancel_scope.cancel()
-    emit("view", sizes.keys, figures, {"stall_ms": round(worst[0] * 1000, 1)}, bare_figures)
-
-
-async def latencies(times: int, deed: Callable[[], Awaitable[object]]) -> list[float]:
-    """Return how long *deed* took each time, in milliseconds."""
-    took: list[float] = []
-    for _ in range(times):
-        began = time.perf_counter()
-        await deed()
-        took.append((time.perf_counter() - began) * 1000)
-    return took
+    emit("bus.view", sizes.keys, figures, {"stall_ms": round(worst[0] * 1000, 1)}, bare_figures)
 
 
 async def bench_request(bus: Bus, bare: Client, sizes: Sizes, settings: BusSettings) -> None:
@@ -280,15 +225,7 @@ async def bench_request(bus: Bus, bare: Client, sizes: Sizes, settings: BusSetti
         figures = watch.figures(sizes.requests)
         reply = await ask(bus, CLUSTER, question)
     require(holds=isinstance(reply, NodeConfirmed) and reply.is_known, claim="the question is answered")
-    emit("request", sizes.requests, percentiles(took), figures, percentiles(floor, "bare_"))
-
-
-def percentiles(took_ms: list[float], prefix: str = "") -> dict[str, float]:
-    """Return the median and the 99th percentile."""
-    return {
-        f"{prefix}p50_ms": round(statistics.median(took_ms), 3),
-        f"{prefix}p99_ms": round(statistics.quantiles(took_ms, n=100)[98], 3),
-    }
+    emit("bus.request", sizes.requests, percentiles(took), figures, percentiles(floor, "bare_"))
 
 
 async def bench_kill_recovery(server: NatsServer, settings: BusSettings, sizes: Sizes) -> None:
@@ -320,12 +257,15 @@ async def bench_kill_recovery(server: NatsServer, settings: BusSettings, sizes: 
             for number in range(sizes.keys)
         )
         require(holds=same, claim="each view equals the bucket after the kill")
-    emit("kill_recovery", sizes.keys, {"views": sizes.views, "first_write_s": written}, figures)
+    emit("bus.kill_recovery", sizes.keys, {"views": sizes.views, "first_write_s": written}, figures)
 
 
 async def run(sizes: Sizes) -> None:
     """Measure everything on a server of our own."""
-    with tempfile.TemporaryDirectory(prefix="sunk-bench-") as folder, NatsServer(Path(folder) / "nats") as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="sunk-bench-") as folder,
+        NatsServer(Path(folder) / "nats") as server,
+    ):
         settings = BusSettings(url=server.url)
         async with connect(settings, "bench") as bus:
             await bus.provision(CLUSTER, settings)

@@ -1,0 +1,73 @@
+"""How benchmarks measure and print: one JSON object a line and result."""
+
+import json
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+
+
+class Stopwatch:
+    """Time, and processor time of this process, since it was made."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._cpu_s = _cpu_s()
+
+    def figures(self, messages: int, prefix: str = "") -> dict[str, float]:
+        """Return how long it took, the rate, and the processor time a message."""
+        took_s, cpu_s = time.perf_counter() - self._began, _cpu_s() - self._cpu_s
+        return {
+            f"{prefix}s": round(took_s, 3),
+            f"{prefix}per_s": round(messages / took_s),
+            f"{prefix}cpu_us": round(cpu_s / messages * 1e6, 1),
+        }
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def emit(name: str, count: int, *figures: dict[str, float]) -> None:
+    """Print the result *name*: of *count* things, with *figures*."""
+    line: dict[str, Any] = {"name": name, "n": count}
+    for some in figures:
+        line |= some
+    print(json.dumps(line), flush=True)
+
+
+def require(*, holds: bool, claim: str) -> None:
+    """End the run unless *claim* holds."""
+    if not holds:
+        sys.exit(f"bench: it does not hold that {claim}")
+
+
+def percentiles(took_ms: list[float], prefix: str = "") -> dict[str, float]:
+    """Return the median and the 99th percentile."""
+    return {
+        f"{prefix}p50_ms": round(statistics.median(took_ms), 3),
+        f"{prefix}p99_ms": round(statistics.quantiles(took_ms, n=100)[98], 3),
+    }
+
+
+async def longest_stall(worst: list[float]) -> None:
+    """Note for how long at most nobody else got the event loop."""
+    while True:
+        began = time.perf_counter()
+        await anyio.sleep(0.001)
+        worst[0] = max(worst[0], time.perf_counter() - began - 0.001)
+
+
+async def latencies(times: int, deed: Callable[[], Awaitable[object]]) -> list[float]:
+    """Return how long *deed* took each time, in milliseconds."""
+    took: list[float] = []
+    for _ in range(times):
+        began = time.perf_counter()
+        await deed()
+        took.append((time.perf_counter() - began) * 1000)
+    return took
