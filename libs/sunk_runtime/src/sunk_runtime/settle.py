@@ -18,7 +18,7 @@ import msgspec
 
 from sunk_events import subjects
 from sunk_events.base import Event
-from sunk_events.codec import UndecodableError, decode_event
+from sunk_events.codec import UndecodableError, decode_fact
 from sunk_runtime.dead import bury
 from sunk_runtime.errors import SunkError, TransientError
 from sunk_runtime.jetstream import Bus, Message
@@ -222,7 +222,7 @@ class FactConsumer:
             return Dead(f"delivered {delivered} times and never settled")
         subject = delivery.message.subject
         try:
-            await self._handle(decode(self._cluster, delivery.message))
+            await self._handle(decode_fact(subject, delivery.message.data))
         except (SunkError, UndecodableError) as error:
             verdict = verdict_on(error, delivered)
             if isinstance(verdict, Again):
@@ -285,15 +285,3 @@ class FactConsumer:
         self._held.clear()
         self._idle.clear()
         self._lanes = Lanes[Delivery]()
-
-
-def decode(cluster: str, message: Message) -> Event:
-    """Return the fact in *message*.
-
-    Raises:
-        UndecodableError: it is no fact of the contract, or not one that belongs on its subject.
-    """
-    event = decode_event(message.data)
-    if subjects.fact(cluster, event) != message.subject:
-        raise UndecodableError(f"{type(event).__name__} of {event.subject!r} does not belong on its subject")
-    return event
