@@ -75,7 +75,7 @@ async def view(bus: Bus) -> AsyncGenerator[NodeView]:
 
 @pytest.fixture
 def writer(bus: Bus, view: NodeView) -> NodeWriter:
-    return StateWriter(bus, view)
+    return StateWriter(bus, view, fence=None)
 
 
 async def record(writer: NodeWriter, state: SlurmNodeState) -> None:
@@ -114,7 +114,7 @@ async def test_a_state_that_comes_again_is_a_second_fact(writer: NodeWriter, bus
 async def test_a_crash_between_fact_and_state_repeats_the_fact_under_the_same_id(
     bus: Bus, view: NodeView
 ) -> None:
-    writer = StateWriter(Unlucky(bus, is_stored=False), view)
+    writer = StateWriter(Unlucky(bus, is_stored=False), view, fence=None)
     with pytest.raises(BusUnavailableError):
         await record(writer, node())
     assert await facts(bus) == 1  # Fact first: it was told, the state was not stored.
@@ -128,7 +128,7 @@ async def test_a_crash_between_fact_and_state_repeats_the_fact_under_the_same_id
 
 async def test_a_state_whose_acknowledgement_was_lost_is_taken_for_written(bus: Bus) -> None:
     blind = StateView(bus, "c1", SlurmNodeState)  # Not running: it has not heard of the stored one yet.
-    writer = StateWriter(Unlucky(bus, is_stored=True), blind)
+    writer = StateWriter(Unlucky(bus, is_stored=True), blind, fence=None)
     with pytest.raises(BusUnavailableError):
         await record(writer, node())
 
@@ -141,10 +141,10 @@ async def test_a_state_whose_acknowledgement_was_lost_is_taken_for_written(bus: 
 
 
 async def test_a_deletion_whose_acknowledgement_was_lost_is_taken_for_done(bus: Bus, view: NodeView) -> None:
-    await record(StateWriter(bus, view), node())
+    await record(StateWriter(bus, view, fence=None), node())
     blind = StateView(bus, "c1", SlurmNodeState)
     blind.apply_own("n1", node(), view.revision("n1"))
-    writer = StateWriter(Unlucky(bus, is_stored=True), blind)
+    writer = StateWriter(Unlucky(bus, is_stored=True), blind, fence=None)
     with pytest.raises(BusUnavailableError):
         await writer.forget("n1", revision=blind.revision("n1"))
 
@@ -155,13 +155,13 @@ async def test_a_deletion_whose_acknowledgement_was_lost_is_taken_for_done(bus: 
 
 async def test_what_was_decided_on_a_stale_state_is_not_written(bus: Bus, view: NodeView) -> None:
     blind = StateView(bus, "c1", SlurmNodeState)
-    await record(StateWriter(bus, view), node("DOWN"))
+    await record(StateWriter(bus, view, fence=None), node("DOWN"))
 
     with pytest.raises(ConflictError):
-        await StateWriter(bus, blind).record("n1", node("IDLE"), revision=0)
+        await StateWriter(bus, blind, fence=None).record("n1", node("IDLE"), revision=0)
 
     assert blind.get("n1") == node("DOWN")  # The next decision is on what is there.
-    await StateWriter(bus, blind).record("n1", node("IDLE"), revision=blind.revision("n1"))
+    await StateWriter(bus, blind, fence=None).record("n1", node("IDLE"), revision=blind.revision("n1"))
     await until(lambda: view.get("n1") == node("IDLE"))
 
 

@@ -224,7 +224,7 @@ async def _bus(
         await bus.provision(CLUSTER, settings)
         pods, slurm = StateView(bus, CLUSTER, KubePodState), StateView(bus, CLUSTER, SlurmNodeState)
         async with following(pods, slurm):
-            yield pods, StateWriter(bus, slurm)
+            yield pods, StateWriter(bus, slurm, fence=None)
 
 
 async def test_a_nodeset_runs_one_ready_pod_on_its_node_and_says_so(stage: Stage) -> None:

@@ -105,7 +105,7 @@ class World:
     async def prepare(self) -> None:
         """Say on the bus which nodes there are."""
         for name in self.names:
-            writer = StateWriter(self.bus, self.views.slurm_nodes)
+            writer = StateWriter(self.bus, self.views.slurm_nodes, fence=None)
             await writer.record(name, SlurmNodeState(changed=now(), node=name, state="IDLE"), revision=0)
             state = KubePodState(
                 changed=now(),
@@ -115,7 +115,7 @@ class World:
                 kube_node=f"kube-{name}",
                 phase="running",
             )
-            await StateWriter(self.bus, self.views.kube_pods).record(name, state, revision=0)
+            await StateWriter(self.bus, self.views.kube_pods, fence=None).record(name, state, revision=0)
 
     def scheduler(
         self,
@@ -130,7 +130,7 @@ class World:
             teller=Teller(CLUSTER, "pod-scheduler"),
             pods=pods or self.pods,
             jobs=ports,
-            placements=writer or StateWriter(self.bus, self.placements),
+            placements=writer or StateWriter(self.bus, self.placements, fence=None),
             views=self.views,
             rules=self.rules,
             placeholder=Placeholder(
@@ -159,7 +159,7 @@ class World:
 
     async def play_syncer(self) -> None:
         """Tell the bus of every job, and look at every Pod whose job may have changed."""
-        writer = StateWriter(self.bus, self.slurm_jobs)
+        writer = StateWriter(self.bus, self.slurm_jobs, fence=None)
         while True:
             for number in await self.client.job_states():
                 if (found := await self.client.job(number)) is not None:
@@ -479,7 +479,7 @@ async def test_killed_at_any_call_the_next_scheduler_ends_with_one_pod_on_one_jo
 def fused_scheduler(found: World, fuse: Fuse) -> Scheduler:
     """Return a scheduler whose writes to Slurm, to Pods and to the bus are on *fuse*."""
     jobs = Jobs(found.client, found.slurm_jobs, KEY, timeout_s=5)
-    writer = StateWriter(found.bus, found.placements)
+    writer = StateWriter(found.bus, found.placements, fence=None)
     return found.scheduler(
         jobs=fuse.around(jobs), pods=fuse.around(found.pods), writer=fuse_writer(fuse, writer)
     )

@@ -52,9 +52,9 @@ async def stage(slurm: HostSlurm, nats: NatsServer, tmp_path: Path) -> AsyncIter
     settings = BusSettings(url=nats.url)
     async with connect(settings, "test") as bus:
         await bus.provision(CLUSTER, settings)
-        pods = StateWriter(bus, StateView(bus, CLUSTER, KubePodState))
-        placements = StateWriter(bus, StateView(bus, CLUSTER, PlacementState))
-        locks = StateWriter(bus, StateView(bus, CLUSTER, LockState))
+        pods = StateWriter(bus, StateView(bus, CLUSTER, KubePodState), fence=None)
+        placements = StateWriter(bus, StateView(bus, CLUSTER, PlacementState), fence=None)
+        locks = StateWriter(bus, StateView(bus, CLUSTER, LockState), fence=None)
         stage = Stage(
             slurm=slurm,
             nats=nats,

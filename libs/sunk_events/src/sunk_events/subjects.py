@@ -187,6 +187,11 @@ def question(cluster: str, request: Request) -> str:
     return f"sunk.rpc.{cluster}.{place}.{token(entity)}.{verb}"
 
 
+def every_question(cluster: str) -> str:
+    """Return the subject that covers every question: no stream may store any of it."""
+    return f"sunk.rpc.{cluster}.>"
+
+
 def questions(cluster: str, kind: type[Request]) -> str:
     """Return the subject that whoever answers questions of *kind* subscribes to."""
     place, _, verb = _QUESTION[kind]

@@ -9,6 +9,7 @@ Source: nats-py 2.16. What is sent while there is no connection is kept and goes
 
 import logging
 import random
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -20,13 +21,18 @@ from nats.errors import NoRespondersError
 from nats.js.errors import APIError
 from nats.js.errors import Error as JetStreamError
 
+from sunk_events.codec import MAX_BYTES
 from sunk_runtime.errors import BusUnavailableError, ConflictError, PermanentError, SunkError
+from sunk_runtime.metrics import CONNECTED, RECONNECTS
+from sunk_runtime.recovery import Recovery
+from sunk_runtime.streams import HEADERS_MAX
 
 log = logging.getLogger(__name__)
 
 RECONNECT_S: Final = 0.25
 _WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 _SERVERS_FAULT: Final = 500
+_DENIED: Final = re.compile(r"(?i)permissions violation for (?:publish|subscription) to \"([^\"]+)\"")
 
 
 class Connection:
@@ -40,9 +46,12 @@ class Connection:
         """How often the connection broke."""
         self.reconnects = 0
         """How often it came back."""
+        self.recovery = Recovery()
+        """Told whenever it came back."""
         self._closed = anyio.Event()
         self._is_up = False
-        self._scopes: set[anyio.CancelScope] = set()
+        self._scopes: dict[anyio.CancelScope, str] = {}
+        """Who waits, and for the answer on which subject."""
 
     @property
     def waiting(self) -> int:
@@ -50,15 +59,17 @@ class Connection:
         return len(self._scopes)
 
     @asynccontextmanager
-    async def awaiting(self, doing: str) -> AsyncGenerator[None]:
+    async def awaiting(self, doing: str, subject: str = "") -> AsyncGenerator[None]:
         """Raise our errors for nats-py's, and one at once if the connection breaks meanwhile.
+
+        A server that denies *subject* says so at once too; nats-py would wait for the time-out.
 
         Raises:
             ConflictError, PermanentError: JetStream refused.
             BusUnavailableError: no answer came; what was asked may have been done all the same.
         """
         scope = anyio.CancelScope()
-        self._scopes.add(scope)
+        self._scopes[scope] = subject
         try:
             with scope:
                 yield
@@ -67,9 +78,11 @@ class Connection:
         except (NatsError, JetStreamError, OSError, TimeoutError) as error:
             raise self._ours(doing, error) from error
         finally:
-            self._scopes.discard(scope)
+            self._scopes.pop(scope, None)
         if scope.cancelled_caught:
-            raise BusUnavailableError(f"{doing}: the connection broke")
+            denied = _DENIED.search(self.last_error)
+            why = self.last_error if denied and denied[1] == subject else "the connection broke"
+            raise BusUnavailableError(f"{doing}: {why}")
 
     def hint(self) -> str:
         """Return what the server said last, for the end of an error's text."""
@@ -87,6 +100,8 @@ class Connection:
             if not self._is_up and "authorization" in str(error).lower():
                 raise PermanentError(f"NATS refuses user {user!r}: {error}")
             log.warning("bus error", extra={"error": str(error) or type(error).__name__})
+            if denied := _DENIED.search(str(error)):
+                self._cancel(denied[1])
 
         options: dict[str, Any] = {
             "servers": servers,
@@ -107,10 +122,18 @@ class Connection:
         await self.client.connect(**options)
         self.last_error = ""
         self._is_up = True
+        CONNECTED.set(1)
+        if self.client.max_payload < MAX_BYTES + HEADERS_MAX:
+            # The server would end the connection for good over the first message that is larger.
+            raise PermanentError(
+                f"max_payload of the server is {self.client.max_payload} bytes, needed are "
+                f"{MAX_BYTES + HEADERS_MAX}: raise it in the server's configuration (its default is 1 MiB)"
+            )
 
     async def close(self) -> None:
         """End it, whatever state it is in."""
         self._is_up = False
+        CONNECTED.set(0)
         with anyio.move_on_after(2, shield=True):
             await self.client.close()
 
@@ -133,13 +156,24 @@ class Connection:
         if self._is_up:
             log.warning("bus disconnected", extra={"waiting": self.waiting})
         self.breaks += 1
+        CONNECTED.set(0)
+        self.last_error = ""
         for scope in self._scopes:
             scope.cancel()
+
+    def _cancel(self, subject: str) -> None:
+        """End what waits for an answer on *subject*."""
+        for scope, waits_for in self._scopes.items():
+            if waits_for == subject:
+                scope.cancel()
 
     async def _on_reconnect(self) -> None:
         self.last_error = ""
         self.reconnects += 1
+        RECONNECTS.inc()
+        CONNECTED.set(1)
         log.info("bus reconnected")
+        self.recovery.announce()
 
     async def _on_close(self) -> None:
         self._closed.set()

@@ -9,6 +9,7 @@ SunkError
 ├── ConflictError         we acted on a stale view: look and decide again now
 └── PermanentError        no retry can help: dead-letter it, or stop
     ├── ConfigError
+    ├── JetStreamRejectedError
     ├── SlurmRejectedError (sunk_slurm)
     └── KubeRejectedError  (sunk_kube)
 """
@@ -38,6 +39,16 @@ class PermanentError(SunkError):
 
 class ConfigError(PermanentError):
     """A setting is wrong; the text names it and says what is allowed."""
+
+
+class JetStreamRejectedError(PermanentError):
+    """JetStream refused a call of its API; ``err_code`` is its own number for the reason."""
+
+    err_code: int
+
+    def __init__(self, message: str, *, err_code: int) -> None:
+        super().__init__(message)
+        self.err_code = err_code
 
 
 class BusUnavailableError(TransientError):

@@ -9,9 +9,10 @@ Source: nats-py 2.16; NATS ADR-37 (pull consumers), ADR-43 (message TTL).
 """
 
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import anyio
@@ -22,26 +23,35 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.js.errors import NotFoundError
 
-from sunk_events.codec import MAX_BYTES, OversizeError
+from sunk_runtime.bus_settings import BusSettings
+from sunk_runtime.clock import ClockWatch
 from sunk_runtime.connection import Connection, connected
-from sunk_runtime.errors import BusUnavailableError, NoAnswerError, PermanentError, SunkError
-from sunk_runtime.streams import provide, stream_configs
+from sunk_runtime.errors import (
+    BusUnavailableError,
+    JetStreamRejectedError,
+    NoAnswerError,
+    SunkError,
+    TransientError,
+)
+from sunk_runtime.fencing import Fence
+from sunk_runtime.metrics import PUBLISH_RETRIES, PUBLISH_SECONDS, PUBLISHES_FAILED
+from sunk_runtime.provision import provide
+from sunk_runtime.publishing import NOBODY_LEADS, Outgoing, reason
+from sunk_runtime.recovery import Recovery
+from sunk_runtime.streams import stream_configs
 from sunk_runtime.tracing import outgoing
+
+__all__ = ["Bus", "BusSettings", "Message", "connect"]
 
 log = logging.getLogger(__name__)
 
 PUBLISH_TIMEOUT_S: Final = 5.0
-
-
-class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where NATS is and who we are there."""
-
-    url: str = "nats://127.0.0.1:4222"
-    user: str = ""
-    password_file: Path | None = None
-    replicas: int = 1
-    facts_max_bytes: int = 1 << 30
-    facts_max_age_s: int = 7 * 86400
+_RETRY_FIRST_S: Final = 0.05
+_RETRY_LAST_S: Final = 0.5
+_SERVERS_FAULT: Final = 500
+_NOT_CLUSTERED: Final = 10074
+"""One server is asked for three replicas; that it calls its own fault too."""
+_PROVISION_AGAIN_S: Final = 0.5
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -56,13 +66,16 @@ class Message(msgspec.Struct, frozen=True):
 class Bus:
     """One connection. Make it with `connect`."""
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: Connection, name: str, *, retry_s: float = 0.0) -> None:
         self._connection = connection
         self._client = connection.client
         self._js = connection.client.jetstream(timeout=PUBLISH_TIMEOUT_S)
         self.name = name
         self.publish_timeout_s = PUBLISH_TIMEOUT_S
         """How long a publish waits for its acknowledgement."""
+        self.publish_retry_s = retry_s
+        """How long a publish is repeated while no server leads its stream."""
+        self.clock = ClockWatch()
         self._provided: dict[str, BusSettings] = {}
 
     @property
@@ -81,6 +94,11 @@ class Bus:
         return self._connection.breaks
 
     @property
+    def recovery(self) -> Recovery:
+        """Told whenever the connection came back."""
+        return self._connection.recovery
+
+    @property
     def waiting(self) -> int:
         """How many calls wait for the server's answer now."""
         return self._connection.waiting
@@ -94,6 +112,7 @@ class Bus:
         expected_revision: int | None = None,
         ttl_s: int | None = None,
         headers: Mapping[str, str] | None = None,
+        fence: Fence | None = None,
     ) -> int:
         """Store *data* and return its stream sequence; with *msg_id*, twice is once.
 
@@ -104,21 +123,44 @@ class Bus:
             expected_revision: Refuse unless the subject's last sequence is this; 0 means no message yet.
             ttl_s: Whole seconds after which the server drops the message and leaves a marker.
             headers: More headers.
+            fence: A leader's leave to write. None only for what is no leader's write.
 
         Raises:
             OversizeError: *data* is larger than the contract allows.
             ConflictError: *expected_revision* does not hold.
+            LostLeadershipError: the *fence* says so; nothing was sent.
             BusUnavailableError: no acknowledgement came; the message may have been stored all the same.
         """
-        if len(data) > MAX_BYTES:
-            raise OversizeError(f"{subject}: {len(data)} bytes, at most {MAX_BYTES} are allowed")
-        sent = {**outgoing(msg_id), **(headers or {})}
-        if expected_revision is not None:
-            sent["Nats-Expected-Last-Subject-Sequence"] = str(expected_revision)
-        if ttl_s is not None:
-            sent["Nats-TTL"] = f"{ttl_s}s"
-        async with self._connection.awaiting(f"publish on {subject}"):
-            ack = await self._js.publish(subject, data, headers=sent, timeout=self.publish_timeout_s)
+        sent = Outgoing(subject, data, msg_id, expected_revision, ttl_s, headers or {})
+        sent.check_size()
+        began = time.monotonic()
+        pause_s = _RETRY_FIRST_S
+        try:
+            while True:
+                try:
+                    return await self._publish(sent, fence)
+                except BusUnavailableError as error:
+                    left_s = began + self.publish_retry_s - time.monotonic()
+                    if left_s <= 0 or not isinstance(error.__cause__, NOBODY_LEADS):
+                        raise
+                PUBLISH_RETRIES.inc()
+                await anyio.sleep(min(pause_s, left_s))
+                pause_s = min(pause_s * 2, _RETRY_LAST_S)
+        except SunkError as error:
+            PUBLISHES_FAILED.labels(reason(error)).inc()
+            raise
+        finally:
+            PUBLISH_SECONDS.observe(time.monotonic() - began)
+
+    async def _publish(self, sent: Outgoing, fence: Fence | None) -> int:
+        if fence is not None and not self.is_connected:
+            # It would be kept and go out at the reconnect, when somebody else may lead.
+            raise BusUnavailableError(f"publish on {sent.subject}: there is no connection")
+        async with self._connection.awaiting(f"publish on {sent.subject}", sent.subject):
+            headers = sent.fresh_headers(fence)
+            ack = await self._js.publish(
+                sent.subject, sent.data, headers=headers, timeout=self.publish_timeout_s
+            )
         return ack.seq
 
     async def last(self, stream: str, subject: str) -> tuple[int, Message] | None:
@@ -139,7 +181,7 @@ class Bus:
             BusUnavailableError: the connection is down, or broke meanwhile.
         """
         try:
-            async with self._connection.awaiting(f"ask {subject}"):
+            async with self._connection.awaiting(f"ask {subject}", subject):
                 answer = await self._client.request(subject, data, timeout=timeout_s, headers=outgoing())
         except NoRespondersError as error:
             raise NoAnswerError(f"ask {subject}: nobody answers it now", retry_after_s=0.2) from error
@@ -205,20 +247,36 @@ class Bus:
 
         Raises:
             NoAnswerError, BusUnavailableError: as `request`.
-            PermanentError: JetStream refused; the text is its own.
+            JetStreamRejectedError: JetStream refused; the text is its own.
         """
+        asked = datetime.now(UTC)
         answer = await self.request(f"$JS.API.{subject}", msgspec.json.encode(body), PUBLISH_TIMEOUT_S)
         content = msgspec.json.decode(answer.data, type=dict[str, Any])
+        if told := content.get("ts"):
+            self.clock.note(str(told), asked)
         if error := content.get("error"):
-            raise PermanentError(f"JetStream {subject}: {error.get('description')} ({error.get('err_code')})")
+            text = f"JetStream {subject}: {error.get('description')} ({error.get('err_code')})"
+            is_its_fault = error.get("code", 0) >= _SERVERS_FAULT and error.get("err_code") != _NOT_CLUSTERED
+            if is_its_fault:  # No leader, no space, no answer of its peers.
+                raise BusUnavailableError(text)
+            raise JetStreamRejectedError(text, err_code=int(error.get("err_code", 0)))
         return content
 
     async def provision(self, cluster: str, settings: BusSettings) -> None:
-        """Make the streams and buckets of *cluster*; what exists already is left as it is.
+        """Make the streams and buckets of *cluster*, waiting for JetStream; what exists is left as it is.
 
         Raises:
-            PermanentError: a stream of that name exists and captures other subjects. It is never deleted.
+            PermanentError: a stream exists and cannot do what it is needed for, or captures our subjects; its
+                text names the stream, each setting and what to do. It is never changed, and never deleted.
         """
+        while True:
+            try:
+                return await self._provision(cluster, settings)
+            except TransientError as error:
+                log.warning("waiting for JetStream", extra={"cluster": cluster, "error": str(error)})
+            await anyio.sleep(_PROVISION_AGAIN_S)
+
+    async def _provision(self, cluster: str, settings: BusSettings) -> None:
         self._provided[cluster] = settings
         configs = stream_configs(
             cluster,
@@ -226,15 +284,13 @@ class Bus:
             facts_max_bytes=settings.facts_max_bytes,
             facts_max_age_s=settings.facts_max_age_s,
         )
-        for config in configs:
-            async with self._connection.awaiting(f"make stream {config.name}"):
-                await provide(self._js, config)
+        await provide(self.api, cluster, configs)
 
     async def provision_again(self) -> None:
         """Make what we made once and somebody removed, or a NATS without a disk lost; only log failure."""
         for cluster, settings in self._provided.items():
             try:
-                await self.provision(cluster, settings)
+                await self._provision(cluster, settings)
             except SunkError as error:
                 log.warning("streams not made", extra={"cluster": cluster, "error": str(error)})
 
@@ -260,4 +316,4 @@ async def connect(settings: BusSettings, name: str) -> AsyncGenerator[Bus]:
     password = settings.password_file.read_text().strip() if settings.password_file else None
     servers = settings.url.split(",")
     async with connected(name, servers=servers, user=settings.user, password=password) as connection:
-        yield Bus(connection, name)
+        yield Bus(connection, name, retry_s=settings.retry_s)

@@ -21,8 +21,30 @@ KEY_SECONDS = Histogram(
 )
 KEYS_WAITING = Gauge("sunk_keys_waiting", "Keys that wait for their turn.", ["loop"])
 VIEW_COMPLETE = Gauge("sunk_view_complete", "1 when a state view has read its whole bucket.", ["bucket"])
+VIEW_AGE = Gauge(
+    "sunk_view_age_seconds",
+    "Time since the server last gave a sign of life for a state view; more than a few: it may be stale.",
+    ["bucket"],
+)
+VIEW_KEYS = Gauge("sunk_view_keys", "Keys that a state view holds.", ["bucket"])
 VIEW_READS = Counter("sunk_view_reads_total", "Whole reads of a bucket: one at start, one a gap.", ["bucket"])
 LEADER = Gauge("sunk_leader", "1 while this process holds the lease.", ["lease"])
 REQUESTS = Counter(
     "sunk_requests_answered_total", "Questions answered, by kind and reply.", ["kind", "reply"]
 )
+CONNECTED = Gauge("sunk_bus_connected", "1 while the connection to NATS stands.")
+RECONNECTS = Counter("sunk_bus_reconnects_total", "How often the connection to NATS came back.")
+PUBLISH_SECONDS = Histogram(
+    "sunk_publish_duration_seconds",
+    "Time from a publish to its acknowledgement, retries included.",
+    buckets=(0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 5, 15),
+)
+PUBLISHES_FAILED = Counter(
+    "sunk_publishes_failed_total",
+    "Publishes that raised: conflict, refused, unavailable, or fenced off.",
+    ["reason"],
+)
+PUBLISH_RETRIES = Counter(
+    "sunk_publish_retries_total", "Publishes repeated because no server led the stream."
+)
+CLOCK_SKEW = Gauge("sunk_clock_skew_seconds", "How far the server's clock is ahead of ours.")

@@ -11,12 +11,13 @@ from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 import anyio
+import msgspec
 
 from sunk_events import subjects
 from sunk_events.base import REASON_MAX, Reply, Request
 from sunk_events.codec import OversizeError, UndecodableError, decode_reply, decode_request, encode
 from sunk_events.requests import Later, Refused
-from sunk_runtime.errors import ConflictError, PermanentError, TransientError
+from sunk_runtime.errors import ConflictError, NoAnswerError, PermanentError, TransientError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.metrics import REQUESTS
 
@@ -42,7 +43,27 @@ async def ask(bus: Bus, cluster: str, request: Request, *, timeout_s: float = TR
     try:
         return decode_reply(answer.data)
     except UndecodableError as error:
+        if stream := _stored_by(answer.data):
+            log.error("question captured", extra={"stream": stream, "subject": answer.subject})  # noqa: TRY400 - no bug, no traceback
+            raise NoAnswerError(
+                f"ask {type(request).__name__}: stream {stream} stored it, narrow its subjects"
+            ) from error
         raise PermanentError(f"answer to {type(request).__name__}: {error}") from error
+
+
+class _Stored(msgspec.Struct):
+    """A stream's acknowledgement."""
+
+    stream: str
+    seq: int
+
+
+def _stored_by(data: bytes) -> str:
+    """Return the stream whose acknowledgement *data* is, if it is one."""
+    try:
+        return msgspec.json.decode(data, type=_Stored).stream
+    except msgspec.DecodeError:
+        return ""
 
 
 async def ask_until(

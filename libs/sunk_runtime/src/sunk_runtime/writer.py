@@ -14,6 +14,7 @@ from sunk_events import subjects
 from sunk_events.base import Event, State
 from sunk_events.codec import UndecodableError, decode_state, encode
 from sunk_runtime.errors import ConflictError
+from sunk_runtime.fencing import Fence
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.metrics import FACTS
 from sunk_runtime.streams import MARKER_TTL_S
@@ -23,11 +24,15 @@ S = TypeVar("S", bound=State)
 
 
 class StateWriter(Generic[S]):
-    """The one writer of a bucket. It reads its own bucket through *view* to know what was before."""
+    """The one writer of a bucket. It reads its own bucket through *view* to know what was before.
 
-    def __init__(self, bus: Bus, view: StateView[S]) -> None:
+    Who writes because it leads hands its leadership in as *fence*: each write asks it, and carries its token.
+    """
+
+    def __init__(self, bus: Bus, view: StateView[S], *, fence: Fence | None) -> None:
         self.view = view
         self._bus = bus
+        self._fence = fence
 
     async def record(self, key: str, state: S, facts: Iterable[Event] = (), *, revision: int) -> None:
         """Publish *facts*, then store *state*: a crash in between repeats a fact and never skips one.
@@ -40,13 +45,14 @@ class StateWriter(Generic[S]):
 
         Raises:
             ConflictError: somebody wrote the key in between; look again.
+            LostLeadershipError: we no longer lead; what was not written yet is not written.
             BusUnavailableError: nothing is known of the write; do the same again.
         """
         before = None if key in self.view.undecodable else self.view.get(key)
         if before is not None and is_same(before, state) and self.view.revision(key) == revision:
             return
         for event in facts:
-            await publish(self._bus, self.view.cluster, event)
+            await publish(self._bus, self.view.cluster, event, fence=self._fence)
         await self._write(key, state, encode(state), revision, {})
 
     async def forget(self, key: str, facts: Iterable[Event] = (), *, revision: int) -> None:
@@ -54,7 +60,7 @@ class StateWriter(Generic[S]):
         if self.view.is_complete and self.view.get(key) is None and key not in self.view.undecodable:
             return
         for event in facts:
-            await publish(self._bus, self.view.cluster, event)
+            await publish(self._bus, self.view.cluster, event, fence=self._fence)
         await self._write(key, None, b"", revision, {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
 
     async def _write(
@@ -64,7 +70,7 @@ class StateWriter(Generic[S]):
         ttl_s = MARKER_TTL_S if state is None else None
         try:
             stored = await self._bus.publish(
-                subject, data, expected_revision=revision, ttl_s=ttl_s, headers=headers
+                subject, data, expected_revision=revision, ttl_s=ttl_s, headers=headers, fence=self._fence
             )
         except ConflictError:
             # The revision we know may be older than our own last write, whose answer was lost.
@@ -82,7 +88,8 @@ class StateWriter(Generic[S]):
             if state is None:
                 return 0
             if was_absent:  # Only the marker of its deletion aged out: absent is what was decided upon.
-                return await self._bus.publish(subject, encode(state), expected_revision=0)
+                data = encode(state)
+                return await self._bus.publish(subject, data, expected_revision=0, fence=self._fence)
             raise ConflictError(f"{key}: revision {revision} was deleted")
         stored, message = found
         is_marker = "KV-Operation" in message.headers or "Nats-Marker-Reason" in message.headers
@@ -101,11 +108,12 @@ def is_same(before: State, after: State) -> bool:
     return msgspec.structs.replace(before, changed=after.changed) == after
 
 
-async def publish(bus: Bus, cluster: str, event: Event) -> None:
+async def publish(bus: Bus, cluster: str, event: Event, *, fence: Fence | None = None) -> None:
     """Publish *event*; twice is once within the stream's duplicate window.
 
     Raises:
+        LostLeadershipError: the *fence* says that we no longer lead.
         BusUnavailableError: it may or may not have been stored; publish it again.
     """
-    await bus.publish(subjects.fact(cluster, event), encode(event), msg_id=event.id)
+    await bus.publish(subjects.fact(cluster, event), encode(event), msg_id=event.id, fence=fence)
     FACTS.labels(type(event).__name__).inc()

@@ -57,7 +57,7 @@ async def tell(
     config: Config, views: KubeViews, cluster: ClusterViews, kube: FencedKube, leadership: Leadership
 ) -> None:
     """Keep one Slurm cluster and its NodeSet Pods told of each other, until cancelled."""
-    writer = StateWriter(cluster.bus, cluster.kube_pods)
+    writer = StateWriter(cluster.bus, cluster.kube_pods, fence=leadership)
     states = PodStates(views, cluster.slurm_nodes, writer, kube, leadership, lock_key=config.lock_key)
     await cluster.kube_pods.complete()  # It says what was known before: without it nothing can be told.
     loop = KeyLoop(f"states-{cluster.cluster}", states.settle)

@@ -80,7 +80,7 @@ class Parts:
             teller=Teller(config.cluster, self.bus.name),
             pods=self.pods,
             jobs=jobs,
-            placements=StateWriter(self.bus, self.placements),
+            placements=StateWriter(self.bus, self.placements, fence=leadership),
             views=self.views,
             rules=self.rules,
             placeholder=self.placeholder,

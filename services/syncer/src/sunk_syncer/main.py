@@ -51,10 +51,13 @@ class Syncer:
         config, bus, slurm = self._config, self._bus, self._slurm
         for own in (self.nodes, self.jobs, self.partitions, self.statistics):
             await own.complete()
-        nodes = NodeWatch(slurm, StateWriter(bus, self.nodes), config)
-        jobs = JobWatch(slurm, StateWriter(bus, self.jobs), config)
+        nodes = NodeWatch(slurm, StateWriter(bus, self.nodes, fence=leadership), config)
+        jobs = JobWatch(slurm, StateWriter(bus, self.jobs, fence=leadership), config)
         statistics = StatisticsWatch(
-            slurm, StateWriter(bus, self.partitions), StateWriter(bus, self.statistics), config
+            slurm,
+            StateWriter(bus, self.partitions, fence=leadership),
+            StateWriter(bus, self.statistics, fence=leadership),
+            config,
         )
         drains = DrainPropagation(slurm, nodes, self.drains, leadership, config)
         answers = Answers(nodes, jobs)

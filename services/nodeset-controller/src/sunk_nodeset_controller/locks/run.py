@@ -49,7 +49,7 @@ async def run_locks(
         await view.complete()
     sight = LockSight(views)
     nodes = LockedNodes(kube, leadership, taint)
-    writer = StateWriter(views.bus, views.locks)
+    writer = StateWriter(views.bus, views.locks, fence=leadership)
 
     async def look(node: str) -> float | None:
         return await locks.reconcile(node)

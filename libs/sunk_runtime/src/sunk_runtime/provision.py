@@ -1,0 +1,124 @@
+"""Makes the streams of a cluster, and refuses to work on what would lose our data.
+
+What must stay true: a stream that exists is never changed and never deleted; one that cannot do what it is
+needed for is an error for a person, with its name, each setting, and what to do.
+
+Source: JetStream's API; who needs only read what is there needs no right to make it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from sunk_events import subjects
+from sunk_runtime.errors import JetStreamRejectedError, PermanentError
+from sunk_runtime.streams import REPLICAS, Difference, StreamConfig, differences
+
+log = logging.getLogger(__name__)
+
+Api = Callable[[str, object], Awaitable[dict[str, Any]]]
+"""Calls JetStream's API, as `Bus.api`."""
+
+_NOT_FOUND: Final = 10059
+_NAME_IN_USE: Final = 10058
+_OVERLAP: Final = 10065
+_TOO_FEW_SERVERS: Final = frozenset({10005, 10074})
+"""No suitable peers; replicas are more than the servers, or there is no cluster at all."""
+
+
+def check_replicas(replicas: int) -> None:
+    """Raise `PermanentError` unless a stream may have so many replicas."""
+    if replicas not in REPLICAS:
+        raise PermanentError(
+            f"{replicas} replicas of each stream: set 1 (one NATS server) or 3 (three); "
+            "an even number survives no more failures than the odd one below it"
+        )
+
+
+async def provide(api: Api, cluster: str, configs: Sequence[StreamConfig]) -> None:
+    """Make what is not there of *configs*; a stream of that name that can do the same is success.
+
+    Raises:
+        PermanentError: one of its name cannot, or another captures what is *cluster*'s.
+    """
+    for needed in configs:
+        check_replicas(needed.num_replicas)
+    await _refuse_captures(api, cluster)
+    for needed in configs:
+        await _provide(api, needed)
+
+
+async def _provide(api: Api, needed: StreamConfig) -> None:
+    found = await _find(api, needed.name) or await _made(api, needed)
+    if found is None:
+        return
+    refused, told = differences(found, needed)
+    if refused:
+        raise PermanentError(
+            f"stream {needed.name} exists and cannot be used: {_listed(refused)}. "
+            f"Nothing was changed. Set what can be set (nats stream edit {needed.name}), or back it up, "
+            "remove it and start again: we make our own"
+        )
+    if told:
+        log.warning("stream has other settings", extra={"stream": needed.name, "settings": _listed(told)})
+
+
+async def _refuse_captures(api: Api, cluster: str) -> None:
+    """Raise `PermanentError` if a stream stores our questions: its acknowledgement would be their answer."""
+    for name in await _capturing(api, subjects.every_question(cluster)):
+        raise PermanentError(
+            f"stream {name} captures our questions ({subjects.every_question(cluster)}): its acknowledgement "
+            f"would be their answer. Nothing was changed. Narrow its subjects (nats stream edit {name}): "
+            f"{subjects.EVERYTHING} are the facts"
+        )
+
+
+async def _find(api: Api, name: str) -> StreamConfig | None:
+    try:
+        info = await api(f"STREAM.INFO.{name}", {})
+    except JetStreamRejectedError as error:
+        if error.err_code != _NOT_FOUND:
+            raise
+        return None
+    return msgspec.convert(info["config"], StreamConfig)
+
+
+async def _made(api: Api, needed: StreamConfig) -> StreamConfig | None:
+    """Make the stream; return what somebody else made of its name meanwhile."""
+    body = {name: value for name, value in msgspec.to_builtins(needed).items() if value not in (None, "")}
+    try:
+        await api(f"STREAM.CREATE.{needed.name}", body)
+    except JetStreamRejectedError as error:
+        if error.err_code == _NAME_IN_USE:
+            return await _find(api, needed.name)
+        if error.err_code == _OVERLAP:
+            raise await _overlap(api, needed, error) from error
+        if error.err_code in _TOO_FEW_SERVERS:
+            raise PermanentError(
+                f"stream {needed.name} cannot have {needed.num_replicas} replicas: {error}. "
+                "Set 1 replica, or run three NATS servers as one cluster"
+            ) from error
+        raise
+    return None
+
+
+async def _overlap(api: Api, needed: StreamConfig, error: JetStreamRejectedError) -> PermanentError:
+    names: set[str] = set()
+    for subject in needed.subjects:
+        names.update(await _capturing(api, subject))
+    return PermanentError(
+        f"stream {needed.name} cannot be made: {', '.join(sorted(names)) or 'another stream'} captures "
+        f"{', '.join(needed.subjects)} ({error}). Nothing was changed. Narrow its subjects or remove it"
+    )
+
+
+async def _capturing(api: Api, subject: str) -> Sequence[str]:
+    """Return the streams, in the order of their names, that store something that *subject* covers."""
+    answer = await api("STREAM.NAMES", {"subject": subject})
+    return sorted(str(name) for name in answer.get("streams") or ())
+
+
+def _listed(found: Sequence[Difference]) -> str:
+    return "; ".join(map(str, found))
