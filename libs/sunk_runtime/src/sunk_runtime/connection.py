@@ -9,7 +9,6 @@ Source: nats-py 2.16. What is sent while there is no connection is kept and goes
 
 import logging
 import random
-import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -32,7 +31,6 @@ log = logging.getLogger(__name__)
 RECONNECT_S: Final = 0.25
 _WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 _SERVERS_FAULT: Final = 500
-_DENIED: Final = re.compile(r"(?i)permissions violation for (?:publish|subscription) to \"([^\"]+)\"")
 
 
 class Connection:
@@ -50,8 +48,7 @@ class Connection:
         """Told whenever it came back."""
         self._closed = anyio.Event()
         self._is_up = False
-        self._scopes: dict[anyio.CancelScope, str] = {}
-        """Who waits, and for the answer on which subject."""
+        self._scopes: set[anyio.CancelScope] = set()
 
     @property
     def waiting(self) -> int:
@@ -59,17 +56,15 @@ class Connection:
         return len(self._scopes)
 
     @asynccontextmanager
-    async def awaiting(self, doing: str, subject: str = "") -> AsyncGenerator[None]:
+    async def awaiting(self, doing: str) -> AsyncGenerator[None]:
         """Raise our errors for nats-py's, and one at once if the connection breaks meanwhile.
-
-        A server that denies *subject* says so at once too; nats-py would wait for the time-out.
 
         Raises:
             ConflictError, PermanentError: JetStream refused.
             BusUnavailableError: no answer came; what was asked may have been done all the same.
         """
         scope = anyio.CancelScope()
-        self._scopes[scope] = subject
+        self._scopes.add(scope)
         try:
             with scope:
                 yield
@@ -78,11 +73,9 @@ class Connection:
         except (NatsError, JetStreamError, OSError, TimeoutError) as error:
             raise self._ours(doing, error) from error
         finally:
-            self._scopes.pop(scope, None)
+            self._scopes.discard(scope)
         if scope.cancelled_caught:
-            denied = _DENIED.search(self.last_error)
-            why = self.last_error if denied and denied[1] == subject else "the connection broke"
-            raise BusUnavailableError(f"{doing}: {why}")
+            raise BusUnavailableError(f"{doing}: the connection broke")
 
     def hint(self) -> str:
         """Return what the server said last, for the end of an error's text."""
@@ -100,8 +93,6 @@ class Connection:
             if not self._is_up and "authorization" in str(error).lower():
                 raise PermanentError(f"NATS refuses user {user!r}: {error}")
             log.warning("bus error", extra={"error": str(error) or type(error).__name__})
-            if denied := _DENIED.search(str(error)):
-                self._cancel(denied[1])
 
         options: dict[str, Any] = {
             "servers": servers,
@@ -157,15 +148,8 @@ class Connection:
             log.warning("bus disconnected", extra={"waiting": self.waiting})
         self.breaks += 1
         CONNECTED.set(0)
-        self.last_error = ""
         for scope in self._scopes:
             scope.cancel()
-
-    def _cancel(self, subject: str) -> None:
-        """End what waits for an answer on *subject*."""
-        for scope, waits_for in self._scopes.items():
-            if waits_for == subject:
-                scope.cancel()
 
     async def _on_reconnect(self) -> None:
         self.last_error = ""

@@ -156,7 +156,7 @@ class Bus:
         if fence is not None and not self.is_connected:
             # It would be kept and go out at the reconnect, when somebody else may lead.
             raise BusUnavailableError(f"publish on {sent.subject}: there is no connection")
-        async with self._connection.awaiting(f"publish on {sent.subject}", sent.subject):
+        async with self._connection.awaiting(f"publish on {sent.subject}"):
             headers = sent.fresh_headers(fence)
             ack = await self._js.publish(
                 sent.subject, sent.data, headers=headers, timeout=self.publish_timeout_s
@@ -181,7 +181,7 @@ class Bus:
             BusUnavailableError: the connection is down, or broke meanwhile.
         """
         try:
-            async with self._connection.awaiting(f"ask {subject}", subject):
+            async with self._connection.awaiting(f"ask {subject}"):
                 answer = await self._client.request(subject, data, timeout=timeout_s, headers=outgoing())
         except NoRespondersError as error:
             raise NoAnswerError(f"ask {subject}: nobody answers it now", retry_after_s=0.2) from error
