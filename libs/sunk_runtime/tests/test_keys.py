@@ -6,6 +6,7 @@ import pytest
 
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
+from sunk_runtime.recovery import Recovery
 from sunk_runtime.testing import until
 
 pytestmark = pytest.mark.anyio
@@ -191,3 +192,120 @@ async def test_stopping_cancels_what_is_under_way() -> None:
         tasks.cancel_scope.cancel()
 
     assert (handler.busy["a"], handler.looks) == (0, {})
+
+
+async def test_one_poisoned_key_among_thousands_stops_none_of_them() -> None:
+    looks: Counter[str] = Counter()
+
+    async def handle(key: str) -> float | None:
+        looks[key] += 1
+        if key == "hangs":
+            await anyio.sleep_forever()
+        if key == "fails":
+            raise KeyError("a bug")
+        return None
+
+    loop = KeyLoop("test", handle, concurrency=2, backoff_s=0.2, look_s=0.2)
+    names = [f"n{number}" for number in range(5000)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run, keys_of("hangs", "fails", *names))
+
+        await until(lambda: len(looks) == 5002 and looks["hangs"] >= 3 and looks["fails"] >= 3)
+        assert {looks[name] for name in names} == {1}
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_look_that_hangs_is_cut_off_and_tried_again() -> None:
+    was_cancelled = 0
+
+    async def handle(_: str) -> float | None:
+        nonlocal was_cancelled
+        try:
+            await anyio.sleep_forever()
+        finally:
+            was_cancelled += 1
+
+    loop = KeyLoop("test", handle, look_s=0.05)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        loop.poke("a")
+
+        await until(lambda: was_cancelled == 2)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_handlers_own_time_out_is_a_bug_of_its_key_and_not_a_hang() -> None:
+    handler = Handler(lambda _: TimeoutError())
+    loop = KeyLoop("test", handler)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        loop.poke("a")
+
+        await until(lambda: handler.looks["a"] == 2)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_recovery_makes_everything_that_backs_off_due_at_once_and_nothing_else() -> None:
+    is_away = True
+
+    def error(key: str) -> Exception | None:
+        return TransientError("away", retry_after_s=3600) if is_away and key != "later" else None
+
+    handler = Handler(error)
+    recovery = Recovery()
+    loop = KeyLoop("test", handler, woken_by=[recovery])
+    names = [f"n{number}" for number in range(100)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run, keys_of(*names))
+        await until(lambda: len(handler.looks) == 100)
+        loop.poke("later", after_s=3600)
+        is_away = False
+
+        recovery.announce()
+
+        await until(lambda: all(handler.looks[name] == 2 for name in names))
+        recovery.announce()
+        await anyio.sleep(0.1)
+        assert set(handler.looks.values()) == {2}  # What works again is not looked at once more.
+        assert "later" not in handler.looks
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_loop_that_ended_is_woken_no_more() -> None:
+    handler = Handler(lambda _: TransientError("away", retry_after_s=3600))
+    recovery = Recovery()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(KeyLoop("test", handler, woken_by=[recovery]).run, keys_of("a"))
+        await until(lambda: handler.looks["a"] == 1)
+        tasks.cancel_scope.cancel()
+
+    recovery.announce()
+
+    assert handler.looks["a"] == 1
+
+
+async def test_the_back_off_ends_at_its_cap() -> None:
+    looked_at: list[float] = []
+
+    async def handle(_: str) -> float | None:
+        looked_at.append(anyio.current_time())
+        raise ConflictError("stale")
+
+    loop = KeyLoop("test", handle, backoff_s=0.2)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        loop.poke("a")
+
+        await until(lambda: len(looked_at) == 10, within_s=5)  # Uncapped it would take 100 s.
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_wait_without_end_is_never_taken_from_an_error() -> None:
+    handler = Handler(lambda _: TransientError("away", retry_after_s=float("inf")))
+    loop = KeyLoop("test", handler)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        loop.poke("a")
+
+        await until(lambda: handler.looks["a"] == 2)
+        tasks.cancel_scope.cancel()

@@ -1,24 +1,31 @@
 """The loop over keys: what changed is looked at, one key at a time, again later when it failed.
 
 What must stay true: one key is never handled twice at once; a key poked while it is handled is handled
-again; a key that fails backs off alone while the others go on; every key comes round at each resync.
+again; a key that fails, or hangs, backs off alone while the others go on; what backs off is due at once
+when what was away is back; every key comes round at each resync.
 """
 
 import heapq
 import logging
+import math
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Final
 
 import anyio
 
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.metrics import KEY_SECONDS, KEYS_HANDLED, KEYS_WAITING
+from sunk_runtime.recovery import Recovery
 
 log = logging.getLogger(__name__)
 
 BACKOFF_FIRST_S: Final = 0.2
-BACKOFF_LAST_S: Final = 30.0
+BACKOFF_LAST_S: Final = 5.0
+"""A key that waits longer than a few seconds after the reason is gone looks like one that is stuck."""
+LOOK_S: Final = 60.0
+"""A look that takes longer hangs: its calls have time-outs, and all of them together are shorter."""
 _IDLE_S: Final = 60.0
 
 Handle = Callable[[str], Awaitable[float | None]]
@@ -28,10 +35,32 @@ Handle = Callable[[str], Awaitable[float | None]]
 class KeyLoop:
     """Calls *handle* for keys that were poked, with bounded concurrency."""
 
-    def __init__(self, name: str, handle: Handle, *, concurrency: int = 8) -> None:
+    def __init__(
+        self,
+        name: str,
+        handle: Handle,
+        *,
+        concurrency: int = 8,
+        backoff_s: float = BACKOFF_LAST_S,
+        look_s: float = LOOK_S,
+        woken_by: Sequence[Recovery] = (),
+    ) -> None:
+        """Describe a loop; `run` runs it.
+
+        Args:
+            name: Of the loop, in metrics and logs.
+            handle: Looks at one key.
+            concurrency: Keys looked at at once.
+            backoff_s: The longest that a key that failed waits, unless the other side asked for more.
+            look_s: A look that takes longer is cancelled, and counts as failed.
+            woken_by: When one of these is back, `wake` is called.
+        """
         self.name = name
         self._handle = handle
         self._concurrency = concurrency
+        self._backoff_s = backoff_s
+        self._look_s = look_s
+        self._woken_by = woken_by
         self._due: dict[str, float] = {}
         """When each key's turn is, in monotonic time."""
         self._turns: list[tuple[float, str]] = []
@@ -48,6 +77,12 @@ class KeyLoop:
             heapq.heappush(self._turns, (due, key))
             self._changed.set()
 
+    def wake(self) -> None:
+        """Look now at every key that backs off: what they failed for may be over."""
+        for key in tuple(self._failures):
+            if key in self._due:
+                self.poke(key)
+
     async def run(
         self,
         *sources: AsyncIterable[str],
@@ -55,6 +90,14 @@ class KeyLoop:
         resync_s: float = 300.0,
     ) -> None:
         """Handle the keys of every source until cancelled, and all *keys()* each *resync_s* seconds."""
+        with ExitStack() as stack:
+            for recovery in self._woken_by:
+                stack.enter_context(recovery.waking(self.wake))
+            await self._run(sources, keys, resync_s)
+
+    async def _run(
+        self, sources: Iterable[AsyncIterable[str]], keys: Callable[[], Iterable[str]], resync_s: float
+    ) -> None:
         async with anyio.create_task_group() as tasks:
             for source in sources:
                 tasks.start_soon(self._follow, source)
@@ -112,15 +155,17 @@ class KeyLoop:
         started = time.perf_counter()
         fields = {"loop": self.name, "key": key}
         try:
-            again_s = await self._handle(key)
+            again_s = await self._looked(key)
         except ConflictError as error:
             outcome, again_s = "conflict", self._backoff(key)
             log.info("key conflicted", extra={**fields, "error": str(error)})
         except TransientError as error:
-            outcome, again_s = "deferred", max(error.retry_after_s, self._backoff(key))
+            asked_s = error.retry_after_s if math.isfinite(error.retry_after_s) else 0.0
+            outcome, again_s = "deferred", max(asked_s, self._backoff(key))
             log.warning("key deferred", extra={**fields, "error": str(error), "retry_s": round(again_s, 2)})
         except PermanentError as error:
             outcome, again_s = "refused", None  # Until it changes, or at the next resync.
+            self._failures.pop(key, None)
             log.error("key refused", extra={**fields, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
         except Exception:
             outcome, again_s = "failed", self._backoff(key)
@@ -132,7 +177,15 @@ class KeyLoop:
         KEY_SECONDS.labels(self.name).observe(time.perf_counter() - started)
         return again_s
 
+    async def _looked(self, key: str) -> float | None:
+        """Handle *key*, but not for ever: one that hangs would keep its place from the others."""
+        with anyio.move_on_after(self._look_s) as scope:
+            return await self._handle(key)
+        if scope.cancelled_caught:
+            raise TransientError(f"the look took longer than {self._look_s:g} s")
+        return None
+
     def _backoff(self, key: str) -> float:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        return min(BACKOFF_FIRST_S * 2 ** min(failures, 10), BACKOFF_LAST_S)
+        return min(BACKOFF_FIRST_S * 2 ** min(failures, 10), self._backoff_s)

@@ -21,8 +21,9 @@ from sunk_events.codec import UndecodableError, decode_state
 from sunk_runtime.dead import bury
 from sunk_runtime.errors import BusUnavailableError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, Message
-from sunk_runtime.metrics import VIEW_COMPLETE, VIEW_READS
+from sunk_runtime.metrics import VIEW_AGE, VIEW_COMPLETE, VIEW_KEYS, VIEW_READS
 from sunk_runtime.pull import create_consumer, position, pulling
+from sunk_runtime.recovery import Recovery
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ class StateView(Generic[S]):
         self.kind = kind
         self.bucket: Final = subjects.bucket(cluster, kind)
         self.cluster: Final = cluster
+        self.recovery: Final = Recovery()
+        """Told whenever the view is complete again."""
         self.undecodable: set[str] = set()
         """Keys whose present value could not be read: unknown, not absent."""
         self._bus = bus
@@ -144,6 +147,8 @@ class StateView(Generic[S]):
 
     async def run(self) -> None:
         """Read, follow, and read again after each gap, until cancelled."""
+        VIEW_AGE.labels(self.bucket).set_function(lambda: self.age_s)
+        VIEW_KEYS.labels(self.bucket).set_function(lambda: len(self._entries))
         while True:
             try:
                 await self._read()
@@ -252,6 +257,7 @@ class StateView(Generic[S]):
         VIEW_COMPLETE.labels(self.bucket).set(is_complete)
         if is_complete:
             self._complete.set()
+            self.recovery.announce()
         elif self._complete.is_set():
             self._complete = anyio.Event()
 

@@ -1,11 +1,9 @@
 """What only the leader does: the loops, each on its own, so that an outage stops no more than it must."""
 
 from functools import partial
-from typing import Final
 
 import anyio
 
-from sunk_events.nodesets import KubePodState
 from sunk_kube.client import KubeClient
 from sunk_nodeset_controller.clusters import BusSide, ClusterViews, persistently
 from sunk_nodeset_controller.config import Config
@@ -18,10 +16,7 @@ from sunk_nodeset_controller.pods.apply import PodCopies, PodStates
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
-from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
-
-RETURN_S: Final = 0.25
 
 
 async def work(
@@ -60,22 +55,10 @@ async def tell(
     writer = StateWriter(cluster.bus, cluster.kube_pods, fence=leadership)
     states = PodStates(views, cluster.slurm_nodes, writer, kube, leadership, lock_key=config.lock_key)
     await cluster.kube_pods.complete()  # It says what was known before: without it nothing can be told.
-    loop = KeyLoop(f"states-{cluster.cluster}", states.settle)
+    woken_by = [cluster.bus.recovery, cluster.kube_pods.recovery, cluster.slurm_nodes.recovery]
+    loop = KeyLoop(f"states-{cluster.cluster}", states.settle, woken_by=woken_by)
     changes = states.changes(), cluster.slurm_nodes.changes()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(poke_on_return, cluster.kube_pods, loop, views)
-        await loop.run(*changes, keys=cluster.kube_pods.keys, resync_s=config.resync_s)
-
-
-async def poke_on_return(view: StateView[KubePodState], loop: KeyLoop, views: KubeViews) -> None:
-    """Look at every Pod as soon as the bus is back: what backs off meanwhile need not wait any longer."""
-    while True:
-        await anyio.sleep(RETURN_S)
-        if view.is_complete:
-            continue
-        await view.complete()
-        for key in (*view.keys(), *(pod.metadata.name for pod in views.pods.values())):
-            loop.poke(key)
+    await loop.run(*changes, keys=cluster.kube_pods.keys, resync_s=config.resync_s)
 
 
 async def lock(config: Config, client: KubeClient, cluster: ClusterViews, leadership: Leadership) -> None:

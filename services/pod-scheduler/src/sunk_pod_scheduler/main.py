@@ -97,8 +97,9 @@ class Parts:
             rules=self.rules,
             key=self.key,
         )
-        loop = KeyLoop("pods", scheduler.reconcile, concurrency=16)
-        sweep = KeyLoop("strays", scheduler.sweep)
+        woken_by = [self.bus.recovery, *(view.recovery for view in self.bus_views)]
+        loop = KeyLoop("pods", scheduler.reconcile, concurrency=16, woken_by=woken_by)
+        sweep = KeyLoop("strays", scheduler.sweep, woken_by=woken_by)
         answerer = Answerer(self.placements, book, self.key, loop.poke)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(

@@ -6,7 +6,7 @@ before it is written; nothing is written when the lease may have ended.
 
 import logging
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
@@ -15,6 +15,7 @@ from sunk_events.placements import PlacementState
 from sunk_runtime.errors import TransientError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
+from sunk_runtime.recovery import Recovery
 from sunk_runtime.views import StateView, now
 from sunk_slurm.states import NodeState
 from sunk_slurm.wire import Node
@@ -46,9 +47,16 @@ class Views:
         self.placements = placements
         self.locks = locks
 
+    def recoveries(self) -> list[Recovery]:
+        """Return what tells that one of them is complete again."""
+        return [view.recovery for view in self._all()]
+
+    def _all(self) -> tuple[StateView[Any], ...]:
+        return self.nodes, self.pods, self.placements, self.locks
+
     def require_complete(self) -> None:
         """Raise `TransientError` while one of them is not read yet, or a value cannot be read."""
-        for view in (self.nodes, self.pods, self.placements, self.locks):
+        for view in self._all():
             view.require_complete()
         if self.placements.undecodable:
             raise TransientError("a placement cannot be read: whether one is overdue is unknown")
@@ -65,7 +73,7 @@ class DrainPropagation:
         self._views = views
         self._leadership = leadership
         self._config = config
-        self._loop = KeyLoop("drain", self._settle)
+        self._loop = KeyLoop("drain", self._settle, woken_by=views.recoveries())
         self._node_by_placement: dict[str, str] = {}
         self._downed: dict[str, str] = {}
         """The uid of the Pod that each node was set down for."""

@@ -39,7 +39,7 @@ class JobWatch:
         self._writer = writer
         self._view = writer.view
         self._config = config
-        self._loop = KeyLoop("slurm_job", self._settle)
+        self._loop = KeyLoop("slurm_job", self._settle, woken_by=[writer.view.recovery])
         self._listed: dict[int, KnownJob] = {}
         self._doubt = Doubt()
 

@@ -36,7 +36,7 @@ class NodeWatch:
         self._view = writer.view
         self._config = config
         self._book = NodeBook()
-        self._loop = KeyLoop("slurm_node", self._settle)
+        self._loop = KeyLoop("slurm_node", self._settle, woken_by=[writer.view.recovery])
         self._to_look_at: set[str] = set()
         self._update_time = 0
         self._doubt = Doubt()

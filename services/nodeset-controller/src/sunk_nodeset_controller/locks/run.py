@@ -45,7 +45,8 @@ async def run_locks(
         ConfigError: the taint's effect is none that locks.
     """
     check_taint(taint)
-    for view in (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks):
+    read = (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks)
+    for view in read:
         await view.complete()
     sight = LockSight(views)
     nodes = LockedNodes(kube, leadership, taint)
@@ -54,7 +55,8 @@ async def run_locks(
     async def look(node: str) -> float | None:
         return await locks.reconcile(node)
 
-    loop = KeyLoop(f"locks-{views.cluster}", look, concurrency=CONCURRENCY)
+    woken_by = [views.bus.recovery, *(view.recovery for view in read)]
+    loop = KeyLoop(f"locks-{views.cluster}", look, concurrency=CONCURRENCY, woken_by=woken_by)
     async with anyio.create_task_group() as tasks:
         locks = Locks(sight, nodes, PodWatches(nodes, loop.poke, tasks), writer, rules)
         answers = LockAnswers(sight, locks, loop)
