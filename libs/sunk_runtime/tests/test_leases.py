@@ -9,7 +9,7 @@ from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import LostLeadershipError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.leases import BusLease, Leadership, lead
-from sunk_runtime.testing import until
+from sunk_runtime.testing import LeaseConformance, MakeLease, until
 
 pytestmark = pytest.mark.anyio
 
@@ -49,25 +49,10 @@ class Replica:
             self.ended_at = time.monotonic()
 
 
-async def test_a_free_lease_is_taken_and_a_held_one_is_not(bus: Bus) -> None:
-    first, second = lease(bus, "a"), lease(bus, "b")
-
-    assert await first.acquire() is not None
-    assert await second.acquire() is None
-    assert await second.renew() is None
-
-
-async def test_only_one_of_many_contenders_gets_it(bus: Bus) -> None:
-    tokens: list[int | None] = []
-
-    async def contend(name: str) -> None:
-        tokens.append(await lease(bus, name).acquire())
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(10):
-            tasks.start_soon(contend, f"replica-{number}")
-
-    assert len([token for token in tokens if token is not None]) == 1
+class TestBusLease(LeaseConformance):
+    @pytest.fixture
+    def make_lease(self, bus: Bus) -> MakeLease:
+        return lambda holder, ttl_s: lease(bus, holder, ttl_s)
 
 
 async def test_renewing_states_the_time_to_live_again(bus: Bus) -> None:
@@ -100,28 +85,6 @@ async def test_a_lease_that_ended_is_not_renewed_but_can_be_taken_again(bus: Bus
 
     assert await holder.renew() is None
     assert await holder.acquire() is not None
-
-
-async def test_the_fencing_token_only_grows(bus: Bus) -> None:
-    a, b = lease(bus, "a"), lease(bus, "b")
-    tokens = [await a.acquire(), await a.renew()]
-    await a.release()
-    tokens.append(await b.acquire())
-    await b.release()
-    tokens.append(await a.acquire())
-
-    numbers = [token for token in tokens if token is not None]
-    assert len(numbers) == 4
-    assert numbers == sorted(set(numbers))
-
-
-async def test_releasing_what_is_not_ours_takes_nothing_from_its_holder(bus: Bus) -> None:
-    holder, other = lease(bus, "a"), lease(bus, "b")
-    await holder.acquire()
-
-    await other.release()
-
-    assert await holder.renew() is not None
 
 
 async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lease(bus: Bus) -> None:
