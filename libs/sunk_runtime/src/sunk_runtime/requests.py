@@ -20,6 +20,7 @@ from sunk_events.requests import Later, Refused
 from sunk_runtime.errors import ConflictError, NoAnswerError, PermanentError, TransientError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.metrics import REQUESTS
+from sunk_runtime.tracing import note, span
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,9 @@ async def ask(bus: Bus, cluster: str, request: Request, *, timeout_s: float = TR
         BusUnavailableError: the connection is down.
         PermanentError: the answer is not of the contract.
     """
-    answer = await bus.request(subjects.question(cluster, request), encode(request), min(timeout_s, TRY_S))
+    subject = subjects.question(cluster, request)
+    with span("ask", type(request).__name__, subject):
+        answer = await bus.request(subject, encode(request), min(timeout_s, TRY_S))
     try:
         return decode_reply(answer.data)
     except UndecodableError as error:
@@ -119,7 +122,10 @@ async def answering(
         async def one(message: Message) -> None:
             nonlocal under_way
             try:
-                await _reply(bus, message, await _answered(kind, message, answer), kind)
+                with span("answer", kind.__name__, message.subject, message.headers):
+                    reply = await _answered(kind, message, answer)
+                    note("sunk.reply", type(reply).__name__)
+                    await _reply(bus, message, reply, kind)
             finally:
                 under_way -= 1
 

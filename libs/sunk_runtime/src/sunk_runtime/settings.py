@@ -9,7 +9,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sunk_runtime.jetstream import BusSettings
+from sunk_runtime.bus_settings import BusSettings
+from sunk_runtime.tracing import TraceSettings
 
 Seconds = Annotated[float, Meta(gt=0)]
 
@@ -28,6 +29,15 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to listen. Whoever comes from another machine needs another address."""
     http_port: Annotated[int, Meta(ge=0, le=65535)] = 0
     """0 takes any free port."""
+    traces_endpoint: str = ""
+    """Base URL of an OpenTelemetry collector, such as ``http://collector:4318`` (OTLP); empty: off."""
+    traces_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    """The share of traces that begin here and are recorded; who is asked follows whoever asks."""
+
+    @property
+    def traces(self) -> TraceSettings:
+        """Where spans go."""
+        return TraceSettings(endpoint=self.traces_endpoint, ratio=self.traces_ratio)
 
     @property
     def bus(self) -> BusSettings:

@@ -18,6 +18,7 @@ from sunk_runtime.fencing import Fence
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.metrics import FACTS
 from sunk_runtime.streams import MARKER_TTL_S
+from sunk_runtime.tracing import span
 from sunk_runtime.views import StateView
 
 S = TypeVar("S", bound=State)
@@ -69,9 +70,10 @@ class StateWriter(Generic[S]):
         subject = subjects.key_subject(self.view.bucket, key)
         ttl_s = MARKER_TTL_S if state is None else None
         try:
-            stored = await self._bus.publish(
-                subject, data, expected_revision=revision, ttl_s=ttl_s, headers=headers, fence=self._fence
-            )
+            with span("store", self.view.kind.__name__, subject):
+                stored = await self._bus.publish(
+                    subject, data, expected_revision=revision, ttl_s=ttl_s, headers=headers, fence=self._fence
+                )
         except ConflictError:
             # The revision we know may be older than our own last write, whose answer was lost.
             if self.view.revision(key) != revision:
@@ -115,5 +117,7 @@ async def publish(bus: Bus, cluster: str, event: Event, *, fence: Fence | None =
         LostLeadershipError: the *fence* says that we no longer lead.
         BusUnavailableError: it may or may not have been stored; publish it again.
     """
-    await bus.publish(subjects.fact(cluster, event), encode(event), msg_id=event.id, fence=fence)
+    subject = subjects.fact(cluster, event)
+    with span("publish", type(event).__name__, subject):
+        await bus.publish(subject, encode(event), msg_id=event.id, fence=fence)
     FACTS.labels(type(event).__name__).inc()

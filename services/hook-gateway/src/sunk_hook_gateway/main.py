@@ -23,6 +23,7 @@ from sunk_kube.client import connect as connect_kube
 from sunk_runtime import jetstream
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.lifecycle import run, serve
+from sunk_runtime.tracing import tracing
 from sunk_runtime.views import StateView, following
 
 SERVICE = "hook-gateway"
@@ -31,7 +32,11 @@ SERVICE = "hook-gateway"
 async def work() -> None:
     """Serve until told to stop."""
     config = read_config()
-    async with jetstream.connect(config.bus, SERVICE) as bus, _callers(config) as callers:
+    async with (
+        tracing(SERVICE, config.traces),
+        jetstream.connect(config.bus, SERVICE) as bus,
+        _callers(config) as callers,
+    ):
         await bus.provision(config.cluster, config.bus)
         nodes = StateView(bus, config.cluster, SlurmNodeState)
         pods = StateView(bus, config.cluster, KubePodState)

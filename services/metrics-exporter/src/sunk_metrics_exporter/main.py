@@ -9,6 +9,7 @@ from sunk_runtime import jetstream
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.lifecycle import run, serve
 from sunk_runtime.settle import FactConsumer
+from sunk_runtime.tracing import tracing
 from sunk_runtime.views import StateView, following
 
 SERVICE = "metrics-exporter"
@@ -17,7 +18,7 @@ SERVICE = "metrics-exporter"
 async def work() -> None:
     """Serve until told to stop."""
     config = read_config()
-    async with jetstream.connect(config.bus, SERVICE) as bus:
+    async with tracing(SERVICE, config.traces), jetstream.connect(config.bus, SERVICE) as bus:
         await bus.provision(config.cluster, config.bus)
         nodes = StateView(bus, config.cluster, SlurmNodeState)
         jobs = StateView(bus, config.cluster, SlurmJobState)

@@ -15,6 +15,7 @@ from sunk_runtime.config import load
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.leases import lead
 from sunk_runtime.lifecycle import identity, run, serve
+from sunk_runtime.tracing import tracing
 
 
 def main() -> None:
@@ -26,7 +27,10 @@ async def start() -> None:
     """Connect everything and serve until told to stop."""
     config = load(Config, os.environ, PREFIX)  # noqa: TID251 - here and nowhere else
     check_taint(config.lock_taint)
-    async with connect(SERVICE, kubeconfig=config.kubeconfig, timeout_s=config.kube_timeout_s) as client:
+    async with (
+        tracing(SERVICE, config.traces),
+        connect(SERVICE, kubeconfig=config.kubeconfig, timeout_s=config.kube_timeout_s) as client,
+    ):
         views = KubeViews(client)
         bus = BusSide(config.bus, config.clusters, SERVICE)
         health = Health()

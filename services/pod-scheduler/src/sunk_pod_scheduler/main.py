@@ -34,6 +34,7 @@ from sunk_runtime.jetstream import Bus, connect
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership, lead
 from sunk_runtime.requests import answering
+from sunk_runtime.tracing import tracing
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
@@ -137,6 +138,7 @@ async def serve(config: Config) -> None:
     """Connect, follow, and lead when it is our turn, until told to stop."""
     tokens = config.tokens(PREFIX)
     async with (
+        tracing(SERVICE, config.traces),
         connect(config.bus, SERVICE) as bus,
         connect_kube(SERVICE, kubeconfig=config.kubeconfig) as kube,
         SlurmClient(config.slurm_url, tokens) as slurm,

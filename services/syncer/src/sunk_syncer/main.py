@@ -15,6 +15,7 @@ from sunk_runtime.jetstream import Bus, connect
 from sunk_runtime.leases import BusLease, Leadership, lead
 from sunk_runtime.lifecycle import identity, run, serve
 from sunk_runtime.requests import answering
+from sunk_runtime.tracing import tracing
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
@@ -76,7 +77,11 @@ async def start() -> None:
     """Run the syncer until it is told to stop."""
     config = from_environment()
     tokens = config.tokens(PREFIX)
-    async with connect(config.bus, SERVICE) as bus, SlurmClient(config.slurm_url, tokens) as slurm:
+    async with (
+        tracing(SERVICE, config.traces),
+        connect(config.bus, SERVICE) as bus,
+        SlurmClient(config.slurm_url, tokens) as slurm,
+    ):
         await bus.provision(config.cluster, config.bus)
         syncer = Syncer(bus, slurm, config)
         views = (

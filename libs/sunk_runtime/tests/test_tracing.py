@@ -1,0 +1,179 @@
+"""Traces go through message headers end to end, to a real OTLP receiver; without one nothing runs."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple, Self
+
+import anyio
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from sunk_events import subjects
+from sunk_events.nodes import NodeDrained, NodeSnapshot
+from sunk_events.requests import Noted, NudgeNode
+from sunk_runtime.errors import ConfigError
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.requests import answering, ask
+from sunk_runtime.tracing import TraceSettings, span, traces_url, tracing
+from sunk_runtime.writer import publish
+
+pytestmark = pytest.mark.anyio
+
+FACT = NodeDrained(
+    id="drained:n1:0",
+    source="/c1/test",
+    subject="n1",
+    time=datetime(2026, 1, 1, tzinfo=UTC),
+    data=NodeSnapshot(node="n1", state="IDLE"),
+)
+
+
+class Seen(NamedTuple):
+    service: str
+    span: Span
+
+
+class Receiver:
+    """A collector: takes spans over HTTP as OTLP has it."""
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                assert self.path == "/v1/traces"
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                for found in ExportTraceServiceRequest.FromString(body).resource_spans:
+                    names = {one.key: one.value.string_value for one in found.resource.attributes}
+                    for scope in found.scope_spans:
+                        receiver.seen += [Seen(names["service.name"], one) for one in scope.spans]
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_request(self, *_: object) -> None:
+                """Stay quiet."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def named(self, name: str) -> Span:
+        (found,) = [seen.span for seen in self.seen if seen.span.name == name]
+        return found
+
+
+@pytest.fixture
+def receiver() -> Generator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+async def test_asker_answerer_and_what_the_answerer_tells_are_one_trace(bus: Bus, receiver: Receiver) -> None:
+    async def answer(_: NudgeNode) -> Noted:
+        await publish(bus, "c1", FACT)
+        return Noted()
+
+    settings = TraceSettings(endpoint=receiver.url, ratio=1.0)
+    async with tracing("test", settings), answering(bus, "c1", NudgeNode, answer):
+        await ask(bus, "c1", NudgeNode(node="n1"))
+
+    asked, answered = receiver.named("ask NudgeNode"), receiver.named("answer NudgeNode")
+    told = receiver.named("publish NodeDrained")
+    assert asked.trace_id == answered.trace_id == told.trace_id
+    assert (asked.parent_span_id, answered.parent_span_id, told.parent_span_id) == (
+        b"",
+        asked.span_id,
+        answered.span_id,
+    )
+    assert (asked.kind, answered.kind, told.kind) == (
+        Span.SPAN_KIND_CLIENT,
+        Span.SPAN_KIND_SERVER,
+        Span.SPAN_KIND_PRODUCER,
+    )
+    assert {seen.service for seen in receiver.seen} == {"sunk-test"}
+    assert {one.key: one.value.string_value for one in answered.attributes}["sunk.reply"] == "Noted"
+
+
+async def test_whoever_handles_a_fact_continues_the_trace_of_who_told_it(
+    bus: Bus, receiver: Receiver
+) -> None:
+    async with tracing("test", TraceSettings(endpoint=receiver.url, ratio=1.0)):
+        await publish(bus, "c1", FACT)
+        found = await bus.last(subjects.fact_stream("c1"), subjects.fact("c1", FACT))
+        assert found is not None
+        with span("handle", "NodeDrained", found[1].subject, found[1].headers):
+            await publish(bus, "c1", FACT)
+
+    told = [seen.span for seen in receiver.seen if seen.span.name == "publish NodeDrained"]
+    handled = receiver.named("handle NodeDrained")
+    assert {one.trace_id for one in told} == {handled.trace_id}
+    assert handled.parent_span_id in {one.span_id for one in told}
+
+
+async def test_what_the_asker_does_not_record_nobody_records(bus: Bus, receiver: Receiver) -> None:
+    async def answer(_: NudgeNode) -> Noted:
+        return Noted()
+
+    settings = TraceSettings(endpoint=receiver.url, ratio=0.0)
+    async with tracing("test", settings), answering(bus, "c1", NudgeNode, answer):
+        await ask(bus, "c1", NudgeNode(node="n1"))
+
+    assert receiver.seen == []
+
+
+async def test_without_an_endpoint_messages_carry_nothing(bus: Bus) -> None:
+    async with tracing("test", TraceSettings()):
+        await publish(bus, "c1", FACT)
+    found = await bus.last(subjects.fact_stream("c1"), subjects.fact("c1", FACT))
+
+    assert found is not None
+    assert "traceparent" not in found[1].headers
+
+
+def test_without_an_endpoint_nothing_that_exports_is_imported() -> None:
+    code = "import sys, sunk_runtime.jetstream; print('requests' in sys.modules, 'google' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+async def test_a_collector_that_is_away_holds_up_nothing(bus: Bus) -> None:
+    with anyio.fail_after(5):
+        async with tracing("test", TraceSettings(endpoint="http://127.0.0.1:9", ratio=1.0)):
+            await publish(bus, "c1", FACT)
+
+
+@pytest.mark.parametrize("endpoint", ["collector:4318", "ftp://collector", "http://", "/v1/traces"])
+async def test_an_endpoint_that_is_no_url_is_said_at_start(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match=r"must be a URL such as"):
+        async with tracing("test", TraceSettings(endpoint=endpoint)):
+            pytest.fail("started")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "url"),
+    [
+        ("http://collector:4318", "http://collector:4318/v1/traces"),
+        ("http://collector:4318/", "http://collector:4318/v1/traces"),
+        ("https://collector/otlp", "https://collector/otlp/v1/traces"),
+        ("http://collector/v1/traces", "http://collector/v1/traces"),
+    ],
+)
+def test_an_endpoint_is_the_base_as_the_standard_variable_has_it(endpoint: str, url: str) -> None:
+    assert traces_url(endpoint) == url
