@@ -57,7 +57,7 @@ class Receiver:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-            def log_request(self, *_: object) -> None:
+            def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
                 """Stay quiet."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -4,7 +4,7 @@ Durations are in seconds and end in ``_s``. A secret is a path, never the secret
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -23,8 +23,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     nats_user: str = ""
     """Our user on the bus; empty where it has none."""
     nats_password_file: Path | None = None
-    nats_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
-    """How many servers keep each stream that we make."""
+    nats_replicas: Literal[1, 3] = 1
+    """How many servers keep each stream that we make: 1, or 3 where three servers are one cluster."""
+    nats_publish_retry_s: Annotated[float, Meta(ge=0)] | None = None
+    """A publish is repeated this long while no server leads its stream; empty: 15 with 3 replicas, else 0."""
     http_host: str = "127.0.0.1"
     """Where to listen. Whoever comes from another machine needs another address."""
     http_port: Annotated[int, Meta(ge=0, le=65535)] = 0
@@ -47,4 +49,5 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
             user=self.nats_user,
             password_file=self.nats_password_file,
             replicas=self.nats_replicas,
+            publish_retry_s=self.nats_publish_retry_s,
         )

@@ -1,6 +1,7 @@
 """Every knob of the hook gateway, its unit and its reason."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -43,13 +44,13 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """Calls held at once; one more is told to try again."""
 
 
-def read_config() -> Config:
+def read_config(arguments: Sequence[str] = ()) -> Config:
     """Return the settings of this process.
 
     Raises:
         ConfigError: a setting is unknown, missing, not allowed, or contradicts another.
     """
-    config = load(Config, os.environ, PREFIX)
+    config = load(Config, os.environ, PREFIX, arguments)
     if config.static_token_file and config.token_keys_file:
         raise ConfigError(f"{PREFIX}STATIC_TOKEN_FILE and {PREFIX}TOKEN_KEYS_FILE exclude each other")
     if config.token_keys_file and not config.token_issuer:

@@ -1,5 +1,6 @@
 """The composition root of the hook gateway."""
 
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -31,7 +32,7 @@ SERVICE = "hook-gateway"
 
 async def work() -> None:
     """Serve until told to stop."""
-    config = read_config()
+    config = read_config(sys.argv[1:])
     async with (
         tracing(SERVICE, config.traces),
         jetstream.connect(config.bus, SERVICE) as bus,

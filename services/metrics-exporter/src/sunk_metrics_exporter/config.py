@@ -1,6 +1,7 @@
 """Every knob of the metrics exporter, its unit and its reason."""
 
 import os
+from collections.abc import Sequence
 
 from sunk_events.base import ClusterName
 from sunk_metrics_exporter.collect import JobSeries
@@ -21,10 +22,10 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """Which jobs have series of their own: ``all`` that slurmctld knows, ``active`` ones, ``none``."""
 
 
-def read_config() -> Config:
+def read_config(arguments: Sequence[str] = ()) -> Config:
     """Return the settings of this process.
 
     Raises:
         ConfigError: a setting is unknown, missing or not allowed.
     """
-    return load(Config, os.environ, PREFIX)
+    return load(Config, os.environ, PREFIX, arguments)

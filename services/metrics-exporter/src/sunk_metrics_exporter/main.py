@@ -1,5 +1,7 @@
 """The composition root of the metrics exporter."""
 
+import sys
+
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
 from sunk_metrics_exporter import facts
@@ -17,7 +19,7 @@ SERVICE = "metrics-exporter"
 
 async def work() -> None:
     """Serve until told to stop."""
-    config = read_config()
+    config = read_config(sys.argv[1:])
     async with tracing(SERVICE, config.traces), jetstream.connect(config.bus, SERVICE) as bus:
         await bus.provision(config.cluster, config.bus)
         nodes = StateView(bus, config.cluster, SlurmNodeState)

@@ -1,17 +1,16 @@
 """nodeset-controller: the composition root."""
 
-import os
+import sys
 from functools import partial
 
 from sunk_kube.client import connect
 from sunk_kube.leases import KubeLease
 from sunk_nodeset_controller.clusters import BusSide
-from sunk_nodeset_controller.config import PREFIX, Config
+from sunk_nodeset_controller.config import read_config
 from sunk_nodeset_controller.leading import work
 from sunk_nodeset_controller.locks.run import check_taint
 from sunk_nodeset_controller.pods.apply import SERVICE
 from sunk_nodeset_controller.views import KubeViews
-from sunk_runtime.config import load
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.leases import lead
 from sunk_runtime.lifecycle import identity, run, serve
@@ -25,7 +24,7 @@ def main() -> None:
 
 async def start() -> None:
     """Connect everything and serve until told to stop."""
-    config = load(Config, os.environ, PREFIX)  # noqa: TID251 - here and nowhere else
+    config = read_config(sys.argv[1:])
     check_taint(config.lock_taint)
     async with (
         tracing(SERVICE, config.traces),

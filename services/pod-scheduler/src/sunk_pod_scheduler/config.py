@@ -1,8 +1,6 @@
-"""Every knob of the pod-scheduler. Read from ``SUNK_POD_SCHEDULER_<FIELD>`` and two documented arguments."""
+"""Every knob of the pod-scheduler. Read from arguments and from ``SUNK_POD_SCHEDULER_<FIELD>``."""
 
-import argparse
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -20,7 +18,6 @@ from sunk_runtime.settings import Seconds
 from sunk_slurm.settings import SlurmSettings
 
 PREFIX: Final = "SUNK_POD_SCHEDULER_"
-_DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
 
 class Config(SlurmSettings, frozen=True, kw_only=True):
@@ -99,31 +96,4 @@ def read_config(arguments: Sequence[str]) -> Config:
     Raises:
         ConfigError: a setting is unknown, missing, not allowed, or contradicts another.
     """
-    parser = argparse.ArgumentParser(prog="sunk-pod-scheduler", exit_on_error=False)
-    parser.add_argument("--scheduler-name", action="append", metavar="NAME")
-    parser.add_argument("--slurm-kill-wait", metavar="DURATION", help="such as 30s, slurm.conf's KillWait")
-    try:
-        given, unknown = parser.parse_known_args(arguments)
-    except argparse.ArgumentError as error:
-        raise ConfigError(str(error)) from error
-    if unknown:
-        raise ConfigError(f"unknown arguments: {' '.join(unknown)}")
-    environment = dict(os.environ)
-    if given.scheduler_name:
-        environment[PREFIX + "SCHEDULER_NAMES"] = ",".join(given.scheduler_name)
-    if given.slurm_kill_wait:
-        environment[PREFIX + "SLURM_KILL_WAIT_S"] = str(duration_s(given.slurm_kill_wait))
-    return load(Config, environment, PREFIX)
-
-
-def duration_s(text: str) -> float:
-    """Return the seconds of a duration as Go and Kubernetes write it: ``30s``, ``1m30s``; bare: seconds.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    found = _DURATION.fullmatch(text.strip())
-    if found is None or not text.strip():
-        raise ConfigError(f"--slurm-kill-wait: {text!r} must be a duration such as 30s")
-    hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return hours * 3600 + minutes * 60 + seconds
+    return load(Config, os.environ, PREFIX, arguments)

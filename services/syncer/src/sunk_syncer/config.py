@@ -1,6 +1,7 @@
 """Every knob of the syncer. Read from ``SUNK_SYNCER_<FIELD>``."""
 
 import os
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -44,10 +45,10 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """3 with one NATS server, 15 with three: longer than an election there."""
 
 
-def from_environment() -> Config:
+def read_config(arguments: Sequence[str] = ()) -> Config:
     """Return the settings of this process.
 
     Raises:
         ConfigError: a variable is unknown, missing or not allowed.
     """
-    return load(Config, os.environ, PREFIX)
+    return load(Config, os.environ, PREFIX, arguments)

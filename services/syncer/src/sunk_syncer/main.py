@@ -1,5 +1,6 @@
 """The syncer's composition root: the only module that names concrete classes."""
 
+import sys
 from functools import partial
 
 import anyio
@@ -20,7 +21,7 @@ from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
 from sunk_syncer.answers import Answers
-from sunk_syncer.config import PREFIX, Config, from_environment
+from sunk_syncer.config import PREFIX, Config, read_config
 from sunk_syncer.drain_nodes import DrainPropagation, Views
 from sunk_syncer.facts import SERVICE
 from sunk_syncer.watch_jobs import JobWatch
@@ -75,7 +76,7 @@ class Syncer:
 
 async def start() -> None:
     """Run the syncer until it is told to stop."""
-    config = from_environment()
+    config = read_config(sys.argv[1:])
     tokens = config.tokens(PREFIX)
     async with (
         tracing(SERVICE, config.traces),
