@@ -120,6 +120,14 @@ def test_arguments_are_written_as_the_documents_have_them() -> None:
     assert (config.resync_s, config.is_strict, config.token_file) == (90.0, True, Path("/t"))
 
 
+def test_a_list_beside_one_of_it_keeps_its_whole_name() -> None:
+    class Both(msgspec.Struct, frozen=True):
+        namespace: str = ""
+        namespaces: tuple[str, ...] = ()
+
+    assert load(Both, {}, "SUNK_X_", ["--namespace=a", "--namespaces=b,c"]) == Both("a", ("b", "c"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

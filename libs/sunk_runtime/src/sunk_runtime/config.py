@@ -46,7 +46,10 @@ def load(kind: type[T], env: Mapping[str, str], prefix: str, arguments: Sequence
     """
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     problems: list[str] = []
-    given = {**_variables(fields, env, prefix, problems), **_arguments(fields, arguments, problems)}
+    given = {
+        **_variables(fields, env, prefix, problems),
+        **_arguments(arguments_of(kind), arguments, problems),
+    }
     values: dict[str, object] = {}
     for name, field in fields.items():
         if name in given:
@@ -61,17 +64,24 @@ def load(kind: type[T], env: Mapping[str, str], prefix: str, arguments: Sequence
     return kind(**values)
 
 
-def argument(field: FieldInfo) -> str:
-    """Return the argument of *field*: a list's names one of it, a duration's leaves the unit to the value.
+def arguments_of(kind: type[msgspec.Struct]) -> dict[str, FieldInfo]:
+    """Return the fields of *kind* by their arguments: a list's names one, a duration's leaves out the unit.
 
-    So ``scheduler_names`` is ``--scheduler-name``, and ``slurm_kill_wait_s`` is ``--slurm-kill-wait``.
+    So ``scheduler_names`` is ``--scheduler-name``, and ``slurm_kill_wait_s`` is ``--slurm-kill-wait``; but
+    where there is a ``namespace`` too, ``namespaces`` is ``--namespaces``.
     """
-    name = field.name
-    if _is_list(field):
-        name = name.removesuffix("s")
-    elif _is_seconds(field):
-        name = name.removesuffix("_s")
-    return "--" + name.replace("_", "-")
+    fields = msgspec.structs.fields(kind)
+    names = {field.name for field in fields}
+    named: dict[str, FieldInfo] = {}
+    for field in fields:
+        short = field.name
+        if _is_list(field):
+            short = short.removesuffix("s")
+        elif _is_seconds(field):
+            short = short.removesuffix("_s")
+        name = field.name if short in names else short
+        named["--" + name.replace("_", "-")] = field
+    return named
 
 
 def duration_s(text: str) -> float:
@@ -117,10 +127,9 @@ def _variables(
 
 
 def _arguments(
-    fields: Mapping[str, FieldInfo], arguments: Sequence[str], problems: list[str]
+    named: Mapping[str, FieldInfo], arguments: Sequence[str], problems: list[str]
 ) -> dict[str, _Given]:
     """Return what the arguments give, by field; a list's argument may come again."""
-    named = {argument(field): field for field in fields.values()}
     given: dict[str, _Given] = {}
     unknown: list[str] = []
     for name, value in _pairs(arguments, named):

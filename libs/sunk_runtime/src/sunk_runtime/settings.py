@@ -23,6 +23,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     nats_user: str = ""
     """Our user on the bus; empty where it has none."""
     nats_password_file: Path | None = None
+    """Holds that user's password."""
     nats_replicas: Literal[1, 3] = 1
     """How many servers keep each stream that we make: 1, or 3 where three servers are one cluster."""
     nats_publish_retry_s: Annotated[float, Meta(ge=0)] | None = None

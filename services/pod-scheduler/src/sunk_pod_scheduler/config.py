@@ -44,6 +44,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     user_id: Annotated[int, Meta(gt=0)] = 64100
     """Slurm user of placeholders, who must be known to slurmctld; never root."""
     group_id: Annotated[int, Meta(gt=0)] = 64100
+    """Slurm group of placeholders."""
     policy_file: Path | None = None
     """JSON: ``users_by_namespace`` and ``groups_by_namespace``, lists of ids that Pods may ask for."""
     gpu_types: tuple[str, ...] = ()
@@ -51,6 +52,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     resync_s: Seconds = 300.0
     """Every Pod is looked at again this often."""
     lease_ttl_s: Annotated[int, Meta(ge=2, le=60)] = 15
+    """How long after a leader's death another takes over; a slow API server is no reason to."""
 
     @property
     def watched_namespaces(self) -> tuple[str | None, ...]:
