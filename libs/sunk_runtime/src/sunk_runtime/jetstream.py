@@ -266,8 +266,7 @@ class Bus:
         """Make the streams and buckets of *cluster*, waiting for JetStream; what exists is left as it is.
 
         Raises:
-            PermanentError: a stream exists and cannot do what it is needed for, or captures our subjects; its
-                text names the stream, each setting and what to do. It is never changed, and never deleted.
+            PermanentError: one exists and cannot do what it is needed for, or captures what is ours.
         """
         while True:
             try:
