@@ -76,6 +76,8 @@ class Bus:
         self.publish_retry_s = retry_s
         """How long a publish is repeated while no server leads its stream."""
         self.clock = ClockWatch()
+        self.recovery: Final[Recovery] = connection.recovery
+        """Told whenever the connection came back."""
         self._provided: dict[str, BusSettings] = {}
 
     @property
@@ -92,11 +94,6 @@ class Bus:
     def breaks(self) -> int:
         """How often the connection broke; a reader that sees it move reads anew."""
         return self._connection.breaks
-
-    @property
-    def recovery(self) -> Recovery:
-        """Told whenever the connection came back."""
-        return self._connection.recovery
 
     @property
     def waiting(self) -> int:
