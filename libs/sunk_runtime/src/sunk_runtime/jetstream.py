@@ -49,9 +49,8 @@ PUBLISH_TIMEOUT_S: Final = 5.0
 _RETRY_FIRST_S: Final = 0.05
 _RETRY_LAST_S: Final = 0.5
 _SERVERS_FAULT: Final = 500
-_NOT_CLUSTERED: Final = 10074
-"""One server is asked for three replicas; that it calls its own fault too."""
-_PROVISION_AGAIN_S: Final = 0.5
+_NOT_CLUSTERED: Final = 10074  # Three replicas asked of one server: that it calls its own fault too.
+_AGAIN_S: Final = 0.5
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -270,7 +269,7 @@ class Bus:
                 return await self._provision(cluster, settings)
             except TransientError as error:
                 log.warning("waiting for JetStream", extra={"cluster": cluster, "error": str(error)})
-            await anyio.sleep(_PROVISION_AGAIN_S)
+            await anyio.sleep(_AGAIN_S)
 
     async def _provision(self, cluster: str, settings: BusSettings) -> None:
         self._provided[cluster] = settings
@@ -283,7 +282,7 @@ class Bus:
         await provide(self.api, cluster, configs)
 
     async def provision_again(self) -> None:
-        """Make what we made once and somebody removed, or a NATS without a disk lost; only log failure."""
+        """Make what somebody removed, or a NATS without a disk lost; only log failure."""
         for cluster, settings in self._provided.items():
             try:
                 await self._provision(cluster, settings)
