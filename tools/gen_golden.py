@@ -11,18 +11,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 import msgspec
 from golden_examples import BY_EVENT, ENTITIES, EXAMPLES, SPECIAL
+from golden_files import GOLDEN, written
 
 from sunk_events import subjects
 from sunk_events.base import Event
 from sunk_events.catalog import EVENTS, REPLIES, REQUESTS, STATES
 from sunk_events.codec import tag_of
 from sunk_events.dead import DeadLetter
-
-GOLDEN: Final = Path(__file__).parent.parent / "tests/contract/golden"
 
 
 def example(kind: type[msgspec.Struct], instead: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance of *kind*
@@ -95,13 +94,11 @@ def places(document: Any, at: str = "$") -> Iterator[str]:  # noqa: ANN401 - any
 
 def unwritten(tag: str, document: bytes) -> Path | None:
     """Return the golden file that *document* is to become; None where its fields stand in those there are."""
-    there = [path for path in GOLDEN.glob(f"{tag}*.json") if path.stem.removeprefix(tag).strip(".").isdigit()]
-    first = GOLDEN / f"{tag}.json"
-    there += [first] if first.exists() else []
+    there = written(tag)
     known = {place for path in there for place in places(json.loads(path.read_bytes()))}
     if set(places(json.loads(document))) <= known:
         return None
-    return GOLDEN / f"{tag}.{len(there) + 1}.json" if there else first
+    return GOLDEN / (f"{tag}.{len(there) + 1}.json" if there else f"{tag}.json")
 
 
 def main() -> None:

@@ -188,21 +188,23 @@ def generated() -> dict[Path, str]:
     return {EVENTS_PAGE: events_page(), **{SCHEMAS / f"{tag_of(kind)}.json": schema(kind) for kind in kinds}}
 
 
-def stale(wanted: dict[Path, str], root: Path) -> list[Path]:
-    """Return what is missing, differs, or is there for a type that no longer exists."""
+def stale(wanted: dict[Path, str], root: Path, folder: Path | None = None) -> list[Path]:
+    """Return what is missing, differs, or is there in *folder* for a type that no longer exists."""
     differing = [
         path
         for path, text in wanted.items()
         if not (root / path).exists() or (root / path).read_text() != text
     ]
-    there = [path.relative_to(root) for path in (root / SCHEMAS).glob("*.json")]
+    there = [path.relative_to(root) for path in (root / folder).glob("*.json")] if folder else []
     return sorted([*differing, *(path for path in there if path not in wanted)])
 
 
-def main(arguments: list[str]) -> int:
-    """Write, or only look; return the exit status."""
-    wanted = generated()
-    changed = stale(wanted, ROOT)
+def settle(wanted: dict[Path, str], arguments: list[str], folder: Path | None = None) -> int:
+    """Write *wanted*, or with ``--check`` only name what is stale; return the exit status.
+
+    What else *folder* holds, whose files are all generated, is removed.
+    """
+    changed = stale(wanted, ROOT, folder)
     if "--check" in arguments:
         for path in changed:
             print(f"stale: {path}; run `./task gen`", file=sys.stderr)
@@ -216,6 +218,11 @@ def main(arguments: list[str]) -> int:
         target.write_text(wanted[path])
         print(f"wrote {path}", file=sys.stderr)
     return 0
+
+
+def main(arguments: list[str]) -> int:
+    """Write, or only look; return the exit status."""
+    return settle(generated(), arguments, SCHEMAS)
 
 
 if __name__ == "__main__":

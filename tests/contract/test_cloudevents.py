@@ -11,9 +11,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from cloudevents.core.bindings.http import HTTPMessage, from_http_event
+from cloudevents.core.exceptions import CloudEventValidationError
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
 
 from sunk_events.catalog import EVENTS
 from sunk_events.codec import tag_of
+from sunk_events.nodes import NodeDrained
 
 GOLDEN = Path(__file__).parent / "golden"
 REQUIRED = {"id", "source", "specversion", "type"}
@@ -59,3 +64,29 @@ def test_data_is_a_json_object_and_says_so(event: dict[str, Any]) -> None:
 def test_the_subject_is_the_entity_and_is_text(event: dict[str, Any]) -> None:
     assert isinstance(event["subject"], str)
     assert event["subject"]
+
+
+def test_the_sdk_of_cloudevents_reads_the_same_attributes_and_data(event: dict[str, Any]) -> None:
+    read = JSONFormat().read(CloudEvent, json.dumps(event))
+    attributes = {name: value for name, value in event.items() if name != "data"}
+
+    assert {**read.get_attributes(), "time": event["time"]} == attributes
+    assert read.get_time() == datetime.fromisoformat(event["time"])
+    assert read.get_extension("cause") == event["cause"]
+    assert read.get_data() == event["data"]
+
+
+def test_the_sdk_of_cloudevents_takes_it_over_http_in_structured_mode(event: dict[str, Any]) -> None:
+    headers = {"content-type": "application/cloudevents+json"}
+    read = from_http_event(HTTPMessage(headers, json.dumps(event).encode()))
+
+    assert (read.get_id(), read.get_type()) == (event["id"], event["type"])
+
+
+@pytest.mark.parametrize("name", ["source", "type"])
+def test_the_sdk_of_cloudevents_would_see_an_attribute_missing(name: str) -> None:
+    event = json.loads((GOLDEN / f"{tag_of(NodeDrained)}.json").read_bytes())
+    del event[name]
+
+    with pytest.raises(CloudEventValidationError, match=name):
+        JSONFormat().read(CloudEvent, json.dumps(event))
