@@ -22,6 +22,8 @@ from typing import Final, Protocol, Self
 from sunk_lab.errors import LabError
 from sunk_lab.processes import Processes, wait_for
 
+EVERYTHING: Final = "sunk.ev.>"
+"""What any other team would subscribe to."""
 _NAME: Final = "nats-server"
 
 

@@ -17,7 +17,7 @@ from sunk_lab.config import LabConfig
 from sunk_lab.errors import LabError
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.kube.prerequisites import TO_MAKE_ROOTS, TO_RUN, require
-from sunk_lab.nats import NatsServer
+from sunk_lab.nats import EVERYTHING, NatsServer
 from sunk_lab.processes import Processes, ProcessStatus, wait_for
 from sunk_lab.slurm.pods import PodSlurm, cluster_manifests, slurmd_pod_template
 from sunk_lab.slurm.roots import image_of
@@ -179,7 +179,7 @@ class Stack:
         return [
             f"export KUBECONFIG={self._lab.kubeconfig} PATH={self._lab.programs}:$PATH",
             f"{kubectl} -n {SLURM_NAMESPACE} exec slurmctld-0 -- scontrol show node",
-            f"nats --server {self.nats_url} sub 'sunk.ev.>'",
+            f"nats --server {self.nats_url} sub '{EVERYTHING}'",
             f"curl {around.metrics_url}",
             "./task lab:down        # removes everything",
         ]

@@ -3,7 +3,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import Final, Self
+from typing import Self
 
 import anyio
 import msgspec
@@ -12,9 +12,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from sunk_lab.nats import EVERYTHING
 from sunk_lab.stack.raw import Object
-
-EVERYTHING: Final = "sunk.ev.>"
 
 
 class Tail:
