@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from gen_schemas import describe, meaning, settle
+from docstrings import describe, meaning
+from gen_schemas import settle
 from golden_files import latest
 
 from sunk_events import subjects

@@ -3,7 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from sunk_events import subjects
+from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import Condition
+from sunk_events.placements import PlacementState
 
 _UID: Final = "6f1c2f0e-8a58-4a3b-9a57-0c2f6f1d9e11"
 _SHA256: Final = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -73,7 +76,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "nodes_total": 2,
     "cpus_total": 64,
     "nodeset": "gpu",
-    "on": "$KV.SUNK_lab_slurm_node.gpu-000-012",
+    "on": subjects.key_subject(subjects.bucket("lab", SlurmNodeState), "gpu-000-012"),
     "partition": "batch",
     "partitions": ("all", "batch"),
     "payload": b'{"type":"sunk.syncer.v1.slurm_node","node":7}',
@@ -141,7 +144,7 @@ SPECIAL: Final[dict[tuple[str, str], Any]] = {
     ("JobNotRunning", "state"): "CANCELLED",
     ("JobSnapshot", "flags"): (),
     ("JobSnapshot", "state"): "RUNNING",
-    ("Later", "reason"): "state SUNK_lab_placement is not read yet",
+    ("Later", "reason"): f"state {subjects.bucket('lab', PlacementState)} is not read yet",
     ("PlacementReleased", "pod"): "default/train-0",
     ("PlacementSnapshot", "namespace"): "default",
     ("PlacementSnapshot", "pod"): "train-0",

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -16,13 +17,24 @@ from sunk_events.base import Event, Reply, Request, State
 from sunk_events.catalog import EVENTS, REPLIES, REQUESTS, STATES
 from sunk_events.codec import tag_of
 from sunk_events.dead import DeadLetter
+from sunk_lab import nats
 
 ROOT = Path(__file__).parents[2]
 KINDS: list[type[msgspec.Struct]] = [*EVENTS, *STATES, *REQUESTS, *REPLIES]
-SOURCES = sorted([*ROOT.glob("libs/*/src/**/*.py"), *ROOT.glob("services/*/src/**/*.py")])
-SPELLINGS = ("sunk.ev.", "sunk.rpc.", "sunk.dlq.", "$KV.", "SUNK_EV_", "SUNK_DLQ", "KV_SUNK")
-MAY_SPELL = {"sunk_events/subjects.py"}
-MAY_CALL_JETSTREAM = {"sunk_runtime/jetstream.py", "sunk_runtime/pull.py"}
+FOLDERS = ("libs/*/src", "services/*/src", "lab/src", "bench", "tools")
+SOURCES = sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*.py"))
+BUCKETS = [subjects.bucket("c1", kind).removeprefix("SUNK_c1_") for kind in STATES]
+SPELLING = re.compile(
+    r"\bsunk\.(?:ev|rpc|dlq|\{\})\."
+    r"|\$KV\b|\bKV_(?:SUNK|\{\})|\bSUNK_(?:EV_|DLQ)"
+    rf"|\bSUNK_[a-z0-9{{}}-]+_(?:{'|'.join([*BUCKETS, 'lease'])})\b"
+    rf"|^_(?:{'|'.join([*BUCKETS, 'lease'])})$"
+)
+"""``{}`` stands for what an f-string fills in."""
+JETSTREAM = re.compile(r"\$JS\.API")
+MAY_SPELL = {"libs/sunk_events/src/sunk_events/subjects.py", "lab/src/sunk_lab/nats.py"}
+"""The lab may import nothing of the product: a test compares its one subject."""
+MAY_CALL_JETSTREAM = {f"libs/sunk_runtime/src/sunk_runtime/{name}.py" for name in ("jetstream", "pull")}
 
 
 def overlap(one: str, other: str) -> bool:
@@ -90,33 +102,59 @@ def test_no_two_types_share_a_name() -> None:
     assert len({tag_of(kind) for kind in KINDS}) == len(KINDS)
 
 
-def strings(tree: ast.AST) -> Iterator[ast.Constant]:
-    """Yield the string literals of *tree*, those in f-strings too, docstrings left out."""
+def text_of(node: ast.AST) -> str | None:
+    """Return what *node* comes to as text, ``{}`` where only running it could tell; None if it is no text."""
+    match node:
+        case ast.Constant(value=str() as value):
+            return value
+        case ast.JoinedStr(values=values):
+            return "".join(text_of(value) or "{}" for value in values)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            parts = text_of(left), text_of(right)
+            return (
+                None if parts == (None, None) else "".join("{}" if part is None else part for part in parts)
+            )
+        case ast.BinOp(left=left, op=ast.Mod()):
+            return None if (text := text_of(left)) is None else re.sub(r"%[a-z]", "{}", text)
+        case _:
+            return None
+
+
+def strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the texts of *tree* with their lines: literals, f-strings, sums; docstrings left out."""
     prose = {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)
     }  # A string that is a statement of its own is a docstring, of whatever it stands under.
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-            yield node
+        if id(node) not in prose and isinstance(node, ast.expr) and (text := text_of(node)):
+            yield node.lineno, text
 
 
-def spelled(text: str, words: tuple[str, ...]) -> list[int]:
-    """Return the lines of source *text* with a literal that holds one of *words*."""
-    found = strings(ast.parse(text))
-    return [node.lineno for node in found if any(word in str(node.value) for word in words)]
+def spelled(text: str, word: re.Pattern[str]) -> list[int]:
+    """Return the lines of source *text* with a text that holds *word*."""
+    return sorted({line for line, found in strings(ast.parse(text)) if word.search(found)})
 
 
-def module_of(path: Path) -> str:
-    return str(path).rpartition("/src/")[2]
+def path_in_tree(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=module_of)
+@pytest.mark.parametrize("path", SOURCES, ids=path_in_tree)
 def test_nobody_but_subjects_spells_a_subject_a_stream_or_a_bucket(path: Path) -> None:
-    words = () if module_of(path) in MAY_SPELL else SPELLINGS
-    if module_of(path) not in MAY_CALL_JETSTREAM:
-        words += ("$JS.API",)
+    if path_in_tree(path) not in MAY_SPELL:
+        assert spelled(path.read_text(), SPELLING) == []
+    if path_in_tree(path) not in MAY_CALL_JETSTREAM:
+        assert spelled(path.read_text(), JETSTREAM) == []
 
-    assert spelled(path.read_text(), words) == []
+
+def test_the_walk_goes_over_every_part_of_the_code() -> None:
+    parts = {path_in_tree(path).split("/")[0] for path in SOURCES}
+
+    assert parts == {"libs", "services", "lab", "bench", "tools"}
+
+
+def test_what_the_lab_listens_to_is_what_others_subscribe_to() -> None:
+    assert nats.EVERYTHING == subjects.EVERYTHING
 
 
 @pytest.mark.parametrize(
@@ -124,9 +162,20 @@ def test_nobody_but_subjects_spells_a_subject_a_stream_or_a_bucket(path: Path) -
     [
         pytest.param('x = "sunk.ev.c1.>"', [1], id="a literal"),
         pytest.param('x = f"sunk.ev.{c}.>"', [1], id="an f-string"),
+        pytest.param('x = f"sunk.{what}.{c}.>"', [1], id="an f-string that fills in the class"),
+        pytest.param('x = "sunk." + "ev." + c', [1], id="a sum"),
+        pytest.param('x = "sunk." + what + ".c1"', [1], id="a sum that fills in the class"),
+        pytest.param('x = "sunk.%s.c1" % what', [1], id="a percent sign"),
+        pytest.param('x = f"SUNK_{c}_slurm_node"', [1], id="a bucket"),
+        pytest.param('x = "SUNK_" + c + "_lock"', [1], id="a bucket's sum"),
+        pytest.param('x = prefix + "_lease"', [1], id="the end of a bucket"),
+        pytest.param('x = f"KV_{bucket}"', [1], id="a bucket's stream"),
+        pytest.param('x = f"$KV.{bucket}.>"', [1], id="a bucket's keys"),
+        pytest.param('x = f"SUNK_{service}_NATS_URL"', [], id="a variable of the environment"),
+        pytest.param('x = "sunk.coreweave.com/lock", "lock", "slurm_node"', [], id="other words"),
         pytest.param('"""On sunk.ev.c1.x."""', [], id="a docstring"),
         pytest.param('class A:\n    b: int\n    """On sunk.ev.c1."""', [], id="a field's docstring"),
     ],
 )
 def test_the_walk_over_the_sources_sees_what_it_should(text: str, lines: list[int]) -> None:
-    assert spelled(text, SPELLINGS) == lines
+    assert spelled(text, SPELLING) == lines
