@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import tarfile
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +15,34 @@ SCHEMAS = "libs/sunk_events/schemas"
 GOLDEN = "tests/contract/golden"
 
 
-def git(*arguments: str) -> str | None:
-    """Return what git says, or None where there is no repository or no such commit."""
+def git(*arguments: str) -> bytes:
+    """Return what git says; nothing where there is no repository or no such commit."""
     try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=False)
     except FileNotFoundError:
-        return None
-    return done.stdout if done.returncode == 0 else None
+        return b""
+    return done.stdout if done.returncode == 0 else b""
 
 
 def bases() -> list[str]:
-    """Return what to compare with: the last release and the last commit."""
-    release = (git("describe", "--tags", "--abbrev=0", "--match", "v*") or "").strip()
-    head = (git("rev-parse", "--verify", "HEAD") or "").strip()
-    return [base for base in (release, head and "HEAD") if base]
+    """Return what to compare with: the last release, the last commit, and what the last change changed.
+
+    The last is for whoever looks at a change that is already committed, as CI does.
+    """
+    release = git("describe", "--tags", "--abbrev=0", "--match", "v*").decode().strip()
+    change = git("log", "-1", "--format=%h", "--", SCHEMAS, GOLDEN).decode().strip()
+    wanted = [release, "HEAD", change and f"{change}^"]
+    return [base for base in wanted if base and git("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}")]
 
 
 def recorded(base: str, folder: str) -> dict[str, str]:
     """Return the files of *folder* as *base* has them."""
-    names = (git("ls-tree", "-r", "--name-only", base, folder) or "").split()
-    return {name: git("show", f"{base}:{name}") or "" for name in names}
+    packed = git("archive", base, folder)
+    if not packed:
+        return {}
+    with tarfile.open(fileobj=BytesIO(packed)) as archive:
+        found = {member.name: archive.extractfile(member) for member in archive}
+        return {name: file.read().decode() for name, file in found.items() if file}
 
 
 def bare(schema: Any) -> Any:  # noqa: ANN401 - any JSON
