@@ -102,6 +102,7 @@ EVERYTHING: Final = "sunk.ev.>"
 DEAD_LETTER_STREAM: Final = "SUNK_DLQ"
 DEAD_LETTERS: Final = "sunk.dlq.>"
 STATISTICS_KEY: Final = "scheduler"
+_INBOXES: Final = "_INBOX"
 
 DEAD_NAME_MAX: Final = 1024
 """Characters of a dead letter's last token. It is escaped twice, and a server ends the connection of who
@@ -167,6 +168,11 @@ def misfit(subject: str, event: Event) -> str | None:
     return None
 
 
+def dead_letters(cluster: str, service: str) -> str:
+    """Return the subject of all dead letters of *service*."""
+    return f"sunk.dlq.{cluster}.{token(service)}.message.*"
+
+
 def facts(cluster: str, kind: type[Event] | None = None) -> str:
     """Return the subject to subscribe to for all facts of *cluster*, or for those of one *kind*."""
     if kind is None:
@@ -218,6 +224,11 @@ def bucket_keys(bucket: str) -> str:
     return f"$KV.{bucket}.>"
 
 
+def any_key(bucket: str) -> str:
+    """Return the subject of any one key of *bucket*: an escaped key is one token."""
+    return f"$KV.{bucket}.*"
+
+
 def key_subject(bucket: str, key: str) -> str:
     """Return the subject of *key*, which is escaped here."""
     return f"$KV.{bucket}.{token(key)}"
@@ -226,3 +237,13 @@ def key_subject(bucket: str, key: str) -> str:
 def key_of(bucket: str, subject: str) -> str:
     """Return the key whose subject in *bucket* is *subject*, unescaped."""
     return untoken(subject.removeprefix(f"$KV.{bucket}."))
+
+
+def inbox(user: str) -> str:
+    """Return what the subjects begin with on which *user*, and nobody else, hears answers."""
+    return f"{_INBOXES}.{token(user)}"
+
+
+def is_inbox(subject: str) -> bool:
+    """Whether *subject* is where somebody hears answers: an answer sent elsewhere would be a deed."""
+    return subject.startswith(f"{_INBOXES}.")

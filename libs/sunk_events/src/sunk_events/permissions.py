@@ -1,0 +1,231 @@
+"""Who may do what on the bus: one NATS user a service, whose permissions are made from the catalog.
+
+What must stay true: a service publishes its own facts and writes its own buckets only; one that serves one
+Slurm cluster sees nothing of another; nobody but `ADMIN` changes, empties or removes a stream; answers reach
+only who may ask.
+
+An answerer may publish to the inboxes of who may ask it, and has no ``allow_responses``: with that it could
+be led to publish on whatever subject a question names for its answer.
+
+Source: NATS documentation, "Authorization" and "JetStream wire API"; ADR-15 for the acknowledgement subjects.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from sunk_events import jobs, locks, nodes, nodesets, placements, requests, subjects
+from sunk_events.base import Request, State
+from sunk_events.catalog import EVENTS, REQUESTS, STATES
+from sunk_events.dead import DeadLetter
+
+Service = Literal["syncer", "nodeset-controller", "pod-scheduler", "hook-gateway", "metrics-exporter"]
+SERVICES: Final[tuple[Service, ...]] = (
+    "syncer",
+    "nodeset-controller",
+    "pod-scheduler",
+    "hook-gateway",
+    "metrics-exporter",
+)
+FOR_ALL_CLUSTERS: Final[frozenset[Service]] = frozenset({"nodeset-controller"})
+"""One for the Kubernetes cluster; each of the others is there once for each Slurm cluster."""
+
+ADMIN: Final = "admin"
+"""The user of people: everything, as they mend what nobody else may touch."""
+SUBSCRIBER: Final = "subscriber"
+"""The user of other teams: all facts as they come, and the state buckets to read."""
+
+READS: Final[dict[Service, tuple[type[State], ...]]] = {
+    "syncer": (nodesets.KubePodState, placements.PlacementState, locks.LockState),
+    "nodeset-controller": (nodes.SlurmNodeState, jobs.SlurmJobState, placements.PlacementState),
+    "pod-scheduler": (jobs.SlurmJobState, nodes.SlurmNodeState, nodesets.KubePodState),
+    "hook-gateway": (
+        nodes.SlurmNodeState,
+        nodesets.KubePodState,
+        locks.LockState,
+        placements.PlacementState,
+    ),
+    "metrics-exporter": (
+        nodes.SlurmNodeState,
+        jobs.SlurmJobState,
+        nodes.SlurmPartitionState,
+        nodes.SlurmStatisticsState,
+    ),
+}
+"""Whose states a service follows, besides its own."""
+
+ASKED_BY: Final[dict[type[Request], tuple[Service, ...]]] = {
+    requests.AcquireLock: ("hook-gateway",),
+    requests.ReleaseLock: ("hook-gateway",),
+    requests.ConfirmNode: ("nodeset-controller",),
+    requests.NudgeNode: ("hook-gateway",),
+    requests.NudgeJob: ("hook-gateway",),
+    requests.PlacementAnnounced: ("hook-gateway",),
+    requests.ReleasePlacement: ("hook-gateway",),
+}
+"""Who asks. `ADMIN` may ask everything; a question that only people ask has an empty tuple."""
+
+DURABLES: Final[dict[Service, tuple[str, ...]]] = {"metrics-exporter": ("metrics-exporter-facts",)}
+"""The durable consumers by which a service reads facts."""
+
+LEASES: Final[dict[Service, tuple[str, ...]]] = {"syncer": ("syncer",)}
+"""The leases that a service takes on the bus."""
+
+_API: Final = "$JS.API"
+
+
+class Permissions(msgspec.Struct, frozen=True):
+    """What a user may publish and subscribe to; everything else is denied."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+class User(msgspec.Struct, frozen=True):
+    """A NATS user; without permissions it may do everything."""
+
+    name: str
+    permissions: Permissions | None
+
+
+def user_name(service: Service, cluster: str) -> str:
+    """Return the user that *service* is for *cluster*."""
+    return service if service in FOR_ALL_CLUSTERS else f"{service}-{cluster}"
+
+
+def users(clusters: Iterable[str]) -> tuple[User, ...]:
+    """Return every user that a Kubernetes cluster with these Slurm clusters needs."""
+    names = tuple(clusters)
+    made: list[User] = []
+    for service in SERVICES:
+        groups = (names,) if service in FOR_ALL_CLUSTERS else tuple((name,) for name in names)
+        made += [User(user_name(service, group[0]), permissions(service, group)) for group in groups if group]
+    return (*made, User(SUBSCRIBER, _subscriber(names)), User(ADMIN, None))
+
+
+def permissions(service: Service, clusters: Iterable[str]) -> Permissions:
+    """Return what *service* may do where it serves *clusters*."""
+    names = tuple(clusters)
+    inboxes = dict.fromkeys(f"{subjects.inbox(user_name(service, name))}.>" for name in names)
+    return Permissions(
+        publish=tuple(dict.fromkeys(subject for name in names for subject in _published(service, name))),
+        subscribe=(*inboxes, *(subject for name in names for subject in _answered(service, name))),
+    )
+
+
+def streams(cluster: str) -> tuple[str, ...]:
+    """Return the streams of *cluster*, the buckets' included: any of its services makes what is missing."""
+    buckets = (*(subjects.bucket(cluster, kind) for kind in STATES), subjects.lease_bucket(cluster))
+    return (
+        subjects.fact_stream(cluster),
+        subjects.DEAD_LETTER_STREAM,
+        *(subjects.bucket_stream(bucket) for bucket in buckets),
+    )
+
+
+def configuration(wanted: Iterable[User], passwords: Mapping[str, str]) -> str:
+    """Return nats-server's ``authorization`` block.
+
+    Args:
+        wanted: The users.
+        passwords: By user; nats-server takes them in plain text or as bcrypt made them.
+
+    Raises:
+        KeyError: a user has no password.
+    """
+    entries = [
+        {"user": user.name, "password": passwords[user.name]}
+        | ({"permissions": as_nats(user.permissions)} if user.permissions else {})
+        for user in wanted
+    ]
+    return f"authorization: {json.dumps({'users': entries}, indent=2)}\n"
+
+
+def as_nats(allowed: Permissions) -> dict[str, dict[str, list[str]]]:
+    """Return *allowed* in the form that nats-server's configuration has."""
+    return {
+        "publish": {"allow": list(allowed.publish)},
+        "subscribe": {"allow": list(allowed.subscribe)},
+    }
+
+
+def _published(service: Service, cluster: str) -> Iterator[str]:
+    """Yield what *service* publishes for *cluster*: facts, states, questions, answers, calls of JetStream."""
+    for kind, owner in EVENTS.items():
+        if owner == service and kind is not DeadLetter:
+            yield subjects.facts(cluster, kind)
+    yield subjects.dead_letters(cluster, service)
+    for kind, owner in STATES.items():
+        if owner == service:
+            yield subjects.any_key(subjects.bucket(cluster, kind))
+    for lease in LEASES.get(service, ()):
+        yield subjects.key_subject(subjects.lease_bucket(cluster), lease)
+    yield from _asked_and_told(service, cluster)
+    yield from _called(service, cluster)
+
+
+def _asked_and_told(service: Service, cluster: str) -> Iterator[str]:
+    """Yield the questions that *service* asks, and where those hear it who ask it."""
+    for kind, (owner, _) in REQUESTS.items():
+        if service in ASKED_BY[kind]:
+            yield subjects.questions(cluster, kind)
+        if service == owner:
+            yield f"{subjects.inbox(ADMIN)}.>"
+            for asker in ASKED_BY[kind]:
+                yield f"{subjects.inbox(user_name(asker, cluster))}.>"
+
+
+def _answered(service: Service, cluster: str) -> Iterator[str]:
+    """Yield the questions that *service* listens for."""
+    for kind, (owner, _) in REQUESTS.items():
+        if owner == service:
+            yield subjects.questions(cluster, kind)
+
+
+def _called(service: Service, cluster: str) -> Iterator[str]:
+    """Yield the calls of JetStream: make what is missing, follow what is read, look at what is written."""
+    for stream in streams(cluster):
+        yield f"{_API}.STREAM.CREATE.{stream}"
+        yield f"{_API}.STREAM.INFO.{stream}"
+    own = [kind for kind, owner in STATES.items() if owner == service]
+    for kind in (*own, *READS[service]):
+        stream = subjects.bucket_stream(subjects.bucket(cluster, kind))
+        yield f"{_API}.CONSUMER.CREATE.{stream}"
+        yield f"{_API}.CONSUMER.MSG.NEXT.{stream}.*"  # NATS gives a view's consumer its name.
+    written = [subjects.bucket(cluster, kind) for kind in own]
+    if service in LEASES:
+        written.append(subjects.lease_bucket(cluster))
+    for bucket in written:
+        yield f"{_API}.STREAM.MSG.GET.{subjects.bucket_stream(bucket)}"
+    for durable in DURABLES.get(service, ()):
+        yield from _consumed(subjects.fact_stream(cluster), durable)
+
+
+def _consumed(stream: str, durable: str) -> Iterator[str]:
+    """Yield what reading *stream* through *durable* takes, for both forms of acknowledgement subjects."""
+    yield f"{_API}.CONSUMER.DURABLE.CREATE.{stream}.{durable}"
+    yield f"{_API}.CONSUMER.MSG.NEXT.{stream}.{durable}"
+    yield f"$JS.ACK.{stream}.{durable}.>"
+    yield f"$JS.ACK.*.*.{stream}.{durable}.>"
+
+
+def _subscriber(clusters: Iterable[str]) -> Permissions:
+    """Return what any client's ``kv get`` and ``kv watch`` take, and all facts as they come."""
+    calls: list[str] = []
+    for cluster in clusters:
+        for kind in STATES:
+            stream = subjects.bucket_stream(subjects.bucket(cluster, kind))
+            calls += [
+                f"{_API}.STREAM.INFO.{stream}",
+                f"{_API}.STREAM.MSG.GET.{stream}",
+                f"{_API}.CONSUMER.CREATE.{stream}",
+                f"{_API}.CONSUMER.CREATE.{stream}.>",
+                f"{_API}.CONSUMER.INFO.{stream}.*",
+                f"{_API}.CONSUMER.MSG.NEXT.{stream}.*",
+                f"$JS.FC.{stream}.>",
+            ]
+    return Permissions(
+        publish=tuple(calls), subscribe=(subjects.EVERYTHING, f"{subjects.inbox(SUBSCRIBER)}.>")
+    )
