@@ -11,8 +11,8 @@ from sunk_events.base import event_id
 from sunk_events.codec import MAX_BYTES, OversizeError, encode
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
 from sunk_lab.nats import NatsServer
-from sunk_runtime.errors import BusUnavailableError, ConflictError, NoAnswerError, PermanentError
-from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.errors import BusUnavailableError, ConfigError, ConflictError, NoAnswerError, PermanentError
+from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
 from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.writer import publish
 
@@ -183,7 +183,8 @@ async def test_a_service_that_starts_before_nats_waits_for_it(tmp_path: Path) ->
 
 USERS = """
 authorization { users: [
-  {user: "syncer", password: "right", permissions: {publish: ["$JS.API.>", "sunk.ev.c1.slurm.>"]}},
+  {user: "syncer", password: "right", permissions: {publish: ["$JS.API.>", "sunk.ev.c1.slurm.>"],
+     subscribe: "_INBOX.syncer.>"}},
 ] }
 """
 
@@ -206,11 +207,66 @@ async def test_a_wrong_password_is_said_and_not_retried_for_ever(guarded: NatsSe
             pytest.fail("connected")
 
 
-async def test_a_denied_publish_says_that_it_was_denied(guarded: NatsServer, tmp_path: Path) -> None:
+async def test_a_denied_publish_is_said_at_once_and_for_ever(guarded: NatsServer, tmp_path: Path) -> None:
     async with connect(user(guarded, tmp_path, "right"), "syncer") as bus:
-        bus.publish_timeout_s = 0.3
-        with pytest.raises(BusUnavailableError, match=r"(?i)permissions violation"):
+        bus.publish_timeout_s = 300
+        with pytest.raises(PermanentError, match=r"NATS denies user 'syncer' the publish to .*n1\.locked'"):
             await bus.publish("sunk.ev.c1.lock.node.n1.locked", b"")
+
+
+async def test_a_denied_question_is_said_at_once(guarded: NatsServer, tmp_path: Path) -> None:
+    async with connect(user(guarded, tmp_path, "right"), "syncer") as bus:
+        with pytest.raises(PermanentError, match=r"docs/security\.md"):
+            await bus.request("sunk.rpc.c1.lock.node.n1.acquire", b"", 300)
+
+
+async def test_a_denied_subscription_ends_who_relies_on_it(guarded: NatsServer, tmp_path: Path) -> None:
+    async def receive(_: Message) -> None:
+        pytest.fail("received")
+
+    async with connect(user(guarded, tmp_path, "right"), "syncer") as bus:
+        with pytest.raises(PermanentError, match=r"'syncer' the subscription to 'sunk\.rpc\.>'"):
+            async with bus.subscribed("sunk.rpc.>", receive):
+                await anyio.sleep_forever()
+
+
+async def test_a_denial_ends_only_what_was_denied(guarded: NatsServer, tmp_path: Path) -> None:
+    async with connect(user(guarded, tmp_path, "right"), "syncer") as bus:
+        await bus.provision("c1", BusSettings())
+
+        async def denied() -> None:
+            with pytest.raises(PermanentError):
+                await bus.publish("sunk.ev.c1.lock.node.n1.locked", b"")
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(50):
+                tasks.start_soon(denied)
+                tasks.start_soon(publish, bus, "c1", drained(f"n{number}"))
+
+        assert len(await stored(bus)) == 50
+
+
+async def test_a_password_that_was_changed_is_taken_up(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path / "nats", extra=USERS)
+    server.start()
+    try:
+        settings = user(server, tmp_path, "right")
+        async with connect(settings, "syncer") as bus:
+            server.kill()
+            user(server, tmp_path, "changed")
+            server = NatsServer(tmp_path / "nats", extra=USERS.replace('"right"', '"changed"'))
+            server.start()
+            await until(lambda: bus.reconnects == 1)
+            await bus.provision("c1", settings)
+    finally:
+        server.kill()
+
+
+async def test_a_password_that_cannot_be_read_is_an_error_at_start(tmp_path: Path) -> None:
+    settings = BusSettings(user="syncer", password_file=tmp_path / "missing")
+    with pytest.raises(ConfigError, match=r"cannot read the password in .*missing: No such file"):
+        async with connect(settings, "syncer"):
+            pytest.fail("connected")
 
 
 async def test_a_connection_that_is_closed_for_good_ends_the_process(tmp_path: Path) -> None:

@@ -2,24 +2,30 @@
 """One connection to NATS, which comes back for ever.
 
 What must stay true: it reconnects for ever; whoever waits for an answer hears at once when the connection
-breaks, as the answer went with it; a connection that nats-py gave up for good ends the process.
+breaks, as the answer went with it, and when NATS denies the subject, as none will come; a connection that
+nats-py gave up for good ends the process.
 
-Source: nats-py 2.16. What is sent while there is no connection is kept and goes out at the reconnect.
+Source: nats-py 2.16, which tells a denial to `error_cb` only, in lower case. What is sent while there is no
+connection is kept and goes out at the reconnect.
 """
 
 import logging
 import random
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import anyio
+import msgspec
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.js.errors import APIError
 from nats.js.errors import Error as JetStreamError
 
+from sunk_events import subjects
 from sunk_events.codec import MAX_BYTES
 from sunk_runtime.errors import BusUnavailableError, ConflictError, PermanentError, SunkError
 from sunk_runtime.metrics import CONNECTED, RECONNECTS
@@ -31,6 +37,22 @@ log = logging.getLogger(__name__)
 RECONNECT_S: Final = 0.25
 _WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 _SERVERS_FAULT: Final = 500
+_DENIED: Final = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
+
+
+class _Wait(msgspec.Struct, eq=False):
+    """Somebody who waits, for what, and what ended that."""
+
+    doing: str
+    scope: anyio.CancelScope
+    denied_by: frozenset[str]
+    """The subjects, in lower case, without which it cannot end well."""
+    is_for_answer: bool
+    ended: SunkError | None = None
+
+    def end(self, error: SunkError) -> None:
+        self.ended = error
+        self.scope.cancel()
 
 
 class Connection:
@@ -48,40 +70,61 @@ class Connection:
         """Told whenever it came back."""
         self._closed = anyio.Event()
         self._is_up = False
-        self._scopes: set[anyio.CancelScope] = set()
+        self._user = ""
+        self._waits: set[_Wait] = set()
 
     @property
     def waiting(self) -> int:
         """How many calls wait for an answer now."""
-        return len(self._scopes)
+        return sum(wait.is_for_answer for wait in self._waits)
 
     @asynccontextmanager
-    async def awaiting(self, doing: str) -> AsyncGenerator[None]:
+    async def awaiting(self, doing: str, *needed: str) -> AsyncGenerator[None]:
         """Raise our errors for nats-py's, and one at once if the connection breaks meanwhile.
 
+        Args:
+            doing: What is done, for the errors' texts.
+            needed: The subjects that it publishes to; NATS denying one ends it at once, too.
+
         Raises:
-            ConflictError, PermanentError: JetStream refused.
+            ConflictError, PermanentError: JetStream refused, or NATS denies us a subject.
             BusUnavailableError: no answer came; what was asked may have been done all the same.
         """
-        scope = anyio.CancelScope()
-        self._scopes.add(scope)
-        try:
-            with scope:
+        with self._watched(doing, needed, is_for_answer=True):
+            try:
                 yield
-        except NoRespondersError:
-            raise
-        except (NatsError, JetStreamError, OSError, TimeoutError) as error:
-            raise self._ours(doing, error) from error
+            except NoRespondersError:
+                raise
+            except (NatsError, JetStreamError, OSError, TimeoutError) as error:
+                raise self._ours(doing, error) from error
+
+    @contextmanager
+    def permitted(self, doing: str, *needed: str) -> Generator[None]:
+        """Raise `PermanentError` as soon as NATS denies us one of the subjects *needed*."""
+        with self._watched(doing, needed, is_for_answer=False):
+            yield
+
+    @contextmanager
+    def _watched(self, doing: str, needed: tuple[str, ...], *, is_for_answer: bool) -> Generator[None]:
+        denied_by = frozenset(subject.lower() for subject in needed)
+        wait = _Wait(doing, anyio.CancelScope(), denied_by, is_for_answer)
+        self._waits.add(wait)
+        try:
+            with wait.scope:
+                yield
         finally:
-            self._scopes.discard(scope)
-        if scope.cancelled_caught:
-            raise BusUnavailableError(f"{doing}: the connection broke")
+            self._waits.discard(wait)
+        was_cut = wait.scope.cancelled_caught or not is_for_answer  # An answer that came counts.
+        if was_cut and wait.ended is not None:
+            raise wait.ended
 
     def hint(self) -> str:
         """Return what the server said last, for the end of an error's text."""
         return f" ({self.last_error})" if self.last_error else ""
 
-    async def open(self, name: str, *, servers: list[str], user: str, password: str | None) -> None:
+    async def open(
+        self, name: str, *, servers: list[str], user: str, password: Callable[[], str] | None
+    ) -> None:
         """Connect as *name*, trying until NATS is there.
 
         Raises:
@@ -93,7 +136,10 @@ class Connection:
             if not self._is_up and "authorization" in str(error).lower():
                 raise PermanentError(f"NATS refuses user {user!r}: {error}")
             log.warning("bus error", extra={"error": str(error) or type(error).__name__})
+            if found := _DENIED.search(str(error).lower()):
+                self._deny(found[1], found[2])
 
+        self._user = user or urlsplit(servers[0]).username or ""
         options: dict[str, Any] = {
             "servers": servers,
             "name": name,
@@ -106,7 +152,7 @@ class Connection:
             "connect_timeout": 2,
             "ping_interval": 10,
             "max_outstanding_pings": 2,
-            "inbox_prefix": f"_INBOX.{name}".encode(),
+            "inbox_prefix": subjects.inbox(self._user or name).encode(),
             "user": user or None,
             "password": password,
         }
@@ -143,13 +189,22 @@ class Connection:
             return PermanentError(f"{doing}: {error.description} ({error.err_code})")
         return BusUnavailableError(f"{doing}: {error.description}")
 
+    def _deny(self, what: str, subject: str) -> None:
+        """End every wait that needs *subject*."""
+        for wait in self._waits:
+            if subject in wait.denied_by:
+                text = f"NATS denies user {self._user!r} the {what} to {subject!r}"
+                source = "permissions are made by sunk_events.permissions, see docs/security.md"
+                wait.end(PermanentError(f"{wait.doing}: {text}; {source}"))
+
     async def _on_disconnect(self) -> None:
         if self._is_up:
             log.warning("bus disconnected", extra={"waiting": self.waiting})
         self.breaks += 1
         CONNECTED.set(0)
-        for scope in self._scopes:
-            scope.cancel()
+        for wait in self._waits:
+            if wait.is_for_answer:
+                wait.end(BusUnavailableError(f"{wait.doing}: the connection broke"))
 
     async def _on_reconnect(self) -> None:
         self.last_error = ""
@@ -165,9 +220,15 @@ class Connection:
 
 @asynccontextmanager
 async def connected(
-    name: str, *, servers: list[str], user: str, password: str | None
+    name: str, *, servers: list[str], user: str, password: Callable[[], str] | None
 ) -> AsyncGenerator[Connection]:
     """Hold a connection while the context lasts.
+
+    Args:
+        name: What NATS shows us as.
+        servers: Their addresses.
+        user: Who we are; empty where an address says it, or NATS has no users.
+        password: Asked at each connect, as a password may have been changed since the last.
 
     Raises:
         PermanentError: NATS refuses *user*; on the way out, if the connection was closed for good.

@@ -8,7 +8,7 @@ from sunk_events import subjects
 from sunk_events.base import source
 from sunk_events.codec import encode
 from sunk_events.dead import DeadLetter, DeadMessage
-from sunk_runtime.errors import TransientError
+from sunk_runtime.errors import SunkError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.metrics import DEAD_LETTERS
 
@@ -35,7 +35,7 @@ async def bury(bus: Bus, cluster: str, message: Message, reason: str, *, msg_id:
     )
     try:
         await bus.publish(subjects.fact(cluster, letter), encode(letter), msg_id=letter.id)
-    except TransientError as error:
+    except SunkError as error:
         log.warning("dead letter not stored", extra={"subject": message.subject, "error": str(error)})
         return False
     return True

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -28,6 +29,7 @@ from sunk_runtime.clock import ClockWatch
 from sunk_runtime.connection import Connection, connected
 from sunk_runtime.errors import (
     BusUnavailableError,
+    ConfigError,
     JetStreamRejectedError,
     NoAnswerError,
     SunkError,
@@ -152,7 +154,7 @@ class Bus:
         if fence is not None and not self.is_connected:
             # It would be kept and go out at the reconnect, when somebody else may lead.
             raise BusUnavailableError(f"publish on {sent.subject}: there is no connection")
-        async with self._connection.awaiting(f"publish on {sent.subject}"):
+        async with self._connection.awaiting(f"publish on {sent.subject}", sent.subject):
             headers = sent.fresh_headers(fence)
             ack = await self._js.publish(
                 sent.subject, sent.data, headers=headers, timeout=self.publish_timeout_s
@@ -161,7 +163,7 @@ class Bus:
 
     async def last(self, stream: str, subject: str) -> tuple[int, Message] | None:
         """Return the last message on *subject* with its sequence, read from the stream's leader."""
-        async with self._connection.awaiting(f"read {subject}"):
+        async with self._connection.awaiting(f"read {subject}", f"$JS.API.STREAM.MSG.GET.{stream}"):
             try:
                 found = await self._js.get_last_msg(stream, subject, direct=False)
             except NotFoundError:
@@ -177,7 +179,7 @@ class Bus:
             BusUnavailableError: the connection is down, or broke meanwhile.
         """
         try:
-            async with self._connection.awaiting(f"ask {subject}"):
+            async with self._connection.awaiting(f"ask {subject}", subject):
                 answer = await self._client.request(subject, data, timeout=timeout_s, headers=outgoing())
         except NoRespondersError as error:
             raise NoAnswerError(f"ask {subject}: nobody answers it now", retry_after_s=0.2) from error
@@ -211,19 +213,24 @@ class Bus:
     async def subscribed(
         self, subject: str, receive: Callable[[Message], Awaitable[None]]
     ) -> AsyncGenerator[None]:
-        """Call *receive* for each message on *subject*, one after the other, while the context lasts."""
+        """Call *receive* for each message on *subject*, one after the other, while the context lasts.
+
+        Raises:
+            PermanentError: NATS denies us *subject*; it says so a moment later, or after a reconnect.
+        """
 
         async def deliver(message: Msg) -> None:
             await receive(_message(message))
 
-        async with self._connection.awaiting(f"subscribe to {subject}"):
-            subscription = await self._client.subscribe(
-                subject, cb=deliver, pending_bytes_limit=0, pending_msgs_limit=0
-            )
-        try:
-            yield
-        finally:
-            await self._unsubscribe(subscription)
+        with self._connection.permitted(f"subscribe to {subject}", subject):
+            async with self._connection.awaiting(f"subscribe to {subject}"):
+                subscription = await self._client.subscribe(
+                    subject, cb=deliver, pending_bytes_limit=0, pending_msgs_limit=0
+                )
+            try:
+                yield
+            finally:
+                await self._unsubscribe(subscription)
 
     def awaiting(self, doing: str) -> AbstractAsyncContextManager[None]:
         """Raise `BusUnavailableError` if the connection breaks while the context lasts."""
@@ -236,7 +243,8 @@ class Bus:
     async def flush(self) -> None:
         """Return when the server has seen all that was sent."""
         async with self._connection.awaiting("flush"):
-            await self._client.flush(timeout=int(PUBLISH_TIMEOUT_S))
+            for _ in range(2):  # nats-py's PING overtakes what still waits to be written: a SUB, say.
+                await self._client.flush(timeout=int(PUBLISH_TIMEOUT_S))
 
     async def api(self, subject: str, body: object) -> dict[str, Any]:
         """Call JetStream's own API, whose answers are JSON objects.
@@ -244,6 +252,8 @@ class Bus:
         Raises:
             NoAnswerError, BusUnavailableError: as `request`.
             JetStreamRejectedError: JetStream refused; the text is its own.
+            PermanentError: NATS denies us the call.
+            PermanentError: NATS denies us the call.
         """
         asked = datetime.now(UTC)
         answer = await self.request(f"$JS.API.{subject}", msgspec.json.encode(body), PUBLISH_TIMEOUT_S)
@@ -305,10 +315,22 @@ def _message(message: Msg) -> Message:
 async def connect(settings: BusSettings, name: str) -> AsyncGenerator[Bus]:
     """Connect as *name*, for ever: until NATS is there, and again whenever it went.
 
+    The password is read from its file at each connect, so that one that was changed is taken up.
+
     Raises:
+        ConfigError: the password's file cannot be read.
         PermanentError: NATS refuses our user; on the way out, if the connection was closed for good.
     """
-    password = settings.password_file.read_text().strip() if settings.password_file else None
+    password = _reader(settings.password_file) if settings.password_file else None
     servers = settings.url.split(",")
     async with connected(name, servers=servers, user=settings.user, password=password) as connection:
         yield Bus(connection, name, retry_s=settings.retry_s)
+
+
+def _reader(file: Path) -> Callable[[], str]:
+    """Return what reads *file*, which has to be there now."""
+    try:
+        file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the password in {file}: {error.strerror}") from error
+    return lambda: file.read_text().strip()

@@ -156,8 +156,8 @@ async def _answered(kind: type[R], message: Message, answer: Callable[[R], Await
 
 async def _reply(bus: Bus, message: Message, reply: Reply, kind: type[Request]) -> None:
     REQUESTS.labels(kind.__name__, type(reply).__name__).inc()
-    if not message.reply:
-        return
+    if not subjects.is_inbox(message.reply):
+        return  # NATS lets who asks name any subject, one that only we may write too.
     try:
         data = encode(reply)
     except OversizeError as error:
