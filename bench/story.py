@@ -16,6 +16,7 @@ from typing import Final
 from sunk_lab.config import from_environment
 from sunk_lab.stack.raw import Object, dig
 from sunk_lab.stack.stack import Stack
+from sunk_lab.stack.users import OTHER_TEAMS
 from sunk_lab.story import manifests
 from sunk_lab.story.deeds import fresh
 from sunk_lab.story.observe import ComputeNode, StoryError
@@ -117,7 +118,7 @@ def lock_idle(stage: Stage, node: ComputeNode, rounds: int) -> tuple[list[float]
             took.append(float(dig(event, "data", "waited_s")))
             answered.set()
 
-    with Tail(stage.stack.nats_url, see):
+    with Tail(stage.stack.nats_url_of(OTHER_TEAMS), see):
         for _ in range(rounds):
             answered.clear()
             job = do.slurm.submit("#!/bin/bash\nexit 0\n", node=node.node, name="bench")

@@ -10,6 +10,7 @@ import pytest
 
 from sunk_lab.stack.services import PORTS
 from sunk_lab.stack.stack import KILL_WAIT_S
+from sunk_lab.stack.users import PEOPLE
 from sunk_lab.story import manifests
 from sunk_lab.story.deeds import fresh
 from sunk_lab.story.observe import until
@@ -87,7 +88,7 @@ def test_a_stranger_gets_nothing_from_the_gateway(
 
 def test_rubbish_on_the_bus_stops_nobody(stage: Stage) -> None:
     async def litter() -> None:
-        client = await nats.connect(stage.stack.nats_url)
+        client = await nats.connect(stage.stack.nats_url_of(PEOPLE))
         stream = client.jetstream()
         for subject in (
             "sunk.ev.lab.slurm.node.x.drained",  # A fact that is none.

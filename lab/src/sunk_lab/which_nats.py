@@ -7,8 +7,11 @@ from sunk_lab.nats import ExistingNats, Nats, NatsServer
 from sunk_lab.processes import Processes
 
 
-def nats_of(config: LabConfig, folder: Path, processes: Processes | None = None) -> Nats:
-    """Return the NATS that the settings ask for; what it needs on disk is in *folder*."""
+def nats_of(config: LabConfig, folder: Path, processes: Processes | None = None, *, extra: str = "") -> Nats:
+    """Return the NATS that the settings ask for; what it needs on disk is in *folder*.
+
+    *extra* is more of the configuration for a process of our own.
+    """
     if config.nats_url:
         return ExistingNats(config.nats_url)
     if config.is_nats_in_engine:
@@ -16,4 +19,4 @@ def nats_of(config: LabConfig, folder: Path, processes: Processes | None = None)
         from sunk_lab.engine import EngineNats  # noqa: PLC0415
 
         return EngineNats(folder, cache=config.cache, say=lambda _line: None)
-    return NatsServer(folder, processes)
+    return NatsServer(folder, processes, extra=extra)

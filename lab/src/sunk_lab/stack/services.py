@@ -11,6 +11,7 @@ import httpx
 
 from sunk_lab.errors import GivenUpError, LabError
 from sunk_lab.processes import Processes, wait_for
+from sunk_lab.stack.users import NatsUsers
 
 PORTS: Final = {
     "hook-gateway": 8080,
@@ -35,6 +36,8 @@ class Surroundings:
     placement_key_file: Path
     kubeconfig_by_service: Mapping[str, Path]
     kill_wait_s: int
+    nats_users: NatsUsers | None = None
+    """None where NATS is somebody else's, and its address says who we are."""
     lease_ttl_s: int = 3
 
     @property
@@ -57,6 +60,9 @@ def settings(service: str, around: Surroundings) -> dict[str, str]:
         "HTTP_HOST": around.host,
         "HTTP_PORT": str(PORTS[service]),
     }
+    if around.nats_users:
+        user, password_file = around.nats_users.of_service(service)
+        common |= {"NATS_USER": user, "NATS_PASSWORD_FILE": str(password_file)}
     return {prefix + name: value for name, value in {**common, **own}.items()}
 
 

@@ -28,6 +28,7 @@ from sunk_lab.stack.kubeapi import KubeApi, kubeconfig_with_token
 from sunk_lab.stack.raw import Object, dig, dig_list
 from sunk_lab.stack.services import PORTS, Services, Surroundings
 from sunk_lab.stack.slurmapi import SlurmApi, node_state
+from sunk_lab.stack.users import INCLUDED, OTHER_TEAMS, NatsUsers
 from sunk_lab.which_nats import nats_of
 
 CLUSTER: Final = "lab"
@@ -54,12 +55,18 @@ class Stack:
         self._folder = config.folder / "stack"
         self._lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, say=say)
         self._processes = Processes(self._folder)
-        self._nats = nats_of(config, self._folder / "nats", self._processes)
+        self._nats = nats_of(config, self._folder / "nats", self._processes, extra=INCLUDED)
+        is_ours = isinstance(self._nats, NatsServer)
+        self._nats_users = NatsUsers(self._folder / "nats", CLUSTER) if is_ours else None
 
     @property
     def nats_url(self) -> str:
         """Return where NATS is."""
         return self._nats.url
+
+    def nats_url_of(self, user: str) -> str:
+        """Return where NATS is, with the credentials of *user* if it has our users."""
+        return self._nats_users.address(self.nats_url, user) if self._nats_users else self.nats_url
 
     @property
     def hooks_url(self) -> str:
@@ -108,6 +115,8 @@ class Stack:
         began = time.monotonic()
         self.prepare()
         self._folder.mkdir(parents=True, exist_ok=True)
+        if self._nats_users:
+            self._nats_users.make()
         self._nats.start()
         self._say(f"NATS is at {self.nats_url}")
         self._lab.up(nodes=NODES)
@@ -179,7 +188,7 @@ class Stack:
         return [
             f"export KUBECONFIG={self._lab.kubeconfig} PATH={self._lab.programs}:$PATH",
             f"{kubectl} -n {SLURM_NAMESPACE} exec slurmctld-0 -- scontrol show node",
-            f"nats --server {self.nats_url} sub '{EVERYTHING}'",
+            f"nats --server {self.nats_url_of(OTHER_TEAMS)} sub '{EVERYTHING}'",
             f"curl {around.metrics_url}",
             "./task lab:down        # removes everything",
         ]
@@ -255,6 +264,7 @@ class Stack:
             slurm_namespace=SLURM_NAMESPACE,
             host=self._lab.network.host,
             nats_url=self.nats_url,
+            nats_users=self._nats_users,
             slurmrestd_url=self._slurmrestd_url(),
             slurm_token_file=token,
             placement_key_file=key,

@@ -9,6 +9,7 @@ from typing import Final
 from sunk_lab.errors import LabError
 from sunk_lab.stack.raw import Object, dig_text
 from sunk_lab.stack.stack import Stack
+from sunk_lab.stack.users import OTHER_TEAMS
 from sunk_lab.story.observe import ComputeNode
 from sunk_lab.story.stage import Stage
 from sunk_lab.story.steps import STEPS, Timing
@@ -74,7 +75,7 @@ def tell(stack: Stack, narrator: Narrator) -> list[Told]:
     """Tell every step, also after one that did not hold, and return how they went."""
     stage = DemoStage(stack, narrator)
     told: list[Told] = []
-    with Tail(stack.nats_url, narrator.fact):
+    with Tail(stack.nats_url_of(OTHER_TEAMS), narrator.fact):
         for number, (name, step) in enumerate(STEPS.items(), 1):
             narrator.say(f"\n{number} of {len(STEPS)}  {TITLES[name]}")
             began = time.monotonic()

@@ -243,8 +243,10 @@ class Bus:
     async def flush(self) -> None:
         """Return when the server has seen all that was sent."""
         async with self._connection.awaiting("flush"):
-            for _ in range(2):  # nats-py's PING overtakes what still waits to be written: a SUB, say.
-                await self._client.flush(timeout=int(PUBLISH_TIMEOUT_S))
+            # A PONG for a flush that was cancelled ends nats-py's reader, and with it the connection.
+            with anyio.CancelScope(shield=True):
+                for _ in range(2):  # nats-py's PING overtakes what still waits to be written: a SUB, say.
+                    await self._client.flush(timeout=int(PUBLISH_TIMEOUT_S))
 
     async def api(self, subject: str, body: object) -> dict[str, Any]:
         """Call JetStream's own API, whose answers are JSON objects.
