@@ -64,6 +64,12 @@ ASKED_BY: Final[dict[type[Request], tuple[Service, ...]]] = {
     requests.NudgeJob: ("hook-gateway",),
     requests.PlacementAnnounced: ("hook-gateway",),
     requests.ReleasePlacement: ("hook-gateway",),
+    requests.RebootNode: ("hook-gateway",),
+    requests.RequeueJob: ("nodeset-controller",),
+    requests.ExplainSlurmNode: (),
+    requests.ExplainJob: (),
+    requests.ExplainKubeNode: (),
+    requests.ExplainPlacement: (),
 }
 """Who asks. `ADMIN` may ask everything; a question that only people ask has an empty tuple."""
 
