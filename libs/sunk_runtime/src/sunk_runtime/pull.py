@@ -11,6 +11,7 @@ within `DEAD_S`.
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import anyio
@@ -46,6 +47,11 @@ def position(reply: str) -> Position:
     if len(tokens) > _V1_TOKENS:
         tokens = tokens[2:]  # Domain and account stand before the stream.
     return Position(int(tokens[5]), int(tokens[6]), int(tokens[8]), int(tokens[4]), int(tokens[7]))
+
+
+def stored_at(reply: str) -> datetime:
+    """Read out of an acknowledgement subject when the server stored the message."""
+    return datetime.fromtimestamp(position(reply).stored_ns / 1e9, UTC)
 
 
 async def create_consumer(bus: Bus, stream: str, config: Mapping[str, Any]) -> tuple[str, int]:
