@@ -123,7 +123,13 @@ class Connection:
         return f" ({self.last_error})" if self.last_error else ""
 
     async def open(
-        self, name: str, *, servers: list[str], user: str, password: Callable[[], str] | None
+        self,
+        name: str,
+        *,
+        servers: list[str],
+        user: str,
+        password: Callable[[], str] | None,
+        credentials: str | None = None,
     ) -> None:
         """Connect as *name*, trying until NATS is there.
 
@@ -155,6 +161,7 @@ class Connection:
             "inbox_prefix": subjects.inbox(self._user or name).encode(),
             "user": user or None,
             "password": password,
+            "user_credentials": credentials,
         }
         await self.client.connect(**options)
         self.last_error = ""
@@ -220,7 +227,12 @@ class Connection:
 
 @asynccontextmanager
 async def connected(
-    name: str, *, servers: list[str], user: str, password: Callable[[], str] | None
+    name: str,
+    *,
+    servers: list[str],
+    user: str,
+    password: Callable[[], str] | None,
+    credentials: str | None = None,
 ) -> AsyncGenerator[Connection]:
     """Hold a connection while the context lasts.
 
@@ -235,7 +247,7 @@ async def connected(
     """
     connection = Connection()
     try:
-        await connection.open(name, servers=servers, user=user, password=password)
+        await connection.open(name, servers=servers, user=user, password=password, credentials=credentials)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.fail_when_closed)
             try:

@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -29,7 +28,6 @@ from sunk_runtime.clock import ClockWatch
 from sunk_runtime.connection import Connection, connected
 from sunk_runtime.errors import (
     BusUnavailableError,
-    ConfigError,
     JetStreamRejectedError,
     NoAnswerError,
     SunkError,
@@ -323,16 +321,13 @@ async def connect(settings: BusSettings, name: str) -> AsyncGenerator[Bus]:
         ConfigError: the password's file cannot be read.
         PermanentError: NATS refuses our user; on the way out, if the connection was closed for good.
     """
-    password = _reader(settings.password_file) if settings.password_file else None
     servers = settings.url.split(",")
-    async with connected(name, servers=servers, user=settings.user, password=password) as connection:
+    credentials = str(settings.credentials_file) if settings.credentials_file else None
+    async with connected(
+        name,
+        servers=servers,
+        user=settings.user,
+        password=settings.password_reader(),
+        credentials=credentials,
+    ) as connection:
         yield Bus(connection, name, retry_s=settings.retry_s)
-
-
-def _reader(file: Path) -> Callable[[], str]:
-    """Return what reads *file*, which has to be there now."""
-    try:
-        file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read the password in {file}: {error.strerror}") from error
-    return lambda: file.read_text().strip()
