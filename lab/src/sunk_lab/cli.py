@@ -135,7 +135,8 @@ def _shell(config: LabConfig, arguments: argparse.Namespace) -> int:
 
 
 def _env(config: LabConfig, _: argparse.Namespace) -> int:
-    _write(f"export {' '.join(map(_quoted, _variables(_kube(config))))}")
+    variables = [*_variables(_kube(config)), *_bus_variables(config)]
+    _write(f"export {' '.join(map(_quoted, variables))}")
     return 0
 
 
@@ -162,6 +163,16 @@ def _variables(kube: Kube) -> list[str]:
     if isinstance(kube, KubeLab):
         variables.append(f"PATH={kube.programs}:{environment(None).get('PATH', '')}")
     return variables
+
+
+def _bus_variables(config: LabConfig) -> list[str]:
+    """Return where this lab's NATS is, by the name that NATS' own tools read; nothing where it never ran."""
+    if config.kubeconfig is not None:
+        return []
+    try:
+        return [f"NATS_URL={_stack(config).nats_url}"]
+    except LabError:
+        return []
 
 
 def _quoted(variable: str) -> str:
