@@ -65,12 +65,14 @@ class Session:
         self, stream: str, seq: int, filter_subject: str, take: Callable[[Record], None]
     ) -> None:
         """Hand what is stored from *seq* on to *take*, each message once, until cancelled."""
-        created = await self._created(stream)
+        created = ""
         while True:
             try:
-                if (made := await self._created(stream)) != created:
+                made = await self._created(stream)
+                if created and made != created:
                     self.out.note(f"{stream} was made anew")
-                    created, seq = made, 1
+                    seq = 1
+                created = made
                 async with reading(self.bus, stream, start_at(seq), filter_subject) as reader:
                     while True:
                         if record := await reader.next():
