@@ -48,7 +48,13 @@ class NatsServer:
     """A nats-server on this machine; everything it has is in *folder*. As a context it runs meanwhile."""
 
     def __init__(
-        self, folder: Path, processes: Processes | None = None, *, port: int = 0, extra: str = ""
+        self,
+        folder: Path,
+        processes: Processes | None = None,
+        *,
+        port: int = 0,
+        max_store_mib: int | None = None,
+        extra: str = "",
     ) -> None:
         """Describe a server; `start` starts it.
 
@@ -56,11 +62,13 @@ class NatsServer:
             folder: Configuration and store. Whoever made it removes it.
             processes: Where it is kept track of; by default in *folder*.
             port: Where it listens on 127.0.0.1; 0: any that is free, and that one from then on.
+            max_store_mib: What JetStream may store, all streams together; by default what the disk holds.
             extra: More of its configuration; it goes last, so it wins.
         """
         self._folder: Final = folder.absolute()
         self._processes: Final = processes or Processes(self._folder)
         self._port: Final = port
+        self._max_store_mib: Final = max_store_mib
         self._extra: Final = extra
 
     def __enter__(self) -> Self:
@@ -100,10 +108,17 @@ class NatsServer:
             stale.unlink()
         configuration = self._folder / "nats.conf"
         port = self._port or self._last_port() or -1
-        configuration.write_text(render_configuration(self._folder, port, self._extra))
+        configuration.write_text(
+            render_configuration(self._folder, port, self._extra, max_store_mib=self._max_store_mib)
+        )
         self._processes.spawn(_NAME, [program(), "-c", configuration])
         url = wait_for(f"NATS, see {self.log}", self._listening, 10, 0.002)
         self._port_file.write_text(url.rpartition(":")[2])
+
+    @property
+    def pid(self) -> int | None:
+        """Return its pid while it runs."""
+        return self._processes.pid_of(_NAME)
 
     def stop(self) -> None:
         """End it orderly, hanging or not; what it stored stays, and it not running is success."""
@@ -131,6 +146,24 @@ class NatsServer:
         if pid := self._processes.pid_of(_NAME):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+    def retire(self) -> None:
+        """Have it send its clients away and hand over what it leads, then end by itself (lame duck mode).
+
+        Raises:
+            LabError: It does not run.
+        """
+        os.kill(self._processes.require(_NAME), signal.SIGUSR2)
+
+    def wipe(self) -> None:
+        """Remove all that it stored, as when its disk was replaced.
+
+        Raises:
+            LabError: It runs.
+        """
+        if self.pid is not None:
+            raise LabError("the store of a NATS that runs cannot be removed: stop it first")
+        shutil.rmtree(self._folder / "store", ignore_errors=True)
 
     def restart(self) -> None:
         """End it orderly and start it again, on the same port with what it had stored."""
@@ -171,12 +204,15 @@ class ExistingNats:
         """Do nothing."""
 
 
-def render_configuration(folder: Path, port: int, extra: str = "") -> str:
+def render_configuration(
+    folder: Path, port: int, extra: str = "", *, max_store_mib: int | None = None
+) -> str:
     """Return the server's configuration; port -1 means any. *extra* goes last, so it wins."""
+    limit = f", max_file_store: {max_store_mib}MB" if max_store_mib else ""
     return (
         f'listen: "127.0.0.1:{port}"\n'
         f'ports_file_dir: "{folder}"\n'
-        f'jetstream {{ store_dir: "{folder}/store" }}\n'
+        f'jetstream {{ store_dir: "{folder}/store"{limit} }}\n'
         # With the newer acknowledgement subjects nats-py's ordered consumers stop without an error.
         "feature_flags { js_ack_fc_v2: false }\n"
         f"{extra}\n"
