@@ -8,7 +8,7 @@ help, or none helped, goes to the dead letters before it is ended; what waits he
 
 import logging
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, assert_never
 
@@ -20,7 +20,7 @@ from sunk_events import subjects
 from sunk_events.base import Event
 from sunk_events.codec import UndecodableError, decode_fact
 from sunk_runtime.dead import bury
-from sunk_runtime.errors import SunkError, TransientError
+from sunk_runtime.errors import BusUnavailableError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.lanes import Lanes
 from sunk_runtime.metrics import EVENT_LAG, EVENTS_HELD, EVENTS_REDELIVERED, EVENTS_SETTLED
@@ -98,6 +98,8 @@ class FactConsumer:
         self._concurrency = concurrency
         self._lanes = Lanes[Delivery]()
         self._held: dict[tuple[int, int], Delivery] = {}
+        self._settled: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        """How the last ones ended: a new reader begins behind the oldest that has not."""
         self._idle: deque[anyio.Event] = deque()
         self._workers: set[_Worker] = set()
         self._is_consuming = False
@@ -155,24 +157,36 @@ class FactConsumer:
     async def _consume(self) -> None:
         stream = subjects.fact_stream(self._cluster)
         name, pending = await create_consumer(self._bus, stream, self._config())
+        # What was under way when we went away would come after newer facts of its entity: begin behind the
+        # last acknowledged one instead, in order (ADR-60, nats-server 2.14).
+        await self._bus.api(f"CONSUMER.RESET.{stream}.{name}", {})
         EVENT_LAG.labels(self._durable).set(pending)
+        expected = 1
         async with pulling(self._bus, stream, name) as pull:
             while True:
-                messages = await pull.batch()
+                deliveries = [Delivery(message, position(message.reply)) for message in await pull.batch()]
+                for delivery in deliveries:
+                    if delivery.at.consumer_seq != expected:
+                        # A connection of ours that the server believes in yet: it took what came before.
+                        raise BusUnavailableError(f"delivery {expected} went elsewhere")
+                    expected += 1
                 self._is_consuming = True
-                if messages:
-                    self._take_in(messages)
+                await self._take_in(deliveries)
 
-    def _take_in(self, messages: list[Message]) -> None:
-        for message in messages:
-            delivery = Delivery(message, position(message.reply))
+    async def _take_in(self, deliveries: list[Delivery]) -> None:
+        if not deliveries:
+            return
+        for delivery in deliveries:
             if delivery.at.delivered > 1:
                 EVENTS_REDELIVERED.labels(self._durable).inc()
-            if delivery.id in self._held:
-                continue  # It is here already; settling that settles this.
-            self._held[delivery.id] = delivery
-            self._lanes.add(message.subject.rpartition(".")[0], delivery)
-        EVENT_LAG.labels(self._durable).set(position(messages[-1].reply).pending)
+            if words := self._settled.get(delivery.id):
+                await self._tell(delivery, words)  # After a gap: handled, and its settlement lost or skipped.
+                continue
+            is_new = delivery.id not in self._held
+            self._held[delivery.id] = delivery  # The newest delivery is the one to settle.
+            if is_new:
+                self._lanes.add(delivery.message.subject.rpartition(".")[0], delivery)
+        EVENT_LAG.labels(self._durable).set(deliveries[-1].at.pending)
         EVENTS_HELD.labels(self._durable).set(len(self._held))
         for _ in range(min(len(self._idle), self._lanes.ready)):
             self._idle.popleft().set()
@@ -245,8 +259,11 @@ class FactConsumer:
                 words = await self._end(delivery, reason)
             case _:
                 assert_never(verdict)
-        await self._tell(delivery, words)
-        self._held.pop(delivery.id, None)
+        await self._tell(self._held.pop(delivery.id, delivery), words)
+        if words in {ACK, TERM}:
+            self._settled[delivery.id] = words
+            if len(self._settled) > 2 * MAX_ACK_PENDING:
+                self._settled.popitem(last=False)
 
     async def _end(self, delivery: Delivery, reason: str) -> bytes:
         """Keep *delivery* among the dead letters, and only then have it ended."""
