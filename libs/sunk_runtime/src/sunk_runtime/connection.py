@@ -27,7 +27,7 @@ from nats.js.errors import Error as JetStreamError
 
 from sunk_events import subjects
 from sunk_events.codec import MAX_BYTES
-from sunk_runtime.errors import BusUnavailableError, ConflictError, PermanentError, SunkError
+from sunk_runtime.errors import BusUnavailableError, ConflictError, FullError, PermanentError, SunkError
 from sunk_runtime.metrics import CONNECTED, RECONNECTS
 from sunk_runtime.recovery import Recovery
 from sunk_runtime.streams import HEADERS_MAX
@@ -35,7 +35,11 @@ from sunk_runtime.streams import HEADERS_MAX
 log = logging.getLogger(__name__)
 
 RECONNECT_S: Final = 0.25
+FULL_S: Final = 2.0
+"""How often it is worth asking whether there is space again."""
 _WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
+_FULL: Final = frozenset({10002, 10023, 10028, 10047, 10077})
+"""The limits of the account, the server's memory and disk, and the stream; the first says 400."""
 _SERVERS_FAULT: Final = 500
 _DENIED: Final = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
 
@@ -192,6 +196,8 @@ class Connection:
             return BusUnavailableError(f"{doing}: {type(error).__name__}{self.hint()}")
         if error.err_code in _WRONG_LAST_SEQUENCE:
             return ConflictError(f"{doing}: {error.description}")
+        if error.err_code in _FULL:
+            return FullError(f"{doing}: {error.description} ({error.err_code})", retry_after_s=FULL_S)
         if error.code is not None and error.code < _SERVERS_FAULT:
             return PermanentError(f"{doing}: {error.description} ({error.err_code})")
         return BusUnavailableError(f"{doing}: {error.description}")

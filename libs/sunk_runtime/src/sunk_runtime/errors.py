@@ -3,6 +3,7 @@
 SunkError
 ├── TransientError        the other side may recover: try again later
 │   ├── BusUnavailableError
+│   │   └── FullError
 │   ├── NoAnswerError
 │   ├── SlurmUnavailableError (sunk_slurm)
 │   └── KubeUnavailableError  (sunk_kube)
@@ -53,6 +54,10 @@ class JetStreamRejectedError(PermanentError):
 
 class BusUnavailableError(TransientError):
     """NATS did not answer, or not in time. What was sent may still have been stored."""
+
+
+class FullError(BusUnavailableError):
+    """NATS has no space for it: nothing was stored, and nothing will be until somebody makes room."""
 
 
 class NoAnswerError(TransientError):

@@ -38,6 +38,7 @@ from sunk_runtime.metrics import PUBLISH_RETRIES, PUBLISH_SECONDS, PUBLISHES_FAI
 from sunk_runtime.provision import provide
 from sunk_runtime.publishing import NOBODY_LEADS, Outgoing, reason
 from sunk_runtime.recovery import Recovery
+from sunk_runtime.space import Space
 from sunk_runtime.streams import stream_configs
 from sunk_runtime.tracing import outgoing
 
@@ -75,6 +76,7 @@ class Bus:
         self.publish_retry_s = retry_s
         """How long a publish is repeated while no server leads its stream."""
         self.clock = ClockWatch()
+        self._space = Space()
         self.recovery: Final[Recovery] = connection.recovery
         """Told whenever the connection came back."""
         self._provided: dict[str, BusSettings] = {}
@@ -83,6 +85,11 @@ class Bus:
     def is_connected(self) -> bool:
         """Whether the connection stands now."""
         return self._client.is_connected
+
+    @property
+    def has_space(self) -> bool:
+        """Whether the last write was not refused for lack of space."""
+        return self._space.is_there
 
     @property
     def reconnects(self) -> int:
@@ -125,6 +132,7 @@ class Bus:
             OversizeError: *data* is larger than the contract allows.
             ConflictError: *expected_revision* does not hold.
             LostLeadershipError: the *fence* says so; nothing was sent.
+            FullError: NATS has no space; nothing was stored.
             BusUnavailableError: no acknowledgement came; the message may have been stored all the same.
         """
         sent = Outgoing(subject, data, msg_id, expected_revision, ttl_s, headers or {})
@@ -152,11 +160,13 @@ class Bus:
         if fence is not None and not self.is_connected:
             # It would be kept and go out at the reconnect, when somebody else may lead.
             raise BusUnavailableError(f"publish on {sent.subject}: there is no connection")
-        async with self._connection.awaiting(f"publish on {sent.subject}", sent.subject):
-            headers = sent.fresh_headers(fence)
-            ack = await self._js.publish(
-                sent.subject, sent.data, headers=headers, timeout=self.publish_timeout_s
-            )
+        doing = f"publish on {sent.subject}"
+        with self._space.noting():
+            async with self._connection.awaiting(doing, sent.subject):
+                headers = sent.fresh_headers(fence)
+                ack = await self._js.publish(
+                    sent.subject, sent.data, headers=headers, timeout=self.publish_timeout_s
+                )
         return ack.seq
 
     async def last(self, stream: str, subject: str) -> tuple[int, Message] | None:

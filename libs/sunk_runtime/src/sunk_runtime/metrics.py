@@ -3,6 +3,10 @@
 from prometheus_client import Counter, Gauge, Histogram
 
 FACTS = Counter("sunk_facts_published_total", "Facts published, by type.", ["type"])
+FACTS_REFUSED = Counter(
+    "sunk_facts_refused_total", "Facts that were not stored as their stream was full, by type.", ["type"]
+)
+BUS_FULL = Gauge("sunk_bus_full", "1 while the last write to NATS was refused for lack of space.")
 DEAD_LETTERS = Counter("sunk_dead_letters_total", "Messages that could not be handled.", ["reason"])
 EVENTS_SETTLED = Counter(
     "sunk_events_settled_total", "Deliveries settled, by consumer and verdict.", ["consumer", "verdict"]

@@ -1,7 +1,8 @@
 """StateWriter: fact first, then state. The one writer of a bucket, whose retries change nothing.
 
 What must stay true: a state is stored only on the revision it was decided upon; a fact is published before
-the state that says it was, so a crash in between repeats it, under the same id, and never skips it.
+the state that says it was, so a crash in between repeats it, under the same id, and never skips it. Only a
+stream of facts that is full does not stop the state: such a fact is counted and gone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,10 +14,10 @@ import msgspec
 from sunk_events import subjects
 from sunk_events.base import Event, State
 from sunk_events.codec import UndecodableError, decode_state, encode
-from sunk_runtime.errors import ConflictError
+from sunk_runtime.errors import ConflictError, FullError
 from sunk_runtime.fencing import Fence
 from sunk_runtime.jetstream import Bus
-from sunk_runtime.metrics import FACTS
+from sunk_runtime.metrics import FACTS, FACTS_REFUSED
 from sunk_runtime.streams import MARKER_TTL_S
 from sunk_runtime.tracing import span
 from sunk_runtime.views import StateView
@@ -52,17 +53,22 @@ class StateWriter(Generic[S]):
         before = None if key in self.view.undecodable else self.view.get(key)
         if before is not None and is_same(before, state) and self.view.revision(key) == revision:
             return
-        for event in facts:
-            await publish(self._bus, self.view.cluster, event, fence=self._fence)
+        await self._tell(facts)
         await self._write(key, state, encode(state), revision, {})
 
     async def forget(self, key: str, facts: Iterable[Event] = (), *, revision: int) -> None:
         """Publish *facts*, then delete *key*, leaving a marker for those who look away; gone is success."""
         if self.view.is_complete and self.view.get(key) is None and key not in self.view.undecodable:
             return
-        for event in facts:
-            await publish(self._bus, self.view.cluster, event, fence=self._fence)
+        await self._tell(facts)
         await self._write(key, None, b"", revision, {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
+
+    async def _tell(self, facts: Iterable[Event]) -> None:
+        for event in facts:
+            try:
+                await publish(self._bus, self.view.cluster, event, fence=self._fence)
+            except FullError:  # If all of NATS is full the state is refused too, and both come again.
+                FACTS_REFUSED.labels(type(event).__name__).inc()
 
     async def _write(
         self, key: str, state: S | None, data: bytes, revision: int, headers: Mapping[str, str]
