@@ -247,6 +247,7 @@ async def connected(
         servers: Their addresses.
         user: Who we are; empty where an address says it, or NATS has no users.
         password: Asked at each connect, as a password may have been changed since the last.
+        credentials: NATS' own file of a user's JWT and seed, instead of both.
 
     Raises:
         PermanentError: NATS refuses *user*; on the way out, if the connection was closed for good.

@@ -263,7 +263,6 @@ class Bus:
             NoAnswerError, BusUnavailableError: as `request`.
             JetStreamRejectedError: JetStream refused; the text is its own.
             PermanentError: NATS denies us the call.
-            PermanentError: NATS denies us the call.
         """
         asked = datetime.now(UTC)
         answer = await self.request(f"$JS.API.{subject}", msgspec.json.encode(body), PUBLISH_TIMEOUT_S)

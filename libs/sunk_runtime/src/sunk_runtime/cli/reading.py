@@ -3,6 +3,7 @@
 A `StateView` is not used here, as it writes what it cannot read to the dead letters; who looks must not.
 """
 
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -12,7 +13,7 @@ import msgspec
 
 from sunk_events import subjects
 from sunk_runtime.errors import BusUnavailableError, NoAnswerError
-from sunk_runtime.jetstream import Bus
+from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.pull import Pull, create_consumer, position, pulling, stored_at
 
 _CONSUMER: Final[dict[str, Any]] = {
@@ -62,6 +63,7 @@ class Reader:
         self.pending = pending
         """How many were stored when the reader was made and are not read yet."""
         self._pull = pull
+        self._came: deque[Message] = deque()
         self._expected = 1
 
     async def next(self) -> Record | None:
@@ -70,9 +72,11 @@ class Reader:
         Raises:
             BusUnavailableError: the connection broke or a message was missed; begin after the last one read.
         """
-        message = await self._pull.next()
-        if message is None:
+        if not self._came:
+            self._came.extend(await self._pull.batch())
+        if not self._came:
             return None
+        message = self._came.popleft()
         at = position(message.reply)
         if at.consumer_seq != self._expected:
             raise BusUnavailableError(f"message {self._expected} was missed")
