@@ -142,7 +142,12 @@ def writer_and_consumer(folder: Path, url: str, replicas: int = 1) -> list[Worke
     roles: tuple[Literal["writer", "consumer"], ...] = ("writer", "consumer")
     return [
         WorkerSettings(
-            role=role, name=role, url=url, replicas=replicas, journal=str(folder / f"{role}.journal")
+            role=role,
+            name=role,
+            url=url,
+            replicas=replicas,
+            journal=str(folder / f"{role}.journal"),
+            is_answering=role == "consumer",
         )
         for role in roles
     ]

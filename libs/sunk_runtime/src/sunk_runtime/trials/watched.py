@@ -16,6 +16,9 @@ from sunk_runtime.jetstream import Bus
 from sunk_runtime.trials.words import Line, Order
 
 _ACK: Final = "$JS.ACK."
+_BUCKET: Final = subjects.bucket("c1", SlurmNodeState)
+_STATE: Final = subjects.key_subject(_BUCKET, "")
+_FACT: Final = subjects.facts("c1").removesuffix(">")
 
 
 class Journal:
@@ -71,7 +74,9 @@ class Watched(Bus):
 
     async def publish(self, subject: str, data: bytes, **more: Any) -> int:  # noqa: ANN401 - whatever the real one takes
         """Publish and note the acknowledgement."""
-        what = "fact" if subject.startswith("sunk.ev.") else "state"
+        if not subject.startswith((_FACT, _STATE)):
+            return await super().publish(subject, data, **more)
+        what = "fact" if subject.startswith(_FACT) else "state"
         if what == "fact":
             self._trap.step("fact.begin")
         self._trap.step(f"{what}.sent")
@@ -91,12 +96,11 @@ class Watched(Bus):
 
 
 def _line(subject: str, data: bytes, stored: int) -> Line:
-    if subject.startswith("sunk.ev."):
+    if subject.startswith(_FACT):
         fact = cast("NodeDrained", decode_event(data))
         return Line(what="fact", key=fact.subject, number=int(fact.data.reason), id=fact.id, revision=stored)
-    bucket = subjects.bucket("c1", SlurmNodeState)
     state = decode_state(SlurmNodeState, data)
-    return Line(what="state", key=subjects.key_of(bucket, subject), number=number_of(state), revision=stored)
+    return Line(what="state", key=subjects.key_of(_BUCKET, subject), number=number_of(state), revision=stored)
 
 
 def number_of(state: State | None) -> int:
