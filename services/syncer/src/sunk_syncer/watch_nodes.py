@@ -47,7 +47,8 @@ class NodeWatch:
         poller = Poller("nodes", self.poll, poll_s=config.poll_s, config=config)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(poller.run)
-            await self._loop.run(keys=self._book.names, resync_s=config.resync_s)
+            # A bucket that was lost is told of by its view: what is known is then written again at once.
+            await self._loop.run(self._view.changes(), keys=self._book.names, resync_s=config.resync_s)
 
     def look(self, name: str) -> None:
         """Look at the one node *name* now."""

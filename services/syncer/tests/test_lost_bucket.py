@@ -1,0 +1,58 @@
+"""What the syncer knows of nodes does not wait for the resync when the bus lost it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from sunk_events.nodes import SlurmNodeState
+from sunk_lab.nats import NatsServer
+from sunk_runtime.jetstream import BusSettings, connect
+from sunk_runtime.testing import until
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
+from sunk_slurm.client import NodeList, NotModified
+from sunk_slurm.testing import node
+from sunk_slurm.wire import Node
+from sunk_syncer.config import Config
+from sunk_syncer.watch_nodes import NodeWatch
+
+pytestmark = pytest.mark.anyio
+
+CONFIG = Config(cluster="c1", resync_s=3600)
+
+
+class Quiet:
+    """A Slurm of two nodes in which nothing ever changes."""
+
+    async def nodes(self, update_time: int = 0) -> NodeList | NotModified:
+        return NotModified() if update_time else NodeList(nodes=(node("n1"), node("n2")), last_update=1)
+
+    async def node(self, name: str) -> Node | None:
+        return node(name)
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[NatsServer]:
+    with NatsServer(tmp_path / "nats") as server:
+        yield server
+
+
+async def test_a_bucket_of_nodes_that_was_removed_is_filled_again_though_nothing_changed_in_slurm(
+    nats: NatsServer,
+) -> None:
+    settings = BusSettings(url=nats.url)
+    async with connect(settings, "test") as bus:
+        await bus.provision("c1", settings)
+        view = StateView(bus, "c1", SlurmNodeState)
+        watch = NodeWatch(Quiet(), StateWriter(bus, view), CONFIG)
+        async with following(view), anyio.create_task_group() as tasks:
+            await view.complete()
+            tasks.start_soon(watch.run)
+            await until(lambda: sorted(view.keys()) == ["n1", "n2"])
+            await bus.api(f"STREAM.DELETE.KV_{view.bucket}", {})
+
+            async with following(fresh := StateView(bus, "c1", SlurmNodeState)):
+                await until(lambda: sorted(fresh.keys()) == ["n1", "n2"], within_s=20)
+            tasks.cancel_scope.cancel()
