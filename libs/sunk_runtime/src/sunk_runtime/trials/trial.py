@@ -10,7 +10,7 @@ import msgspec
 from anyio.to_thread import run_sync
 
 from sunk_lab.nats import NatsServer
-from sunk_runtime.errors import SunkError
+from sunk_runtime.errors import PermanentError, SunkError
 from sunk_runtime.jetstream import Bus, connect
 from sunk_runtime.testing import until
 from sunk_runtime.trials import stage
@@ -111,7 +111,10 @@ class Trial:
         return all([(await (await self.actor(name)).order(order)).is_resting for name in self.cast])
 
     async def _is_read(self) -> bool:
-        return await self.lag() == 0
+        try:
+            return await self.lag() == 0
+        except PermanentError:  # The consumer was killed before it had made its durable.
+            return False
 
     async def _is_believed(self) -> bool:
         held = await stage.bucket(self.bus)
