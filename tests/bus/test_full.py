@@ -35,7 +35,7 @@ class Recorder:
 
     def __init__(self, bus: Bus) -> None:
         self.view = StateView(bus, "c1", SlurmNodeState)
-        self._writer = StateWriter(bus, self.view)
+        self._writer = StateWriter(bus, self.view, fence=None)
 
     async def record(self, state: str, *, reason: str = "") -> None:
         revision = self.view.revision("n1")

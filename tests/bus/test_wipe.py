@@ -27,7 +27,7 @@ class Slurm:
     def __init__(self, bus: Bus, view: StateView[SlurmNodeState]) -> None:
         self.nodes = {f"n{number}": "IDLE" for number in range(NODES)}
         self._view = view
-        self._writer = StateWriter(bus, view)
+        self._writer = StateWriter(bus, view, fence=None)
         self.loop = KeyLoop("wiped", self._settle)
 
     async def _settle(self, name: str) -> None:

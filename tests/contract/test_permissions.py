@@ -254,9 +254,9 @@ async def test_a_service_follows_what_it_reads_and_writes_what_it_owns(
 
 async def write(bus: Bus, view: StateView[State]) -> None:
     """Write as a writer does whose last answer was lost, then forget."""
-    writer, state = StateWriter(bus, view), decode_state(view.kind, sample(view.kind))
+    writer, state = StateWriter(bus, view, fence=None), decode_state(view.kind, sample(view.kind))
     await writer.record("ip-10.ec2", state, revision=0)
-    blind = StateWriter(bus, StateView(bus, "c1", view.kind))
+    blind = StateWriter(bus, StateView(bus, "c1", view.kind), fence=None)
     await blind.record("ip-10.ec2", state, revision=0)
     await writer.forget("ip-10.ec2", revision=view.revision("ip-10.ec2"))
 

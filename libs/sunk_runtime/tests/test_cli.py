@@ -216,7 +216,7 @@ async def test_state_shows_what_cannot_be_read_and_looking_writes_nothing(
 
 async def test_state_watched_shows_each_change(bus: Bus, settings: BusSettings) -> None:
     view = StateView(bus, "c1", SlurmNodeState)
-    writer = StateWriter(bus, view)
+    writer = StateWriter(bus, view, fence=None)
     async with following(view), running(settings, "state", "node", "gpu-*", "--watch", "--json") as watch:
         await view.complete()
         await writer.record("gpu-1", _node("IDLE"), revision=0)

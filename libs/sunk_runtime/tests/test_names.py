@@ -56,7 +56,7 @@ async def test_a_fact_and_a_state_of_any_name_are_found_under_it(bus: Bus, name:
         before = view.revision(name)
         state = SlurmNodeState(node=name, state="IDLE", changed=NOW, reason=f"after {before}")
         event = drained(name, before)
-        await StateWriter(bus, view).record(name, state, [event], revision=before)
+        await StateWriter(bus, view, fence=None).record(name, state, [event], revision=before)
 
     fact = await bus.last(subjects.fact_stream("c1"), subjects.fact("c1", event))
     stored = await bus.last(subjects.bucket_stream(BUCKET), subjects.key_subject(BUCKET, name))

@@ -46,7 +46,7 @@ async def test_a_bucket_of_nodes_that_was_removed_is_filled_again_though_nothing
     async with connect(settings, "test") as bus:
         await bus.provision("c1", settings)
         view = StateView(bus, "c1", SlurmNodeState)
-        watch = NodeWatch(Quiet(), StateWriter(bus, view), CONFIG)
+        watch = NodeWatch(Quiet(), StateWriter(bus, view, fence=None), CONFIG)
         async with following(view), anyio.create_task_group() as tasks:
             await view.complete()
             tasks.start_soon(watch.run)

@@ -38,7 +38,12 @@ SUBSCRIBER: Final = "subscriber"
 """The user of other teams: all facts as they come, and the state buckets to read."""
 
 READS: Final[dict[Service, tuple[type[State], ...]]] = {
-    "syncer": (nodesets.KubePodState, placements.PlacementState, locks.LockState),
+    "syncer": (
+        nodesets.KubePodState,
+        nodesets.NodeSliceState,
+        placements.PlacementState,
+        locks.LockState,
+    ),
     "nodeset-controller": (nodes.SlurmNodeState, jobs.SlurmJobState, placements.PlacementState),
     "pod-scheduler": (jobs.SlurmJobState, nodes.SlurmNodeState, nodesets.KubePodState),
     "hook-gateway": (
@@ -192,6 +197,8 @@ def _answered(service: Service, cluster: str) -> Iterator[str]:
 
 def _called(service: Service, cluster: str) -> Iterator[str]:
     """Yield the calls of JetStream: make what is missing, follow what is read, look at what is written."""
+    yield "$SYS.REQ.USER.INFO"  # What we may do; the server answers about who asks, and nobody else.
+    yield f"{_API}.STREAM.NAMES"  # Whether somebody else's stream captures our subjects.
     for stream in streams(cluster):
         yield f"{_API}.STREAM.CREATE.{stream}"
         yield f"{_API}.STREAM.INFO.{stream}"
@@ -212,6 +219,7 @@ def _called(service: Service, cluster: str) -> Iterator[str]:
 def _consumed(stream: str, durable: str) -> Iterator[str]:
     """Yield what reading *stream* through *durable* takes, for both forms of acknowledgement subjects."""
     yield f"{_API}.CONSUMER.DURABLE.CREATE.{stream}.{durable}"
+    yield f"{_API}.CONSUMER.RESET.{stream}.{durable}"
     yield f"{_API}.CONSUMER.MSG.NEXT.{stream}.{durable}"
     yield f"$JS.ACK.{stream}.{durable}.>"
     yield f"$JS.ACK.*.*.{stream}.{durable}.>"

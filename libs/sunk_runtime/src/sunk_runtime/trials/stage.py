@@ -199,7 +199,7 @@ async def _read_once(bus: Bus, stream: str) -> list[tuple[Message, int, int]]:
     found: list[tuple[Message, int, int]] = []
     async with pulling(bus, stream, consumer) as pull:
         while pending:
-            if message := await pull.next():
+            for message in await pull.batch():
                 at = position(message.reply)
                 pending = at.pending
                 found.append((message, int(message.reply.split(".")[-2]), at.stream_seq))

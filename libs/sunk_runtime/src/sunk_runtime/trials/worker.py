@@ -63,7 +63,7 @@ class Worker:
         self.is_resting = False
         self.writing = 0
         self.writes = self.seen = self.answers = self.errors = 0
-        self._writer = StateWriter(self.bus, self.view)
+        self._writer = StateWriter(self.bus, self.view, fence=None)
 
     async def count(self, key: str) -> None:
         """Count *key* once more."""
@@ -108,6 +108,7 @@ class Worker:
 
     async def lead_and_count(self, leadership: Leadership) -> None:
         """Count one key as fast as it goes, each time only while we lead."""
+        self._writer = StateWriter(self.bus, self.view, fence=leadership)
         await self.view.complete()
         while True:
             await anyio.sleep(0.005)
