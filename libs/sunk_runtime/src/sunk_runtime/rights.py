@@ -5,13 +5,16 @@ A right that is missing would otherwise show hours later, as a call that nobody 
 Source: NATS, "Subject-Based Messaging" (wildcards) and ``$SYS.REQ.USER.INFO``, which any user may be let ask.
 """
 
+import logging
 from collections.abc import Iterable
 from typing import Final, Protocol
 
 import msgspec
 
-from sunk_runtime.errors import PermanentError
+from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.jetstream import Bus
+
+log = logging.getLogger(__name__)
 
 USER_INFO: Final = "$SYS.REQ.USER.INFO"
 ANSWER_S: Final = 5.0
@@ -55,13 +58,16 @@ class UserInfo(msgspec.Struct, frozen=True):
 
 
 async def require_rights(bus: Bus, needs: Needs) -> None:
-    """Make sure that our user may do all of *needs*.
+    """Make sure that our user may do all of *needs*; a server that does not say is taken to allow it.
 
     Raises:
         PermanentError: it may not; names the user, each right that it lacks, and what to do.
-        NoAnswerError, BusUnavailableError: the server did not say.
     """
-    answer = await bus.request(USER_INFO, b"", ANSWER_S)
+    try:
+        answer = await bus.request(USER_INFO, b"", ANSWER_S)
+    except TransientError as error:
+        log.warning("rights not told", extra={"error": str(error)})
+        return
     user = msgspec.json.decode(answer.data, type=UserInfo).data
     if lacking := missing(user, needs):
         raise PermanentError(

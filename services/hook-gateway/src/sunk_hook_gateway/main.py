@@ -4,6 +4,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,6 +13,7 @@ from starlette.routing import Route
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
+from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
 from sunk_hook_gateway.calls import Gateway
 from sunk_hook_gateway.config import Config, read_config
@@ -24,10 +26,11 @@ from sunk_kube.client import connect as connect_kube
 from sunk_runtime import jetstream
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.lifecycle import run, serve
+from sunk_runtime.rights import require_rights
 from sunk_runtime.tracing import tracing
 from sunk_runtime.views import StateView, following
 
-SERVICE = "hook-gateway"
+SERVICE: Final = "hook-gateway"
 
 
 async def work() -> None:
@@ -38,6 +41,7 @@ async def work() -> None:
         jetstream.connect(config.bus, SERVICE) as bus,
         _callers(config) as callers,
     ):
+        await require_rights(bus, permissions(SERVICE, (config.cluster,)))
         await bus.provision(config.cluster, config.bus)
         nodes = StateView(bus, config.cluster, SlurmNodeState)
         pods = StateView(bus, config.cluster, KubePodState)

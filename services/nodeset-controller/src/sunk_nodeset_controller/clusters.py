@@ -11,9 +11,11 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
+from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.rights import require_rights
 from sunk_runtime.views import StateView, following
 
 log = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class BusSide:
     async def run(self) -> None:
         """Stay connected and keep the views current until cancelled."""
         async with connect(self._settings, self._name) as bus, AsyncExitStack() as stack:
+            await require_rights(bus, permissions("nodeset-controller", self._names))
             found: list[ClusterViews] = []
             for name in self._names:
                 await persistently("provision", lambda name=name: bus.provision(name, self._settings))

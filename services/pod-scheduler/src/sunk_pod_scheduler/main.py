@@ -12,6 +12,7 @@ import anyio
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
+from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
 from sunk_events.requests import PlacementAnnounced, ReleasePlacement
 from sunk_kube.client import KubeClient
@@ -34,6 +35,7 @@ from sunk_runtime.jetstream import Bus, connect
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership, lead
 from sunk_runtime.requests import answering
+from sunk_runtime.rights import require_rights
 from sunk_runtime.tracing import tracing
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
@@ -143,6 +145,7 @@ async def serve(config: Config) -> None:
         connect_kube(SERVICE, kubeconfig=config.kubeconfig) as kube,
         SlurmClient(config.slurm_url, tokens) as slurm,
     ):
+        await require_rights(bus, permissions(SERVICE, (config.cluster,)))
         await bus.provision(config.cluster, config.bus)
         parts = Parts(config, bus, kube, slurm)
         health = Health()

@@ -9,6 +9,7 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
+from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
 from sunk_events.requests import ConfirmNode, NudgeJob, NudgeNode
 from sunk_runtime.http import Health, serve_http
@@ -16,6 +17,7 @@ from sunk_runtime.jetstream import Bus, connect
 from sunk_runtime.leases import BusLease, Leadership, lead
 from sunk_runtime.lifecycle import identity, run, serve
 from sunk_runtime.requests import answering
+from sunk_runtime.rights import require_rights
 from sunk_runtime.tracing import tracing
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
@@ -83,6 +85,7 @@ async def start() -> None:
         connect(config.bus, SERVICE) as bus,
         SlurmClient(config.slurm_url, tokens) as slurm,
     ):
+        await require_rights(bus, permissions(SERVICE, (config.cluster,)))
         await bus.provision(config.cluster, config.bus)
         syncer = Syncer(bus, slurm, config)
         views = (
