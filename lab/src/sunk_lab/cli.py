@@ -170,7 +170,7 @@ def _bus_variables(config: LabConfig) -> list[str]:
     if config.kubeconfig is not None:
         return []
     try:
-        return [f"NATS_URL={_stack(config).nats_url}"]
+        return [f"NATS_URL={_stack(config).nats_url_of('admin')}"]
     except LabError:
         return []
 

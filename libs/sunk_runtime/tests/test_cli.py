@@ -209,7 +209,7 @@ async def test_state_shows_what_cannot_be_read_and_looking_writes_nothing(
     whole = await run(settings, "state", "slurm_node", "gpu-1")
 
     assert ["c1", "slurm_node", "1"] in [line.split() for line in listed.out.splitlines()]
-    assert "unreadable: unknown type 'sunk.syncer.v9.slurm_node'" in table.out
+    assert "unreadable: sunk.syncer.v9.slurm_node: version 9 is unknown here" in table.out
     assert '"type": "sunk.syncer.v9.slurm_node"' in whole.out
     assert await last_seq(bus, subjects.DEAD_LETTER_STREAM) == 0
 

@@ -27,7 +27,7 @@ USERS = """
 authorization { users: [
   {user: "syncer", password: "right", permissions: {
     publish: {allow: ["$SYS.REQ.USER.INFO", "sunk.ev.c1.slurm.>"], deny: ["sunk.ev.c1.slurm.job.>"]},
-    subscribe: ["_INBOX.test.>"]}},
+    subscribe: ["_INBOX.syncer.>"]}},
 ] }
 """
 
@@ -37,7 +37,7 @@ async def test_each_right_that_our_user_lacks_is_named_with_what_to_do(tmp_path:
     file.write_text("right")
     needs = Needs(
         publish=("sunk.ev.c1.slurm.node.*.drained", "sunk.ev.c1.slurm.job.*.ended", "$KV.b.>"),
-        subscribe=("_INBOX.test.>", "sunk.rpc.c1.slurm.node.*.confirm"),
+        subscribe=("_INBOX.syncer.>", "sunk.rpc.c1.slurm.node.*.confirm"),
     )
     with NatsServer(tmp_path / "nats", extra=USERS) as server:
         async with connect(BusSettings(url=server.url, user="syncer", password_file=file), "test") as bus:

@@ -15,7 +15,7 @@ from sunk_lab.nats import NatsServer
 from sunk_runtime import settle, verdicts
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
-from sunk_runtime.pull import create_consumer, pulling
+from sunk_runtime.pull import create_consumer
 from sunk_runtime.settle import FactConsumer
 from sunk_runtime.testing import until
 from sunk_runtime.writer import publish
@@ -445,35 +445,6 @@ async def test_what_a_consumer_holds_when_it_is_stopped_goes_to_the_next_at_once
         tasks.cancel_scope.cancel()
 
     assert sorted(seen.ids) == [f"NodeDrained:n1:{number}" for number in range(3)]
-
-
-async def test_a_fact_that_ended_its_consumer_each_time_is_a_dead_letter_unhandled(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settle, "MAX_DELIVER", 2)
-    stream, seen = subjects.fact_stream("c1"), Seen()
-    await publish(bus, "c1", fact(NodeDrained, "n1"))
-    config = {"durable_name": "test", "ack_policy": "explicit", "deliver_policy": "all"}
-    name, _ = await create_consumer(bus, stream, config)
-    async with pulling(bus, stream, name) as pull:
-        for _ in range(2):
-            while not (messages := await pull.batch()):
-                pass
-            await bus.tell(messages[0].reply, b"-NAK")  # As if its consumer had died of it.
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(FactConsumer(bus, "c1", "test", seen).run)
-        await until(lambda: is_settled(bus))
-        await until(lambda: has_letter(bus))
-        tasks.cancel_scope.cancel()
-
-    letter = await dead_letter(bus)
-    assert letter is not None
-    assert letter.data.reason == "delivered 3 times and never settled"
-    assert seen.ids == []
-
-
-async def has_letter(bus: Bus) -> bool:
-    return await dead_letter(bus) is not None
 
 
 async def test_a_durable_with_other_settings_is_given_ours(bus: Bus) -> None:

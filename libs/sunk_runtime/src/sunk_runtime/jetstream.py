@@ -50,7 +50,8 @@ PUBLISH_TIMEOUT_S: Final = 5.0
 _RETRY_FIRST_S: Final = 0.05
 _RETRY_LAST_S: Final = 0.5
 _SERVERS_FAULT: Final = 500
-_NOT_CLUSTERED: Final = 10074  # Three replicas asked of one server: that it calls its own fault too.
+_OUR_FAULT: Final = frozenset({10012, 10074})
+"""A durable that cannot be changed so, three replicas asked of one server: it calls them its own fault."""
 _AGAIN_S: Final = 0.5
 
 
@@ -271,7 +272,7 @@ class Bus:
             self.clock.note(str(told), asked)
         if error := content.get("error"):
             text = f"JetStream {subject}: {error.get('description')} ({error.get('err_code')})"
-            is_its_fault = error.get("code", 0) >= _SERVERS_FAULT and error.get("err_code") != _NOT_CLUSTERED
+            is_its_fault = error.get("code", 0) >= _SERVERS_FAULT and error.get("err_code") not in _OUR_FAULT
             if is_its_fault:  # No leader, no space, no answer of its peers.
                 raise BusUnavailableError(text)
             raise JetStreamRejectedError(text, err_code=int(error.get("err_code", 0)))

@@ -31,7 +31,6 @@ from sunk_runtime.verdicts import (
     HAND_BACK,
     HANDLED,
     IN_PROGRESS,
-    MAX_DELIVER,
     TERM,
     Ack,
     Again,
@@ -232,8 +231,6 @@ class FactConsumer:
     async def _judge(self, delivery: Delivery) -> Verdict:
         """Handle *delivery* and return what becomes of it."""
         delivered = delivery.at.delivered
-        if delivered > MAX_DELIVER:  # Not handled: what it is may be what ended us each time.
-            return Dead(f"delivered {delivered} times and never settled")
         subject = delivery.message.subject
         try:
             await self._handle(decode_fact(subject, delivery.message.data))
