@@ -58,11 +58,9 @@ class Recorder:
 
 
 @asynccontextmanager
-async def recording(server: NatsServer, *, before: object = None) -> AsyncGenerator[tuple[Bus, Recorder]]:
+async def recording(server: NatsServer) -> AsyncGenerator[tuple[Bus, Recorder]]:
     settings = BusSettings(url=server.url, facts_max_bytes=FACTS_MAX_BYTES)
     async with connect(settings, "test") as bus:
-        if before:
-            await bus.api(f"STREAM.CREATE.{FACTS}", before)
         await bus.provision("c1", settings)
         recorder = Recorder(bus)
         async with following(recorder.view):
@@ -96,7 +94,7 @@ async def test_when_all_of_nats_is_full_both_are_refused_and_said_once_and_go_on
     with NatsServer(tmp_path / "nats", max_store_mib=4) as server:
         async with recording(server) as (bus, recorder):
             await recorder.record("IDLE")
-            with caplog.at_level(logging.INFO, "sunk_runtime.jetstream"):
+            with caplog.at_level(logging.INFO, "sunk_runtime.space"):
                 await fill(bus)
                 for _ in "abc":
                     with pytest.raises(FullError):
@@ -128,9 +126,10 @@ async def test_a_stream_of_facts_that_reached_its_size_drops_its_oldest_and_stop
 
 async def test_a_stream_of_facts_that_refuses_does_not_stop_the_state_and_is_counted(tmp_path: Path) -> None:
     before = REGISTRY.get_sample_value("sunk_facts_refused_total", {"type": "NodeDrained"}) or 0
-    refusing = {"name": FACTS, "subjects": [subjects.facts("c1")], "discard": "new", "max_msgs": 1}
     with NatsServer(tmp_path / "nats") as server:
-        async with recording(server, before={**refusing, "storage": "file"}) as (bus, recorder):
+        async with recording(server) as (bus, recorder):
+            config = (await bus.api(f"STREAM.INFO.{FACTS}", {}))["config"]
+            await bus.api(f"STREAM.UPDATE.{FACTS}", {**config, "discard": "new", "max_msgs": 1})
             await recorder.record("IDLE")
             await recorder.record("DOWN")
 

@@ -17,7 +17,7 @@ from sunk_runtime.trials.words import Line, Order
 
 _ACK: Final = "$JS.ACK."
 _BUCKET: Final = subjects.bucket("c1", SlurmNodeState)
-_STATE: Final = subjects.key_subject(_BUCKET, "")
+_STATE: Final = subjects.bucket_keys(_BUCKET).removesuffix(">")
 _FACT: Final = subjects.facts("c1").removesuffix(">")
 
 
