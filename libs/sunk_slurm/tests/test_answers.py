@@ -5,6 +5,8 @@ import hashlib
 import hmac
 import inspect
 import json
+import logging
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 from sunk_runtime.errors import ConfigError
 from sunk_slurm.client import NodeList, NotModified, SlurmClient
-from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
+from sunk_slurm.errors import SlurmConflictError, SlurmRejectedError, SlurmUnavailableError
 from sunk_slurm.submission import JobDescription
 from sunk_slurm.tokens import FileTokens, KeyTokens, tokens_from
 
@@ -38,7 +40,7 @@ class OneToken:
 
 def client(answer: Callable[[httpx.Request], httpx.Response], tokens: OneToken | None = None) -> SlurmClient:
     def handle(request: httpx.Request) -> httpx.Response:
-        assert request.headers["X-SLURM-USER-TOKEN"] == TOKEN
+        assert request.headers["Authorization"] == f"Bearer {TOKEN}"
         if request.url.path == "/openapi/v3":
             return httpx.Response(200, json=VERSIONS)
         return answer(request)
@@ -57,6 +59,8 @@ def error(status: int, number: int, words: str = "said so") -> httpx.Response:
         pytest.param(error(500, 2010), SlurmRejectedError, id="24.11 refuses with HTTP 500"),
         pytest.param(error(422, 2010), SlurmRejectedError, id="26.05 refuses with HTTP 422"),
         pytest.param(error(500, 9207), SlurmRejectedError, id="unknown enum value"),
+        pytest.param(error(500, 2084), SlurmConflictError, id="the job is over"),
+        pytest.param(error(500, 2028), SlurmRejectedError, id="not in this state"),
         pytest.param(error(500, -1), SlurmUnavailableError, id="something failed"),
         pytest.param(error(500, 1800), SlurmUnavailableError, id="slurmctld is away"),
         pytest.param(error(500, 2027), SlurmUnavailableError, id="standby"),
@@ -71,6 +75,8 @@ def error(status: int, number: int, words: str = "said so") -> httpx.Response:
         pytest.param(httpx.Response(200, content=b"\xff\x00{"), SlurmUnavailableError, id="bytes"),
         pytest.param(httpx.Response(200, json=[1]), SlurmUnavailableError, id="no object"),
         pytest.param(httpx.Response(200, json={"errors": [7]}), SlurmUnavailableError, id="types"),
+        pytest.param(httpx.Response(200, text='{"errors": ['), SlurmUnavailableError, id="cut off"),
+        pytest.param(httpx.Response(200, text="[" * 100_000), SlurmUnavailableError, id="nested deeply"),
         pytest.param(httpx.Response(503, json={}), SlurmUnavailableError, id="503 without words"),
         pytest.param(httpx.Response(400, json={}), SlurmRejectedError, id="400 without words"),
         pytest.param(httpx.Response(404, text="no endpoint"), SlurmUnavailableError, id="version is gone"),
@@ -85,6 +91,24 @@ async def test_an_error_says_what_to_do_next_and_no_token(
 
     assert type(raised.value) is kind
     assert TOKEN not in f"{raised.value!r} {raised.value.__cause__!r}"
+
+
+async def test_no_token_is_in_a_log_a_message_or_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("cut off", request=request)
+
+    async with client(refuse) as slurm:
+        with pytest.raises(SlurmUnavailableError) as raised:
+            await slurm.node("n1")
+    shown = [*traceback.format_exception(raised.value), caplog.text, repr(slurm), str(raised.value.args)]
+    cause = raised.value.__cause__
+    assert isinstance(cause, httpx.ReadError)
+    shown.append(f"{cause.request!r} {cause.request.headers!r}")
+
+    assert "ReadError" in "".join(shown)
+    assert not [text for text in shown if TOKEN in text]
 
 
 def test_every_error_of_httpx_is_translated() -> None:
@@ -133,13 +157,22 @@ async def test_a_slurmrestd_of_no_version_we_speak_is_named() -> None:
             await slurm.partitions()
 
 
-async def test_another_version_is_negotiated_after_slurmrestd_was_replaced() -> None:
-    answers = iter([httpx.Response(404, text="no endpoint"), httpx.Response(200, json={})])
-    async with client(lambda _: next(answers)) as slurm:
-        with pytest.raises(SlurmUnavailableError, match=r"no longer serves v0\.0\.42"):
-            await slurm.partitions()
+async def test_another_version_is_negotiated_when_slurmrestd_was_replaced() -> None:
+    served = ["v0.0.42"]
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/openapi/v3":
+            return httpx.Response(200, json={"paths": {f"/slurm/{served[-1]}/nodes/": {}}})
+        if not request.url.path.startswith(f"/slurm/{served[-1]}/"):
+            return httpx.Response(404, text="no endpoint")
+        return httpx.Response(200, json={})
+
+    async with SlurmClient("http://slurm", OneToken(), transport=httpx.MockTransport(handle)) as slurm:
+        await slurm.partitions()
+        served.append("v0.0.44")
 
         assert await slurm.partitions() == ()
+        assert slurm.version == "v0.0.44"
 
 
 async def test_all_nodes_are_asked_for_where_the_conditional_question_fails() -> None:
@@ -185,6 +218,17 @@ def test_a_signed_token_is_a_jwt_and_is_renewed_at_half_its_life(tmp_path: Path)
     assert json.loads(base64.urlsafe_b64decode(claims + "==")) == {"iat": 1000, "exp": 1100, "sun": "root"}
     assert (same == first, renewed == first) == (True, False)
     assert first not in repr(tokens)
+
+
+def test_a_token_is_signed_anew_when_the_clock_jumps_back(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    clock = [100_000.0]
+    tokens = KeyTokens(key, now=lambda: clock[0])
+    first = tokens.current()
+    clock[0] -= 3600
+
+    assert tokens.current() != first
 
 
 def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:

@@ -1,15 +1,15 @@
 """SlurmClient: what the services ask of slurmrestd, one method a call, without any decision.
 
-Every write is idempotent; whoever writes reads back, because an error does not mean that nothing was
-done. Deadlines are the caller's (``anyio.fail_after``).
+Every write but a submission and a signal is idempotent; whoever writes reads back, because an error does
+not mean that nothing was done. Each call ends within its time; callers may set shorter deadlines.
 
 Source: slurmrestd 24.11 (v0.0.42) and 26.05 (v0.0.44), measured.
 """
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -20,10 +20,14 @@ from sunk_slurm.errors import (
     INVALID_JOB_ID,
     INVALID_NODE_NAME,
     JOB_FINISHED,
+    SLURM_ERROR,
+    SlurmConflictError,
     SlurmRejectedError,
     SlurmUnavailableError,
 )
-from sunk_slurm.rest import Rest, Transport
+from sunk_slurm.reservations import Reservation, ReservationsAnswer
+from sunk_slurm.rest import Rest
+from sunk_slurm.server import Call, Transport
 from sunk_slurm.states import JobState
 from sunk_slurm.submission import JobChange, JobDescription, NodeChange
 from sunk_slurm.tokens import Tokens
@@ -39,6 +43,10 @@ from sunk_slurm.wire import (
     SubmitAnswer,
 )
 
+T = TypeVar("T", bound=Answer)
+
+LIST_TIMEOUT_S: Final = 30.0
+"""10,000 nodes take 1.5 s."""
 _NODE_FLAGS: Final = (("flags", "ALL"), ("flags", "DETAIL"))
 """All but MIXED, which is a default: slurmctld derives it from counts that it does not make anew for a
 look at one node, so that a node whose job has ended goes on being MIXED for as long as nobody lists all
@@ -75,8 +83,19 @@ class _Submission(msgspec.Struct, frozen=True):
 class SlurmClient:
     """slurmrestd of one Slurm cluster. Use it as a context."""
 
-    def __init__(self, url: str, tokens: Tokens, *, transport: Transport | None = None) -> None:
+    def __init__(
+        self, url: str, tokens: Tokens, *, timeout_s: float = 5.0, transport: Transport | None = None
+    ) -> None:
+        """Describe a cluster's slurmrestd.
+
+        Args:
+            url: One address, or several with commas between, tried in turn.
+            tokens: Who we are.
+            timeout_s: Of a call about one node or job; lists may take `LIST_TIMEOUT_S`.
+            transport: For tests.
+        """
         self._rest = Rest(url, tokens, transport=transport)
+        self._timeout_s = timeout_s
 
     async def __aenter__(self) -> Self:
         await self._rest.__aenter__()
@@ -95,25 +114,27 @@ class SlurmClient:
         """The API version in use; empty before the first call."""
         return self._rest.version
 
+    def recoveries(self) -> AsyncGenerator[None]:
+        """Yield each time that Slurm answers again after an outage: whoever backs off may try now."""
+        return self._rest.recoveries()
+
     async def nodes(self, update_time: int = 0) -> NodeList | NotModified:
         """Return every node, unless nothing changed since *update_time* (0: return them anyway).
 
         Args:
             update_time: `NodeList.last_update` of an earlier answer; changes of that second are told again.
         """
-        if not update_time:
-            return await self._all_nodes()
+        params = (*_NODE_FLAGS, ("update_time", str(update_time))) if update_time else _NODE_FLAGS
         try:
-            params = (*_NODE_FLAGS, ("update_time", update_time))
-            answer = await self._rest.call("list nodes", NodesAnswer, "GET", "nodes/", params=params)
-        except SlurmUnavailableError:
+            answer = await self._list("nodes", NodesAnswer, "nodes/", params)
+        except SlurmUnavailableError as error:
+            if not update_time or error.number != SLURM_ERROR:
+                raise
             # 24.11.5 answers 500 "Unable to query partitions" whenever nodes changed and partitions did not
             # (fixed in 26.05.3, commit ef88eadf88); remove this with the last Slurm that does.
-            return await self._all_nodes()
-        return NotModified() if answer is None else NodeList(answer.nodes, answer.last_update.value or 0)
-
-    async def _all_nodes(self) -> NodeList:
-        answer = await self._rest.call("list nodes", NodesAnswer, "GET", "nodes/", params=_NODE_FLAGS)
+            answer = await self._list("nodes", NodesAnswer, "nodes/", _NODE_FLAGS)
+        if answer is None and update_time:
+            return NotModified()
         if answer is None:
             raise SlurmUnavailableError("list nodes: not modified, although everything was asked for")
         return NodeList(answer.nodes, answer.last_update.value or 0)
@@ -123,9 +144,10 @@ class SlurmClient:
 
         What is allocated on it is as old as the last list of all nodes: slurmctld counts anew for those only.
         """
-        doing = f"look at node {name}"
         try:
-            answer = await self._rest.call(doing, NodesAnswer, "GET", _node_path(name), params=_NODE_FLAGS)
+            answer = await self._one(
+                "node", f"look at node {name}", NodesAnswer, _node_path(name), _NODE_FLAGS
+            )
         except SlurmRejectedError as error:
             if error.number == INVALID_NODE_NAME:
                 return None
@@ -156,18 +178,18 @@ class SlurmClient:
     async def delete_node(self, name: str) -> None:
         """Delete a dynamic node's record; it being gone is success. Refused while it has jobs."""
         try:
-            await self._rest.call(f"delete node {name}", Answer, "DELETE", _node_path(name))
+            await self._write("node_delete", f"delete node {name}", "DELETE", _node_path(name))
         except SlurmRejectedError as error:
             if error.number != INVALID_NODE_NAME:
                 raise
 
     async def _change_node(self, doing: str, name: str, change: NodeChange) -> None:
-        await self._rest.call(doing, Answer, "POST", _node_path(name), body=change)
+        await self._write("node_update", doing, "POST", _node_path(name), change)
 
     async def job(self, job: int) -> Job | None:
         """Return one job; None where slurmctld does not know it (any more)."""
         try:
-            answer = await self._rest.call(f"look at job {job}", JobsAnswer, "GET", f"job/{job}")
+            answer = await self._one("job", f"look at job {job}", JobsAnswer, f"job/{job}")
         except SlurmRejectedError as error:
             if error.number == INVALID_JOB_ID:
                 return None
@@ -176,10 +198,10 @@ class SlurmClient:
 
     async def job_states(self) -> dict[int, KnownJob]:
         """Return the state of every job record that slurmctld has, by its id. Cheap also for 10,000."""
-        answer = await self._rest.call("list job states", JobStatesAnswer, "GET", "jobs/state/")
+        answer = await self._list("job_states", JobStatesAnswer, "jobs/state/")
         known: dict[int, KnownJob] = {}
         for row in answer.jobs if answer else ():
-            job = _leading_number(row.job_id)
+            job = row.number
             if job is None:
                 raise SlurmUnavailableError(f"list job states: {row.job_id[:40]!r} is no job id")
             tasks = known[job].tasks + 1 if job in known else 1
@@ -194,15 +216,23 @@ class SlurmClient:
             SlurmRejectedError: it is not acceptable as it is.
         """
         doing = f"submit job {description.name}"
-        body = _Submission(description, description.script)
-        answer = await self._rest.call(doing, SubmitAnswer, "POST", "job/submit", body=body)
+        call = Call(
+            name="job_submit",
+            doing=doing,
+            method="POST",
+            path="job/submit",
+            body=msgspec.json.encode(_Submission(description, description.script)),
+            timeout_s=self._timeout_s,
+            may_repeat=False,
+        )
+        answer = await self._rest.call(call, SubmitAnswer)
         if answer is None or answer.job_id <= 0:
             raise SlurmUnavailableError(f"{doing}: the answer names no job")
         return answer.job_id
 
     async def update_job(self, job: int, change: JobChange) -> None:
         """Change what *change* names, such as ``JobChange(hold=False)`` to release it."""
-        await self._rest.call(f"update job {job}", Answer, "POST", f"job/{job}", body=change)
+        await self._write("job_update", f"update job {job}", "POST", f"job/{job}", change)
 
     async def cancel_job(self, job: int, *, signal: str | None = None, flags: Iterable[str] = ()) -> None:
         """Cancel *job*, or only send it *signal*; it being over or unknown is success.
@@ -215,28 +245,60 @@ class SlurmClient:
         params = [("flags", flag) for flag in flags]
         if signal is not None:
             params.append(("signal", signal))
+        call = Call(
+            name="job_cancel",
+            doing=f"cancel job {job}",
+            method="DELETE",
+            path=f"job/{job}",
+            params=tuple(params),
+            timeout_s=self._timeout_s,
+            may_repeat=signal is None,  # A second signal is another one.
+        )
         try:
-            await self._rest.call(f"cancel job {job}", Answer, "DELETE", f"job/{job}", params=params)
+            await self._rest.call(call, Answer)
+        except SlurmConflictError as error:
+            if error.number not in {ALREADY_DONE, JOB_FINISHED}:
+                raise
         except SlurmRejectedError as error:
-            if error.number not in {INVALID_JOB_ID, ALREADY_DONE, JOB_FINISHED}:
+            if error.number != INVALID_JOB_ID:
                 raise
 
     async def partitions(self) -> tuple[Partition, ...]:
         """Return every partition."""
-        answer = await self._rest.call("list partitions", PartitionsAnswer, "GET", "partitions/")
+        answer = await self._list("partitions", PartitionsAnswer, "partitions/")
         return answer.partitions if answer else ()
+
+    async def reservations(self) -> tuple[Reservation, ...]:
+        """Return every reservation."""
+        answer = await self._list("reservations", ReservationsAnswer, "reservations/")
+        return answer.reservations if answer else ()
 
     async def diag(self) -> Diag:
         """Return what ``sdiag`` shows."""
-        answer = await self._rest.call("read statistics", DiagAnswer, "GET", "diag/")
+        answer = await self._one("diag", "read statistics", DiagAnswer, "diag/")
         return answer.statistics if answer else Diag()
+
+    async def _list(
+        self, name: str, kind: type[T], path: str, params: tuple[tuple[str, str], ...] = ()
+    ) -> T | None:
+        doing = f"list {name.replace('_', ' ')}"
+        call = Call(name=name, doing=doing, path=path, params=params, timeout_s=LIST_TIMEOUT_S)
+        return await self._rest.call(call, kind)
+
+    async def _one(
+        self, name: str, doing: str, kind: type[T], path: str, params: tuple[tuple[str, str], ...] = ()
+    ) -> T | None:
+        call = Call(name=name, doing=doing, path=path, params=params, timeout_s=self._timeout_s)
+        return await self._rest.call(call, kind)
+
+    async def _write(
+        self, name: str, doing: str, method: str, path: str, body: msgspec.Struct | None = None
+    ) -> None:
+        """Carry out a write that may be repeated."""
+        content = None if body is None else msgspec.json.encode(body)
+        call = Call(name=name, doing=doing, method=method, path=path, body=content, timeout_s=self._timeout_s)
+        await self._rest.call(call, Answer)
 
 
 def _node_path(name: str) -> str:
     return f"node/{quote(name, safe='')}"
-
-
-def _leading_number(text: str) -> int | None:
-    """Return 4 of ``4``, ``4_3`` and ``4+1``."""
-    digits = text.replace("+", "_").partition("_")[0]
-    return int(digits) if digits.isdecimal() else None

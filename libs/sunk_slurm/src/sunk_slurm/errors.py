@@ -1,13 +1,14 @@
 """What can go wrong with slurmrestd, by what to do next.
 
-After either error of a *write* the write may have been carried out all the same: slurmrestd answers 500
+After any error of a *write* the write may have been carried out all the same: slurmrestd answers 500
 to a request of which it has done a part, and a time-out says nothing. Read back before doing more.
 """
 
 from typing import Final
 
-from sunk_runtime.errors import PermanentError, TransientError
+from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 
+SLURM_ERROR: Final = -1
 INVALID_JOB_ID: Final = 2017
 INVALID_NODE_NAME: Final = 2018
 ALREADY_DONE: Final = 2021
@@ -30,10 +31,47 @@ _TRANSIENT: Final = frozenset(
         2131,  # IN_STANDBY_USE_BACKUP
     },
 )
+_CONFLICT: Final = frozenset(
+    {
+        2020,  # TRANSITION_STATE_NO_UPDATE
+        ALREADY_DONE,
+        2024,  # JOB_PENDING
+        2073,  # JOB_NOT_PENDING
+        2077,  # JOB_SUSPENDED
+        2083,  # JOB_STARTED
+        JOB_FINISHED,
+        2085,  # JOB_NOT_RUNNING
+        2086,  # JOB_NOT_PENDING_NOR_RUNNING
+        2087,  # JOB_NOT_SUSPENDED
+        2088,  # JOB_NOT_FINISHED
+    },
+)
 
 
 class SlurmUnavailableError(TransientError):
     """slurmrestd or slurmctld does not answer, answers nonsense, or cannot at the moment."""
+
+    number: int | None
+    """Slurm's own; None where slurmrestd itself failed, and another one may not."""
+    is_sent: bool
+    """The request may have reached Slurm. False: certainly nothing was done."""
+
+    def __init__(
+        self, message: str, *, number: int | None = None, is_sent: bool = True, retry_after_s: float = 1.0
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.number = number
+        self.is_sent = is_sent
+
+
+class SlurmConflictError(ConflictError):
+    """The job is not in the state that the request was made for. ``number`` is Slurm's own."""
+
+    number: int
+
+    def __init__(self, message: str, *, number: int) -> None:
+        super().__init__(message)
+        self.number = number
 
 
 class SlurmRejectedError(PermanentError):
@@ -55,3 +93,15 @@ def is_transient(number: int) -> bool:
     """
     ranges = any((low is None or number >= low) and number < high for low, high in _TRANSIENT_RANGES)
     return ranges or number in _TRANSIENT
+
+
+def classified(
+    text: str, numbers: list[int]
+) -> SlurmUnavailableError | SlurmConflictError | SlurmRejectedError:
+    """Return one error for the error *numbers* of an answer: a refusal if any of them is one."""
+    refusals = [number for number in numbers if not is_transient(number)]
+    if not refusals:
+        return SlurmUnavailableError(text, number=numbers[0])
+    if all(number in _CONFLICT for number in refusals):
+        return SlurmConflictError(text, number=refusals[0])
+    return SlurmRejectedError(text, number=next(number for number in refusals if number not in _CONFLICT))

@@ -1,70 +1,51 @@
-"""One call of slurmrestd: version, token, limits, and its answers and errors made ours.
+"""Calls of slurmrestd: several servers tried in turn, each behind its circuit, and who waits is woken.
 
-What must stay true: no token ever stands in an error or a log line; an answer is either understood or
-an error; a refusal is told from a failure by Slurm's error number, never by the HTTP status, because
-24.11 answers 500 to both.
-
-Source: slurmrestd 24.11 and 26.05, measured; slurm.schedmd.com/rest.html.
+What must stay true: what cannot be repeated is sent a second time only if the first was certainly not sent;
+while no server answers, calls fail at once.
 """
 
-import logging
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 import anyio
-import httpx
-import msgspec
 
-from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError, is_transient
+from sunk_runtime.errors import ConfigError, SunkError
+from sunk_slurm.answers import understood
+from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.server import Call, Server, Transport
 from sunk_slurm.tokens import Tokens
-from sunk_slurm.wire import VERSIONS, Answer, Problem
+from sunk_slurm.wire import Answer
 
-log = logging.getLogger(__name__)
-
-Transport = httpx.AsyncBaseTransport
 T = TypeVar("T", bound=Answer)
 
-MAX_CONNECTIONS: Final = 8
-"""slurmctld is single-minded: more at once only makes each slower."""
-CONNECT_TIMEOUT_S: Final = 3.0
-READ_TIMEOUT_S: Final = 30.0
-"""10,000 nodes take 1.5 s and 10,000 jobs 7 s; callers set shorter deadlines of their own."""
-_TOKEN_REFUSED: Final = frozenset({401, 511})
 _NOT_MODIFIED: Final = 304
-_NOT_FOUND: Final = 404
-_SERVER_ERROR: Final = 500
-_SHOWN: Final = 120
-
-
-class _Paths(msgspec.Struct, frozen=True):
-    """The part of slurmrestd's OpenAPI document that says which versions it has."""
-
-    paths: dict[str, msgspec.Raw] = {}
+_OUTAGE: Final = 3
+"""So many failures in a row are an outage; whoever backed off because of it is woken at its end."""
 
 
 class Rest:
-    """A connection pool to one slurmrestd. Use it as a context."""
+    """The slurmrestd of one cluster. Use it as a context."""
 
     def __init__(self, url: str, tokens: Tokens, *, transport: Transport | None = None) -> None:
-        self._tokens = tokens
-        self._version = ""
-        self._slots = anyio.Semaphore(MAX_CONNECTIONS)
-        self._client = httpx.AsyncClient(
-            base_url=url,
-            transport=transport,
-            timeout=httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(max_connections=MAX_CONNECTIONS),
-            trust_env=False,  # A proxy of the environment must never see Slurm's tokens.
-        )
+        urls = [part.strip() for part in url.split(",") if part.strip()]
+        if not urls:
+            raise ConfigError("give slurmrestd's address")
+        self._servers: Final = [Server(part, tokens, transport=transport) for part in urls]
+        self._failures = 0
+        self._recoveries = 0
+        self._recovered = anyio.Event()
+        self._tasks = anyio.create_task_group()
 
     @property
     def version(self) -> str:
         """The API version in use; empty before the first call."""
-        return self._version
+        return next((server.version for server in self._in_turn() if server.version), "")
 
     async def __aenter__(self) -> Self:
-        await self._client.__aenter__()
+        await self._tasks.__aenter__()
+        for server in self._servers:
+            self._tasks.start_soon(self._probe, server)
         return self
 
     async def __aexit__(
@@ -73,122 +54,81 @@ class Rest:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._client.__aexit__(kind, error, traceback)
+        self._tasks.cancel_scope.cancel()
+        try:
+            await self._tasks.__aexit__(None, None, None)  # An error of the caller's stays as it is.
+        finally:
+            with anyio.CancelScope(shield=True):
+                for server in self._servers:
+                    await server.close()
 
-    async def call(
-        self,
-        doing: str,
-        kind: type[T],
-        method: str,
-        path: str,
-        *,
-        body: msgspec.Struct | None = None,
-        params: Iterable[tuple[str, str | int]] = (),
-    ) -> T | None:
-        """Call ``/slurm/<version>/<path>`` and return the answer; None is HTTP 304, "not modified".
+    async def recoveries(self) -> AsyncGenerator[None]:
+        """Yield each time that Slurm answers again after an outage."""
+        seen = self._recoveries
+        while True:
+            while self._recoveries == seen:
+                await self._recovered.wait()
+            seen = self._recoveries
+            yield
 
-        Args:
-            doing: What this is for, in the words of an operator: ``drain gpu-000-012``.
-            kind: What the answer looks like.
-            method: ``GET``, ``POST`` or ``DELETE``.
-            path: Behind the version; names in it are quoted by the caller.
-            body: Sent as JSON.
-            params: The query; a name may come twice.
+    async def call(self, call: Call, kind: type[T]) -> T | None:
+        """Return the answer to *call*; None is HTTP 304, "not modified".
 
         Raises:
             SlurmUnavailableError: no answer, not Slurm's, or a failure that may pass.
+            SlurmConflictError: what it names is in another state.
             SlurmRejectedError: Slurm refuses.
         """
-        version = self._version or await self._negotiate()
-        response = await self._send(doing, method, f"/slurm/{version}/{path}", body=body, params=params)
-        if response.status_code == _NOT_MODIFIED:
-            return None
-        if response.status_code == _NOT_FOUND and not _is_json(response):
-            self._version = ""  # slurmrestd was replaced by one with other versions.
-            raise SlurmUnavailableError(f"{doing}: slurmrestd no longer serves {version}")
-        return _understood(doing, kind, response)
-
-    async def _negotiate(self) -> str:
-        """Choose the best version that both sides speak, and remember it."""
-        doing = "ask slurmrestd for its API versions"
-        response = await self._send(doing, "GET", "/openapi/v3")
-        if response.status_code >= _SERVER_ERROR or not _is_json(response):
-            raise SlurmUnavailableError(f"{doing}: {_shown(response)}")
-        try:
-            paths = msgspec.json.decode(response.content, type=_Paths).paths
-        except msgspec.DecodeError as error:
-            raise SlurmUnavailableError(f"{doing}: {_shown(response)}") from error
-        served = {words[2] for path in paths if len(words := path.split("/")) > 2 and words[1] == "slurm"}  # noqa: PLR2004 - "", "slurm", version
-        for version in VERSIONS:
-            if version in served:
-                self._version = version
-                log.info("slurm api chosen", extra={"version": version, "served": sorted(served)})
-                return version
-        raise SlurmRejectedError(
-            f"slurmrestd serves {', '.join(sorted(served)) or 'no API of slurmctld'}; needed is one of "
-            f"{', '.join(VERSIONS)}"
-        )
-
-    async def _send(
-        self,
-        doing: str,
-        method: str,
-        path: str,
-        *,
-        body: msgspec.Struct | None = None,
-        params: Iterable[tuple[str, str | int]] = (),
-    ) -> httpx.Response:
-        """Send once, and once more with a fresh token if the first was not accepted."""
-        content = None if body is None else msgspec.json.encode(body)
-        query = httpx.QueryParams(tuple((name, str(value)) for name, value in params))
-        for is_last in (False, True):
-            headers = {"X-SLURM-USER-TOKEN": self._tokens.current(), "Content-Type": "application/json"}
+        servers = self._in_turn()
+        for server in servers:
             try:
-                async with self._slots:
-                    response = await self._client.request(
-                        method, path, content=content, params=query, headers=headers
-                    )
-            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-                raise SlurmUnavailableError(f"{doing}: {type(error).__name__}") from error
-            if response.status_code not in _TOKEN_REFUSED:
-                return response
-            self._tokens.renew()
-            if is_last:
-                raise SlurmUnavailableError(
-                    f"{doing}: slurmrestd does not accept the token (HTTP {response.status_code}); check the "
-                    "key or the token file, and the clocks",
-                    retry_after_s=5.0,
-                )
-        raise AssertionError("unreachable")
+                answer = await _ask(server, call, kind)
+            except SlurmUnavailableError as error:
+                self._failures += 1
+                is_done = error.number is not None or (error.is_sent and not call.may_repeat)
+                if is_done or server is servers[-1]:
+                    raise
+            else:
+                self._note_answer()
+                return answer
+        raise AssertionError("unreachable: the last server answers or fails")
+
+    def _in_turn(self) -> list[Server]:
+        """Return the servers in their order, those that are only probed last."""
+        return sorted(self._servers, key=lambda server: server.circuit.is_open)
+
+    def _note_answer(self) -> None:
+        if self._failures >= _OUTAGE:
+            self._wake()
+        self._failures = 0
+
+    def _wake(self) -> None:
+        self._recoveries += 1
+        self._recovered.set()
+        self._recovered = anyio.Event()
+
+    async def _probe(self, server: Server) -> None:
+        """Probe *server* whenever its circuit is open."""
+        while True:
+            await server.opened.wait()
+            await anyio.sleep(server.circuit.rest_s)
+            if server.circuit.is_open and await server.probe():
+                self._wake()
 
 
-def _understood(doing: str, kind: type[T], response: httpx.Response) -> T:
-    """Return the answer, or raise what Slurm's errors in it mean."""
+async def _ask(server: Server, call: Call, kind: type[T]) -> T | None:
+    """Ask one server, and judge it by whether what it says makes sense."""
     try:
-        answer = msgspec.json.decode(response.content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SlurmUnavailableError(f"{doing}: {_shown(response)}: {error}") from error
-    if problems := [problem for problem in answer.errors if problem.error_number != 0]:
-        raise _classified(f"{doing}: HTTP {response.status_code}", problems)
-    if response.status_code >= _SERVER_ERROR:
-        raise SlurmUnavailableError(f"{doing}: {_shown(response)}")
-    if not response.is_success:
-        raise SlurmRejectedError(f"{doing}: {_shown(response)}")
+        reply = await server.ask(call)
+        answer = None if reply.status == _NOT_MODIFIED else understood(call.doing, kind, reply)
+    except SlurmUnavailableError as error:
+        if error.number is None:
+            server.note_failure(str(error))
+        else:
+            server.note_success()
+        raise
+    except SunkError:
+        server.note_success()
+        raise
+    server.note_success()
     return answer
-
-
-def _classified(doing: str, problems: list[Problem]) -> SlurmUnavailableError | SlurmRejectedError:
-    """Return one error for *problems*: a refusal if any of them is one."""
-    text = f"{doing}: {'; '.join(str(problem) for problem in problems)}"
-    refusals = [problem.error_number for problem in problems if not is_transient(problem.error_number)]
-    return SlurmRejectedError(text, number=refusals[0]) if refusals else SlurmUnavailableError(text)
-
-
-def _is_json(response: httpx.Response) -> bool:
-    return response.content.lstrip()[:1] == b"{"
-
-
-def _shown(response: httpx.Response) -> str:
-    """Say what came, in a line: it may be anything, and it may be long."""
-    start = " ".join(response.content[:_SHOWN].decode("utf-8", "replace").split())
-    return f"HTTP {response.status_code}, {len(response.content)} bytes of {start!r}"

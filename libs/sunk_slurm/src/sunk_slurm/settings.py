@@ -11,7 +11,7 @@ class SlurmSettings(ServiceSettings, frozen=True, kw_only=True):
     """Where slurmrestd is, and as whom we speak to it."""
 
     slurm_url: str = "http://127.0.0.1:6820"
-    """slurmrestd."""
+    """slurmrestd; several addresses with commas between are tried in turn."""
     slurm_token_file: Path | None = None
     """A token for ``slurm_user``; read again when it changes. This or the key file is needed."""
     slurm_key_file: Path | None = None

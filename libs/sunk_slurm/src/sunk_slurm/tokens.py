@@ -49,7 +49,7 @@ class KeyTokens:
         self._lifetime_s = lifetime_s
         self._now = now
         self._token = ""
-        self._renew_at = 0.0
+        self._signed_at = 0.0
 
     def __repr__(self) -> str:
         return f"KeyTokens({str(self._key_file)!r}, user={self._user!r})"
@@ -61,9 +61,10 @@ class KeyTokens:
             SlurmUnavailableError: the key file cannot be read; it may be mounted in a moment.
         """
         now = self._now()
-        if not self._token or now >= self._renew_at:
+        age_s = now - self._signed_at
+        if not self._token or not 0 <= age_s < self._lifetime_s * RENEW_SHARE:  # Clocks jump, also back.
             self._token = _sign(_read(self._key_file), self._user, int(now), self._lifetime_s)
-            self._renew_at = now + self._lifetime_s * RENEW_SHARE
+            self._signed_at = now
         return self._token
 
     def renew(self) -> None:

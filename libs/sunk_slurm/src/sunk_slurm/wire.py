@@ -242,6 +242,12 @@ class JobStateRow(msgspec.Struct, frozen=True, kw_only=True):
     """The record's id; with ``_<task>`` for tasks of arrays, ``+<n>`` for parts of heterogeneous jobs."""
     state: tuple[str, ...] = ()
 
+    @property
+    def number(self) -> int | None:
+        """4 of ``4``, ``4_3`` and ``4+1``; None where that is no number."""
+        digits = self.job_id.replace("+", "_").partition("_")[0]
+        return int(digits) if digits.isdecimal() and len(digits) < 20 else None  # noqa: PLR2004 - longer than 64 bits
+
 
 class JobStatesAnswer(Answer, frozen=True, kw_only=True):
     """GET jobs/state/."""

@@ -1,0 +1,261 @@
+"""One slurmrestd: its connections, its API version, its circuit.
+
+What must stay true: one that hangs costs a bounded number of requests, each for a bounded time, and then
+none but a probe; no token ever stands in an error or a log line.
+
+Source: slurmrestd 24.11 and 26.05, measured: stopped by SIGSTOP it still takes connections.
+"""
+
+import logging
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+import anyio
+import httpx
+import msgspec
+
+from sunk_runtime.errors import SunkError
+from sunk_slurm.answers import Reply, best_version, understood
+from sunk_slurm.circuit import Circuit
+from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.metrics import ANSWER_BYTES, CALL_SECONDS, CIRCUIT_OPEN, WAITING
+from sunk_slurm.tokens import Tokens
+from sunk_slurm.wire import Answer
+
+log = logging.getLogger(__name__)
+
+Transport = httpx.AsyncBaseTransport
+
+MAX_CONNECTIONS: Final = 8
+"""slurmctld is single-minded: more at once only makes each slower."""
+MAX_WAITING: Final = 256
+"""More calls than that wait for a connection only if slurmrestd has stopped working."""
+MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
+"""10,000 nodes are 27 MB."""
+CONNECT_TIMEOUT_S: Final = 3.0
+PROBE_TIMEOUT_S: Final = 2.0
+_HANGING_S: Final = 1.0
+"""A call that its caller gave up after so long without an answer counts as a failure."""
+_TOKEN_REFUSED: Final = frozenset({401, 511})
+_NOT_FOUND: Final = 404
+_NOT_SENT: Final = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+    httpx.InvalidURL,
+)
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of slurmrestd."""
+
+    name: str
+    """Its kind, for metrics."""
+    doing: str
+    """What it is for, in the words of an operator: ``drain gpu-000-012``."""
+    path: str
+    """Behind the version; names in it are quoted already."""
+    method: str = "GET"
+    body: bytes | None = None
+    params: tuple[tuple[str, str], ...] = ()
+    timeout_s: float = 5.0
+    may_repeat: bool = True
+    """Carrying it out twice is carrying it out once."""
+
+
+_VERSIONS: Final = Call(
+    name="versions", doing="ask slurmrestd for its API versions", path="/openapi/v3", timeout_s=10.0
+)
+_PROBE: Final = Call(name="ping", doing="probe slurmrestd", path="ping/", timeout_s=PROBE_TIMEOUT_S)
+
+
+class Server:
+    """One slurmrestd. `close` it."""
+
+    def __init__(self, url: str, tokens: Tokens, *, transport: Transport | None = None) -> None:
+        self.circuit = Circuit()
+        self.opened = anyio.Event()
+        """Set when the circuit opens, for the probe."""
+        self.version = ""
+        """The API version in use; empty before the first call and after a failure."""
+        self._why = ""
+        """What it failed with last."""
+        self._waiting = 0
+        self._slots = anyio.Semaphore(MAX_CONNECTIONS)
+        self._negotiating = anyio.Lock()
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            transport=transport,
+            auth=_TokenAuth(tokens),
+            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),  # Each call has a deadline of its own.
+            limits=httpx.Limits(max_connections=MAX_CONNECTIONS + 1),  # One for the probe.
+            trust_env=False,  # A proxy of the environment must never see Slurm's tokens.
+        )
+        self.name: Final = f"{self._client.base_url.host}:{self._client.base_url.port or 80}"
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.aclose()
+
+    async def ask(self, call: Call) -> Reply:
+        """Return what slurmrestd answers, whatever that is.
+
+        Raises:
+            SlurmUnavailableError: it does not, or is not asked because its circuit is open.
+            SlurmRejectedError: it has no API version that we speak.
+        """
+        if self.circuit.is_open:
+            text = f"{call.doing}: slurmrestd {self.name} is not asked: {self._why}"
+            raise SlurmUnavailableError(text, is_sent=False)
+        if self._waiting >= MAX_WAITING:
+            text = f"{call.doing}: {self._waiting} calls wait for slurmrestd {self.name}"
+            raise SlurmUnavailableError(text, is_sent=False)
+        with self._limited(call) as progress:
+            await self._slot()
+            try:
+                return await self._ask_served(call, progress)
+            finally:
+                self._slots.release()
+
+    def note_failure(self, why: str) -> None:
+        """Count an answer that was none, or made no sense; the next call chooses a version anew."""
+        was_open = self.circuit.is_open
+        self.circuit = self.circuit.failed()
+        self.version = ""
+        self._why = why
+        if self.circuit.is_open and not was_open:
+            CIRCUIT_OPEN.labels(self.name).set(1)
+            log.warning("slurmrestd is only probed now", extra={"server": self.name, "error": why})
+            self.opened.set()
+
+    def note_success(self) -> None:
+        """Note an answer that was understood."""
+        was_open = self.circuit.is_open
+        self.circuit = Circuit()
+        if was_open:
+            CIRCUIT_OPEN.labels(self.name).set(0)
+            log.info("slurmrestd answers again", extra={"server": self.name})
+            self.opened = anyio.Event()
+
+    async def probe(self) -> bool:
+        """Ask once whether it answers, in Slurm's words; that closes the circuit."""
+        try:
+            with self._limited(_PROBE) as progress:
+                understood(_PROBE.doing, Answer, await self._ask_served(_PROBE, progress))
+        except SunkError as error:
+            if getattr(error, "number", None) is None:
+                self.circuit, self._why = self.circuit.probed(), str(error)
+                return False
+        self.note_success()
+        return True
+
+    async def _ask_served(self, call: Call, progress: "_Progress") -> Reply:
+        """Ask in a version that is served; once more where slurmrestd was replaced by one with others."""
+        for is_last in (False, True):
+            version = self.version or await self._negotiate()
+            progress.sent_at = time.monotonic()
+            reply = await self._send(call, f"/slurm/{version}/{call.path}")
+            if reply.status != _NOT_FOUND or reply.is_object:
+                return reply
+            self.version = ""
+            if is_last:
+                raise SlurmUnavailableError(f"{call.doing}: {reply.shown}", is_sent=False)
+        raise AssertionError("unreachable")
+
+    async def _slot(self) -> None:
+        self._waiting += 1
+        WAITING.labels(self.name).set(self._waiting)
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+            WAITING.labels(self.name).set(self._waiting)
+
+    async def _negotiate(self) -> str:
+        """Choose the best version that both sides speak, and remember it; one call asks for all."""
+        async with self._negotiating:
+            if not self.version:
+                self.version = best_version(_VERSIONS.doing, await self._send(_VERSIONS, _VERSIONS.path))
+                log.info("slurm api chosen", extra={"version": self.version, "server": self.name})
+            return self.version
+
+    async def _send(self, call: Call, url: str) -> Reply:
+        """Send once, and once more with a fresh token if the first was not accepted."""
+        headers = {"Content-Type": "application/json"}
+        request = self._client.build_request(
+            call.method, url, content=call.body, params=httpx.QueryParams(call.params), headers=headers
+        )
+        started, outcome = time.perf_counter(), "failed"
+        try:
+            response = await self._client.send(request, stream=True)
+            try:
+                reply = Reply(response.status_code, await _content(call, response))
+            finally:
+                await response.aclose()
+            outcome = str(reply.status)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            is_sent = not isinstance(error, _NOT_SENT)
+            text = f"{call.doing}: {type(error).__name__}"
+            raise SlurmUnavailableError(text, is_sent=is_sent) from error
+        finally:
+            CALL_SECONDS.labels(call.name, outcome).observe(time.perf_counter() - started)
+        ANSWER_BYTES.labels(call.name).inc(len(reply.content))
+        if reply.status in _TOKEN_REFUSED:
+            text = "does not accept the token; check the key or the token file, and the clocks"
+            raise SlurmUnavailableError(
+                f"{call.doing}: slurmrestd {text} (HTTP {reply.status})", retry_after_s=5.0
+            )
+        return reply
+
+    @contextmanager
+    def _limited(self, call: Call) -> Generator["_Progress"]:
+        """Give *call* its time, and count its caller's loss of patience as a failure."""
+        progress = _Progress()
+        try:
+            with anyio.fail_after(call.timeout_s):
+                yield progress
+        except TimeoutError as error:
+            is_sent = progress.sent_at is not None
+            raise SlurmUnavailableError(
+                f"{call.doing}: no answer within {call.timeout_s:g} s", is_sent=is_sent
+            ) from error
+        except anyio.get_cancelled_exc_class():
+            if progress.sent_at is not None and time.monotonic() - progress.sent_at > _HANGING_S:
+                self.note_failure("no answer before the caller's deadline")
+            raise
+
+
+class _Progress(msgspec.Struct):
+    """How far a call is."""
+
+    sent_at: float | None = None
+
+
+class _TokenAuth(httpx.Auth):
+    """Puts the token into the one header whose value httpx never shows, and a fresh one if it was refused."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        request.headers["Authorization"] = f"Bearer {self._tokens.current()}"
+        response = yield request
+        if response.status_code in _TOKEN_REFUSED:
+            self._tokens.renew()
+            request.headers["Authorization"] = f"Bearer {self._tokens.current()}"
+            yield request
+
+
+async def _content(call: Call, response: httpx.Response) -> bytes:
+    """Return the body, unless it is longer than any answer of Slurm."""
+    parts: list[bytes] = []
+    length = 0
+    async for part in response.aiter_bytes():
+        length += len(part)
+        if length > MAX_ANSWER_BYTES:
+            raise SlurmUnavailableError(f"{call.doing}: more than {MAX_ANSWER_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)

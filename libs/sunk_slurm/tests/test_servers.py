@@ -1,0 +1,199 @@
+"""Servers that fail: what hangs costs little, the next one is asked, and whoever waits is woken."""
+
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from sunk_runtime.errors import ConfigError
+from sunk_runtime.testing import until
+from sunk_slurm.circuit import FAILURES, PROBE_LAST_S, Circuit
+from sunk_slurm.client import SlurmClient
+from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.server import MAX_CONNECTIONS, MAX_WAITING
+from sunk_slurm.submission import JobDescription
+
+pytestmark = pytest.mark.anyio
+
+TRIVIAL = JobDescription(script="#!/bin/sh", environment=("A=1",), current_working_directory="/")
+VERSIONS: dict[str, Any] = {"paths": {"/slurm/v0.0.44/nodes/": {}}}  # Any: JSON.
+WELL: dict[str, Any] = {"job_id": 7, "nodes": [{"name": "n1"}]}
+
+
+class OneToken:
+    def current(self) -> str:
+        return "token"
+
+    def renew(self) -> None:
+        """It is the only one."""
+
+
+class Servers(httpx.AsyncBaseTransport):
+    """Several slurmrestd by host name, each well, hanging, refusing connections or cutting them."""
+
+    def __init__(self, **moods: str) -> None:
+        self.moods = moods
+        self.asked: list[str] = []
+        self.under_way = 0
+        self.most_under_way = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        host, path = request.url.host, request.url.path
+        self.asked.append(f"{request.method} {host}{path}")
+        self.under_way += 1
+        self.most_under_way = max(self.under_way, self.most_under_way)
+        try:
+            match self.moods[host]:
+                case "hangs":
+                    await anyio.sleep_forever()
+                case "refuses":
+                    raise httpx.ConnectError("refused", request=request)
+                case "cuts":
+                    raise httpx.ReadError("cut off", request=request)
+                case _:
+                    answer = VERSIONS if path == "/openapi/v3" else WELL
+                    return httpx.Response(200, json=answer)
+        finally:
+            self.under_way -= 1
+        raise AssertionError("unreachable")
+
+    def count(self, text: str) -> int:
+        return sum(text in asked for asked in self.asked)
+
+
+def client(servers: Servers, *, timeout_s: float = 0.05) -> SlurmClient:
+    url = ", ".join(f"http://{host}" for host in servers.moods)
+    return SlurmClient(url, OneToken(), timeout_s=timeout_s, transport=servers)
+
+
+def test_a_circuit_opens_after_failures_in_a_row_and_probes_ever_later() -> None:
+    circuit = Circuit()
+    opened = [(circuit := circuit.failed()).is_open for _ in range(FAILURES + 2)]
+    rests = [circuit.rest_s, *((circuit := circuit.probed()).rest_s for _ in range(20))]
+
+    assert opened == [False] * (FAILURES - 1) + [True] * 3
+    assert rests == sorted(rests)
+    assert rests[-1] == PROBE_LAST_S
+
+
+async def test_one_that_hangs_is_asked_a_few_times_and_then_nobody_waits_for_it() -> None:
+    servers = Servers(a="hangs")
+    failed: list[SlurmUnavailableError] = []
+    before: list[int] = []
+    async with client(servers) as slurm, anyio.create_task_group() as tasks:
+
+        async def ask() -> None:
+            with pytest.raises(SlurmUnavailableError) as raised:
+                await slurm.node("n1")
+            failed.append(raised.value)
+
+        for _ in range(MAX_WAITING * 3):
+            tasks.start_soon(ask)
+        await until(lambda: len(failed) == MAX_WAITING * 3)
+        before.append(len(servers.asked))
+        with pytest.raises(
+            SlurmUnavailableError, match="a:80 is not asked: look at node n1: no answer within"
+        ):
+            await slurm.node("n1")
+
+    assert servers.most_under_way <= MAX_CONNECTIONS + 1
+    assert before[0] < MAX_CONNECTIONS * 3
+    assert any("calls wait for" in str(error) for error in failed)
+
+
+async def test_a_circuit_is_closed_by_a_probe_and_whoever_waits_is_woken() -> None:
+    servers = Servers(a="refuses")
+    woken = anyio.Event()
+    async with client(servers) as slurm, anyio.create_task_group() as tasks:
+
+        async def wait() -> None:
+            async for _ in slurm.recoveries():
+                woken.set()
+                return
+
+        tasks.start_soon(wait)
+        for _ in range(FAILURES):
+            with pytest.raises(SlurmUnavailableError):
+                await slurm.node("n1")
+        servers.moods["a"] = "well"
+        with anyio.fail_after(10):
+            await woken.wait()
+
+        assert await slurm.node("n1") is not None
+    assert servers.count("ping") == 1
+
+
+async def test_the_next_server_is_asked_where_one_fails_and_the_first_again_when_it_is_well() -> None:
+    servers = Servers(a="hangs", b="well")
+    async with client(servers) as slurm:
+        for _ in range(FAILURES):
+            assert await slurm.node("n1") is not None
+        before = servers.count("a/")
+        await slurm.node("n1")
+        was_left_alone = servers.count("GET a/slurm") + servers.count("a/openapi") == before
+        servers.moods["a"] = "well"
+        await until(lambda: servers.count("a/slurm/v0.0.44/ping") > 0)
+        await until(lambda: slurm.version == "v0.0.44")
+        await slurm.node("n1")
+
+    assert was_left_alone
+    assert servers.asked[-1] == "GET a/slurm/v0.0.44/node/n1"
+
+
+@pytest.mark.parametrize(
+    ("mood", "is_submitted"),
+    [
+        pytest.param("refuses", True, id="nothing was sent: another may be asked"),
+        pytest.param("cuts", False, id="it may have been submitted: nobody else is asked"),
+    ],
+)
+async def test_what_may_not_be_done_twice_is_sent_twice_only_if_the_first_never_left(
+    mood: str, *, is_submitted: bool
+) -> None:
+    servers = Servers(a="well", b="well")
+    async with client(servers) as slurm:
+        await slurm.node("n1")  # The version is known: the submission itself fails.
+        servers.moods["a"] = mood
+        if is_submitted:
+            assert await slurm.submit_job(TRIVIAL) == 7
+        else:
+            with pytest.raises(SlurmUnavailableError) as raised:
+                await slurm.submit_job(TRIVIAL)
+            assert raised.value.is_sent
+
+    assert servers.count("b/slurm/v0.0.44/job/submit") == is_submitted
+
+
+async def test_a_caller_that_loses_patience_with_one_that_hangs_is_counted_too() -> None:
+    servers = Servers(a="well")
+    async with client(servers, timeout_s=60) as slurm, anyio.create_task_group() as tasks:
+        await slurm.node("n1")
+        servers.moods["a"] = "hangs"
+
+        async def ask() -> None:
+            with anyio.move_on_after(1.1):
+                await slurm.node("n1")
+
+        for _ in range(FAILURES):
+            tasks.start_soon(ask)
+        with anyio.fail_after(10):
+            while True:
+                try:
+                    with anyio.move_on_after(0.05):
+                        await slurm.node("n1")
+                except SlurmUnavailableError as error:
+                    assert "is not asked" in str(error)  # noqa: PT017 - it comes after others
+                    break
+
+
+async def test_an_error_of_whoever_uses_it_stays_as_it_is() -> None:
+    with pytest.raises(KeyError):
+        async with client(Servers(a="well")):
+            raise KeyError
+
+
+@pytest.mark.parametrize("url", ["", " , "])
+def test_an_address_is_needed(url: str) -> None:
+    with pytest.raises(ConfigError, match="slurmrestd's address"):
+        SlurmClient(url, OneToken())
