@@ -118,3 +118,23 @@ def test_waiting_ends_early_for_what_can_not_come_any_more() -> None:
 
     with pytest.raises(GivenUpError, match="etcd does not run"):
         wait_for("the API server", test, 60)
+
+
+@pytest.mark.parametrize("prefix", [(), ("unshare", "--fork", "--pid")], ids=["alone", "below a prefix"])
+def test_a_frozen_process_stands_still_goes_on_when_thawed_and_can_be_killed(
+    processes: Processes, prefix: tuple[str, ...]
+) -> None:
+    if prefix and os.geteuid() != 0:
+        pytest.skip("namespaces need root")
+    pid = processes.spawn("sleeper", ["sleep", "60"], prefix=prefix, forks=bool(prefix))
+    processes.freeze("sleeper")
+    wait_for("it to stand still", lambda: _state(pid) == "T", 5, 0.01)
+    processes.thaw("sleeper")
+    wait_for("it to go on", lambda: _state(pid) == "S", 5, 0.01)
+    processes.freeze("sleeper")
+
+    assert processes.kill("sleeper", signal.SIGKILL)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -213,6 +213,7 @@ class Processes:
         pid = self.pid_of(name)
         if pid is not None:
             end = time.monotonic() + patience_s
+            self.thaw(name)
             self._signal(name, pid, sig)
             while self.pid_of(name) == pid and time.monotonic() < end:
                 time.sleep(0.01)
@@ -221,6 +222,20 @@ class Processes:
         self._reap(name)
         self.forget(name)
         return pid is not None
+
+    def freeze(self, name: str) -> None:
+        """Stop *name* where it is, as a machine that hangs does; `thaw` and `kill` undo it."""
+        self._signal(name, self.require(name), signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        """Let *name* go on after `freeze`; it being awake, or gone, is success."""
+        if (pid := self.pid_of(name)) is not None:
+            outer = int(
+                self._file(name).read_text().split()[0]
+            )  # nsenter stops itself when its child is stopped.
+            for each in {pid, outer}:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGCONT)
 
     def forget(self, name: str) -> None:
         """Remove the pid file of *name*, which something else has ended."""

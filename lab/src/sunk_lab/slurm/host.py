@@ -163,6 +163,8 @@ class HostSlurm:
         """End the cluster with all that runs in it and remove its folder; it not running is success."""
         if not self._folder.exists():
             return
+        for name in self._processes.names():
+            self._processes.thaw(name)  # What is frozen is never reaped, and holds its namespace.
         self._processes.kill(_NAMESPACES, signal.SIGKILL)
         for name in self._processes.names():
             wait_for(f"{name} to end", lambda name=name: self._processes.pid_of(name) is None, 10, 0.01)
@@ -196,6 +198,14 @@ class HostSlurm:
     def kill_daemon(self, name: str, sig: int = signal.SIGKILL) -> None:
         """End one daemon, by default as a dead machine would; jobs of a killed slurmd live on as orphans."""
         self._processes.kill(name, sig)
+
+    def freeze_daemon(self, name: str) -> None:
+        """Let one daemon hang: it keeps its connections and answers nothing."""
+        self._processes.freeze(name)
+
+    def thaw_daemon(self, name: str) -> None:
+        """Let a daemon that hangs go on."""
+        self._processes.thaw(name)
 
     def exec(self, *argv: str, timeout_s: float = 60.0) -> str:
         """Run a command in the cluster as root (``sinfo``, ``sbatch``) and return what it prints.
