@@ -121,7 +121,7 @@ async def test_a_circuit_is_closed_by_a_probe_and_whoever_waits_is_woken() -> No
             await woken.wait()
 
         assert await slurm.node("n1") is not None
-    assert servers.count("ping") == 1
+    assert servers.count("diag") == 1
 
 
 async def test_the_next_server_is_asked_where_one_fails_and_the_first_again_when_it_is_well() -> None:
@@ -133,7 +133,7 @@ async def test_the_next_server_is_asked_where_one_fails_and_the_first_again_when
         await slurm.node("n1")
         was_left_alone = servers.count("GET a/slurm") + servers.count("a/openapi") == before
         servers.moods["a"] = "well"
-        await until(lambda: servers.count("a/slurm/v0.0.44/ping") > 0)
+        await until(lambda: servers.count("a/slurm/v0.0.44/diag") > 0)
         await until(lambda: slurm.version == "v0.0.44")
         await slurm.node("n1")
 

@@ -69,7 +69,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 _VERSIONS: Final = Call(
     name="versions", doing="ask slurmrestd for its API versions", path="/openapi/v3", timeout_s=10.0
 )
-_PROBE: Final = Call(name="ping", doing="probe slurmrestd", path="ping/", timeout_s=PROBE_TIMEOUT_S)
+_PROBE: Final = Call(name="probe", doing="probe slurmrestd", path="diag/", timeout_s=PROBE_TIMEOUT_S)
+"""Cheap, and unlike ``ping`` refused without a token that slurmctld accepts."""
 
 
 class Server:
