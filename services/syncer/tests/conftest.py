@@ -9,7 +9,12 @@ from sunk_events import subjects
 from sunk_events.codec import decode_event
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
-from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_events.nodes import (
+    SlurmNodeState,
+    SlurmPartitionState,
+    SlurmReservationState,
+    SlurmStatisticsState,
+)
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_lab.nats import NatsServer
@@ -63,6 +68,7 @@ async def stage(slurm: HostSlurm, nats: NatsServer, tmp_path: Path) -> AsyncIter
             nodes=StateView(bus, CLUSTER, SlurmNodeState),
             jobs=StateView(bus, CLUSTER, SlurmJobState),
             partitions=StateView(bus, CLUSTER, SlurmPartitionState),
+            reservations=StateView(bus, CLUSTER, SlurmReservationState),
             statistics=StateView(bus, CLUSTER, SlurmStatisticsState),
             pods=pods,
             placements=placements,
@@ -73,7 +79,7 @@ async def stage(slurm: HostSlurm, nats: NatsServer, tmp_path: Path) -> AsyncIter
         async def note(message: Message) -> None:
             stage.facts.append(decode_event(message.data))
 
-        views = (stage.nodes, stage.jobs, stage.partitions, stage.statistics)
+        views = (stage.nodes, stage.jobs, stage.partitions, stage.reservations, stage.statistics)
         async with (
             following(*views, pods.view, placements.view, locks.view),
             bus.subscribed(subjects.facts(CLUSTER), note),

@@ -28,13 +28,17 @@ def told(before: SlurmNodeState | None, after: SlurmNodeState) -> list[str]:
     ("before", "after", "published"),
     [
         pytest.param(IDLE, DRAINED, ["NodeDrained"], id="idle to drained"),
-        pytest.param(IDLE, DRAINING, ["NodeDraining"], id="busy node drained"),
-        pytest.param(DRAINING, DRAINED, ["NodeDrained"], id="its last job left"),
+        pytest.param(("MIXED",), DRAINING, ["NodeDraining"], id="busy node drained"),
+        pytest.param(DRAINING, DRAINED, ["NodeIdle", "NodeDrained"], id="its last job left"),
         pytest.param(DRAINED, IDLE, ["NodeUndrained"], id="undrained"),
         pytest.param(DRAINED, DRAINED, [], id="drained stays drained: no news"),
-        pytest.param(IDLE, ("MIXED",), [], id="a job came: no news of the node"),
-        pytest.param(IDLE, DOWN, ["NodeDown"], id="down"),
-        pytest.param(DOWN, DRAINED, ["NodeDrained", "NodeUp"], id="up and drained at once"),
+        pytest.param(IDLE, ("MIXED",), ["NodeAllocated"], id="a job came"),
+        pytest.param(("MIXED",), ("ALLOCATED",), [], id="another job came: it was allocated before"),
+        pytest.param(("IDLE", "COMPLETING"), IDLE, ["NodeIdle"], id="its last epilog ended"),
+        pytest.param(IDLE, ("IDLE", "NOT_RESPONDING"), ["NodeNotResponding"], id="its slurmd is silent"),
+        pytest.param(("IDLE", "NOT_RESPONDING"), IDLE, ["NodeResponding"], id="its slurmd answers again"),
+        pytest.param(IDLE, DOWN, ["NodeNotResponding", "NodeDown"], id="down"),
+        pytest.param(DOWN, DRAINED, ["NodeResponding", "NodeDrained", "NodeUp"], id="up and drained at once"),
         pytest.param(DRAINED, ("DOWN", "DRAIN"), ["NodeDown"], id="a drained node goes down"),
         pytest.param(IDLE, ("BRAND_NEW",), [], id="a word of a newer Slurm is no news"),
     ],
@@ -99,6 +103,8 @@ def test_whatever_slurm_says_of_a_node_can_be_told_and_read(
         alloc_memory=count,
         gres=text,
         reason_changed_at=Number(set=True, number=number),
+        boot_time=Number(set=True, number=-number),
+        slurmd_start_time=Number(set=True, number=count),
     )
     after = node_state(seen, T0)
 

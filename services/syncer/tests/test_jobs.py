@@ -10,8 +10,13 @@ from sunk_slurm.wire import ExitCode, JobResources, NodeHeld, NodesHeld, Number
 from sunk_syncer.jobs import allocations, job_facts, job_state, job_vanished
 
 
-def state(*words: str, has_run: bool = True) -> SlurmJobState:
-    seen = replace(job(1, *words, nodes=("n1",)), start_time=Number.of(T0.timestamp() if has_run else 0))
+def state(*words: str, has_run: bool = True, is_held: bool = False, restarts: int = 0) -> SlurmJobState:
+    seen = replace(
+        job(1, *words, nodes=("n1",)),
+        start_time=Number.of(T0.timestamp() if has_run else 0),
+        hold=is_held,
+        restart_cnt=restarts,
+    )
     return job_state(seen, 1, T0)
 
 
@@ -32,12 +37,35 @@ PENDING, RUNNING, ENDED = state("PENDING"), state("RUNNING"), state("COMPLETED")
         pytest.param(PENDING, RUNNING, ["JobStarted"], id="started"),
         pytest.param(PENDING, ENDED, ["JobStarted", "JobEnded"], id="started and ended between two looks"),
         pytest.param(PENDING, state("CANCELLED", has_run=False), ["JobEnded"], id="cancelled before it ran"),
-        pytest.param(RUNNING, state("COMPLETED", "COMPLETING"), [], id="its epilogs still run: not ended"),
+        pytest.param(
+            RUNNING,
+            state("COMPLETED", "COMPLETING"),
+            ["JobCompleting"],
+            id="its epilogs still run: not ended",
+        ),
         pytest.param(state("COMPLETED", "COMPLETING"), ENDED, ["JobEnded"], id="left its nodes"),
         pytest.param(RUNNING, state("SUSPENDED"), [], id="suspended still holds its nodes"),
         pytest.param(RUNNING, PENDING, ["JobRequeued"], id="requeued"),
         pytest.param(ENDED, PENDING, ["JobRequeued"], id="requeued after its end"),
         pytest.param(ENDED, RUNNING, ["JobRequeued", "JobStarted"], id="requeued and running again"),
+        pytest.param(
+            RUNNING, state("RUNNING", restarts=1), ["JobRequeued", "JobStarted"], id="requeued unseen"
+        ),
+        pytest.param(
+            RUNNING,
+            state("COMPLETED", restarts=1),
+            ["JobRequeued", "JobStarted", "JobEnded"],
+            id="requeued unseen and over",
+        ),
+        pytest.param(PENDING, state("PENDING", is_held=True), ["JobHeld"], id="held"),
+        pytest.param(None, state("PENDING", is_held=True), ["JobSubmitted", "JobHeld"], id="submitted held"),
+        pytest.param(state("PENDING", is_held=True), PENDING, ["JobReleased"], id="released"),
+        pytest.param(
+            state("PENDING", is_held=True), RUNNING, ["JobReleased", "JobStarted"], id="released and started"
+        ),
+        pytest.param(
+            RUNNING, state("PENDING", is_held=True), ["JobRequeued", "JobHeld"], id="requeued and held"
+        ),
         pytest.param(RUNNING, state("ODD_NEW_STATE"), [], id="a state of a newer Slurm ends no job"),
     ],
 )

@@ -16,7 +16,7 @@ from sunk_events import subjects
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_events.requests import ConfirmNode, NodeConfirmed, Noted, NudgeNode
+from sunk_events.requests import ConfirmNode, NodeConfirmed, Noted, NudgeJob, NudgeNode
 from sunk_runtime.requests import ask, ask_until
 from sunk_runtime.testing import until
 from sunk_syncer.testing import CLUSTER, Stage
@@ -189,6 +189,60 @@ async def test_partitions_and_statistics_are_told(stage: Stage) -> None:
     assert statistics is not None
     assert (partition.state, partition.nodes, partition.cpus_total) == ("UP", "node[01-02]", 8)
     assert any(rpc.count for rpc in statistics.rpcs)
+
+
+async def test_a_reservation_is_told_and_its_end(stage: Stage) -> None:
+    about = ("ReservationName=upkeep", "StartTime=now+3600", "Duration=60", "Flags=MAINT", "Users=root")
+    stage.slurm.exec("scontrol", "create", *about, f"Nodes={N1}")
+    await until(lambda: stage.reservations.get("upkeep") is not None)
+    told = stage.reservations.get("upkeep")
+    stage.slurm.exec("scontrol", "delete", "ReservationName=upkeep")
+    await until(lambda: stage.reservations.get("upkeep") is None)
+
+    assert told is not None
+    assert (told.nodes, told.nodes_total, told.users) == (N1, 1, ("root",))
+    assert "MAINT" in told.flags
+    assert told.starts is not None
+
+
+async def test_a_hold_and_its_release_are_told(stage: Stage) -> None:
+    job = submit(stage, "--hold", "sleep 300")
+    await until(lambda: stage.told(job) == ["JobSubmitted", "JobHeld"])
+    stage.slurm.exec("scontrol", "release", job)
+    await ask(stage.bus, CLUSTER, NudgeJob(job=int(job)))
+    await until(lambda: stage.told(job) == ["JobSubmitted", "JobHeld", "JobReleased", "JobStarted"])
+
+
+async def test_a_job_comes_to_its_node_and_leaves_it(stage: Stage) -> None:
+    job = submit(stage, f"--nodelist={N2}", "sleep 300")
+    await until(lambda: "NodeAllocated" in stage.told(N2, but=()))
+    stage.slurm.exec("scancel", job)
+    await until(lambda: stage.told(N2, but=())[-1] == "NodeIdle", within_s=20)
+
+
+async def test_a_job_that_came_and_went_between_two_looks_is_told_whole(stage: Stage) -> None:
+    stage.syncer.kill()
+    job = submit(stage, "exit 3")
+    await until(lambda: "FAILED" in stage.slurm.exec("scontrol", "show", "job", job), within_s=20)
+    stage.syncer.start()
+    await until(lambda: "JobEnded" in stage.told(job) and stage.jobs.get(job) is not None, within_s=20)
+    state = stage.jobs.get(job)
+
+    assert stage.told(job) == ["JobSubmitted", "JobStarted", "JobEnded"]
+    assert state is not None
+    assert (state.state, state.exit_code) == ("FAILED", 3)
+
+
+@pytest.mark.faults
+async def test_slurmrestd_may_hang_and_everything_that_waited_is_done_when_it_is_back(stage: Stage) -> None:
+    await stage.pod(READY)
+    stage.slurm.freeze_daemon("slurmrestd")
+    await stage.pod(CORDONED)
+    await until(lambda: stage.syncer.says("slurmrestd is only probed now"), within_s=30)
+    stage.slurm.thaw_daemon("slurmrestd")
+    await stage.until_node(N1, "k8s: cordon: disk")
+    await stage.pod(READY)
+    await stage.until_node(N1, None)
 
 
 async def test_a_node_is_confirmed_only_when_it_is_drained_and_idle(stage: Stage) -> None:

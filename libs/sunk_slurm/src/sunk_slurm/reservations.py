@@ -14,6 +14,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     node_list: str = ""
     node_count: int = 0
+    core_count: int = 0
     partition: str = ""
     users: str = ""
     """Comma-separated, as are accounts and groups."""

@@ -37,8 +37,8 @@ class Number(msgspec.Struct, frozen=True):
 
     @property
     def moment(self) -> datetime | None:
-        """The number as a time in UTC; None where it is unset, infinite, no time, or 0: Slurm's "never"."""
-        if not self.value:
+        """The number as a time in UTC; None where it is unset, infinite, no time, or 0 or less: "never"."""
+        if (self.value or 0) <= 0:
             return None
         try:
             return datetime.fromtimestamp(self.number, UTC)

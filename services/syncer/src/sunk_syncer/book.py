@@ -5,10 +5,13 @@ counts anew for lists only. So states come from whichever was asked for later, c
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from sunk_slurm.wire import Node
+
+_RESTLESS: Final = frozenset({"COMPLETING", "NOT_RESPONDING", "CONFIGURING"})
 
 
 class NodeBook:
@@ -20,6 +23,14 @@ class NodeBook:
 
     def __contains__(self, name: object) -> bool:
         return name in self._nodes
+
+    @property
+    def is_restless(self) -> bool:
+        """Some node is about to change by itself: an epilog ends, a slurmd answers again or is given up."""
+        return any(
+            not _RESTLESS.isdisjoint(node.state) and not node.state_now.is_down
+            for node in self._nodes.values()
+        )
 
     def names(self) -> set[str]:
         """Return the names of all nodes seen."""

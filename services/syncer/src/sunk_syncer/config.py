@@ -21,20 +21,24 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
 
     cluster: ClusterName
     """The Slurm cluster's name, as subjects and buckets spell it."""
-    poll_s: Seconds = 0.25
-    """How often all nodes and all job states are asked for, while that is cheap: "nothing new" takes 2 ms."""
+    poll_s: Seconds = 0.5
+    """How often slurmctld's counters are asked for, which takes 2 ms; nodes and jobs when they have moved."""
     poll_share: Share = 0.10
-    """The share of a core that polling may cost: an answer that took 1.5 s is followed by 15 s of rest."""
-    poll_max_s: Seconds = 15.0
-    """The longest rest, however long the last answer took: changes made by others are seen that late."""
+    """The share of a core that lists may cost while they change: 0.5 s is followed by 5 s of rest."""
+    poll_max_s: Seconds = 6.0
+    """The longest rest while they change, however long the last answer took."""
+    quiet_share: Share = 0.01
+    """The share of a core that lists may cost while slurmctld's counters stand still."""
+    quiet_max_s: Seconds = 60.0
+    """The longest rest then: what slurmctld finds out by itself, such as a dead slurmd, is seen that late."""
     poll_timeout_s: Seconds = 30.0
     """One answer with every node; 10,000 take 1.5 s."""
     statistics_s: Seconds = 10.0
     """How often partitions and the scheduler's statistics are asked for."""
     job_refresh_s: Seconds = 30.0
     """A job is looked at this often though its state is the same: reason and extra change without it."""
-    job_refresh_rate: Annotated[float, Meta(gt=0)] = 20.0
-    """At most so many of those looks a second; with many jobs each waits longer."""
+    job_refresh_rate: Annotated[float, Meta(gt=0)] = 4.0
+    """At most so many of those looks a second, 1.5 ms each; with many jobs each waits longer."""
     doubt_s: Seconds = 30.0
     """An answer that lacks many known nodes or jobs is not believed before it lasted this long."""
     prehook_pause_s: Seconds = 30.0

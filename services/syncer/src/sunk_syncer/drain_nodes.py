@@ -90,6 +90,10 @@ class DrainPropagation:
             resync_s=self._config.resync_s,
         )
 
+    def wake(self) -> None:
+        """Do now what was put off because Slurm did not answer."""
+        self._loop.wake()
+
     async def _nodes_of_placements(self) -> AsyncIterator[str]:
         """Yield the node of each placement that changed, and of each that is gone."""
         async for uid in self._views.placements.changes():

@@ -10,11 +10,15 @@ from typing import Final
 
 from sunk_events.base import REASON_MAX, Event, event_id, source
 from sunk_events.nodes import (
+    NodeAllocated,
     NodeDown,
     NodeDrained,
     NodeDraining,
+    NodeIdle,
+    NodeNotResponding,
     NodeRegistered,
     NodeRemoved,
+    NodeResponding,
     NodeSnapshot,
     NodeUndrained,
     NodeUp,
@@ -27,7 +31,19 @@ SERVICE: Final = "syncer"
 EXTRA_MAX: Final = 16 * 1024
 """Slurm takes 200,000 characters, a message does not."""
 
-NodeFact = type[NodeRegistered | NodeRemoved | NodeDraining | NodeDrained | NodeUndrained | NodeDown | NodeUp]
+NodeFact = type[
+    NodeRegistered
+    | NodeRemoved
+    | NodeDraining
+    | NodeDrained
+    | NodeUndrained
+    | NodeDown
+    | NodeUp
+    | NodeAllocated
+    | NodeIdle
+    | NodeNotResponding
+    | NodeResponding
+]
 
 
 def node_state(seen: Node, now: datetime) -> SlurmNodeState:
@@ -66,11 +82,14 @@ def node_facts(
 ) -> tuple[Event, ...]:
     """Return what has happened to a node between two states; *before* is what the bus holds at *revision*."""
     kinds: list[NodeFact] = [NodeRegistered] if before is None else []
+    if (before is not None and before.is_not_responding) != after.is_not_responding:
+        kinds.append(NodeNotResponding if after.is_not_responding else NodeResponding)
+    if (before is not None and before.is_busy) != after.is_busy:
+        kinds.append(NodeAllocated if after.is_busy else NodeIdle)
     was, is_now = _drainedness(before), _drainedness(after)
     if was != is_now:
         kinds.append({"": NodeUndrained, "draining": NodeDraining, "drained": NodeDrained}[is_now])
-    was_down = before is not None and before.is_down
-    if was_down != after.is_down:
+    if (before is not None and before.is_down) != after.is_down:
         kinds.append(NodeDown if after.is_down else NodeUp)
     return tuple(_fact(kind, after, cluster, revision, now) for kind in kinds)
 

@@ -12,7 +12,10 @@ from typing import Final
 from sunk_events.base import REASON_MAX, Event, event_id, source
 from sunk_events.jobs import (
     Allocation,
+    JobCompleting,
     JobEnded,
+    JobHeld,
+    JobReleased,
     JobRequeued,
     JobSnapshot,
     JobStarted,
@@ -28,7 +31,7 @@ ALLOCATIONS_MAX: Final = 500
 """A job that holds something else on each of thousands of nodes would not fit into a message."""
 UNKNOWN: Final = "UNKNOWN"
 
-JobFact = type[JobSubmitted | JobStarted | JobRequeued | JobEnded]
+JobFact = type[JobSubmitted | JobStarted | JobRequeued | JobHeld | JobReleased | JobCompleting | JobEnded]
 
 
 class Stage(IntEnum):
@@ -70,6 +73,8 @@ def job_state(seen: Job, tasks: int, now: datetime) -> SlurmJobState:
         array_tasks=tasks,
         het_job=seen.het_job_id.value or None,
         is_dependency_pending=state.is_pending and seen.state_reason == "Dependency",
+        is_held=state.is_pending and (seen.hold or seen.priority.value == 0),
+        restarts=max(seen.restart_cnt, 0),
         extra=seen.extra[:REASON_MAX],
         admin_comment=seen.admin_comment[:REASON_MAX],
     )
@@ -98,18 +103,21 @@ def job_facts(
     """Return what has happened to a job between two states; *before* is what the bus holds at *revision*."""
     was, is_now = _stage(before), _stage(after)
     if is_now < was and before is not None and (before.user_id, before.name) != (after.user_id, after.name):
-        was = Stage.NEW  # Its id was given to another job: slurmctld had lost its state.
+        before, was = None, Stage.NEW  # Its id was given to another job: slurmctld had lost its state.
     kinds: list[JobFact] = []
     if was is Stage.NEW:
         kinds.append(JobSubmitted)
+    if is_now < was or (before is not None and after.restarts > before.restarts):
+        kinds.append(JobRequeued)
+        was = Stage.PENDING
+    if (before is not None and before.is_held) != after.is_held:
+        kinds.append(JobHeld if after.is_held else JobReleased)
     if was < Stage.RUNNING and (is_now is Stage.RUNNING or (is_now is Stage.OVER and _has_run(after))):
         kinds.append(JobStarted)
+    if after.is_over and after.is_completing and not (before is not None and before.is_over):
+        kinds.append(JobCompleting)
     if is_now is Stage.OVER and was is not Stage.OVER:
         kinds.append(JobEnded)
-    if is_now < was:
-        kinds.append(JobRequeued)
-        if is_now is Stage.RUNNING:
-            kinds.append(JobStarted)
     return tuple(_fact(kind, after, cluster, revision, now) for kind in kinds)
 
 
@@ -150,5 +158,6 @@ def _fact(
             partition=after.partition,
             nodes=after.nodes,
             exit_code=after.exit_code,
+            reason=after.reason,
         ),
     )

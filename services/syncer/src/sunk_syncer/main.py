@@ -7,7 +7,12 @@ import anyio
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
-from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_events.nodes import (
+    SlurmNodeState,
+    SlurmPartitionState,
+    SlurmReservationState,
+    SlurmStatisticsState,
+)
 from sunk_events.nodesets import KubePodState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
@@ -26,9 +31,11 @@ from sunk_syncer.answers import Answers
 from sunk_syncer.config import PREFIX, Config, read_config
 from sunk_syncer.drain_nodes import DrainPropagation, Views
 from sunk_syncer.facts import SERVICE
+from sunk_syncer.polling import Rhythm
 from sunk_syncer.watch_jobs import JobWatch
 from sunk_syncer.watch_nodes import NodeWatch
 from sunk_syncer.watch_statistics import StatisticsWatch
+from sunk_syncer.watch_stirrings import StirringsWatch
 
 
 class Syncer:
@@ -42,6 +49,7 @@ class Syncer:
         self.nodes = StateView(bus, cluster, SlurmNodeState)
         self.jobs = StateView(bus, cluster, SlurmJobState)
         self.partitions = StateView(bus, cluster, SlurmPartitionState)
+        self.reservations = StateView(bus, cluster, SlurmReservationState)
         self.statistics = StateView(bus, cluster, SlurmStatisticsState)
         self.drains = Views(
             self.nodes,
@@ -53,13 +61,15 @@ class Syncer:
     async def work(self, leadership: Leadership) -> None:
         """Observe, tell, drain and answer until cancelled."""
         config, bus, slurm = self._config, self._bus, self._slurm
-        for own in (self.nodes, self.jobs, self.partitions, self.statistics):
+        for own in (self.nodes, self.jobs, self.partitions, self.reservations, self.statistics):
             await own.complete()
-        nodes = NodeWatch(slurm, StateWriter(bus, self.nodes, fence=leadership), config)
-        jobs = JobWatch(slurm, StateWriter(bus, self.jobs, fence=leadership), config)
+        stirrings = StirringsWatch(slurm, Rhythm.of(config, config.poll_s))
+        nodes = NodeWatch(slurm, StateWriter(bus, self.nodes, fence=leadership), stirrings, config)
+        jobs = JobWatch(slurm, StateWriter(bus, self.jobs, fence=leadership), stirrings, config)
         statistics = StatisticsWatch(
             slurm,
             StateWriter(bus, self.partitions, fence=leadership),
+            StateWriter(bus, self.reservations, fence=leadership),
             StateWriter(bus, self.statistics, fence=leadership),
             config,
         )
@@ -71,9 +81,11 @@ class Syncer:
             answering(bus, config.cluster, NudgeNode, answers.nudge_node),
             answering(bus, config.cluster, NudgeJob, answers.nudge_job),
         ):
-            for loop in (nodes.run, jobs.run, statistics.run, drains.run):
+            for loop in (stirrings.run, nodes.run, jobs.run, statistics.run, drains.run):
                 tasks.start_soon(loop)
-            await anyio.sleep_forever()
+            async for _ in slurm.recoveries():
+                for watch in (stirrings, nodes, jobs, statistics, drains):
+                    watch.wake()
 
 
 async def start() -> None:
@@ -83,7 +95,7 @@ async def start() -> None:
     async with (
         tracing(SERVICE, config.traces),
         connect(config.bus, SERVICE) as bus,
-        SlurmClient(config.slurm_url, tokens) as slurm,
+        SlurmClient(config.slurm_url, tokens, timeout_s=config.call_timeout_s) as slurm,
     ):
         await require_rights(bus, permissions(SERVICE, (config.cluster,)))
         await bus.provision(config.cluster, config.bus)
@@ -92,6 +104,7 @@ async def start() -> None:
             syncer.nodes,
             syncer.jobs,
             syncer.partitions,
+            syncer.reservations,
             syncer.statistics,
             syncer.drains.pods,
             syncer.drains.placements,

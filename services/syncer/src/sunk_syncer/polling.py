@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import anyio
+import msgspec
 
 from sunk_runtime.errors import SunkError
 from sunk_syncer.belief import pause
@@ -15,8 +16,45 @@ from sunk_syncer.metrics import ANSWERED, POLL_SECONDS
 
 log = logging.getLogger(__name__)
 
-FAILED_PAUSE_S: Final = 1.0
+FAILED_PAUSE_S: Final = 0.5
 FAILED_PAUSE_MAX_S: Final = 15.0
+QUIET_LEAST_S: Final = 5.0
+"""Where nothing happens, asking more often tells little, however cheap it is."""
+
+
+class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
+    """How often to ask."""
+
+    poll_s: float
+    """The shortest rest."""
+    max_s: float
+    """The longest, while something happens."""
+    share: float
+    """What asking may cost of a core, while something happens."""
+    quiet_max_s: float
+    """The longest while nothing does."""
+    quiet_share: float
+    """What asking may cost of a core while nothing happens."""
+    timeout_s: float
+
+    @classmethod
+    def of(cls, config: Config, poll_s: float) -> "Rhythm":
+        """Return the rhythm that *config* sets, with *poll_s* as the shortest rest."""
+        return cls(
+            poll_s=poll_s,
+            max_s=max(config.poll_max_s, poll_s),
+            share=config.poll_share,
+            quiet_max_s=max(config.quiet_max_s, poll_s),
+            quiet_share=config.quiet_share,
+            timeout_s=config.poll_timeout_s,
+        )
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """How long to rest: at least, and at most if nothing happens meanwhile."""
+
+    least_s: float
+    most_s: float
 
 
 class Poller:
@@ -26,44 +64,69 @@ class Poller:
         self,
         kind: str,
         look: Callable[[], Awaitable[bool]],
+        rhythm: Rhythm,
         *,
-        poll_s: float,
-        config: Config,
+        mark: Callable[[], Callable[[], Awaitable[None]]] | None = None,
     ) -> None:
+        """Describe it; `run` runs it.
+
+        Args:
+            kind: What is asked for, in the plural.
+            look: Asks; returns whether that was more than "nothing new", and so is to be paid for.
+            rhythm: How often.
+            mark: Called before each look; what it returns ends when something may have happened since.
+        """
         self._kind = kind
         self._look = look
-        self._poll_s = poll_s
-        self._config = config
+        self._rhythm = rhythm
+        self._mark = mark
         self._failures = 0
+        self._woken = anyio.Event()
 
     async def run(self) -> None:
         """Look, rest, look."""
         while True:
-            rest_s = await self._turn()
-            await anyio.sleep(rest_s)
+            stirred = self._mark() if self._mark else None
+            rest = await self._turn()
+            self._woken = anyio.Event()
+            with anyio.move_on_after(rest.least_s):
+                await self._woken.wait()
+            if stirred is not None and rest.most_s > rest.least_s:
+                with anyio.move_on_after(rest.most_s - rest.least_s):
+                    await stirred()
 
-    async def _turn(self) -> float:
+    def wake(self) -> None:
+        """Look now if the last look failed: Slurm answers again."""
+        if self._failures:
+            self._woken.set()
+
+    async def _turn(self) -> Rest:
         """Look once and return how long to rest."""
         started = time.monotonic()
-        outcome, rest_s = "answered", self._poll_s
         try:
-            with within(self._config.poll_timeout_s, f"ask for all {self._kind}"):
+            with within(self._rhythm.timeout_s, f"ask for all {self._kind}"):
                 has_news = await self._look()
         except SunkError as error:
-            outcome, rest_s = "failed", min(FAILED_PAUSE_S * 2**self._failures, FAILED_PAUSE_MAX_S)
-            self._failures = min(self._failures + 1, 10)
-            log.warning("poll failed", extra={"kind": self._kind, "error": str(error), "retry_s": rest_s})
-        else:
-            cost_s = time.monotonic() - started if has_news else 0.0
-            rest_s = pause(
-                cost_s,
-                poll_s=self._poll_s,
-                poll_max_s=self._config.poll_max_s,
-                share=self._config.poll_share,
-            )
-            ANSWERED.labels(self._kind).set_to_current_time()
-            if self._failures:
-                log.info("poll works again", extra={"kind": self._kind, "failures": self._failures})
-                self._failures = 0
-        POLL_SECONDS.labels(self._kind, outcome).observe(time.monotonic() - started)
-        return rest_s
+            POLL_SECONDS.labels(self._kind, "failed").observe(time.monotonic() - started)
+            return self._failed(error)
+        cost_s = time.monotonic() - started
+        POLL_SECONDS.labels(self._kind, "answered").observe(cost_s)
+        ANSWERED.labels(self._kind).set_to_current_time()
+        if self._failures:
+            log.info("poll works again", extra={"kind": self._kind, "failures": self._failures})
+            self._failures = 0
+        return self._rest(cost_s if has_news else 0.0)
+
+    def _failed(self, error: SunkError) -> Rest:
+        rest_s = min(FAILED_PAUSE_S * 2**self._failures, FAILED_PAUSE_MAX_S)
+        self._failures = min(self._failures + 1, 10)
+        log.warning("poll failed", extra={"kind": self._kind, "error": str(error), "retry_s": rest_s})
+        return Rest(rest_s, rest_s)
+
+    def _rest(self, cost_s: float) -> Rest:
+        rhythm = self._rhythm
+        least_s = pause(cost_s, poll_s=rhythm.poll_s, poll_max_s=rhythm.max_s, share=rhythm.share)
+        if self._mark is None:
+            return Rest(least_s, least_s)
+        most_s = pause(cost_s, poll_s=rhythm.poll_s, poll_max_s=rhythm.quiet_max_s, share=rhythm.quiet_share)
+        return Rest(least_s, max(least_s, most_s, QUIET_LEAST_S))

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from sunk_slurm.client import KnownJob, NodeList, NotModified
 from sunk_slurm.diag import Diag
+from sunk_slurm.reservations import Reservation
 from sunk_slurm.wire import Job, Node, Partition
 
 
@@ -52,6 +53,10 @@ class SlurmStatistics(Protocol):
 
     async def partitions(self) -> tuple[Partition, ...]:
         """Return every partition."""
+        ...
+
+    async def reservations(self) -> tuple[Reservation, ...]:
+        """Return every reservation."""
         ...
 
     async def diag(self) -> Diag:

@@ -6,8 +6,14 @@ slurmctld counts durations in microseconds, the bus in seconds.
 from datetime import datetime
 from typing import Final
 
-from sunk_events.nodes import RpcStatistic, SlurmPartitionState, SlurmStatisticsState
+from sunk_events.nodes import (
+    RpcStatistic,
+    SlurmPartitionState,
+    SlurmReservationState,
+    SlurmStatisticsState,
+)
 from sunk_slurm.diag import Diag
+from sunk_slurm.reservations import Reservation
 from sunk_slurm.wire import Partition
 
 MICROSECONDS: Final = 1e-6
@@ -23,6 +29,27 @@ def partition_state(seen: Partition, now: datetime) -> SlurmPartitionState:
         nodes_total=max(seen.nodes.total, 0),
         cpus_total=max(seen.cpus.total, 0),
     )
+
+
+def reservation_state(seen: Reservation, now: datetime) -> SlurmReservationState:
+    """Return *seen* as others may read it."""
+    return SlurmReservationState(
+        changed=now,
+        reservation=seen.name,
+        nodes=seen.node_list,
+        nodes_total=max(seen.node_count, 0),
+        cores_total=max(seen.core_count, 0),
+        partition=seen.partition,
+        flags=tuple(sorted(flag.upper() for flag in seen.flags)),
+        users=_names(seen.users),
+        accounts=_names(seen.accounts),
+        starts=seen.start_time.moment,
+        ends=seen.end_time.moment,
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def statistics_state(seen: Diag, now: datetime) -> SlurmStatisticsState:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -13,7 +14,12 @@ from msgspec import Struct
 from sunk_events.base import Event
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
-from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_events.nodes import (
+    SlurmNodeState,
+    SlurmPartitionState,
+    SlurmReservationState,
+    SlurmStatisticsState,
+)
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_lab.nats import NatsServer
@@ -23,6 +29,10 @@ from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
 
 CLUSTER: Final = "lab"
+FLEETING: Final = frozenset(
+    {"NodeNotResponding", "NodeResponding", "NodeAllocated", "NodeIdle", "JobCompleting"}
+)
+"""What may or may not be seen in between: nobody promises to see what lasts for less than a look."""
 
 
 class Commands(Protocol):
@@ -43,6 +53,14 @@ class Commands(Protocol):
 
     def kill_daemon(self, name: str) -> None:
         """Kill one of them."""
+        ...
+
+    def freeze_daemon(self, name: str) -> None:
+        """Let one of them hang."""
+        ...
+
+    def thaw_daemon(self, name: str) -> None:
+        """Let it go on."""
         ...
 
     def add_node(self, name: str) -> None:
@@ -112,6 +130,7 @@ class Stage(Struct):
     nodes: StateView[SlurmNodeState]
     jobs: StateView[SlurmJobState]
     partitions: StateView[SlurmPartitionState]
+    reservations: StateView[SlurmReservationState]
     statistics: StateView[SlurmStatisticsState]
     pods: StateWriter[KubePodState]
     placements: StateWriter[PlacementState]
@@ -126,13 +145,13 @@ class Stage(Struct):
         """Say on the bus what pod-scheduler would say."""
         await self.placements.record(state.uid, state, revision=self.placements.view.revision(state.uid))
 
-    def told(self, node: str) -> list[str]:
+    def told(self, subject: str, but: Collection[str] = FLEETING) -> list[str]:
         """Return the kinds of facts that were published about a node or job, in order, each id once.
 
         As the stream holds them: what a crash repeats has the same id and is stored once.
         """
-        facts = {fact.id: fact for fact in self.facts if fact.subject == node}
-        return [type(fact).__name__ for fact in facts.values()]
+        facts = {fact.id: fact for fact in self.facts if fact.subject == subject}
+        return [kind for fact in facts.values() if (kind := type(fact).__name__) not in but]
 
     async def until_node(self, node: str, drain: str | None, *, is_busy: bool = False) -> None:
         """Return when the bus says that *node* is drained with reason *drain*; None: not drained."""

@@ -6,6 +6,8 @@ after a look at that one job showed that slurmctld does not know it.
 
 import logging
 import time
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import anyio
 import msgspec
@@ -22,19 +24,27 @@ from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
 from sunk_syncer.jobs import job_facts, job_state, job_vanished
 from sunk_syncer.metrics import DOUBTED, LOOKS
-from sunk_syncer.polling import Poller
+from sunk_syncer.polling import Poller, Rhythm
 from sunk_syncer.ports import SlurmJobs
+from sunk_syncer.watch_stirrings import StirringsWatch
 
 log = logging.getLogger(__name__)
 
-PROLOG_LOOK_S = 1.0
+_RESTLESS: Final = frozenset({"COMPLETING", "CONFIGURING"})
+PROLOG_LOOK_S: Final = 1.0
 """A job whose prologs run is looked at this often: their end changes no state."""
 
 
 class JobWatch:
     """Follows every job of one cluster. Only the leader runs it."""
 
-    def __init__(self, slurm: SlurmJobs, writer: StateWriter[SlurmJobState], config: Config) -> None:
+    def __init__(
+        self,
+        slurm: SlurmJobs,
+        writer: StateWriter[SlurmJobState],
+        stirrings: StirringsWatch,
+        config: Config,
+    ) -> None:
         self._slurm = slurm
         self._writer = writer
         self._view = writer.view
@@ -42,14 +52,19 @@ class JobWatch:
         self._loop = KeyLoop("slurm_job", self._settle, woken_by=[writer.view.recovery])
         self._listed: dict[int, KnownJob] = {}
         self._doubt = Doubt()
+        self._stirrings = stirrings
+        self._poller = Poller("jobs", self.poll, Rhythm.of(config, config.poll_s), mark=self._mark)
 
     async def run(self) -> None:
-        """Poll and settle until cancelled."""
-        config = self._config
-        poller = Poller("jobs", self.poll, poll_s=config.poll_s, config=config)
+        """Poll and settle until cancelled; there is no resync: each job comes round at its own time."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(poller.run)
-            await self._loop.run(keys=self._view.keys, resync_s=config.resync_s)
+            tasks.start_soon(self._poller.run)
+            await self._loop.run()
+
+    def wake(self) -> None:
+        """Do now what was put off because Slurm did not answer."""
+        self._poller.wake()
+        self._loop.wake()
 
     def look(self, job: int) -> None:
         """Look at the one job *job* now."""
@@ -64,6 +79,16 @@ class JobWatch:
         self._listed = listed
         self._look_for({str(job) for job in listed})
         return True
+
+    def _mark(self) -> Callable[[], Awaitable[None]]:
+        """Return what ends when jobs may have changed since now; one that completes may at any time."""
+        stirred = self._stirrings.since("jobs")
+
+        async def may_have_changed() -> None:
+            if _RESTLESS.isdisjoint(flag for known in self._listed.values() for flag in known.state.flags):
+                await stirred()
+
+        return may_have_changed
 
     def _is_news(self, job: int, known: KnownJob) -> bool:
         told = self._view.get(str(job))

@@ -6,6 +6,7 @@ only after a look at that one node showed that Slurm does not know it.
 
 import logging
 import time
+from collections.abc import Awaitable, Callable
 
 import anyio
 
@@ -21,8 +22,9 @@ from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
 from sunk_syncer.facts import node_facts, node_removed, node_state
 from sunk_syncer.metrics import DOUBTED, LOOKS
-from sunk_syncer.polling import Poller
+from sunk_syncer.polling import Poller, Rhythm
 from sunk_syncer.ports import SlurmNodes
+from sunk_syncer.watch_stirrings import StirringsWatch
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,13 @@ log = logging.getLogger(__name__)
 class NodeWatch:
     """Follows every node of one cluster. Only the leader runs it."""
 
-    def __init__(self, slurm: SlurmNodes, writer: StateWriter[SlurmNodeState], config: Config) -> None:
+    def __init__(
+        self,
+        slurm: SlurmNodes,
+        writer: StateWriter[SlurmNodeState],
+        stirrings: StirringsWatch,
+        config: Config,
+    ) -> None:
         self._slurm = slurm
         self._writer = writer
         self._view = writer.view
@@ -40,15 +48,22 @@ class NodeWatch:
         self._to_look_at: set[str] = set()
         self._update_time = 0
         self._doubt = Doubt()
+        self._stirrings = stirrings
+        self._poller = Poller("nodes", self.poll, Rhythm.of(config, config.poll_s), mark=self._mark)
 
     async def run(self) -> None:
         """Poll and settle until cancelled."""
-        config = self._config
-        poller = Poller("nodes", self.poll, poll_s=config.poll_s, config=config)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(poller.run)
+            tasks.start_soon(self._poller.run)
             # A bucket that was lost is told of by its view: what is known is then written again at once.
-            await self._loop.run(self._view.changes(), keys=self._book.names, resync_s=config.resync_s)
+            await self._loop.run(
+                self._view.changes(), keys=self._book.names, resync_s=self._config.resync_s
+            )
+
+    def wake(self) -> None:
+        """Do now what was put off because Slurm did not answer."""
+        self._poller.wake()
+        self._loop.wake()
 
     def look(self, name: str) -> None:
         """Look at the one node *name* now."""
@@ -76,6 +91,16 @@ class NodeWatch:
         is_believed = self._look_for({node.name for node in answer.nodes})
         self._update_time = answer.last_update if is_believed else 0
         return True
+
+    def _mark(self) -> Callable[[], Awaitable[None]]:
+        """Return what ends when nodes may have changed since now."""
+        stirred = self._stirrings.since("nodes")
+
+        async def may_have_changed() -> None:
+            if not self._book.is_restless:
+                await stirred()
+
+        return may_have_changed
 
     def _look_for(self, listed: set[str]) -> bool:
         """Look at each known node that is not *listed*, unless too many are missing to believe it."""

@@ -1,61 +1,86 @@
-"""Slurm's partitions and scheduler statistics to the bus, at their own pace."""
+"""Slurm's partitions, reservations and scheduler statistics to the bus, at their own pace."""
 
 import logging
+from collections.abc import Mapping
+from typing import Generic, TypeVar
 
 from sunk_events import subjects
-from sunk_events.nodes import SlurmPartitionState, SlurmStatisticsState
+from sunk_events.base import State
+from sunk_events.nodes import SlurmPartitionState, SlurmReservationState, SlurmStatisticsState
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
 from sunk_syncer.config import Config
 from sunk_syncer.metrics import DOUBTED
-from sunk_syncer.polling import Poller
+from sunk_syncer.polling import Poller, Rhythm
 from sunk_syncer.ports import SlurmStatistics
-from sunk_syncer.statistics import partition_state, statistics_state
+from sunk_syncer.statistics import partition_state, reservation_state, statistics_state
 
 log = logging.getLogger(__name__)
 
+S = TypeVar("S", bound=State)
+
 
 class StatisticsWatch:
-    """Follows partitions and statistics of one cluster. Only the leader runs it."""
+    """Follows partitions, reservations and statistics of one cluster. Only the leader runs it."""
 
     def __init__(
         self,
         slurm: SlurmStatistics,
         partitions: StateWriter[SlurmPartitionState],
+        reservations: StateWriter[SlurmReservationState],
         statistics: StateWriter[SlurmStatisticsState],
         config: Config,
     ) -> None:
         self._slurm = slurm
-        self._partitions = partitions
+        self._partitions = Table(partitions)
+        self._reservations = Table(reservations)
         self._statistics = statistics
-        self._config = config
-        self._missing: set[str] = set()
+        self._poller = Poller("statistics", self.poll, Rhythm.of(config, config.statistics_s))
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        poller = Poller("statistics", self.poll, poll_s=self._config.statistics_s, config=self._config)
-        await poller.run()
+        await self._poller.run()
+
+    def wake(self) -> None:
+        """Do now what was put off because Slurm did not answer."""
+        self._poller.wake()
 
     async def poll(self) -> bool:
         """Ask once for each, and tell the bus."""
-        await self._poll_partitions()
-        state = statistics_state(await self._slurm.diag(), now())
+        moment = now()
+        partitions = await self._slurm.partitions()
+        reservations = await self._slurm.reservations()
+        if partitions:
+            await self._partitions.tell({seen.name: partition_state(seen, moment) for seen in partitions})
+            await self._reservations.tell(
+                {seen.name: reservation_state(seen, moment) for seen in reservations}
+            )
+        else:  # There is no Slurm without a partition: this one has lost its configuration, or is another.
+            DOUBTED.labels("partitions").inc()
+            log.warning("answer not believed", extra={"known": len(self._partitions), "missing": "all"})
+        state = statistics_state(await self._slurm.diag(), moment)
         revision = self._statistics.view.revision(subjects.STATISTICS_KEY)
         await self._statistics.record(subjects.STATISTICS_KEY, state, revision=revision)
         return True
 
-    async def _poll_partitions(self) -> None:
-        """Tell the bus each partition; one that two answers in a row lacked is gone, unless all are."""
-        view = self._partitions.view
-        seen = await self._slurm.partitions()
-        for partition in seen:
-            state = partition_state(partition, now())
-            await self._partitions.record(partition.name, state, revision=view.revision(partition.name))
-        missing = set(view.keys()) - {partition.name for partition in seen}
-        if missing and not seen:
-            DOUBTED.labels("partitions").inc()
-            log.warning("answer not believed", extra={"known": len(view), "missing": len(missing)})
-            return
+
+class Table(Generic[S]):
+    """A short list of Slurm's, told as a whole: what two answers in a row lacked is gone."""
+
+    def __init__(self, writer: StateWriter[S]) -> None:
+        self._writer = writer
+        self._missing: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._writer.view)
+
+    async def tell(self, seen: Mapping[str, S]) -> None:
+        """Tell the bus each, and what is gone."""
+        view = self._writer.view
+        for name, state in seen.items():
+            if name:
+                await self._writer.record(name, state, revision=view.revision(name))
+        missing = set(view.keys()) - seen.keys()
         for name in missing & self._missing:
-            await self._partitions.forget(name, revision=view.revision(name))
+            await self._writer.forget(name, revision=view.revision(name))
         self._missing = missing

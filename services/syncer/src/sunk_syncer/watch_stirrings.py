@@ -1,0 +1,65 @@
+"""Asks for slurmctld's counters, and wakes whoever waits for a change of nodes or jobs.
+
+What must stay true: while the counters are not known, everything counts as changed.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Literal
+
+import anyio
+
+from sunk_runtime.errors import SunkError
+from sunk_syncer.polling import Poller, Rhythm
+from sunk_syncer.ports import SlurmStatistics
+from sunk_syncer.stirrings import Stirrings, stirrings
+
+Kind = Literal["nodes", "jobs"]
+Counted = tuple[tuple[str, int], ...] | None
+"""None: that is not known."""
+
+
+class StirringsWatch:
+    """Follows the counters of one slurmctld. Only the leader runs it."""
+
+    def __init__(self, slurm: SlurmStatistics, rhythm: Rhythm) -> None:
+        self._slurm = slurm
+        self._poller = Poller("counters", self.poll, rhythm)
+        self._seen: Stirrings | None = None
+        self._news = anyio.Event()
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        await self._poller.run()
+
+    def wake(self) -> None:
+        """Ask now: Slurm answers again."""
+        self._poller.wake()
+
+    async def poll(self) -> bool:
+        """Ask once; return False: this is never worth stretching."""
+        try:
+            self._take(stirrings(await self._slurm.diag()))
+        except SunkError:
+            self._take(None)
+            raise
+        return False
+
+    def since(self, kind: Kind) -> Callable[[], Awaitable[None]]:
+        """Return what ends when something may have changed of *kind* since now."""
+        return partial(self._until_more, kind, self._counted(kind))
+
+    async def _until_more(self, kind: Kind, before: Counted) -> None:
+        while before is not None and self._counted(kind) == before:
+            await self._news.wait()
+
+    def _counted(self, kind: Kind) -> Counted:
+        if self._seen is None:
+            return None
+        return self._seen.nodes if kind == "nodes" else self._seen.jobs
+
+    def _take(self, seen: Stirrings | None) -> None:
+        if seen != self._seen:
+            self._seen = seen
+            self._news.set()
+            self._news = anyio.Event()
