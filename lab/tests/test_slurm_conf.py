@@ -116,3 +116,12 @@ def test_a_token_names_its_user_and_is_signed_with_the_key() -> None:
     expected = hmac.new(b"key", f"{head}.{body}".encode(), hashlib.sha256).digest()
     assert (claims["sun"], claims["exp"] - claims["iat"]) == ("sunk", 60)
     assert base64.urlsafe_b64decode(signature + "=") == expected
+
+
+def test_nodes_without_a_slurmd_are_in_a_partition_of_their_own() -> None:
+    records = NodeRange(count=120, first_port=0, prefix="record")
+    text = render_slurm_conf(replace(CONF, nodes=NodeRange(count=2, first_port=1), records=records))
+
+    assert "NodeName=record[001-120] CPUs=4 RealMemory=16000 State=CLOUD\n" in text
+    assert "PartitionName=main Nodes=node[01-02] Default=YES" in text
+    assert "PartitionName=records Nodes=record[001-120] " in text

@@ -104,6 +104,15 @@ def test_gpus_are_counted_and_given_out() -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.version)
+def test_a_thousand_nodes_more_are_mere_records_and_can_be_drained(release: Release) -> None:
+    with running_slurm(release, nodes=1, records=1000) as slurm:
+        slurm.exec("scontrol", "update", "node=record[0001-1000]", "state=drain", "reason=test")
+        drained = slurm.exec("sinfo", "-h", "-p", "records", "-t", "drained", "-o", "%D").split()
+
+    assert sum(map(int, drained)) == len(slurm.record_names) == 1000
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.version)
 def test_stop_leaves_nothing_even_of_a_cluster_that_another_run_left(
     release: Release, tmp_path: Path
 ) -> None:

@@ -101,6 +101,8 @@ class SlurmConf:
     """What a job that names no memory gets per CPU; without it, all of its node."""
     nodes: NodeRange | None = None
     """None: every node registers itself."""
+    records: NodeRange | None = None
+    """Nodes without a slurmd, in a partition of their own: a big cluster on a small machine."""
     more: tuple[str, ...] = ()
     """Lines at the end; of a key given twice the last holds."""
 
@@ -121,7 +123,7 @@ def render_slurm_conf(conf: SlurmConf) -> str:
         f"DefMemPerCPU={conf.memory_per_cpu_mib}",
         *conf.more,
         *((_node_line(conf.nodes),) if conf.nodes else ()),
-        "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
+        *_partition_lines(conf),
     )
     return "".join(f"{line}\n" for line in lines)
 
@@ -169,6 +171,19 @@ def _timeouts(conf: SlurmConf) -> tuple[str, ...]:
         f"PrologEpilogTimeout={conf.prolog_epilog_timeout_s}",
         f"KillWait={conf.kill_wait_s}",
         f"SlurmdTimeout={conf.slurmd_timeout_s}",
+    )
+
+
+def _partition_lines(conf: SlurmConf) -> tuple[str, ...]:
+    main = "PartitionName=main Nodes={} Default=YES MaxTime=INFINITE State=UP"
+    if conf.records is None:
+        return (main.format("ALL"),)
+    records = conf.records.names_expression
+    size = f"CPUs={conf.records.cpus} RealMemory={conf.records.memory_mib}"
+    return (
+        f"NodeName={records} {size} State=CLOUD",  # Neither pinged nor down; a job on it would never start.
+        main.format(conf.nodes.names_expression if conf.nodes else ""),
+        f"PartitionName=records Nodes={records} MaxTime=INFINITE State=UP",
     )
 
 

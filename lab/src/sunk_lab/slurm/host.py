@@ -71,6 +71,7 @@ class HostSlurm:
         name: str = "lab",
         port: int = 0,
         nodes: NodeRange | int = 2,
+        records: int = 0,
         more: tuple[str, ...] = (),
     ) -> None:
         """Describe a cluster; `start` starts it.
@@ -83,6 +84,7 @@ class HostSlurm:
             name: The cluster's name.
             port: The first of its ports; 0: some that are free.
             nodes: What slurm.conf names, or just how many; others may register themselves.
+            records: So many more nodes without a slurmd, in the partition ``records``.
             more: Lines for slurm.conf; of a key given twice the last holds.
         """
         self.release: Final = release
@@ -91,6 +93,7 @@ class HostSlurm:
         self._cache, self._say = cache, say
         self._port = port
         self._nodes: Final = nodes if isinstance(nodes, NodeRange) else NodeRange(count=nodes, first_port=0)
+        self._records: Final = NodeRange(count=records, first_port=0, prefix="record") if records else None
         self._more: Final = more
         self._processes: Final = Processes(self._folder)
         self._keys: Keys = new_keys()
@@ -119,6 +122,15 @@ class HostSlurm:
     def node_names(self) -> tuple[str, ...]:
         """Return the nodes that slurm.conf names."""
         return self._nodes.names if self._nodes.count else ()
+
+    @property
+    def record_names(self) -> tuple[str, ...]:
+        """Return the nodes that have no slurmd."""
+        return self._records.names if self._records else ()
+
+    def pid_of(self, name: str) -> int | None:
+        """Return a daemon's process id; None where it does not run."""
+        return self._processes.pid_of(name)
 
     def token(self, user: str = "root", lifespan_s: int = 86400) -> str:
         """Return a token for slurmrestd's header ``X-SLURM-USER-TOKEN``."""
@@ -236,7 +248,7 @@ class HostSlurm:
     def _are_nodes_up(self) -> bool:
         for name in (_SLURMCTLD, _SLURMRESTD, *self.node_names):
             self._processes.require(name)
-        states = self.exec("sinfo", "-h", "-N", "-o", "%T", timeout_s=10).split()
+        states = self.exec("sinfo", "-h", "-N", "-p", "main", "-o", "%T", timeout_s=10).split()
         return len(states) == self._nodes.count and not any(
             state.startswith(("unk", "down")) for state in states
         )
@@ -276,5 +288,6 @@ class HostSlurm:
             kill_wait_s=5,
             memory_per_cpu_mib=self._nodes.memory_mib // self._nodes.cpus,
             nodes=nodes if nodes.count else None,
+            records=self._records,
             more=self._more,
         )

@@ -23,7 +23,7 @@ def slurm_lab(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
 
 @contextmanager
 def running_slurm(
-    release: Release, *, nodes: NodeRange | int = 2, more: tuple[str, ...] = ()
+    release: Release, *, nodes: NodeRange | int = 2, records: int = 0, more: tuple[str, ...] = ()
 ) -> Generator[HostSlurm]:
     """Run a cluster on the machine, gone at the end; skips where we are not root."""
     if os.geteuid() != 0:
@@ -31,7 +31,13 @@ def running_slurm(
     cache = from_environment().cache
     with tempfile.TemporaryDirectory(prefix="sunk-slurm-") as folder:
         slurm = HostSlurm(
-            release, Path(folder) / "lab", cache=cache, say=lambda _line: None, nodes=nodes, more=more
+            release,
+            Path(folder) / "lab",
+            cache=cache,
+            say=lambda _line: None,
+            nodes=nodes,
+            records=records,
+            more=more,
         )
         try:
             slurm.start()

@@ -77,6 +77,12 @@ class SyncerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> list[dict[str, Any]]:  # Any: log lines carry what they like.
         """What it has said so far."""
         text = (self._folder / "syncer.log").read_text()
