@@ -1,0 +1,202 @@
+"""The syncer between a real slurmctld and a real NATS: what it costs, and how late it is.
+
+Results: ``syncer.start`` (until the state is complete), ``syncer.rest`` and ``syncer.busy`` (cores used,
+memory and lists asked for), ``syncer.change_polled`` and ``syncer.change_nudged`` (a drain by hand until its
+fact), ``syncer.cordon_one`` and ``syncer.cordon_500`` (a cordon on the bus until the drain's fact). Some of
+the nodes have a real slurmd, the others are mere records. Held jobs are what the queue is full of.
+"""
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+from figures import emit, percentiles, require
+from msgspec.structs import replace
+from syncer_stage import CLUSTER, JOB, WITHIN_S, Sizes, Stage, Usages, lists, staged
+
+from sunk_events.nodes import NodeDrained
+from sunk_events.nodesets import KubePodState
+from sunk_events.requests import NudgeNode
+from sunk_lab.slurm.releases import SLURM_26_05
+from sunk_runtime.requests import ask
+from sunk_runtime.testing import until
+
+
+async def start(stage: Stage) -> None:
+    """From nothing to a complete state."""
+    sizes, began = stage.sizes, time.perf_counter()
+    stage.syncer.start()
+    await until(lambda: len(stage.nodes) >= sizes.nodes, within_s=WITHIN_S)
+    nodes_s = time.perf_counter() - began
+    await until(lambda: len(stage.jobs) >= sizes.jobs, within_s=WITHIN_S)
+    jobs_s = time.perf_counter() - began
+    usage = Usages(stage)
+    await anyio.sleep(0.1)
+    used = await usage.figures(await lists(stage))
+    memory = {key: value for key, value in used.items() if key.endswith("_mb")}
+    emit("syncer.start", 1, size(stage), {"nodes_s": round(nodes_s, 2), "s": round(jobs_s, 2)}, memory)
+
+
+def size(stage: Stage) -> dict[str, float]:
+    """Return what the figures are about."""
+    return {"nodes": stage.sizes.nodes, "slurmd": stage.sizes.slurmd, "jobs": stage.sizes.jobs}
+
+
+async def rest(stage: Stage) -> None:
+    """Nothing happens but the pings of real slurmd."""
+    await anyio.sleep(min(15.0, stage.sizes.seconds))  # What the start set off dies away.
+    usages, before = await Usages.begin(stage)
+    await anyio.sleep(stage.sizes.seconds)
+    used = await usages.figures(before)
+    require(holds=used["full_job_lists"] == 0, claim="no list of all jobs is asked for")
+    emit("syncer.rest", 1, size(stage), {"s": stage.sizes.seconds}, used)
+
+
+async def drained_by_hand(stage: Stage, name: str, *, is_nudged: bool) -> float:
+    """Drain a node as a person would and return after how many milliseconds its fact came."""
+    began = time.perf_counter()
+    await stage.client.drain(name, "bench")
+    if is_nudged:
+        await ask(stage.bus, CLUSTER, NudgeNode(node=name))
+    return await stage.fact_ms(NodeDrained, name, began)
+
+
+async def changes(stage: Stage, *, is_nudged: bool) -> list[float]:
+    """Drain and undrain nodes by hand, one after the other, at odd times."""
+    took: list[float] = []
+    for _ in range(stage.sizes.rounds):
+        name = random.choice(stage.records)  # noqa: S311 - which one does not matter.
+        took.append(await drained_by_hand(stage, name, is_nudged=is_nudged))
+        await stage.client.undrain(name)
+        await ask(stage.bus, CLUSTER, NudgeNode(node=name))
+        await until(lambda name=name: not _is_drain(stage, name), within_s=WITHIN_S)
+        await anyio.sleep(random.uniform(0.1, 1.0))  # noqa: S311 - not in step with anybody.
+    return took
+
+
+def _is_drain(stage: Stage, name: str) -> bool:
+    state = stage.nodes.get(name)
+    return state is not None and state.is_drain
+
+
+async def say_pods(stage: Stage, names: Iterable[str], *, is_cordoned: bool) -> None:
+    """Say on the bus that the Pods of *names* are ready, and their Nodes cordoned or not."""
+    moment = datetime.now(UTC)
+    limit = anyio.CapacityLimiter(32)
+
+    async def say(name: str) -> None:
+        state = KubePodState(
+            changed=moment,
+            pod=name,
+            namespace="bench",
+            nodeset="bench",
+            kube_node=f"kube-{name}",
+            uid=f"uid-{name}",
+            phase="running",
+            is_ready=True,
+            is_cordoned=is_cordoned,
+            cordon_reason="bench" if is_cordoned else "",
+        )
+        async with limit:
+            await stage.pods.record(name, state, revision=stage.pods.view.revision(name))
+
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(say, name)
+
+
+async def cordons(stage: Stage, names: tuple[str, ...]) -> tuple[list[float], float]:
+    """Cordon *names* at once; return each one's milliseconds until its drain's fact, and all seconds."""
+    began = time.perf_counter()
+    await say_pods(stage, names, is_cordoned=True)
+    took = [await stage.fact_ms(NodeDrained, name, began) for name in names]
+    await say_pods(stage, names, is_cordoned=False)
+    await until(lambda: not any(_is_drain(stage, name) for name in names), within_s=WITHIN_S)
+    return took, max(took) / 1000
+
+
+async def cordon(stage: Stage) -> None:
+    """Cordon one by one, then many at once."""
+    many = stage.records[: min(500, len(stage.records))]
+    await say_pods(stage, many, is_cordoned=False)
+    took: list[float] = []
+    for _ in range(stage.sizes.rounds):
+        took += (await cordons(stage, (random.choice(many),)))[0]  # noqa: S311 - which one does not matter.
+    emit("syncer.cordon_one", len(took), size(stage), percentiles(took))
+    took, all_s = await cordons(stage, many)
+    emit("syncer.cordon_500", len(many), size(stage), percentiles(took), {"s": round(all_s, 3)})
+
+
+async def busy(stage: Stage) -> None:
+    """50 submissions and cancellations a second, and 10 jobs a second that really run."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(submit_and_cancel, stage, 50.0)
+        tasks.start_soon(submit_to_run, stage, 10.0)
+        await anyio.sleep(5.0)
+        usages, before = await Usages.begin(stage)
+        ends = time.monotonic() + stage.sizes.seconds
+        took: list[float] = []
+        while time.monotonic() < ends or len(took) < 3:  # noqa: PLR2004 - percentiles need some.
+            name = random.choice(stage.records)  # noqa: S311 - which one does not matter.
+            took.append(await drained_by_hand(stage, name, is_nudged=False))
+            await stage.client.undrain(name)
+            await until(lambda name=name: not _is_drain(stage, name), within_s=WITHIN_S)
+        emit(
+            "syncer.busy", len(took), size(stage), percentiles(took, "polled_"), await usages.figures(before)
+        )
+        tasks.cancel_scope.cancel()
+
+
+async def submit_and_cancel(stage: Stage, per_s: float) -> None:
+    """Submit held jobs and cancel them, until cancelled."""
+    while True:
+        began = time.monotonic()
+        job = await stage.client.submit_job(replace(JOB, hold=True))
+        await stage.client.cancel_job(job)
+        await anyio.sleep(max(0.0, 1 / per_s - (time.monotonic() - began)))
+
+
+async def submit_to_run(stage: Stage, per_s: float) -> None:
+    """Submit jobs that run at once and end, until cancelled."""
+    while True:
+        began = time.monotonic()
+        await stage.client.submit_job(JOB)
+        await anyio.sleep(max(0.0, 1 / per_s - (time.monotonic() - began)))
+
+
+async def measure(sizes: Sizes) -> None:
+    """Measure everything, one after the other."""
+    with tempfile.TemporaryDirectory(prefix="sunk-bench-") as name:
+        async with staged(sizes, Path(name)) as stage:
+            await start(stage)
+            await rest(stage)
+            polled = await changes(stage, is_nudged=False)
+            emit("syncer.change_polled", len(polled), size(stage), percentiles(polled))
+            nudged = await changes(stage, is_nudged=True)
+            emit("syncer.change_nudged", len(nudged), size(stage), percentiles(nudged))
+            await cordon(stage)
+            await busy(stage)
+            require(holds=stage.syncer.is_running(), claim="the syncer still runs")
+
+
+def main() -> None:
+    """Measure on a cluster of our own."""
+    parser = argparse.ArgumentParser(prog="bench syncer", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=200, help="of all kinds")
+    parser.add_argument("--slurmd", type=int, default=0, help="of the nodes have a real slurmd; 0: up to 200")
+    parser.add_argument("--jobs", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=30.0, help="of rest, and of being busy")
+    parser.add_argument("--slurm", default=SLURM_26_05.version, help="release")
+    sizes = parser.parse_args(namespace=Sizes())
+    sizes.slurmd = sizes.slurmd or min(200, sizes.nodes // 4)
+    anyio.run(measure, sizes)
+
+
+if __name__ == "__main__":
+    main()
