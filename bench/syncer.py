@@ -67,15 +67,19 @@ async def drained_by_hand(stage: Stage, name: str, *, is_nudged: bool) -> float:
 
 
 async def changes(stage: Stage, *, is_nudged: bool) -> list[float]:
-    """Drain and undrain nodes by hand, one after the other, at odd times."""
+    """Drain nodes by hand at odd times, seldom enough to be a cluster at rest; undrain them at the end."""
+    began = time.perf_counter()
+    await stage.client.nodes()
+    apart_s = 0.3 if is_nudged else max(1.0, 10 * (time.perf_counter() - began))
+    names = random.sample(stage.records, stage.sizes.rounds)
     took: list[float] = []
-    for _ in range(stage.sizes.rounds):
-        name = random.choice(stage.records)  # noqa: S311 - which one does not matter.
+    for name in names:
+        await anyio.sleep(apart_s * random.uniform(0.5, 1.5))  # noqa: S311 - not in step with anybody.
         took.append(await drained_by_hand(stage, name, is_nudged=is_nudged))
+    for name in names:
         await stage.client.undrain(name)
         await ask(stage.bus, CLUSTER, NudgeNode(node=name))
-        await until(lambda name=name: not _is_drain(stage, name), within_s=WITHIN_S)
-        await anyio.sleep(random.uniform(0.1, 1.0))  # noqa: S311 - not in step with anybody.
+    await until(lambda: not any(_is_drain(stage, name) for name in names), within_s=WITHIN_S)
     return took
 
 

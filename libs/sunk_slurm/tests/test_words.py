@@ -1,5 +1,6 @@
 """Slurm's words: states, hostlists, GRES and TRES."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from sunk_slurm.gres import Gres, gpus, parse_gres, tres_count, tres_memory_mib
 from sunk_slurm.hostlist import compress, expand
 from sunk_slurm.states import JobState, NodeState
+from sunk_slurm.wire import ExitCode, JobStateRow, Number
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,8 @@ from sunk_slurm.states import JobState, NodeState
         (["IDLE", "DRAIN", "COMPLETING"], {"drain", "draining", "busy", "completing"}),
         (["DOWN", "NOT_RESPONDING"], {"down", "not_responding"}),
         (["DOWN", "DRAIN"], {"down", "drain", "drained"}),
+        (["IDLE", "FAIL"], {"fail"}),
+        (["IDLE", "CLOUD", "POWERED_DOWN"], {"powered_down"}),
         (["IDLE", "A_WORD_OF_TOMORROW"], set[str]()),
         ([], set[str]()),
     ],
@@ -27,7 +31,17 @@ from sunk_slurm.states import JobState, NodeState
 )
 def test_a_node_state_answers_as_slurms_predicates_do(words: list[str], predicates: set[str]) -> None:
     state = NodeState.of(words)
-    every = ("drain", "drained", "draining", "busy", "completing", "down", "not_responding")
+    every = (
+        "drain",
+        "drained",
+        "draining",
+        "busy",
+        "completing",
+        "down",
+        "not_responding",
+        "fail",
+        "powered_down",
+    )
 
     assert {name for name in every if getattr(state, f"is_{name}")} == predicates
 
@@ -37,7 +51,7 @@ def test_a_node_state_answers_as_slurms_predicates_do(words: list[str], predicat
     [
         (["PENDING"], {"pending"}),
         (["RUNNING"], {"running"}),
-        (["CONFIGURING", "RUNNING"], {"running"}),
+        (["CONFIGURING", "RUNNING"], {"running", "configuring"}),
         (["SUSPENDED"], {"suspended"}),
         (["COMPLETED"], {"over"}),
         (["CANCELLED", "COMPLETING"], {"over", "completing"}),
@@ -48,7 +62,7 @@ def test_a_node_state_answers_as_slurms_predicates_do(words: list[str], predicat
 )
 def test_a_job_state_answers_as_slurms_predicates_do(words: list[str], predicates: set[str]) -> None:
     state = JobState.of(words)
-    every = ("pending", "running", "suspended", "over", "completing")
+    every = ("pending", "running", "suspended", "over", "completing", "configuring")
 
     assert {name for name in every if getattr(state, f"is_{name}")} == predicates
 
@@ -139,3 +153,52 @@ def test_no_gres_or_tres_of_anyone_raises(text: str) -> None:
     assert gpus(text) >= 0
     tres_memory_mib(text)
     tres_count(text, "cpu")
+
+
+def test_words_of_a_newer_slurm_are_named() -> None:
+    assert NodeState.of(["IDLE", "DRAIN", "TOMORROW"]).unknown_words == {"TOMORROW"}
+    assert JobState.of(["TOMORROW", "COMPLETING"]).unknown_words == {"TOMORROW"}
+
+
+@pytest.mark.parametrize(
+    ("code", "number"),
+    [
+        pytest.param({"status": ["SUCCESS"], "return_code": {"set": True, "number": 0}}, 0, id="success"),
+        pytest.param({"status": ["ERROR"], "return_code": {"set": True, "number": 3}}, 3, id="error"),
+        pytest.param(
+            {"status": ["SIGNALED"], "signal": {"id": {"set": True, "number": 9}, "name": "KILL"}},
+            137,
+            id="killed",
+        ),
+        pytest.param(
+            {"status": ["CORE_DUMPED"], "signal": {"id": {"set": True, "number": 11}}}, 139, id="core dumped"
+        ),
+        pytest.param({"status": ["PENDING"], "return_code": {"set": False}}, None, id="has not ended"),
+        pytest.param({"status": ["INVALID"], "return_code": {"infinite": True}}, None, id="invalid"),
+        pytest.param({}, None, id="nothing"),
+    ],
+)
+def test_an_exit_code_is_a_number_as_a_shell_has_it(code: dict[str, object], number: int | None) -> None:
+    assert msgspec.convert(code, ExitCode).number == number
+
+
+@pytest.mark.parametrize(
+    ("job_id", "number"),
+    [
+        ("4", 4),
+        ("4_3", 4),
+        ("4+1", 4),
+        ("4_[1-5]", 4),
+        ("", None),
+        ("x", None),
+        ("-4", None),
+        ("9" * 40, None),
+    ],
+)
+def test_the_id_of_a_row_is_that_of_its_record(job_id: str, number: int | None) -> None:
+    assert JobStateRow(job_id=job_id).number == number
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, -62135596801, 1e30, float("nan"), float("inf")], ids=str)
+def test_what_is_no_time_is_none(seconds: float) -> None:
+    assert Number.of(seconds).moment is None

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from sunk_events.requests import NodeConfirmed
 from sunk_slurm.testing import node
 from sunk_syncer.answers import confirmed
-from sunk_syncer.belief import Doubt, pause
+from sunk_syncer.belief import Budget, Doubt, pause
 from sunk_syncer.book import NodeBook
 
 BUSY = replace(node("n1", "ALLOCATED"), alloc_cpus=2)
@@ -21,6 +21,17 @@ def test_asking_costs_its_share_of_a_core_and_no_more() -> None:
     assert pause(0.003, poll_s=1, poll_max_s=15, share=0.1) == 1
     assert pause(0.5, poll_s=1, poll_max_s=15, share=0.1) == pytest.approx(5)
     assert pause(4.0, poll_s=1, poll_max_s=15, share=0.1) == 15
+
+
+def test_what_was_not_asked_for_is_saved_up_for_a_few_answers_and_no_more() -> None:
+    budget = Budget(counted=0.0).spent(0.5, 600.0, 0.1)
+    saved = [budget.credit_s]
+    for turn in range(1, 4):
+        budget = budget.spent(0.5, 600.0 + turn, 0.1)
+        saved.append(budget.credit_s)
+
+    assert saved == pytest.approx([1.0, 0.6, 0.2, -0.2])
+    assert budget.spent(0.5, 603.0, 0.1).credit_s == -0.5
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,59 @@ import msgspec
 NODE_BASES: Final = frozenset(
     {"UNKNOWN", "DOWN", "IDLE", "ALLOCATED", "ERROR", "MIXED", "FUTURE"},
 )
+NODE_FLAGS: Final = frozenset(
+    {
+        "BLOCKED",
+        "CLOUD",
+        "COMPLETING",
+        "DRAIN",
+        "DYNAMIC_FUTURE",
+        "DYNAMIC_NORM",
+        "EXTERNAL",
+        "FAIL",
+        "INVALID",
+        "INVALID_REG",
+        "MAINTENANCE",
+        "NOT_RESPONDING",
+        "PLANNED",
+        "POWERED_DOWN",
+        "POWERING_DOWN",
+        "POWERING_UP",
+        "POWER_DOWN",
+        "POWER_DOWN_ASAP",
+        "POWER_DOWN_FORCE",
+        "POWER_DRAIN",
+        "POWER_UP",
+        "REBOOT_CANCELED",
+        "REBOOT_ISSUED",
+        "REBOOT_REQUESTED",
+        "RESERVED",
+        "RESUME",
+        "UNDRAIN",
+    },
+)
+"""Those that Slurm 24.11 to 26.05 have; others may come."""
+JOB_FLAGS: Final = frozenset(
+    {
+        "COMPLETING",
+        "CONFIGURING",
+        "EXPEDITING",
+        "LAUNCH_FAILED",
+        "POWER_UP_NODE",
+        "RECONFIG_FAIL",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "RESIZING",
+        "RESV_DEL_HOLD",
+        "REVOKED",
+        "SIGNALING",
+        "SPECIAL_EXIT",
+        "STAGE_OUT",
+        "STOPPED",
+    },
+)
+"""Those that Slurm 24.11 to 26.05 have; others may come."""
 JOB_ACTIVE: Final = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 JOB_ENDED: Final = frozenset(
     {
@@ -82,6 +135,21 @@ class NodeState(msgspec.Struct, frozen=True):
         return self.base == "DOWN"
 
     @property
+    def is_fail(self) -> bool:
+        """Marked to fail: no job is placed on it, those that run may end. sinfo's ``fail`` and ``failg``."""
+        return "FAIL" in self.flags
+
+    @property
+    def is_powered_down(self) -> bool:
+        """It has no slurmd because Slurm saves power, or is about to."""
+        return not self.flags.isdisjoint({"POWERED_DOWN", "POWERING_DOWN"})
+
+    @property
+    def unknown_words(self) -> frozenset[str]:
+        """What a newer Slurm has said, or nobody."""
+        return self.flags - NODE_FLAGS
+
+    @property
     def is_not_responding(self) -> bool:
         """Slurm's flag: slurmctld does not hear from the node's slurmd."""
         return "NOT_RESPONDING" in self.flags
@@ -122,3 +190,13 @@ class JobState(msgspec.Struct, frozen=True):
     def is_over(self) -> bool:
         """Its state is final; it may still be completing. An unknown state is a newer Slurm: not over."""
         return self.base in JOB_ENDED
+
+    @property
+    def is_configuring(self) -> bool:
+        """It holds nodes that boot or power up first."""
+        return "CONFIGURING" in self.flags
+
+    @property
+    def unknown_words(self) -> frozenset[str]:
+        """What a newer Slurm has said, or nobody."""
+        return self.flags - JOB_FLAGS

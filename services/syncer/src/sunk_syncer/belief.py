@@ -10,6 +10,8 @@ from typing import Final
 import msgspec
 
 FEW: Final = 3
+BURST: Final = 3
+"""So many answers' cost may be saved up."""
 FEW_SHARE: Final = 0.1
 """Up to three, or a tenth, may go at once: a rack is removed, a batch of old jobs is forgotten."""
 
@@ -20,6 +22,20 @@ def pause(cost_s: float, *, poll_s: float, poll_max_s: float, share: float) -> f
     At most *poll_max_s*: an answer may have been slow for other reasons than its size.
     """
     return max(poll_s, min(cost_s / share, poll_max_s))
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """What asking may cost, saved up while nothing is asked: a change after a calm is seen at once."""
+
+    credit_s: float = 0.0
+    """Seconds of a core; less than 0 is a debt to be rested off."""
+    counted: float = 0.0
+    """When that was, in monotonic time."""
+
+    def spent(self, cost_s: float, now: float, share: float) -> "Budget":
+        """Return the budget after an answer that took *cost_s* and was there at *now*."""
+        saved_s = min(self.credit_s + (now - self.counted) * share, BURST * cost_s)
+        return Budget(max(saved_s - cost_s, -cost_s), now)
 
 
 class Doubt(msgspec.Struct, frozen=True):

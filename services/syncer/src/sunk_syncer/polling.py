@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from sunk_runtime.errors import SunkError
-from sunk_syncer.belief import pause
+from sunk_syncer.belief import Budget, pause
 from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
 from sunk_syncer.metrics import ANSWERED, POLL_SECONDS
@@ -81,6 +81,7 @@ class Poller:
         self._rhythm = rhythm
         self._mark = mark
         self._failures = 0
+        self._budget = Budget(counted=time.monotonic())
         self._woken = anyio.Event()
 
     async def run(self) -> None:
@@ -125,7 +126,9 @@ class Poller:
 
     def _rest(self, cost_s: float) -> Rest:
         rhythm = self._rhythm
-        least_s = pause(cost_s, poll_s=rhythm.poll_s, poll_max_s=rhythm.max_s, share=rhythm.share)
+        self._budget = self._budget.spent(cost_s, time.monotonic(), rhythm.share)
+        debt_s = max(0.0, -self._budget.credit_s)
+        least_s = pause(debt_s, poll_s=rhythm.poll_s, poll_max_s=rhythm.max_s, share=rhythm.share)
         if self._mark is None:
             return Rest(least_s, least_s)
         most_s = pause(cost_s, poll_s=rhythm.poll_s, poll_max_s=rhythm.quiet_max_s, share=rhythm.quiet_share)
