@@ -10,6 +10,15 @@ dies at PrologTimeout and EpilogTimeout.
 from dataclasses import dataclass
 from typing import Final
 
+RESTD_ENVIRONMENT: Final = {
+    "SLURM_JWT": "daemon",  # It speaks to slurmctld with its callers' tokens.
+    "SLURMRESTD_JSON": "compact",  # A list of nodes is a third shorter.
+    # A list of 2,000 nodes leaves 270 MB behind in the arenas of its threads, and 95 MB so.
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+}
+"""Of slurmrestd; what malloc is told is glibc's, mallopt(3)."""
 # With the defaults a job waits three seconds and more for its turn.
 _SCHEDULER: Final = (
     "SchedulerParameters=batch_sched_delay=0,sched_interval=5,bf_interval=1,sched_min_interval=0,"

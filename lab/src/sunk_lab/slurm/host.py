@@ -20,6 +20,7 @@ from sunk_lab.debian import need_root
 from sunk_lab.kube.prerequisites import Say
 from sunk_lab.processes import Processes, run, wait_for
 from sunk_lab.slurm.conf import (
+    RESTD_ENVIRONMENT,
     NodeRange,
     SlurmConf,
     render_cgroup_conf,
@@ -192,8 +193,9 @@ class HostSlurm:
                 "slurmrestd"
             ):  # It speaks to slurmctld with its callers' tokens; the user only must not be root.
                 address = f"127.0.0.1:{self._port + 1}"
+                environment = [f"{name}={value}" for name, value in RESTD_ENVIRONMENT.items()]
                 who = ("-u", "daemon", "-g", "daemon", "-s", "slurmctld", "-a", "rest_auth/jwt")
-                self._spawn(name, "env", "SLURM_JWT=daemon", "slurmrestd", *who, address)
+                self._spawn(name, "env", *environment, "slurmrestd", *who, address)
             case _:
                 self._spawn(name, *_OWN_RUN, "slurmd", "-D", "-N", name)
 

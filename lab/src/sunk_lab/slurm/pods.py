@@ -12,7 +12,13 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sunk_lab.slurm.conf import SlurmConf, render_cgroup_conf, render_dynamic_node, render_slurm_conf
+from sunk_lab.slurm.conf import (
+    RESTD_ENVIRONMENT,
+    SlurmConf,
+    render_cgroup_conf,
+    render_dynamic_node,
+    render_slurm_conf,
+)
 from sunk_lab.slurm.releases import Release
 from sunk_lab.slurm.tokens import Keys
 
@@ -215,7 +221,7 @@ def _rest_server(slurm: PodSlurm) -> Manifest:
         "image": slurm.release.image,
         "args": ["slurmrestd", *who, f"0.0.0.0:{SLURMRESTD_PORT}"],
         # It speaks to slurmctld with its callers' tokens, so it needs no key.
-        "env": [{"name": "SLURM_JWT", "value": "daemon"}],
+        "env": [{"name": name, "value": value} for name, value in RESTD_ENVIRONMENT.items()],
         "readinessProbe": {"tcpSocket": {"port": SLURMRESTD_PORT}, "periodSeconds": 1},
         "resources": _SMALL,
         "volumeMounts": [{"name": "conf", "mountPath": "/etc/slurm"}],
