@@ -199,7 +199,7 @@ async def _watched(
 ) -> AsyncGenerator[Stage]:
     pods = StateView(bus, CLUSTER, KubePodState)
     nodes, jobs = StateView(bus, CLUSTER, SlurmNodeState), StateView(bus, CLUSTER, SlurmJobState)
-    stage = Stage(sizes, slurm, syncer, client, bus, nodes, jobs, StateWriter(bus, pods))
+    stage = Stage(sizes, slurm, syncer, client, bus, nodes, jobs, StateWriter(bus, pods, fence=None))
 
     async def note(message: Message) -> None:
         stage.note(decode_event(message.data))

@@ -13,10 +13,14 @@ from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import NodeList, NotModified
+from sunk_slurm.diag import Diag
+from sunk_slurm.reservations import Reservation
 from sunk_slurm.testing import node
-from sunk_slurm.wire import Node
+from sunk_slurm.wire import Node, Partition
 from sunk_syncer.config import Config
+from sunk_syncer.polling import Rhythm
 from sunk_syncer.watch_nodes import NodeWatch
+from sunk_syncer.watch_stirrings import StirringsWatch
 
 pytestmark = pytest.mark.anyio
 
@@ -32,6 +36,15 @@ class Quiet:
     async def node(self, name: str) -> Node | None:
         return node(name)
 
+    async def diag(self) -> Diag:
+        return Diag()
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        return ()
+
+    async def reservations(self) -> tuple[Reservation, ...]:
+        return ()
+
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Iterator[NatsServer]:
@@ -46,7 +59,8 @@ async def test_a_bucket_of_nodes_that_was_removed_is_filled_again_though_nothing
     async with connect(settings, "test") as bus:
         await bus.provision("c1", settings)
         view = StateView(bus, "c1", SlurmNodeState)
-        watch = NodeWatch(Quiet(), StateWriter(bus, view, fence=None), CONFIG)
+        stirrings = StirringsWatch(Quiet(), Rhythm.of(CONFIG, CONFIG.poll_s))
+        watch = NodeWatch(Quiet(), StateWriter(bus, view, fence=None), stirrings, CONFIG)
         async with following(view), anyio.create_task_group() as tasks:
             await view.complete()
             tasks.start_soon(watch.run)

@@ -56,9 +56,7 @@ class NodeWatch:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._poller.run)
             # A bucket that was lost is told of by its view: what is known is then written again at once.
-            await self._loop.run(
-                self._view.changes(), keys=self._book.names, resync_s=self._config.resync_s
-            )
+            await self._loop.run(self._view.changes(), keys=self._book.names, resync_s=self._config.resync_s)
 
     def wake(self) -> None:
         """Do now what was put off because Slurm did not answer."""
