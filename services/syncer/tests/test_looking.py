@@ -114,3 +114,10 @@ def test_only_a_drained_and_idle_node_is_confirmed(words: tuple[str, ...], *, is
 
 def test_an_unknown_node_is_confirmed_as_unknown() -> None:
     assert confirmed("n1", None) == NodeConfirmed(node="n1", is_known=False, is_drained_and_idle=False)
+
+
+def test_a_node_that_was_never_looked_at_is_unknown_and_not_absent() -> None:
+    book = NodeBook()
+    book.take_one("gone", None, asked=1.0)
+
+    assert (book.is_absent("gone"), book.is_absent("never seen")) == (True, False)

@@ -40,6 +40,10 @@ class NodeBook:
         """Return the node as seen last; None where it was not seen, or seen to be absent."""
         return self._nodes.get(name)
 
+    def is_absent(self, name: str) -> bool:
+        """Whether a look at *name* showed that there is no such node. One not looked at is unknown."""
+        return name in self._asked and name not in self._nodes
+
     def take_list(self, nodes: Iterable[Node], asked: float) -> list[str]:
         """Take over a whole list that was asked for at *asked*; return the names whose nodes changed."""
         changed: list[str] = []

@@ -135,7 +135,7 @@ class NodeWatch:
             if facts:
                 told = [type(fact).__name__ for fact in facts]
                 log.info("node told", extra={"node": name, "facts": told, "reason": after.reason})
-        elif before is not None:
+        elif before is not None and self._book.is_absent(name):
             facts = node_removed(before, cluster=cluster, revision=revision, now=moment)
             await self._writer.forget(name, facts, revision=revision)
             log.info("node removed", extra={"node": name})
