@@ -9,15 +9,28 @@ from typing import Final
 
 import yaml
 
-from sunk_kube.crds import nodeset_crd
+from sunk_kube.crds import crds
+from sunk_kube.templates import Schema
 
 CRDS: Final = Path(__file__).resolve().parent.parent / "helm" / "sunk" / "crds"
 HEAD: Final = "# Generated from the structs of sunk_kube by ./task gen; not edited by hand.\n"
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes what stands in two places twice: no anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        del data
+        return True
+
+    @classmethod
+    def text(cls, crd: Schema) -> str:
+        return yaml.dump(crd, Dumper=cls, sort_keys=False, width=110)
+
+
 def files() -> dict[Path, str]:
     """Return what each file must hold."""
-    return {CRDS / "nodeset.yaml": HEAD + yaml.safe_dump(nodeset_crd(), sort_keys=False, width=110)}
+    return {CRDS / f"{crd['spec']['names']['singular']}.yaml": HEAD + _Dumper.text(crd) for crd in crds()}
 
 
 def main() -> int:

@@ -1,6 +1,8 @@
 from typing import Any, cast
 
-from sunk_kube.crds import nodeset_crd
+import pytest
+
+from sunk_kube.crds import crds, nodeset_crd
 
 
 def _schemas(schema: dict[str, Any]) -> list[dict[str, Any]]:
@@ -14,12 +16,22 @@ def _schemas(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_schema_is_structural() -> None:
-    root = nodeset_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+def _root(crd: dict[str, Any]) -> dict[str, Any]:
+    return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
-    for schema in _schemas(root):
-        assert "type" in schema
-        assert not {"$ref", "anyOf", "default", "title"} & schema.keys()
+
+@pytest.mark.parametrize("crd", crds(), ids=lambda crd: crd["metadata"]["name"])
+def test_the_schema_is_structural_and_changes_nothing_that_is_stored(crd: dict[str, Any]) -> None:
+    for schema in _schemas(_root(crd)):
+        assert "type" in schema or schema["x-kubernetes-int-or-string"]
+        assert not {"$ref", "default", "title"} & schema.keys()
+
+
+def test_every_field_of_ours_is_explained() -> None:
+    properties = _root(nodeset_crd())["properties"]
+    fields = {**properties["spec"]["properties"], **properties["status"]["properties"]}
+
+    assert [name for name, schema in fields.items() if not schema.get("description")] == []
 
 
 def test_scaling_reads_and_writes_fields_that_exist() -> None:
@@ -31,5 +43,20 @@ def test_scaling_reads_and_writes_fields_that_exist() -> None:
         _, part, name = path.split(".")
         assert name in properties[part]["properties"]
     for column in version["additionalPrinterColumns"]:
-        _, part, name = column["jsonPath"].split(".")
+        _, part, name = column["jsonPath"].split("[")[0].split(".")
         assert part == "metadata" or name in properties[part]["properties"]
+
+
+def test_the_columns_are_those_of_the_documents() -> None:
+    columns = nodeset_crd()["spec"]["versions"][0]["additionalPrinterColumns"]
+
+    assert [column["name"].upper() for column in columns if not column["priority"]] == [
+        "DESIRED",
+        "FEASIBLE",
+        "CURRENT",
+        "READY",
+        "RUNNING",
+        "DRAIN",
+        "UPDATED",
+        "AGE",
+    ]

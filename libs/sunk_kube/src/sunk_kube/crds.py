@@ -1,83 +1,127 @@
-"""The custom resource definition of NodeSet, generated from its structs; pure.
+"""The custom resource definitions of NodeSet and NodeSlice, generated from their structs; pure.
 
 A structural schema has neither references nor ``anyOf``, so what msgspec says about a struct is unfolded.
 
 Source: Kubernetes, "Specifying a structural schema"; msgspec, JSON Schema.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 import msgspec
 
-from sunk_kube.nodesets import NodeSetSpec, NodeSetStatus
-from sunk_kube.resources import NODESETS
-
-Schema = dict[str, Any]
-"""JSON Schema. ``Any``, for it nests without end."""
+from sunk_kube.nodesets import NodeSetSpec, NodeSetStatus, NodeSlice
+from sunk_kube.resources import NODESETS, NODESLICES, Resource
+from sunk_kube.templates import Schema, rule, template_schema
 
 _REF: Final = "#/$defs/"
+_INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _DROPPED: Final = frozenset({"title", "default", "additionalProperties", "properties", "required", "items"})
-_COLUMNS: Final = (
-    ("Desired", "integer", ".status.desiredNumberScheduled"),
-    ("Feasible", "integer", ".status.numberFeasible"),
-    ("Current", "integer", ".status.currentNumberScheduled"),
-    ("Ready", "integer", ".status.numberReady"),
-    ("Running", "integer", ".status.numberRunning"),
-    ("Drain", "integer", ".status.numberDrain"),
-    ("Misscheduled", "integer", ".status.numberMisscheduled"),
-    ("Unavailable", "integer", ".status.numberUnavailable"),
-    ("Cluster", "string", ".spec.cluster"),
-    ("Age", "date", ".metadata.creationTimestamp"),
+_Column = tuple[str, str, str, str, int]
+"""Name, type, path, meaning, priority: 0 is shown always, 1 with ``-o wide``."""
+_NODESET_COLUMNS: Final[tuple[_Column, ...]] = (
+    ("Desired", "integer", ".status.desiredNumberScheduled", "Nodes that are wanted.", 0),
+    ("Feasible", "integer", ".status.numberFeasible", "Nodes that can carry a Pod of the set.", 0),
+    ("Current", "integer", ".status.currentNumberScheduled", "Pods that exist.", 0),
+    ("Ready", "integer", ".status.numberReady", "Pods whose slurmd answers.", 0),
+    ("Running", "integer", ".status.numberRunning", "Pods whose Slurm node runs a job.", 0),
+    ("Drain", "integer", ".status.numberDrain", "Pods whose Slurm node is drained or draining.", 0),
+    ("Updated", "integer", ".status.updatedNumberScheduled", "Pods of the present template.", 0),
+    ("Age", "date", ".metadata.creationTimestamp", "Since when the set exists.", 0),
+    ("Misscheduled", "integer", ".status.numberMisscheduled", "Pods on Nodes that no longer fit.", 1),
+    ("Unavailable", "integer", ".status.numberUnavailable", "Wanted Nodes without a ready Pod.", 1),
+    ("Cluster", "string", ".spec.cluster", "The Slurm cluster.", 1),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].message', "Why it is not ready.", 1),
 )
+_SLICE_COLUMNS: Final[tuple[_Column, ...]] = (
+    ("NodeSet", "string", ".nodeSet", "The NodeSet.", 0),
+    ("Cluster", "string", ".cluster", "The Slurm cluster.", 0),
+    ("First", "string", ".nodes[0].name", "The first of the Slurm nodes.", 0),
+    ("Age", "date", ".metadata.creationTimestamp", "Since when the slice exists.", 0),
+)
+_SPEC_RULES: Final = (
+    rule(
+        "self.cluster == oldSelf.cluster",
+        "the Slurm cluster of a NodeSet never changes: delete the NodeSet and make another",
+    ),
+    rule(
+        "has(self.podNamePrefix) == has(oldSelf.podNamePrefix)"
+        " && (!has(self.podNamePrefix) || self.podNamePrefix == oldSelf.podNamePrefix)",
+        "podNamePrefix never changes: the names of Slurm nodes begin with it",
+    ),
+)
+_NAME_RULE: Final = rule(
+    "self.metadata.name.size() <= 48 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+    "the name of a NodeSet has at most 48 letters, digits and hyphens and no dots:"
+    " names of Pods and Slurm nodes begin with it",
+)
+_NODESET_TEXT: Final = "A set of Slurm nodes: one Pod per Kubernetes Node that fits, each a slurmd."
+_SLICE_TEXT: Final = "Some of the Nodes behind a NodeSet. Written by nodeset-controller alone."
 
 
 def nodeset_crd() -> Schema:
     """Return the definition of NodeSet, to be created or applied."""
+    spec = _schema_of(NodeSetSpec)
+    spec["required"] = ["cluster", "template"]
+    spec["properties"]["template"] = template_schema()
+    spec["x-kubernetes-validations"] = list(_SPEC_RULES)
+    version = _version({"spec": spec, "status": _schema_of(NodeSetStatus)}, _NODESET_COLUMNS)
+    schema = version["schema"]["openAPIV3Schema"]
+    schema |= {"description": _NODESET_TEXT, "required": ["spec"], "x-kubernetes-validations": [_NAME_RULE]}
+    version["subresources"] = {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
+    }
+    return _definition(NODESETS, "nset", version)
+
+
+def nodeslice_crd() -> Schema:
+    """Return the definition of NodeSlice, to be created or applied."""
+    found = _schema_of(NodeSlice)["properties"]
+    version = _version({name: found[name] for name in ("cluster", "nodeSet", "nodes")}, _SLICE_COLUMNS)
+    version["schema"]["openAPIV3Schema"]["description"] = _SLICE_TEXT
+    return _definition(NODESLICES, "nslice", version)
+
+
+def crds() -> tuple[Schema, ...]:
+    """Return every definition of ours."""
+    return nodeset_crd(), nodeslice_crd()
+
+
+def _definition(resource: Resource[Any], short: str, version: Schema) -> Schema:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{NODESETS.plural}.{NODESETS.group}"},
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
         "spec": {
-            "group": NODESETS.group,
+            "group": resource.group,
             "scope": "Namespaced",
             "names": {
-                "kind": NODESETS.kind,
-                "listKind": f"{NODESETS.kind}List",
-                "plural": NODESETS.plural,
-                "singular": NODESETS.kind.lower(),
-                "shortNames": ["nset"],
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+                "shortNames": [short],
+                "categories": ["sunk"],
             },
-            "versions": [_version()],
+            "versions": [version],
         },
     }
 
 
-def _version() -> Schema:
-    spec = _schema_of(NodeSetSpec)
-    spec["required"] = ["cluster", "template"]
+def _version(properties: Schema, columns: Iterable[_Column]) -> Schema:
     return {
         "name": NODESETS.version,
         "served": True,
         "storage": True,
-        "schema": {
-            "openAPIV3Schema": {
-                "description": "A set of Slurm nodes: one Pod per Kubernetes Node that fits, each a slurmd.",
-                "type": "object",
-                "required": ["spec"],
-                "properties": {"spec": spec, "status": _schema_of(NodeSetStatus)},
-            }
-        },
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".status.selector",
-            },
-        },
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
         "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS
+            {"name": name, "type": kind, "jsonPath": path, "description": text, "priority": priority}
+            for name, kind, path, text, priority in columns
         ],
     }
 
@@ -90,13 +134,21 @@ def _schema_of(kind: type[msgspec.Struct]) -> Schema:
 def _unfold(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
     """Return *schema* without references, unions with null, or words that a structural schema lacks."""
     if reference := schema.get("$ref"):
-        return _unfold(definitions[str(reference).removeprefix(_REF)], definitions)
+        outside = {name: value for name, value in schema.items() if name not in {"$ref", *_DROPPED}}
+        return _unfold(definitions[str(reference).removeprefix(_REF)], definitions) | outside
+    if schema.get(_INT_OR_STRING):
+        return {name: value for name, value in schema.items() if name not in _DROPPED}
     if choices := schema.get("anyOf"):
         kept = [choice for choice in cast("list[Schema]", choices) if choice.get("type") != "null"]
-        return _unfold(kept[0], definitions)
+        outside = {name: value for name, value in schema.items() if name not in {"anyOf", *_DROPPED}}
+        return _unfold(kept[0], definitions) | outside
     found: Schema = {name: value for name, value in schema.items() if name not in _DROPPED}
+    if "enum" in schema:
+        found |= {"type": "string", "enum": [word for word in schema["enum"] if word is not None]}
     if "items" in schema:
         found["items"] = _unfold(schema["items"], definitions)
+        if keys := schema.get("x-kubernetes-list-map-keys"):
+            found["items"]["required"] = keys
     if "properties" in schema:
         found["properties"] = {
             name: _unfold(value, definitions) for name, value in schema["properties"].items()

@@ -2,11 +2,12 @@
 
 The custom resource definition is generated from these structs (`crds`), so limits and texts stand here.
 Field names are SUNK's where they are published (``replicas``, ``podNamePrefix``, ``features``, the status
-counts); ``cluster`` and ``template`` are ours.
+counts); the others are ours, and Kubernetes' own where a DaemonSet or StatefulSet has the same.
+Defaults are ours alone and are never written into an object: what is stored stays what was applied.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, field
 
@@ -32,21 +33,60 @@ Replicas = Annotated[
     int,
     Meta(ge=0, le=1_000_000, description="How many Nodes are wanted. Default: as many as are feasible."),
 ]
-Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[int, Meta(ge=0, le=31_536_000)]
+FeatureName = Annotated[str, Meta(pattern="^[A-Za-z0-9_.:=+/-]+$", max_length=63)]
+"""What Slurm takes as a feature: no comma, no operator of its constraints."""
+NamePart = Annotated[str, Meta(min_length=1, max_length=63)]
+IntOrPercent = Annotated[
+    int | str,
+    Meta(
+        description="A number, or a share of the wanted Nodes such as 10%, rounded up. Default: 10%.",
+        extra_json_schema={
+            "x-kubernetes-int-or-string": True,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
+                    "message": "maxUnavailable is a number from 1 on, or a share from 1% to 100%",
+                }
+            ],
+        },
+    ),
+]
+RevisionLimit = Annotated[
+    int,
+    Meta(ge=0, le=100, description="How many templates of the past are kept to go back to. Default: 10."),
+]
+MAX_UNAVAILABLE: Final = "10%"
+REVISIONS: Final = 10
 
 
 class DynamicFeature(KubeStruct, frozen=True):
     """A Slurm feature made of the value of a Node's label."""
 
-    prefix: Annotated[str, Meta(max_length=63, description="Put before the label's value.")] = ""
+    prefix: Annotated[
+        str,
+        Meta(
+            max_length=63,
+            pattern="^[A-Za-z0-9_.:=+/-]*$",
+            description="What stands before the label's value.",
+        ),
+    ] = ""
 
 
 class Features(KubeStruct, frozen=True):
     """The Slurm features of the set's nodes."""
 
-    static_features: Annotated[tuple[str, ...], Meta(description="Features of every node.")] = ()
+    static_features: Annotated[
+        tuple[FeatureName, ...],
+        Meta(
+            max_length=64,
+            description="Features of every node.",
+            extra_json_schema={"x-kubernetes-list-type": "set"},
+        ),
+    ] = ()
     dynamic_features: Annotated[
-        Mapping[str, DynamicFeature], Meta(description="Features by the Node label whose value they take.")
+        Mapping[str, DynamicFeature],
+        Meta(max_length=64, description="Features by the Node label whose value they take."),
     ] = field(default_factory=dict[str, DynamicFeature])
 
 
@@ -65,34 +105,116 @@ class PodTemplate(KubeStruct, frozen=True):
     ] = field(default_factory=dict[str, Any])
 
 
+class RequeueRule(KubeStruct, frozen=True):
+    """Which jobs on a node that is to be updated are requeued instead of waited for. One match is enough."""
+
+    running_seconds: Annotated[
+        Seconds | None, Meta(description="Jobs that have run for longer than this are requeued.")
+    ] = None
+    partitions: Annotated[
+        tuple[NamePart, ...], Meta(max_length=64, description="Jobs of these partitions are requeued.")
+    ] = ()
+    qos: Annotated[
+        tuple[NamePart, ...], Meta(max_length=64, description="Jobs of these QoS are requeued.")
+    ] = ()
+
+
+class RollingUpdate(KubeStruct, frozen=True):
+    """How a new template reaches the nodes: a few at a time, each when its jobs have ended."""
+
+    max_unavailable: IntOrPercent | None = None
+    requeue: Annotated[
+        RequeueRule | None, Meta(description="Jobs that are not waited for. Default: every job is.")
+    ] = None
+    placeholders: Annotated[
+        Literal["wait", "evict"] | None,
+        Meta(
+            description="What happens to Pods that Slurm has placed on a node to be updated: wait for their "
+            "end, or evict them as their disruption budgets allow. Default: wait."
+        ),
+    ] = None
+
+
+class UpdateStrategy(KubeStruct, frozen=True):
+    """How a new template reaches the nodes."""
+
+    type: Annotated[
+        Literal["RollingUpdate", "OnDelete"] | None,
+        Meta(description="OnDelete: only a Pod that was deleted is made anew. Default: RollingUpdate."),
+    ] = None
+    rolling_update: Annotated[
+        RollingUpdate | None, Meta(description="How; holds for type RollingUpdate only.")
+    ] = None
+
+
 class NodeSetSpec(KubeStruct, frozen=True):
     """What a NodeSet is meant to be."""
 
     cluster: ClusterName = ""
     replicas: Replicas | None = None
     pod_name_prefix: PodNamePrefix | None = None
-    features: Features = Features()
-    template: PodTemplate = PodTemplate()
+    features: Annotated[Features, Meta(description="The Slurm features of the set's nodes.")] = Features()
+    template: Annotated[
+        PodTemplate, Meta(description="The Pod of each Node: the slurmd and what it needs.")
+    ] = PodTemplate()
+    update_strategy: Annotated[UpdateStrategy, Meta(description="How a new template reaches the nodes.")] = (
+        UpdateStrategy()
+    )
+    min_ready_seconds: Annotated[
+        Seconds | None,
+        Meta(description="How long a new Pod must be ready to count as available. Default: 0."),
+    ] = None
+    revision_history_limit: RevisionLimit | None = None
+
+    @property
+    def is_rolling(self) -> bool:
+        """A new template replaces Pods by itself."""
+        return self.update_strategy.type in (None, "RollingUpdate")
+
+    @property
+    def rolling(self) -> RollingUpdate:
+        """How a new template replaces Pods."""
+        return self.update_strategy.rolling_update or RollingUpdate()
+
+    def max_unavailable(self, wanted: int) -> int:
+        """Return how many of *wanted* Pods an update may keep away at once; at least one."""
+        given = self.rolling.max_unavailable
+        value = MAX_UNAVAILABLE if given is None else given
+        if isinstance(value, str):
+            return max(1, -(-wanted * int(value.rstrip("%")) // 100))
+        return max(1, value)
+
+
+def _count(meaning: str) -> Any:  # noqa: ANN401 - msgspec's own object, for an annotation
+    return Meta(ge=0, description=meaning)
 
 
 class NodeSetStatus(KubeStruct, frozen=True, omit_defaults=False):
     """What a NodeSet is, zeros included. The names of the counts are SUNK's."""
 
-    observed_generation: int = 0
-    replicas: Count = 0
-    """As many as ``currentNumberScheduled``; what the scale sub-resource shows."""
-    selector: str = ""
-    """The labels of the set's Pods, for the scale sub-resource."""
-    desired_number_scheduled: Count = 0
-    number_feasible: Count = 0
-    current_number_scheduled: Count = 0
-    number_ready: Count = 0
-    number_running: Count = 0
-    number_drain: Count = 0
-    number_misscheduled: Count = 0
-    number_unavailable: Count = 0
-    updated_number_scheduled: Count = 0
-    conditions: tuple[Condition, ...] = ()
+    observed_generation: Annotated[
+        int, Meta(description="The generation that the rest of this tells of.")
+    ] = 0
+    replicas: Annotated[int, _count("As currentNumberScheduled; what the scale sub-resource shows.")] = 0
+    selector: Annotated[str, Meta(description="The labels of the Pods, for the scale sub-resource.")] = ""
+    desired_number_scheduled: Annotated[int, _count("Nodes that are wanted.")] = 0
+    number_feasible: Annotated[int, _count("Nodes that can carry a Pod of the set.")] = 0
+    current_number_scheduled: Annotated[int, _count("Pods that exist and have not ended.")] = 0
+    number_ready: Annotated[int, _count("Pods whose slurmd answers.")] = 0
+    number_running: Annotated[int, _count("Pods whose Slurm node runs a job.")] = 0
+    number_drain: Annotated[int, _count("Pods whose Slurm node is drained or draining.")] = 0
+    number_misscheduled: Annotated[int, _count("Pods on Nodes that no longer fit. They stay.")] = 0
+    number_unavailable: Annotated[int, _count("Wanted Nodes without a ready Pod.")] = 0
+    updated_number_scheduled: Annotated[int, _count("Pods of the present template.")] = 0
+    number_condemned: Annotated[int, _count("Pods that are to go as soon as their jobs have ended.")] = 0
+    update_revision: Annotated[str, Meta(description="The hash of the present template.")] = ""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Meta(
+            description="Accepted, Scheduled, Updated, Ready.",
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = ()
 
 
 class NodeSet(KubeObject, frozen=True):
@@ -105,3 +227,35 @@ class NodeSet(KubeObject, frozen=True):
     def prefix(self) -> str:
         """What the names of its Pods begin with."""
         return self.spec.pod_name_prefix or self.metadata.name
+
+
+SLICE_MAX: Final = 100
+"""Entries of one NodeSlice."""
+
+
+class NodeSliceEntry(KubeStruct, frozen=True):
+    """One Node that a NodeSet has, or has had, and the name that was chosen for it."""
+
+    name: Annotated[str, Meta(max_length=63, description="The Slurm node's name, which is the Pod's.")]
+    kube_node: Annotated[str, Meta(max_length=253, description="The Kubernetes Node's name.")]
+    released: Annotated[
+        bool,
+        Meta(
+            description="The Node is no longer the set's: only its name is kept, as long as the Node exists."
+        ),
+    ] = False
+
+
+class NodeSlice(KubeObject, frozen=True):
+    """Some of the Nodes behind a NodeSet. Written by nodeset-controller alone."""
+
+    cluster: Annotated[str, Meta(description="The Slurm cluster's name.")] = ""
+    node_set: Annotated[str, Meta(description="The NodeSet's name.")] = ""
+    nodes: Annotated[
+        tuple[NodeSliceEntry, ...],
+        Meta(
+            max_length=SLICE_MAX,
+            description="The Nodes, sorted by the name of their Slurm node.",
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = ()

@@ -4,7 +4,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from sunk_kube.nodesets import NodeSet
+from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import KubeObject, Lease, Node, Pod
 from sunk_kube.wellknown import GROUP
 
@@ -43,6 +43,9 @@ NAMESPACES: Final = Resource(kind="Namespace", plural="namespaces", is_namespace
 EVENTS: Final = Resource(kind="Event", plural="events", struct=KubeObject)
 LEASES: Final = Resource(group="coordination.k8s.io", kind="Lease", plural="leases", struct=Lease)
 NODESETS: Final = Resource(group=GROUP, version="v1alpha1", kind="NodeSet", plural="nodesets", struct=NodeSet)
+NODESLICES: Final = Resource(
+    group=GROUP, version="v1alpha1", kind="NodeSlice", plural="nodeslices", struct=NodeSlice
+)
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     group="apiextensions.k8s.io",
     kind="CustomResourceDefinition",
