@@ -223,8 +223,8 @@ class Stack:
             self.kube.patch(
                 "Node", f"node{index}", {"metadata": {"labels": {manifests.COMPUTE_LABEL: "true"}}}
             )
-        crd = Path(__file__).resolve().parents[4] / "helm" / "sunk" / "crds" / "nodeset.yaml"
-        self._lab.kubectl("apply", "--server-side", "-f", str(crd))
+        crds = Path(__file__).resolve().parents[4] / "helm" / "sunk" / "crds"
+        self._lab.kubectl("apply", "--server-side", "-f", str(crds))
         for manifest in (*rbac.manifests(), *cluster_manifests(self._pod_slurm)):
             self.kube.apply(manifest)
         wait_for("NodeSets to be known", lambda: [self.kube.list("NodeSet", SLURM_NAMESPACE)], 30)
