@@ -12,7 +12,8 @@ import logging
 import random
 import time
 import weakref
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 import anyio
@@ -22,6 +23,7 @@ from sunk_kube.answers import Status, refusal
 from sunk_kube.bodies import selectors
 from sunk_kube.client import PAGE_SIZE, KubeClient
 from sunk_kube.errors import KubeGoneError, KubeUnavailableError
+from sunk_kube.indexes import Index
 from sunk_kube.metrics import VIEW_COMPLETE, VIEW_HEARD, VIEW_READS
 from sunk_kube.objects import KubeObject
 from sunk_kube.resources import Resource
@@ -78,6 +80,7 @@ class Reflector(Generic[T]):
         self._decoder = msgspec.json.Decoder(resource.struct)
         self._objects: dict[str, T] = {}
         self._listeners: list[tuple[weakref.ref[Changes], KeysOf[T] | None]] = []
+        self._indexes: list[Index[T]] = []
         self._complete = anyio.Event()
         self._heard = time.monotonic()
         self._failures = 0
@@ -117,6 +120,19 @@ class Reflector(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._objects)
+
+    @property
+    def objects(self) -> Mapping[str, T]:
+        """Every object by its key, as it is at each moment."""
+        return MappingProxyType(self._objects)
+
+    def index(self, keys_of: Callable[[T], Iterable[str]]) -> Index[T]:
+        """Return an index by the keys that *keys_of* names; it stays current for as long as the view."""
+        made = Index(keys_of)
+        for found in self._objects.values():
+            made.change(None, found)
+        self._indexes.append(made)
+        return made
 
     def changes(self) -> Changes:
         """Return a stream of keys: all that are known now, then each that changes or goes."""
@@ -225,6 +241,8 @@ class Reflector(Generic[T]):
             self._objects.pop(key, None)
         else:
             self._objects[key] = found
+        for index in self._indexes:
+            index.change(before, found)
         for listener, keys_of in self._listeners:
             if (changes := listener()) is not None:
                 _tell(changes, keys_of, key, before, found)
