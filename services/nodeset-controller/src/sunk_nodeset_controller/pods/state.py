@@ -56,6 +56,7 @@ def _present(seen: PodObserved, pod: Pod) -> KubePodState:
         uid=meta.uid,
         phase=phase,
         is_ready=pod.is_ready and phase == "running",
+        is_condemned=wk.ANNOTATION_CONDEMNED in meta.annotations,
         pod_address=pod.status.pod_ip,
         features=tuple(filter(None, meta.annotations.get(wk.ANNOTATION_FEATURES, "").split(","))),
     )
