@@ -20,7 +20,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
-from sunk_kube.crds import nodeset_crd
+from sunk_kube.crds import crds
 from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.objects import Condition, Node, Pod, condition
 from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, NODESETS, PODS
@@ -141,8 +141,8 @@ def nats(tmp_path: Path) -> Generator[NatsServer]:
 @pytest.fixture
 async def kube(kubeconfig: Path) -> AsyncGenerator[KubeClient]:
     async with connect("test", kubeconfig=kubeconfig) as client:
-        crd = nodeset_crd()
-        await client.patch(CUSTOM_RESOURCE_DEFINITIONS, crd["metadata"]["name"], crd, kind="apply")
+        for crd in crds():
+            await client.patch(CUSTOM_RESOURCE_DEFINITIONS, crd["metadata"]["name"], crd, kind="apply")
         yield client
 
 

@@ -1,18 +1,20 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
-from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Condition, Node, OwnerReference, Pod, condition
+from sunk_kube.nodesets import NodeSet, NodeSlice, NodeSliceEntry
+from sunk_kube.objects import Condition, Node, ObjectMeta, OwnerReference, Pod, Taint, condition
 from sunk_kube.testing import T0, node, nodeset, pod
+from sunk_nodeset_controller.nodesets.feasible import fits
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
 from sunk_nodeset_controller.nodesets.naming import short_hash
-from sunk_nodeset_controller.nodesets.owners import cluster_holders, node_owners, refusal
-from sunk_nodeset_controller.nodesets.plan import plan
+from sunk_nodeset_controller.nodesets.owners import cluster_holders, refusal
+from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S, plan
 from sunk_nodeset_controller.nodesets.status import status
 
 OWNED = {wk.LABEL_NODESET: "gpu", wk.LABEL_CLUSTER: "lab"}
@@ -23,21 +25,31 @@ def seen(
     pods: tuple[Pod, ...] = (),
     *,
     of: NodeSet | None = None,
+    slices: tuple[NodeSlice, ...] = (),
     foreign: Mapping[str, str] | None = None,
     taken: frozenset[str] = frozenset(),
+    failures: Mapping[str, int] | None = None,
     refused: str = "",
     now: datetime = T0,
 ) -> Observed:
     return Observed(
         nodeset=of or nodeset(),
-        nodes=nodes,
+        nodes={node.metadata.name: node for node in nodes},
+        fits=fits(of or nodeset(), nodes, wk.TAINT_LOCK),
         pods=pods,
+        slices=slices,
         foreign=foreign or {},
         taken=taken,
+        failures=failures or {},
         refusal=refused,
-        lock_key=wk.TAINT_LOCK,
         now=now,
     )
+
+
+def remembered(*, released: bool = False, **names: str) -> tuple[NodeSlice, ...]:
+    """Return a slice that says which name each Node has had."""
+    nodes = [NodeSliceEntry(name=name, kube_node=node, released=released) for node, name in names.items()]
+    return (NodeSlice(metadata=ObjectMeta(name="gpu-0"), node_set="gpu", nodes=tuple(nodes)),)
 
 
 def own(name: str, kube_node: str, *, phase: str = "Running", conditions: tuple[Condition, ...] = ()) -> Pod:
@@ -82,19 +94,29 @@ def test_a_terminating_pod_still_has_its_node() -> None:
     assert plan(seen((numbered(1),), (leaving,))).actions == ()
 
 
-def test_a_pod_that_comes_back_has_its_old_name_though_the_address_has_changed() -> None:
-    labels = {wk.LABEL_NODESET: "gpu", wk.LABEL_NAMESPACE: "slurm", wk.LABEL_POD: "gpu-000-099"}
+@pytest.mark.parametrize("released", [False, True], ids=["still the set's", "let go before"])
+def test_a_node_keeps_its_name_though_its_address_has_changed(*, released: bool) -> None:
+    before = remembered(node1="gpu-000-099", released=released)
 
-    assert plan(seen((numbered(1, labels=labels),))).actions == (CreatePod("gpu-000-099", "node1"),)
+    assert plan(seen((numbered(1),), slices=before)).actions == (CreatePod("gpu-000-099", "node1"),)
 
 
 def test_a_name_that_another_node_has_had_is_not_given_away() -> None:
-    labels = {wk.LABEL_NODESET: "gpu", wk.LABEL_NAMESPACE: "slurm", wk.LABEL_POD: "gpu-000-001"}
-    nodes = (numbered(1), node("old", ip="10.0.0.77", labels=labels))
+    nodes = (numbered(1), node("old", ip="10.0.0.77"))
 
-    assert plan(seen(nodes)).actions == (
+    assert plan(seen(nodes, slices=remembered(old="gpu-000-001"))).actions == (
         CreatePod("gpu-000-001", "old"),
         CreatePod(f"gpu-{short_hash('node1')}", "node1"),
+    )
+
+
+def test_nodes_that_the_set_has_come_first_and_then_those_it_has_had() -> None:
+    nodes = tuple(numbered(number) for number in (1, 2, 3))
+    had = remembered(node2="gpu-000-002", released=True) + remembered(node3="gpu-000-003")
+
+    assert plan(seen(nodes, of=nodeset(replicas=2), slices=had)).actions == (
+        CreatePod("gpu-000-003", "node3"),
+        CreatePod("gpu-000-002", "node2"),
     )
 
 
@@ -118,6 +140,15 @@ def test_an_ended_pod_is_replaced_but_not_in_a_hot_loop() -> None:
 
     assert (soon.actions, soon.again_s) == ((), 6.0)
     assert due.actions == (ReplacePod("gpu-000-001", "uid-gpu-000-001", "Failed"),)
+
+
+def test_a_pod_that_ends_again_and_again_waits_longer_each_time() -> None:
+    ended = own("gpu-000-001", "node1", phase="Failed")
+    waits = [
+        plan(seen((numbered(1),), (ended,), failures={"gpu-000-001": often})).again_s for often in (0, 1, 9)
+    ]
+
+    assert waits == [10.0, 20.0, LAST_WAIT_S]
 
 
 def test_a_refused_nodeset_does_nothing_and_says_why() -> None:
@@ -150,22 +181,6 @@ def test_planning_again_after_any_part_of_a_plan_ends_with_one_pod_a_node(
     placed += [one.kube_node for one in rest if isinstance(one, CreatePod)]
 
     assert len(placed) == len(set(placed)) == min(len(nodes), len(nodes) if replicas is None else replicas)
-
-
-def test_whose_pod_is_on_a_node_has_it_and_then_whose_labels_it_bears() -> None:
-    labels = {wk.LABEL_NODESET: "cpu", wk.LABEL_NAMESPACE: "slurm"}
-    nodes = numbered(1, labels=labels), numbered(2, labels=labels), numbered(3)
-
-    assert node_owners(nodes, (own("gpu-000-001", "node1"),), {"slurm/cpu", "slurm/gpu"}) == {
-        "node1": "slurm/gpu",
-        "node2": "slurm/cpu",
-    }
-
-
-def test_labels_of_a_nodeset_that_is_gone_bind_nobody() -> None:
-    labels = {wk.LABEL_NODESET: "cpu", wk.LABEL_NAMESPACE: "slurm"}
-
-    assert node_owners((numbered(1, labels=labels),), (), {"slurm/gpu"}) == {}
 
 
 def test_a_clusters_name_is_the_namespaces_that_had_it_first() -> None:
@@ -207,11 +222,30 @@ def test_too_few_feasible_nodes_are_explained() -> None:
     assert found.message == "1 of 2 wanted Nodes are feasible; 2 Nodes: node selector does not match"
 
 
+def test_reasons_are_named_in_groups_the_most_frequent_first() -> None:
+    gpu = Taint(key="nvidia.com/gpu", effect="NoSchedule")
+    tainted = [node(f"t{number}", taints=(gpu,)) for number in range(3)]
+    nodes = (*tainted, numbered(1), numbered(2))
+    looked = seen(nodes, (own("gpu-000-001", "node1"),), foreign={"node2": "slurm/cpu"})
+    found = condition(status(looked, plan(looked)).conditions, "Scheduled")
+
+    assert found is not None
+    assert found.status == "True"
+    assert found.message.split("; ") == [
+        "feasible Nodes: 1",
+        "3 Nodes: taint nvidia.com/gpu:NoSchedule is not tolerated",
+        "1 Node: belongs to NodeSet slurm/cpu",
+    ]
+
+
 def test_a_refusal_is_a_condition() -> None:
     looked = seen(refused="no such cluster")
-    (accepted,) = status(looked, plan(looked)).conditions
+    told = status(looked, plan(looked)).conditions
 
-    assert (accepted.type, accepted.status, accepted.message) == ("Accepted", "False", "no such cluster")
+    assert [(one.type, one.status, one.message) for one in told] == [
+        ("Accepted", "False", "no such cluster"),
+        ("Ready", "False", "no such cluster"),
+    ]
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:

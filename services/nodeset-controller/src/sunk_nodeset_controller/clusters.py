@@ -65,6 +65,10 @@ class BusSide:
         await self._connected.wait()
         return self._clusters
 
+    def find(self, cluster: str) -> ClusterViews | None:
+        """Return a cluster of that name, if the bus was reached and the cluster is one of ours."""
+        return next((found for found in self._clusters if found.cluster == cluster), None)
+
     async def run(self) -> None:
         """Stay connected and keep the views current until cancelled."""
         async with connect(self._settings, self._name) as bus, AsyncExitStack() as stack:

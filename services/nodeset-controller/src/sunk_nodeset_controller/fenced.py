@@ -1,11 +1,15 @@
 """The writes of this service: each checks right before it that we still lead."""
 
+from collections.abc import Sequence
+
 import msgspec
 
+from sunk_kube import wellknown as wk
+from sunk_kube.bodies import EventText
 from sunk_kube.client import KubeClient
-from sunk_kube.nodesets import NodeSet, NodeSetStatus
+from sunk_kube.nodesets import NodeSet, NodeSetStatus, NodeSlice
 from sunk_kube.objects import Node, Pod
-from sunk_kube.resources import NODES, NODESETS, PODS
+from sunk_kube.resources import NODES, NODESETS, NODESLICES, PODS
 from sunk_nodeset_controller.marks import Patch
 from sunk_nodeset_controller.metrics import WRITES
 from sunk_nodeset_controller.nodesets.template import Manifest
@@ -28,6 +32,43 @@ class FencedKube:
         """Delete this Pod and no later one of its name; it being gone is success."""
         self._check("delete pod")
         await self._client.delete(PODS, name, namespace, uid=uid)
+
+    async def condemn_pod(self, pod: Pod, why: str | None) -> None:
+        """Mark this Pod, and no later one of its name, as one that is to go, or take the mark back."""
+        self._check("condemn pod")
+        meta = pod.metadata
+        body = {"metadata": {"annotations": {wk.ANNOTATION_CONDEMNED: why}}}
+        await self._client.patch(PODS, meta.name, body, meta.namespace, uid=meta.uid)
+
+    async def create_slice(self, body: Manifest) -> None:
+        """Create a NodeSlice. Raises `KubeExistsError` where one of its name exists."""
+        self._check("create slice")
+        await self._client.create(NODESLICES, body, body["metadata"]["namespace"])
+
+    async def write_slice(self, found: NodeSlice, body: Manifest) -> None:
+        """Put *body* in the place of *found*. Raises `ConflictError` where that has changed."""
+        self._check("write slice")
+        meta = found.metadata
+        body["metadata"]["resourceVersion"] = meta.resource_version
+        await self._client.replace(NODESLICES, meta.name, body, meta.namespace)
+
+    async def delete_slice(self, found: NodeSlice) -> None:
+        """Delete this slice; it being gone is success."""
+        self._check("delete slice")
+        meta = found.metadata
+        await self._client.delete(NODESLICES, meta.name, meta.namespace, uid=meta.uid)
+
+    async def hold_nodeset(self, nodeset: NodeSet, finalizers: Sequence[str]) -> None:
+        """Set what must be done before a NodeSet may go. Raises `ConflictError` where it has changed."""
+        self._check("hold nodeset")
+        meta = nodeset.metadata
+        body = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": list(finalizers)}}
+        await self._client.patch(NODESETS, meta.name, body, meta.namespace, uid=meta.uid)
+
+    async def say(self, nodeset: NodeSet, text: EventText) -> None:
+        """Say *text* about a NodeSet, as an Event."""
+        self._check("say")
+        await self._client.record(NODESETS, nodeset, text)
 
     async def mark_pod(self, pod: Pod, body: Patch) -> None:
         """Put marks on this Pod and no later one of its name."""

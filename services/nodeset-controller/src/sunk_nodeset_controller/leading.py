@@ -11,6 +11,8 @@ from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.locks.model import Rules
 from sunk_nodeset_controller.locks.run import run_locks
 from sunk_nodeset_controller.nodes.apply import NodeMarks
+from sunk_nodeset_controller.nodesets.deeds import Deeds
+from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.reconcile import NodeSetLoop
 from sunk_nodeset_controller.pods.apply import PodCopies, PodStates
 from sunk_nodeset_controller.views import KubeViews
@@ -24,13 +26,14 @@ async def work(
 ) -> None:
     """Do everything that only the leader does, until cancelled."""
     kube = FencedKube(client, leadership)
-    nodesets = NodeSetLoop(
+    observer = Observer(
         views,
-        kube,
+        bus,
         clusters=config.clusters,
         lock_key=config.lock_key,
         replace_after_s=config.replace_after_s,
     )
+    nodesets = NodeSetLoop(views, kube, observer, Deeds(kube, bus, lock_key=config.lock_key))
     nodes = NodeMarks(views, kube, lock_key=config.lock_key)
     await views.complete()
     async with anyio.create_task_group() as tasks:

@@ -1,4 +1,4 @@
-"""What this service sees of Kubernetes: Nodes, NodeSets and NodeSet Pods, whether it leads or not."""
+"""What this service sees of Kubernetes: Nodes, NodeSets, their Pods and slices, whether it leads or not."""
 
 from collections.abc import Iterable
 
@@ -6,51 +6,62 @@ import anyio
 
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient
-from sunk_kube.nodesets import NodeSet
+from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod
 from sunk_kube.reflector import Reflector
-from sunk_kube.resources import NODES, NODESETS, PODS
+from sunk_kube.resources import NODES, NODESETS, NODESLICES, PODS
+from sunk_nodeset_controller.nodesets.feasible import place
 from sunk_nodeset_controller.nodesets.owners import owner_key
+from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_runtime.views import Changes
 
 
 class KubeViews:
-    """The three views, and the Pods of each Node."""
+    """The four views, and the Pods of each Node."""
 
     def __init__(self, client: KubeClient) -> None:
         self.nodes: Reflector[Node] = Reflector(client, NODES)
         self.nodesets: Reflector[NodeSet] = Reflector(client, NODESETS)
         self.pods: Reflector[Pod] = Reflector(client, PODS, labels=wk.LABEL_NODESET)
+        self.slices: Reflector[NodeSlice] = Reflector(client, NODESLICES)
+        self.pods_of = self.pods.index(lambda pod: (owner_key(pod),))
+        """NodeSet Pods by the key of the NodeSet that they say they belong to."""
+        self.pods_at = self.pods.index(lambda pod: (pinned_node(pod),))
+        """NodeSet Pods by Node."""
+        self.slices_of = self.slices.index(lambda one: (slice_owner(one),))
+        """Slices by the key of their NodeSet."""
+        self.slices_at = self.slices.index(lambda one: members_of((one,)))
+        """Slices by each Node that their NodeSet has."""
+
+    @property
+    def _all(self) -> "tuple[Reflector[Node], Reflector[NodeSet], Reflector[Pod], Reflector[NodeSlice]]":
+        return self.nodes, self.nodesets, self.pods, self.slices
 
     async def run(self) -> None:
-        """Keep all three current until cancelled."""
+        """Keep all of them current until cancelled."""
         async with anyio.create_task_group() as tasks:
-            for view in (self.nodes, self.nodesets, self.pods):
+            for view in self._all:
                 tasks.start_soon(view.run)
 
     @property
     def is_complete(self) -> bool:
-        """All three have read their whole lists."""
-        return self.nodes.is_complete and self.nodesets.is_complete and self.pods.is_complete
+        """All of them have read their whole lists."""
+        return all(view.is_complete for view in self._all)
 
     async def complete(self) -> None:
-        """Return when all three have read their whole lists."""
-        for view in (self.nodes, self.nodesets, self.pods):
+        """Return when all of them have read their whole lists."""
+        for view in self._all:
             await view.complete()
 
     def require_complete(self) -> None:
         """Raise `KubeUnavailableError` while one of the views is not complete."""
-        for view in (self.nodes, self.nodesets, self.pods):
+        for view in self._all:
             view.require_complete()
 
     def pod_on(self, kube_node: str) -> Pod | None:
         """Return the NodeSet Pod on a Node; of two, the one that is not about to go."""
-        node = self.nodes.get(kube_node)
-        usual = self.pods.get(labelled_pod(node)) if node is not None else None
-        if usual is not None and pinned_node(usual) == kube_node and not usual.is_terminating:
-            return usual  # The labels say so on all Nodes but the newest: no need to walk through all Pods.
-        pods = [pod for pod in self.pods.values() if pinned_node(pod) == kube_node]
+        pods = self.pods_at.of(kube_node)
         return min(pods, key=lambda pod: (pod.is_terminating, pod.is_over, pod.key), default=None)
 
     def nodeset_changes(self) -> Changes:
@@ -66,8 +77,12 @@ class KubeViews:
             return {owner_key(pod) for pod in (before, after) if pod is not None} - {""}
 
         def of_node(before: Node | None, after: Node | None) -> Iterable[str]:
-            return self.nodesets.keys() if _place(before) != _place(after) else ()
+            return self.nodesets.keys() if place(before) != place(after) else ()
 
+        def of_slice(before: NodeSlice | None, after: NodeSlice | None) -> Iterable[str]:
+            return {slice_owner(one) for one in (before, after) if one is not None}
+
+        self.slices.follow(changes, of_slice)
         self.nodesets.follow(changes, of_nodeset)
         self.pods.follow(changes, of_pod)
         self.nodes.follow(changes, of_node)
@@ -96,21 +111,6 @@ class KubeViews:
         return changes
 
 
-def labelled_pod(node: Node) -> str:
-    """Return the key of the NodeSet Pod whose labels *node* bears."""
-    labels = node.metadata.labels
-    return f"{labels.get(wk.LABEL_NAMESPACE, '')}/{labels.get(wk.LABEL_POD, '')}"
-
-
-def _place(node: Node | None) -> object:
-    """Return what of a Node decides whether a Pod may be there."""
-    if node is None:
-        return None
-    meta, status = node.metadata, node.status
-    return (
-        meta.labels,
-        meta.deletion_timestamp is None,
-        {(taint.key, taint.value, taint.effect) for taint in node.spec.taints},
-        status.allocatable,
-        status.addresses,
-    )
+def slice_owner(one: NodeSlice) -> str:
+    """Return the key of the NodeSet whose slice *one* is."""
+    return f"{one.metadata.namespace}/{one.node_set}"

@@ -6,12 +6,17 @@ against all that the Node offers: whoever else is there leaves when a job locks 
 Source: SUNK's documents, NodeSet, "Node selection".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
+import msgspec
+
 from sunk_kube.matching import selects, untolerated
+from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, PodSpec
 from sunk_kube.quantity import largest, number, total
+from sunk_nodeset_controller.nodesets.model import Fits
+from sunk_nodeset_controller.nodesets.template import pod_spec
 
 
 def requests(spec: PodSpec) -> dict[str, Decimal]:
@@ -45,3 +50,28 @@ def obstacle(spec: PodSpec, asked: Mapping[str, Decimal], node: Node) -> str:
     offered = node.status.allocatable
     short = sorted(name for name, amount in asked.items() if amount > number(offered.get(name, 0)))
     return f"not enough {', '.join(short)}" if short else ""
+
+
+def fits(nodeset: NodeSet, nodes: Iterable[Node], lock_key: str) -> Fits:
+    """Return which of *nodes* can carry a Pod of *nodeset*, other NodeSets left aside."""
+    try:
+        spec = pod_spec(nodeset, lock_key)
+        asked = requests(spec)
+    except (msgspec.ValidationError, ValueError) as error:
+        return Fits(invalid=f"spec.template.spec: {error}")
+    found = ((node.metadata.name, obstacle(spec, asked, node)) for node in nodes)
+    return Fits(obstacles={name: why for name, why in found if why})
+
+
+def place(node: Node | None) -> object:
+    """Return what of a Node decides whether a Pod may be there; equal places, equal answers."""
+    if node is None:
+        return None
+    meta, status = node.metadata, node.status
+    return (
+        meta.labels,
+        meta.deletion_timestamp is None,
+        {(taint.key, taint.value, taint.effect) for taint in node.spec.taints},
+        status.allocatable,
+        status.addresses,
+    )

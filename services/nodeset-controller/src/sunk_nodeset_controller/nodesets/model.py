@@ -2,28 +2,48 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
-from sunk_kube.nodesets import NodeSet
+from sunk_events.nodes import SlurmNodeState
+from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod
+
+Why = Literal["update", "scale-down", "deletion"]
+"""Why a Pod is condemned."""
+
+
+class Fits(msgspec.Struct, frozen=True, kw_only=True):
+    """Which Nodes can carry a Pod of a NodeSet, other NodeSets left aside."""
+
+    invalid: str = ""
+    """Why no Node can: the template is no Pod's."""
+    obstacles: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    """Why a Node cannot, by name; a Node that can is not here."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """One NodeSet and all that concerns it. Every list is whole: who builds this has seen to that."""
 
     nodeset: NodeSet
-    nodes: tuple[Node, ...]
-    """All Nodes of the Kubernetes cluster."""
+    nodes: Mapping[str, Node]
+    """All Nodes of the Kubernetes cluster, by name."""
+    fits: Fits
     pods: tuple[Pod, ...]
     """The set's own Pods."""
+    slices: tuple[NodeSlice, ...] = ()
+    """The set's own slices: which Nodes it has, under which names."""
     foreign: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
-    """Nodes that belong to another NodeSet, by name, with that set's key."""
+    """Nodes that belong, or are left, to another NodeSet, by name, with that set's key."""
     taken: frozenset[str] = frozenset()
-    """Names of Pods in the namespace that are not this set's, or that a Node of another set has."""
+    """Names of Pods and Slurm nodes in the namespace that are not this set's."""
+    slurm: Mapping[str, SlurmNodeState] | None = None
+    """What Slurm says of the set's nodes, by name; None: it is not known."""
+    failures: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    """How often in a row the Pod of a name has ended by itself."""
     refusal: str = ""
     """Why the NodeSet as a whole is not carried out; nothing if it is."""
-    lock_key: str
     now: datetime
     replace_after_s: float = 10.0
 
@@ -43,7 +63,33 @@ class ReplacePod(msgspec.Struct, frozen=True):
     phase: str
 
 
-Action = CreatePod | ReplacePod
+class CondemnPod(msgspec.Struct, frozen=True):
+    """Mark a Pod as one that is to go: its Slurm node is drained, and nothing is deleted yet."""
+
+    name: str
+    uid: str
+    why: Why
+
+
+class ReleasePod(msgspec.Struct, frozen=True):
+    """Take the mark back: the Pod stays."""
+
+    name: str
+    uid: str
+
+
+class DeletePod(msgspec.Struct, frozen=True):
+    """Delete a condemned Pod whose Slurm node was seen drained and idle. To be confirmed before.
+
+    ``is_unknown_fine``: it may also go if Slurm does not know its node.
+    """
+
+    name: str
+    uid: str
+    is_unknown_fine: bool = False
+
+
+Action = CreatePod | ReplacePod | CondemnPod | ReleasePod | DeletePod
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,3 +104,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Why the other Nodes are not, by name."""
     invalid: str = ""
     """Why nothing can be planned; nothing if it can."""
+    is_over: bool = False
+    """The NodeSet is being deleted and nothing of it is left: it may go."""

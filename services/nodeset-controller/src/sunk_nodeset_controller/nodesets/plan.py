@@ -8,37 +8,66 @@ from datetime import timedelta
 
 import msgspec
 
-from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.nodesets.feasible import obstacle, requests
+from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
 from sunk_nodeset_controller.nodesets.naming import pod_name
+from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S, ended, rollout
+from sunk_nodeset_controller.nodesets.slices import members_of, names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_spec
+
+LAST_WAIT_S = 300.0
+"""The longest that a Pod which ends again and again is not made anew."""
+ORPHAN = "orphan"
+"""The finalizer of a deletion that leaves the Pods alone."""
 
 
 def plan(seen: Observed) -> Plan:
     """Return what to do now for one NodeSet."""
-    if seen.refusal or seen.nodeset.metadata.deletion_timestamp is not None:
+    if seen.nodeset.metadata.deletion_timestamp is not None:
+        return _leaving(seen)
+    if seen.refusal:
         return Plan(invalid=seen.refusal)
-    try:
-        spec = pod_spec(seen.nodeset, seen.lock_key)
-        asked = requests(spec)
-    except (msgspec.ValidationError, ValueError) as error:
-        return Plan(invalid=f"spec.template.spec: {error}")
+    if seen.fits.invalid:
+        return Plan(invalid=seen.fits.invalid)
+    found = members(seen)
     obstacles = {
-        node.metadata.name: why
-        for node in seen.nodes
-        if (why := _not_ours(seen, node) or obstacle(spec, asked, node))
+        **seen.fits.obstacles,
+        **{node: f"belongs to NodeSet {key}" for node, key in seen.foreign.items()},
     }
-    feasible = [node for node in seen.nodes if node.metadata.name not in obstacles]
+    feasible = frozenset(name for name in seen.nodes if name not in obstacles)
     replaced, again_s = _replaced(seen)
+    rolled = rollout(seen, found, wanted_size(seen, found, feasible))
     return Plan(
-        actions=(*replaced, *_created(seen, feasible)),
-        again_s=again_s,
-        feasible=frozenset(node.metadata.name for node in feasible),
+        actions=(*replaced, *rolled, *_created(seen, feasible)),
+        again_s=_soonest(again_s, found),
+        feasible=feasible,
         obstacles=obstacles,
     )
+
+
+def wanted_size(seen: Observed, found: list[Member], feasible: frozenset[str]) -> int:
+    """Return how many Pods there can and shall be."""
+    possible = len(feasible | {pinned_node(member.pod) for member in found})
+    replicas = seen.nodeset.spec.replicas
+    return possible if replicas is None else min(replicas, possible)
+
+
+def _leaving(seen: Observed) -> Plan:
+    """Return what to do for a NodeSet that is being deleted: its Pods go as in an update, or stay."""
+    if ORPHAN in seen.nodeset.metadata.finalizers:
+        return Plan(is_over=True)
+    found = members(seen)
+    replaced, again_s = _replaced(seen)
+    return Plan(actions=(*replaced, *ended(found)), again_s=_soonest(again_s, found), is_over=not seen.pods)
+
+
+def _soonest(again_s: float | None, found: list[Member]) -> float | None:
+    waits = [member.available_in_s for member in found]
+    waits += [LOOK_AGAIN_S for member in found if member.condemned]
+    return min((wait for wait in (again_s, *waits) if wait is not None), default=None)
 
 
 def is_wanted(nodeset: NodeSet | None, node: Node | None, lock_key: str) -> bool:
@@ -52,43 +81,28 @@ def is_wanted(nodeset: NodeSet | None, node: Node | None, lock_key: str) -> bool
         return True  # Unknown is never absent.
 
 
-def _not_ours(seen: Observed, node: Node) -> str:
-    owner = seen.foreign.get(node.metadata.name)
-    return f"belongs to NodeSet {owner}" if owner else ""
-
-
-def _created(seen: Observed, feasible: list[Node]) -> tuple[CreatePod, ...]:
-    """Return the Pods that are missing: on Nodes that were ours before, then by name."""
-    occupied = {pinned_node(pod) for pod in seen.pods}
-    free = [node for node in feasible if node.metadata.name not in occupied]
-    free.sort(key=lambda node: (not remembered_name(node, seen.nodeset), node.metadata.name))
+def _created(seen: Observed, feasible: frozenset[str]) -> tuple[CreatePod, ...]:
+    """Return the Pods that are missing: on Nodes that are the set's, that were, then by name."""
+    had, names = members_of(seen.slices), names_of(seen.slices)
+    free = sorted(
+        feasible - {pinned_node(pod) for pod in seen.pods},
+        key=lambda name: (name not in had, name not in names, name),
+    )
     wanted = len(free) if seen.nodeset.spec.replicas is None else seen.nodeset.spec.replicas - len(seen.pods)
-    chosen = free[: max(wanted, 0)]
-    names = {pod.metadata.name for pod in seen.pods} | seen.taken
-    kept = {name: node for node in seen.nodes if (name := remembered_name(node, seen.nodeset))}
+    taken = {*names.values(), *seen.taken, *(pod.metadata.name for pod in seen.pods)}
     made: list[CreatePod] = []
-    for node in chosen:
-        name = _name(seen.nodeset, node, names | {other for other in kept if kept[other] is not node})
-        names.add(name)
-        made.append(CreatePod(name, node.metadata.name))
+    for kube_node in free[: max(wanted, 0)]:
+        name = _name(seen, seen.nodes[kube_node], names.get(kube_node, ""), taken)
+        taken.add(name)
+        made.append(CreatePod(name, kube_node))
     return tuple(made)
 
 
-def _name(nodeset: NodeSet, node: Node, taken: set[str]) -> str:
-    remembered = remembered_name(node, nodeset)
-    if remembered and remembered not in taken:
-        return remembered
-    return pod_name(nodeset.prefix, node.metadata.name, node.internal_ip, taken)
-
-
-def remembered_name(node: Node, nodeset: NodeSet) -> str:
-    """Return the name that *node*'s Pod of *nodeset* has had, or nothing."""
-    labels = node.metadata.labels
-    is_its = (
-        labels.get(wk.LABEL_NODESET) == nodeset.metadata.name
-        and labels.get(wk.LABEL_NAMESPACE) == nodeset.metadata.namespace
-    )
-    return labels.get(wk.LABEL_POD, "") if is_its else ""
+def _name(seen: Observed, node: Node, chosen: str, taken: set[str]) -> str:
+    """Return the name of the Pod on *node*: the one that was chosen before, if there is one."""
+    if chosen and chosen not in seen.taken:
+        return chosen
+    return pod_name(seen.nodeset.prefix, node.metadata.name, node.internal_ip, taken)
 
 
 def _replaced(seen: Observed) -> tuple[tuple[ReplacePod, ...], float | None]:
@@ -104,8 +118,10 @@ def _replaced(seen: Observed) -> tuple[tuple[ReplacePod, ...], float | None]:
 
 
 def _wait_s(pod: Pod, seen: Observed) -> float:
+    """Return how long *pod* still waits to be replaced: the longer, the more often that has happened."""
     created = pod.metadata.creation_timestamp or seen.now
-    return (created + timedelta(seconds=seen.replace_after_s) - seen.now).total_seconds()
+    pause_s = seen.replace_after_s * 2 ** min(seen.failures.get(pod.metadata.name, 0), 20)
+    return (created + timedelta(seconds=min(pause_s, LAST_WAIT_S)) - seen.now).total_seconds()
 
 
 def _name_of(pod: Pod) -> str:

@@ -1,127 +1,140 @@
 """One turn of the NodeSet loop: look, plan, carry out, tell."""
 
 import logging
-from collections.abc import Collection
-from datetime import UTC, datetime
+import time
+from typing import Final
 
 import anyio
 import msgspec
 
-from sunk_kube.errors import KubeExistsError, KubeRejectedError, KubeUnavailableError
+from sunk_kube import wellknown as wk
+from sunk_kube.bodies import EventText
+from sunk_kube.errors import KubeNotFoundError, KubeRejectedError, KubeUnavailableError
 from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import condition
 from sunk_nodeset_controller.fenced import FencedKube
-from sunk_nodeset_controller.nodesets.model import Action, CreatePod, Observed, Plan, ReplacePod
-from sunk_nodeset_controller.nodesets.owners import is_owned, node_owners, owner_key, refusal
+from sunk_nodeset_controller.nodesets.deeds import Deeds
+from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
+from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.plan import plan
-from sunk_nodeset_controller.nodesets.status import status
-from sunk_nodeset_controller.nodesets.template import manifest, pinned_node
+from sunk_nodeset_controller.nodesets.status import SCHEDULED, status
 from sunk_nodeset_controller.views import KubeViews
-from sunk_runtime.errors import ConflictError
 
 log = logging.getLogger(__name__)
 
-SEEN_S = 5.0
+SEEN_S: Final = 5.0
 """How long our own Pods may take to come back to us by the watch."""
-
-REFUSED_AGAIN_S = 10.0
+REFUSED_AGAIN_S: Final = 10.0
 """A quota may grow, a ServiceAccount be made: neither tells us."""
+LEFT_AGAIN_S: Final = 5.0
+"""How soon Nodes that are left to an older NodeSet are looked at again."""
+SHARE: Final = 0.1
+"""Of a core, for looking and planning: a set of 5,000 Pods that all change is not planned at each change."""
 
 
 class NodeSetLoop:
     """Brings NodeSets closer to what they declare. One at a time: what one takes, the next must see."""
 
-    def __init__(
-        self,
-        views: KubeViews,
-        kube: FencedKube,
-        *,
-        clusters: Collection[str],
-        lock_key: str,
-        replace_after_s: float,
-    ) -> None:
+    def __init__(self, views: KubeViews, kube: FencedKube, observer: Observer, deeds: Deeds) -> None:
         self._views = views
         self._kube = kube
-        self._clusters = clusters
-        self._lock_key = lock_key
-        self._replace_after_s = replace_after_s
+        self._observer = observer
+        self._deeds = deeds
+        self._rests_until: dict[str, float] = {}
 
     async def reconcile(self, key: str) -> float | None:
         """Bring the NodeSet *key* one step closer; return when to look again though nothing changes."""
         self._views.require_complete()
         nodeset = self._views.nodesets.get(key)
         if nodeset is None:
+            self._observer.forget(key)
+            self._rests_until.pop(key, None)
             return None
-        seen = self._observe(nodeset)
+        rest_s = self._rests_until.get(key, 0.0) - time.monotonic()
+        if rest_s > 0:
+            return rest_s
+        began = time.perf_counter()
+        seen = self._observer.observe(nodeset)
         found = plan(seen)
+        took_s = time.perf_counter() - began
         try:
-            await self._carry_out(seen, found.actions)
+            return await self._turn(seen, found)
+        finally:
+            self._rests_until[key] = time.monotonic() + took_s * 2 * (1 / SHARE - 1)
+
+    async def _turn(self, seen: Observed, found: Plan) -> float | None:
+        nodeset = seen.nodeset
+        if found.is_over:
+            await self._let_go(nodeset)
+            return None
+        try:
+            await self._carry_out(seen, found)
         except KubeRejectedError as error:
-            log.error("pods refused", extra={"nodeset": key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
-            await self._tell(self._observe(nodeset), Plan(invalid=str(error)))
+            log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+            await self._tell(nodeset, Plan(invalid=str(error)))
             return REFUSED_AGAIN_S
-        await self._tell(self._observe(nodeset), found)
-        return found.again_s
+        await self._tell(nodeset, found)
+        waits = (found.again_s, LEFT_AGAIN_S if seen.foreign else None)
+        return min((wait for wait in waits if wait is not None), default=None)
 
-    def _observe(self, nodeset: NodeSet) -> Observed:
-        """Return all that concerns *nodeset*, as it is now."""
-        pods = self._views.pods.values()
-        nodes = self._views.nodes.values()
-        nodesets = self._views.nodesets
-        own = [pod for pod in pods if owner_key(pod) == nodeset.key and is_owned(pod, nodeset)]
-        uids = {pod.metadata.uid for pod in own}
-        others = [pod for pod in pods if pod.metadata.uid not in uids]
-        owners = node_owners(nodes, pods, nodesets.keys())
-        leftovers = {pinned_node(pod): owner_key(pod) for pod in others if owner_key(pod) == nodeset.key}
-        return Observed(
-            nodeset=nodeset,
-            nodes=tuple(nodes),
-            pods=tuple(own),
-            foreign=leftovers | {name: key for name, key in owners.items() if key != nodeset.key},
-            taken=frozenset(
-                pod.metadata.name for pod in others if pod.metadata.namespace == nodeset.metadata.namespace
-            ),
-            refusal=refusal(nodeset, nodesets.values(), self._clusters),
-            lock_key=self._lock_key,
-            now=datetime.now(UTC).replace(microsecond=0),
-            replace_after_s=self._replace_after_s,
-        )
+    async def _carry_out(self, seen: Observed, found: Plan) -> None:
+        """Carry out *found* and wait until the view shows it: the next plan is made on it."""
+        nodeset = seen.nodeset
+        await self._hold(nodeset, found)
+        await self._deeds.write_slices(seen, found)
+        if not found.actions:
+            return
+        for action in found.actions:
+            if isinstance(action, ReplacePod):
+                self._observer.note_failure(nodeset.metadata.namespace, action.name)
+        await self._deeds.carry_out(seen, found.actions)
+        log.info("nodeset reconciled", extra={"nodeset": nodeset.key, "actions": len(found.actions)})
+        created = [action.name for action in found.actions if isinstance(action, CreatePod)]
+        await self._await_seen(nodeset.metadata.namespace, created)
 
-    async def _carry_out(self, seen: Observed, actions: tuple[Action, ...]) -> None:
-        """Carry out *actions* and wait until the view shows them: the next plan is made on it.
+    async def _hold(self, nodeset: NodeSet, found: Plan) -> None:
+        """See to it, before the first Pod is made, that the NodeSet does not go before its Pods."""
+        finalizers = nodeset.metadata.finalizers
+        is_leaving = nodeset.metadata.deletion_timestamp is not None
+        if found.actions and not is_leaving and wk.FINALIZER_NODESET not in finalizers:
+            await self._kube.hold_nodeset(nodeset, (*finalizers, wk.FINALIZER_NODESET))
 
-        Raises:
-            ConflictError: the view was stale; the others were carried out all the same.
-        """
-        stale: list[str] = []
-        for action in actions:
-            try:
-                await self._apply(seen, action)
-            except KubeExistsError as error:
-                stale.append(str(error))
-        if actions:
-            log.info("nodeset reconciled", extra={"nodeset": seen.nodeset.key, "actions": len(actions)})
-        created = [action.name for action in actions if isinstance(action, CreatePod)]
-        await self._await_seen(seen.nodeset.metadata.namespace, created)
-        if stale:
-            raise ConflictError("; ".join(stale))
-
-    async def _apply(self, seen: Observed, action: Action) -> None:
-        match action:
-            case CreatePod(name, kube_node):
-                node = next(node for node in seen.nodes if node.metadata.name == kube_node)
-                await self._kube.create_pod(manifest(seen.nodeset, node, name, self._lock_key))
-            case ReplacePod(name, uid):
-                await self._kube.delete_pod(seen.nodeset.metadata.namespace, name, uid)
+    async def _let_go(self, nodeset: NodeSet) -> None:
+        """Let a NodeSet go that is being deleted; it being gone is success."""
+        left = [one for one in nodeset.metadata.finalizers if one != wk.FINALIZER_NODESET]
+        if len(left) == len(nodeset.metadata.finalizers):
+            return
+        try:
+            await self._kube.hold_nodeset(nodeset, left)
+        except KubeNotFoundError:
+            log.debug("nodeset gone already", extra={"nodeset": nodeset.key})
 
     async def _await_seen(self, namespace: str, names: list[str]) -> None:
+        missing = {f"{namespace}/{name}" for name in names}
         with anyio.move_on_after(SEEN_S):
             changes = self._views.pods.changes()
-            while any(self._views.pods.get(f"{namespace}/{name}") is None for name in names):
-                await anext(changes)
+            while missing := {key for key in missing if self._views.pods.get(key) is None}:
+                while await anext(changes) not in missing:
+                    pass
             return
         raise KubeUnavailableError(f"pods of {namespace} are made, and not seen yet")
 
-    async def _tell(self, seen: Observed, found: Plan) -> None:
-        told = status(seen, found)
-        if msgspec.to_builtins(told) != msgspec.to_builtins(seen.nodeset.status):
-            await self._kube.tell_status(seen.nodeset, told)
+    async def _tell(self, nodeset: NodeSet, found: Plan) -> None:
+        """Write what the NodeSet has come to, if that has changed."""
+        nodeset = self._views.nodesets.get(nodeset.key) or nodeset
+        told = status(self._observer.observe(nodeset), found)
+        if msgspec.to_builtins(told) == msgspec.to_builtins(nodeset.status):
+            return
+        try:
+            await self._kube.tell_status(nodeset, told)
+        except KubeNotFoundError:
+            return  # It has just gone, and its status with it.
+        before = condition(nodeset.status.conditions, SCHEDULED)
+        after = condition(told.conditions, SCHEDULED)
+        if (
+            after is not None
+            and after.status == "False"
+            and (before is None or before.message != after.message)
+        ):
+            text = EventText(reason=after.reason, action="Schedule", note=after.message, type="Warning")
+            await self._kube.say(nodeset, text)

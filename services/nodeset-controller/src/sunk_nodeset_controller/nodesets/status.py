@@ -19,8 +19,13 @@ ACCEPTED: Final = "Accepted"
 """The NodeSet is carried out: its cluster is ours, its template is a Pod's."""
 SCHEDULED: Final = "Scheduled"
 """As many Nodes carry its Pods as are wanted."""
+UPDATED: Final = "Updated"
+"""Every Pod is of the present template."""
 READY: Final = "Ready"
 """Every wanted Pod is ready."""
+REASONS_MAX: Final = 5
+"""Groups of reasons that a message names; the rest are counted."""
+NAMES_MAX: Final = 3
 
 
 def status(seen: Observed, found: Plan) -> NodeSetStatus:
@@ -30,6 +35,7 @@ def status(seen: Observed, found: Plan) -> NodeSetStatus:
     desired = len(found.feasible) if nodeset.spec.replicas is None else nodeset.spec.replicas
     ready = sum(pod.is_ready and not pod.is_terminating for pod in current)
     is_known = not found.invalid
+    revision = template_hash(nodeset)
     counts = NodeSetStatus(
         observed_generation=nodeset.metadata.generation,
         replicas=len(current),
@@ -42,7 +48,9 @@ def status(seen: Observed, found: Plan) -> NodeSetStatus:
         number_drain=sum(_says(pod, wk.CONDITION_SLURM_DRAIN) for pod in current),
         number_misscheduled=sum(is_known and pinned_node(pod) not in found.feasible for pod in current),
         number_unavailable=max(desired - ready, 0),
-        updated_number_scheduled=sum(_is_updated(pod, seen) for pod in current),
+        updated_number_scheduled=sum(_is_updated(pod, revision) for pod in current),
+        number_condemned=len(_condemned(seen)),
+        update_revision=revision,
     )
     return replace(counts, conditions=_conditions(seen, found, counts))
 
@@ -52,37 +60,82 @@ def _says(pod: Pod, kind: str) -> bool:
     return found is not None and found.status == "True"
 
 
-def _is_updated(pod: Pod, seen: Observed) -> bool:
-    return pod.metadata.annotations.get(wk.ANNOTATION_TEMPLATE_HASH) == template_hash(seen.nodeset)
+def _is_updated(pod: Pod, revision: str) -> bool:
+    return pod.metadata.annotations.get(wk.ANNOTATION_TEMPLATE_HASH) == revision
+
+
+def _condemned(seen: Observed) -> list[str]:
+    return sorted(
+        pod.metadata.name for pod in seen.pods if wk.ANNOTATION_CONDEMNED in pod.metadata.annotations
+    )
 
 
 def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Condition, ...]:
     if found.invalid:
-        made = (Condition(type=ACCEPTED, status="False", reason="Refused", message=found.invalid),)
+        made = (
+            Condition(type=ACCEPTED, status="False", reason="Refused", message=found.invalid),
+            Condition(type=READY, status="False", reason="Refused", message=found.invalid),
+        )
+    elif seen.nodeset.metadata.deletion_timestamp is not None:
+        made = (_leaving(seen),)
     else:
         made = (
             Condition(type=ACCEPTED, status="True", reason="Accepted"),
             _scheduled(found, counts),
+            _updated(seen, counts),
             _ready(counts),
         )
     return tuple(_kept(seen, one) for one in made)
 
 
+def _leaving(seen: Observed) -> Condition:
+    waits = _waits(seen)
+    message = f"{len(seen.pods)} Pods are to go{waits}"
+    return Condition(type=READY, status="False", reason="BeingDeleted", message=message)
+
+
+def _updated(seen: Observed, counts: NodeSetStatus) -> Condition:
+    current, updated = counts.current_number_scheduled, counts.updated_number_scheduled
+    if updated == current:
+        return Condition(type=UPDATED, status="True", reason="AllUpdated")
+    message = f"{updated} of {current} Pods are of the present template{_waits(seen)}"
+    return Condition(type=UPDATED, status="False", reason="PodsOutdated", message=message)
+
+
+def _waits(seen: Observed) -> str:
+    """Say which condemned Pods are still waited for, and why."""
+    names = _condemned(seen)
+    if not names:
+        return ""
+    shown = ", ".join(names[:NAMES_MAX]) + (
+        f" and {len(names) - NAMES_MAX} more" if names[NAMES_MAX:] else ""
+    )
+    if seen.slurm is None:
+        return f"; {shown}: what Slurm says of them is not known"
+    busy = sum(state.is_busy for name in names if (state := seen.slurm.get(name)) is not None)
+    return f"; {shown}: {'jobs run on ' + str(busy) + ' of them' if busy else 'being drained'}"
+
+
 def _scheduled(found: Plan, counts: NodeSetStatus) -> Condition:
     desired, current = counts.desired_number_scheduled, counts.current_number_scheduled
+    why = _why(found)
     if counts.number_feasible < desired or not counts.number_feasible:
-        message = f"{counts.number_feasible} of {desired} wanted Nodes are feasible{_why(found)}"
+        message = f"{counts.number_feasible} of {desired} wanted Nodes are feasible{why}"
         return Condition(type=SCHEDULED, status="False", reason="TooFewFeasibleNodes", message=message)
     if current < desired:
         message = f"{current} of {desired} Pods exist"
         return Condition(type=SCHEDULED, status="False", reason="PodsMissing", message=message)
-    return Condition(type=SCHEDULED, status="True", reason="AllScheduled")
+    message = f"feasible Nodes: {counts.number_feasible}{why}"
+    return Condition(type=SCHEDULED, status="True", reason="AllScheduled", message=message)
 
 
 def _why(found: Plan) -> str:
-    """Say why the other Nodes are not, the most frequent reason first."""
-    reasons = Counter(found.obstacles.values()).most_common(5)
-    return "".join(f"; {count} {'Node' if count == 1 else 'Nodes'}: {why}" for why, count in reasons)
+    """Say in groups why the other Nodes are not, the most frequent reason first."""
+    groups = sorted(Counter(found.obstacles.values()).items(), key=lambda group: (-group[1], group[0]))
+    named = [f"; {count} {'Node' if count == 1 else 'Nodes'}: {why}" for why, count in groups[:REASONS_MAX]]
+    if rest := sum(count for _, count in groups[REASONS_MAX:]):
+        named.append(f"; {rest} more for other reasons")
+    return "".join(named)
 
 
 def _ready(counts: NodeSetStatus) -> Condition:

@@ -1,0 +1,142 @@
+"""Carrying out what was planned for a NodeSet: many at once, the first ones carefully.
+
+What must stay true: a Pod is deleted for an update or a smaller size only after a fresh look at its Slurm
+node has confirmed that it is drained and idle; no answer is no confirmation.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Final, assert_never
+
+import anyio
+
+from sunk_events.requests import ConfirmNode, NodeConfirmed
+from sunk_kube.errors import KubeNotFoundError
+from sunk_nodeset_controller.clusters import BusSide
+from sunk_nodeset_controller.fenced import FencedKube
+from sunk_nodeset_controller.nodesets.model import (
+    Action,
+    CondemnPod,
+    CreatePod,
+    DeletePod,
+    Observed,
+    Plan,
+    ReleasePod,
+    ReplacePod,
+)
+from sunk_nodeset_controller.nodesets.slices import laid_out, slice_manifest, wanted_entries
+from sunk_nodeset_controller.nodesets.template import manifest
+from sunk_runtime.errors import ConflictError, SunkError, TransientError
+from sunk_runtime.requests import ask
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 16
+"""Calls under way: more would only wait in the API server's queue."""
+CONFIRMED_AT_ONCE: Final = 64
+"""Pods looked at for deletion in one turn, so that a turn stays short."""
+CONFIRM_S: Final = 2.0
+
+
+async def gently(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    """Do all of *work*, in batches that double, so that what is refused is refused once and not 5,000 times.
+
+    Raises:
+        SunkError: the first that a batch met; no batch follows it.
+    """
+    left = list(work)
+    size = 1
+    while left:
+        batch, left = left[:size], left[size:]
+        errors: list[SunkError] = []
+        places = anyio.CapacityLimiter(AT_ONCE)
+        async with anyio.create_task_group() as tasks:
+            for one in batch:
+                tasks.start_soon(_one, one, places, errors)
+        if errors:
+            raise min(errors, key=lambda error: isinstance(error, ConflictError))  # A stale view is harmless.
+        size *= 2
+
+
+async def _one(
+    work: Callable[[], Awaitable[None]], places: anyio.CapacityLimiter, errors: list[SunkError]
+) -> None:
+    async with places:
+        try:
+            await work()
+        except SunkError as error:
+            errors.append(error)
+
+
+class Deeds:
+    """Carries out actions."""
+
+    def __init__(self, kube: FencedKube, bus: BusSide, *, lock_key: str) -> None:
+        self._kube = kube
+        self._bus = bus
+        self._lock_key = lock_key
+
+    async def carry_out(self, seen: Observed, actions: tuple[Action, ...]) -> None:
+        """Carry out *actions*: what goes first, what comes afterwards.
+
+        Raises:
+            ConflictError: the view was stale.
+            KubeRejectedError: the API server refuses; the text says why.
+        """
+        deleted = [one for one in actions if isinstance(one, DeletePod)]
+        others = [one for one in actions if not isinstance(one, DeletePod)]
+        await gently(partial(self._apply, seen, one) for one in (*deleted[:CONFIRMED_AT_ONCE], *others))
+
+    async def write_slices(self, seen: Observed, found: Plan) -> None:
+        """Make the slices say which Nodes the set has when *found* is carried out; only what changes."""
+        before = {one.metadata.name: one for one in seen.slices}
+        for made in laid_out(seen, wanted_entries(seen, found)):
+            was = before.get(made.metadata.name)
+            if was is None:
+                await self._kube.create_slice(slice_manifest(seen.nodeset, made))
+            elif not made.nodes:
+                await self._kube.delete_slice(was)
+            elif made.nodes != was.nodes:
+                await self._kube.write_slice(was, slice_manifest(seen.nodeset, made))
+
+    async def _apply(self, seen: Observed, action: Action) -> None:
+        namespace = seen.nodeset.metadata.namespace
+        match action:
+            case CreatePod(name, kube_node):
+                body = manifest(seen.nodeset, seen.nodes[kube_node], name, self._lock_key)
+                await self._kube.create_pod(body)
+            case ReplacePod(name, uid):
+                await self._kube.delete_pod(namespace, name, uid)
+            case CondemnPod(name, uid, why):
+                await self._condemn(seen, uid, why)
+            case ReleasePod(name, uid):
+                await self._condemn(seen, uid, None)
+            case DeletePod(name, uid):
+                if await self._is_confirmed(seen, action):
+                    await self._kube.delete_pod(namespace, name, uid)
+                    log.info("condemned pod deleted", extra={"nodeset": seen.nodeset.key, "pod": name})
+            case _:
+                assert_never(action)
+
+    async def _condemn(self, seen: Observed, uid: str, why: str | None) -> None:
+        pod = next(pod for pod in seen.pods if pod.metadata.uid == uid)
+        try:
+            await self._kube.condemn_pod(pod, why)
+        except KubeNotFoundError as error:
+            raise ConflictError(str(error)) from error
+
+    async def _is_confirmed(self, seen: Observed, action: DeletePod) -> bool:
+        """Ask who knows whether the Slurm node is drained and idle, now. No answer is a no, for now."""
+        views = self._bus.find(seen.nodeset.spec.cluster)
+        if views is None:
+            return False
+        try:
+            reply = await ask(views.bus, views.cluster, ConfirmNode(node=action.name), timeout_s=CONFIRM_S)
+        except TransientError as error:
+            log.warning("pod not confirmed", extra={"pod": action.name, "error": str(error)})
+            return False
+        if not isinstance(reply, NodeConfirmed):
+            log.warning("pod not confirmed", extra={"pod": action.name, "reply": type(reply).__name__})
+            return False
+        return reply.is_drained_and_idle or (not reply.is_known and action.is_unknown_fine)

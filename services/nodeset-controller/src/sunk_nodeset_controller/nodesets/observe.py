@@ -1,0 +1,147 @@
+"""From the views to one NodeSet and all that concerns it."""
+
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime, timedelta
+
+from sunk_events.nodes import SlurmNodeState
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Pod, condition
+from sunk_nodeset_controller.clusters import BusSide
+from sunk_nodeset_controller.nodesets.fitting import Fitting
+from sunk_nodeset_controller.nodesets.model import Fits, Observed
+from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key, refusal, seniority
+from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S
+from sunk_nodeset_controller.nodesets.slices import names_of
+from sunk_nodeset_controller.views import KubeViews, slice_owner
+
+
+class Observer:
+    """Looks at NodeSets. What it needs of Nodes and Pods is indexed: nobody walks through all of them."""
+
+    def __init__(
+        self,
+        views: KubeViews,
+        bus: BusSide,
+        *,
+        clusters: Collection[str],
+        lock_key: str,
+        replace_after_s: float,
+    ) -> None:
+        self._views = views
+        self._bus = bus
+        self._clusters = clusters
+        self._replace_after_s = replace_after_s
+        self._fitting = Fitting(views.nodes, lock_key=lock_key)
+        self._failures: dict[str, int] = {}
+
+    def observe(self, nodeset: NodeSet) -> Observed:
+        """Return all that concerns *nodeset*, as it is now."""
+        now = datetime.now(UTC).replace(microsecond=0)
+        labelled = self._views.pods_of.of(nodeset.key)
+        own = [pod for pod in labelled if is_owned(pod, nodeset)]
+        self._forgive(own, now)
+        fits = self._fitting.of(nodeset)
+        return Observed(
+            nodeset=nodeset,
+            nodes=self._views.nodes.objects,
+            fits=fits,
+            pods=tuple(own),
+            slices=tuple(one for one in self._views.slices_of.of(nodeset.key) if is_owned(one, nodeset)),
+            foreign=self._foreign(nodeset, fits, {pod.key for pod in own}),
+            taken=self._taken(nodeset, own),
+            slurm=self._slurm(nodeset.spec.cluster, own),
+            failures={pod.metadata.name: self._failures.get(pod.key, 0) for pod in own if pod.is_over},
+            refusal=refusal(nodeset, self._views.nodesets.values(), self._clusters),
+            now=now,
+            replace_after_s=self._replace_after_s,
+        )
+
+    def note_failure(self, namespace: str, name: str) -> None:
+        """Remember that the Pod *name* has ended by itself: the next one waits longer."""
+        key = f"{namespace}/{name}"
+        self._failures[key] = self._failures.get(key, 0) + 1
+
+    def forget(self, key: str) -> None:
+        """Forget a NodeSet that is gone."""
+        self._fitting.forget(key)
+
+    def _forgive(self, pods: Iterable[Pod], now: datetime) -> None:
+        """Forget the failures of Pods that have been ready for long."""
+        if not self._failures:
+            return
+        for pod in pods:
+            ready = condition(pod.status.conditions, "Ready")
+            since = ready.last_transition_time if ready is not None and ready.status == "True" else None
+            if since is not None and now - since > timedelta(seconds=LAST_WAIT_S):
+                self._failures.pop(pod.key, None)
+
+    def _taken(self, nodeset: NodeSet, own: list[Pod]) -> frozenset[str]:
+        """Return the names of Pods and Slurm nodes in the namespace that are not *nodeset*'s."""
+        namespace = nodeset.metadata.namespace
+        mine = {pod.key for pod in own}
+        names = {pod.metadata.name for key, pod in self._views.pods.objects.items()
+                 if key not in mine and pod.metadata.namespace == namespace}  # fmt: skip
+        for one in self._views.slices.objects.values():
+            if one.metadata.namespace == namespace and slice_owner(one) != nodeset.key:
+                names.update(names_of((one,)).values())
+        return frozenset(names)
+
+    def _foreign(self, nodeset: NodeSet, fits: Fits, mine: Collection[str]) -> dict[str, str]:
+        """Return the Nodes that fit *nodeset* and belong, or are left, to another NodeSet."""
+        older = self._hungry_elders(nodeset)
+        found: dict[str, str] = {}
+        for name in self._views.nodes.objects:
+            if name not in fits.obstacles:
+                owner = self._owner(name, nodeset, mine)
+                if owner is None:
+                    owner = next((key for key, other in older if name not in other.obstacles), None)
+                if owner is not None and owner != nodeset.key:
+                    found[name] = owner
+        return found
+
+    def _owner(self, kube_node: str, nodeset: NodeSet, mine: Collection[str]) -> str | None:
+        """Return the key of the NodeSet whose Pod is on a Node, else whose slices have it; None: nobody's."""
+        views = self._views
+        key: str | None = None
+        for pod in views.pods_at.of(kube_node):
+            if pod.key in mine:
+                return nodeset.key
+            key = owner_key(pod) or key
+        if key is not None:
+            return key if key != nodeset.key else f"{key} (an earlier one)"
+        for one in views.slices_at.of(kube_node):
+            owner = views.nodesets.get(slice_owner(one))
+            if owner is not None and is_owned(one, owner):
+                return owner.key
+        return None
+
+    def _hungry_elders(self, nodeset: NodeSet) -> list[tuple[str, Fits]]:
+        """Return the older NodeSets that want more Nodes than they have, and which Nodes would do."""
+        found: list[tuple[str, Fits]] = []
+        nodesets = self._views.nodesets.values()
+        for other in sorted(nodesets, key=seniority):
+            if seniority(other) >= seniority(nodeset):
+                break
+            replicas = other.spec.replicas
+            is_hungry = replicas is None or self._views.pods_of.count(other.key) < replicas
+            is_leaving = other.metadata.deletion_timestamp is not None
+            if is_hungry and not is_leaving and not refusal(other, nodesets, self._clusters):
+                fits = self._fitting.of(other)
+                if not fits.invalid:
+                    found.append((other.key, fits))
+        return found
+
+    def _slurm(self, cluster: str, own: Iterable[Pod]) -> dict[str, SlurmNodeState] | None:
+        """Return what Slurm says of the nodes of *own*; None while it is not heard."""
+        views = self._bus.find(cluster)
+        if views is None or not views.slurm_nodes.is_complete:
+            return None
+        found: dict[str, SlurmNodeState] = {}
+        for pod in own:
+            name = pod.metadata.name
+            state = views.slurm_nodes.get(name)
+            if name in views.slurm_nodes.undecodable:  # It says something that we cannot read: not "idle".
+                state = SlurmNodeState(changed=datetime.now(UTC), node=name, state="UNKNOWN", is_busy=True)
+            if state is not None:
+                found[name] = state
+        return found

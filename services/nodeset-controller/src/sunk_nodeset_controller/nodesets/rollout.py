@@ -1,0 +1,98 @@
+"""Which Pods of a NodeSet are to go, for an update, a smaller size or its end, and which may go now; pure.
+
+What must stay true: who was condemned stays first in line, so that planning again chooses nobody else; a
+Pod is deleted only when Slurm says that its node is drained and idle; an update keeps no more than
+``maxUnavailable`` Pods away; what a plan no longer needs is released; while Slurm is not heard nobody new
+is chosen. The mark is an annotation of the Pod: it outlives whoever set it.
+
+Source: SUNK's documents, NodeSet, "Safe deletion"; Kubernetes, DaemonSet, ``maxUnavailable``.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from sunk_nodeset_controller.nodesets.members import Member, is_loss
+from sunk_nodeset_controller.nodesets.model import Action, CondemnPod, DeletePod, Observed, ReleasePod, Why
+
+LOOK_AGAIN_S: Final = 3.0
+"""How soon a condemned Pod is looked at again though nothing was heard of it."""
+
+
+def rollout(seen: Observed, found: list[Member], wanted: int) -> tuple[Action, ...]:
+    """Return what to do with the Pods that live, of which *wanted* are to stay and be of the template."""
+    shrunk = _surplus(seen, found)
+    rest = [member for member in found if member not in shrunk]
+    updated = _updated(seen, rest, wanted)
+    reasons: dict[str, Why] = {member.name: "scale-down" for member in shrunk}
+    reasons |= {member.name: "update" for member in updated}
+    return carried_on(found, reasons)
+
+
+def ended(found: list[Member]) -> tuple[Action, ...]:
+    """Return what to do with the Pods that live when their NodeSet is to be no more."""
+    return carried_on(found, {member.name: "deletion" for member in found})
+
+
+def carried_on(found: list[Member], reasons: Mapping[str, Why]) -> tuple[Action, ...]:
+    """Return the marks that are missing or too many, and who of the marked may go."""
+    loss = is_loss(found)
+    actions: list[Action] = []
+    for member in sorted(found, key=lambda member: member.order):
+        meta = member.pod.metadata
+        why = reasons.get(member.name)
+        if why is None:
+            if member.condemned:
+                actions.append(ReleasePod(meta.name, meta.uid))
+        elif member.condemned != why:
+            actions.append(CondemnPod(meta.name, meta.uid, why))
+        elif _may_go(member, is_loss=loss):
+            actions.append(DeletePod(meta.name, meta.uid, _may_be_unknown(member, is_loss=loss)))
+    return tuple(actions)
+
+
+def _may_go(member: Member, *, is_loss: bool) -> bool:
+    """Whether what Slurm says of a condemned Pod's node lets it go."""
+    if not member.is_known:
+        return False
+    if member.slurm is None:
+        return _may_be_unknown(member, is_loss=is_loss)
+    return member.slurm.is_drain and not member.slurm.is_busy
+
+
+def _may_be_unknown(member: Member, *, is_loss: bool) -> bool:
+    return not member.pod.is_ready or not is_loss
+
+
+def _surplus(seen: Observed, found: list[Member]) -> list[Member]:
+    """Return the Pods that are too many."""
+    replicas = seen.nodeset.spec.replicas
+    count = len(found) - replicas if replicas is not None else 0
+    return _first(found, max(count, 0), "scale-down", is_chosen=seen.slurm is not None)
+
+
+def _updated(seen: Observed, rest: list[Member], wanted: int) -> list[Member]:
+    """Return the Pods that an update is to replace now."""
+    outdated = [member for member in rest if not member.is_updated]
+    if not seen.nodeset.spec.is_rolling:
+        return []
+    begun = [member for member in outdated if member.condemned == "update"]
+    if seen.slurm is None:
+        return begun
+    away = [member for member in outdated if not member.is_available]  # Losing these costs nothing more.
+    serving = sum(member.is_available for member in rest if member not in begun)
+    room = seen.nodeset.spec.max_unavailable(wanted) - max(wanted - serving, 0)
+    others = [member for member in outdated if member.is_available and member not in begun]
+    others.sort(key=lambda member: (not member.condemned, member.order))
+    return _unique(begun, away, others[: max(room, 0)])
+
+
+def _unique(*groups: Iterable[Member]) -> list[Member]:
+    return list({member.name: member for group in groups for member in group}.values())
+
+
+def _first(found: list[Member], count: int, why: Why, *, is_chosen: bool) -> list[Member]:
+    """Return *count* Pods: who is condemned already, then, if any is to be chosen, the cheapest."""
+    line = sorted(found, key=lambda member: (member.condemned != why, member.order))
+    if not is_chosen:
+        line = [member for member in line if member.condemned == why]
+    return line[:count]

@@ -1,0 +1,96 @@
+"""NodeSlices: which Nodes a NodeSet has, and under which names; pure.
+
+What must stay true: a name that was chosen stays while its Node exists, also after the set has let the Node
+go; an entry stays in its slice; a slice is written only if it changes, and holds no more than its maximum.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from sunk_kube import wellknown as wk
+from sunk_kube.nodesets import SLICE_MAX, NodeSet, NodeSlice, NodeSliceEntry
+from sunk_kube.objects import ObjectMeta
+from sunk_kube.resources import NODESETS, NODESLICES
+from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan
+from sunk_nodeset_controller.nodesets.template import pinned_node
+
+Manifest = dict[str, Any]
+"""A slice to be. ``Any``, because a manifest has every shape."""
+
+
+def members_of(slices: Iterable[NodeSlice]) -> dict[str, str]:
+    """Return the Slurm node's name for each Node that *slices* say the set has."""
+    return {entry.kube_node: entry.name for one in slices for entry in one.nodes if not entry.released}
+
+
+def names_of(slices: Iterable[NodeSlice]) -> dict[str, str]:
+    """Return the name that was chosen for each Node, also for those that the set has let go."""
+    return {entry.kube_node: entry.name for one in slices for entry in one.nodes}
+
+
+def wanted_entries(seen: Observed, found: Plan) -> dict[str, NodeSliceEntry]:
+    """Return what the slices shall hold when *found* is carried out, by Node."""
+    if found.invalid:
+        return {entry.kube_node: entry for one in seen.slices for entry in one.nodes}
+    has = {kube_node: pod.metadata.name for pod in seen.pods if (kube_node := pinned_node(pod))}
+    has |= {one.kube_node: one.name for one in found.actions if isinstance(one, CreatePod)}
+    wanted = {kube_node: NodeSliceEntry(name=name, kube_node=kube_node) for kube_node, name in has.items()}
+    for one in seen.slices:
+        for entry in one.nodes:
+            if entry.kube_node in seen.nodes:
+                wanted.setdefault(entry.kube_node, msgspec.structs.replace(entry, released=True))
+    return wanted
+
+
+def laid_out(seen: Observed, wanted: Mapping[str, NodeSliceEntry]) -> list[NodeSlice]:
+    """Return the slices that hold *wanted*: each entry where it was, new ones where there is room.
+
+    Those that end up empty are there, too. A new slice has no uid; its name is the first that is free.
+    """
+    old = sorted(seen.slices, key=lambda one: one.metadata.name)
+    left = dict(wanted)
+    kept = [[left.pop(entry.kube_node) for entry in one.nodes if entry.kube_node in left] for one in old]
+    fresh = sorted(left.values(), key=lambda entry: entry.name)
+    for entries in kept:
+        room = SLICE_MAX - len(entries)
+        entries.extend(fresh[:room])
+        fresh = fresh[room:]
+    made = [msgspec.structs.replace(one, nodes=_sorted(new)) for one, new in zip(old, kept, strict=True)]
+    prefix, taken = seen.nodeset.metadata.name, {one.metadata.name for one in old}
+    free = (name for number in itertools.count() if (name := f"{prefix}-{number}") not in taken)
+    for begin in range(0, len(fresh), SLICE_MAX):
+        entries = _sorted(fresh[begin : begin + SLICE_MAX])
+        made.append(NodeSlice(metadata=ObjectMeta(name=next(free)), nodes=entries))
+    return made
+
+
+def _sorted(entries: Iterable[NodeSliceEntry]) -> tuple[NodeSliceEntry, ...]:
+    return tuple(sorted(entries, key=lambda entry: entry.name))
+
+
+def slice_manifest(nodeset: NodeSet, made: NodeSlice) -> Manifest:
+    """Return *made* as a slice of *nodeset*, whole."""
+    meta = nodeset.metadata
+    owner = {
+        "apiVersion": NODESETS.api_version,
+        "kind": NODESETS.kind,
+        "name": meta.name,
+        "uid": meta.uid,
+        "controller": True,
+    }
+    return {
+        "apiVersion": NODESLICES.api_version,
+        "kind": NODESLICES.kind,
+        "metadata": {
+            "name": made.metadata.name,
+            "namespace": meta.namespace,
+            "labels": {wk.LABEL_NODESET: meta.name, wk.LABEL_CLUSTER: nodeset.spec.cluster},
+            "ownerReferences": [owner],
+        },
+        "cluster": nodeset.spec.cluster,
+        "nodeSet": meta.name,
+        "nodes": msgspec.to_builtins(made.nodes),
+    }
