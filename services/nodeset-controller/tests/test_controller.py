@@ -3,10 +3,7 @@
 The tests play the syncer's part: they write what Slurm says to the bus.
 """
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -18,6 +15,7 @@ import pytest
 
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
+from sunk_events.requests import ConfirmNode, NodeConfirmed
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
@@ -25,8 +23,10 @@ from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.objects import Condition, Node, Pod, condition
 from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, NODESETS, PODS
 from sunk_lab.nats import NatsServer
-from sunk_runtime.jetstream import BusSettings
+from sunk_nodeset_controller.testing import Service
+from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
+from sunk_runtime.requests import answering
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
@@ -36,34 +36,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 CLUSTER = "lab"
 ROLE = "test.example/nodeset"
 PATIENCE_S = 40.0
-
-
-class Service:
-    """nodeset-controller as a process that may be killed."""
-
-    def __init__(self, settings: dict[str, str], log: Path) -> None:
-        self._settings = {"PATH": os.environ["PATH"]} | {  # noqa: TID251 - a child's environment is made here
-            f"SUNK_NODESET_CONTROLLER_{name}": value for name, value in settings.items()
-        }
-        self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            argv = [sys.executable, "-m", "sunk_nodeset_controller"]
-            self._process = subprocess.Popen(argv, env=self._settings, stdout=log, stderr=log)
-
-    def another(self) -> "Service":
-        """Return a standby with the same settings."""
-        made = Service({}, self._log)
-        made._settings = self._settings
-        made.start()
-        return made
-
-    def end(self, number: signal.Signals) -> int:
-        assert self._process is not None
-        self._process.send_signal(number)
-        return self._process.wait(15)
 
 
 class Stage(NamedTuple):
@@ -78,6 +50,7 @@ class Stage(NamedTuple):
     name: str
     pods: StateView[KubePodState]
     slurm: StateWriter[SlurmNodeState]
+    bus: Bus
 
     async def pod(self) -> Pod | None:
         return await self.kube.find(PODS, self.name, self.namespace)
@@ -168,9 +141,9 @@ async def stage(
     try:
         await _label(kube, node, namespace)
         await _create_nodeset(kube, namespace)
-        async with _bus(nats) as (pods, slurm):
+        async with _bus(nats) as (bus, pods, slurm):
             name = f"gpu-{int(third):03}-{int(fourth):03}"
-            yield Stage(kube, service, nats, namespace, node.metadata.name, name, pods, slurm)
+            yield Stage(kube, service, nats, namespace, node.metadata.name, name, pods, slurm, bus)
     finally:
         with anyio.move_on_after(PATIENCE_S, shield=True):
             await kube.patch(NODES, node.metadata.name, {"spec": {"unschedulable": None}})
@@ -218,13 +191,25 @@ async def _create_nodeset(kube: KubeClient, namespace: str) -> None:
 @asynccontextmanager
 async def _bus(
     nats: NatsServer,
-) -> AsyncGenerator[tuple[StateView[KubePodState], StateWriter[SlurmNodeState]]]:
+) -> AsyncGenerator[tuple[Bus, StateView[KubePodState], StateWriter[SlurmNodeState]]]:
     settings = BusSettings(url=nats.url)
     async with connect_bus(settings, "test") as bus:
         await bus.provision(CLUSTER, settings)
         pods, slurm = StateView(bus, CLUSTER, KubePodState), StateView(bus, CLUSTER, SlurmNodeState)
         async with following(pods, slurm):
-            yield pods, StateWriter(bus, slurm, fence=None)
+            yield bus, pods, StateWriter(bus, slurm, fence=None)
+
+
+@asynccontextmanager
+async def _drained(stage: Stage) -> AsyncGenerator[None]:
+    """Play the syncer of a node that is drained and idle."""
+
+    async def answer(question: ConfirmNode) -> NodeConfirmed:
+        return NodeConfirmed(node=question.node, is_known=True, is_drained_and_idle=True)
+
+    await stage.says("k8s: pod pending deletion")
+    async with answering(stage.bus, CLUSTER, ConfirmNode, answer):
+        yield
 
 
 async def test_a_nodeset_runs_one_ready_pod_on_its_node_and_says_so(stage: Stage) -> None:
@@ -341,9 +326,10 @@ async def test_a_clusters_name_passes_on_when_its_nodeset_goes(stage: Stage) -> 
         return _is(condition(found.conditions, "Accepted"), status)
 
     await until(lambda: accepted("False"), within_s=PATIENCE_S)
-    await stage.kube.delete(NODESETS, "gpu", stage.namespace)
-    await until(lambda: accepted("True"), within_s=PATIENCE_S)
-    await stage.told(lambda state: state.is_ready and state.namespace == other)
+    async with _drained(stage):
+        await stage.kube.delete(NODESETS, "gpu", stage.namespace)
+        await until(lambda: accepted("True"), within_s=PATIENCE_S)
+        await stage.told(lambda state: state.is_ready and state.namespace == other)
     await stage.kube.delete(NAMESPACES, other)
 
 
@@ -363,9 +349,10 @@ async def test_a_bus_that_is_away_does_not_stop_what_needs_only_kubernetes(stage
 
 async def test_a_node_that_no_longer_fits_after_its_pod_is_gone_is_forgotten(stage: Stage) -> None:
     await stage.told(lambda state: state.is_ready)
-    await stage.kube.delete(NODESETS, "gpu", stage.namespace)
+    async with _drained(stage):
+        await stage.kube.delete(NODESETS, "gpu", stage.namespace)
 
-    await until(lambda: stage.pods.get(stage.name) is None, within_s=PATIENCE_S)
+        await until(lambda: stage.pods.get(stage.name) is None, within_s=PATIENCE_S)
 
     async def is_bare() -> bool:
         node = await stage.kube_node()

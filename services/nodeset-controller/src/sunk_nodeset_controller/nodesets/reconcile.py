@@ -136,5 +136,13 @@ class NodeSetLoop:
             and after.status == "False"
             and (before is None or before.message != after.message)
         ):
-            text = EventText(reason=after.reason, action="Schedule", note=after.message, type="Warning")
-            await self._kube.say(nodeset, text)
+            await self._say(nodeset, after.reason, after.message)
+
+    async def _say(self, nodeset: NodeSet, reason: str, note: str) -> None:
+        """Say it as an Event; that nobody takes it holds nothing up."""
+        try:
+            await self._kube.say(
+                nodeset, EventText(reason=reason, action="Schedule", note=note, type="Warning")
+            )
+        except KubeRejectedError as error:  # Its namespace is on its way out.
+            log.warning("event refused", extra={"nodeset": nodeset.key, "error": str(error)})

@@ -1,0 +1,310 @@
+"""Updates, scale-downs and deletions of a NodeSet over real Nodes, with the service as its own process.
+
+The test plays Slurm and its syncer: it drains who is condemned, says what runs, and is asked before a Pod
+goes. A Pod that goes while a job runs on its node is a lost job.
+"""
+
+import signal
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import pytest
+
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_events.requests import ConfirmNode, NodeConfirmed
+from sunk_kube import wellknown as wk
+from sunk_kube.client import KubeClient, connect
+from sunk_kube.crds import crds
+from sunk_kube.errors import KubeNotFoundError
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Pod
+from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, NODESETS, NODESLICES, PODS
+from sunk_lab.nats import NatsServer
+from sunk_nodeset_controller.testing import Service
+from sunk_runtime.jetstream import BusSettings
+from sunk_runtime.jetstream import connect as connect_bus
+from sunk_runtime.requests import answering
+from sunk_runtime.testing import until
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
+
+pytestmark = [pytest.mark.lab, pytest.mark.anyio]
+
+CLUSTER: Final = "lab"
+ROLE: Final = "test.example/updates"
+PATIENCE_S: Final = 60.0
+
+
+class Slurm:
+    """Slurm and its syncer, as far as NodeSets see them."""
+
+    def __init__(self, pods: StateView[KubePodState], writer: StateWriter[SlurmNodeState]) -> None:
+        self.pods = pods
+        self.jobs: set[str] = set()
+        """Nodes on which a job runs."""
+        self.lost: list[str] = []
+        self.confirmed: list[str] = []
+        self._writer = writer
+
+    async def run(self) -> None:
+        """Follow the Pods and say what becomes of their nodes."""
+        await self.pods.complete()
+        await self._writer.view.complete()
+        while True:
+            for pod in self.pods.values():
+                await self._tell(pod)
+            await anyio.sleep(0.05)
+
+    async def _tell(self, pod: KubePodState) -> None:
+        if pod.phase in {"terminating", "gone"} and pod.pod in self.jobs:
+            self.lost.append(pod.pod)
+            self.jobs.discard(pod.pod)
+        is_drain = pod.is_condemned or not pod.is_ready
+        is_busy = pod.pod in self.jobs
+        before = self._writer.view.get(pod.pod)
+        if before is not None and (before.is_drain, before.is_busy) == (is_drain, is_busy):
+            return
+        state = SlurmNodeState(
+            changed=datetime.now(UTC), node=pod.pod, state="IDLE", is_drain=is_drain, is_busy=is_busy
+        )
+        await self._writer.record(pod.pod, state, revision=self._writer.view.revision(pod.pod))
+
+    async def confirm(self, question: ConfirmNode) -> NodeConfirmed:
+        """Answer as the syncer does, from a fresh look."""
+        pod = self.pods.get(question.node)
+        is_fine = pod is not None and pod.is_condemned and question.node not in self.jobs
+        if is_fine:
+            self.confirmed.append(question.node)
+        return NodeConfirmed(node=question.node, is_known=True, is_drained_and_idle=is_fine)
+
+
+class Stage:
+    """Everything that a story needs."""
+
+    def __init__(self, kube: KubeClient, service: Service, namespace: str, slurm: Slurm) -> None:
+        self.kube = kube
+        self.service = service
+        self.namespace = namespace
+        self.slurm = slurm
+
+    async def pods(self) -> list[Pod]:
+        return await self.kube.list_all(PODS, self.namespace, labels=wk.LABEL_NODESET)
+
+    async def nodeset(self) -> NodeSet:
+        return await self.kube.get(NODESETS, "gpu", self.namespace)
+
+    async def change(self, spec: dict[str, Any]) -> None:
+        await self.kube.patch(NODESETS, "gpu", {"spec": spec}, self.namespace)
+
+    async def until(self, holds: Callable[[NodeSet], bool]) -> None:
+        async def is_so() -> bool:
+            return holds(await self.nodeset())
+
+        await until(is_so, within_s=PATIENCE_S)
+
+    async def until_pods(self, holds: Callable[[list[Pod]], bool]) -> None:
+        async def is_so() -> bool:
+            return holds(await self.pods())
+
+        await until(is_so, within_s=PATIENCE_S)
+
+    async def is_whole(self, count: int) -> None:
+        """Wait until *count* Pods are ready, updated, and none is condemned."""
+        await self.until(
+            lambda found: (
+                found.status.number_ready
+                == found.status.updated_number_scheduled
+                == found.status.current_number_scheduled
+                == count
+                and not found.status.number_condemned
+                and found.status.observed_generation == found.metadata.generation
+            )
+        )
+
+    def condemned(self) -> set[str]:
+        return {pod.pod for pod in self.slurm.pods.values() if pod.is_condemned}
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(request: pytest.FixtureRequest) -> Path:
+    return Path(request.getfixturevalue("kube_lab").kubeconfig)
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Generator[NatsServer]:
+    with NatsServer(tmp_path / "nats") as server:
+        yield server
+
+
+@asynccontextmanager
+async def playing(nats: NatsServer) -> AsyncGenerator[Slurm]:
+    settings = BusSettings(url=nats.url)
+    async with connect_bus(settings, "test") as bus:
+        await bus.provision(CLUSTER, settings)
+        pods, states = StateView(bus, CLUSTER, KubePodState), StateView(bus, CLUSTER, SlurmNodeState)
+        slurm = Slurm(pods, StateWriter(bus, states))
+        async with (
+            following(pods, states),
+            answering(bus, CLUSTER, ConfirmNode, slurm.confirm),
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(slurm.run)
+            yield slurm
+            tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def stage(nats: NatsServer, kubeconfig: Path, tmp_path: Path) -> AsyncGenerator[Stage]:
+    """Three Nodes, one NodeSet for them, the service; all gone afterwards."""
+    async with connect("test", kubeconfig=kubeconfig) as kube:
+        for crd in crds():
+            await kube.patch(CUSTOM_RESOURCE_DEFINITIONS, crd["metadata"]["name"], crd, kind="apply")
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "sunk-updates-"}}
+        namespace = (await kube.create(NAMESPACES, body)).metadata.name
+        settings = {
+            "CLUSTERS": CLUSTER,
+            "KUBECONFIG": str(kubeconfig),
+            "NATS_URL": nats.url,
+            "HTTP_PORT": "0",
+            "LEASE_NAMESPACE": namespace,
+        }
+        service = Service(settings, tmp_path / "service.log")
+        service.start()
+        try:
+            await label(kube, namespace)
+            await create(kube, namespace)
+            async with playing(nats) as slurm:
+                yield Stage(kube, service, namespace, slurm)
+        finally:
+            with anyio.move_on_after(PATIENCE_S, shield=True):
+                await label(kube, None)
+                await kube.delete(NAMESPACES, namespace)
+                await until(lambda: is_empty(kube, namespace), within_s=PATIENCE_S)
+            service.end(signal.SIGTERM)
+
+
+async def label(kube: KubeClient, value: str | None) -> None:
+    for node in await kube.list_all(NODES):
+        await kube.patch(NODES, node.metadata.name, {"metadata": {"labels": {ROLE: value}}})
+
+
+async def is_empty(kube: KubeClient, namespace: str) -> bool:
+    return not await kube.list_all(NODESETS, namespace) and not await kube.list_all(PODS, namespace)
+
+
+async def create(kube: KubeClient, namespace: str) -> None:
+    spec = {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "slurmd", "image": "localhost/sunk-pause:1"}],
+        "nodeSelector": {ROLE: namespace},
+    }
+    body = {
+        "apiVersion": NODESETS.api_version,
+        "kind": NODESETS.kind,
+        "metadata": {"name": "gpu"},
+        "spec": {
+            "cluster": CLUSTER,
+            "template": {"spec": spec},
+            "updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}},
+        },
+    }
+    with anyio.fail_after(PATIENCE_S):
+        while True:
+            try:
+                await kube.create(NODESETS, body, namespace)
+            except KubeNotFoundError:  # The definition is not served yet.
+                await anyio.sleep(0.1)
+            else:
+                return
+
+
+NEW_TEMPLATE: Final = {"template": {"metadata": {"annotations": {"test.example/version": "2"}}}}
+
+
+async def test_an_update_reaches_every_node_and_loses_no_job_though_the_controller_is_killed(
+    stage: Stage,
+) -> None:
+    await stage.is_whole(3)
+    before = {pod.metadata.name: pod.metadata.uid for pod in await stage.pods()}
+    stage.slurm.jobs |= before.keys()
+    await stage.change(NEW_TEMPLATE)
+    away: set[int] = set()
+    for _ in range(3):  # Each job ends when its node is the one that the update waits for.
+        await until(lambda: bool(stage.condemned() & stage.slurm.jobs), within_s=PATIENCE_S)
+        stage.service.end(signal.SIGKILL)
+        stage.service.start()
+        away.add(len(stage.condemned()))
+        stage.slurm.jobs -= stage.condemned()
+    await stage.is_whole(3)
+
+    after = {pod.metadata.name: pod.metadata.uid for pod in await stage.pods()}
+    assert (stage.slurm.lost, away) == ([], {1})
+    assert before.keys() == after.keys() == set(stage.slurm.confirmed)
+    assert not set(before.values()) & set(after.values())
+
+
+async def test_a_smaller_set_waits_for_its_jobs_and_a_larger_one_takes_its_names_back(stage: Stage) -> None:
+    await stage.is_whole(3)
+    names = {pod.metadata.name for pod in await stage.pods()}
+    stage.slurm.jobs |= names
+    await stage.change({"replicas": 2})
+    await until(lambda: len(stage.condemned()) == 1, within_s=PATIENCE_S)
+    (leaving,) = stage.condemned()
+    kept = len(await stage.pods())
+    stage.slurm.jobs.discard(leaving)
+    await stage.is_whole(2)
+    slices = await stage.kube.list_all(NODESLICES, stage.namespace)
+    await stage.change({"replicas": None})
+    await stage.is_whole(3)
+
+    assert (kept, stage.slurm.lost) == (3, [])
+    assert {entry.name: entry.released for one in slices for entry in one.nodes} == {
+        name: name == leaving for name in names
+    }
+    assert {pod.metadata.name for pod in await stage.pods()} == names
+
+
+async def test_an_update_taken_back_half_way_releases_who_was_to_go(stage: Stage) -> None:
+    await stage.is_whole(3)
+    before = {pod.metadata.uid for pod in await stage.pods()}
+    stage.slurm.jobs |= {pod.metadata.name for pod in await stage.pods()}
+    await stage.change(NEW_TEMPLATE)
+    await until(lambda: len(stage.condemned()) == 1, within_s=PATIENCE_S)
+    await stage.change({"template": {"metadata": None}})
+    await stage.is_whole(3)
+
+    assert {pod.metadata.uid for pod in await stage.pods()} == before
+    assert not stage.condemned()
+
+
+async def test_a_deleted_nodeset_goes_when_its_last_job_has_ended(stage: Stage) -> None:
+    await stage.is_whole(3)
+    names = sorted(pod.metadata.name for pod in await stage.pods())
+    stage.slurm.jobs.add(names[0])
+    await stage.kube.delete(NODESETS, "gpu", stage.namespace)
+    await stage.until_pods(lambda pods: [pod.metadata.name for pod in pods] == names[:1])
+    found = await stage.nodeset()
+    stage.slurm.jobs.clear()
+    await until(lambda: is_empty(stage.kube, stage.namespace), within_s=PATIENCE_S)
+
+    assert found.metadata.deletion_timestamp is not None
+    assert stage.slurm.lost == []
+
+
+async def test_pods_outlive_a_nodeset_that_is_deleted_without_them(stage: Stage) -> None:
+    await stage.is_whole(3)
+    await stage.kube.patch(NODESETS, "gpu", {"metadata": {"finalizers": ["orphan"]}}, stage.namespace)
+    await stage.kube.delete(NODESETS, "gpu", stage.namespace)
+
+    async def is_gone() -> bool:
+        return await stage.kube.find(NODESETS, "gpu", stage.namespace) is None
+
+    await until(is_gone, within_s=PATIENCE_S)
+    pods = await stage.pods()
+    assert [pod.is_terminating or bool(pod.metadata.owner_references) for pod in pods] == [False] * 3
