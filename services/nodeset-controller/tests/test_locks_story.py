@@ -14,7 +14,7 @@ from sunk_events.base import Reply, State
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockLevel, LockState
 from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import KubePodState
+from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import (
     AcquireLock,
@@ -68,6 +68,7 @@ class Stage:
             StateView(bus, CLUSTER, PlacementState),
             StateView(bus, CLUSTER, KubePodState),
             StateView(bus, CLUSTER, LockState),
+            StateView(bus, CLUSTER, NodeSliceState),
         )
 
     @asynccontextmanager

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import KubePodState
+from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.requests import ConfirmNode, NodeConfirmed
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
@@ -43,13 +43,23 @@ PATIENCE_S: Final = 60.0
 class Slurm:
     """Slurm and its syncer, as far as NodeSets see them."""
 
-    def __init__(self, pods: StateView[KubePodState], writer: StateWriter[SlurmNodeState]) -> None:
+    def __init__(
+        self,
+        pods: StateView[KubePodState],
+        slices: StateView[NodeSliceState],
+        writer: StateWriter[SlurmNodeState],
+    ) -> None:
         self.pods = pods
+        self.slices = slices
         self.jobs: set[str] = set()
         """Nodes on which a job runs."""
         self.lost: list[str] = []
         self.confirmed: list[str] = []
         self._writer = writer
+
+    def members(self) -> set[str]:
+        """Return the Slurm nodes that there shall be."""
+        return {entry.node for one in self.slices.values() for entry in one.entries}
 
     async def run(self) -> None:
         """Follow the Pods and say what becomes of their nodes."""
@@ -147,9 +157,10 @@ async def playing(nats: NatsServer) -> AsyncGenerator[Slurm]:
     async with connect_bus(settings, "test") as bus:
         await bus.provision(CLUSTER, settings)
         pods, states = StateView(bus, CLUSTER, KubePodState), StateView(bus, CLUSTER, SlurmNodeState)
-        slurm = Slurm(pods, StateWriter(bus, states))
+        slices = StateView(bus, CLUSTER, NodeSliceState)
+        slurm = Slurm(pods, slices, StateWriter(bus, states))
         async with (
-            following(pods, states),
+            following(pods, states, slices),
             answering(bus, CLUSTER, ConfirmNode, slurm.confirm),
             anyio.create_task_group() as tasks,
         ):
@@ -260,6 +271,8 @@ async def test_a_smaller_set_waits_for_its_jobs_and_a_larger_one_takes_its_names
     stage.slurm.jobs.discard(leaving)
     await stage.is_whole(2)
     slices = await stage.kube.list_all(NODESLICES, stage.namespace)
+    await until(lambda: stage.slurm.members() == names - {leaving}, within_s=PATIENCE_S)
+    await until(lambda: stage.slurm.pods.get(leaving) is None, within_s=PATIENCE_S)
     await stage.change({"replicas": None})
     await stage.is_whole(3)
 
@@ -268,6 +281,7 @@ async def test_a_smaller_set_waits_for_its_jobs_and_a_larger_one_takes_its_names
         name: name == leaving for name in names
     }
     assert {pod.metadata.name for pod in await stage.pods()} == names
+    await until(lambda: stage.slurm.members() == names, within_s=PATIENCE_S)
 
 
 async def test_an_update_taken_back_half_way_releases_who_was_to_go(stage: Stage) -> None:

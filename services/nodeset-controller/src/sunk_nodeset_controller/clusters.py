@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import anyio
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import KubePodState
+from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
 from sunk_runtime.errors import TransientError
@@ -35,14 +36,18 @@ class ClusterViews(msgspec.Struct, frozen=True):
     """Our own: what was known before."""
     locks: StateView[LockState]
     """Our own."""
+    slices: StateView[NodeSliceState]
+    """Our own."""
+
+    @property
+    def all(self) -> tuple[StateView[Any], ...]:
+        """Every view."""
+        return self.slurm_nodes, self.slurm_jobs, self.placements, self.kube_pods, self.locks, self.slices
 
     @property
     def is_complete(self) -> bool:
         """Every bucket is read."""
-        return all(
-            view.is_complete
-            for view in (self.slurm_nodes, self.slurm_jobs, self.placements, self.kube_pods, self.locks)
-        )
+        return all(view.is_complete for view in self.all)
 
 
 class BusSide:
@@ -92,8 +97,9 @@ async def _cluster(bus: Bus, name: str) -> AsyncGenerator[ClusterViews]:
         StateView(bus, name, PlacementState),
         StateView(bus, name, KubePodState),
         StateView(bus, name, LockState),
+        StateView(bus, name, NodeSliceState),
     )
-    async with following(views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks):
+    async with following(*views.all):
         yield views
 
 

@@ -14,6 +14,7 @@ from sunk_nodeset_controller.nodes.apply import NodeMarks
 from sunk_nodeset_controller.nodesets.deeds import Deeds
 from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.reconcile import NodeSetLoop
+from sunk_nodeset_controller.nodesets.telling import SliceStates
 from sunk_nodeset_controller.pods.apply import PodCopies, PodStates
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.keys import KeyLoop
@@ -61,7 +62,14 @@ async def tell(
     woken_by = [cluster.bus.recovery, cluster.kube_pods.recovery, cluster.slurm_nodes.recovery]
     loop = KeyLoop(f"states-{cluster.cluster}", states.settle, woken_by=woken_by)
     changes = states.changes(), cluster.slurm_nodes.changes()
-    await loop.run(*changes, keys=cluster.kube_pods.keys, resync_s=config.resync_s)
+    slices = SliceStates(views, StateWriter(cluster.bus, cluster.slices, fence=leadership), leadership)
+    slice_loop = KeyLoop(
+        f"slices-{cluster.cluster}", slices.settle, woken_by=[cluster.bus.recovery, cluster.slices.recovery]
+    )
+    async with anyio.create_task_group() as tasks:
+        keys = cluster.slices.keys
+        tasks.start_soon(partial(slice_loop.run, slices.changes(), keys=keys, resync_s=config.resync_s))
+        await loop.run(*changes, keys=cluster.kube_pods.keys, resync_s=config.resync_s)
 
 
 async def lock(config: Config, client: KubeClient, cluster: ClusterViews, leadership: Leadership) -> None:

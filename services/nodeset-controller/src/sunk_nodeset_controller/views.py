@@ -64,6 +64,10 @@ class KubeViews:
         pods = self.pods_at.of(kube_node)
         return min(pods, key=lambda pod: (pod.is_terminating, pod.is_over, pod.key), default=None)
 
+    def is_member(self, nodeset_key: str, kube_node: str) -> bool:
+        """Whether a NodeSet has a Node, be there a Pod on it now or not. Only complete views can say no."""
+        return any(slice_owner(one) == nodeset_key for one in self.slices_at.of(kube_node))
+
     def nodeset_changes(self) -> Changes:
         """Return the keys of NodeSets that a change of anything here concerns."""
         changes = self.nodesets.changes()
@@ -107,7 +111,12 @@ class KubeViews:
         def of_pod(before: Pod | None, after: Pod | None) -> Iterable[str]:
             return {pinned_node(pod) for pod in (before, after) if pod is not None} - {""}
 
+        def of_slice(before: NodeSlice | None, after: NodeSlice | None) -> Iterable[str]:
+            were, are = (members_of((one,)) if one is not None else {} for one in (before, after))
+            return were.keys() ^ are.keys()
+
         self.pods.follow(changes, of_pod)
+        self.slices.follow(changes, of_slice)
         return changes
 
 

@@ -28,7 +28,8 @@ class NodeMarks:
         wanted = marks(
             node,
             self._views.pod_on(kube_node),
-            is_wanted=is_wanted(nodeset, node, self._lock_key),
+            is_wanted=self._views.is_member(labelled_key(node), kube_node)
+            and is_wanted(nodeset, node, self._lock_key),
         )
         body = patch(node.metadata, node.status.conditions, wanted, datetime.now(UTC))
         if body is not None:

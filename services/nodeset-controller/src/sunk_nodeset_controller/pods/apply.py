@@ -7,11 +7,12 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_kube import wellknown as wk
 from sunk_kube.errors import KubeNotFoundError
-from sunk_kube.nodesets import NodeSet
+from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.marks import Marks, patch
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, owner_key
+from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.pods.conditions import marks
 from sunk_nodeset_controller.pods.copies import copies, cordon_reason, verified
@@ -110,6 +111,7 @@ class PodStates:
             node=self._views.nodes.get(kube_node),
             nodeset=self._views.nodesets.get(owner),
             before=before,
+            is_member=self._views.is_member(owner, kube_node),
             lock_key=self._lock_key,
             now=now,
         )
@@ -134,7 +136,13 @@ class PodStates:
         self._views.pods.follow(changes, of_pod)
         self._views.nodes.follow(changes, self._of_node)
         self._views.nodesets.follow(changes, self._of_nodeset)
+        self._views.slices.follow(changes, self._of_slice)
         return changes
+
+    def _of_slice(self, before: NodeSlice | None, after: NodeSlice | None) -> set[str]:
+        """Return the Slurm nodes whose Node their NodeSet has let go, or taken back."""
+        were, are = (members_of((one,)) if one is not None else {} for one in (before, after))
+        return set(were.values()) ^ set(are.values())
 
     def _of_node(self, before: Node | None, after: Node | None) -> Iterable[str]:
         """Return the Slurm node on a Node, if what we tell of it may have changed."""

@@ -28,6 +28,8 @@ class PodObserved(msgspec.Struct, frozen=True, kw_only=True):
     """The Node that the Pod is or was pinned to."""
     nodeset: NodeSet | None
     before: KubePodState | None
+    is_member: bool = True
+    """The NodeSet still has the Node; only complete views can say no."""
     lock_key: str
     now: datetime
 
@@ -36,7 +38,7 @@ def state(seen: PodObserved) -> KubePodState | None:
     """Return what the bus shall hold of it; None: nothing."""
     if seen.pod is not None:
         return _present(seen, seen.pod)
-    if seen.before is None or not is_wanted(seen.nodeset, seen.node, seen.lock_key):
+    if seen.before is None or not seen.is_member or not is_wanted(seen.nodeset, seen.node, seen.lock_key):
         return None
     gone = msgspec.structs.replace(
         seen.before, phase="gone", is_ready=False, is_condemned=False, pod_address=""
