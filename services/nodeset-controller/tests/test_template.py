@@ -1,3 +1,5 @@
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -24,6 +26,37 @@ def test_a_pod_is_pinned_to_its_node_and_keeps_the_rest_of_its_template() -> Non
     assert made["spec"]["affinity"]["podAffinity"] == {"x": 1}
     assert made["spec"]["hostname"] == "kept"
     assert made["spec"]["restartPolicy"] == "Always"
+
+
+def container(**words: object) -> dict[str, Any]:
+    """Return the container that comes of one with *words* in the template."""
+    given = {"containers": [{"name": "slurmd", "image": "slurm:1", **words}]}
+    return manifest(nodeset(spec=given), node(), "gpu-000-011", wk.TAINT_LOCK)["spec"]["containers"][0]
+
+
+def test_slurmd_asks_kubernetes_for_little_and_for_no_gpu() -> None:
+    limits = {"limits": {"memory": "1Gi"}}
+
+    assert container()["resources"] == {"requests": {"cpu": "100m", "memory": "256Mi"}}
+    assert container(resources=limits)["resources"] == limits
+
+
+def test_slurmd_is_told_its_name_its_cluster_and_its_features() -> None:
+    mine = {"name": "SUNK_CLUSTER", "value": "mine"}
+    found = {one["name"]: one for one in container(env=[mine])["env"]}
+
+    assert found["SUNK_NODE"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+    assert wk.ANNOTATION_FEATURES in found["SUNK_FEATURES"]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert found["SUNK_CLUSTER"] == mine
+
+
+def test_readiness_is_the_answer_of_slurmds_own_port_unless_the_template_says_otherwise() -> None:
+    ports = [{"name": "slurmd", "containerPort": 6818}]
+    probe = {"exec": {"command": ["true"]}}
+
+    assert container(ports=ports)["readinessProbe"]["tcpSocket"] == {"port": "slurmd"}
+    assert container(ports=ports, readinessProbe=probe)["readinessProbe"] == probe
+    assert "readinessProbe" not in container()
 
 
 def test_a_pod_belongs_to_its_nodeset_by_owner_and_by_labels() -> None:

@@ -76,7 +76,10 @@ class Condition(KubeStruct, frozen=True):
 
 def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     """Return the condition of type *kind*, if it is there."""
-    return next((found for found in conditions if found.type == kind), None)
+    for found in conditions:  # Asked for every Pod at every turn: a generator costs three times as much.
+        if found.type == kind:
+            return found
+    return None
 
 
 class Toleration(KubeStruct, frozen=True):

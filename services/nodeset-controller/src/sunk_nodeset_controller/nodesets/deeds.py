@@ -36,6 +36,8 @@ AT_ONCE: Final = 16
 """Calls under way: more would only wait in the API server's queue."""
 CONFIRMED_AT_ONCE: Final = 64
 """Pods looked at for deletion in one turn, so that a turn stays short."""
+A_TURN: Final = 1000
+"""Other actions in one turn: the rest is planned anew, on what was learned meanwhile."""
 CONFIRM_S: Final = 2.0
 
 
@@ -77,8 +79,8 @@ class Deeds:
         self._bus = bus
         self._lock_key = lock_key
 
-    async def carry_out(self, seen: Observed, actions: tuple[Action, ...]) -> None:
-        """Carry out *actions*: what goes first, what comes afterwards.
+    async def carry_out(self, seen: Observed, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        """Carry out *actions*, what goes before what comes, and return those that one turn has time for.
 
         Raises:
             ConflictError: the view was stale.
@@ -86,7 +88,9 @@ class Deeds:
         """
         deleted = [one for one in actions if isinstance(one, DeletePod)]
         others = [one for one in actions if not isinstance(one, DeletePod)]
-        await gently(partial(self._apply, seen, one) for one in (*deleted[:CONFIRMED_AT_ONCE], *others))
+        chosen = (*deleted[:CONFIRMED_AT_ONCE], *others[:A_TURN])
+        await gently(partial(self._apply, seen, one) for one in chosen)
+        return chosen
 
     async def write_slices(self, seen: Observed, found: Plan) -> None:
         """Make the slices say which Nodes the set has when *found* is carried out; only what changes."""

@@ -12,6 +12,7 @@ from sunk_nodeset_controller.nodesets.model import Fits, Observed
 from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key, refusal, seniority
 from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S
 from sunk_nodeset_controller.nodesets.slices import names_of
+from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.views import KubeViews, slice_owner
 
 
@@ -47,7 +48,7 @@ class Observer:
             fits=fits,
             pods=tuple(own),
             slices=tuple(one for one in self._views.slices_of.of(nodeset.key) if is_owned(one, nodeset)),
-            foreign=self._foreign(nodeset, fits, {pod.key for pod in own}),
+            foreign=self._foreign(nodeset, fits, {pinned_node(pod) for pod in own}),
             taken=self._taken(nodeset, own),
             slurm=self._slurm(nodeset.spec.cluster, own),
             failures={pod.metadata.name: self._failures.get(pod.key, 0) for pod in own if pod.is_over},
@@ -86,28 +87,23 @@ class Observer:
                 names.update(names_of((one,)).values())
         return frozenset(names)
 
-    def _foreign(self, nodeset: NodeSet, fits: Fits, mine: Collection[str]) -> dict[str, str]:
+    def _foreign(self, nodeset: NodeSet, fits: Fits, mine: set[str]) -> dict[str, str]:
         """Return the Nodes that fit *nodeset* and belong, or are left, to another NodeSet."""
         older = self._hungry_elders(nodeset)
         found: dict[str, str] = {}
-        for name in self._views.nodes.objects:
-            if name not in fits.obstacles:
-                owner = self._owner(name, nodeset, mine)
-                if owner is None:
-                    owner = next((key for key, other in older if name not in other.obstacles), None)
-                if owner is not None and owner != nodeset.key:
-                    found[name] = owner
+        for name in self._views.nodes.objects.keys() - fits.obstacles.keys() - mine:
+            owner = self._owner(name, nodeset)
+            if owner is None:
+                owner = next((key for key, other in older if name not in other.obstacles), None)
+            if owner is not None and owner != nodeset.key:
+                found[name] = owner
         return found
 
-    def _owner(self, kube_node: str, nodeset: NodeSet, mine: Collection[str]) -> str | None:
+    def _owner(self, kube_node: str, nodeset: NodeSet) -> str | None:
         """Return the key of the NodeSet whose Pod is on a Node, else whose slices have it; None: nobody's."""
         views = self._views
-        key: str | None = None
         for pod in views.pods_at.of(kube_node):
-            if pod.key in mine:
-                return nodeset.key
-            key = owner_key(pod) or key
-        if key is not None:
+            key = owner_key(pod)
             return key if key != nodeset.key else f"{key} (an earlier one)"
         for one in views.slices_at.of(kube_node):
             owner = views.nodesets.get(slice_owner(one))

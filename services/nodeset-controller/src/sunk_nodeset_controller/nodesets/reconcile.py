@@ -68,29 +68,36 @@ class NodeSetLoop:
             await self._let_go(nodeset)
             return None
         try:
-            await self._carry_out(seen, found)
+            is_all = await self._carry_out(seen, found)
         except KubeRejectedError as error:
             log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
             await self._tell(nodeset, Plan(invalid=str(error)))
             return REFUSED_AGAIN_S
         await self._tell(nodeset, found)
+        if not is_all:
+            return 0.0
         waits = (found.again_s, LEFT_AGAIN_S if seen.foreign else None)
         return min((wait for wait in waits if wait is not None), default=None)
 
-    async def _carry_out(self, seen: Observed, found: Plan) -> None:
-        """Carry out *found* and wait until the view shows it: the next plan is made on it."""
+    async def _carry_out(self, seen: Observed, found: Plan) -> bool:
+        """Carry out *found* and wait until the view shows it: the next plan is made on it.
+
+        Returns:
+            Whether that was all.
+        """
         nodeset = seen.nodeset
         await self._hold(nodeset, found)
         await self._deeds.write_slices(seen, found)
         if not found.actions:
-            return
+            return True
         for action in found.actions:
             if isinstance(action, ReplacePod):
                 self._observer.note_failure(nodeset.metadata.namespace, action.name)
-        await self._deeds.carry_out(seen, found.actions)
-        log.info("nodeset reconciled", extra={"nodeset": nodeset.key, "actions": len(found.actions)})
-        created = [action.name for action in found.actions if isinstance(action, CreatePod)]
+        done = await self._deeds.carry_out(seen, found.actions)
+        log.info("nodeset reconciled", extra={"nodeset": nodeset.key, "actions": len(done)})
+        created = [action.name for action in done if isinstance(action, CreatePod)]
         await self._await_seen(nodeset.metadata.namespace, created)
+        return len(done) == len(found.actions)
 
     async def _hold(self, nodeset: NodeSet, found: Plan) -> None:
         """See to it, before the first Pod is made, that the NodeSet does not go before its Pods."""

@@ -21,7 +21,8 @@ LOOK_AGAIN_S: Final = 3.0
 def rollout(seen: Observed, found: list[Member], wanted: int) -> tuple[Action, ...]:
     """Return what to do with the Pods that live, of which *wanted* are to stay and be of the template."""
     shrunk = _surplus(seen, found)
-    rest = [member for member in found if member not in shrunk]
+    names = {member.name for member in shrunk}
+    rest = [member for member in found if member.name not in names]
     updated = _updated(seen, rest, wanted)
     reasons: dict[str, Why] = {member.name: "scale-down" for member in shrunk}
     reasons |= {member.name: "update" for member in updated}
@@ -35,9 +36,10 @@ def ended(found: list[Member]) -> tuple[Action, ...]:
 
 def carried_on(found: list[Member], reasons: Mapping[str, Why]) -> tuple[Action, ...]:
     """Return the marks that are missing or too many, and who of the marked may go."""
-    loss = is_loss(found)
+    concerned = [member for member in found if member.condemned or member.name in reasons]
+    loss = bool(concerned) and is_loss(found)
     actions: list[Action] = []
-    for member in sorted(found, key=lambda member: member.order):
+    for member in sorted(concerned, key=lambda member: member.order):
         meta = member.pod.metadata
         why = reasons.get(member.name)
         if why is None:
@@ -67,23 +69,23 @@ def _surplus(seen: Observed, found: list[Member]) -> list[Member]:
     """Return the Pods that are too many."""
     replicas = seen.nodeset.spec.replicas
     count = len(found) - replicas if replicas is not None else 0
-    return _first(found, max(count, 0), "scale-down", is_chosen=seen.slurm is not None)
+    return _first(found, count, "scale-down", is_chosen=seen.slurm is not None) if count > 0 else []
 
 
 def _updated(seen: Observed, rest: list[Member], wanted: int) -> list[Member]:
     """Return the Pods that an update is to replace now."""
     outdated = [member for member in rest if not member.is_updated]
-    if not seen.nodeset.spec.is_rolling:
+    if not outdated or not seen.nodeset.spec.is_rolling:
         return []
-    begun = [member for member in outdated if member.condemned == "update"]
+    begun = {member.name: member for member in outdated if member.condemned == "update"}
     if seen.slurm is None:
-        return begun
+        return list(begun.values())
     away = [member for member in outdated if not member.is_available]  # Losing these costs nothing more.
-    serving = sum(member.is_available for member in rest if member not in begun)
+    serving = sum(member.is_available for member in rest if member.name not in begun)
     room = seen.nodeset.spec.max_unavailable(wanted) - max(wanted - serving, 0)
-    others = [member for member in outdated if member.is_available and member not in begun]
+    others = [member for member in outdated if member.is_available and member.name not in begun]
     others.sort(key=lambda member: (not member.condemned, member.order))
-    return _unique(begun, away, others[: max(room, 0)])
+    return _unique(begun.values(), away, others[: max(room, 0)])
 
 
 def _unique(*groups: Iterable[Member]) -> list[Member]:

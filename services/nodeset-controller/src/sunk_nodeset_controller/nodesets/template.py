@@ -1,7 +1,11 @@
 """From a NodeSet and a Node to the Pod that runs its slurmd there; pure.
 
-The template is passed on as it is. Ours are: name, owner, labels, the one Node it is pinned to, and the
-tolerations of the lock and of a DaemonSet, so that no outage of the API server ends jobs.
+The template is passed on as it is. Ours are: name, owner, labels, the one Node it is pinned to, the
+tolerations of the lock and of a DaemonSet, so that no outage of the API server ends jobs, and what the
+template leaves open: small requests, the environment of slurmd, and readiness by slurmd's own port.
+
+Requests are small on purpose: what jobs use is Slurm's to count, and a slurmd that asked Kubernetes for its
+whole Node would leave no room for the Pods that Slurm places there. GPUs are never asked for.
 
 Source: SUNK's documents, NodeSet, "Pod creation"; Kubernetes, DaemonSet, "Taints and tolerations".
 """
@@ -30,6 +34,22 @@ _EVERY: Final = (
     (wk.TAINT_UNSCHEDULABLE, "NoSchedule"),
 )
 """What a DaemonSet's Pods bear."""
+
+
+SMALL: Final = {"cpu": "100m", "memory": "256Mi"}
+"""What a container requests that says nothing of requests or limits."""
+SLURMD_PORT: Final = "slurmd"
+"""The name of the container port whose answer is readiness, where the template has no readinessProbe."""
+_ENVIRONMENT: Final = (
+    ("SUNK_NODE", "metadata.name"),
+    ("SUNK_KUBE_NODE", "spec.nodeName"),
+    ("SUNK_NAMESPACE", "metadata.namespace"),
+    ("SUNK_POD_IP", "status.podIP"),
+    ("SUNK_CLUSTER", f"metadata.labels['{wk.LABEL_CLUSTER}']"),
+    ("SUNK_NODESET", f"metadata.labels['{wk.LABEL_NODESET}']"),
+    ("SUNK_FEATURES", f"metadata.annotations['{wk.ANNOTATION_FEATURES}']"),
+)
+"""Variables that every container has, and the field of its Pod that each shows."""
 
 
 def pod_spec(nodeset: NodeSet, lock_key: str) -> PodSpec:
@@ -115,6 +135,26 @@ def _pinned(spec: Mapping[str, Any], kube_node: str, lock_key: str) -> Manifest:
     }
     made["tolerations"] = [*made.get("tolerations", ()), *_plain(_added(lock_key))]
     made["restartPolicy"] = "Always"
+    for kind in ("initContainers", "containers"):
+        if kind in made:
+            made[kind] = [_furnished(one) for one in made[kind]]
+    return made
+
+
+def _furnished(container: Mapping[str, Any]) -> Manifest:
+    """Return *container* with what its template leaves open."""
+    made = dict(container)
+    given = made.get("env", [])
+    names = {one.get("name") for one in given}
+    own = [(name, path) for name, path in _ENVIRONMENT if name not in names]
+    made["env"] = [
+        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in own),
+        *given,
+    ]
+    if not made.get("resources"):
+        made["resources"] = {"requests": dict(SMALL)}
+    if "readinessProbe" not in made and SLURMD_PORT in {one.get("name") for one in made.get("ports", [])}:
+        made["readinessProbe"] = {"tcpSocket": {"port": SLURMD_PORT}, "periodSeconds": 5}
     return made
 
 
