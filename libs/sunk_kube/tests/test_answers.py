@@ -2,6 +2,7 @@ import pytest
 
 from sunk_kube.answers import refusal
 from sunk_kube.errors import (
+    KubeBusyError,
     KubeExistsError,
     KubeGoneError,
     KubeNotFoundError,
@@ -24,7 +25,7 @@ STATUS = b'{"kind":"Status","status":"Failure","message":"because","reason":"%s"
         pytest.param(409, b"AlreadyExists", KubeExistsError, id="409 of a create: it exists"),
         pytest.param(410, b"Expired", KubeGoneError, id="410 means: list again"),
         pytest.param(422, b"Invalid", KubeRejectedError, id="422 is refused"),
-        pytest.param(429, b"TooManyRequests", KubeUnavailableError, id="429 is later"),
+        pytest.param(429, b"TooManyRequests", KubeBusyError, id="429 is later, and quiet meanwhile"),
         pytest.param(500, b"InternalError", KubeUnavailableError, id="500 is later"),
         pytest.param(503, b"ServiceUnavailable", KubeUnavailableError, id="503 is later"),
         pytest.param(302, b"", KubeUnavailableError, id="a redirect is no API server"),

@@ -11,10 +11,11 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from sunk_kube.client import KubeClient, connect
-from sunk_kube.errors import KubeUnavailableError
+from sunk_kube.errors import KubeBusyError, KubeUnavailableError
 from sunk_kube.objects import KubeObject
 from sunk_kube.reflector import Reflector
-from sunk_kube.resources import PODS, Resource
+from sunk_kube.resources import LEASES, PODS, Resource
+from sunk_kube.testing import pod
 from sunk_runtime.errors import ConfigError
 
 pytestmark = pytest.mark.anyio
@@ -109,10 +110,31 @@ async def test_an_answer_that_is_none_means_later(tmp_path: Path, bad: Answer) -
 
 async def test_too_many_requests_carry_how_long_to_wait(tmp_path: Path) -> None:
     async with server(tmp_path, answer(429, {}, Retry_After="3")) as client:
-        with pytest.raises(KubeUnavailableError) as refused:
+        with pytest.raises(KubeBusyError) as refused:
             await client.get(PODS, "web", "default")
 
     assert refused.value.retry_after_s == 3
+
+
+async def test_who_was_asked_for_quiet_asks_nothing_else_meanwhile(tmp_path: Path) -> None:
+    busy = answer(429, {}, Retry_After="3600")
+    async with server(tmp_path, busy, listed()) as client:
+        with pytest.raises(KubeBusyError):
+            await client.get(PODS, "web", "default")
+        with anyio.move_on_after(0.2) as waited:
+            await client.list_all(PODS)
+        await client.find(LEASES, "leader", "default")  # Who leads need not wait.
+
+    assert waited.cancelled_caught
+
+
+async def test_a_budget_that_forbids_an_eviction_holds_nobody_else_up(tmp_path: Path) -> None:
+    budget = answer(429, {"reason": "TooManyRequests"}, Retry_After="3600")
+    async with server(tmp_path, budget, listed()) as client:
+        with pytest.raises(KubeBusyError):
+            await client.evict(pod())
+
+        assert await client.list_all(PODS) == []
 
 
 async def test_a_server_that_is_not_there_means_later(tmp_path: Path) -> None:

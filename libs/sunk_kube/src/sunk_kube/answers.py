@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from sunk_kube.errors import (
+    KubeBusyError,
     KubeExistsError,
     KubeGoneError,
     KubeNotFoundError,
@@ -18,7 +19,8 @@ from sunk_kube.errors import (
 from sunk_runtime.errors import ConflictError, SunkError
 
 UNAUTHORIZED_RETRY_S: Final = 5.0
-_LATER: Final = frozenset({408, 429})
+_LATER: Final = frozenset({408})
+_TOO_MANY: Final = 429
 _REFUSED: Final = 400
 _SERVER_ERROR: Final = 500
 _UID: Final = "metadata.uid"
@@ -54,6 +56,8 @@ def refusal(doing: str, status: int, data: bytes, headers: Mapping[str, str]) ->
     """Return the error for an answer with *status* that came when we were *doing* something."""
     answer = _read(data)
     text = f"{doing}: HTTP {status}" + (f": {answer.message}" if answer.message else "")
+    if status == _TOO_MANY:
+        return KubeBusyError(text, retry_after_s=_retry_after(headers))
     if status in _LATER or status >= _SERVER_ERROR or status < _REFUSED:  # A redirect is no API server.
         return KubeUnavailableError(text, retry_after_s=_retry_after(headers))
     match status:

@@ -7,20 +7,24 @@ Source: Kubernetes API conventions; API Concepts, "Server-side pagination", "Upd
 """
 
 import logging
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
+import anyio
 import msgspec
 
 from sunk_kube import bodies
 from sunk_kube.bodies import EventText
-from sunk_kube.errors import KubeExistsError, KubeNotFoundError, KubeUnavailableError
-from sunk_kube.metrics import REQUESTS
+from sunk_kube.errors import KubeBusyError, KubeExistsError, KubeNotFoundError, KubeUnavailableError
+from sunk_kube.metrics import REQUESTS, WAITED
 from sunk_kube.objects import KubeObject, Pod
-from sunk_kube.resources import EVENTS, PODS, Resource
+from sunk_kube.pacing import Pace
+from sunk_kube.pages import LIST_TIMEOUT_S, PAGE_SIZE, Page
+from sunk_kube.resources import EVENTS, LEASES, PODS, Resource
 from sunk_kube.session import Session, open_session
 from sunk_runtime.errors import SunkError
 
@@ -36,30 +40,14 @@ _PATCH_TYPE: Final[Mapping[PatchKind, str]] = {
     "apply": "application/apply-patch+yaml",
     "json": "application/json-patch+json",
 }
-PAGE_SIZE: Final = 500
-LIST_TIMEOUT_S: Final = 30.0
-"""For one page: a busy API server takes its time over 500 objects."""
-
-
-class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a list stands."""
-
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct, Generic[T], frozen=True):
-    """A page."""
-
-    metadata: _ListMeta = _ListMeta()
-    items: list[T] | None = None
 
 
 class KubeClient:
     """Calls of one API server. Make it with `connect`."""
 
-    def __init__(self, session: Session, *, name: str) -> None:
+    def __init__(self, session: Session, *, name: str, pace: Pace | None = None) -> None:
         self._session = session
+        self._pace = pace or Pace()
         self.name = name
         """Who writes: the field manager, and the reporter of Events."""
         self._decoders: dict[object, msgspec.json.Decoder[Any]] = {}
@@ -102,7 +90,7 @@ class KubeClient:
         Raises:
             KubeGoneError: the list took so long that its next page is gone: begin again.
         """
-        kind = _List[resource.struct]
+        kind = Page[resource.struct]
         query = {"limit": str(page_size), **bodies.selectors(fields, labels)}
         found: list[T] = []
         while True:
@@ -256,18 +244,28 @@ class KubeClient:
         verb: str = "",
         timeout_s: float | None = None,
     ) -> bytes:
-        """Make one call and count its outcome."""
+        """Make one call, in its turn, and count its outcome."""
         outcome = "ok"
         data = None if body is None else msgspec.json.encode(body)
         try:
+            if resource is not LEASES:  # Who leads must not wait behind what it does.
+                await self._turn()
             return await self._session.send(
                 method, path, data=data, query=query, content_type=content_type, timeout_s=timeout_s
             )
         except SunkError as error:
             outcome = type(error).__name__
+            if isinstance(error, KubeBusyError) and verb != "EVICT":
+                self._pace.hold(time.monotonic(), error.retry_after_s)
             raise
         finally:
             REQUESTS.labels(verb or method, resource.plural, outcome).inc()
+
+    async def _turn(self) -> None:
+        wait_s = self._pace.turn_s(time.monotonic())
+        if wait_s > 0:
+            WAITED.inc(wait_s)
+            await anyio.sleep(wait_s)
 
     def _manager(self) -> dict[str, str]:
         return {"fieldManager": self.name}
@@ -284,7 +282,7 @@ class KubeClient:
 
 @asynccontextmanager
 async def connect(
-    name: str, *, kubeconfig: Path | None = None, timeout_s: float = 10.0
+    name: str, *, kubeconfig: Path | None = None, timeout_s: float = 10.0, pace: Pace | None = None
 ) -> AsyncGenerator[KubeClient]:
     """Yield a client: by *kubeconfig*, or as the Pod that we are.
 
@@ -292,9 +290,10 @@ async def connect(
         name: Who we are: field manager and reporter of Events.
         kubeconfig: A kubeconfig; None inside a cluster, where token and address are mounted.
         timeout_s: How long one call may take, from its connection to its last byte.
+        pace: How fast calls may follow each other; renewals of leases do not count.
 
     Raises:
         ConfigError: neither works; the text says why. No call is made here.
     """
     async with open_session(f"sunk/{name}", kubeconfig=kubeconfig, timeout_s=timeout_s) as session:
-        yield KubeClient(session, name=name)
+        yield KubeClient(session, name=name, pace=pace)

@@ -10,6 +10,10 @@ class KubeUnavailableError(TransientError):
     """The API server is away, overloaded (429, 5xx) or too slow: try again. The write may have happened."""
 
 
+class KubeBusyError(KubeUnavailableError):
+    """The API server asks for quiet (429), or a disruption budget forbids an eviction: nothing was done."""
+
+
 class KubeRejectedError(PermanentError):
     """The API server refuses, and would again. The text holds its own message; *status* its HTTP status."""
 

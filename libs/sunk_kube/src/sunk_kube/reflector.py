@@ -21,11 +21,12 @@ import msgspec
 
 from sunk_kube.answers import Status, refusal
 from sunk_kube.bodies import selectors
-from sunk_kube.client import PAGE_SIZE, KubeClient
+from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeGoneError, KubeUnavailableError
 from sunk_kube.indexes import Index
 from sunk_kube.metrics import VIEW_COMPLETE, VIEW_HEARD, VIEW_READS
 from sunk_kube.objects import KubeObject
+from sunk_kube.pages import PAGE_SIZE
 from sunk_kube.resources import Resource
 from sunk_runtime.errors import SunkError
 from sunk_runtime.views import Changes
