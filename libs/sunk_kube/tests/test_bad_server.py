@@ -64,13 +64,20 @@ async def stay(stream: SocketStream) -> None:
 
 
 @asynccontextmanager
-async def server(tmp_path: Path, *answers: Answer, timeout_s: float = 5.0) -> AsyncGenerator[KubeClient]:
-    """Answer one request after the other as *answers* say, the last for ever."""
+async def server(
+    tmp_path: Path,
+    *answers: Answer,
+    timeout_s: float = 5.0,
+    user: dict[str, str] | None = None,
+    heard: list[bytes] | None = None,
+) -> AsyncGenerator[KubeClient]:
+    """Answer one request after the other as *answers* say, the last for ever; *heard* gets the requests."""
     script = list(answers)
+    requests = [] if heard is None else heard
 
     async def serve(stream: SocketStream) -> None:
         async with stream:
-            await stream.receive()
+            requests.append(await stream.receive())
             await (script.pop(0) if len(script) > 1 else script[0])(stream)
 
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
@@ -81,7 +88,7 @@ async def server(tmp_path: Path, *answers: Answer, timeout_s: float = 5.0) -> As
         "current-context": "x",
         "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
         "clusters": [{"name": "x", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "x", "user": {}}],
+        "users": [{"name": "x", "user": user or {}}],
     }
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(config))
@@ -149,6 +156,22 @@ async def test_a_kubeconfig_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         async with connect("test", kubeconfig=tmp_path / "nowhere"):
             pass
+
+
+async def test_a_token_that_rotates_is_used_from_the_next_call_on(tmp_path: Path) -> None:
+    token, heard = tmp_path / "token", list[bytes]()
+    token.write_text("first\n")
+    async with server(tmp_path, listed(), user={"tokenFile": str(token)}, heard=heard) as client:
+        await client.list_all(PODS)
+        fresh = tmp_path / "fresh"
+        fresh.write_text("second\n")
+        fresh.rename(token)
+        await client.list_all(PODS)
+        token.write_text("")
+        with pytest.raises(KubeUnavailableError, match="empty"):
+            await client.list_all(PODS)
+
+    assert [b"Bearer first" in heard[0], b"Bearer second" in heard[1], len(heard)] == [True, True, 2]
 
 
 async def keys_after(tmp_path: Path, *answers: Answer, count: int) -> tuple[list[str], list[str]]:

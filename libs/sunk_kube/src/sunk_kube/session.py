@@ -20,6 +20,7 @@ from kubernetes_asyncio.config.config_exception import ConfigException
 
 from sunk_kube.answers import refusal
 from sunk_kube.errors import KubeUnavailableError
+from sunk_kube.tokens import TokenFile, token_file
 from sunk_runtime.errors import ConfigError, SunkError
 
 CONNECT_S: Final = 3.0
@@ -30,8 +31,9 @@ _REFUSED: Final = 300
 class Session:
     """Connections to one API server. Make it with `open_session`."""
 
-    def __init__(self, api: Any, *, agent: str, timeout_s: float) -> None:  # noqa: ANN401 - the library's class is untyped
+    def __init__(self, api: Any, *, agent: str, timeout_s: float, token: TokenFile | None = None) -> None:  # noqa: ANN401 - the library's class is untyped
         self._api = api
+        self._token = token
         self._host = str(api.configuration.host)
         self._http = cast("aiohttp.ClientSession", api.rest_client.pool_manager)
         self._agent = agent
@@ -100,6 +102,8 @@ class Session:
         # The keys of ServiceAccounts come as application/jwk-set+json and as nothing else.
         headers = {"Accept": "application/json, */*", "User-Agent": self._agent}
         try:
+            if self._token is not None:
+                return headers | {"Authorization": f"Bearer {self._token.read()}"}
             await self._api.update_params_for_auth(headers, [], ["BearerToken"])
         except (OSError, ConfigException) as error:
             raise KubeUnavailableError(f"read the API server's token: {error}") from error
@@ -131,11 +135,13 @@ async def open_session(agent: str, *, kubeconfig: Path | None, timeout_s: float)
         ConfigError: neither works; the text says why.
     """
     settings = kubernetes_client.Configuration()
+    token = None
     try:
         if kubeconfig is not None:
             await kubernetes_config.load_kube_config(
                 config_file=str(kubeconfig), client_configuration=settings, persist_config=False
             )
+            token = token_file(kubeconfig)
         else:
             kubernetes_config.load_incluster_config(client_configuration=settings)
         api = kubernetes_client.ApiClient(configuration=settings)
@@ -143,7 +149,7 @@ async def open_session(agent: str, *, kubeconfig: Path | None, timeout_s: float)
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "settings of a Pod in a cluster"
         raise ConfigError(f"{where}: {error}") from error
     try:
-        yield Session(api, agent=agent, timeout_s=timeout_s)
+        yield Session(api, agent=agent, timeout_s=timeout_s, token=token)
     finally:
         with anyio.move_on_after(2, shield=True):
             await api.close()
