@@ -22,8 +22,17 @@ from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
 from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Pod
-from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, NODESETS, NODESLICES, PODS
+from sunk_kube.objects import Pod, condition
+from sunk_kube.resources import (
+    CONTROLLER_REVISIONS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    NODESETS,
+    NODESLICES,
+    PODS,
+)
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.testing import Service
 from sunk_runtime.jetstream import BusSettings
@@ -208,18 +217,24 @@ async def is_empty(kube: KubeClient, namespace: str) -> bool:
     return not await kube.list_all(NODESETS, namespace) and not await kube.list_all(PODS, namespace)
 
 
-async def create(kube: KubeClient, namespace: str) -> None:
-    spec = {
+async def create(
+    kube: KubeClient, namespace: str, name: str = "gpu", cpu: str | None = None, **more: object
+) -> None:
+    container: dict[str, Any] = {"name": "slurmd", "image": "localhost/sunk-pause:1"}
+    if cpu is not None:
+        container["resources"] = {"requests": {"cpu": cpu}}
+    spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 1,
-        "containers": [{"name": "slurmd", "image": "localhost/sunk-pause:1"}],
+        "containers": [container],
         "nodeSelector": {ROLE: namespace},
     }
     body = {
         "apiVersion": NODESETS.api_version,
         "kind": NODESETS.kind,
-        "metadata": {"name": "gpu"},
+        "metadata": {"name": name},
         "spec": {
+            **more,
             "cluster": CLUSTER,
             "template": {"spec": spec},
             "updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}},
@@ -255,6 +270,8 @@ async def test_an_update_reaches_every_node_and_loses_no_job_though_the_controll
     await stage.is_whole(3)
 
     after = {pod.metadata.name: pod.metadata.uid for pod in await stage.pods()}
+    history = await stage.kube.list_all(CONTROLLER_REVISIONS, stage.namespace)
+    assert sorted(one.revision for one in history) == [1, 2]
     assert (stage.slurm.lost, away) == ([], {1})
     assert before.keys() == after.keys() == set(stage.slurm.confirmed)
     assert not set(before.values()) & set(after.values())
@@ -322,3 +339,28 @@ async def test_pods_outlive_a_nodeset_that_is_deleted_without_them(stage: Stage)
     await until(is_gone, within_s=PATIENCE_S)
     pods = await stage.pods()
     assert [pod.is_terminating or bool(pod.metadata.owner_references) for pod in pods] == [False] * 3
+
+
+async def test_of_two_sets_over_the_same_nodes_the_older_has_them_and_the_other_says_so(stage: Stage) -> None:
+    await stage.is_whole(3)
+    await create(stage.kube, stage.namespace, "later", replicas=2)
+
+    async def says(*words: str) -> bool:
+        found = await stage.kube.get(NODESETS, "later", stage.namespace)
+        why = condition(found.status.conditions, "Scheduled")
+        return why is not None and why.status == "False" and all(word in why.message for word in words)
+
+    await until(lambda: says(f"3 Nodes: belongs to NodeSet {stage.namespace}/gpu"), within_s=PATIENCE_S)
+    await stage.change({"replicas": 2})  # The Node that the older one lets go is the younger one's.
+    await until(lambda: says("1 of 2 wanted Nodes are feasible", "2 Nodes"), within_s=PATIENCE_S)
+    await stage.until_pods(lambda pods: sum("later" in pod.metadata.name for pod in pods) == 1)
+
+
+async def test_a_set_that_fits_nowhere_says_why_in_its_status_and_in_an_event(stage: Stage) -> None:
+    await create(stage.kube, stage.namespace, "huge", cpu="9999")
+
+    async def is_said() -> bool:
+        events = await stage.kube.get_raw(EVENTS.path(stage.namespace))
+        return b"0 of 0 wanted Nodes are feasible; 3 Nodes: not enough cpu" in events
+
+    await until(is_said, within_s=PATIENCE_S)

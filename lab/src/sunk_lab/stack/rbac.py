@@ -15,6 +15,8 @@ RULES: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]
         ("", ("nodes",), (*_READ, "patch")),
         ("", ("nodes/status", "pods/status"), ("patch",)),
         ("", ("pods",), (*_READ, "create", "patch", "delete")),
+        ("", ("pods/eviction",), ("create",)),
+        ("apps", ("controllerrevisions",), ("get", "list", "create", "delete")),
         ("sunk.coreweave.com", ("nodesets",), (*_READ, "patch")),
         ("sunk.coreweave.com", ("nodesets/status", "nodesets/finalizers"), ("patch", "update")),
         ("sunk.coreweave.com", ("nodeslices",), (*_READ, "create", "update", "delete")),

@@ -259,3 +259,10 @@ class NodeSlice(KubeObject, frozen=True):
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
     ] = ()
+
+
+class ControllerRevision(KubeObject, frozen=True):
+    """A template that a NodeSet has had, of Kubernetes' own kind for that."""
+
+    revision: int = 0
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -4,7 +4,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from sunk_kube.nodesets import NodeSet, NodeSlice
+from sunk_kube.nodesets import ControllerRevision, NodeSet, NodeSlice
 from sunk_kube.objects import KubeObject, Lease, Node, Pod
 from sunk_kube.wellknown import GROUP
 
@@ -45,6 +45,9 @@ LEASES: Final = Resource(group="coordination.k8s.io", kind="Lease", plural="leas
 NODESETS: Final = Resource(group=GROUP, version="v1alpha1", kind="NodeSet", plural="nodesets", struct=NodeSet)
 NODESLICES: Final = Resource(
     group=GROUP, version="v1alpha1", kind="NodeSlice", plural="nodeslices", struct=NodeSlice
+)
+CONTROLLER_REVISIONS: Final = Resource(
+    group="apps", kind="ControllerRevision", plural="controllerrevisions", struct=ControllerRevision
 )
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     group="apiextensions.k8s.io",

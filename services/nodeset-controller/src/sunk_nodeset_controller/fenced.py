@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import msgspec
 
 from sunk_kube import wellknown as wk
-from sunk_kube.bodies import EventText
+from sunk_kube.bodies import EventText, labels_selector
 from sunk_kube.client import KubeClient
-from sunk_kube.nodesets import NodeSet, NodeSetStatus, NodeSlice
-from sunk_kube.objects import Node, Pod
-from sunk_kube.resources import NODES, NODESETS, NODESLICES, PODS
+from sunk_kube.nodesets import ControllerRevision, NodeSet, NodeSetStatus, NodeSlice
+from sunk_kube.objects import Node, ObjectMeta, Pod
+from sunk_kube.resources import CONTROLLER_REVISIONS, NODES, NODESETS, NODESLICES, PODS
 from sunk_nodeset_controller.marks import Patch
 from sunk_nodeset_controller.metrics import WRITES
 from sunk_nodeset_controller.nodesets.template import Manifest
@@ -40,6 +40,15 @@ class FencedKube:
         body = {"metadata": {"annotations": {wk.ANNOTATION_CONDEMNED: why}}}
         await self._client.patch(PODS, meta.name, body, meta.namespace, uid=meta.uid)
 
+    async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Evict this Pod and no later one of its name; it being gone is success.
+
+        Raises:
+            KubeBusyError: a disruption budget forbids it now.
+        """
+        self._check("evict pod")
+        await self._client.evict(Pod(metadata=ObjectMeta(name=name, namespace=namespace, uid=uid)))
+
     async def create_slice(self, body: Manifest) -> None:
         """Create a NodeSlice. Raises `KubeExistsError` where one of its name exists."""
         self._check("create slice")
@@ -57,6 +66,22 @@ class FencedKube:
         self._check("delete slice")
         meta = found.metadata
         await self._client.delete(NODESLICES, meta.name, meta.namespace, uid=meta.uid)
+
+    async def revisions(self, nodeset: NodeSet) -> list[ControllerRevision]:
+        """Return the templates that NodeSets of this name have had."""
+        labels = labels_selector({wk.LABEL_NODESET: nodeset.metadata.name})
+        return await self._client.list_all(CONTROLLER_REVISIONS, nodeset.metadata.namespace, labels=labels)
+
+    async def create_revision(self, body: Manifest) -> None:
+        """Keep a template. Raises `KubeExistsError` where one of its name is kept."""
+        self._check("create revision")
+        await self._client.create(CONTROLLER_REVISIONS, body, body["metadata"]["namespace"])
+
+    async def delete_revision(self, found: ControllerRevision) -> None:
+        """Keep a template no longer; it being gone is success."""
+        self._check("delete revision")
+        meta = found.metadata
+        await self._client.delete(CONTROLLER_REVISIONS, meta.name, meta.namespace, uid=meta.uid)
 
     async def hold_nodeset(self, nodeset: NodeSet, finalizers: Sequence[str]) -> None:
         """Set what must be done before a NodeSet may go. Raises `ConflictError` where it has changed."""

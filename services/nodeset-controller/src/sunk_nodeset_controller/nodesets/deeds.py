@@ -11,8 +11,8 @@ from typing import Final, assert_never
 
 import anyio
 
-from sunk_events.requests import ConfirmNode, NodeConfirmed
-from sunk_kube.errors import KubeNotFoundError
+from sunk_events.requests import ConfirmNode, NodeConfirmed, RequeueJob
+from sunk_kube.errors import KubeBusyError, KubeNotFoundError
 from sunk_nodeset_controller.clusters import BusSide
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.nodesets.model import (
@@ -20,10 +20,12 @@ from sunk_nodeset_controller.nodesets.model import (
     CondemnPod,
     CreatePod,
     DeletePod,
+    EvictGuest,
     Observed,
     Plan,
     ReleasePod,
     ReplacePod,
+    RequeueJobOn,
 )
 from sunk_nodeset_controller.nodesets.slices import laid_out, slice_manifest, wanted_entries
 from sunk_nodeset_controller.nodesets.template import manifest
@@ -120,6 +122,10 @@ class Deeds:
                 if await self._is_confirmed(seen, action):
                     await self._kube.delete_pod(namespace, name, uid)
                     log.info("condemned pod deleted", extra={"nodeset": seen.nodeset.key, "pod": name})
+            case RequeueJobOn(job, node):
+                await self._requeue(seen, job, node)
+            case EvictGuest(name=name):
+                await self._evict(seen, action)
             case _:
                 assert_never(action)
 
@@ -129,6 +135,30 @@ class Deeds:
             await self._kube.condemn_pod(pod, why)
         except KubeNotFoundError as error:
             raise ConflictError(str(error)) from error
+
+    async def _requeue(self, seen: Observed, job: int, node: str) -> None:
+        """Ask for a job to be requeued: unheard, it is asked for again; refused, it is waited for."""
+        views = self._bus.find(seen.nodeset.spec.cluster)
+        if views is None:
+            return
+        question = RequeueJob(job=job, node=node, reason=f"update of NodeSet {seen.nodeset.metadata.name}")
+        fields: dict[str, object] = {"job": job, "node": node}
+        try:
+            reply = await ask(views.bus, views.cluster, question, timeout_s=CONFIRM_S)
+        except TransientError as error:
+            log.warning("requeue unheard", extra={**fields, "error": str(error)})
+        else:
+            log.info("requeue asked", extra={**fields, "reply": type(reply).__name__})
+
+    async def _evict(self, seen: Observed, guest: EvictGuest) -> None:
+        """Evict a Pod that Slurm placed; a disruption budget that forbids it now is asked again."""
+        fields = {"nodeset": seen.nodeset.key, "pod": f"{guest.namespace}/{guest.name}"}
+        try:
+            await self._kube.evict_pod(guest.namespace, guest.name, guest.uid)
+        except KubeBusyError as error:
+            log.info("eviction waits", extra={**fields, "error": str(error)})
+        else:
+            log.info("guest evicted", extra=fields)
 
     async def _is_confirmed(self, seen: Observed, action: DeletePod) -> bool:
         """Ask who knows whether the Slurm node is drained and idle, now. No answer is a no, for now."""

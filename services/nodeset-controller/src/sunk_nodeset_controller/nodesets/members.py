@@ -48,7 +48,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def condemned(self) -> str:
         """Why it is condemned; nothing if it is not."""
-        return self.pod.metadata.annotations.get(wk.ANNOTATION_CONDEMNED, "")
+        return condemned(self.pod)
 
     @property
     def is_absent(self) -> bool:
@@ -71,6 +71,11 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         """Sorts Pods by what losing them costs, the newest first."""
         created = self.pod.metadata.creation_timestamp
         return self.cost, -created.timestamp() if created else 0.0, self.name
+
+
+def condemned(pod: Pod) -> str:
+    """Return why *pod* is condemned; nothing if it is not."""
+    return pod.metadata.annotations.get(wk.ANNOTATION_CONDEMNED, "")
 
 
 def members(seen: Observed) -> list[Member]:

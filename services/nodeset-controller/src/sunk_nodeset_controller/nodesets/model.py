@@ -6,7 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
+from sunk_events.placements import PlacementState
 from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod
 
@@ -40,6 +42,14 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Names of Pods and Slurm nodes in the namespace that are not this set's."""
     slurm: Mapping[str, SlurmNodeState] | None = None
     """What Slurm says of the set's nodes, by name; None: it is not known."""
+    jobs: Mapping[str, tuple[SlurmJobState, ...]] = msgspec.field(
+        default_factory=dict[str, tuple[SlurmJobState, ...]]
+    )
+    """The jobs that run on those nodes which an update waits for, where a rule asks for them."""
+    guests: Mapping[str, tuple[PlacementState, ...]] = msgspec.field(
+        default_factory=dict[str, tuple[PlacementState, ...]]
+    )
+    """The Pods that Slurm has placed on those nodes."""
     failures: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     """How often in a row the Pod of a name has ended by itself."""
     refusal: str = ""
@@ -89,7 +99,22 @@ class DeletePod(msgspec.Struct, frozen=True):
     is_unknown_fine: bool = False
 
 
-Action = CreatePod | ReplacePod | CondemnPod | ReleasePod | DeletePod
+class RequeueJobOn(msgspec.Struct, frozen=True):
+    """Put a job back into the queue that an update does not wait for."""
+
+    job: int
+    node: str
+
+
+class EvictGuest(msgspec.Struct, frozen=True):
+    """Evict a Pod that Slurm has placed on a node to be updated, as its disruption budgets allow."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+Action = CreatePod | ReplacePod | CondemnPod | ReleasePod | DeletePod | RequeueJobOn | EvictGuest
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

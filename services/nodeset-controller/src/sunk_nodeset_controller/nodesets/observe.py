@@ -1,19 +1,26 @@
 """From the views to one NodeSet and all that concerns it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
+from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
+from sunk_events.placements import PlacementState
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Pod, condition
 from sunk_nodeset_controller.clusters import BusSide
 from sunk_nodeset_controller.nodesets.fitting import Fitting
+from sunk_nodeset_controller.nodesets.members import condemned
 from sunk_nodeset_controller.nodesets.model import Fits, Observed
 from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key, refusal, seniority
 from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S
 from sunk_nodeset_controller.nodesets.slices import names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.views import KubeViews, slice_owner
+from sunk_slurm.hostlist import expand
+
+_Jobs = Mapping[str, tuple[SlurmJobState, ...]]
+_Guests = Mapping[str, tuple[PlacementState, ...]]
 
 
 class Observer:
@@ -42,6 +49,7 @@ class Observer:
         own = [pod for pod in labelled if is_owned(pod, nodeset)]
         self._forgive(own, now)
         fits = self._fitting.of(nodeset)
+        jobs, guests = self._in_the_way(nodeset, own)
         return Observed(
             nodeset=nodeset,
             nodes=self._views.nodes.objects,
@@ -51,6 +59,8 @@ class Observer:
             foreign=self._foreign(nodeset, fits, {pinned_node(pod) for pod in own}),
             taken=self._taken(nodeset, own),
             slurm=self._slurm(nodeset.spec.cluster, own),
+            jobs=jobs,
+            guests=guests,
             failures={pod.metadata.name: self._failures.get(pod.key, 0) for pod in own if pod.is_over},
             refusal=refusal(nodeset, self._views.nodesets.values(), self._clusters),
             now=now,
@@ -141,3 +151,22 @@ class Observer:
             if state is not None:
                 found[name] = state
         return found
+
+    def _in_the_way(self, nodeset: NodeSet, own: Iterable[Pod]) -> tuple[_Jobs, _Guests]:
+        """Return what runs on the nodes that an update waits for, if it may be told to leave."""
+        rolling, views = nodeset.spec.rolling, self._bus.find(nodeset.spec.cluster)
+        names = {pod.metadata.name for pod in own if condemned(pod) == "update"}
+        if not names or views is None or not views.is_complete:
+            return {}, {}
+        if rolling.requeue is None and rolling.placeholders != "evict":
+            return {}, {}
+        jobs: dict[str, tuple[SlurmJobState, ...]] = {}
+        for job in sorted(views.slurm_jobs.values(), key=lambda job: job.job):
+            if job.is_running and rolling.requeue is not None:
+                for name in names.intersection(expand(job.nodes)):
+                    jobs[name] = (*jobs.get(name, ()), job)
+        guests: dict[str, tuple[PlacementState, ...]] = {}
+        for one in sorted(views.placements.values(), key=lambda one: one.uid):
+            if one.node in names and one.is_pod_present:
+                guests[one.node] = (*guests.get(one.node, ()), one)
+        return jobs, guests

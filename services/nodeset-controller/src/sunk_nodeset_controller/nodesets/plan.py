@@ -10,6 +10,7 @@ import msgspec
 
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod
+from sunk_nodeset_controller.nodesets.clearing import cleared
 from sunk_nodeset_controller.nodesets.feasible import obstacle, requests
 from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
@@ -41,7 +42,7 @@ def plan(seen: Observed) -> Plan:
     replaced, again_s = _replaced(seen)
     rolled = rollout(seen, found, wanted_size(seen, found, feasible))
     return Plan(
-        actions=(*replaced, *rolled, *_created(seen, feasible)),
+        actions=(*replaced, *rolled, *cleared(seen, found), *_created(seen, feasible)),
         again_s=_soonest(again_s, found),
         feasible=feasible,
         obstacles=obstacles,

@@ -17,6 +17,7 @@ from sunk_nodeset_controller.nodesets.deeds import Deeds
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
 from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.plan import plan
+from sunk_nodeset_controller.nodesets.revisions import Revisions
 from sunk_nodeset_controller.nodesets.status import SCHEDULED, status
 from sunk_nodeset_controller.views import KubeViews
 
@@ -40,6 +41,7 @@ class NodeSetLoop:
         self._kube = kube
         self._observer = observer
         self._deeds = deeds
+        self._revisions = Revisions(kube)
         self._rests_until: dict[str, float] = {}
 
     async def reconcile(self, key: str) -> float | None:
@@ -48,6 +50,7 @@ class NodeSetLoop:
         nodeset = self._views.nodesets.get(key)
         if nodeset is None:
             self._observer.forget(key)
+            self._revisions.forget(key)
             self._rests_until.pop(key, None)
             return None
         rest_s = self._rests_until.get(key, 0.0) - time.monotonic()
@@ -87,6 +90,8 @@ class NodeSetLoop:
         """
         nodeset = seen.nodeset
         await self._hold(nodeset, found)
+        if not found.invalid and nodeset.metadata.deletion_timestamp is None:
+            await self._revisions.keep(seen)
         await self._deeds.write_slices(seen, found)
         if not found.actions:
             return True

@@ -1,0 +1,93 @@
+"""The templates that a NodeSet has had, kept as ControllerRevisions so that one can go back.
+
+What must stay true: the present template has a revision before a Pod is made of it; a revision that a Pod
+was made of stays; of the others the newest stay, as many as the limit says.
+
+Source: Kubernetes, DaemonSet, ``revisionHistoryLimit``.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from sunk_kube import wellknown as wk
+from sunk_kube.errors import KubeExistsError
+from sunk_kube.nodesets import REVISIONS, ControllerRevision, NodeSet
+from sunk_kube.resources import CONTROLLER_REVISIONS, NODESETS
+from sunk_nodeset_controller.fenced import FencedKube
+from sunk_nodeset_controller.nodesets.model import Observed
+from sunk_nodeset_controller.nodesets.owners import is_owned
+from sunk_nodeset_controller.nodesets.template import template_hash
+
+
+class Revisions:
+    """Keeps the history. It is looked at when a template changes, and when the service starts."""
+
+    def __init__(self, kube: FencedKube) -> None:
+        self._kube = kube
+        self._kept: dict[str, str] = {}
+
+    async def keep(self, seen: Observed) -> None:
+        """See to it that the present template is in the history, and no more than shall be."""
+        nodeset = seen.nodeset
+        revision = template_hash(nodeset)
+        if self._kept.get(nodeset.key) == revision:
+            return
+        found = [one for one in await self._kube.revisions(nodeset) if is_owned(one, nodeset)]
+        name = revision_name(nodeset, revision)
+        if name not in {one.metadata.name for one in found}:
+            newest = max((one.revision for one in found), default=0)
+            try:
+                await self._kube.create_revision(manifest(nodeset, revision, newest + 1))
+            except KubeExistsError:
+                return  # Of an earlier NodeSet of this name, which is on its way out: the next turn sees.
+        used = {pod.metadata.annotations.get(wk.ANNOTATION_TEMPLATE_HASH, "") for pod in seen.pods}
+        names = {name, *(revision_name(nodeset, one) for one in used)}
+        limit = nodeset.spec.revision_history_limit
+        for one in surplus(found, names, REVISIONS if limit is None else limit):
+            await self._kube.delete_revision(one)
+        self._kept[nodeset.key] = revision
+
+    def forget(self, key: str) -> None:
+        """Forget a NodeSet that is gone."""
+        self._kept.pop(key, None)
+
+
+def surplus(
+    found: Iterable[ControllerRevision], used: Collection[str], limit: int
+) -> list[ControllerRevision]:
+    """Return the revisions that shall go: those that nobody uses, but for the newest *limit* of them."""
+    unused = [one for one in found if one.metadata.name not in used]
+    unused.sort(key=lambda one: (-one.revision, one.metadata.name))
+    return unused[limit:]
+
+
+def revision_name(nodeset: NodeSet, revision: str) -> str:
+    """Return the name of the object that keeps the template with the hash *revision*."""
+    return f"{nodeset.metadata.name}-{revision}"
+
+
+def manifest(nodeset: NodeSet, revision: str, number: int) -> dict[str, Any]:
+    """Return the history's entry for the present template."""
+    meta = nodeset.metadata
+    return {
+        "apiVersion": CONTROLLER_REVISIONS.api_version,
+        "kind": CONTROLLER_REVISIONS.kind,
+        "metadata": {
+            "name": revision_name(nodeset, revision),
+            "namespace": meta.namespace,
+            "labels": {wk.LABEL_NODESET: meta.name, wk.LABEL_CLUSTER: nodeset.spec.cluster},
+            "ownerReferences": [
+                {
+                    "apiVersion": NODESETS.api_version,
+                    "kind": NODESETS.kind,
+                    "name": meta.name,
+                    "uid": meta.uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "data": {"spec": {"template": msgspec.to_builtins(nodeset.spec.template)}},
+        "revision": number,
+    }
