@@ -17,7 +17,7 @@ from sunk_nodeset_controller.nodesets.owners import cluster_holders, refusal
 from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S, plan
 from sunk_nodeset_controller.nodesets.status import status
 
-OWNED = {wk.LABEL_NODESET: "gpu", wk.LABEL_CLUSTER: "lab"}
+OWNED = {wk.LABEL_NODESET: "gpu", wk.LABEL_CLUSTER: "lab", wk.LABEL_PROTECTED: "true"}
 
 
 def seen(

@@ -21,6 +21,7 @@ from sunk_nodeset_controller.nodesets.model import (
     CreatePod,
     DeletePod,
     Observed,
+    ProtectPod,
     ReleasePod,
     Why,
 )
@@ -70,7 +71,7 @@ def member(
         f"gpu-{number}",
         namespace="slurm",
         node=f"node{number}",
-        labels={wk.LABEL_NODESET: "gpu"},
+        labels={wk.LABEL_NODESET: "gpu", wk.LABEL_PROTECTED: "true"},
         annotations=annotations,
         owners=(OWNER,),
         created=T0 - timedelta(hours=age_h),
@@ -252,6 +253,18 @@ def test_the_status_says_for_whom_an_update_waits() -> None:
 
     assert (told.number_condemned, told.updated_number_scheduled) == (1, 1)
     assert found.message == "1 of 2 Pods are of the present template; gpu-1: jobs run on 1 of them"
+
+
+def test_only_who_is_on_a_cordoned_node_and_runs_nothing_may_be_evicted() -> None:
+    def protection(word: str | None, *, is_cordoned: bool) -> tuple[Action, ...]:
+        looked = seen(wanted(), (member(1), member(2)), {"gpu-1": word})
+        cordoned = node("node1", is_cordoned=is_cordoned)
+        return plan(replace(looked, nodes={**looked.nodes, "node1": cordoned})).actions
+
+    assert protection(DRAINED, is_cordoned=True) == (ProtectPod("gpu-1", "uid-gpu-1", is_protected=False),)
+    assert protection(DRAINED, is_cordoned=False) == ()
+    for word in (IDLE, DRAINING, BUSY, None):
+        assert protection(word, is_cordoned=True) == ()
 
 
 Fleet = list[tuple[bool, bool, str, str | None, int]]

@@ -67,6 +67,7 @@ def test_a_pod_belongs_to_its_nodeset_by_owner_and_by_labels() -> None:
         wk.LABEL_NODESET: "gpu",
         wk.LABEL_CLUSTER: "lab",
         wk.LABEL_ROLE: wk.ROLE_COMPUTE,
+        wk.LABEL_PROTECTED: "true",
     }
 
 

@@ -20,7 +20,7 @@ from sunk_events.requests import ConfirmNode, NodeConfirmed
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
-from sunk_kube.errors import KubeNotFoundError
+from sunk_kube.errors import KubeBusyError, KubeNotFoundError
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Pod, condition
 from sunk_kube.resources import (
@@ -70,6 +70,11 @@ class Slurm:
         """Return the Slurm nodes that there shall be."""
         return {entry.node for one in self.slices.values() for entry in one.entries}
 
+    def is_draining(self, name: str) -> bool:
+        """Whether Slurm says that a node is drained while a job runs on it."""
+        state = self._writer.view.get(name)
+        return state is not None and state.is_drain and state.is_busy
+
     async def run(self) -> None:
         """Follow the Pods and say what becomes of their nodes."""
         await self.pods.complete()
@@ -83,7 +88,7 @@ class Slurm:
         if pod.phase in {"terminating", "gone"} and pod.pod in self.jobs:
             self.lost.append(pod.pod)
             self.jobs.discard(pod.pod)
-        is_drain = pod.is_condemned or not pod.is_ready
+        is_drain = pod.is_condemned or pod.is_cordoned or not pod.is_ready
         is_busy = pod.pod in self.jobs
         before = self._writer.view.get(pod.pod)
         if before is not None and (before.is_drain, before.is_busy) == (is_drain, is_busy):
@@ -364,3 +369,38 @@ async def test_a_set_that_fits_nowhere_says_why_in_its_status_and_in_an_event(st
         return b"0 of 0 wanted Nodes are feasible; 3 Nodes: not enough cpu" in events
 
     await until(is_said, within_s=PATIENCE_S)
+
+
+async def test_nobody_evicts_a_running_job_but_a_cordoned_node_can_be_drained_afterwards(
+    stage: Stage,
+) -> None:
+    await stage.is_whole(3)
+    pod = (await stage.pods())[0]
+    stage.slurm.jobs.add(pod.metadata.name)
+    cordon = {"spec": {"unschedulable": True}}
+    await until(lambda: is_forbidden(stage, pod), within_s=PATIENCE_S)
+    await stage.kube.patch(NODES, pod.spec.node_name, cordon)
+    try:
+        await until(lambda: stage.slurm.is_draining(pod.metadata.name), within_s=PATIENCE_S)
+        is_safe = await is_forbidden(stage, pod)
+        stage.slurm.jobs.clear()
+        await until(lambda: is_evicted(stage, pod), within_s=PATIENCE_S)
+    finally:
+        await stage.kube.patch(NODES, pod.spec.node_name, {"spec": {"unschedulable": None}})
+
+    assert (is_safe, stage.slurm.lost) == (True, [])
+
+
+async def is_forbidden(stage: Stage, pod: Pod) -> bool:
+    """Whether the budget forbids the eviction of *pod*; the test fails where it goes."""
+    with pytest.raises(KubeBusyError):
+        await stage.kube.evict(pod)
+    return True
+
+
+async def is_evicted(stage: Stage, pod: Pod) -> bool:
+    try:
+        await stage.kube.evict(pod)
+    except KubeBusyError:
+        return False
+    return True

@@ -16,6 +16,7 @@ RULES: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]
         ("", ("nodes/status", "pods/status"), ("patch",)),
         ("", ("pods",), (*_READ, "create", "patch", "delete")),
         ("", ("pods/eviction",), ("create",)),
+        ("policy", ("poddisruptionbudgets",), ("create", "patch")),
         ("apps", ("controllerrevisions",), ("get", "list", "create", "delete")),
         ("sunk.coreweave.com", ("nodesets",), (*_READ, "patch")),
         ("sunk.coreweave.com", ("nodesets/status", "nodesets/finalizers"), ("patch", "update")),

@@ -49,6 +49,9 @@ NODESLICES: Final = Resource(
 CONTROLLER_REVISIONS: Final = Resource(
     group="apps", kind="ControllerRevision", plural="controllerrevisions", struct=ControllerRevision
 )
+DISRUPTION_BUDGETS: Final = Resource(
+    group="policy", kind="PodDisruptionBudget", plural="poddisruptionbudgets", struct=KubeObject
+)
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     group="apiextensions.k8s.io",
     kind="CustomResourceDefinition",

@@ -9,7 +9,7 @@ from sunk_kube.bodies import EventText, labels_selector
 from sunk_kube.client import KubeClient
 from sunk_kube.nodesets import ControllerRevision, NodeSet, NodeSetStatus, NodeSlice
 from sunk_kube.objects import Node, ObjectMeta, Pod
-from sunk_kube.resources import CONTROLLER_REVISIONS, NODES, NODESETS, NODESLICES, PODS
+from sunk_kube.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, NODES, NODESETS, NODESLICES, PODS
 from sunk_nodeset_controller.marks import Patch
 from sunk_nodeset_controller.metrics import WRITES
 from sunk_nodeset_controller.nodesets.template import Manifest
@@ -39,6 +39,19 @@ class FencedKube:
         meta = pod.metadata
         body = {"metadata": {"annotations": {wk.ANNOTATION_CONDEMNED: why}}}
         await self._client.patch(PODS, meta.name, body, meta.namespace, uid=meta.uid)
+
+    async def protect_pod(self, pod: Pod, *, is_protected: bool) -> None:
+        """Put this Pod, and no later one of its name, under the set's disruption budget, or take it out."""
+        self._check("protect pod")
+        meta = pod.metadata
+        body = {"metadata": {"labels": {wk.LABEL_PROTECTED: "true" if is_protected else None}}}
+        await self._client.patch(PODS, meta.name, body, meta.namespace, uid=meta.uid)
+
+    async def apply_budget(self, body: Manifest) -> None:
+        """Make a disruption budget be as *body* says."""
+        self._check("apply budget")
+        meta = body["metadata"]
+        await self._client.patch(DISRUPTION_BUDGETS, meta["name"], body, meta["namespace"], kind="apply")
 
     async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
         """Evict this Pod and no later one of its name; it being gone is success.

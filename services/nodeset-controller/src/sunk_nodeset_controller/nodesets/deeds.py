@@ -23,6 +23,7 @@ from sunk_nodeset_controller.nodesets.model import (
     EvictGuest,
     Observed,
     Plan,
+    ProtectPod,
     ReleasePod,
     ReplacePod,
     RequeueJobOn,
@@ -124,7 +125,9 @@ class Deeds:
                     log.info("condemned pod deleted", extra={"nodeset": seen.nodeset.key, "pod": name})
             case RequeueJobOn(job, node):
                 await self._requeue(seen, job, node)
-            case EvictGuest(name=name):
+            case ProtectPod(uid=uid, is_protected=is_protected):
+                await self._protect(seen, uid, is_protected=is_protected)
+            case EvictGuest():
                 await self._evict(seen, action)
             case _:
                 assert_never(action)
@@ -133,6 +136,13 @@ class Deeds:
         pod = next(pod for pod in seen.pods if pod.metadata.uid == uid)
         try:
             await self._kube.condemn_pod(pod, why)
+        except KubeNotFoundError as error:
+            raise ConflictError(str(error)) from error
+
+    async def _protect(self, seen: Observed, uid: str, *, is_protected: bool) -> None:
+        pod = next(pod for pod in seen.pods if pod.metadata.uid == uid)
+        try:
+            await self._kube.protect_pod(pod, is_protected=is_protected)
         except KubeNotFoundError as error:
             raise ConflictError(str(error)) from error
 

@@ -99,6 +99,14 @@ class DeletePod(msgspec.Struct, frozen=True):
     is_unknown_fine: bool = False
 
 
+class ProtectPod(msgspec.Struct, frozen=True):
+    """Let nobody evict a Pod, or let them."""
+
+    name: str
+    uid: str
+    is_protected: bool
+
+
 class RequeueJobOn(msgspec.Struct, frozen=True):
     """Put a job back into the queue that an update does not wait for."""
 
@@ -114,7 +122,7 @@ class EvictGuest(msgspec.Struct, frozen=True):
     uid: str
 
 
-Action = CreatePod | ReplacePod | CondemnPod | ReleasePod | DeletePod | RequeueJobOn | EvictGuest
+Action = CreatePod | ReplacePod | CondemnPod | ReleasePod | DeletePod | RequeueJobOn | EvictGuest | ProtectPod
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from sunk_nodeset_controller.nodesets.feasible import obstacle, requests
 from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
 from sunk_nodeset_controller.nodesets.naming import pod_name
+from sunk_nodeset_controller.nodesets.protection import protections
 from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S, ended, rollout
 from sunk_nodeset_controller.nodesets.slices import members_of, names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_spec
@@ -42,7 +43,13 @@ def plan(seen: Observed) -> Plan:
     replaced, again_s = _replaced(seen)
     rolled = rollout(seen, found, wanted_size(seen, found, feasible))
     return Plan(
-        actions=(*replaced, *rolled, *cleared(seen, found), *_created(seen, feasible)),
+        actions=(
+            *replaced,
+            *rolled,
+            *cleared(seen, found),
+            *protections(seen, found),
+            *_created(seen, feasible),
+        ),
         again_s=_soonest(again_s, found),
         feasible=feasible,
         obstacles=obstacles,

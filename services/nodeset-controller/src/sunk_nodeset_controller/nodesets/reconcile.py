@@ -17,6 +17,7 @@ from sunk_nodeset_controller.nodesets.deeds import Deeds
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
 from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.plan import plan
+from sunk_nodeset_controller.nodesets.protection import budget
 from sunk_nodeset_controller.nodesets.revisions import Revisions
 from sunk_nodeset_controller.nodesets.status import SCHEDULED, status
 from sunk_nodeset_controller.views import KubeViews
@@ -42,6 +43,7 @@ class NodeSetLoop:
         self._observer = observer
         self._deeds = deeds
         self._revisions = Revisions(kube)
+        self._guarded: set[str] = set()
         self._rests_until: dict[str, float] = {}
 
     async def reconcile(self, key: str) -> float | None:
@@ -92,6 +94,7 @@ class NodeSetLoop:
         await self._hold(nodeset, found)
         if not found.invalid and nodeset.metadata.deletion_timestamp is None:
             await self._revisions.keep(seen)
+            await self._guard(nodeset)
         await self._deeds.write_slices(seen, found)
         if not found.actions:
             return True
@@ -110,6 +113,12 @@ class NodeSetLoop:
         is_leaving = nodeset.metadata.deletion_timestamp is not None
         if found.actions and not is_leaving and wk.FINALIZER_NODESET not in finalizers:
             await self._kube.hold_nodeset(nodeset, (*finalizers, wk.FINALIZER_NODESET))
+
+    async def _guard(self, nodeset: NodeSet) -> None:
+        """See to it that nobody evicts the Pods of a NodeSet; once while we lead."""
+        if nodeset.metadata.uid not in self._guarded:
+            await self._kube.apply_budget(budget(nodeset))
+            self._guarded.add(nodeset.metadata.uid)
 
     async def _let_go(self, nodeset: NodeSet) -> None:
         """Let a NodeSet go that is being deleted; it being gone is success."""

@@ -105,7 +105,7 @@ def manifest(nodeset: NodeSet, node: Node, name: str, lock_key: str) -> Manifest
         "metadata": {
             "name": name,
             "namespace": meta.namespace,
-            "labels": {**given.metadata.get("labels", {}), **pod_labels(nodeset)},
+            "labels": {**given.metadata.get("labels", {}), **pod_labels(nodeset), wk.LABEL_PROTECTED: "true"},
             "annotations": annotations,
             "ownerReferences": [
                 {
