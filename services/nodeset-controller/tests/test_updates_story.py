@@ -172,7 +172,7 @@ async def playing(nats: NatsServer) -> AsyncGenerator[Slurm]:
         await bus.provision(CLUSTER, settings)
         pods, states = StateView(bus, CLUSTER, KubePodState), StateView(bus, CLUSTER, SlurmNodeState)
         slices = StateView(bus, CLUSTER, NodeSliceState)
-        slurm = Slurm(pods, slices, StateWriter(bus, states))
+        slurm = Slurm(pods, slices, StateWriter(bus, states, fence=None))
         async with (
             following(pods, states, slices),
             answering(bus, CLUSTER, ConfirmNode, slurm.confirm),
