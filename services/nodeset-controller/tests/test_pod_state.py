@@ -4,17 +4,19 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import KubePodState
+from sunk_events.nodesets import Condition as ToldCondition
+from sunk_events.nodesets import KubePodState, NodeVerified, PodCondemned, PodNotReady
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import Features
 from sunk_kube.objects import Condition, Node, Pod, condition
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.marks import Marks
 from sunk_nodeset_controller.nodes.conditions import marks as node_marks
+from sunk_nodeset_controller.nodesets.template import template_hash
 from sunk_nodeset_controller.pods.conditions import marks as pod_marks
 from sunk_nodeset_controller.pods.copies import copies
 from sunk_nodeset_controller.pods.facts import Telling, facts
-from sunk_nodeset_controller.pods.state import PodObserved, state
+from sunk_nodeset_controller.pods.state import PodObserved, condemned_for, state
 
 LATER = T0 + timedelta(hours=1)
 NAME = "gpu-000-011"
@@ -45,6 +47,10 @@ def told(
     )
 
 
+def told_condition(kind: str, status: str, message: str = "") -> ToldCondition:
+    return ToldCondition(type=kind, status=status, message=message, changed=T0)
+
+
 KNOWN = KubePodState(
     changed=T0,
     pod=NAME,
@@ -55,6 +61,8 @@ KNOWN = KubePodState(
     phase="running",
     is_ready=True,
     features=("x",),
+    ready_changed=T0,
+    conditions=(told_condition("Ready", "True"),),
 )
 
 
@@ -80,11 +88,16 @@ def test_looking_again_at_the_same_state_does_not_move_its_time() -> None:
     ],
 )
 def test_the_phase_says_whether_slurmd_may_be_there(found: Pod, phase: str, *, is_ready: bool) -> None:
-    assert told(found) == known(changed=LATER, phase=phase, is_ready=is_ready)
+    state = told(found)
+
+    assert state is not None
+    assert (state.phase, state.is_ready) == (phase, is_ready)
 
 
 def test_a_pod_that_is_gone_stays_known_while_its_nodeset_wants_the_node() -> None:
-    assert told(None, before=known()) == known(changed=LATER, phase="gone", is_ready=False)
+    assert told(None, before=known()) == known(
+        changed=LATER, phase="gone", is_ready=False, ready_changed=LATER, conditions=()
+    )
 
 
 def test_a_pod_that_is_gone_for_good_is_forgotten() -> None:
@@ -127,6 +140,17 @@ def test_a_cordon_carries_its_reason(reason: str | None, expected: str) -> None:
         pytest.param(known(), known(is_cordoned=True), ["NodeCordoned"], id="cordoned"),
         pytest.param(known(is_cordoned=True), known(), ["NodeUncordoned"], id="uncordoned"),
         pytest.param(None, known(is_cordoned=True), ["PodReady", "NodeCordoned"], id="new, cordoned"),
+        pytest.param(known(), known(is_condemned=True), ["PodCondemned"], id="is to go"),
+        pytest.param(known(is_condemned=True), known(), ["PodSpared"], id="may stay"),
+        pytest.param(
+            known(is_condemned=True), known(phase="gone", is_ready=False), ["PodGone"], id="is to go, gone"
+        ),
+        pytest.param(known(is_condemned=True), known(uid="new"), ["PodGone", "PodReady"], id="replaced"),
+        pytest.param(known(), known(hpc_verified=T0), ["NodeVerified"], id="first pass"),
+        pytest.param(known(hpc_verified=T0), known(hpc_verified=LATER), ["NodeVerified"], id="newer pass"),
+        pytest.param(known(hpc_verified=LATER), known(hpc_verified=T0), [], id="an older pass is no news"),
+        pytest.param(known(hpc_verified=T0), known(), [], id="failed since"),
+        pytest.param(None, known(hpc_verified=T0), ["PodReady"], id="passed before the Pod was there"),
     ],
 )
 def test_each_change_is_told_once(
@@ -142,6 +166,83 @@ def test_the_same_change_has_the_same_id_and_the_next_one_another() -> None:
 
     assert first[0].id == again[0].id == f"pod_not_ready:{NAME}:uid-{NAME}:7"
     assert second[0].id != first[0].id
+
+
+def test_facts_say_why() -> None:
+    because = replace(TELLING, condemned_for="update to revision 7d9c5b")
+    unready = known(is_ready=False, conditions=(told_condition("Ready", "False", "unready: [slurmd]"),))
+    (condemned,) = facts(known(), known(is_condemned=True), because)
+    (not_ready,) = facts(known(), unready, TELLING)
+    (passed,) = facts(known(), known(hpc_verified=T0), TELLING)
+
+    assert isinstance(condemned, PodCondemned)
+    assert condemned.data.reason == "update to revision 7d9c5b"
+    assert isinstance(not_ready, PodNotReady)
+    assert not_ready.data.reason == "unready: [slurmd]"
+    assert isinstance(passed, NodeVerified)
+    assert passed.data.verified == T0
+
+
+def test_a_condemned_pod_is_told_for_what() -> None:
+    found = replace(own(), metadata=replace(own().metadata, annotations={wk.ANNOTATION_CONDEMNED: "update"}))
+
+    assert condemned_for(found, nodeset()) == f"update to revision {template_hash(nodeset())}"
+    assert condemned_for(own(), nodeset()) == ""
+
+
+def test_readiness_is_dated_by_the_kubelet_or_by_us_where_it_says_otherwise() -> None:
+    ready, ending = told(own()), told(own(deleted=T0), before=known())
+    again = told(own(deleted=T0), before=ending)
+
+    assert ready is not None
+    assert ready.ready_changed == T0
+    assert ending is not None
+    assert ending.ready_changed == LATER
+    assert again == ending
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "expected"), [((), True), (("orphan",), False)], ids=["deleted", "its Pods are left alone"]
+)
+def test_a_pod_of_a_nodeset_that_is_being_deleted_says_so(
+    finalizers: tuple[str, ...], *, expected: bool
+) -> None:
+    leaving = nodeset()
+    meta = replace(leaving.metadata, deletion_timestamp=T0, finalizers=finalizers)
+    seen = PodObserved(
+        pod=own(),
+        node=node(),
+        nodeset=replace(leaving, metadata=meta),
+        before=None,
+        lock_key=wk.TAINT_LOCK,
+        now=LATER,
+    )
+    found = state(seen)
+
+    assert found is not None
+    assert found.is_nodeset_deleted is expected
+    gone = state(replace(seen, nodeset=None, before=found))
+    assert gone is not None
+    assert gone.is_nodeset_deleted is expected
+
+
+def test_others_see_conditions_but_not_slurms_own_nor_heartbeats() -> None:
+    check = Condition(
+        type="HPCVerification", status="True", last_transition_time=T0, last_heartbeat_time=LATER
+    )
+    drain = Condition(type=wk.CONDITION_SLURM_DRAIN, status="True", last_transition_time=T0)
+    found = told(own(), node(conditions=(Condition(type="Ready", status="True"), drain, check)))
+
+    assert found is not None
+    assert found.node_conditions == (
+        told_condition("HPCVerification", "True"),
+        ToldCondition(type="Ready", status="True"),
+    )
+    many = tuple(Condition(type=f"Many{number:02}", message="x" * 5000) for number in range(40))
+    bounded = told(own(), node(conditions=many))
+    assert bounded is not None
+    assert len(bounded.node_conditions) == 32
+    assert len(bounded.node_conditions[0].message) == 1024
 
 
 def test_a_pod_shows_cordon_lock_features_and_verification_of_its_node() -> None:

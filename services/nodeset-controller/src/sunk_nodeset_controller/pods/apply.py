@@ -15,9 +15,9 @@ from sunk_nodeset_controller.nodesets.owners import cluster_holders, owner_key
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.pods.conditions import marks
-from sunk_nodeset_controller.pods.copies import copies, cordon_reason, verified
+from sunk_nodeset_controller.pods.copies import copies, cordon_reason, shown, verified
 from sunk_nodeset_controller.pods.facts import Telling, facts
-from sunk_nodeset_controller.pods.state import PodObserved, state
+from sunk_nodeset_controller.pods.state import PodObserved, condemned_for, state
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.leases import Leadership
@@ -118,7 +118,13 @@ class PodStates:
         after = state(seen)
         if after == before:
             return
-        telling = Telling(cluster=self._cluster, service=SERVICE, revision=revision, now=now)
+        telling = Telling(
+            cluster=self._cluster,
+            service=SERVICE,
+            revision=revision,
+            now=now,
+            condemned_for=condemned_for(pod, seen.nodeset),
+        )
         told = facts(before, after, telling)
         self._leadership.check()
         if after is None:
@@ -162,7 +168,9 @@ def _told_of(node: Node | None) -> object:
     """Return what of a Node others are told."""
     if node is None:
         return None
-    return cordon_reason(node), verified(node), node.metadata.labels, node.metadata.deletion_timestamp
+    meta = node.metadata
+    conditions = shown(node.status.conditions)
+    return cordon_reason(node), verified(node), conditions, meta.labels, meta.deletion_timestamp
 
 
 def _is_of(pod: Pod, cluster: str) -> bool:

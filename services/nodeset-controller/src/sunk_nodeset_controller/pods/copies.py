@@ -3,16 +3,34 @@
 Source: SUNK's documents, Pod Controller.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from sunk_events.base import REASON_MAX
+from sunk_events.nodesets import Condition as ToldCondition
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Node, condition
+from sunk_kube.objects import Condition, Node, condition
 from sunk_nodeset_controller.marks import Marks, cut
 from sunk_nodeset_controller.nodesets.template import features
 
 NO_REASON: Final = "no reason given"
+TOLD_MAX: Final = 32
+UNTOLD: Final = frozenset(
+    {
+        wk.CONDITION_SLURM_DRAIN,
+        wk.CONDITION_SLURM_RUNNING,
+        wk.CONDITION_SLURM_NOT_RESPONDING,
+        wk.CONDITION_SLURM_CORDON,
+        "ContainersReady",
+        "Initialized",
+        "PodReadyToStartContainers",
+        "PodScheduled",
+    }
+)
+"""Conditions that others are not told of: Slurm's own would go round in a circle, and those of a Pod's first
+steps say no more than Ready."""
 
 
 def cordon_reason(node: Node) -> str:
@@ -30,6 +48,22 @@ def verified(node: Node) -> datetime | None:
         return None
     times = [time for time in (found.last_heartbeat_time, found.last_transition_time) if time is not None]
     return max(times, default=None)
+
+
+def shown(conditions: Iterable[Condition]) -> tuple[ToldCondition, ...]:
+    """Return those of a Pod's or Node's *conditions* that others should see, without their heartbeats."""
+    told = [
+        ToldCondition(
+            type=one.type,
+            status=one.status,
+            reason=one.reason[:REASON_MAX],
+            message=one.message[:REASON_MAX],
+            changed=one.last_transition_time,
+        )
+        for one in conditions
+        if one.type not in UNTOLD
+    ]
+    return tuple(sorted(told, key=lambda one: one.type)[:TOLD_MAX])
 
 
 def copies(node: Node, nodeset: NodeSet | None) -> Marks:

@@ -1,6 +1,8 @@
 """What happened to a NodeSet Pod between two states of it; pure."""
 
+from collections.abc import Iterator
 from datetime import datetime
+from typing import TypeGuard
 
 import msgspec
 
@@ -10,14 +12,25 @@ from sunk_events.nodesets import (
     NodeCordoned,
     NodeCordonSnapshot,
     NodeUncordoned,
+    NodeVerification,
+    NodeVerified,
+    PodCondemned,
     PodGone,
     PodNotReady,
     PodReady,
     PodSnapshot,
+    PodSpared,
     PodTerminating,
 )
 
-AnyPodFact = type[PodReady] | type[PodNotReady] | type[PodTerminating] | type[PodGone]
+AnyPodFact = (
+    type[PodReady]
+    | type[PodNotReady]
+    | type[PodCondemned]
+    | type[PodSpared]
+    | type[PodTerminating]
+    | type[PodGone]
+)
 AnyNodeFact = type[NodeCordoned] | type[NodeUncordoned]
 
 
@@ -29,6 +42,8 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     """Of the state that is replaced; 0 where there was none."""
     now: datetime
+    condemned_for: str = ""
+    """Why the Pod is to go, if it is."""
 
 
 def facts(before: KubePodState | None, after: KubePodState | None, telling: Telling) -> tuple[Event, ...]:
@@ -37,21 +52,49 @@ def facts(before: KubePodState | None, after: KubePodState | None, telling: Tell
     if before is not None and before.phase != "gone" and (after is None or _is_gone(before, after)):
         found.append(_pod_fact(PodGone, before, telling))
     if after is not None:
-        same = before if before is not None and before.uid == after.uid else None
-        if after.phase == "terminating" and (same is None or same.phase != "terminating"):
-            found.append(_pod_fact(PodTerminating, after, telling))
-        if after.phase != "gone" and (same is None or same.is_ready != after.is_ready):
-            found.append(_pod_fact(PodReady if after.is_ready else PodNotReady, after, telling))
-        if after.is_cordoned != (before is not None and before.is_cordoned):
-            found.append(_node_fact(NodeCordoned if after.is_cordoned else NodeUncordoned, after, telling))
+        found += _of_pod(before if before is not None and before.uid == after.uid else None, after, telling)
+        found += _of_node(before, after, telling)
     return tuple(found)
+
+
+def _of_pod(before: KubePodState | None, after: KubePodState, telling: Telling) -> Iterator[Event]:
+    """Yield what happened to the Pod; *before* is of the same one."""
+    is_present = after.phase != "gone"
+    was_condemned = before is not None and before.is_condemned
+    if after.is_condemned and not was_condemned:
+        yield _pod_fact(PodCondemned, after, telling, telling.condemned_for)
+    if was_condemned and not after.is_condemned and is_present:
+        yield _pod_fact(PodSpared, after, telling)
+    if after.phase == "terminating" and (before is None or before.phase != "terminating"):
+        yield _pod_fact(PodTerminating, after, telling)
+    if is_present and (before is None or before.is_ready != after.is_ready):
+        if after.is_ready:
+            yield _pod_fact(PodReady, after, telling)
+        else:
+            yield _pod_fact(PodNotReady, after, telling, _why_not_ready(after))
+
+
+def _of_node(before: KubePodState | None, after: KubePodState, telling: Telling) -> Iterator[Event]:
+    """Yield what happened to the Node."""
+    if after.is_cordoned != (before is not None and before.is_cordoned):
+        yield _node_fact(NodeCordoned if after.is_cordoned else NodeUncordoned, after, telling)
+    if before is not None and _is_newer(after.hpc_verified, before.hpc_verified):
+        yield _verified(after, after.hpc_verified, telling)
+
+
+def _is_newer(after: datetime | None, before: datetime | None) -> TypeGuard[datetime]:
+    return after is not None and (before is None or after > before)
+
+
+def _why_not_ready(about: KubePodState) -> str:
+    return next((one.message or one.reason for one in about.conditions if one.type == "Ready"), "")
 
 
 def _is_gone(before: KubePodState, after: KubePodState) -> bool:
     return after.phase == "gone" or after.uid != before.uid
 
 
-def _pod_fact(kind: AnyPodFact, about: KubePodState, telling: Telling) -> Event:
+def _pod_fact(kind: AnyPodFact, about: KubePodState, telling: Telling, reason: str = "") -> Event:
     return kind(
         id=event_id(_snake(kind), about.pod, about.uid, telling.revision),
         source=source(telling.cluster, telling.service),
@@ -62,8 +105,18 @@ def _pod_fact(kind: AnyPodFact, about: KubePodState, telling: Telling) -> Event:
             namespace=about.namespace,
             kube_node=about.kube_node,
             uid=about.uid,
-            reason=about.cordon_reason,
+            reason=reason,
         ),
+    )
+
+
+def _verified(about: KubePodState, when: datetime, telling: Telling) -> Event:
+    return NodeVerified(
+        id=event_id(_snake(NodeVerified), about.kube_node, about.pod, telling.revision),
+        source=source(telling.cluster, telling.service),
+        subject=about.kube_node,
+        time=telling.now,
+        data=NodeVerification(kube_node=about.kube_node, pod=about.pod, verified=when),
     )
 
 

@@ -12,10 +12,10 @@ import msgspec
 from sunk_events.nodesets import KubePodState
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Node, Pod
-from sunk_nodeset_controller.nodesets.plan import is_wanted
-from sunk_nodeset_controller.nodesets.template import features, pinned_node
-from sunk_nodeset_controller.pods.copies import cordon_reason, verified
+from sunk_kube.objects import Node, Pod, condition
+from sunk_nodeset_controller.nodesets.plan import ORPHAN, is_wanted
+from sunk_nodeset_controller.nodesets.template import features, pinned_node, template_hash
+from sunk_nodeset_controller.pods.copies import cordon_reason, shown, verified
 
 Phase = Literal["waiting", "running", "terminating", "gone"]
 
@@ -41,9 +41,11 @@ def state(seen: PodObserved) -> KubePodState | None:
     if seen.before is None or not seen.is_member or not is_wanted(seen.nodeset, seen.node, seen.lock_key):
         return None
     gone = msgspec.structs.replace(
-        seen.before, phase="gone", is_ready=False, is_condemned=False, pod_address=""
+        seen.before, phase="gone", is_ready=False, is_condemned=False, pod_address="", conditions=()
     )
-    return _dated(_with_node(gone, seen), seen)
+    return _dated(
+        _with_node(msgspec.structs.replace(gone, ready_changed=_ready_changed(gone, seen)), seen), seen
+    )
 
 
 def _present(seen: PodObserved, pod: Pod) -> KubePodState:
@@ -61,8 +63,37 @@ def _present(seen: PodObserved, pod: Pod) -> KubePodState:
         is_condemned=wk.ANNOTATION_CONDEMNED in meta.annotations,
         pod_address=pod.status.pod_ip,
         features=tuple(filter(None, meta.annotations.get(wk.ANNOTATION_FEATURES, "").split(","))),
+        is_nodeset_deleted=_is_leaving(seen),
+        conditions=shown(pod.status.conditions),
     )
-    return _dated(_with_node(found, seen), seen)
+    return _dated(
+        _with_node(msgspec.structs.replace(found, ready_changed=_ready_changed(found, seen)), seen), seen
+    )
+
+
+def _ready_changed(found: KubePodState, seen: PodObserved) -> datetime:
+    """Return since when the Pod is ready, or not: as the kubelet says, where it says the same as we do."""
+    ready = condition(seen.pod.status.conditions, wk.CONDITION_READY) if seen.pod is not None else None
+    if ready is not None and (ready.status == "True") == found.is_ready and ready.last_transition_time:
+        return ready.last_transition_time
+    before = seen.before
+    if before is not None and before.uid == found.uid and before.is_ready == found.is_ready:
+        return before.ready_changed or before.changed
+    return seen.now
+
+
+def _is_leaving(seen: PodObserved) -> bool:
+    """Whether the Pod's NodeSet is being deleted, and takes the Pod with it."""
+    if seen.nodeset is None:  # Gone, and what it said last was its will.
+        return seen.before is not None and seen.before.is_nodeset_deleted
+    meta = seen.nodeset.metadata
+    return meta.deletion_timestamp is not None and ORPHAN not in meta.finalizers
+
+
+def condemned_for(pod: Pod | None, nodeset: NodeSet | None) -> str:
+    """Return why *pod* is to go, in words; nothing if it is not."""
+    why = pod.metadata.annotations.get(wk.ANNOTATION_CONDEMNED, "") if pod is not None else ""
+    return f"update to revision {template_hash(nodeset)}" if why == "update" and nodeset is not None else why
 
 
 def _phase(pod: Pod) -> Phase:
@@ -83,12 +114,14 @@ def _with_node(found: KubePodState, seen: PodObserved) -> KubePodState:
         is_cordoned=bool(reason),
         cordon_reason=reason,
         hpc_verified=verified(node),
+        node_conditions=shown(node.status.conditions),
         features=features(seen.nodeset.spec.features, labels) if seen.nodeset else found.features,
     )
 
 
 def _dated(found: KubePodState, seen: PodObserved) -> KubePodState:
-    """Return *found* with the moment at which it began, which is before now if nothing has changed."""
+    """Return *found* with the moments at which it began, which are before now if nothing has changed."""
+    found = msgspec.structs.replace(found, ready_changed=_ready_changed(found, seen))
     if seen.before is None:
         return msgspec.structs.replace(found, changed=seen.now)
     as_before = msgspec.structs.replace(found, changed=seen.before.changed)
