@@ -38,6 +38,7 @@ def test_kubeconfig_alone_does_not_make_the_lab_use_that_cluster(tmp_path: Path)
             {"SUNK_LAB_NUMBER": ""}, "SUNK_LAB_NUMBER must be a number from 0 to 9", id="empty number"
         ),
         pytest.param({"SUNK_LAB_KUBE": "other"}, "SUNK_LAB_KUBE must be own or existing", id="unknown kind"),
+        pytest.param({"SUNK_LAB_SEEDS": "0"}, "from 1, not '0'", id="seeds"),
         pytest.param({"SUNK_LAB_SLURM": "9.9"}, "no Slurm 9.9 here: there are 24.11, 26.05", id="Slurm"),
         pytest.param({"SUNK_LAB_KUBE": "existing"}, "needs KUBECONFIG", id="existing without kubeconfig"),
         pytest.param(

@@ -28,6 +28,8 @@ class LabConfig:
     """NATS runs in a container engine, not as a process."""
     slurm: Release = SLURM_24_11
     """The Slurm that runs in Pods."""
+    seeds: int = 1
+    """How many seeds the long random runs go through."""
 
     @property
     def folder(self) -> Path:
@@ -41,7 +43,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> LabConfig:
     ``SUNK_LAB_NUMBER`` (0 to 9), ``SUNK_LAB_CACHE`` (else ``$XDG_CACHE_HOME/sunk-lab``, else
     ``~/.cache/sunk-lab``), ``SUNK_LAB_KUBE=existing`` with ``KUBECONFIG``,
     ``SUNK_LAB_NATS_URL``, ``SUNK_LAB_ENGINE`` (1: NATS in Docker or podman), ``SUNK_LAB_SLURM`` (24.11 or
-    26.05: which Slurm runs in Pods).
+    26.05: which Slurm runs in Pods), ``SUNK_LAB_SEEDS`` (how many seeds long random runs go through).
 
     Raises:
         LabError: One of them is not allowed; names it and says what is.
@@ -50,6 +52,9 @@ def from_environment(environment: Mapping[str, str] | None = None) -> LabConfig:
     number = found.get("SUNK_LAB_NUMBER", "0")
     if number not in map(str, NUMBERS):
         raise LabError(f"SUNK_LAB_NUMBER must be a number from 0 to 9, not {number!r}")
+    seeds = found.get("SUNK_LAB_SEEDS", "1")
+    if not seeds.isdecimal() or int(seeds) < 1:
+        raise LabError(f"SUNK_LAB_SEEDS must be a number from 1, not {seeds!r}")
     caches = Path(found.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     cache = Path(found.get("SUNK_LAB_CACHE") or caches / "sunk-lab").absolute()
     return LabConfig(
@@ -59,6 +64,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> LabConfig:
         nats_url=_nats_url(found),
         is_nats_in_engine=_is_on(found, "SUNK_LAB_ENGINE"),
         slurm=release_of(found.get("SUNK_LAB_SLURM", SLURM_24_11.version)),
+        seeds=int(seeds),
     )
 
 

@@ -15,7 +15,7 @@ from sunk_events.nodes import (
     SlurmReservationState,
     SlurmStatisticsState,
 )
-from sunk_events.nodesets import KubePodState
+from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.placements import PlacementState
 from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.conf import NodeRange
@@ -52,6 +52,9 @@ async def stage(slurm: HostSlurm, nats: NatsServer, tmp_path: Path) -> AsyncIter
         statistics_s="0.5",
         doubt_s="2",
         prehook_pause_s="0.5",
+        clean_up_after_s="0.5",
+        clean_up_doubt_s="600",
+        refused_again_s="0.5",
         lease_ttl_s="1",
     )
     settings = BusSettings(url=nats.url)
@@ -60,6 +63,7 @@ async def stage(slurm: HostSlurm, nats: NatsServer, tmp_path: Path) -> AsyncIter
         pods = StateWriter(bus, StateView(bus, CLUSTER, KubePodState), fence=None)
         placements = StateWriter(bus, StateView(bus, CLUSTER, PlacementState), fence=None)
         locks = StateWriter(bus, StateView(bus, CLUSTER, LockState), fence=None)
+        slices = StateWriter(bus, StateView(bus, CLUSTER, NodeSliceState), fence=None)
         stage = Stage(
             slurm=slurm,
             nats=nats,
@@ -73,6 +77,7 @@ async def stage(slurm: HostSlurm, nats: NatsServer, tmp_path: Path) -> AsyncIter
             pods=pods,
             placements=placements,
             locks=locks,
+            slices=slices,
             facts=[],
         )
 
@@ -81,7 +86,7 @@ async def stage(slurm: HostSlurm, nats: NatsServer, tmp_path: Path) -> AsyncIter
 
         views = (stage.nodes, stage.jobs, stage.partitions, stage.reservations, stage.statistics)
         async with (
-            following(*views, pods.view, placements.view, locks.view),
+            following(*views, pods.view, placements.view, locks.view, slices.view),
             bus.subscribed(subjects.facts(CLUSTER), note),
         ):
             await pods.view.complete()
@@ -103,3 +108,7 @@ def reset(slurm: HostSlurm) -> None:
         node = slurm.exec("scontrol", "show", "node", name)
         if "DRAIN" in node:
             slurm.exec("scontrol", "update", f"node={name}", "state=undrain")
+        if "Extra=" in node:
+            slurm.exec("scontrol", "update", f"node={name}", "extra=")
+        if "AvailableFeatures=(null)" not in node:
+            slurm.exec("scontrol", "update", f"node={name}", "availablefeatures=", "activefeatures=")

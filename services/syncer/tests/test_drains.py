@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sunk_events.locks import LockState
 from sunk_events.nodesets import KubePodState
 from sunk_slurm.states import NodeState
-from sunk_syncer.drains import decide
+from sunk_syncer.drains import cause, decide, urgency
 from sunk_syncer.model import Action, DownNode, DrainNode, KubeSide, SlurmSide, UndrainNode
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -42,12 +42,21 @@ def decided(
     *,
     age_s: float = 3600,
     is_overdue: bool = False,
+    is_pod_leaving: bool = False,
     is_downed: bool = False,
     in_the_way: tuple[str, ...] = (),
+    verified_age_s: float = float("inf"),
 ) -> tuple[Action, ...]:
     lock = LockState(changed=T0, node="n1", kube_node="k1", lock="false", in_the_way=in_the_way)
     slurm = SlurmSide(node="n1", state=state, reason=reason, reason_age_s=age_s)
-    kube = KubeSide(pod=pod, is_overdue=is_overdue, is_downed=is_downed, lock=lock)
+    kube = KubeSide(
+        pod=pod,
+        is_overdue=is_overdue,
+        is_pod_leaving=is_pod_leaving,
+        is_downed=is_downed,
+        lock=lock,
+        verified_age_s=verified_age_s,
+    )
     return decide(slurm, kube, prehook_pause_s=30)
 
 
@@ -165,6 +174,54 @@ def test_the_drain_of_a_failed_prolog_gives_way_to_a_cause_of_ours() -> None:
     assert decided(DRAINED, PREHOOK, CORDONED) == (DrainNode("n1", "k8s: cordon: disk"),)
 
 
+def test_the_drain_of_an_overdue_pod_stays_while_that_pod_may_still_run() -> None:
+    reason = "k8s: pod deletion timeout"
+
+    assert decided(DRAINED, reason, is_pod_leaving=True) == ()
+    assert decided(DRAINED, reason) == (UndrainNode("n1"),)
+    assert decided(IDLE, is_pod_leaving=True) == ()
+
+
+@pytest.mark.parametrize("reason", ["nhc: gpu 3 lost (verify-undrain)", "sunk:verify-undrain", PREHOOK])
+@pytest.mark.parametrize("state", [DRAINED, DRAINING, DOWN_DRAINED])
+def test_a_drain_that_asks_for_it_goes_when_its_node_was_verified_since(
+    state: NodeState, reason: str
+) -> None:
+    assert decided(state, reason, age_s=60, verified_age_s=59, in_the_way=("team/web",)) == (
+        UndrainNode("n1"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason", "age_s", "verified_age_s"),
+    [
+        pytest.param(READY, "nhc (verify-undrain)", 60, 61, id="the pass is older than the drain"),
+        pytest.param(READY, "nhc (verify-undrain)", 60, float("inf"), id="no pass ever"),
+        pytest.param(READY, "nhc (verify-undrain)", float("inf"), 1, id="nobody knows the drain's age"),
+        pytest.param(READY, "nhc", 60, 1, id="it does not ask for it"),
+        pytest.param(None, "nhc (verify-undrain)", 60, 1, id="no NodeSet knows the node"),
+        pytest.param(CORDONED, "nhc (verify-undrain)", 60, 1, id="another cause stands"),
+        pytest.param(READY, "nhc (verify-undrain)", -300, 1, id="Slurm's clock is ahead"),
+    ],
+)
+def test_a_drain_that_waits_for_a_verification_stays_without_one(
+    pod: KubePodState | None, reason: str, age_s: float, verified_age_s: float
+) -> None:
+    assert decided(DRAINED, reason, pod, age_s=age_s, verified_age_s=verified_age_s) == ()
+
+
+def test_causes_that_may_cost_a_job_come_before_a_cordon() -> None:
+    overdue, gone, not_ready, cordoned, fine = (
+        urgency(KubeSide(is_overdue=True)),
+        urgency(KubeSide(pod=GONE)),
+        urgency(KubeSide(pod=NOT_READY)),
+        urgency(KubeSide(pod=CORDONED)),
+        urgency(KubeSide(pod=READY)),
+    )
+
+    assert overdue > gone > not_ready > cordoned > fine == 0
+
+
 def test_a_long_reason_is_cut_and_then_stays_as_it_is() -> None:
     long = replace(CORDONED, cordon_reason="x" * 1024)
     (action,) = decided(pod=long)
@@ -189,25 +246,91 @@ pods = st.builds(
     cordon_reason=st.sampled_from(["", "disk"]),
 )
 foreign = st.text(max_size=20).filter(lambda reason: not reason.startswith("k8s:"))
-
-
-@given(
-    state=st.sampled_from([DRAINED, DRAINING, DOWN_DRAINED]),
-    reason=foreign,
+our_reasons = st.sampled_from(
+    [
+        "k8s:",
+        "k8s: cordon: disk",
+        "k8s: pod not ready",
+        "k8s: pod terminated",
+        "k8s: pod deletion timeout",
+        "k8s: by hand",
+        PREHOOK,
+    ]
+)
+bases = st.sampled_from(["IDLE", "MIXED", "ALLOCATED", "DOWN", "UNKNOWN"])
+kubes = st.builds(
+    KubeSide,
     pod=st.none() | pods,
     is_overdue=st.booleans(),
+    is_pod_leaving=st.booleans(),
+    is_downed=st.booleans(),
+    verified_age_s=st.sampled_from([1.0, 100.0, float("inf")]),
 )
-def test_no_drain_of_someone_else_is_ever_changed_or_removed(
-    *, state: NodeState, reason: str, pod: KubePodState | None, is_overdue: bool
-) -> None:
-    actions = decided(state, reason, pod, is_overdue=is_overdue)
 
-    assert not any(isinstance(action, DrainNode | UndrainNode) for action in actions)
+
+@st.composite
+def slurm_sides(draw: st.DrawFn) -> SlurmSide:
+    is_drain = draw(st.booleans())
+    return SlurmSide(
+        node="n1",
+        state=NodeState(draw(bases), frozenset({"DRAIN"} if is_drain else ())),
+        reason=draw(our_reasons | foreign) if is_drain else draw(st.sampled_from(["", "Not responding"])),
+        reason_age_s=draw(st.sampled_from([-300.0, 0.0, 60.0, float("inf")])),
+    )
+
+
+def carried_out(slurm: SlurmSide, actions: tuple[Action, ...]) -> SlurmSide:
+    """What Slurm would show after *actions*."""
+    for action in actions:
+        base, flags = slurm.state.base, slurm.state.flags
+        match action:
+            case DrainNode(_, reason):
+                slurm = replace(slurm, state=NodeState(base, flags | {"DRAIN"}), reason=reason)
+            case UndrainNode():
+                slurm = replace(slurm, state=NodeState(base, flags - {"DRAIN"}), reason="")
+            case DownNode(_, reason):
+                slurm = replace(slurm, state=NodeState("DOWN", flags), reason=reason or slurm.reason)
+    return slurm
+
+
+@given(slurm=slurm_sides(), kube=kubes)
+def test_no_drain_of_someone_else_is_ever_changed_or_removed(slurm: SlurmSide, kube: KubeSide) -> None:
+    actions = decide(slurm, kube, prehook_pause_s=30)
+    if not slurm.state.is_drain or slurm.reason.startswith("k8s:"):
+        return
+
+    assert not any(isinstance(action, DrainNode) for action in actions)
     assert all(action.reason is None for action in actions if isinstance(action, DownNode))
+    assert "verify-undrain" in slurm.reason or UndrainNode("n1") not in actions
 
 
-@given(pods)
-def test_what_was_decided_is_stable_once_it_is_done(pod: KubePodState) -> None:
-    for action in decided(pod=pod):
-        if isinstance(action, DrainNode):
-            assert not any(isinstance(again, DrainNode) for again in decided(DRAINED, action.reason, pod))
+@given(slurm=slurm_sides(), kube=kubes)
+def test_no_node_is_undrained_while_a_cause_stands(slurm: SlurmSide, kube: KubeSide) -> None:
+    assert cause(kube) is None or UndrainNode("n1") not in decide(slurm, kube, prehook_pause_s=30)
+
+
+@given(slurm=slurm_sides(), kube=kubes)
+def test_what_was_decided_is_decided_once_from_whatever_start(slurm: SlurmSide, kube: KubeSide) -> None:
+    after = carried_out(slurm, decide(slurm, kube, prehook_pause_s=30))
+
+    assert decide(after, kube, prehook_pause_s=30) == ()
+
+
+@given(slurm=slurm_sides(), kube=kubes)
+def test_a_healthy_node_is_left_without_a_drain_of_ours(slurm: SlurmSide, kube: KubeSide) -> None:
+    healthy = replace(kube, pod=READY, is_overdue=False, is_pod_leaving=False, lock=None)
+    slurm = replace(slurm, reason_age_s=60)
+    after = carried_out(slurm, decide(slurm, healthy, prehook_pause_s=30))
+
+    assert not (after.state.is_drain and after.reason.startswith("k8s:"))
+
+
+@given(slurm=slurm_sides(), kube=kubes)
+def test_a_node_that_slurm_set_down_is_never_drained_and_none_is_resumed(
+    slurm: SlurmSide, kube: KubeSide
+) -> None:
+    after = carried_out(slurm, decide(slurm, kube, prehook_pause_s=30))
+
+    if slurm.state.is_down:
+        assert after.state.is_down
+        assert slurm.state.is_drain or not after.state.is_drain

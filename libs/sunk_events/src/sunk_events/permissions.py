@@ -38,7 +38,12 @@ SUBSCRIBER: Final = "subscriber"
 """The user of other teams: all facts as they come, and the state buckets to read."""
 
 READS: Final[dict[Service, tuple[type[State], ...]]] = {
-    "syncer": (nodesets.KubePodState, placements.PlacementState, locks.LockState),
+    "syncer": (
+        nodesets.KubePodState,
+        nodesets.NodeSliceState,
+        placements.PlacementState,
+        locks.LockState,
+    ),
     "nodeset-controller": (nodes.SlurmNodeState, jobs.SlurmJobState, placements.PlacementState),
     "pod-scheduler": (jobs.SlurmJobState, nodes.SlurmNodeState, nodesets.KubePodState),
     "hook-gateway": (

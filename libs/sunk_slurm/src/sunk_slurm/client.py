@@ -6,7 +6,7 @@ not mean that nothing was done. Each call ends within its time; callers may set 
 Source: slurmrestd 24.11 (v0.0.42) and 26.05 (v0.0.44), measured.
 """
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from sunk_slurm import hostlist
 from sunk_slurm.diag import Diag, DiagAnswer
 from sunk_slurm.errors import (
     ALREADY_DONE,
@@ -21,6 +22,7 @@ from sunk_slurm.errors import (
     INVALID_NODE_NAME,
     JOB_FINISHED,
     SLURM_ERROR,
+    NotServedError,
     SlurmConflictError,
     SlurmRejectedError,
     SlurmUnavailableError,
@@ -45,6 +47,10 @@ from sunk_slurm.wire import (
 
 T = TypeVar("T", bound=Answer)
 
+UNDRAINED: Final = "undrained"
+"""What stands in place of the reason where it cannot be empty."""
+REQUEUE_VERSION: Final = "v0.0.45"
+"""The first API version that can requeue; 24.11 has none."""
 LIST_TIMEOUT_S: Final = 30.0
 """10,000 nodes take 1.5 s."""
 _NODE_FLAGS: Final = (("flags", "ALL"), ("flags", "DETAIL"))
@@ -163,9 +169,27 @@ class SlurmClient:
         """
         await self._change_node(f"drain node {name}", name, NodeChange(state=("DRAIN",), reason=reason))
 
+    async def drain_several(self, names: Collection[str], reason: str) -> None:
+        """Set DRAIN on every node of *names* with *reason*, in one call.
+
+        Raises:
+            SlurmRejectedError: one of them is refused; the others may be drained all the same.
+        """
+        folded = hostlist.compress(names)
+        change = NodeChange(name=(folded,), state=("DRAIN",), reason=reason)
+        await self._write("nodes_update", f"drain nodes {folded[:200]}", "POST", "nodes/", change)
+
     async def undrain(self, name: str) -> None:
-        """Take the DRAIN flag away, also from a DOWN node, which stays DOWN; it not being set is success."""
-        await self._change_node(f"undrain node {name}", name, NodeChange(state=("UNDRAIN",)))
+        """Take the DRAIN flag away, also from a DOWN node, which stays DOWN; it not being set is success.
+
+        The reason goes too: 24.11 would keep it, and a later drain without a reason would inherit it and
+        look like ours.
+
+        Raises:
+            SlurmRejectedError: also right after a reconfigure, while the node's state is not known.
+        """
+        change = NodeChange(state=("UNDRAIN",), reason=UNDRAINED)
+        await self._change_node(f"undrain node {name}", name, change)
 
     async def set_down(self, name: str, reason: str | None = None) -> None:
         """Set *name* DOWN, which requeues its jobs; its DRAIN flag stays, without *reason* its reason too."""
@@ -174,6 +198,14 @@ class SlurmClient:
     async def set_extra(self, name: str, text: str) -> None:
         """Replace the node's Extra; state and reason stay as they are."""
         await self._change_node(f"set extra of node {name}", name, NodeChange(extra=text))
+
+    async def describe_node(
+        self, name: str, *, extra: str | None = None, features: tuple[str, ...] | None = None
+    ) -> None:
+        """Replace the node's Extra, or its features, or both; None stays as it is."""
+        words = None if features is None else features or ("",)
+        change = NodeChange(extra=extra, features=words, features_act=words)
+        await self._change_node(f"describe node {name}", name, change)
 
     async def delete_node(self, name: str) -> None:
         """Delete a dynamic node's record; it being gone is success. Refused while it has jobs."""
@@ -262,6 +294,38 @@ class SlurmClient:
         except SlurmRejectedError as error:
             if error.number != INVALID_JOB_ID:
                 raise
+
+    async def requeue_job(self, job: int) -> bool:
+        """Put a running job back into the queue; return False where slurmrestd has no call for that.
+
+        It being unknown or over is success.
+
+        Raises:
+            SlurmRejectedError: it may not be requeued (`REQUEUE_DISABLED`), or Slurm refuses otherwise.
+        """
+        call = Call(
+            name="job_requeue",
+            doing=f"requeue job {job}",
+            path=f"job/{job}/requeue",
+            timeout_s=self._timeout_s,
+            may_repeat=False,  # By then it may run again.
+            version=REQUEUE_VERSION,
+        )
+        try:
+            await self._rest.call(call, Answer)
+        except SlurmConflictError:
+            return True  # Pending or over: it is not in the way.
+        except NotServedError:
+            return False
+        except SlurmRejectedError as error:
+            if error.number != INVALID_JOB_ID:
+                raise
+        return True
+
+    async def reconfigure(self) -> None:
+        """Have slurmctld and every slurmd read their configuration again."""
+        call = Call(name="reconfigure", doing="reconfigure", path="reconfigure/", timeout_s=LIST_TIMEOUT_S)
+        await self._rest.call(call, Answer)
 
     async def partitions(self) -> tuple[Partition, ...]:
         """Return every partition."""

@@ -12,6 +12,8 @@ SLURM_ERROR: Final = -1
 INVALID_JOB_ID: Final = 2017
 INVALID_NODE_NAME: Final = 2018
 ALREADY_DONE: Final = 2021
+REQUEUE_DISABLED: Final = 2037
+"""ESLURM_DISABLED: for a requeue, the job was submitted with ``--no-requeue``."""
 JOB_FINISHED: Final = 2084
 
 _TRANSIENT_RANGES: Final = (
@@ -82,6 +84,10 @@ class SlurmRejectedError(PermanentError):
     def __init__(self, message: str, *, number: int | None = None) -> None:
         super().__init__(message)
         self.number = number
+
+
+class NotServedError(SlurmRejectedError):
+    """slurmrestd is of a release that has no such call."""
 
 
 def is_transient(number: int) -> bool:

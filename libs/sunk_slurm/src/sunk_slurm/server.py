@@ -19,7 +19,7 @@ import msgspec
 from sunk_runtime.errors import SunkError
 from sunk_slurm.answers import Reply, best_version, understood
 from sunk_slurm.circuit import Circuit
-from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.errors import NotServedError, SlurmUnavailableError
 from sunk_slurm.metrics import ANSWER_BYTES, CALL_SECONDS, CIRCUIT_OPEN, WAITING
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.wire import Answer
@@ -64,6 +64,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 5.0
     may_repeat: bool = True
     """Carrying it out twice is carrying it out once."""
+    version: str = ""
+    """The API version that alone has it; empty: the one in use."""
 
 
 _VERSIONS: Final = Call(
@@ -155,6 +157,8 @@ class Server:
 
     async def _ask_served(self, call: Call, progress: "_Progress") -> Reply:
         """Ask in a version that is served; once more where slurmrestd was replaced by one with others."""
+        if call.version:
+            return await self._ask_only(call, progress)
         for is_last in (False, True):
             version = self.version or await self._negotiate()
             progress.sent_at = time.monotonic()
@@ -165,6 +169,14 @@ class Server:
             if is_last:
                 raise SlurmUnavailableError(f"{call.doing}: {reply.shown}", is_sent=False)
         raise AssertionError("unreachable")
+
+    async def _ask_only(self, call: Call, progress: "_Progress") -> Reply:
+        """Ask in the one version that has the call."""
+        progress.sent_at = time.monotonic()
+        reply = await self._send(call, f"/slurm/{call.version}/{call.path}")
+        if reply.status == _NOT_FOUND and not reply.is_object:
+            raise NotServedError(f"{call.doing}: slurmrestd does not serve {call.version}")
+        return reply
 
     async def _slot(self) -> None:
         self._waiting += 1

@@ -82,9 +82,15 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What to change of a node; None stays as it is."""
+    """What to change of a node, or of several; None stays as it is."""
 
+    name: tuple[str, ...] | None = None
+    """Hostlist expressions, where it is about several."""
     state: tuple[str, ...] | None = None
     reason: str | None = None
     extra: str | None = None
     comment: str | None = None
+    features: tuple[str, ...] | None = None
+    """Those that can be; an empty list changes nothing, a list of "" clears them."""
+    features_act: tuple[str, ...] | None = None
+    """Those that are. Given with `features`, or Slurm refuses to take one away that is active (2031)."""

@@ -43,6 +43,24 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """An answer that lacks many known nodes or jobs is not believed before it lasted this long."""
     prehook_pause_s: Seconds = 30.0
     """How long a drain of a failed prolog stays at least, so that a broken gateway is no endless loop."""
+    writes_at_once: Annotated[int, Meta(ge=1, le=64)] = 4
+    """Changes of Slurm in flight; slurmctld is single-minded, and looks want their share."""
+    refused_again_s: Seconds = 15.0
+    """When a change that Slurm refused is tried again, if nothing changes before."""
+    view_age_max_s: Seconds = 30.0
+    """What others say on the bus is not believed when NATS was silent for longer: nothing is written then."""
+    prolog_lost_s: Seconds = 10.0
+    """A job in its prolog on a node whose slurmd is younger than the job is requeued after so long."""
+    reconfigure_files: str = ""
+    """Files of Slurm's configuration, with colons between, after whose change Slurm is reconfigured."""
+    reconfigure_after_s: Seconds = 15.0
+    """How long they must have stayed as they are: slurmctld's Pod gets them some time before or after us."""
+    slurm_node_clean_up: bool = True
+    """Whether records of nodes that registered themselves are deleted when no NodeSlice has them any more."""
+    clean_up_after_s: Seconds = 10.0
+    """How long no NodeSlice may have had it: an entry may move from one to another."""
+    clean_up_doubt_s: Seconds = 120.0
+    """The same where many went at once, which looks as if the NodeSlices themselves had been lost."""
     resync_s: Seconds = 300.0
     """Everything is compared again this often."""
     lease_ttl_s: Annotated[int, Meta(ge=1, le=60)] = 3

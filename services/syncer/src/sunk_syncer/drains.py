@@ -1,12 +1,15 @@
 """The drain that Kubernetes' side wants for a Slurm node, as one table, and what to do about it.
 
-Only a reason that starts with ``k8s:`` is ever changed or removed; a node that is DOWN without a drain is
-left to Slurm's ReturnToService; without knowledge of the Pod nothing is decided about it.
+Only a reason that starts with ``k8s:`` is ever changed or removed, and one that asks for it by
+``verify-undrain``; a node that is DOWN without a drain is left to Slurm's ReturnToService; without knowledge
+of the Pod nothing is decided about it.
 
-Source: the Syncer's documents, "Slurm drains from Kubernetes" and "Slurm downed nodes"; docs/architecture.
+Source: the Syncer's documents, "Slurm drains from Kubernetes", "Slurm downed nodes" and "NHC drain and HPC
+verification"; docs/architecture.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from sunk_events.base import REASON_MAX
@@ -21,23 +24,55 @@ NOT_READY: Final = "k8s: pod not ready"
 CORDON: Final = "k8s: cordon"
 PREHOOK: Final = "k8s: prolog pre-hook failed"
 """Set by the node's own prolog, and ours to lift."""
+VERIFY: Final = "verify-undrain"
+"""Anywhere in a reason, whoever's: to be removed when the Node has passed its verification since."""
 
 
-def _terminated(pod: KubePodState) -> str:
-    return f"{TERMINATED}: {_cordon(pod)}" if pod.is_cordoned else TERMINATED
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One row of the table."""
+
+    name: str
+    holds: Callable[[KubeSide], bool]
+    reason: Callable[[KubePodState | None], str]
 
 
-def _cordon(pod: KubePodState) -> str:
-    return f"cordon: {pod.cordon_reason}" if pod.cordon_reason else "cordon"
+def _pod(holds: Callable[[KubePodState], bool]) -> Callable[[KubeSide], bool]:
+    return lambda kube: kube.pod is not None and holds(kube.pod)
 
 
-CAUSES: Final[tuple[tuple[Callable[[KubePodState], bool], Callable[[KubePodState], str]], ...]] = (
-    (lambda pod: pod.phase in {"terminating", "gone"}, _terminated),
-    (lambda pod: pod.is_condemned, lambda _: CONDEMNED),
-    (lambda pod: not pod.is_ready, lambda _: NOT_READY),
-    (lambda pod: pod.is_cordoned, lambda pod: f"{PREFIX} {_cordon(pod)}"),
+def _cordon(pod: KubePodState | None) -> str:
+    return f"cordon: {pod.cordon_reason}" if pod is not None and pod.cordon_reason else "cordon"
+
+
+def _terminated(pod: KubePodState | None) -> str:
+    return f"{TERMINATED}: {_cordon(pod)}" if pod is not None and pod.is_cordoned else TERMINATED
+
+
+CAUSES: Final[tuple[Cause, ...]] = (
+    Cause("overdue", lambda kube: kube.is_overdue, lambda _: OVERDUE),
+    Cause("terminated", _pod(lambda pod: pod.phase in {"terminating", "gone"}), _terminated),
+    Cause("condemned", _pod(lambda pod: pod.is_condemned), lambda _: CONDEMNED),
+    Cause("not ready", _pod(lambda pod: not pod.is_ready), lambda _: NOT_READY),
+    Cause("cordoned", _pod(lambda pod: pod.is_cordoned), lambda pod: f"{PREFIX} {_cordon(pod)}"),
 )
-"""What of a Pod drains its node, and the reason; the first that holds. Before all of them: `OVERDUE`."""
+"""What drains a node, and with which reason; the first that holds. Also the order of urgency."""
+
+
+def cause(kube: KubeSide) -> Cause | None:
+    """Return the first cause that holds."""
+    return next((row for row in CAUSES if row.holds(kube)), None)
+
+
+def urgency(kube: KubeSide) -> int:
+    """Return how much may go wrong while nothing is done; 0 where no cause holds."""
+    found = cause(kube)
+    return 0 if found is None else len(CAUSES) - CAUSES.index(found)
+
+
+def is_ours(slurm: SlurmSide) -> bool:
+    """Whether the node carries a drain that we may change."""
+    return slurm.state.is_drain and slurm.reason.startswith(PREFIX)
 
 
 def wanted(kube: KubeSide, reason_now: str) -> str | None:
@@ -45,17 +80,18 @@ def wanted(kube: KubeSide, reason_now: str) -> str | None:
 
     Args:
         kube: Kubernetes' side.
-        reason_now: What stands there. A drain for a Pod that went stays until the new one is ready.
+        reason_now: What stands there. A drain for a Pod that went stays until the new one is ready, one for
+            a Pod that was overdue until that Pod is gone.
     """
-    if kube.is_overdue:
-        return OVERDUE
-    if kube.pod is None:
+    if reason_now.startswith(OVERDUE) and kube.is_pod_leaving:
+        return reason_now
+    found = cause(kube)
+    if found is None:
         return None
-    pod = kube.pod
-    reason = next((reason(pod) for holds, reason in CAUSES if holds(pod)), None)
+    reason = found.reason(kube.pod)[:REASON_MAX]
     if reason == NOT_READY and reason_now.startswith(TERMINATED):
         return reason_now
-    return None if reason is None else reason[:REASON_MAX]
+    return reason
 
 
 def decide(slurm: SlurmSide, kube: KubeSide, *, prehook_pause_s: float) -> tuple[Action, ...]:
@@ -66,14 +102,15 @@ def decide(slurm: SlurmSide, kube: KubeSide, *, prehook_pause_s: float) -> tuple
         kube: The other side, from complete views.
         prehook_pause_s: How long a failed prolog's drain stays at least.
     """
-    is_ours = slurm.state.is_drain and slurm.reason.startswith(PREFIX)
-    want = wanted(kube, slurm.reason if is_ours else "")
+    ours = is_ours(slurm)
+    want = wanted(kube, slurm.reason if ours else "")
     if want is None:
-        return (UndrainNode(slurm.node),) if is_ours and _may_lift(slurm, kube, prehook_pause_s) else ()
+        may_lift = _is_verified(slurm, kube) or (ours and _may_lift(slurm, kube, prehook_pause_s))
+        return (UndrainNode(slurm.node),) if may_lift else ()
     if slurm.state.is_down and not slurm.state.is_drain:
         return ()
-    is_foreign = slurm.state.is_drain and not is_ours
-    is_as_wanted = is_foreign or (is_ours and slurm.reason == want)
+    is_foreign = slurm.state.is_drain and not ours
+    is_as_wanted = is_foreign or (ours and slurm.reason == want)
     drains = () if is_as_wanted else (DrainNode(slurm.node, want),)
     return drains + _downs(slurm, kube, None if is_foreign else want)
 
@@ -84,6 +121,13 @@ def _downs(slurm: SlurmSide, kube: KubeSide, reason: str | None) -> tuple[Action
     if not is_gone or kube.is_downed or slurm.state.is_down:
         return ()
     return (DownNode(slurm.node, reason),)
+
+
+def _is_verified(slurm: SlurmSide, kube: KubeSide) -> bool:
+    """Whether the drain waits for a verification that has passed since; of unknown age it waits on."""
+    if kube.pod is None or not slurm.state.is_drain or VERIFY not in slurm.reason:
+        return False
+    return kube.verified_age_s < slurm.reason_age_s < float("inf")
 
 
 def _may_lift(slurm: SlurmSide, kube: KubeSide, prehook_pause_s: float) -> bool:

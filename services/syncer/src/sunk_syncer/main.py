@@ -13,10 +13,10 @@ from sunk_events.nodes import (
     SlurmReservationState,
     SlurmStatisticsState,
 )
-from sunk_events.nodesets import KubePodState
+from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
-from sunk_events.requests import ConfirmNode, NudgeJob, NudgeNode
+from sunk_events.requests import ConfirmNode, ExplainJob, ExplainSlurmNode, NudgeJob, NudgeNode, RequeueJob
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, connect
 from sunk_runtime.leases import BusLease, Leadership, lead
@@ -28,10 +28,17 @@ from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
 from sunk_syncer.answers import Answers
+from sunk_syncer.clean_up_nodes import NodeCleanUp
 from sunk_syncer.config import PREFIX, Config, read_config
-from sunk_syncer.drain_nodes import DrainPropagation, Views
+from sunk_syncer.deeds import Deeds
+from sunk_syncer.describe_nodes import NodeDescriptions
+from sunk_syncer.drain_nodes import DrainPropagation
+from sunk_syncer.explanations import Explanations
 from sunk_syncer.facts import SERVICE
 from sunk_syncer.polling import Rhythm
+from sunk_syncer.reconfigure import Reconfigure
+from sunk_syncer.requeue_jobs import JobRequeues, LostPrologs
+from sunk_syncer.sides import Views
 from sunk_syncer.watch_jobs import JobWatch
 from sunk_syncer.watch_nodes import NodeWatch
 from sunk_syncer.watch_statistics import StatisticsWatch
@@ -51,11 +58,14 @@ class Syncer:
         self.partitions = StateView(bus, cluster, SlurmPartitionState)
         self.reservations = StateView(bus, cluster, SlurmReservationState)
         self.statistics = StateView(bus, cluster, SlurmStatisticsState)
-        self.drains = Views(
-            self.nodes,
-            StateView(bus, cluster, KubePodState),
-            StateView(bus, cluster, PlacementState),
-            StateView(bus, cluster, LockState),
+        self.slices = StateView(bus, cluster, NodeSliceState)
+        self.sides = Views(
+            nodes=self.nodes,
+            jobs=self.jobs,
+            pods=StateView(bus, cluster, KubePodState),
+            placements=StateView(bus, cluster, PlacementState),
+            locks=StateView(bus, cluster, LockState),
+            age_max_s=config.view_age_max_s,
         )
 
     async def work(self, leadership: Leadership) -> None:
@@ -73,19 +83,35 @@ class Syncer:
             StateWriter(bus, self.statistics, fence=leadership),
             config,
         )
-        drains = DrainPropagation(slurm, nodes, self.drains, leadership, config)
+        deeds = Deeds(slurm, nodes, leadership, config)
+        drains = DrainPropagation(deeds, nodes, self.sides, config)
+        descriptions = NodeDescriptions(bus, deeds, self.sides, config)
+        clean_up = NodeCleanUp(deeds, self.sides, self.slices, config)
+        watches = (stirrings, nodes, jobs, statistics)
+        requeues = JobRequeues(slurm, jobs, deeds, self.sides, leadership=leadership, config=config)
+        acting = (
+            drains,
+            descriptions,
+            clean_up,
+            LostPrologs(requeues, self.sides, config),
+            Reconfigure(slurm, leadership, config),
+        )
         answers = Answers(nodes, jobs)
+        explanations = Explanations(self.sides)
         async with (
             anyio.create_task_group() as tasks,
             answering(bus, config.cluster, ConfirmNode, answers.confirm),
+            answering(bus, config.cluster, RequeueJob, requeues.answer),
+            answering(bus, config.cluster, ExplainSlurmNode, explanations.node),
+            answering(bus, config.cluster, ExplainJob, explanations.job),
             answering(bus, config.cluster, NudgeNode, answers.nudge_node),
             answering(bus, config.cluster, NudgeJob, answers.nudge_job),
         ):
-            for loop in (stirrings.run, nodes.run, jobs.run, statistics.run, drains.run):
-                tasks.start_soon(loop)
+            for part in (*watches, *acting):
+                tasks.start_soon(part.run)
             async for _ in slurm.recoveries():
-                for watch in (stirrings, nodes, jobs, statistics, drains):
-                    watch.wake()
+                for part in (*watches, *acting):
+                    part.wake()
 
 
 async def start() -> None:
@@ -106,9 +132,10 @@ async def start() -> None:
             syncer.partitions,
             syncer.reservations,
             syncer.statistics,
-            syncer.drains.pods,
-            syncer.drains.placements,
-            syncer.drains.locks,
+            syncer.sides.pods,
+            syncer.sides.placements,
+            syncer.sides.locks,
+            syncer.slices,
         )
         lease = BusLease(bus, config.cluster, SERVICE, identity(SERVICE), ttl_s=config.lease_ttl_s)
         health = Health()

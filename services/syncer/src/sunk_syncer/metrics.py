@@ -20,3 +20,21 @@ DOUBTED = Counter(
     ["kind"],
 )
 ACTIONS = Counter("sunk_syncer_actions_total", "Changes of Slurm nodes that were carried out.", ["action"])
+REFUSED = Counter("sunk_syncer_refused_total", "Changes of Slurm nodes that Slurm refused.", ["action"])
+HELD_BACK = Counter(
+    "sunk_syncer_held_back_total",
+    "Nodes that were not decided upon because something that counts was unknown.",
+)
+BULK_NODES = Histogram(
+    "sunk_syncer_drained_together",
+    "Nodes drained in one call.",
+    buckets=(1, 2, 5, 10, 20, 50, 100, 200),
+)
+WRITES_WAITING = Gauge("sunk_syncer_drains_waiting", "Nodes that wait for their drain to be written.")
+REQUEUED = Counter("sunk_syncer_requeued_jobs_total", "Jobs put back into the queue.", ["how"])
+RECONFIGURE_SECONDS = Histogram(
+    "sunk_syncer_reconfigure_duration_seconds",
+    "Time that slurmctld took to read its configuration again.",
+    ["outcome"],
+    buckets=(0.03, 0.1, 0.3, 1, 3, 10, 30),
+)

@@ -27,7 +27,24 @@ class DownNode(msgspec.Struct, frozen=True):
     reason: str | None
 
 
+class DescribeNode(msgspec.Struct, frozen=True):
+    """Replace a node's Extra, its features, or both; None stays as it is."""
+
+    node: str
+    extra: str | None = None
+    features: tuple[str, ...] | None = None
+
+
+class DeleteNode(msgspec.Struct, frozen=True):
+    """Delete the record of a node that registered itself."""
+
+    node: str
+
+
 Action = DrainNode | UndrainNode | DownNode
+"""What the table of drains asks for."""
+Deed = Action | DescribeNode | DeleteNode
+"""Everything that the syncer does to a Slurm node."""
 
 
 class SlurmSide(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +64,10 @@ class KubeSide(msgspec.Struct, frozen=True, kw_only=True):
     """None: no NodeSet knows it."""
     is_overdue: bool = False
     """A placeholder's Pod is still there although its job is over or about to be."""
+    is_pod_leaving: bool = False
+    """The same from what we know of the job: enough to keep the drain of one that was overdue."""
+    verified_age_s: float = float("inf")
+    """How long ago the Node passed its verification; infinite where it never did."""
     lock: LockState | None = None
     is_downed: bool = False
     """It was set down for this very Pod already; once is enough."""

@@ -1,5 +1,6 @@
 """What the syncer needs of Slurm, as wide as its need; `sunk_slurm.client.SlurmClient` fits."""
 
+from collections.abc import Collection
 from typing import Protocol
 
 from sunk_slurm.client import KnownJob, NodeList, NotModified
@@ -20,12 +21,20 @@ class SlurmNodes(Protocol):
         ...
 
 
-class NodeWrites(Protocol):
-    """Changes the state of Slurm nodes. Every call may be repeated."""
+class DrainWrites(Protocol):
+    """Drains Slurm nodes. Every call may be repeated."""
 
     async def drain(self, name: str, reason: str) -> None:
         """Set DRAIN with *reason*."""
         ...
+
+    async def drain_several(self, names: Collection[str], reason: str) -> None:
+        """Set DRAIN with *reason* on all of *names*."""
+        ...
+
+
+class NodeWrites(DrainWrites, Protocol):
+    """Changes Slurm nodes. Every call may be repeated."""
 
     async def undrain(self, name: str) -> None:
         """Take DRAIN away."""
@@ -33,6 +42,36 @@ class NodeWrites(Protocol):
 
     async def set_down(self, name: str, reason: str | None = None) -> None:
         """Set DOWN; without *reason* the reason stays."""
+        ...
+
+    async def describe_node(
+        self, name: str, *, extra: str | None = None, features: tuple[str, ...] | None = None
+    ) -> None:
+        """Replace the Extra, the features, or both."""
+        ...
+
+    async def delete_node(self, name: str) -> None:
+        """Delete the record; it being gone is success."""
+        ...
+
+
+class Reconfigures(Protocol):
+    """Has Slurm read its configuration again."""
+
+    async def reconfigure(self) -> None:
+        """Return when slurmctld has done so."""
+        ...
+
+
+class JobWrites(Protocol):
+    """Looks at single jobs, and puts them back into the queue."""
+
+    async def job(self, job: int) -> Job | None:
+        """Return one job, or None where slurmctld does not know it."""
+        ...
+
+    async def requeue_job(self, job: int) -> bool:
+        """Requeue it; False where Slurm's interface has no call for that."""
         ...
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Collection
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -20,7 +21,7 @@ from sunk_events.nodes import (
     SlurmReservationState,
     SlurmStatisticsState,
 )
-from sunk_events.nodesets import KubePodState
+from sunk_events.nodesets import KubePodState, NodeSliceEntry, NodeSliceState
 from sunk_events.placements import PlacementState
 from sunk_lab.nats import NatsServer
 from sunk_runtime.jetstream import Bus
@@ -51,8 +52,8 @@ class Commands(Protocol):
         """Start ``slurmrestd``, ``slurmctld`` or a node's slurmd."""
         ...
 
-    def kill_daemon(self, name: str) -> None:
-        """Kill one of them."""
+    def kill_daemon(self, name: str, sig: int = signal.SIGKILL) -> None:
+        """End one of them."""
         ...
 
     def freeze_daemon(self, name: str) -> None:
@@ -141,11 +142,32 @@ class Stage(Struct):
     pods: StateWriter[KubePodState]
     placements: StateWriter[PlacementState]
     locks: StateWriter[LockState]
+    slices: StateWriter[NodeSliceState]
     facts: list[Event]
 
     async def pod(self, state: KubePodState) -> None:
         """Say on the bus what nodeset-controller would say."""
         await self.pods.record(state.pod, state, revision=self.pods.view.revision(state.pod))
+
+    async def pod_forgotten(self, pod: str) -> None:
+        """Say that no NodeSet has the Pod's Node any more."""
+        await self.pods.forget(pod, revision=self.pods.view.revision(pod))
+
+    async def node_slice(self, *nodes: str) -> None:
+        """Say that the one NodeSlice there is has *nodes*."""
+        key = "slurm/compute-0"
+        state = NodeSliceState(
+            changed=datetime.now(UTC),
+            namespace="slurm",
+            name="compute-0",
+            nodeset="compute",
+            entries=tuple(NodeSliceEntry(node=node, kube_node=f"k-{node}") for node in sorted(nodes)),
+        )
+        await self.slices.record(key, state, revision=self.slices.view.revision(key))
+
+    async def lock(self, state: LockState) -> None:
+        """Say that a Node is locked, or not."""
+        await self.locks.record(state.node, state, revision=self.locks.view.revision(state.node))
 
     async def placement(self, state: PlacementState) -> None:
         """Say on the bus what pod-scheduler would say."""

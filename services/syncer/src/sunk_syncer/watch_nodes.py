@@ -15,6 +15,7 @@ from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import NotModified
+from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.wire import Node
 from sunk_syncer.belief import Doubt
 from sunk_syncer.book import NodeBook
@@ -48,6 +49,8 @@ class NodeWatch:
         self._to_look_at: set[str] = set()
         self._update_time = 0
         self._doubt = Doubt()
+        self.clock_ahead_s = 0.0
+        """By how much slurmctld's clock is ahead of ours, or a little less."""
         self._stirrings = stirrings
         self._poller = Poller("nodes", self.poll, Rhythm.of(config, config.poll_s), mark=self._mark)
 
@@ -78,12 +81,28 @@ class NodeWatch:
         self._loop.poke(name)
         return node
 
+    async def fresh_list(self) -> dict[str, Node]:
+        """Look at all nodes at once, tell the bus what they are, and return them; for many it is cheaper.
+
+        What a list lacks is not absent: look at that one.
+        """
+        asked = time.monotonic()
+        with within(self._config.poll_timeout_s, "look at all nodes"):
+            answer = await self._slurm.nodes()
+        if isinstance(answer, NotModified):
+            raise SlurmUnavailableError("look at all nodes: not modified, although everything was asked for")
+        for name in self._book.take_list(answer.nodes, asked):
+            self._loop.poke(name)
+        return {node.name: node for node in answer.nodes}
+
     async def poll(self) -> bool:
         """Ask for all nodes once; return whether that was more than "nothing new"."""
         asked = time.monotonic()
         answer = await self._slurm.nodes(self._update_time)
         if isinstance(answer, NotModified):
             return False
+        if answer.last_update:
+            self.clock_ahead_s = answer.last_update - time.time()
         for name in self._book.take_list(answer.nodes, asked):
             self._loop.poke(name)
         is_believed = self._look_for({node.name for node in answer.nodes})

@@ -1,0 +1,101 @@
+"""A node's Extra and features as its Kubernetes side has them: at most one write per node and change."""
+
+import logging
+from typing import Final
+
+from sunk_events.base import REASON_MAX, event_id, source
+from sunk_events.nodes import NodeExtraReplaced, ReplacedExtra
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.keys import KeyLoop
+from sunk_runtime.views import now
+from sunk_runtime.writer import publish
+from sunk_slurm.wire import Node
+from sunk_syncer.config import Config
+from sunk_syncer.deeds import Deeds
+from sunk_syncer.extra import Shown, features, is_current, merged, parsed, shown
+from sunk_syncer.facts import SERVICE
+from sunk_syncer.model import DescribeNode
+from sunk_syncer.sides import Views
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 2
+"""Nothing waits for a description; drains come first."""
+_LATER_S: Final = 1.0
+
+
+class NodeDescriptions:
+    """Keeps Extra and features of one cluster's nodes. Only the leader runs it."""
+
+    def __init__(self, bus: Bus, deeds: Deeds, views: Views, config: Config) -> None:
+        self._bus = bus
+        self._deeds = deeds
+        self._views = views
+        self._config = config
+        self._loop = KeyLoop("describe", self._settle, concurrency=_AT_ONCE, woken_by=views.recoveries())
+
+    async def run(self) -> None:
+        """Compare until cancelled."""
+        views = self._views
+        await views.complete()
+        await self._loop.run(
+            views.nodes.changes(),
+            views.pods.changes(),
+            views.locks.changes(),
+            keys=views.nodes.keys,
+            resync_s=self._config.resync_s,
+        )
+
+    def wake(self) -> None:
+        """Do now what was put off because Slurm did not answer."""
+        self._loop.wake()
+
+    async def _settle(self, name: str) -> float | None:
+        """Bring one node's description in line; return when to look again although nothing changes."""
+        self._views.require_known(name)
+        told = self._views.nodes.get(name)
+        if (wanted := self._wanted(name)) is None or told is None:
+            return None
+        there = parsed(told.extra)  # Cut where it is long; then it is no object, and a look tells.
+        if is_current(there, wanted) and features(there, wanted, told.features) is None:
+            return None
+        return _LATER_S if self._deeds.is_crowded else await self._describe(name)
+
+    async def _describe(self, name: str) -> float | None:
+        fresh = await self._deeds.look(name)
+        self._views.require_known(name)
+        if fresh is None or (wanted := self._wanted(name)) is None:
+            return None
+        deed = _deed(fresh, wanted)
+        if deed is None:
+            return None
+        if parsed(fresh.extra).users is None:
+            await self._tell_replaced(fresh)
+        is_done = await self._deeds.carry_out(deed, is_drained=fresh.state_now.is_drain)
+        return None if is_done else self._config.refused_again_s
+
+    def _wanted(self, name: str) -> Shown | None:
+        pod = self._views.pods.get(name)
+        return None if pod is None else shown(pod, self._views.locks.get(name))
+
+    async def _tell_replaced(self, node: Node) -> None:
+        """Publish what is about to be lost; a crash before the write tells it again under the same id."""
+        cluster, name = self._config.cluster, node.name
+        event = NodeExtraReplaced(
+            id=event_id("NodeExtraReplaced", name, self._views.nodes.revision(name)),
+            source=source(cluster, SERVICE),
+            subject=name,
+            time=now(),
+            data=ReplacedExtra(node=name, extra=node.extra[:REASON_MAX]),
+        )
+        await publish(self._bus, cluster, event)
+        log.warning("extra is no JSON object and is replaced", extra={"node": name})
+
+
+def _deed(fresh: Node, wanted: Shown) -> DescribeNode | None:
+    """Return the one write that the node needs."""
+    there = parsed(fresh.extra)
+    new_features = features(there, wanted, fresh.active_features or fresh.features)
+    if new_features is None and is_current(there, wanted):
+        return None
+    return DescribeNode(fresh.name, merged(there, wanted, now()), new_features)

@@ -1,0 +1,37 @@
+"""Answers to "why is it so?" from what the leader knows. Incomplete views answer "later"."""
+
+from sunk_events.base import Reply
+from sunk_events.requests import ExplainJob, ExplainSlurmNode, Refused
+from sunk_runtime.views import now
+from sunk_slurm.hostlist import expand
+from sunk_syncer.explain import explain_job, explain_node
+from sunk_syncer.sides import Views
+
+
+class Explanations:
+    """The questions about causes that the syncer answers."""
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
+
+    async def node(self, question: ExplainSlurmNode) -> Reply:
+        """Say why a node is as it is."""
+        self._views.require_known(question.node)
+        told = self._views.nodes.get(question.node)
+        if told is None:
+            return Refused(code="unknown_node", reason=f"Slurm has no node {question.node}")
+        return explain_node(told, self._views.kube_side(question.node, now()))
+
+    async def job(self, question: ExplainJob) -> Reply:
+        """Say why a job is as it is."""
+        self._views.require_known("")
+        job = self._views.jobs.get(str(question.job))
+        if job is None:
+            return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or no longer")
+        try:
+            names = expand(job.nodes)
+        except ValueError:
+            names = ()
+        nodes = [node for node in map(self._views.nodes.get, names) if node is not None]
+        locks = [lock for lock in map(self._views.locks.get, names) if lock is not None]
+        return explain_job(job, nodes, locks)

@@ -1,0 +1,79 @@
+"""Has Slurm read its configuration again when a file of it has changed: topology, gres.
+
+What must stay true: one reconfigure at a time, changes that come soon after one another are one; nothing
+waits for it. What changed while nobody led is not known, so a new leader asks for one.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from sunk_runtime.errors import SunkError
+from sunk_runtime.leases import Leadership
+from sunk_syncer.config import Config
+from sunk_syncer.metrics import RECONFIGURE_SECONDS
+from sunk_syncer.ports import Reconfigures
+
+log = logging.getLogger(__name__)
+
+_FAILED_PAUSE_S: Final = 5.0
+
+
+class Reconfigure:
+    """Follows the files. Only the leader runs it."""
+
+    def __init__(self, slurm: Reconfigures, leadership: Leadership, config: Config) -> None:
+        self._slurm = slurm
+        self._leadership = leadership
+        self._files = tuple(Path(part) for part in config.reconfigure_files.split(":") if part)
+        self._config = config
+        self._done = ""
+
+    async def run(self) -> None:
+        """Look at the files until cancelled."""
+        if not self._files:
+            return
+        seen, since = "", time.monotonic()
+        while True:
+            found = await anyio.to_thread.run_sync(digest, self._files)
+            if found != seen:
+                seen, since = found, time.monotonic()
+            is_settled = time.monotonic() - since >= self._config.reconfigure_after_s
+            if found and found != self._done and is_settled:
+                await self._reconfigure(found)
+            await anyio.sleep(min(1.0, self._config.reconfigure_after_s))
+
+    def wake(self) -> None:
+        """Do nothing: what failed is tried again in a few seconds anyway."""
+
+    async def _reconfigure(self, found: str) -> None:
+        started = time.monotonic()
+        try:
+            self._leadership.check()
+            await self._slurm.reconfigure()
+        except SunkError as error:
+            log.warning("slurm not reconfigured", extra={"error": str(error)})
+            RECONFIGURE_SECONDS.labels("failed").observe(time.monotonic() - started)
+            await anyio.sleep(_FAILED_PAUSE_S)
+            return
+        self._done = found
+        took_s = time.monotonic() - started
+        RECONFIGURE_SECONDS.labels("done").observe(took_s)
+        log.info("slurm reconfigured", extra={"took_s": round(took_s, 3)})
+
+
+def digest(files: Sequence[Path]) -> str:
+    """Return what tells one content of *files* from another; empty where one cannot be read now."""
+    total = hashlib.sha256()
+    for file in files:
+        try:
+            content = file.read_bytes()
+        except OSError:
+            return ""
+        total.update(len(content).to_bytes(8, "big") + content)
+    return total.hexdigest()

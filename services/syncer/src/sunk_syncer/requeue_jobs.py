@@ -1,0 +1,165 @@
+"""Puts jobs back into the queue: where an update rule asks for it, and where a prolog was lost.
+
+What must stay true: the job is looked at again right before; where Slurm offers no call for it, a node is set
+DOWN only if that hurts no other job; who asks is told what did not happen.
+"""
+
+import logging
+import time
+from typing import Final
+
+from sunk_events.base import REASON_MAX, Reply
+from sunk_events.jobs import SlurmJobState
+from sunk_events.requests import Later, Noted, Refused, RequeueJob
+from sunk_runtime.keys import KeyLoop
+from sunk_runtime.leases import Leadership
+from sunk_slurm.errors import SlurmRejectedError
+from sunk_slurm.hostlist import expand
+from sunk_syncer.config import Config
+from sunk_syncer.deadline import within
+from sunk_syncer.deeds import Deeds
+from sunk_syncer.metrics import REQUEUED
+from sunk_syncer.model import DownNode
+from sunk_syncer.ports import JobWrites
+from sunk_syncer.requeues import is_in_the_way, lost_prologs, why_not_down
+from sunk_syncer.sides import Views
+from sunk_syncer.watch_jobs import JobWatch
+
+log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S: Final = 1.0
+"""While a prolog runs: that its slurmd was replaced changes nothing of the job."""
+
+
+class JobRequeues:
+    """Requeues ordinary jobs. Only the leader has one."""
+
+    def __init__(
+        self,
+        slurm: JobWrites,
+        watch: JobWatch,
+        deeds: Deeds,
+        views: Views,
+        *,
+        leadership: Leadership,
+        config: Config,
+    ) -> None:
+        self._slurm = slurm
+        self._watch = watch
+        self._deeds = deeds
+        self._views = views
+        self._leadership = leadership
+        self._config = config
+
+    async def answer(self, question: RequeueJob) -> Reply:
+        """Requeue the job if it runs on the node; say so, or why not."""
+        reply = await self.requeue(question.job, question.node, question.reason, is_node_to_stay_away=True)
+        if isinstance(reply, Refused):
+            log.warning("job not requeued", extra={"job": question.job, "because": reply.reason})
+        return reply
+
+    async def requeue(self, job_id: int, node: str, reason: str, *, is_node_to_stay_away: bool) -> Reply:
+        """Take the job off *node*; `Noted` when it is, or on its way.
+
+        Args:
+            job_id: The job.
+            node: Where it is in the way.
+            reason: For the record.
+            is_node_to_stay_away: Only while the node is drained: else the job may come back to it at once.
+        """
+        with within(self._config.call_timeout_s, f"look at job {job_id}"):
+            job = await self._slurm.job(job_id)
+        if job is None or not is_in_the_way(job, node):
+            return Noted()
+        if not job.requeue:
+            return Refused(code="forbidden", reason=f"job {job_id} may not be requeued (--no-requeue)")
+        try:
+            how = "requeue" if await self._by_call(job_id) else "down"
+        except SlurmRejectedError as error:
+            return Refused(code="forbidden", reason=str(error)[:REASON_MAX])
+        if how == "down":
+            refusal = await self._by_down(job_id, node, needs_drain=is_node_to_stay_away)
+            if refusal is not None:
+                return refusal
+        REQUEUED.labels(how).inc()
+        log.info("job requeued", extra={"job": job_id, "node": node, "how": how, "reason": reason})
+        return Noted()
+
+    async def _by_call(self, job: int) -> bool:
+        """Have Slurm requeue it; return False where it has no call for that."""
+        self._leadership.check()
+        try:
+            with within(min(self._config.call_timeout_s, self._leadership.left_s), f"requeue job {job}"):
+                return await self._slurm.requeue_job(job)
+        finally:
+            self._watch.look(job)
+
+    async def _by_down(self, job_id: int, node: str, *, needs_drain: bool) -> Reply | None:
+        """Set the node DOWN, whose jobs Slurm then requeues; return what keeps us from it."""
+        fresh = await self._deeds.look(node)
+        self._views.require_known(node)
+        job = await self._slurm.job(job_id)
+        if fresh is None or job is None or not is_in_the_way(job, node):
+            return None
+        because = why_not_down(job, fresh, self._views.jobs.values())
+        if because is not None:
+            text = f"this Slurm requeues only with the node set down, and {because}"
+            return Refused(code="forbidden", reason=text)
+        is_drained = fresh.state_now.is_drain
+        if needs_drain and not is_drained:
+            return Later(reason=f"node {node} is not drained: jobs would come back at once")
+        deed = DownNode(node, None if is_drained else f"job {job_id} is requeued")
+        if not await self._deeds.carry_out(deed, is_drained=is_drained, reason_before=fresh.reason):
+            return Refused(code="forbidden", reason="Slurm refused to set the node down")
+        self._watch.look(job_id)
+        return None
+
+
+class LostPrologs:
+    """Requeues jobs whose prolog went with its slurmd: they would stay RUNNING for ever. Only the leader."""
+
+    def __init__(self, requeues: JobRequeues, views: Views, config: Config) -> None:
+        self._requeues = requeues
+        self._views = views
+        self._config = config
+        self._loop = KeyLoop("prolog", self._settle, concurrency=4, woken_by=views.recoveries())
+        self._lost_since: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        await self._views.complete()
+        jobs = self._views.jobs
+        await self._loop.run(jobs.changes(), keys=jobs.keys, resync_s=self._config.resync_s)
+
+    def wake(self) -> None:
+        """Do now what was put off because Slurm did not answer."""
+        self._loop.wake()
+
+    async def _settle(self, key: str) -> float | None:
+        job = self._views.jobs.get(key)
+        if job is None or job.reason != "Prolog" or not job.is_running:
+            self._lost_since.pop(key, None)
+            return None
+        lost = self._lost(job)
+        if not lost:
+            self._lost_since.pop(key, None)
+            return _LOOK_AGAIN_S
+        since = self._lost_since.setdefault(key, time.monotonic())
+        left_s = self._config.prolog_lost_s - (time.monotonic() - since)
+        if left_s > 0:
+            return left_s
+        reason = "its prolog was lost with its slurmd"
+        reply = await self._requeues.requeue(job.job, lost[0], reason, is_node_to_stay_away=False)
+        if isinstance(reply, Refused | Later):
+            log.warning(
+                "job hangs in its prolog", extra={"job": job.job, "node": lost[0], "why": reply.reason}
+            )
+        return self._config.refused_again_s
+
+    def _lost(self, job: SlurmJobState) -> tuple[str, ...]:
+        try:
+            names = expand(job.nodes)
+        except ValueError:
+            return ()
+        nodes = (node for node in map(self._views.nodes.get, names) if node is not None)
+        return lost_prologs(job, nodes)

@@ -1,0 +1,62 @@
+"""Whether and how a job may be put back into the queue because its node is wanted for something else.
+
+Source: slurmrestd of 26.05 has a call for it (v0.0.45), that of 24.11 has none. A node that is set DOWN has
+its jobs requeued too, all of them: so only for a job that has the node for itself.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.nodes import SlurmNodeState
+from sunk_slurm.hostlist import expand
+from sunk_slurm.wire import Job, Node
+
+
+def is_in_the_way(job: Job | None, node: str) -> bool:
+    """Whether the job runs, or is suspended, on *node*."""
+    if job is None:
+        return False
+    state = job.state_now
+    return (state.is_running or state.is_suspended) and not state.is_completing and is_on(job.nodes, node)
+
+
+def is_on(nodes: str, node: str) -> bool:
+    """Whether the hostlist expression *nodes* names *node*."""
+    try:
+        return node in expand(nodes)
+    except ValueError:
+        return False
+
+
+def why_not_down(job: Job, node: Node, others: Iterable[SlurmJobState]) -> str | None:
+    """Return why *node* may not be set DOWN for *job*; None: nobody else is hurt.
+
+    Args:
+        job: A fresh look at the job.
+        node: A fresh look at the node.
+        others: Every job that is known.
+    """
+    for other in others:
+        is_there = (other.is_running or other.is_completing) and is_on(other.nodes, node.name)
+        if is_there and other.job != job.job_id:
+            return f"job {other.job} is on the node too"
+    held = job.job_resources.nodes.allocation if job.job_resources else ()
+    cpus = next((part.cpus.count for part in held if part.name == node.name), 0)
+    if "none" not in job.shared and cpus < (node.effective_cpus or node.cpus):
+        return "it does not have the whole node"
+    return None
+
+
+def lost_prologs(job: SlurmJobState, nodes: Iterable[SlurmNodeState]) -> tuple[str, ...]:
+    """Return the nodes whose slurmd is younger than the job whose prolog it should be running.
+
+    The prolog went with the slurmd before; nobody will ever report its end.
+    """
+    if not job.is_running or job.is_completing or job.reason != "Prolog" or job.started is None:
+        return ()
+    return tuple(node.node for node in nodes if _is_younger(node.slurmd_started, job.started))
+
+
+def _is_younger(slurmd_started: datetime | None, job_started: datetime) -> bool:
+    return slurmd_started is not None and slurmd_started > job_started

@@ -1,0 +1,157 @@
+"""The two sides of a node as decisions want them: what Slurm shows, and what others have said on the bus.
+
+What must stay true: nothing is concluded from a view that is not complete, has not heard of its server for
+long, or holds a value that cannot be read; nor from an answer of Slurm that names no state.
+"""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_runtime.errors import TransientError
+from sunk_runtime.recovery import Recovery
+from sunk_runtime.views import StateView, now
+from sunk_slurm.states import NodeState
+from sunk_slurm.wire import Node
+from sunk_syncer.model import KubeSide, SlurmSide
+
+
+class Views:
+    """What is known on the bus about the nodes of one cluster."""
+
+    def __init__(
+        self,
+        *,
+        nodes: StateView[SlurmNodeState],
+        jobs: StateView[SlurmJobState],
+        pods: StateView[KubePodState],
+        placements: StateView[PlacementState],
+        locks: StateView[LockState],
+        age_max_s: float,
+    ) -> None:
+        """Put the views together.
+
+        Args:
+            nodes: Slurm's nodes, our own.
+            jobs: Slurm's jobs, our own.
+            pods: NodeSet Pods and their Nodes.
+            placements: Pods that Slurm places.
+            locks: Locks of Nodes.
+            age_max_s: Older than this none of them is believed.
+        """
+        self.nodes = nodes
+        self.jobs = jobs
+        self.pods = pods
+        self.placements = placements
+        self.locks = locks
+        self._age_max_s = age_max_s
+        self._node_by_placement: dict[str, str] = {}
+        self._placements_by_node: dict[str, set[str]] = {}
+
+    def _all(self) -> tuple[StateView[Any], ...]:
+        return self.nodes, self.jobs, self.pods, self.placements, self.locks
+
+    def recoveries(self) -> list[Recovery]:
+        """Return what tells that one of them is complete again."""
+        return [view.recovery for view in self._all()]
+
+    def require_known(self, node: str) -> None:
+        """Raise `TransientError` where something that counts for *node* is not known now."""
+        for view in self._all():
+            view.require_complete()
+            if view.age_s > self._age_max_s:
+                raise TransientError(f"state {view.bucket} was not heard of for {view.age_s:.0f} s")
+        if self.placements.undecodable:
+            raise TransientError("a placement cannot be read: whether one is overdue is unknown")
+        if node in self.pods.undecodable or node in self.locks.undecodable:
+            raise TransientError(f"what is known of node {node} cannot be read", retry_after_s=5.0)
+
+    async def complete(self) -> None:
+        """Return when every view is complete and placements are known by their nodes."""
+        for view in self._all():
+            await view.complete()
+        for uid in self.placements.keys():  # noqa: SIM118 - no dict
+            self._index(uid)
+
+    async def nodes_of_placements(self) -> AsyncIterator[str]:
+        """Yield the node of each placement that changed, and of each that is gone."""
+        async for uid in self.placements.changes():
+            for node in self._index(uid):
+                yield node
+
+    def _index(self, uid: str) -> set[str]:
+        """Note which node a placement is on now; return that and the one that it was on before."""
+        state = self.placements.get(uid)
+        node = state.node if state else ""
+        before = self._node_by_placement.pop(uid, "")
+        self._placements_by_node.get(before, set()).discard(uid)
+        if node:
+            self._node_by_placement[uid] = node
+            self._placements_by_node.setdefault(node, set()).add(uid)
+        return {before, node} - {""}
+
+    def kube_side(self, node: str, moment: datetime, *, downed_uid: str = "") -> KubeSide:
+        """Return Kubernetes' side of *node*.
+
+        Args:
+            node: Its name.
+            moment: Now.
+            downed_uid: The Pod that it was set down for last.
+        """
+        pod = self.pods.get(node)
+        verified = pod.hpc_verified if pod else None
+        placed = [
+            placement
+            for placement in map(self.placements.get, self._placements_by_node.get(node, ()))
+            if placement is not None and placement.is_pod_present
+        ]
+        return KubeSide(
+            pod=pod,
+            is_overdue=any(placement.is_overdue for placement in placed),
+            is_pod_leaving=any(self._is_leaving(placement) for placement in placed),
+            lock=self.locks.get(node),
+            is_downed=pod is not None and bool(downed_uid) and downed_uid == pod.uid,
+            verified_age_s=(moment - verified).total_seconds() if verified else float("inf"),
+        )
+
+    def _is_leaving(self, placement: PlacementState) -> bool:
+        """Whether the Pod, which is there, has no running job any more."""
+        if placement.job is None:
+            return placement.phase == "ending"
+        job = self.jobs.get(str(placement.job))
+        return placement.phase == "ending" or job is None or not job.is_running
+
+
+def told_side(told: SlurmNodeState, moment: datetime, *, clock_ahead_s: float = 0.0) -> SlurmSide:
+    """Return Slurm's side as the bus holds it; by *clock_ahead_s* slurmctld's clock is ahead of ours."""
+    return SlurmSide(
+        node=told.node,
+        state=NodeState(told.state, frozenset(told.flags)),
+        reason=told.reason,
+        reason_age_s=_age_s(told.reason_changed, moment, clock_ahead_s),
+    )
+
+
+def fresh_side(node: Node, *, clock_ahead_s: float = 0.0) -> SlurmSide:
+    """Return Slurm's side as a fresh look showed it.
+
+    Raises:
+        TransientError: the answer names no state: whether the node is drained, and by whom, is unknown.
+    """
+    if not node.state:
+        raise TransientError(f"Slurm's answer about node {node.name} names no state")
+    return SlurmSide(
+        node=node.name,
+        state=node.state_now,
+        reason=node.reason,
+        reason_age_s=_age_s(node.reason_changed_at.moment, now(), clock_ahead_s),
+    )
+
+
+def _age_s(changed: datetime | None, moment: datetime, clock_ahead_s: float) -> float:
+    return (moment - changed).total_seconds() + clock_ahead_s if changed else float("inf")

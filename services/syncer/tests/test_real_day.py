@@ -1,0 +1,190 @@
+"""A day in small: everybody does as they like, everything is killed, and then both sides agree."""
+
+import logging
+import random
+import re
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
+
+import anyio
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from sunk_events.nodesets import KubePodState
+from sunk_lab.config import from_environment
+from sunk_lab.errors import LabError
+from sunk_lab.slurm.conf import NodeRange
+from sunk_lab.slurm.host import HostSlurm
+from sunk_lab.slurm.releases import RELEASES
+from sunk_lab.slurm.testing import running_slurm
+from sunk_runtime.errors import SunkError
+from sunk_runtime.testing import until
+from sunk_syncer.testing import Stage
+
+pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.anyio]
+log = logging.getLogger(__name__)
+
+OPERATIONS = 40
+NODES = 4
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.version)
+def slurm(request: pytest.FixtureRequest) -> Iterator[HostSlurm]:
+    with running_slurm(request.param, nodes=NodeRange(count=NODES, first_port=0)) as slurm:
+        yield slurm
+
+
+class Day:
+    """What is done, and what is known of who did it."""
+
+    def __init__(self, stage: Stage, seed: int) -> None:
+        self._stage = stage
+        self._random = random.Random(seed)  # noqa: S311 - not for secrets
+        self._pods = {name: pod(name) for name in sorted(stage.nodes.keys())}
+        self.by_hand: dict[str, str] = {}
+        """Drains of somebody else, by node."""
+        self.done = Counter[str]()
+        self._touched = ""
+
+    async def step(self) -> None:
+        """Do one thing to one node, or to one process; not to the same node twice in a row."""
+        node = self._random.choice([name for name in self._pods if name != self._touched])
+        self._touched = node
+        weights = {
+            self.change: 12,
+            self.drain_by_hand: 3,
+            self.undrain_by_hand: 3,
+            self.pod_goes: 2,
+            self.pod_comes: 4,
+            self.restart_slurmd: 1,
+            self.kill_syncer: 1,
+            self.kill_slurmrestd: 1,
+            self.restart_slurmctld: 1,
+            self.kill_nats: 1,
+        }
+        operation: Callable[[str], Awaitable[None]] = self._random.choices(
+            list(weights), weights=list(weights.values())
+        )[0]
+        self.done[operation.__name__] += 1
+        await operation(node)
+        await anyio.sleep(self._random.choice([0, 0, 0.05, 0.5]))
+
+    async def change(self, node: str) -> None:
+        field = self._random.choice(["is_cordoned", "is_ready", "is_condemned"])
+        if self._pods[node].phase == "running":
+            changed: dict[str, bool] = {field: not getattr(self._pods[node], field)}
+            await self._say(msgspec.structs.replace(self._pods[node], **changed))
+
+    async def drain_by_hand(self, node: str) -> None:
+        reason = f"ticket {self._random.randrange(10**6)}, not k8s: ours"
+        await self._scontrol("update", f"node={node}", "state=drain", f"reason={reason}")
+        await anyio.sleep(0.2)  # What was read just before may be written just after: Slurm cannot compare.
+        if await self._reason(node) == reason:
+            self.by_hand[node] = reason
+
+    async def undrain_by_hand(self, node: str) -> None:
+        await self._scontrol("update", f"node={node}", "state=undrain")
+        self.by_hand.pop(node, None)
+
+    async def pod_goes(self, node: str) -> None:
+        self._stage.slurm.kill_daemon(node)
+        await self._say(replace(self._pods[node], phase="gone", is_ready=False))
+
+    async def pod_comes(self, node: str) -> None:
+        self._stage.slurm.start_daemon(node)
+        await self._say(pod(node, uid=str(self._random.random())))
+
+    async def restart_slurmd(self, node: str) -> None:
+        if self._pods[node].phase == "running":
+            self._stage.slurm.kill_daemon(node)
+            self._stage.slurm.start_daemon(node)
+
+    async def kill_syncer(self, node: str) -> None:
+        del node
+        self._stage.syncer.kill()
+        self._stage.syncer.start()
+
+    async def kill_slurmrestd(self, node: str) -> None:
+        del node
+        self._stage.slurm.kill_daemon("slurmrestd")
+        self._stage.slurm.start_daemon("slurmrestd")
+
+    async def restart_slurmctld(self, node: str) -> None:
+        del node
+        self._stage.slurm.kill_daemon("slurmctld", signal.SIGTERM)  # Killed, it may forget a drain by hand.
+        self._stage.slurm.start_daemon("slurmctld")
+        await self._scontrol("ping")
+
+    async def kill_nats(self, node: str) -> None:
+        del node
+        self._stage.nats.kill()
+        self._stage.nats.start()
+
+    async def evening(self) -> None:
+        """Everything is well again on Kubernetes' side."""
+        for node in self._pods:
+            await self.pod_comes(node)
+
+    async def are_as_they_should(self) -> bool:
+        """Whether Slurm itself shows the drains by hand, each with its reason, and no other."""
+        shown = {name: await self._scontrol("show", "node", name) for name in self._pods}
+        drained = {name for name, text in shown.items() if "DRAIN" in text}
+        return {name: await self._reason(name) for name in drained} == self.by_hand
+
+    async def _reason(self, node: str) -> str:
+        found = re.search(r"Reason=(.*) \[", await self._scontrol("show", "node", node))
+        return found[1] if found else ""
+
+    async def _scontrol(self, *words: str) -> str:
+        """Run it, again where slurmctld is not there yet or does not know the node's state yet."""
+        with anyio.fail_after(20):
+            while True:
+                try:
+                    return self._stage.slurm.exec("scontrol", *words)
+                except LabError:
+                    await anyio.sleep(0.2)
+
+    async def _say(self, state: KubePodState) -> None:
+        self._pods[state.pod] = state
+
+        async def is_said() -> bool:
+            try:
+                await self._stage.pod(state)
+            except SunkError:  # The bus was killed a moment ago.
+                return False
+            return True
+
+        await until(is_said, within_s=20)
+
+
+def pod(name: str, *, uid: str = "uid-1") -> KubePodState:
+    return KubePodState(
+        changed=datetime.now(UTC),
+        pod=name,
+        namespace="slurm",
+        nodeset="compute",
+        kube_node=f"k-{name}",
+        uid=uid,
+        phase="running",
+        is_ready=True,
+    )
+
+
+@pytest.mark.parametrize("seed", range(1, from_environment().seeds + 1))
+async def test_after_a_day_both_sides_agree_and_no_drain_of_another_was_changed(
+    stage: Stage, seed: int
+) -> None:
+    day = Day(stage, seed)
+    for _ in range(OPERATIONS):
+        await day.step()
+    await day.evening()
+    print(f"seed {seed}: {OPERATIONS} operations, {dict(day.done)}")  # noqa: T201 - to run it again
+
+    await until(day.are_as_they_should, within_s=60)
+    for name in set(stage.nodes.keys()) - day.by_hand.keys():
+        await stage.until_node(name, None)
+    for name, reason in day.by_hand.items():
+        await stage.until_node(name, reason)

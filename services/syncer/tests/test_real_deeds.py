@@ -1,0 +1,260 @@
+"""What the syncer does to a real Slurm beyond drains: Extra, features, clean-up, verification, requeue."""
+
+import json
+import signal
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from sunk_events.base import Reply
+from sunk_events.locks import LockState
+from sunk_events.nodes import NodeExtraReplaced
+from sunk_events.nodesets import KubePodState
+from sunk_events.requests import ExplainJob, ExplainSlurmNode, Explanation, Noted, Refused, RequeueJob
+from sunk_runtime.requests import ask_until
+from sunk_runtime.testing import until
+from sunk_syncer.testing import CLUSTER, Stage
+
+pytestmark = [pytest.mark.lab, pytest.mark.anyio]
+
+N1, N2 = "node01", "node02"
+READY = KubePodState(
+    changed=datetime.now(UTC),
+    pod=N1,
+    namespace="slurm",
+    nodeset="compute",
+    kube_node="k1",
+    uid="uid-1",
+    phase="running",
+    is_ready=True,
+)
+CORDONED = replace(READY, is_cordoned=True, cordon_reason="disk")
+
+
+def extra(stage: Stage, node: str = N1) -> dict[str, Any]:  # Any: JSON.
+    state = stage.nodes.get(node)
+    try:
+        return json.loads(state.extra) if state else {}
+    except json.JSONDecodeError:
+        return {}
+
+
+def described(stage: Stage, node: str = N1) -> int:
+    """How often the node's description was written."""
+    return sum(
+        line["message"] == "node changed" and (line["node"], line["action"]) == (node, "DescribeNode")
+        for line in stage.syncer.log
+    )
+
+
+async def test_extra_shows_kubernetes_side_with_one_write_a_change_and_keeps_a_users_keys(
+    stage: Stage,
+) -> None:
+    stage.slurm.exec("scontrol", "update", f"node={N1}", 'extra={"team": "a"}')
+    await stage.pod(READY)
+    await until(lambda: extra(stage).get("sunk", {}).get("pod") == N1)
+    await stage.pod(CORDONED)
+    await stage.until_node(N1, "k8s: cordon: disk")
+    await until(lambda: extra(stage)["sunk"].get("cordonReason") == "disk")
+    await stage.lock(LockState(changed=datetime.now(UTC), node=N1, kube_node="k1", lock="locked"))
+    await until(lambda: extra(stage)["sunk"]["lock"] == "locked")
+
+    assert extra(stage)["team"] == "a"
+    assert described(stage) == 3
+
+
+async def test_an_extra_that_is_no_json_object_is_replaced_and_a_fact_says_so(stage: Stage) -> None:
+    await stage.pod(READY)
+    await until(lambda: "sunk" in extra(stage))
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "extra=rack 7, ask Ada")
+    await until(lambda: any(isinstance(fact, NodeExtraReplaced) for fact in stage.facts))
+    await until(lambda: "sunk" in extra(stage))
+    (fact,) = [fact for fact in stage.facts if isinstance(fact, NodeExtraReplaced)]
+
+    assert (fact.subject, fact.data.extra) == (N1, "rack 7, ask Ada")
+
+
+async def test_a_long_and_deep_extra_of_a_user_stays(stage: Stage) -> None:
+    text = json.dumps({"log": "x" * 60_000, "deep": json.loads("[" * 50 + "]" * 50)})
+    stage.slurm.exec("scontrol", "update", f"node={N1}", f"extra={text}")
+    await stage.pod(READY)
+    await until(lambda: described(stage) == 1)
+    shown = json.loads(stage.slurm.exec("scontrol", "show", "node", N1, "--json"))["nodes"][0]["extra"]
+
+    assert {key: value for key, value in json.loads(shown).items() if key != "sunk"} == json.loads(text)
+
+
+async def test_features_follow_the_nodeset_and_a_users_stay(stage: Stage) -> None:
+    def features() -> set[str]:
+        state = stage.nodes.get(N1)
+        return set(state.features) if state else set()
+
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "AvailableFeatures=mine", "ActiveFeatures=mine")
+    await stage.pod(replace(READY, features=("h100", "zone-a")))
+    await until(lambda: features() == {"mine", "h100", "zone-a"})
+    await stage.pod(replace(READY, features=("h100", "zone-b")))
+    await until(lambda: features() == {"mine", "h100", "zone-b"})
+    await stage.pod(READY)
+    await until(lambda: features() == {"mine"})
+
+
+async def test_the_record_of_a_node_is_deleted_when_no_nodeslice_has_it_and_no_job_is_on_it(
+    stage: Stage,
+) -> None:
+    ours, others = "gone-000-012", "theirs-000-012"
+    await stage.node_slice(N1, ours)
+    for name in (ours, others):
+        stage.slurm.add_node(name)
+    await stage.pod(READY)
+    await stage.pod(replace(READY, pod=ours))
+    await until(lambda: extra(stage, ours).get("sunk", {}).get("pod") == ours)
+    job = submit(stage, f"--nodelist={ours}", "sleep 300")
+    await until(lambda: (state := stage.nodes.get(ours)) is not None and state.is_busy)
+
+    await stage.pod_forgotten(ours)
+    await stage.pod_forgotten(N1)  # A static node, which no NodeSet has any more either.
+    await stage.node_slice()
+    await until(lambda: stage.syncer.says("node record kept"))
+    assert stage.nodes.get(ours) is not None
+    stage.slurm.exec("scancel", job)
+    await until(lambda: stage.nodes.get(ours) is None, within_s=20)
+    stage.slurm.kill_daemon(ours)
+
+    assert stage.nodes.get(others) is not None
+    assert stage.nodes.get(N1) is not None
+    stage.slurm.kill_daemon(others)
+    stage.slurm.exec("scontrol", "delete", f"nodename={others}")
+
+
+async def test_a_drain_that_asks_for_it_goes_with_a_newer_verification(stage: Stage) -> None:
+    reason = "nhc: gpu 3 (sunk:verify-undrain)"
+    await stage.pod(replace(READY, hpc_verified=datetime.now(UTC) - timedelta(hours=1)))
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", f"reason={reason}")
+    stage.slurm.exec("scontrol", "update", f"node={N2}", "state=drain", "reason=nhc: gpu 3")
+    await stage.until_node(N1, reason)
+    await stage.until_node(N2, "nhc: gpu 3")
+    verified = datetime.now(UTC) + timedelta(seconds=5)
+    await stage.pod(replace(READY, pod=N2, hpc_verified=verified))
+    await stage.pod(replace(READY, hpc_verified=verified))
+    await stage.until_node(N1, None)
+
+    state = stage.nodes.get(N2)
+    assert state is not None
+    assert state.reason == "nhc: gpu 3"
+
+
+@pytest.mark.parametrize(
+    ("options", "is_taken_away"),
+    [
+        pytest.param(("--exclusive",), True, id="the whole node"),
+        pytest.param(("--exclusive", "--no-requeue"), False, id="not to be requeued"),
+        pytest.param(("--ntasks=1",), None, id="a part of the node"),
+    ],
+)
+async def test_a_job_in_the_way_is_requeued_or_the_asker_told_why_not(
+    stage: Stage, options: tuple[str, ...], *, is_taken_away: bool | None
+) -> None:
+    has_call = "24.11" not in stage.slurm.exec("scontrol", "--version")
+    is_taken_away = has_call if is_taken_away is None else is_taken_away
+    await stage.pod(READY)
+    job = submit(stage, "--requeue", f"--nodelist={N1}", *options, "sleep 300")
+    await until(lambda: "JobStarted" in stage.told(job))
+    await stage.pod(replace(READY, is_condemned=True))
+    await stage.until_node(N1, "k8s: pod pending deletion", is_busy=True)
+    first = await requeue(stage, job)
+    if is_taken_away:
+        await until(lambda: "JobRequeued" in stage.told(job), within_s=20)
+    again = await requeue(stage, job)
+    stage.slurm.exec("scancel", job)
+
+    assert isinstance(first, Noted if is_taken_away else Refused)
+    assert first == again
+    await stage.until_node(N1, "k8s: pod pending deletion")
+
+
+async def test_a_job_that_is_elsewhere_or_unknown_is_left_alone(stage: Stage) -> None:
+    job = submit(stage, f"--nodelist={N2}", "sleep 300")
+    await until(lambda: "JobStarted" in stage.told(job))
+
+    assert [await requeue(stage, job), await requeue(stage, "999999")] == [Noted(), Noted()]
+    assert "JobRequeued" not in stage.told(job)
+
+
+async def requeue(stage: Stage, job: str) -> Reply:
+    question = RequeueJob(job=int(job), node=N1, reason="update")
+    return await ask_until(stage.bus, CLUSTER, question, deadline=anyio.current_time() + 10)
+
+
+def submit(stage: Stage, *options: str) -> str:
+    *more, script = options
+    return stage.slurm.exec("sbatch", "--parsable", "-D/", "-o/dev/null", f"--wrap={script}", *more).strip()
+
+
+async def test_a_node_and_a_job_are_explained(stage: Stage) -> None:
+    await stage.pod(CORDONED)
+    await stage.until_node(N1, "k8s: cordon: disk")
+    job = submit(stage, "--hold", "true")
+    await until(lambda: stage.jobs.get(job) is not None)
+    deadline = anyio.current_time() + 10
+    node = await ask_until(stage.bus, CLUSTER, ExplainSlurmNode(node=N1), deadline=deadline)
+    pending = await ask_until(stage.bus, CLUSTER, ExplainJob(job=int(job)), deadline=deadline)
+    unknown = await ask_until(stage.bus, CLUSTER, ExplainSlurmNode(node="nosuch"), deadline=deadline)
+    stage.slurm.exec("scancel", job)
+
+    assert isinstance(node, Explanation)
+    assert isinstance(pending, Explanation)
+    assert isinstance(unknown, Refused)
+    assert node.findings[0].what == "drained: k8s: cordon: disk"
+    assert node.findings[0].would_change == "kubectl uncordon"
+    assert "Held" in pending.findings[0].because
+
+
+async def test_slurm_is_reconfigured_when_a_file_changes(stage: Stage, tmp_path: Path) -> None:
+    file = tmp_path / "topology.conf"
+    file.write_text("a")
+    stage.syncer.kill()
+    stage.syncer.start(reconfigure_files=str(file), reconfigure_after_s="0.2")
+    await until(lambda: stage.syncer.says("slurm reconfigured"))
+    file.write_text("b")
+    await until(lambda: stage.syncer.says("slurm reconfigured", times=2))
+    await stage.pod(CORDONED)
+    await stage.until_node(N1, "k8s: cordon: disk")
+
+
+async def test_a_node_with_dots_is_drained_with_a_long_reason_of_any_alphabet(stage: Stage) -> None:
+    name, reason = "gpu.rack-07", "Plätte 硬盘 " + "x" * 1000
+    stage.slurm.add_node(name)
+    await until(lambda: stage.nodes.get(name) is not None, within_s=20)
+    await stage.pod(replace(CORDONED, pod=name, cordon_reason=reason))
+    await stage.until_node(name, f"k8s: cordon: {reason}"[:1024])
+    await stage.pod(replace(READY, pod=name))
+    await stage.until_node(name, None)
+    changes = [line for line in stage.syncer.log if line["message"] == "node changed"]
+    drains = [line["action"] for line in changes if line["node"] == name and line["action"] != "DescribeNode"]
+    stage.slurm.kill_daemon(name)
+    stage.slurm.exec("scontrol", "delete", f"nodename={name}")
+
+    assert drains == ["DrainNode", "UndrainNode"]
+
+
+async def test_of_two_syncers_the_other_takes_over_where_the_first_is_told_to_stop(
+    stage: Stage, tmp_path: Path
+) -> None:
+    other = stage.syncer.another(tmp_path / "other")
+    other.start()
+    try:
+        await stage.pod(READY)
+        await until(lambda: "sunk" in extra(stage))
+        stage.syncer.kill(signal.SIGTERM)
+        await until(lambda: other.says("leading"))
+        await stage.pod(CORDONED)
+        await stage.until_node(N1, "k8s: cordon: disk")
+        changes = [line["node"] for line in other.log if line["message"] == "node changed"]
+    finally:
+        other.close()
+
+    assert set(changes) == {N1}

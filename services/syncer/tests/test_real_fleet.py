@@ -1,0 +1,116 @@
+"""Many nodes at once, and what ReturnToService makes of a Pod that went."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from sunk_events.nodesets import KubePodState
+from sunk_lab.slurm.conf import NodeRange
+from sunk_lab.slurm.host import HostSlurm
+from sunk_lab.slurm.releases import RELEASES, Release
+from sunk_lab.slurm.testing import running_slurm
+from sunk_runtime.testing import until
+from sunk_syncer.testing import Stage
+
+pytestmark = [pytest.mark.lab, pytest.mark.anyio]
+
+N1 = "node01"
+NODES = 40
+READY = KubePodState(
+    changed=datetime.now(UTC),
+    pod=N1,
+    namespace="slurm",
+    nodeset="compute",
+    kube_node="k1",
+    uid="uid-1",
+    phase="running",
+    is_ready=True,
+)
+
+
+def cluster_id(cluster: tuple[Release, int, int]) -> str:
+    release, count, policy = cluster
+    return f"{release.version} {count} nodes, ReturnToService={policy}"
+
+
+@pytest.fixture(scope="module")
+def slurm(request: pytest.FixtureRequest) -> Iterator[HostSlurm]:
+    """A cluster of so many nodes with that ReturnToService."""
+    release, count, policy = request.param
+    more = (f"ReturnToService={policy}",)
+    with running_slurm(release, nodes=NodeRange(count=count, first_port=0), more=more) as slurm:
+        yield slurm
+
+
+@pytest.mark.parametrize(
+    "slurm", [(release, NODES, 2) for release in RELEASES], indirect=True, ids=cluster_id
+)
+async def test_many_cordons_at_once_are_few_calls_and_leave_anothers_drain_alone(stage: Stage) -> None:
+    names = sorted(stage.nodes.keys())
+    by_hand, others = names[0], names[1:]
+    stage.slurm.exec("scontrol", "update", f"node={by_hand}", "state=drain", "reason=see k8s: ticket")
+    await stage.until_node(by_hand, "see k8s: ticket")
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            cordoned = replace(READY, pod=name, uid=name, is_cordoned=True, cordon_reason="rack")
+            tasks.start_soon(stage.pod, cordoned)
+    await until(
+        lambda: all((node := stage.nodes.get(name)) is not None and node.is_drain for name in names),
+        within_s=20,
+    )
+    calls = [line["nodes"] for line in stage.syncer.log if line["message"] == "nodes drained together"]
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(stage.pod, replace(READY, pod=name, uid=name))
+    for name in others:
+        await stage.until_node(name, None)
+
+    node = stage.nodes.get(by_hand)
+    assert node is not None
+    assert node.reason == "see k8s: ticket"
+    assert max(calls) > 1
+    assert len(calls) <= NODES / 2
+
+
+@pytest.mark.parametrize(
+    "slurm",
+    [(release, 1, policy) for release in RELEASES for policy in (0, 1, 2)],
+    indirect=True,
+    ids=cluster_id,
+)
+async def test_a_pod_that_went_requeues_its_job_and_return_to_service_decides_when_the_node_is_back(
+    stage: Stage, request: pytest.FixtureRequest
+) -> None:
+    *_, policy = request.node.callspec.params["slurm"]
+    await stage.pod(READY)
+    job = stage.slurm.exec(
+        "sbatch", "--parsable", "--requeue", "-D/", "-o/dev/null", "--wrap=sleep 300"
+    ).strip()
+    await until(lambda: "JobStarted" in stage.told(job))
+    stage.slurm.kill_daemon(N1)
+    await stage.pod(replace(READY, phase="gone", is_ready=False))
+    await until(
+        lambda: (
+            (node := stage.nodes.get(N1)) is not None
+            and (node.is_down, node.is_drain, node.reason) == (True, True, "k8s: pod terminated")
+        ),
+        within_s=20,
+    )
+    await until(lambda: "JobRequeued" in stage.told(job), within_s=20)
+    stage.slurm.exec("scancel", job)
+
+    stage.slurm.start_daemon(N1)
+    await stage.pod(replace(READY, uid="uid-2", phase="waiting", is_ready=False))
+    await stage.pod(replace(READY, uid="uid-2"))
+    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_drain, within_s=20)
+    if policy == 2:
+        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=20)
+    else:
+        node = stage.nodes.get(N1)
+        assert node is not None
+        assert node.is_down  # A user has to resume it: that is what this setting means.
+        stage.slurm.exec("scontrol", "update", f"node={N1}", "state=resume")
+        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=20)

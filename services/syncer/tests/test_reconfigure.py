@@ -1,0 +1,65 @@
+"""Slurm is reconfigured when its files have changed."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from sunk_runtime.leases import Leadership
+from sunk_runtime.testing import until
+from sunk_slurm.errors import SlurmUnavailableError
+from sunk_syncer.config import Config
+from sunk_syncer.reconfigure import Reconfigure, digest
+
+pytestmark = pytest.mark.anyio
+
+
+class Slurm:
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.at_once = 0
+        self.is_away = False
+
+    async def reconfigure(self) -> None:
+        self.at_once += 1
+        assert self.at_once == 1
+        await anyio.sleep(0.02)
+        self.at_once -= 1
+        if self.is_away:
+            raise SlurmUnavailableError("away")
+        self.times += 1
+
+
+async def test_it_is_reconfigured_once_a_change_however_many_files_change_together(tmp_path: Path) -> None:
+    topology, gres = tmp_path / "topology.conf", tmp_path / "gres.conf"
+    topology.write_text("a")
+    slurm = Slurm()
+    config = Config(
+        cluster="lab", reconfigure_files=f"{topology}:{gres}", reconfigure_after_s=0.05, call_timeout_s=1
+    )
+    async with anyio.create_task_group() as tasks:
+        reconfigure = Reconfigure(slurm, Leadership("syncer", 1, float("inf")), config)
+        tasks.start_soon(reconfigure.run)
+        await anyio.sleep(0.3)
+        assert slurm.times == 0  # One of the files is not there yet: nothing is known.
+        gres.write_text("b")
+        await until(lambda: slurm.times == 1)
+        topology.write_text("c")
+        gres.write_text("d")
+        await until(lambda: slurm.times == 2)
+        await anyio.sleep(0.3)
+        tasks.cancel_scope.cancel()
+
+    assert slurm.times == 2
+
+
+def test_a_file_that_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "topology.conf"
+
+    assert digest((file,)) == ""
+    file.write_text("a")
+    first = digest((file,))
+    file.write_text("b")
+    assert first != digest((file,)) != ""

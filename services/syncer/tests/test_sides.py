@@ -1,0 +1,44 @@
+"""Slurm's side of a node as decisions want it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from sunk_events.nodes import SlurmNodeState
+from sunk_runtime.errors import TransientError
+from sunk_slurm.testing import node
+from sunk_slurm.wire import Number
+from sunk_syncer.sides import fresh_side, told_side
+
+T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
+TOLD = SlurmNodeState(changed=T0, node="n1", state="IDLE", flags=("DRAIN",), is_drain=True, reason="x")
+
+
+def test_an_answer_without_a_state_is_not_a_node_without_a_drain() -> None:
+    with pytest.raises(TransientError):
+        fresh_side(replace(node("n1"), state=()))
+
+
+def test_a_drains_age_is_counted_on_slurms_own_clock() -> None:
+    told = replace(TOLD, reason_changed=T0 + timedelta(minutes=5))  # Slurm's clock is six minutes ahead.
+
+    assert told_side(told, T0).reason_age_s == -300
+    assert told_side(told, T0, clock_ahead_s=360).reason_age_s == 60
+
+
+def test_a_drain_of_unknown_age_is_of_no_age_at_all() -> None:
+    assert told_side(TOLD, T0).reason_age_s == float("inf")
+    assert fresh_side(node("n1", "IDLE", "DRAIN")).reason_age_s == float("inf")
+    times = [Number.of(-1), Number.of(1e30), Number.of(None)]
+    assert [
+        fresh_side(replace(node("n1", "IDLE", "DRAIN"), reason_changed_at=time)).reason_age_s > 0
+        for time in times
+    ] == [True] * 3
+
+
+def test_names_with_dots_reasons_of_any_alphabet_and_words_of_a_newer_slurm_are_taken_as_they_are() -> None:
+    seen = replace(node("n1.rack-7.example", "IDLE", "DRAIN", "SPARKLING"), reason="k8s: диск 💥")
+    side = fresh_side(seen)
+
+    assert (side.node, side.reason, side.state.is_drained) == ("n1.rack-7.example", "k8s: диск 💥", True)
