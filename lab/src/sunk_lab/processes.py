@@ -213,8 +213,9 @@ class Processes:
         pid = self.pid_of(name)
         if pid is not None:
             end = time.monotonic() + patience_s
-            self.thaw(name)
-            self._signal(name, pid, sig)
+            outer = self._outer(name)
+            self._signal(name, pid, sig)  # Before it goes on: a server that hangs does not answer once more.
+            _go_on(pid, outer)
             while self.pid_of(name) == pid and time.monotonic() < end:
                 time.sleep(0.01)
             self._signal(name, pid, signal.SIGKILL)
@@ -230,12 +231,11 @@ class Processes:
     def thaw(self, name: str) -> None:
         """Let *name* go on after `freeze`; it being awake, or gone, is success."""
         if (pid := self.pid_of(name)) is not None:
-            outer = int(
-                self._file(name).read_text().split()[0]
-            )  # nsenter stops itself when its child is stopped.
-            for each in {pid, outer}:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(each, signal.SIGCONT)
+            _go_on(pid, self._outer(name))
+
+    def _outer(self, name: str) -> int:
+        """Return the pid that was recorded: of *name*, or of the nsenter it runs in."""
+        return int(self._file(name).read_text().split()[0])
 
     def forget(self, name: str) -> None:
         """Remove the pid file of *name*, which something else has ended."""
@@ -284,6 +284,13 @@ def _cmdline(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return b""
+
+
+def _go_on(*pids: int) -> None:
+    """End a SIGSTOP of *pids*; nsenter stops itself when its child is stopped."""
+    for pid in set(pids):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def _only_child(pid: int) -> int | None:
