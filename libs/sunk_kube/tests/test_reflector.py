@@ -11,7 +11,7 @@ from sunk_kube.client import KubeClient
 from sunk_kube.objects import KubeObject
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import Resource
-from sunk_runtime.views import Changes
+from sunk_runtime.changes import Changes
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 

@@ -1,10 +1,14 @@
+import gc
 from collections.abc import AsyncGenerator, Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import anyio
+import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from sunk_events import subjects
 from sunk_events.codec import decode_event, encode
@@ -13,6 +17,7 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_lab.nats import NatsServer
 from sunk_runtime import pull
+from sunk_runtime.connection import connected
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
@@ -204,6 +209,88 @@ async def test_a_view_outlives_a_server_that_hangs(view: NodeView, bus: Bus, ser
     await put(bus, "n1")
 
     await until(lambda: view.get("n1") is not None)
+
+
+COPY = "COPY"
+
+
+class Lagging(Bus):
+    """Reads a copy of the bucket in place of the bucket, as if that were the replica that it got."""
+
+    reads_copy = True
+
+    async def api(self, subject: str, body: object) -> dict[str, Any]:
+        if self.reads_copy and subject.startswith("CONSUMER.CREATE."):
+            return await super().api(
+                subject.replace(STREAM, COPY), {**msgspec.to_builtins(body), "stream_name": COPY}
+            )
+        return await super().api(subject, body)
+
+    async def send(self, subject: str, data: bytes, *, reply: str = "") -> None:
+        await super().send(subject.replace(STREAM, COPY) if self.reads_copy else subject, data, reply=reply)
+
+
+async def copied(bus: Bus) -> bool:
+    return (await bus.api(f"STREAM.INFO.{COPY}", {}))["state"]["messages"] == 1
+
+
+@pytest.mark.usefixtures("quick_heartbeats")
+async def test_a_view_that_read_a_replica_that_lags_is_not_complete_until_it_has_what_the_leader_has(
+    bus: Bus, server: NatsServer
+) -> None:
+    await put(bus, "n1")
+    await put(bus, "n2")
+    only_n1 = {"name": STREAM, "filter_subject": subjects.key_subject(BUCKET, "n1")}
+    await bus.api(f"STREAM.CREATE.{COPY}", {"name": COPY, "mirror": only_n1, "allow_msg_ttl": True})
+    await until(lambda: copied(bus))
+
+    async with connected("lagging", servers=[server.url], user="", password=None) as connection:
+        lagging = Lagging(connection, "lagging")
+        view = StateView(lagging, "c1", SlurmNodeState)
+        seen = list[bool]()
+        async with following(view):
+            with view.recovery.waking(lambda: seen.append(view.get("n2") is not None)):
+                await until(lambda: view.get("n1") is not None)
+                before = reads()
+                await until(lambda: reads() > before)  # It looks for a better replica.
+                assert not view.is_complete
+
+                lagging.reads_copy = False
+                await until(lambda: view.is_complete)
+
+        assert (sorted(view.keys()), seen) == (["n1", "n2"], [True])
+
+
+def reads() -> float:
+    return REGISTRY.get_sample_value("sunk_view_reads_total", {"bucket": BUCKET}) or 0
+
+
+async def test_a_bucket_whose_last_key_left_no_marker_is_read_to_its_end(bus: Bus) -> None:
+    await put(bus, "n1")
+    await put(bus, "n2")
+    await erase(bus, "n2")
+    view = StateView(bus, "c1", SlurmNodeState)
+
+    async with following(view):
+        await until(lambda: view.is_complete)
+
+        assert view.keys() == ["n1"]
+
+
+async def test_a_bucket_of_which_nothing_is_left_is_complete(bus: Bus) -> None:
+    await put(bus, "n1")
+    await erase(bus, "n1")
+    view = StateView(bus, "c1", SlurmNodeState)
+
+    async with following(view):
+        await until(lambda: view.is_complete)
+
+
+async def test_who_no_longer_listens_is_not_kept(view: NodeView) -> None:
+    listener = ref(view.changes())
+    gc.collect()
+
+    assert listener() is None
 
 
 async def test_a_bucket_that_was_lost_is_made_again_and_followed(view: NodeView, bus: Bus) -> None:

@@ -207,11 +207,9 @@ def _called(service: Service, cluster: str) -> Iterator[str]:
         stream = subjects.bucket_stream(subjects.bucket(cluster, kind))
         yield f"{_API}.CONSUMER.CREATE.{stream}"
         yield f"{_API}.CONSUMER.MSG.NEXT.{stream}.*"  # NATS gives a view's consumer its name.
-    written = [subjects.bucket(cluster, kind) for kind in own]
+        yield f"{_API}.STREAM.MSG.GET.{stream}"  # How far its leader is; what is stored where we write.
     if service in LEASES:
-        written.append(subjects.lease_bucket(cluster))
-    for bucket in written:
-        yield f"{_API}.STREAM.MSG.GET.{subjects.bucket_stream(bucket)}"
+        yield f"{_API}.STREAM.MSG.GET.{subjects.bucket_stream(subjects.lease_bucket(cluster))}"
     for durable in DURABLES.get(service, ()):
         yield from _consumed(subjects.fact_stream(cluster), durable)
 

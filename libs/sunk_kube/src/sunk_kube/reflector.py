@@ -28,8 +28,8 @@ from sunk_kube.metrics import VIEW_COMPLETE, VIEW_HEARD, VIEW_READS
 from sunk_kube.objects import KubeObject
 from sunk_kube.pages import PAGE_SIZE
 from sunk_kube.resources import Resource
+from sunk_runtime.changes import Changes
 from sunk_runtime.errors import SunkError
-from sunk_runtime.views import Changes
 
 log = logging.getLogger(__name__)
 

@@ -1,16 +1,19 @@
 """StateView: a whole bucket, then what changes.
 
 What must stay true: a view says when it is complete, and until then nobody may conclude that a key is
-absent; after any gap it reads the whole bucket again; a value that cannot be read is *unknown*, the last
-one that could be read stays; each consumer of changes gets every key at least once, the latest state only.
+absent; it is complete only when it has read all that the bucket's leader had when the read began, as the
+replica that it reads may lag; after any gap it reads the whole bucket again; a value that cannot be read is
+*unknown*, the last one that could be read stays; each consumer of changes gets every key at least once, the
+latest state only.
 """
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
 
 import anyio
 import msgspec
@@ -18,11 +21,12 @@ import msgspec
 from sunk_events import subjects
 from sunk_events.base import State
 from sunk_events.codec import UndecodableError, decode_state
+from sunk_runtime.changes import Changes
 from sunk_runtime.dead import bury
 from sunk_runtime.errors import BusUnavailableError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.metrics import VIEW_AGE, VIEW_COMPLETE, VIEW_KEYS, VIEW_READS
-from sunk_runtime.pull import create_consumer, position, pulling
+from sunk_runtime.pull import Position, create_consumer, position, pulling
 from sunk_runtime.recovery import Recovery
 
 log = logging.getLogger(__name__)
@@ -41,6 +45,8 @@ _CONSUMER: Final[dict[str, Any]] = {
 
 IDLE_MAX: Final = 5
 """Heartbeats in the middle of a whole read before it begins anew: a marker may have aged out meanwhile."""
+BEHIND_MAX: Final = 2
+"""The same where nothing is pending, but the leader has more: another replica may have it."""
 
 
 class Entry(msgspec.Struct, Generic[S], frozen=True):
@@ -50,28 +56,29 @@ class Entry(msgspec.Struct, Generic[S], frozen=True):
     revision: int
 
 
-class Changes:
-    """The keys of a view that changed, each once until it is taken."""
+class _Reading:
+    """A whole read that is under way: the keys so far, and whether they are all."""
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._keys = dict.fromkeys(keys)
-        self._news = anyio.Event()
+    def __init__(self, reach: int, pending: int) -> None:
+        self.keys: set[str] = set()
+        self._reach = reach
+        """The leader's last message when the read began; a replica that lags has yet to come there."""
+        self._pending = pending
+        self._idle = 0
+        self.is_over = not pending and not reach
 
-    def add(self, key: str) -> None:
-        """Remember *key*; it being remembered already is fine."""
-        self._keys[key] = None
-        self._news.set()
+    def took(self, key: str, at: Position) -> None:
+        self.keys.add(key)
+        self._pending = at.pending
+        self.is_over = self.is_over or (not at.pending and at.stream_seq >= self._reach)
 
-    def __aiter__(self) -> "Changes":
-        return self
-
-    async def __anext__(self) -> str:
-        while not self._keys:
-            self._news = anyio.Event()
-            await self._news.wait()
-        key = next(iter(self._keys))
-        del self._keys[key]
-        return key
+    def heard(self, *, is_idle: bool) -> None:
+        """Note a sign of life; raise `BusUnavailableError` if there were too many without a delivery."""
+        self._idle += is_idle
+        if self._idle > IDLE_MAX:
+            raise BusUnavailableError("what was pending did not come")
+        if self._idle > BEHIND_MAX and not self._pending:
+            raise BusUnavailableError("the replica that was read is behind the leader")
 
 
 class StateView(Generic[S]):
@@ -89,7 +96,8 @@ class StateView(Generic[S]):
         self._stream = subjects.bucket_stream(self.bucket)
         self._entries: dict[str, Entry[S]] = {}
         self._revisions: dict[str, int] = {}
-        self._listeners: list[Changes] = []
+        self._listeners: WeakSet[Changes] = WeakSet()
+        """Who stopped listening is gone by itself."""
         self._complete = anyio.Event()
         self._heard = time.monotonic()
         self._created = ""
@@ -142,7 +150,7 @@ class StateView(Generic[S]):
     def changes(self) -> Changes:
         """Return a stream of keys: all that are known now, then each that changes or goes."""
         changes = Changes(self._entries)
-        self._listeners.append(changes)
+        self._listeners.add(changes)
         return changes
 
     async def run(self) -> None:
@@ -179,30 +187,33 @@ class StateView(Generic[S]):
             self._created = created
             self._revisions.clear()
         before = dict(self._revisions)
+        keys = subjects.bucket_keys(self.bucket)
+        last = await self._bus.last(self._stream, keys)
         consumer, pending = await create_consumer(
-            self._bus, self._stream, {**_CONSUMER, "filter_subject": subjects.bucket_keys(self.bucket)}
+            self._bus, self._stream, {**_CONSUMER, "filter_subject": keys}
         )
-        seen: set[str] | None = set()
-        expected, idle = 1, 0
+        await self._follow(consumer, _Reading(last[0] if last else 0, pending), before)
+
+    async def _follow(self, consumer: str, reading: _Reading | None, before: Mapping[str, int]) -> None:
+        """Take over what *consumer* delivers, at first the whole bucket."""
+        expected = 1
         async with pulling(self._bus, self._stream, consumer) as pull:
-            if not pending:
-                seen = self._finish(set(), before)
             while True:
+                if reading is not None and reading.is_over:
+                    self._finish(reading.keys, before)
+                    reading = None
                 batch = await pull.batch()
                 self._heard = time.monotonic()
-                idle += not batch
-                if seen is not None and idle > IDLE_MAX:
-                    raise BusUnavailableError("what was pending did not come")
+                if reading is not None:
+                    reading.heard(is_idle=not batch)
                 for message in batch:
                     at = position(message.reply)
                     if at.consumer_seq != expected:
                         raise BusUnavailableError(f"delivery {expected} was missed")
                     expected += 1
                     key = await self._take(message, at.stream_seq)
-                    if seen is not None:
-                        seen.add(key)
-                        if not at.pending:
-                            seen = self._finish(seen, before)
+                    if reading is not None:
+                        reading.took(key, at)
 
     def _finish(self, seen: set[str], before: Mapping[str, int]) -> None:
         """Forget what the bucket no longer has, but not what we wrote while we read, and be complete."""
@@ -250,7 +261,7 @@ class StateView(Generic[S]):
         self._tell(key)
 
     def _tell(self, key: str) -> None:
-        for listener in self._listeners:
+        for listener in tuple(self._listeners):
             listener.add(key)
 
     def _set_complete(self, *, is_complete: bool) -> None:

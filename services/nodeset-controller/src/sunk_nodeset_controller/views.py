@@ -14,7 +14,7 @@ from sunk_nodeset_controller.nodesets.feasible import place
 from sunk_nodeset_controller.nodesets.owners import owner_key
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
-from sunk_runtime.views import Changes
+from sunk_runtime.changes import Changes
 
 
 class KubeViews:

@@ -19,8 +19,8 @@ from sunk_kube.objects import Node, Pod, Taint, Toleration, condition
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK, TAINT_LOCK_VALUE
+from sunk_runtime.changes import Changes
 from sunk_runtime.errors import ConflictError, SunkError
-from sunk_runtime.views import Changes
 
 log = logging.getLogger(__name__)
 

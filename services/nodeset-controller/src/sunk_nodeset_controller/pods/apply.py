@@ -19,9 +19,10 @@ from sunk_nodeset_controller.pods.copies import copies, cordon_reason, shown, ve
 from sunk_nodeset_controller.pods.facts import Telling, facts
 from sunk_nodeset_controller.pods.state import PodObserved, condemned_for, state
 from sunk_nodeset_controller.views import KubeViews
+from sunk_runtime.changes import Changes
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.leases import Leadership
-from sunk_runtime.views import Changes, StateView
+from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
 
 SERVICE = "nodeset-controller"
