@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from sunk_lab.nats import NatsServer
+from sunk_runtime import jetstream
 from sunk_runtime.clock import ClockWatch, skew_s
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.rights import covers, overlaps, require_rights
+from sunk_runtime.testing import until
 
 pytestmark = pytest.mark.anyio
 
@@ -113,3 +115,16 @@ async def test_the_servers_clock_is_compared_with_ours_whenever_jetstream_answer
     bus.clock.note(answer["ts"], NOON - timedelta(days=3650), NOON - timedelta(days=3650))
 
     assert bus.clock.skew_s > 86400
+
+
+async def test_a_clock_that_goes_wrong_while_nobody_calls_jetstream_is_seen_all_the_same(
+    settings: BusSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jetstream, "CLOCK_S", 0.05)
+    async with connect(settings, "test") as bus:
+        await bus.provision("c1", settings)
+        yesterday = NOON - timedelta(days=3650)
+        bus.clock.note(NOON.isoformat(), yesterday, yesterday)
+        assert bus.clock.skew_s > 86400
+
+        await until(lambda: bus.clock.skew_s == 0.0)

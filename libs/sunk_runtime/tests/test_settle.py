@@ -1,8 +1,10 @@
-from datetime import UTC, datetime
+import logging
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
@@ -13,8 +15,9 @@ from sunk_events.dead import DeadLetter
 from sunk_events.nodes import NodeDown, NodeDrained, NodeSnapshot
 from sunk_lab.nats import NatsServer
 from sunk_runtime import settle, verdicts
-from sunk_runtime.errors import ConflictError, PermanentError, TransientError
-from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.dead import bury
+from sunk_runtime.errors import ConflictError, FullError, PermanentError, SunkError, TransientError
+from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
 from sunk_runtime.pull import create_consumer
 from sunk_runtime.settle import FactConsumer
 from sunk_runtime.testing import until
@@ -187,6 +190,64 @@ class Delivery(Bus):
             self.is_full = False
             raise TransientError("no space")
         return await super().publish(subject, data, **more)
+
+
+@pytest.mark.usefixtures("quick_again")
+async def test_a_stream_of_dead_letters_that_refuses_ends_no_consumer_and_has_the_letter_when_it_takes_it(
+    bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream, seen = subjects.DEAD_LETTER_STREAM, Seen(PermanentError("no"), PermanentError("no"))
+    config = (await bus.api(f"STREAM.INFO.{stream}", {}))["config"]
+    await bus.api(f"STREAM.UPDATE.{stream}", {**config, "max_msg_size": 10})
+    await publish(bus, "c1", fact(NodeDrained, "n1"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(FactConsumer(bus, "c1", "test", seen).run)
+        await until(lambda: "dead letter not stored" in caplog.messages)
+        assert await outstanding(bus) == (1, 0)
+
+        await bus.api(f"STREAM.UPDATE.{stream}", config)
+        await publish(bus, "c1", fact(NodeDrained, "n2"))
+        await until(lambda: "NodeDrained:n2:0" in seen.ids)
+        await until(lambda: is_settled(bus))
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("error", [PermanentError("denied"), ConflictError("stale"), FullError("no space")])
+async def test_a_dead_letter_that_cannot_be_stored_is_only_told(bus: Bus, error: SunkError) -> None:
+    message = Message("sunk.ev.c1.x", b"", {}, "")
+
+    assert not await bury(Refusing(bus, error), "c1", message, "why", msg_id="1")
+    assert await bury(bus, "c1", message, "why", msg_id="1")
+
+
+class Refusing(Bus):
+    """The connection, with every write failing."""
+
+    def __init__(self, real: Bus, error: SunkError) -> None:
+        self.__dict__.update(real.__dict__)
+        self._error = error
+
+    async def publish(self, subject: str, data: bytes, **more: Any) -> int:  # noqa: ANN401, ARG002 - whatever the real one takes
+        raise self._error
+
+
+async def test_a_fact_from_the_future_is_handled_and_whose_clock_is_off_is_said_once(
+    bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = Seen()
+    ahead = datetime.now(UTC) + timedelta(hours=3)
+    with caplog.at_level(logging.INFO, "sunk_runtime.clock"):
+        for number, time in enumerate((ahead, ahead, NOW)):
+            event = msgspec.structs.replace(fact(NodeDrained, "n1", number), time=time)
+            await publish(bus, "c1", event)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(FactConsumer(bus, "c1", "test", seen).run)
+            await until(lambda: len(seen.ids) == 3)
+            tasks.cancel_scope.cancel()
+
+    told = [line for line in caplog.records if line.name == "sunk_runtime.clock"]
+    assert [line.message for line in told] == ["clock is off", "clock is right again"]
+    assert (vars(told[0])["whose"], vars(told[0])["skew_s"] // 3600) in {("/c1/test", 3), ("/c1/test", 2)}
 
 
 @pytest.mark.usefixtures("quick_again")

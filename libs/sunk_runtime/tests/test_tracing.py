@@ -14,12 +14,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from sunk_events import subjects
+from sunk_events.base import Event
 from sunk_events.nodes import NodeDrained, NodeSnapshot
 from sunk_events.requests import Noted, NudgeNode
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import answering, ask
-from sunk_runtime.tracing import TraceSettings, span, traces_url, tracing
+from sunk_runtime.settle import FactConsumer
+from sunk_runtime.tracing import TraceSettings, traces_url, tracing
 from sunk_runtime.writer import publish
 
 pytestmark = pytest.mark.anyio
@@ -114,17 +116,29 @@ async def test_asker_answerer_and_what_the_answerer_tells_are_one_trace(bus: Bus
 async def test_whoever_handles_a_fact_continues_the_trace_of_who_told_it(
     bus: Bus, receiver: Receiver
 ) -> None:
-    async with tracing("test", TraceSettings(endpoint=receiver.url, ratio=1.0)):
-        await publish(bus, "c1", FACT)
-        found = await bus.last(subjects.fact_stream("c1"), subjects.fact("c1", FACT))
-        assert found is not None
-        with span("handle", "NodeDrained", found[1].subject, found[1].headers):
-            await publish(bus, "c1", FACT)
+    done = anyio.Event()
 
-    told = [seen.span for seen in receiver.seen if seen.span.name == "publish NodeDrained"]
-    handled = receiver.named("handle NodeDrained")
-    assert {one.trace_id for one in told} == {handled.trace_id}
-    assert handled.parent_span_id in {one.span_id for one in told}
+    async def handle(_: Event) -> None:
+        await ask(bus, "c1", NudgeNode(node="n1"))
+        done.set()
+
+    async def answer(_: NudgeNode) -> Noted:
+        return Noted()
+
+    settings = TraceSettings(endpoint=receiver.url, ratio=1.0)
+    async with tracing("test", settings), answering(bus, "c1", NudgeNode, answer):
+        await publish(bus, "c1", FACT)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(FactConsumer(bus, "c1", "test", handle).run)
+            with anyio.fail_after(10):
+                await done.wait()
+            tasks.cancel_scope.cancel()
+
+    told, handled = receiver.named("publish NodeDrained"), receiver.named("handle NodeDrained")
+    asked = receiver.named("ask NudgeNode")
+    assert told.trace_id == handled.trace_id == asked.trace_id
+    assert (handled.parent_span_id, asked.parent_span_id) == (told.span_id, handled.span_id)
+    assert handled.kind == Span.SPAN_KIND_CONSUMER
 
 
 async def test_what_the_asker_does_not_record_nobody_records(bus: Bus, receiver: Receiver) -> None:

@@ -1,4 +1,8 @@
-"""How far our clock is from the server's: deadlines and times of facts are by both."""
+"""How far clocks are off: ours from the server's, and those of others from what we know of them.
+
+What must stay true: a clock that is off is said once when it begins and once when it ends, with whose it is,
+and never stops what does not depend upon it.
+"""
 
 import logging
 from datetime import UTC, datetime
@@ -12,15 +16,36 @@ log = logging.getLogger(__name__)
 
 SKEW_MAX_S: Final = 5.0
 """More is told: the lock's deadlines are seconds long."""
+WHAT_TO_DO: Final = "synchronise it (NTP)"
+
+
+class Clocks:
+    """Remembers whose clock is off, and says so once each time that it begins."""
+
+    def __init__(self, max_s: float = SKEW_MAX_S) -> None:
+        self._max_s = max_s
+        self._off: set[str] = set()
+
+    def note(self, whose: str, skew_s: float) -> bool:
+        """Take by how many seconds a clock is ahead, and return whether that is too many."""
+        is_off = abs(skew_s) > self._max_s
+        if is_off and whose not in self._off:
+            self._off.add(whose)
+            extra = {"whose": whose, "skew_s": round(skew_s, 1), "do": WHAT_TO_DO}
+            log.warning("clock is off", extra=extra)
+        elif not is_off and whose in self._off:
+            self._off.discard(whose)
+            log.info("clock is right again", extra={"whose": whose})
+        return is_off
 
 
 class ClockWatch:
-    """Remembers how far we are off, and says so once each time that it begins."""
+    """Remembers how far the server's clock is from ours."""
 
     def __init__(self) -> None:
         self.skew_s = 0.0
         """Seconds that the server is ahead of us, as far as it can be known."""
-        self._is_off = False
+        self._clocks = Clocks()
 
     def note(self, told: str, asked: datetime, answered: datetime | None = None) -> None:
         """Take a time that the server *told*, somewhen between when we *asked* and it *answered*."""
@@ -30,14 +55,7 @@ class ClockWatch:
             return
         self.skew_s = skew_s(server, asked, answered or datetime.now(UTC))
         CLOCK_SKEW.set(self.skew_s)
-        is_off = abs(self.skew_s) > SKEW_MAX_S
-        if is_off and not self._is_off:
-            log.warning(
-                "clock is off", extra={"skew_s": round(self.skew_s, 1), "do": "synchronise it (NTP) on both"}
-            )
-        elif self._is_off and not is_off:
-            log.info("clock is right again")
-        self._is_off = is_off
+        self._clocks.note("NATS, or ours", self.skew_s)
 
 
 def skew_s(server: datetime, asked: datetime, answered: datetime) -> float:

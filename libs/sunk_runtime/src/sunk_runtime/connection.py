@@ -12,13 +12,14 @@ connection is kept and goes out at the reconnect.
 import logging
 import random
 import re
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
@@ -76,6 +77,22 @@ class Connection:
         self._is_up = False
         self._user = ""
         self._waits: set[_Wait] = set()
+        self._tasks: TaskGroup | None = None
+
+    def beside(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run *work* as long as the connection is held."""
+        if self._tasks is not None:
+            self._tasks.start_soon(work)
+
+    @asynccontextmanager
+    async def held(self) -> AsyncGenerator[None]:
+        """End the process when nats-py gave up for good, while the context lasts."""
+        async with anyio.create_task_group() as self._tasks:
+            self._tasks.start_soon(self._fail_when_closed)
+            try:
+                yield
+            finally:
+                self._tasks.cancel_scope.cancel()
 
     @property
     def waiting(self) -> int:
@@ -185,8 +202,7 @@ class Connection:
         with anyio.move_on_after(2, shield=True):
             await self.client.close()
 
-    async def fail_when_closed(self) -> None:
-        """End the process when nats-py gave up for good: the platform starts it anew."""
+    async def _fail_when_closed(self) -> None:
         await self._closed.wait()
         raise PermanentError("the connection to NATS was closed for good")
 
@@ -255,11 +271,7 @@ async def connected(
     connection = Connection()
     try:
         await connection.open(name, servers=servers, user=user, password=password, credentials=credentials)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(connection.fail_when_closed)
-            try:
-                yield connection
-            finally:
-                tasks.cancel_scope.cancel()
+        async with connection.held():
+            yield connection
     finally:
         await connection.close()

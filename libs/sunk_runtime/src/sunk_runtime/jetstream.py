@@ -3,13 +3,12 @@
 
 What must stay true: a publish is acknowledged or raises; a message larger than the contract allows never
 reaches the server (it would close the connection for good); nothing of nats-py is seen outside
-`connection`, `streams` and here.
+`connection`, `publishing` and here.
 
 Source: nats-py 2.16; NATS ADR-37 (pull consumers), ADR-43 (message TTL).
 """
 
 import logging
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.js.errors import NotFoundError
 
+from sunk_events import subjects
 from sunk_runtime.bus_settings import BusSettings
 from sunk_runtime.clock import ClockWatch
 from sunk_runtime.connection import Connection, connected
@@ -31,15 +31,12 @@ from sunk_runtime.errors import (
     JetStreamRejectedError,
     NoAnswerError,
     SunkError,
-    TransientError,
 )
 from sunk_runtime.fencing import Fence
-from sunk_runtime.metrics import PUBLISH_RETRIES, PUBLISH_SECONDS, PUBLISHES_FAILED
-from sunk_runtime.provision import provide
-from sunk_runtime.publishing import NOBODY_LEADS, Outgoing, reason
+from sunk_runtime.message import Message
+from sunk_runtime.provision import Provisions
+from sunk_runtime.publishing import Outgoing, Publisher
 from sunk_runtime.recovery import Recovery
-from sunk_runtime.space import Space
-from sunk_runtime.streams import stream_configs
 from sunk_runtime.tracing import outgoing
 
 __all__ = ["Bus", "BusSettings", "Message", "connect"]
@@ -47,21 +44,11 @@ __all__ = ["Bus", "BusSettings", "Message", "connect"]
 log = logging.getLogger(__name__)
 
 PUBLISH_TIMEOUT_S: Final = 5.0
-_RETRY_FIRST_S: Final = 0.05
-_RETRY_LAST_S: Final = 0.5
 _SERVERS_FAULT: Final = 500
+CLOCK_S: Final = 30.0
+"""How often our clock is compared with the server's."""
 _OUR_FAULT: Final = frozenset({10012, 10074})
 """A durable that cannot be changed so, three replicas asked of one server: it calls them its own fault."""
-_AGAIN_S: Final = 0.5
-
-
-class Message(msgspec.Struct, frozen=True):
-    """A message as it came: subject, payload, headers, and where an answer goes."""
-
-    subject: str
-    data: bytes
-    headers: Mapping[str, str]
-    reply: str
 
 
 class Bus:
@@ -77,10 +64,10 @@ class Bus:
         self.publish_retry_s = retry_s
         """How long a publish is repeated while no server leads its stream."""
         self.clock = ClockWatch()
-        self._space = Space()
+        self._publisher = Publisher(connection, self._js)
         self.recovery: Final[Recovery] = connection.recovery
         """Told whenever the connection came back."""
-        self._provided: dict[str, BusSettings] = {}
+        self._provisions = Provisions(self.api)
 
     @property
     def is_connected(self) -> bool:
@@ -90,7 +77,7 @@ class Bus:
     @property
     def has_space(self) -> bool:
         """Whether the last write was not refused for lack of space."""
-        return self._space.is_there
+        return self._publisher.space.is_there
 
     @property
     def reconnects(self) -> int:
@@ -137,38 +124,9 @@ class Bus:
             BusUnavailableError: no acknowledgement came; the message may have been stored all the same.
         """
         sent = Outgoing(subject, data, msg_id, expected_revision, ttl_s, headers or {})
-        sent.check_size()
-        began = time.monotonic()
-        pause_s = _RETRY_FIRST_S
-        try:
-            while True:
-                try:
-                    return await self._publish(sent, fence)
-                except BusUnavailableError as error:
-                    left_s = began + self.publish_retry_s - time.monotonic()
-                    if left_s <= 0 or not isinstance(error.__cause__, NOBODY_LEADS):
-                        raise
-                PUBLISH_RETRIES.inc()
-                await anyio.sleep(min(pause_s, left_s))
-                pause_s = min(pause_s * 2, _RETRY_LAST_S)
-        except SunkError as error:
-            PUBLISHES_FAILED.labels(reason(error)).inc()
-            raise
-        finally:
-            PUBLISH_SECONDS.observe(time.monotonic() - began)
-
-    async def _publish(self, sent: Outgoing, fence: Fence | None) -> int:
-        if fence is not None and not self.is_connected:
-            # It would be kept and go out at the reconnect, when somebody else may lead.
-            raise BusUnavailableError(f"publish on {sent.subject}: there is no connection")
-        doing = f"publish on {sent.subject}"
-        with self._space.noting():
-            async with self._connection.awaiting(doing, sent.subject):
-                headers = sent.fresh_headers(fence)
-                ack = await self._js.publish(
-                    sent.subject, sent.data, headers=headers, timeout=self.publish_timeout_s
-                )
-        return ack.seq
+        return await self._publisher.publish(
+            sent, fence, timeout_s=self.publish_timeout_s, retry_s=self.publish_retry_s
+        )
 
     async def last(self, stream: str, subject: str) -> tuple[int, Message] | None:
         """Return the last message on *subject* with its sequence, read from the stream's leader."""
@@ -198,7 +156,7 @@ class Bus:
                     f"ask {subject}: no answer in {timeout_s:.1f} s{self._connection.hint()}"
                 ) from error
             raise
-        return _message(answer)
+        return Message.of(answer)
 
     async def send(self, subject: str, data: bytes, *, reply: str = "") -> None:
         """Send without storing or acknowledgement: an answer, a pull, a nudge."""
@@ -229,7 +187,7 @@ class Bus:
         """
 
         async def deliver(message: Msg) -> None:
-            await receive(_message(message))
+            await receive(Message.of(message))
 
         with self._connection.permitted(f"subscribe to {subject}", subject):
             async with self._connection.awaiting(f"subscribe to {subject}"):
@@ -284,30 +242,21 @@ class Bus:
         Raises:
             PermanentError: one exists and cannot do what it is needed for, or captures what is ours.
         """
-        while True:
-            try:
-                return await self._provision(cluster, settings)
-            except TransientError as error:
-                log.warning("waiting for JetStream", extra={"cluster": cluster, "error": str(error)})
-            await anyio.sleep(_AGAIN_S)
-
-    async def _provision(self, cluster: str, settings: BusSettings) -> None:
-        self._provided[cluster] = settings
-        configs = stream_configs(
-            cluster,
-            replicas=settings.replicas,
-            facts_max_bytes=settings.facts_max_bytes,
-            facts_max_age_s=settings.facts_max_age_s,
-        )
-        await provide(self.api, cluster, configs)
+        await self._provisions.make(cluster, settings)
 
     async def provision_again(self) -> None:
         """Make what somebody removed, or a NATS without a disk lost; only log failure."""
-        for cluster, settings in self._provided.items():
-            try:
-                await self._provision(cluster, settings)
-            except SunkError as error:
-                log.warning("streams not made", extra={"cluster": cluster, "error": str(error)})
+        await self._provisions.make_again()
+
+    async def watch_clock(self) -> None:
+        """Compare our clock with the server's every now and then, until cancelled."""
+        while True:
+            await anyio.sleep(CLOCK_S)
+            for cluster in self._provisions.clusters[:1]:
+                try:
+                    await self.api(f"STREAM.INFO.{subjects.fact_stream(cluster)}", {})
+                except SunkError as error:  # Whoever works over the connection says it.
+                    log.debug("clock not compared", extra={"error": str(error)})
 
     async def _unsubscribe(self, subscription: Subscription) -> None:
         with anyio.move_on_after(1, shield=True):
@@ -315,10 +264,6 @@ class Bus:
                 await subscription.unsubscribe()
             except NatsError:
                 log.debug("unsubscribe on a closed connection")
-
-
-def _message(message: Msg) -> Message:
-    return Message(message.subject, message.data, message.headers or {}, message.reply)
 
 
 @asynccontextmanager
@@ -340,4 +285,6 @@ async def connect(settings: BusSettings, name: str) -> AsyncGenerator[Bus]:
         password=settings.password_reader(),
         credentials=credentials,
     ) as connection:
-        yield Bus(connection, name, retry_s=settings.retry_s)
+        bus = Bus(connection, name, retry_s=settings.retry_s)
+        connection.beside(bus.watch_clock)
+        yield bus

@@ -10,11 +10,13 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+import anyio
 import msgspec
 
 from sunk_events import subjects
-from sunk_runtime.errors import JetStreamRejectedError, PermanentError
-from sunk_runtime.streams import REPLICAS, Difference, StreamConfig, differences
+from sunk_runtime.bus_settings import BusSettings
+from sunk_runtime.errors import JetStreamRejectedError, PermanentError, SunkError, TransientError
+from sunk_runtime.streams import REPLICAS, Difference, StreamConfig, differences, stream_configs
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,53 @@ _NAME_IN_USE: Final = 10058
 _OVERLAP: Final = 10065
 _TOO_FEW_SERVERS: Final = frozenset({10005, 10074})
 """No suitable peers; replicas are more than the servers, or there is no cluster at all."""
+
+
+_AGAIN_S: Final = 0.5
+
+
+class Provisions:
+    """The clusters whose streams and buckets this process needs."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._settings: dict[str, BusSettings] = {}
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters, in the order in which they were made."""
+        return tuple(self._settings)
+
+    async def make(self, cluster: str, settings: BusSettings) -> None:
+        """Make the streams and buckets of *cluster*, waiting for JetStream; what exists is left as it is.
+
+        Raises:
+            PermanentError: one exists and cannot do what it is needed for, or captures what is ours.
+        """
+        while True:
+            try:
+                return await self._make(cluster, settings)
+            except TransientError as error:
+                log.warning("waiting for JetStream", extra={"cluster": cluster, "error": str(error)})
+            await anyio.sleep(_AGAIN_S)
+
+    async def make_again(self) -> None:
+        """Make what somebody removed, or a NATS without a disk lost; only log failure."""
+        for cluster, settings in self._settings.items():
+            try:
+                await self._make(cluster, settings)
+            except SunkError as error:
+                log.warning("streams not made", extra={"cluster": cluster, "error": str(error)})
+
+    async def _make(self, cluster: str, settings: BusSettings) -> None:
+        self._settings[cluster] = settings
+        configs = stream_configs(
+            cluster,
+            replicas=settings.replicas,
+            facts_max_bytes=settings.facts_max_bytes,
+            facts_max_age_s=settings.facts_max_age_s,
+        )
+        await provide(self._api, cluster, configs)
 
 
 def check_replicas(replicas: int) -> None:

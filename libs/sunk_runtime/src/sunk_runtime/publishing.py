@@ -1,22 +1,39 @@
 """One message to be stored: its size, its headers, and what becomes of it.
 
+What must stay true: it is acknowledged or raises; what is repeated here is the same message, and only while
+no server leads its stream.
+
 Source: nats-py 2.16; NATS ADR-43 (message TTL).
 """
 
+import time
 from collections.abc import Mapping
 from typing import Final
 
+import anyio
 import msgspec
+from nats.js.client import JetStreamContext
 from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 
 from sunk_events.codec import MAX_BYTES, OversizeError
-from sunk_runtime.errors import ConflictError, LostLeadershipError, SunkError, TransientError
+from sunk_runtime.connection import Connection
+from sunk_runtime.errors import (
+    BusUnavailableError,
+    ConflictError,
+    LostLeadershipError,
+    SunkError,
+    TransientError,
+)
 from sunk_runtime.fencing import FENCE_HEADER, Fence
+from sunk_runtime.metrics import PUBLISH_RETRIES, PUBLISH_SECONDS, PUBLISHES_FAILED
+from sunk_runtime.space import Space
 from sunk_runtime.streams import HEADERS_MAX
 from sunk_runtime.tracing import outgoing
 
 NOBODY_LEADS: Final = (NoStreamResponseError, ServiceUnavailableError)
 """What a publish meets while the stream's servers choose a leader: it was not stored."""
+_RETRY_FIRST_S: Final = 0.05
+_RETRY_LAST_S: Final = 0.5
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -65,3 +82,46 @@ def reason(error: SunkError) -> str:
             return "unavailable"
         case _:
             return "refused"
+
+
+class Publisher:
+    """Stores messages over one connection."""
+
+    def __init__(self, connection: Connection, js: JetStreamContext) -> None:
+        self.space: Final = Space()
+        """What the last write showed of it."""
+        self._connection = connection
+        self._js = js
+
+    async def publish(self, sent: Outgoing, fence: Fence | None, *, timeout_s: float, retry_s: float) -> int:
+        """Store *sent* and return its stream sequence; while no server leads, again for *retry_s* seconds."""
+        sent.check_size()
+        began = time.monotonic()
+        pause_s = _RETRY_FIRST_S
+        try:
+            while True:
+                try:
+                    return await self._once(sent, fence, timeout_s)
+                except BusUnavailableError as error:
+                    left_s = began + retry_s - time.monotonic()
+                    if left_s <= 0 or not isinstance(error.__cause__, NOBODY_LEADS):
+                        raise
+                PUBLISH_RETRIES.inc()
+                await anyio.sleep(min(pause_s, left_s))
+                pause_s = min(pause_s * 2, _RETRY_LAST_S)
+        except SunkError as error:
+            PUBLISHES_FAILED.labels(reason(error)).inc()
+            raise
+        finally:
+            PUBLISH_SECONDS.observe(time.monotonic() - began)
+
+    async def _once(self, sent: Outgoing, fence: Fence | None, timeout_s: float) -> int:
+        if fence is not None and not self._connection.client.is_connected:
+            # It would be kept and go out at the reconnect, when somebody else may lead.
+            raise BusUnavailableError(f"publish on {sent.subject}: there is no connection")
+        doing = f"publish on {sent.subject}"
+        with self.space.noting():
+            async with self._connection.awaiting(doing, sent.subject):
+                headers = sent.fresh_headers(fence)
+                ack = await self._js.publish(sent.subject, sent.data, headers=headers, timeout=timeout_s)
+        return ack.seq

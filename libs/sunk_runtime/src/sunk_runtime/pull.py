@@ -41,6 +41,23 @@ class Position(msgspec.Struct, frozen=True):
     """When the stream stored it: a stream that was made anew counts from 1 again, but not this."""
 
 
+class Delivery(msgspec.Struct, frozen=True, eq=False):
+    """A message with its place."""
+
+    message: Message
+    at: Position
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """What is the same for every delivery of the same message."""
+        return self.at.stream_seq, self.at.stored_ns
+
+    @classmethod
+    def of(cls, message: Message) -> "Delivery":
+        """Read the place of *message* out of its acknowledgement subject."""
+        return cls(message, position(message.reply))
+
+
 def position(reply: str) -> Position:
     """Read the position out of an acknowledgement subject, of the first or the second format."""
     tokens = reply.split(".")

@@ -14,17 +14,18 @@ from typing import Any, Final, assert_never
 
 import anyio
 import anyio.lowlevel
-import msgspec
 
 from sunk_events import subjects
 from sunk_events.base import Event
 from sunk_events.codec import UndecodableError, decode_fact
+from sunk_runtime.clock import Clocks
 from sunk_runtime.dead import bury
 from sunk_runtime.errors import BusUnavailableError, SunkError, TransientError
-from sunk_runtime.jetstream import Bus, Message
+from sunk_runtime.jetstream import Bus
 from sunk_runtime.lanes import Lanes
 from sunk_runtime.metrics import EVENT_LAG, EVENTS_HELD, EVENTS_REDELIVERED, EVENTS_SETTLED
-from sunk_runtime.pull import Position, create_consumer, position, pulling
+from sunk_runtime.pull import Delivery, create_consumer, pulling
+from sunk_runtime.tracing import span
 from sunk_runtime.verdicts import (
     ACK,
     BUG_S,
@@ -55,18 +56,6 @@ IN_A_ROW: Final = 64
 """Facts that one worker handles before it lets others run, when its handler never waits."""
 
 Handle = Callable[[Event], Awaitable[None]]
-
-
-class Delivery(msgspec.Struct, frozen=True, eq=False):
-    """A message with its place."""
-
-    message: Message
-    at: Position
-
-    @property
-    def id(self) -> tuple[int, int]:
-        """What is the same for every delivery of the same message."""
-        return self.at.stream_seq, self.at.stored_ns
 
 
 class _Worker:
@@ -102,6 +91,7 @@ class FactConsumer:
         self._idle: deque[anyio.Event] = deque()
         self._workers: set[_Worker] = set()
         self._is_consuming = False
+        self._clocks = Clocks()
         self._acked = EVENTS_SETTLED.labels(durable, "ack")
 
     @property
@@ -163,7 +153,7 @@ class FactConsumer:
         expected = 1
         async with pulling(self._bus, stream, name) as pull:
             while True:
-                deliveries = [Delivery(message, position(message.reply)) for message in await pull.batch()]
+                deliveries = [Delivery.of(message) for message in await pull.batch()]
                 for delivery in deliveries:
                     if delivery.at.consumer_seq != expected:
                         # A connection of ours that the server believes in yet: it took what came before.
@@ -233,7 +223,11 @@ class FactConsumer:
         delivered = delivery.at.delivered
         subject = delivery.message.subject
         try:
-            await self._handle(decode_fact(subject, delivery.message.data))
+            event = decode_fact(subject, delivery.message.data)
+            # It may have happened long before it was told, but not after NATS stored it.
+            self._clocks.note(event.source, max(0.0, event.time.timestamp() - delivery.at.stored_ns / 1e9))
+            with span("handle", type(event).__name__, subject, delivery.message.headers):
+                await self._handle(event)
         except (SunkError, UndecodableError) as error:
             verdict = verdict_on(error, delivered)
             if isinstance(verdict, Again):
