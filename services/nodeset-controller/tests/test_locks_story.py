@@ -19,6 +19,7 @@ from sunk_events.placements import PlacementState
 from sunk_events.requests import (
     AcquireLock,
     JobNotRunning,
+    Later,
     LockGranted,
     LockWaiting,
     Noted,
@@ -377,6 +378,20 @@ async def test_a_pod_of_ours_may_stay_while_its_job_lives_and_is_in_the_way_when
         await stage.says_placement(pod, 5, is_there=False)
         assert [await stage.release(6), await stage.release(7)] == [Noted(), Noted()]
         await stage.stands("false")
+
+
+async def test_a_question_whose_deadline_is_hours_over_is_later_and_says_that_a_clock_is_off(
+    stage: Stage,
+) -> None:
+    async with stage.manager():
+        deadline = datetime.now(UTC) - timedelta(hours=3)
+        question = AcquireLock(node=NAME, job=1, level="normal", deadline=deadline)
+
+        async def is_told() -> bool:
+            reply = await ask_until(stage.views.bus, CLUSTER, question, deadline=anyio.current_time() + 2)
+            return isinstance(reply, Later) and "a clock is off, synchronise it (NTP)" in reply.reason
+
+        await until(is_told)
 
 
 async def test_a_node_of_no_nodeset_is_refused(stage: Stage) -> None:

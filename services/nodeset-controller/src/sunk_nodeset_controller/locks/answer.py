@@ -23,6 +23,7 @@ from sunk_nodeset_controller.locks.desk import Waiter
 from sunk_nodeset_controller.locks.model import Granted, NotRunning, Unsure, Waiting
 from sunk_nodeset_controller.locks.reconcile import Locks
 from sunk_nodeset_controller.locks.sight import LockSight
+from sunk_runtime.clock import WHAT_TO_DO, Clocks
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
 
@@ -30,6 +31,8 @@ HOLD_S: Final = 4.0
 """How long a question is held; the asker waits for 5 s and asks again."""
 MARGIN_S: Final = 0.3
 """Before the asker's deadline: an answer that comes after it is none."""
+LATE_S: Final = 60.0
+"""A deadline that is over for longer is no question that came late: nobody asks with such a one."""
 RELEASE_S: Final = 3.0
 NAMED: Final = 100
 """So many Pods in the way are named in an answer."""
@@ -42,6 +45,7 @@ class LockAnswers:
         self._sight = sight
         self._locks = locks
         self._loop = loop
+        self._clocks = Clocks(LATE_S)
 
     async def acquire(self, request: AcquireLock) -> Reply:
         """Hold the question until the node is locked for the job, or for a while."""
@@ -49,6 +53,8 @@ class LockAnswers:
             return refusal
         began = now()
         left_s = (request.deadline - began).total_seconds()
+        if self._clocks.note("an asker, or ours", min(0.0, left_s)):
+            return Later(reason=f"the deadline is {-left_s:.0f} s over: a clock is off, {WHAT_TO_DO}")
         with self._locks.desk(request.node).asking(request.job, request.level, began) as waiter:
             self._loop.poke(request.node)
             await waiter.wait(max(0.1, min(HOLD_S, left_s - MARGIN_S)))
