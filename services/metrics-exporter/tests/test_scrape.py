@@ -1,7 +1,9 @@
 """Scrapes of a real exporter on a real nats-server."""
 
+import signal
 import socket
 from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -39,20 +41,26 @@ async def bus(server: NatsServer) -> AsyncGenerator[Bus]:
         yield bus
 
 
-@pytest.fixture
-async def http(server: NatsServer, tmp_path: Path) -> AsyncGenerator[httpx.AsyncClient]:
+@asynccontextmanager
+async def exporting(server: NatsServer, folder: Path) -> AsyncGenerator[tuple[Process, httpx.AsyncClient]]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = int(listener.getsockname()[1])
     process = Process(
-        tmp_path, {"CLUSTER": CLUSTER, "NATS_URL": server.url, "HTTP_PORT": str(port), "STALE_S": "60"}
+        folder, {"CLUSTER": CLUSTER, "NATS_URL": server.url, "HTTP_PORT": str(port), "STALE_S": "60"}
     )
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
             await until(lambda: _is_ready(client), within_s=30)
-            yield client
+            yield process, client
     finally:
         process.close()
+
+
+@pytest.fixture
+async def http(server: NatsServer, tmp_path: Path) -> AsyncGenerator[httpx.AsyncClient]:
+    async with exporting(server, tmp_path) as (_, client):
+        yield client
 
 
 async def _is_ready(client: httpx.AsyncClient) -> bool:
@@ -134,15 +142,73 @@ async def test_without_the_bus_a_scrape_fails_rather_than_shows_nothing(
     await until(is_refused)
 
 
-async def test_facts_are_counted_by_type_and_lock_times_observed(bus: Bus, http: httpx.AsyncClient) -> None:
-    locked = LockLocked(
-        id=event_id("lock_locked", "gpu-1", 1),
+async def missing(http: httpx.AsyncClient) -> list[str]:
+    return (await http.get("/readyz")).json()["missing"]
+
+
+async def test_without_the_bus_an_exporter_is_not_ready_and_says_what_it_lacks(
+    server: NatsServer, http: httpx.AsyncClient
+) -> None:
+    server.kill()
+
+    async def lacks_all() -> bool:
+        lacking = await missing(http)
+        return len(lacking) == 5 and lacking[-1] == "facts"
+
+    await until(lacks_all)
+    server.start()
+
+    async def lacks_nothing() -> bool:
+        return await missing(http) == []
+
+    await until(lacks_nothing, within_s=20)
+
+
+def locked_fact(number: int) -> LockLocked:
+    return LockLocked(
+        id=event_id("lock_locked", "gpu-1", number),
         source=f"/{CLUSTER}/test",
         subject="gpu-1",
         time=now(),
         data=LockSnapshot(node="gpu-1", kube_node="node2", lock="locked", waited_s=0.2),
     )
-    await publish(bus, CLUSTER, locked)
+
+
+async def counted(http: httpx.AsyncClient) -> int:
+    for line in (await scrape(http)).splitlines():
+        if line.startswith("sunk_facts_total{"):
+            return int(float(line.split()[1]))
+    return 0
+
+
+async def test_two_exporters_count_each_fact_once_and_the_other_takes_over(
+    server: NatsServer, bus: Bus, tmp_path: Path
+) -> None:
+    async with (
+        exporting(server, tmp_path / "a") as (a, first),
+        exporting(server, tmp_path / "b") as (_, second),
+    ):
+        for number in range(20):
+            await publish(bus, CLUSTER, locked_fact(number))
+
+        async def are_counted() -> bool:
+            return sorted([await counted(first), await counted(second)]) == [0, 20]
+
+        await until(are_counted)
+        assert await counted(first) == 20  # It led before the other began.
+        a.tell(signal.SIGTERM)
+        assert a.wait() == 0
+        for number in range(20, 30):
+            await publish(bus, CLUSTER, locked_fact(number))
+
+        async def are_counted_by_the_other() -> bool:
+            return await counted(second) == 10
+
+        await until(are_counted_by_the_other)
+
+
+async def test_facts_are_counted_by_type_and_lock_times_observed(bus: Bus, http: httpx.AsyncClient) -> None:
+    await publish(bus, CLUSTER, locked_fact(1))
 
     async def is_counted() -> bool:
         return (

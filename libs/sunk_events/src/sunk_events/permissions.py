@@ -81,7 +81,10 @@ ASKED_BY: Final[dict[type[Request], tuple[Service, ...]]] = {
 DURABLES: Final[dict[Service, tuple[str, ...]]] = {"metrics-exporter": ("metrics-exporter-facts",)}
 """The durable consumers by which a service reads facts."""
 
-LEASES: Final[dict[Service, tuple[str, ...]]] = {"syncer": ("syncer",)}
+LEASES: Final[dict[Service, tuple[str, ...]]] = {
+    "syncer": ("syncer",),
+    "metrics-exporter": ("metrics-exporter",),
+}
 """The leases that a service takes on the bus."""
 
 _API: Final = "$JS.API"

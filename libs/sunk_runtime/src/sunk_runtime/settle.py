@@ -68,7 +68,10 @@ class _Worker:
 
 
 class FactConsumer:
-    """Reads the facts of one cluster under a durable name, for ever.
+    """Reads the facts of one cluster under a durable name, for ever: one reader at a time.
+
+    Two readers of one durable would take the deliveries from each other, and begin anew whenever one went to
+    the other. Replicas of a service therefore lead before they read (`lead`), or have a durable each.
 
     A fact of a type that this version does not know, as a rolling upgrade brings them, goes where all go that
     cannot be read: to the dead letters, with the reason. It does so once per service, for one publish and one

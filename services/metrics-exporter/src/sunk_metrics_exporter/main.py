@@ -1,6 +1,7 @@
 """The composition root of the metrics exporter."""
 
 import sys
+from functools import partial
 from typing import Final
 
 from sunk_events.jobs import SlurmJobState
@@ -8,10 +9,12 @@ from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisti
 from sunk_events.permissions import permissions
 from sunk_metrics_exporter import facts
 from sunk_metrics_exporter.config import read_config
+from sunk_metrics_exporter.counting import LEASE_TTL_S, Counting
 from sunk_metrics_exporter.scrape import Scrapes
 from sunk_runtime import jetstream
 from sunk_runtime.http import Health, serve_http
-from sunk_runtime.lifecycle import run, serve
+from sunk_runtime.leases import BusLease, lead
+from sunk_runtime.lifecycle import identity, run, serve
 from sunk_runtime.rights import require_rights
 from sunk_runtime.settle import FactConsumer
 from sunk_runtime.tracing import tracing
@@ -33,14 +36,16 @@ async def work() -> None:
         scrapes = Scrapes(
             nodes, jobs, partitions, statistics, stale_s=config.stale_s, job_series=config.job_series
         )
-        consumer = FactConsumer(bus, config.cluster, f"{SERVICE}-facts", facts.count)
+        counting = Counting(FactConsumer(bus, config.cluster, f"{SERVICE}-facts", facts.count))
+        lease = BusLease(bus, config.cluster, SERVICE, identity(SERVICE), ttl_s=LEASE_TTL_S)
         health = Health()
         for view in (nodes, jobs, partitions, statistics):
             health.require(view.bucket, lambda view=view: view.is_complete)
+        health.require("facts", lambda: counting.is_well)
         async with following(nodes, jobs, partitions, statistics):
             await serve(
                 lambda: serve_http(config.http_host, config.http_port, health, [scrapes.route()]),
-                consumer.run,
+                partial(lead, lease, counting.run),
             )
 
 

@@ -1,6 +1,7 @@
 """An exporter as its own process."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,10 +17,14 @@ class Process:
         self.log = folder / "exporter.log"
         env = {name: value for name, value in os.environ.items() if not name.startswith("SUNK_")}  # noqa: TID251 - a test's own
         env |= {f"SUNK_METRICS_EXPORTER_{name}": value for name, value in settings.items()}
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "sunk_metrics_exporter"], stderr=log, env=env
             )
+
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
 
     def wait(self) -> int:
         """Return the exit code."""
