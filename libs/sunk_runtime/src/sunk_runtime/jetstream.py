@@ -76,7 +76,7 @@ class Bus:
 
     @property
     def has_space(self) -> bool:
-        """Whether the last write was not refused for lack of space."""
+        """Whether NATS has space for what we write, as far as we have tried lately."""
         return self._publisher.space.is_there
 
     @property

@@ -1,21 +1,31 @@
 """Whether NATS has space for what we write: said once when it has none, and once when it has again."""
 
 import logging
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Final
 
 from sunk_runtime.errors import FullError
 from sunk_runtime.metrics import BUS_FULL
 
 log = logging.getLogger(__name__)
 
+FORGET_S: Final = 30.0
+"""Every loop that has something to write has tried again by then."""
+
 
 class Space:
     """What the last write showed."""
 
     def __init__(self) -> None:
-        self.is_there = True
-        """Whether the last write was not refused for lack of space."""
+        self._is_full = False
+        self._refused = 0.0
+
+    @property
+    def is_there(self) -> bool:
+        """Whether no write was refused for lack of space lately; who writes no more cannot know."""
+        return not self._is_full or time.monotonic() - self._refused > FORGET_S
 
     @contextmanager
     def noting(self) -> Generator[None]:
@@ -23,12 +33,12 @@ class Space:
         try:
             yield
         except FullError as error:
-            if self.is_there:
+            if not self._is_full:
                 log.error("bus full", extra={"error": str(error)})  # noqa: TRY400 - no bug here, no traceback
-            self.is_there = False
+            self._is_full, self._refused = True, time.monotonic()
             BUS_FULL.set(1)
             raise
-        if not self.is_there:
+        if self._is_full:
             log.info("bus has space again")
-        self.is_there = True
+        self._is_full = False
         BUS_FULL.set(0)

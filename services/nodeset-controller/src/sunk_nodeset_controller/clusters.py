@@ -65,6 +65,11 @@ class BusSide:
         """The bus was reached, and every bucket of every cluster is read."""
         return self._connected.is_set() and all(cluster.is_complete for cluster in self._clusters)
 
+    @property
+    def has_space(self) -> bool:
+        """The bus takes what we write."""
+        return all(cluster.bus.has_space for cluster in self._clusters)
+
     async def clusters(self) -> tuple[ClusterViews, ...]:
         """Return every cluster, as soon as the bus was reached."""
         await self._connected.wait()

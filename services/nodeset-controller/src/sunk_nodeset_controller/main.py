@@ -35,6 +35,7 @@ async def start() -> None:
         health = Health()
         health.require("kubernetes", lambda: views.is_complete)
         health.require("bus", lambda: bus.is_complete)
+        health.require("space on the bus", lambda: bus.has_space)
         lease = KubeLease(
             client, config.lease_namespace, config.lease_name, identity(SERVICE), ttl_s=config.lease_ttl_s
         )

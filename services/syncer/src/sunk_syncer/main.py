@@ -140,6 +140,7 @@ async def start() -> None:
         lease = BusLease(bus, config.cluster, SERVICE, identity(SERVICE), ttl_s=config.lease_ttl_s)
         health = Health()
         health.require("bus", lambda: bus.is_connected)
+        health.require("space on the bus", lambda: bus.has_space)
         health.require("views", lambda: all(view.is_complete for view in views))
         async with following(*views):
             await serve(
