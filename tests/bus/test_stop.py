@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.anyio]
 
 STOP_S = 10
 """What Kubernetes is asked to wait at most."""
-ROUNDS = 5
+ROUNDS = 2
 
 
 async def stop(actor: Actor) -> None:
