@@ -85,12 +85,12 @@ class Watched(Bus):
         self._trap.step(f"{what}.acked")
         return stored
 
-    async def send(self, subject: str, data: bytes, **more: Any) -> None:  # noqa: ANN401 - whatever the real one takes
-        """Send; an acknowledgement is a step of its own."""
+    async def tell(self, subject: str, data: bytes) -> None:
+        """Tell; an acknowledgement is a step of its own."""
         is_ack = subject.startswith(_ACK)
         if is_ack:
             self._trap.step("ack.begin")
-        await super().send(subject, data, **more)
+        await super().tell(subject, data)
         if is_ack:
             self._trap.step("ack.sent")
 
