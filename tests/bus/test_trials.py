@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.anyio]
 async def test_killing_nats_or_a_client_at_any_step_loses_repeats_and_reorders_nothing(
     tmp_path: Path,
 ) -> None:
-    outcome = await run_trial(tmp_path, 4, faults=3, servers=1)
+    outcome = await run_trial(tmp_path, 8, faults=3, servers=1)
 
     assert outcome.breaches == []
     assert outcome.facts > 50
