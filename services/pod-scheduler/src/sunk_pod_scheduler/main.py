@@ -151,7 +151,7 @@ async def serve(config: Config) -> None:
         health = Health()
         for view in parts.bus_views:
             health.require(f"state {view.bucket} is read", partial(getattr, view, "is_complete"))
-        health.require("the bus has space", lambda: bus.has_space)
+        health.require("space on the bus", lambda: bus.has_space)
         health.require("pods and nodes are read", lambda: parts.pods.is_complete)
         lease = KubeLease(
             kube,
