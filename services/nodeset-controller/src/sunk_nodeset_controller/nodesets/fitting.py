@@ -11,7 +11,7 @@ from sunk_kube.reflector import Reflector
 from sunk_nodeset_controller.nodesets.feasible import fits, place
 from sunk_nodeset_controller.nodesets.model import Fits
 from sunk_nodeset_controller.nodesets.template import template_hash
-from sunk_runtime.views import Changes
+from sunk_runtime.changes import Changes
 
 
 class _Known:

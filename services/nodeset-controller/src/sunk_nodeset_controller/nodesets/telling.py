@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from sunk_events.nodesets import NodeSliceEntry, NodeSliceState
 from sunk_kube.nodesets import NodeSlice
 from sunk_nodeset_controller.views import KubeViews
+from sunk_runtime.changes import Changes
 from sunk_runtime.leases import Leadership
-from sunk_runtime.views import Changes
 from sunk_runtime.writer import StateWriter
 
 
