@@ -20,6 +20,7 @@ from sunk_runtime.errors import SunkError
 from sunk_slurm.answers import Reply, best_version, understood
 from sunk_slurm.circuit import Circuit
 from sunk_slurm.errors import NotServedError, SlurmUnavailableError
+from sunk_slurm.lanes import Lanes
 from sunk_slurm.metrics import ANSWER_BYTES, CALL_SECONDS, CIRCUIT_OPEN, WAITING
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.wire import Answer
@@ -91,10 +92,9 @@ class Server:
         self._negotiating = anyio.Lock()
         self._client = httpx.AsyncClient(
             base_url=url,
-            transport=transport,
+            transport=transport or Lanes(MAX_CONNECTIONS + 1),  # One for the probe.
             auth=_TokenAuth(tokens),
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),  # Each call has a deadline of its own.
-            limits=httpx.Limits(max_connections=MAX_CONNECTIONS + 1),  # One for the probe.
             trust_env=False,  # A proxy of the environment must never see Slurm's tokens.
         )
         self.name: Final = f"{self._client.base_url.host}:{self._client.base_url.port or 80}"
