@@ -4,11 +4,13 @@ Source: slurmrestd 24.11.5 and 26.05.5, measured. When a test fails on a newer S
 """
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import anyio
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import SLURM_24_11
@@ -270,3 +272,25 @@ async def test_another_slurmrestd_is_asked_where_the_first_is_gone(
     url = f"http://127.0.0.1:1,{cluster.url}"
     async with SlurmClient(url, KeyTokens(cluster.jwt_key)) as client:
         assert not isinstance(await client.nodes(), NotModified)
+
+
+async def test_a_look_at_a_job_is_one_question_to_slurmctld_and_none_about_its_federation(
+    bare: httpx.AsyncClient, client: SlurmClient
+) -> None:
+    job = await client.submit_job(replace(SLEEPER, hold=True))
+
+    async def asked() -> Counter[str]:
+        counts = (await client.diag()).rpcs_by_message_type
+        return Counter({rpc.message_type: rpc.count for rpc in counts if "STATS" not in rpc.message_type})
+
+    before = await asked()
+    await bare.get(f"job/{job}")
+    between = await asked()
+    look = await client.job(job)
+    after = await asked()
+    await client.cancel_job(job)
+
+    assert look is not None
+    assert (between - before)["REQUEST_FED_INFO"] == 1
+    assert (after - between)["REQUEST_FED_INFO"] == 0
+    assert (after - between)["REQUEST_JOB_INFO_SINGLE"] == 1

@@ -8,6 +8,7 @@ Source: slurmrestd 24.11 (v0.0.42) and 26.05 (v0.0.44), measured.
 
 from collections.abc import AsyncGenerator, Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
 from typing import Final, Self, TypeVar
 from urllib.parse import quote
@@ -57,6 +58,8 @@ _NODE_FLAGS: Final = (("flags", "ALL"), ("flags", "DETAIL"))
 """All but MIXED, which is a default: slurmctld derives it from counts that it does not make anew for a
 look at one node, so that a node whose job has ended goes on being MIXED for as long as nobody lists all
 nodes (24.11 and 26.05). Without it the state is slurmctld's own; `Node.state_now` tells MIXED."""
+_JOB_FLAGS: Final = (("flags", "ALL"), ("flags", "DETAIL"), ("flags", "LOCAL"))
+"""The defaults and LOCAL: without it slurmrestd asks for the federation before it asks for the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,12 @@ class KnownJob:
     state: JobState
     tasks: int = 1
     """How many tasks of an array the record stands for."""
+
+
+@lru_cache(maxsize=1024)
+def _one_task(words: tuple[str, ...]) -> KnownJob:
+    """Return the record of one job, the same object for the same *words*: 10,000 jobs are in few states."""
+    return KnownJob(JobState.of(words))
 
 
 class _Submission(msgspec.Struct, frozen=True):
@@ -221,7 +230,7 @@ class SlurmClient:
     async def job(self, job: int) -> Job | None:
         """Return one job; None where slurmctld does not know it (any more)."""
         try:
-            answer = await self._one("job", f"look at job {job}", JobsAnswer, f"job/{job}")
+            answer = await self._one("job", f"look at job {job}", JobsAnswer, f"job/{job}", _JOB_FLAGS)
         except SlurmRejectedError as error:
             if error.number == INVALID_JOB_ID:
                 return None
@@ -236,8 +245,8 @@ class SlurmClient:
             job = row.number
             if job is None:
                 raise SlurmUnavailableError(f"list job states: {row.job_id[:40]!r} is no job id")
-            tasks = known[job].tasks + 1 if job in known else 1
-            known[job] = KnownJob(JobState.of(row.state), tasks)
+            one = _one_task(row.state)
+            known[job] = KnownJob(one.state, known[job].tasks + 1) if job in known else one
         return known
 
     async def submit_job(self, description: JobDescription) -> int:
