@@ -96,6 +96,18 @@ def test_a_list_names_what_changed_and_a_look_forgets_what_is_gone() -> None:
     assert (first, second, book.names()) == (["n1", "n2"], ["n1"], {"n1"})
 
 
+def test_nodes_are_restless_while_one_is_about_to_change_by_itself() -> None:
+    book = NodeBook()
+    restless: list[bool] = []
+    for words in (("IDLE",), ("IDLE", "COMPLETING"), ("DOWN", "NOT_RESPONDING"), ("IDLE", "NOT_RESPONDING")):
+        book.take_list([node("n1", *words), node("n2")], 1.0)
+        restless.append(book.is_restless)
+    book.take_one("n1", None, 2.0)
+
+    assert restless == [False, True, False, True]
+    assert not book.is_restless
+
+
 @pytest.mark.parametrize(
     ("words", "is_idle"),
     [

@@ -20,6 +20,7 @@ class NodeBook:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._asked: dict[str, float] = {}
+        self._restless: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
         return name in self._nodes
@@ -27,10 +28,7 @@ class NodeBook:
     @property
     def is_restless(self) -> bool:
         """Some node is about to change by itself: an epilog ends, a slurmd answers again or is given up."""
-        return any(
-            not _RESTLESS.isdisjoint(node.state) and not node.state_now.is_down
-            for node in self._nodes.values()
-        )
+        return bool(self._restless)
 
     def names(self) -> set[str]:
         """Return the names of all nodes seen."""
@@ -53,7 +51,7 @@ class NodeBook:
             seen = _with_counts(before, node) if is_overtaken and before is not None else node
             self._asked[node.name] = max(asked, self._asked.get(node.name, asked))
             if seen != before:
-                self._nodes[node.name] = seen
+                self._put(seen)
                 changed.append(node.name)
         return changed
 
@@ -64,8 +62,16 @@ class NodeBook:
         self._asked[name] = asked
         if node is None:
             self._nodes.pop(name, None)
+            self._restless.discard(name)
             return
-        self._nodes[name] = _with_counts(node, self._nodes.get(name))
+        self._put(_with_counts(node, self._nodes.get(name)))
+
+    def _put(self, node: Node) -> None:
+        self._nodes[node.name] = node
+        if _RESTLESS.isdisjoint(node.state) or node.state_now.is_down:
+            self._restless.discard(node.name)
+        else:
+            self._restless.add(node.name)
 
 
 def _with_counts(node: Node, counted: Node | None) -> Node:
