@@ -9,6 +9,7 @@ import anyio
 import msgspec
 
 from sunk_runtime.errors import SunkError
+from sunk_slurm.server import MAX_CONNECTIONS
 from sunk_syncer.belief import Budget, pause
 from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
@@ -20,6 +21,11 @@ FAILED_PAUSE_S: Final = 0.5
 FAILED_PAUSE_MAX_S: Final = 15.0
 QUIET_LEAST_S: Final = 5.0
 """Where nothing happens, asking more often tells little, however cheap it is."""
+
+LOOKS_AT_ONCE: Final = MAX_CONNECTIONS - 2
+"""So many single looks of a kind at once: a list, a drain or a nudge does not wait behind 10,000 of them."""
+SETTLED_AT_ONCE: Final = 32
+"""So many nodes or jobs are told to the bus at once, while others are looked at."""
 
 
 class Rhythm(msgspec.Struct, frozen=True, kw_only=True):

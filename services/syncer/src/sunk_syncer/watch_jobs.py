@@ -6,7 +6,7 @@ after a look at that one job showed that slurmctld does not know it.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
 import anyio
@@ -24,7 +24,7 @@ from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
 from sunk_syncer.jobs import job_facts, job_state, job_vanished
 from sunk_syncer.metrics import DOUBTED, LOOKS
-from sunk_syncer.polling import Poller, Rhythm
+from sunk_syncer.polling import LOOKS_AT_ONCE, SETTLED_AT_ONCE, Poller, Rhythm
 from sunk_syncer.ports import SlurmJobs
 from sunk_syncer.watch_stirrings import StirringsWatch
 
@@ -49,7 +49,11 @@ class JobWatch:
         self._writer = writer
         self._view = writer.view
         self._config = config
-        self._loop = KeyLoop("slurm_job", self._settle, woken_by=[writer.view.recovery])
+        self._loop = KeyLoop(
+            "slurm_job", self._settle, concurrency=SETTLED_AT_ONCE, woken_by=[writer.view.recovery]
+        )
+        self._looking = anyio.Semaphore(LOOKS_AT_ONCE)
+        self._is_restless = False
         self._listed: dict[int, KnownJob] = {}
         self._doubt = Doubt()
         self._stirrings = stirrings
@@ -59,7 +63,7 @@ class JobWatch:
         """Poll and settle until cancelled; there is no resync: each job comes round at its own time."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._poller.run)
-            await self._loop.run()
+            await self._loop.run(self._lost())
 
     def wake(self) -> None:
         """Do now what was put off because Slurm did not answer."""
@@ -73,11 +77,14 @@ class JobWatch:
     async def poll(self) -> bool:
         """Ask for the states of all jobs once, and look at those that are new or changed."""
         listed = await self._slurm.job_states()
-        for job, known in listed.items():
-            if self._is_news(job, known):
-                self.look(job)
+        news = [job for job, known in listed.items() if self._is_news(job, known)]
+        if new := sum(self._view.get(str(job)) is None for job in news):
+            log.info("jobs are new", extra={"jobs": new, "known": len(self._view)})
+        for job in news:
+            self.look(job)
         self._listed = listed
-        self._look_for({str(job) for job in listed})
+        self._is_restless = any(not _RESTLESS.isdisjoint(known.state.flags) for known in listed.values())
+        self._look_for()
         return True
 
     def _mark(self) -> Callable[[], Awaitable[None]]:
@@ -85,7 +92,7 @@ class JobWatch:
         stirred = self._stirrings.since("jobs")
 
         async def may_have_changed() -> None:
-            if _RESTLESS.isdisjoint(flag for known in self._listed.values() for flag in known.state.flags):
+            if not self._is_restless:
                 await stirred()
 
         return may_have_changed
@@ -102,9 +109,22 @@ class JobWatch:
             known.tasks,
         )
 
-    def _look_for(self, listed: set[str]) -> None:
-        """Look at each job that is known and not *listed*, unless too many are missing to believe it."""
-        missing = set(self._view.keys()) - listed
+    async def _lost(self) -> AsyncGenerator[str]:
+        """Yield the jobs that slurmctld has and the bus no longer: somebody removed their bucket."""
+        async for key in self._view.changes():
+            if self._view.get(key) is None and not self._is_missing(key):
+                yield key
+
+    def _is_missing(self, key: str) -> bool:
+        """Whether the last list lacks the job that is stored under *key*."""
+        return not key.isdecimal() or int(key) not in self._listed
+
+    def _look_for(self) -> None:
+        """Look at each job that is known and not listed, unless too many are missing to believe it."""
+        missing = set(filter(self._is_missing, self._view.keys()))
+        if not missing:
+            self._doubt = Doubt()
+            return
         moment = time.monotonic()
         # slurmctld forgets jobs some minutes after their end, many at once: those are missed by nobody.
         alive = {key for key in self._view.keys() if not _is_over(self._view.get(key))}  # noqa: SIM118 - no dict
@@ -123,11 +143,12 @@ class JobWatch:
         if (told := self._only_tasks_changed(job)) is not None:
             await self._writer.record(key, told, revision=self._view.revision(key))
             return None
-        revision = self._view.revision(key)
-        before = self._view.get(key)
-        LOOKS.labels("job").inc()
-        with within(self._config.call_timeout_s, f"look at job {job}"):
-            seen = await self._slurm.job(job)
+        async with self._looking:
+            revision = self._view.revision(key)
+            before = self._view.get(key)
+            LOOKS.labels("job").inc()
+            with within(self._config.call_timeout_s, f"look at job {job}"):
+                seen = await self._slurm.job(job)
         if seen is None:
             await self._forget(key, before, revision)
             return None
@@ -149,7 +170,7 @@ class JobWatch:
         after = job_state(seen, known.tasks if known else 1, moment)
         facts = job_facts(before, after, cluster=self._config.cluster, revision=revision, now=moment)
         await self._writer.record(key, after, facts, revision=revision)
-        if facts:
+        if facts and before is not None:  # Those that are new, `poll` says in one line.
             log.info("job told", extra={"job": key, "facts": [type(fact).__name__ for fact in facts]})
 
     async def _forget(self, key: str, before: SlurmJobState | None, revision: int) -> None:

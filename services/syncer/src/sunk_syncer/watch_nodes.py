@@ -23,7 +23,7 @@ from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
 from sunk_syncer.facts import node_facts, node_removed, node_state
 from sunk_syncer.metrics import DOUBTED, LOOKS
-from sunk_syncer.polling import Poller, Rhythm
+from sunk_syncer.polling import LOOKS_AT_ONCE, SETTLED_AT_ONCE, Poller, Rhythm
 from sunk_syncer.ports import SlurmNodes
 from sunk_syncer.watch_stirrings import StirringsWatch
 
@@ -45,7 +45,10 @@ class NodeWatch:
         self._view = writer.view
         self._config = config
         self._book = NodeBook()
-        self._loop = KeyLoop("slurm_node", self._settle, woken_by=[writer.view.recovery])
+        self._loop = KeyLoop(
+            "slurm_node", self._settle, concurrency=SETTLED_AT_ONCE, woken_by=[writer.view.recovery]
+        )
+        self._looking = anyio.Semaphore(LOOKS_AT_ONCE)
         self._to_look_at: set[str] = set()
         self._update_time = 0
         self._doubt = Doubt()
@@ -103,7 +106,10 @@ class NodeWatch:
             return False
         if answer.last_update:
             self.clock_ahead_s = answer.last_update - time.time()
-        for name in self._book.take_list(answer.nodes, asked):
+        changed = self._book.take_list(answer.nodes, asked)
+        if new := [name for name in changed if self._view.get(name) is None]:
+            log.info("nodes are new", extra={"nodes": len(new), "some": new[:5], "known": len(self._view)})
+        for name in changed:
             self._loop.poke(name)
         is_believed = self._look_for({node.name for node in answer.nodes})
         self._update_time = answer.last_update if is_believed else 0
@@ -139,7 +145,8 @@ class NodeWatch:
         if name in self._to_look_at:
             self._to_look_at.discard(name)
             try:
-                await self.fresh(name)
+                async with self._looking:
+                    await self.fresh(name)
             except BaseException:
                 self._to_look_at.add(name)
                 raise
@@ -151,7 +158,7 @@ class NodeWatch:
             after = node_state(seen, moment)
             facts = node_facts(before, after, cluster=cluster, revision=revision, now=moment)
             await self._writer.record(name, after, facts, revision=revision)
-            if facts:
+            if facts and before is not None:  # Those that are new, `poll` says in one line.
                 told = [type(fact).__name__ for fact in facts]
                 log.info("node told", extra={"node": name, "facts": told, "reason": after.reason})
         elif before is not None and self._book.is_absent(name):
