@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
+from urllib.parse import urlencode
 
 import anyio
 import httpx
@@ -41,6 +42,7 @@ _HANGING_S: Final = 1.0
 """A call that its caller gave up after so long without an answer counts as a failure."""
 _TOKEN_REFUSED: Final = frozenset({401, 511})
 _NOT_FOUND: Final = 404
+_HEADERS: Final = {"Accept": "application/json", "Content-Type": "application/json"}
 _NOT_SENT: Final = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -90,14 +92,15 @@ class Server:
         self._waiting = 0
         self._slots = anyio.Semaphore(MAX_CONNECTIONS)
         self._negotiating = anyio.Lock()
+        self._url = url.rstrip("/")
         self._client = httpx.AsyncClient(
-            base_url=url,
             transport=transport or Lanes(MAX_CONNECTIONS + 1),  # One for the probe.
             auth=_TokenAuth(tokens),
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),  # Each call has a deadline of its own.
             trust_env=False,  # A proxy of the environment must never see Slurm's tokens.
         )
-        self.name: Final = f"{self._client.base_url.host}:{self._client.base_url.port or 80}"
+        address = httpx.URL(url)
+        self.name: Final = f"{address.host}:{address.port or 80}"
 
     async def close(self) -> None:
         """Close every connection."""
@@ -197,10 +200,10 @@ class Server:
 
     async def _send(self, call: Call, url: str) -> Reply:
         """Send once, and once more with a fresh token if the first was not accepted."""
-        headers = {"Content-Type": "application/json"}
-        request = self._client.build_request(
-            call.method, url, content=call.body, params=httpx.QueryParams(call.params), headers=headers
-        )
+        if call.params:
+            url = f"{url}?{urlencode(call.params)}"
+        # Not by the client, which would parse the address and merge its headers anew each time.
+        request = httpx.Request(call.method, f"{self._url}{url}", content=call.body, headers=_HEADERS)
         started, outcome = time.perf_counter(), "failed"
         try:
             response = await self._client.send(request, stream=True)
