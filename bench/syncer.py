@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio
 from figures import emit, percentiles, require
 from msgspec.structs import replace
-from syncer_stage import CLUSTER, JOB, WITHIN_S, Sizes, Stage, Usages, lists, staged
+from syncer_stage import CLUSTER, JOB, WITHIN_S, Sizes, Stage, Usages, staged
 
 from sunk_events.nodes import NodeDrained
 from sunk_events.nodesets import KubePodState
@@ -31,15 +31,14 @@ async def start(stage: Stage) -> None:
     """From nothing to a complete state."""
     sizes, began = stage.sizes, time.perf_counter()
     stage.syncer.start()
+    usages, before = await Usages.begin(stage)
     await until(lambda: len(stage.nodes) >= sizes.nodes, within_s=WITHIN_S)
     nodes_s = time.perf_counter() - began
     await until(lambda: len(stage.jobs) >= sizes.jobs, within_s=WITHIN_S)
     jobs_s = time.perf_counter() - began
-    usage = Usages(stage)
-    await anyio.sleep(0.1)
-    used = await usage.figures(await lists(stage))
-    memory = {key: value for key, value in used.items() if key.endswith("_mb")}
-    emit("syncer.start", 1, size(stage), {"nodes_s": round(nodes_s, 2), "s": round(jobs_s, 2)}, memory)
+    used = await usages.figures(before)
+    used = {key: value for key, value in used.items() if key.endswith(("_mb", "_cpu_s"))}
+    emit("syncer.start", 1, size(stage), {"nodes_s": round(nodes_s, 2), "s": round(jobs_s, 2)}, used)
 
 
 def size(stage: Stage) -> dict[str, float]:

@@ -105,9 +105,14 @@ class Usage:
 
     def figures(self, who: str) -> dict[str, float]:
         """Return the share of a core, and the resident memory."""
-        share = (self._cpu_s() - self.before_s) / (time.monotonic() - self.began)
+        cpu_s = self._cpu_s() - self.before_s
+        share = cpu_s / (time.monotonic() - self.began)
         resident = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        return {f"{who}_cores": round(share, 4), f"{who}_mb": round(resident / 1e6)}
+        return {
+            f"{who}_cores": round(share, 4),
+            f"{who}_cpu_s": round(cpu_s, 2),
+            f"{who}_mb": round(resident / 1e6),
+        }
 
 
 class Usages:
