@@ -6,7 +6,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementState
-from sunk_pod_scheduler.decide import ASK_AGAIN_S, ENDED_GRACE_S, LOOK_AGAIN_S, Limits, backoff_s, decide
+from sunk_pod_scheduler.decide import (
+    ASK_AGAIN_S,
+    ENDED_GRACE_S,
+    LOOK_AGAIN_S,
+    WAITING_AGAIN_S,
+    WAITING_FIRST_S,
+    Limits,
+    backoff_s,
+    decide,
+)
 from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.model import (
     Action,
@@ -88,10 +97,12 @@ def phase_after(action: Action) -> str:
         ),
         pytest.param(
             seen(pod(), placement("released"), HELD),
-            Wait(LOOK_AGAIN_S),
+            Wait(WAITING_FIRST_S),
             id="somebody holds a released job: theirs to release",
         ),
-        pytest.param(seen(pod(), placement("released"), PENDING), Wait(LOOK_AGAIN_S), id="Slurm has no room"),
+        pytest.param(
+            seen(pod(), placement("released"), PENDING), Wait(WAITING_FIRST_S), id="Slurm has no room"
+        ),
         pytest.param(
             seen(pod(), placement("released"), RUNNING), Wait(LOOK_AGAIN_S), id="the prolog still runs"
         ),
@@ -349,6 +360,26 @@ def test_a_refusal_is_said_again_only_when_the_pod_changed() -> None:
 
     assert act(seen(pod(problems=("no cpu",)), first.state, GONE)) == Wait()
     assert isinstance(act(seen(pod(problems=("no memory",)), first.state, GONE)), Refuse)
+
+
+def test_a_pod_that_waits_says_slurms_own_reason_and_not_each_of_its_turns() -> None:
+    described = replace(job("PENDING", reason="ReqNodeNotAvail"), description="UnavailableNodes:gpu-1")
+
+    said = act(seen(pod(), placement("released"), described), after_s=WAITING_FIRST_S)
+
+    assert isinstance(said, Blame)
+    assert said.event == "WaitingForSlurm"
+    assert said.state.reason == "job 7 waits in Slurm: ReqNodeNotAvail (UnavailableNodes:gpu-1)"
+    soon, later = WAITING_FIRST_S + 1, WAITING_FIRST_S + WAITING_AGAIN_S
+    assert act(seen(pod(), said.state, described), after_s=later) == Wait(LOOK_AGAIN_S)
+    assert act(seen(pod(), said.state, PENDING), after_s=soon) == Wait(LOOK_AGAIN_S)
+    assert isinstance(act(seen(pod(), said.state, PENDING), after_s=later), Blame)
+
+
+def test_a_job_that_slurm_has_not_looked_at_yet_says_nothing() -> None:
+    found = seen(pod(), placement("released"), job("PENDING", reason="None"))
+
+    assert act(found, after_s=WAITING_AGAIN_S) == Wait(LOOK_AGAIN_S)
 
 
 pods = st.none() | st.builds(

@@ -285,7 +285,7 @@ async def test_a_pod_is_bound_where_slurm_placed_its_job_and_the_job_ends_after_
         assert found.pods.pods[UID].spec.node_name == f"kube-{job.nodes}"
         assert (job.state_now.base, job.cpus.value, job.name) == ("RUNNING", 2, "default/infer")
         assert marks.is_started(job.extra)
-        assert found.pods.said[UID] == "Scheduled"
+        assert found.pods.said[UID] == "Bound"
 
         found.pods.put(finished(found.pods.pods[UID]))
         await until(lambda: found.phase(UID) == "")

@@ -105,6 +105,9 @@ class Doer:
                 await self._on(pod, lambda found: self._resume(found, action.attempt))
             case ReleaseJob():
                 await self._jobs.release(action.job, self._priority(pod))
+                if pod is not None:  # Only now: Slurm plans the job meanwhile.
+                    text = f"Slurm job {action.job} is submitted for {pod.key}"
+                    await self._pods.say(pod, "PlaceholderSubmitted", text)
             case MarkStarted():
                 await self._jobs.set_extra(action.job, action.extra + marks.STARTED)
             case Bind():
@@ -148,7 +151,8 @@ class Doer:
         await self._store(action.state)
 
     async def _blame(self, pod: Pod, action: Blame) -> None:
-        await self._pods.refuse(pod, "JobHeld", action.state.reason)
+        say = self._pods.refuse if action.event == "JobHeld" else self._pods.put_off
+        await say(pod, action.event, action.state.reason)
         await self._store(action.state)
 
     async def _bind(self, pod: Pod, action: Bind) -> None:
@@ -157,7 +161,7 @@ class Doer:
         if action.state.created is not None:
             metrics.BOUND_SECONDS.observe(max(0.0, (now() - action.state.created).total_seconds()))
         text = f"Slurm job {action.state.job} placed {pod.key} on {action.state.kube_node}"
-        await self._pods.say(pod, "Scheduled", text)
+        await self._pods.say(pod, "Bound", text)
 
     async def _submit(self, pod: Pod, attempt: int) -> float | None:
         """Store the intent first: from then on a job may exist that only its mark tells."""

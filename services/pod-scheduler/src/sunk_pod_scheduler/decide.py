@@ -33,13 +33,17 @@ from sunk_pod_scheduler.model import (
     Submit,
     Wait,
 )
-from sunk_pod_scheduler.outcomes import bound_alone, end, ending, fresh, lost, refuse, said
+from sunk_pod_scheduler.outcomes import bound_alone, end, ending, fresh, lost, refuse, said, waits_for
 from sunk_pod_scheduler.validate import TERMINATION_OFFSET_S
 
 ASK_AGAIN_S: Final = 2.0
 """When a server could not say, or a watch has not told yet what we did."""
 LOOK_AGAIN_S: Final = 15.0
 """At a job that waits or runs, should the bus have missed a change."""
+WAITING_FIRST_S: Final = 5.0
+"""How long a job waits before its Pod says why: most start at once."""
+WAITING_AGAIN_S: Final = 60.0
+"""How long a Pod keeps to what it said: Slurm's reason may change at each of its turns."""
 ENDED_GRACE_S: Final = 10.0
 """How long a script has to end its job after it was told to."""
 BACKOFF_LAST_S: Final = 300.0
@@ -141,12 +145,22 @@ def _pending(pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetim
             f"Slurm holds job {job.job} (JobHeldAdmin): slurmctld does not know its user, or an "
             "administrator holds it"
         )
-        return (
-            Wait(LOOK_AGAIN_S)
-            if placement.reason == reason
-            else Blame(state=replace(placement, reason=reason))
-        )
-    return Wait(LOOK_AGAIN_S)
+        if placement.reason == reason:
+            return Wait(LOOK_AGAIN_S)
+        return Blame(state=replace(placement, changed=now, reason=reason), event="JobHeld")
+    return _waiting(placement, job, now)
+
+
+def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
+    """Say what Slurm says, but neither of a moment's wait nor of each turn that its reason takes."""
+    reason = waits_for(job)
+    if not reason or reason == placement.reason:
+        return Wait(LOOK_AGAIN_S)
+    quiet_s = WAITING_AGAIN_S if placement.reason else WAITING_FIRST_S
+    left_s = (placement.changed + timedelta(seconds=quiet_s) - now).total_seconds()
+    if left_s > 0:
+        return Wait(min(left_s, LOOK_AGAIN_S))
+    return Blame(state=replace(placement, changed=now, reason=reason), event="WaitingForSlurm")
 
 
 def _running(  # noqa: PLR0911 - a table of cases

@@ -115,6 +115,9 @@ class Parts:
             changed = (self.pods.changes(), self._of_placements(), self._of_jobs())
             tasks.start_soon(partial(loop.run, *changed, keys=self._keys, resync_s=config.resync_s))
             tasks.start_soon(partial(sweep.run, self.slurm_jobs.changes(), keys=self.slurm_jobs.keys))
+            async for _ in self.slurm.recoveries():
+                loop.wake()
+                sweep.wake()
 
     def _keys(self) -> list[str]:
         return [*self.pods.uids(), *self.placements.keys()]

@@ -4,7 +4,7 @@ The job is one of three: seen in a fresh look, known to be gone, or unknown beca
 """
 
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -52,6 +52,9 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     is_over: bool = False
     is_held: bool = False
     reason: str = ""
+    """Slurm's word for why it waits."""
+    description: str = ""
+    """More of it in Slurm's own words, where it has any."""
     nodes: tuple[str, ...] = ()
     ended: datetime | None = None
     is_marked_started: bool = False
@@ -124,6 +127,7 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
     """Say on the Pod why its job does not start, and store it."""
 
     state: PlacementState
+    event: Literal["JobHeld", "WaitingForSlurm"]
 
 
 class Submit(msgspec.Struct, frozen=True):
@@ -229,6 +233,7 @@ def job_seen(job: Job) -> JobSeen:
         is_over=state.is_over,
         is_held=state.is_pending and job.state_reason in HELD_REASONS,
         reason=job.state_reason,
+        description=job.state_description,
         nodes=hostlist.expand(job.nodes),
         ended=job.end_time.moment,
         is_marked_started=marks.is_started(job.extra),

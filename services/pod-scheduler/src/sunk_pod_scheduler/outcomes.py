@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementPhase, PlacementState
-from sunk_pod_scheduler.model import Observed, PodSeen, Record, Refuse
+from sunk_pod_scheduler.model import JobSeen, Observed, PodSeen, Record, Refuse
 
 
 def lost(pod: PodSeen, placement: PlacementState, reason: str, now: datetime) -> Record:
@@ -63,3 +63,11 @@ def refuse(state: PlacementState, pod: PodSeen) -> Refuse:
 def said(problems: tuple[str, ...]) -> str:
     """Return *problems* in one line."""
     return "; ".join(problems)[:REASON_MAX]
+
+
+def waits_for(job: JobSeen) -> str:
+    """Return what a pending job waits for, in Slurm's own words; empty while Slurm has not looked at it."""
+    if job.reason in {"", "None"}:
+        return ""
+    more = f" ({job.description})" if job.description else ""
+    return f"job {job.job} waits in Slurm: {job.reason}{more}"[:REASON_MAX]

@@ -117,6 +117,16 @@ class Pods:
 
     async def refuse(self, pod: Pod, reason: str, message: str) -> None:
         """Say by Event and by condition why the Pod is not scheduled; said already, it is not said again."""
+        await self._unscheduled(
+            pod, EventText(reason=reason, action="Scheduling", note=message, type="Warning")
+        )
+
+    async def put_off(self, pod: Pod, reason: str, message: str) -> None:
+        """Say by Event and by condition what the Pod waits for; said already, it is not said again."""
+        await self._unscheduled(pod, EventText(reason=reason, action="Scheduling", note=message))
+
+    async def _unscheduled(self, pod: Pod, text: EventText) -> None:
+        reason, message = text.reason, text.note
         told = condition(pod.status.conditions, CONDITION_POD_SCHEDULED)
         if told is not None and (told.status, told.reason, told.message) == ("False", reason, message):
             return
@@ -135,7 +145,7 @@ class Pods:
             )
         except KubeNotFoundError as error:
             raise ConflictError(str(error)) from error
-        await self._record(pod, EventText(reason=reason, action="Scheduling", note=message, type="Warning"))
+        await self._record(pod, text)
 
     async def say(self, pod: Pod, reason: str, message: str) -> None:
         """Say by Event that something went well."""

@@ -38,6 +38,10 @@ class PodPort(Protocol):
         """Say by Event and by condition why the Pod is not scheduled."""
         ...
 
+    async def put_off(self, pod: Pod, reason: str, message: str) -> None:
+        """Say by Event and by condition what the Pod waits for; nothing is wrong with it."""
+        ...
+
     async def say(self, pod: Pod, reason: str, message: str) -> None:
         """Say by Event that something went well."""
         ...

@@ -190,6 +190,10 @@ class MemoryPods:
         assert message
         self.said[self._existing(pod).metadata.uid] = reason
 
+    async def put_off(self, pod: Pod, reason: str, message: str) -> None:
+        """Remember what is said."""
+        await self.refuse(pod, reason, message)
+
     async def say(self, pod: Pod, reason: str, message: str) -> None:
         """Remember what is said."""
         await self.refuse(pod, reason, message)
