@@ -16,6 +16,7 @@ from sunk_pod_scheduler.decide import (
     backoff_s,
     decide,
 )
+from sunk_pod_scheduler.explain import FINDINGS_MAX, explain
 from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.model import (
     Action,
@@ -503,3 +504,8 @@ def test_a_pod_that_is_not_bound_is_never_deleted_by_a_placement_that_has_not_bo
         assert found.placement is not None
         assert found.pod is not None
         assert found.placement.phase == "bound" or found.pod.kube_node
+
+
+@given(anything)
+def test_whatever_is_the_case_there_is_something_to_say_and_never_too_much(found: Observed) -> None:
+    assert 1 <= len(explain(found)) <= FINDINGS_MAX

@@ -14,7 +14,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
-from sunk_events.requests import PlacementAnnounced, ReleasePlacement
+from sunk_events.requests import ExplainPlacement, PlacementAnnounced, ReleasePlacement
 from sunk_kube.client import KubeClient
 from sunk_kube.client import connect as connect_kube
 from sunk_kube.leases import KubeLease
@@ -24,6 +24,7 @@ from sunk_pod_scheduler.answers import Answerer
 from sunk_pod_scheduler.apply import Doer, Views
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.config import PREFIX, Config, read_config
+from sunk_pod_scheduler.explanations import Explanations
 from sunk_pod_scheduler.facts import Teller
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.pods import Pods
@@ -104,12 +105,16 @@ class Parts:
         loop = KeyLoop("pods", scheduler.reconcile, concurrency=16, woken_by=woken_by)
         sweep = KeyLoop("strays", scheduler.sweep, woken_by=woken_by)
         answerer = Answerer(self.placements, book, self.key, loop.poke)
+        explanations = Explanations(self.pods, self.placements, scheduler.look)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
                 answering(self.bus, config.cluster, PlacementAnnounced, answerer.announced)
             )
             await stack.enter_async_context(
                 answering(self.bus, config.cluster, ReleasePlacement, answerer.released)
+            )
+            await stack.enter_async_context(
+                answering(self.bus, config.cluster, ExplainPlacement, explanations.placement)
             )
             tasks = await stack.enter_async_context(anyio.create_task_group())
             changed = (self.pods.changes(), self._of_placements(), self._of_jobs())

@@ -69,6 +69,11 @@ class Pods:
         """Return a Node."""
         return self._nodes.get(name)
 
+    def uid_of(self, key: str) -> str:
+        """Return the uid of the Pod ``namespace/name``, as watched; empty where there is none."""
+        found = (view.get(key) for view in self._watched)
+        return next((pod.metadata.uid for pod in found if pod is not None), "")
+
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod *uid*; None only if the API server has no such Pod. Without a name: as watched."""
         key = self._key_by_uid.get(uid)

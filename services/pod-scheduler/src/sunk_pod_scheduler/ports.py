@@ -18,6 +18,10 @@ class PodPort(Protocol):
         """Return a Node."""
         ...
 
+    def uid_of(self, key: str) -> str:
+        """Return the uid of the Pod ``namespace/name``, as watched; empty where there is none."""
+        ...
+
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod *uid*; None only if the API server has no such Pod. Without a name: as watched."""
         ...

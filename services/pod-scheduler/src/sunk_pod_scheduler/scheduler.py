@@ -65,6 +65,11 @@ class Scheduler:
         finally:
             self._book.looked(uid)
 
+    async def look(self, uid: str) -> Observed:
+        """Return all that is known of the Pod *uid* now, from a fresh look at its job."""
+        seen, _ = await self._observe(uid)
+        return seen
+
     async def _observe(self, uid: str) -> tuple[Observed, Pod | None]:
         self._pods.require_complete()
         self._placements.require_complete()

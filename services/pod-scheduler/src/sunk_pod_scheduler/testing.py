@@ -154,6 +154,10 @@ class MemoryPods:
         """Return a Node."""
         return self._nodes.get(name)
 
+    def uid_of(self, key: str) -> str:
+        """Return the uid of the Pod."""
+        return next((uid for uid, pod in self.pods.items() if pod.key == key), "")
+
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod."""
         found = self.pods.get(uid)
