@@ -150,6 +150,7 @@ SPECIAL: Final[dict[tuple[str, str], Any]] = {
     ("PlacementSnapshot", "pod"): "train-0",
     ("PlacementSnapshot", "reason"): "",
     ("PlacementState", "exit_code"): None,
+    ("PlacementState", "lost"): datetime(2026, 1, 15, 9, 40, 0, tzinfo=UTC),
     ("PlacementState", "namespace"): "default",
     ("PlacementState", "phase"): "bound",
     ("PlacementState", "pod"): "train-0",

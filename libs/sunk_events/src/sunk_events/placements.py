@@ -87,3 +87,5 @@ class PlacementState(State, frozen=True, kw_only=True, tag="sunk.pod_scheduler.v
     reason: Reason = ""
     created: Moment | None = None
     """The Pod's creation."""
+    lost: Moment | None = None
+    """Since when the Pod runs without a job that Slurm knows: slurmctld has lost its state."""
