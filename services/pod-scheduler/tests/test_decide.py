@@ -6,17 +6,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementState
-from sunk_pod_scheduler.decide import (
+from sunk_pod_scheduler.decide import decide
+from sunk_pod_scheduler.explain import FINDINGS_MAX, explain
+from sunk_pod_scheduler.limits import (
     ASK_AGAIN_S,
     ENDED_GRACE_S,
     LOOK_AGAIN_S,
+    LOST_CONFIRM_S,
     WAITING_AGAIN_S,
     WAITING_FIRST_S,
     Limits,
     backoff_s,
-    decide,
 )
-from sunk_pod_scheduler.explain import FINDINGS_MAX, explain
 from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.model import (
     Action,
@@ -36,6 +37,7 @@ from sunk_pod_scheduler.model import (
     ReleaseJob,
     Resume,
     Submit,
+    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.testing import JOB, KUBE_NODE, SLURM_NODE, T0, job, placement, pod, seen
@@ -59,7 +61,13 @@ def act(found: Observed, *, after_s: float = 0.0) -> Action:
 def phase_after(action: Action) -> str:
     """The phase that is stored next, or what is done instead."""
     match action:
-        case Record(state=state) | Bind(state=state) | Refuse(state=state) | Blame(state=state):
+        case (
+            TellLoss(state=state)
+            | Record(state=state)
+            | Bind(state=state)
+            | Refuse(state=state)
+            | Blame(state=state)
+        ):
             overdue = " overdue" if state.is_overdue else ""
             return f"{type(action).__name__} {state.phase}{overdue}"
         case Wait():
@@ -267,7 +275,7 @@ def test_does_the_next_thing(found: Observed, expected: Action) -> None:
                 "preempted": job("PREEMPTED", is_completing=True),
                 "lost its node": job("NODE_FAIL"),
                 "failed": job("FAILED"),
-                "vanished": GONE,
+                "ended, and forgotten since": JobGone(has_ended=True),
                 "suspended": job("SUSPENDED"),
                 "pending again": PENDING,
                 "on another node": job(nodes=("gpu-000-013",)),
@@ -381,6 +389,64 @@ def test_a_job_that_slurm_has_not_looked_at_yet_says_nothing() -> None:
     found = seen(pod(), placement("released"), job("PENDING", reason="None"))
 
     assert act(found, after_s=WAITING_AGAIN_S) == Wait(LOOK_AGAIN_S)
+
+
+LOST = replace(placement("bound", node=SLURM_NODE), lost=T0, reason="lost")
+
+
+def test_slurm_that_has_lost_its_jobs_does_not_lose_a_running_pod_at_once() -> None:
+    first = act(seen(BOUND, placement("bound", node=SLURM_NODE), GONE))
+    assert isinstance(first, TellLoss)
+    assert (first.state.phase, first.state.lost) == ("bound", T0)
+    assert act(seen(BOUND, first.state, GONE)) == Wait(LOST_CONFIRM_S)
+
+    adopting = act(seen(BOUND, first.state, GONE), after_s=LOST_CONFIRM_S)
+    assert isinstance(adopting, Record)
+    assert (adopting.state.phase, adopting.state.job, adopting.state.attempt) == ("submitted", None, 1)
+    assert (adopting.state.node, adopting.state.kube_node) == (SLURM_NODE, KUBE_NODE)
+
+
+@pytest.mark.parametrize(
+    ("state", "job_now", "after_s", "expected"),
+    [
+        pytest.param(LOST, UNKNOWN, 9999, "Wait", id="Slurm does not answer: the pod stays"),
+        pytest.param(LOST, STARTED, 1, "TellLoss bound", id="Slurm knows the job again"),
+        pytest.param(LOST, CANCELLED, 1, "Record ending", id="Slurm knows that it ended"),
+        pytest.param(replace(LOST, phase="submitted", job=None), GONE, 11, "Resume", id="cut short"),
+        pytest.param(
+            replace(LOST, phase="submitted", job=None, token_sha256=""), GONE, 11, "Submit", id="another job"
+        ),
+        pytest.param(replace(LOST, phase="submitted"), HELD, 11, "ReleaseJob", id="its id is stored"),
+        pytest.param(replace(LOST, phase="released"), PENDING, 599, "Wait", id="the other job waits"),
+        pytest.param(replace(LOST, phase="released"), PENDING, 600, "Record ending", id="for too long"),
+        pytest.param(replace(LOST, phase="released"), UNKNOWN, 9999, "Wait", id="nobody can say whether"),
+        pytest.param(replace(LOST, phase="released"), CANCELLED, 20, "Record ending", id="it was cancelled"),
+        pytest.param(replace(LOST, phase="started"), RUNNING, 20, "MarkStarted", id="it announced itself"),
+        pytest.param(replace(LOST, phase="started"), STARTED, 20, "TellLoss bound", id="it is as before"),
+        pytest.param(
+            replace(LOST, phase="submitted", job=None, token_sha256="", attempt=9),
+            GONE,
+            600,
+            "Record ending",
+            id="Slurm takes no other",
+        ),
+    ],
+)
+def test_a_running_pod_without_its_job_gets_another_on_its_node_or_goes_in_the_end(
+    state: PlacementState, job_now: JobSeen | JobGone | JobUnknown, after_s: float, expected: str
+) -> None:
+    action = act(seen(BOUND, state, job_now), after_s=after_s)
+
+    assert phase_after(action) == expected
+    if isinstance(action, TellLoss):
+        assert action.state.lost is None
+
+
+def test_a_pod_whose_job_is_lost_may_be_deleted_after_a_bound_instead() -> None:
+    limits = Limits(adopts_lost=False, lost_s=60)
+
+    assert decide(seen(BOUND, LOST, GONE), T0 + timedelta(seconds=59), limits) == Wait(1.0)
+    assert phase_after(decide(seen(BOUND, LOST, GONE), T0 + timedelta(seconds=60), limits)) == "Record ending"
 
 
 pods = st.none() | st.builds(

@@ -31,6 +31,7 @@ from sunk_pod_scheduler.apply import Doer, Views
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.facts import Teller
 from sunk_pod_scheduler.jobs import Jobs
+from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.policy import Policy
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.request import Placeholder
@@ -151,6 +152,7 @@ class World:
             book=book,
             doer=doer,
             rules=self.rules,
+            limits=Limits(kill_wait_s=KILL_WAIT_S),
             key=KEY,
         )
 

@@ -13,8 +13,8 @@ from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Node, Pod
 from sunk_pod_scheduler import marks, metrics, tokens
-from sunk_pod_scheduler.decide import ASK_AGAIN_S
 from sunk_pod_scheduler.facts import Teller, facts
+from sunk_pod_scheduler.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.model import (
     Action,
     Bind,
@@ -29,9 +29,10 @@ from sunk_pod_scheduler.model import (
     ReleaseJob,
     Resume,
     Submit,
+    TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.nodes import choose
+from sunk_pod_scheduler.nodes import Choice, choose
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.request import Placeholder, describe
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
@@ -99,6 +100,8 @@ class Doer:
                 await self._on(pod, lambda found: self._refuse(found, action))
             case Blame():
                 await self._on(pod, lambda found: self._blame(found, action))
+            case TellLoss():
+                await self._on(pod, lambda found: self._tell_loss(found, action.state))
             case Submit():
                 return await self._on(pod, lambda found: self._submit(found, action.attempt))
             case Resume():
@@ -155,6 +158,13 @@ class Doer:
         await say(pod, action.event, action.state.reason)
         await self._store(action.state)
 
+    async def _tell_loss(self, pod: Pod, state: PlacementState) -> None:
+        is_lost = state.lost is not None
+        text = state.reason if is_lost else f"Slurm job {state.job} holds the place of {pod.key} again"
+        await self._pods.tell_loss(pod, "JobLost" if is_lost else "JobFound", text, is_lost=is_lost)
+        await self._store(state)
+        metrics.JOBS_UNKNOWN.labels("lost" if is_lost else "found").inc()
+
     async def _bind(self, pod: Pod, action: Bind) -> None:
         await self._pods.bind(pod, action.state.kube_node)
         await self._store(action.state)
@@ -168,22 +178,11 @@ class Doer:
         wanted = self._valid(pod)
         self._views.slurm_nodes.require_complete()
         self._views.kube_pods.require_complete()
-        meta = pod.metadata
-        asked = wanted.asked
-        choice = choose(pod, self._nodes(), asked.required_nodes, asked.excluded_nodes)
+        choice = self._choice(pod, wanted)
         if not choice.is_possible:
             await self._pods.refuse(pod, "NoNodeFits", "no Slurm node fits what the Pod asks of its Node")
             return NO_NODE_AGAIN_S
-        intent = PlacementState(
-            changed=now(),
-            uid=meta.uid,
-            namespace=meta.namespace,
-            pod=meta.name,
-            phase="submitted",
-            attempt=attempt,
-            token_sha256=tokens.digest(tokens.token(self._placeholder.key, meta.uid, attempt)),
-            created=meta.creation_timestamp,
-        )
+        intent = self._intent(pod, attempt)
         description = describe(pod, wanted, choice, attempt, self._placeholder)
         await self._store(intent)
         self._check()
@@ -194,6 +193,30 @@ class Doer:
         else:
             await self._submitted(pod, intent, job)
         return None
+
+    def _choice(self, pod: Pod, wanted: Wanted) -> Choice:
+        before = self._placements.view.get(pod.metadata.uid)
+        if before is not None and before.lost is not None:
+            return Choice(required=(before.node,))  # The Pod runs there.
+        asked = wanted.asked
+        return choose(pod, self._nodes(), asked.required_nodes, asked.excluded_nodes)
+
+    def _intent(self, pod: Pod, attempt: int) -> PlacementState:
+        meta = pod.metadata
+        before = self._placements.view.get(meta.uid)
+        digest = tokens.digest(tokens.token(self._placeholder.key, meta.uid, attempt))
+        if before is not None and before.lost is not None:
+            return replace(before, changed=now(), attempt=attempt, token_sha256=digest)
+        return PlacementState(
+            changed=now(),
+            uid=meta.uid,
+            namespace=meta.namespace,
+            pod=meta.name,
+            phase="submitted",
+            attempt=attempt,
+            token_sha256=digest,
+            created=meta.creation_timestamp,
+        )
 
     async def _resume(self, pod: Pod, attempt: int) -> None:
         """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
@@ -217,7 +240,10 @@ class Doer:
 
     async def _rejected(self, pod: Pod, intent: PlacementState, reason: str) -> None:
         """Slurm may take it later, when its partition, account or node is there: try again, ever rarer."""
-        await self._pods.refuse(pod, "SubmissionFailed", reason)
+        if intent.lost is None:
+            await self._pods.refuse(pod, "SubmissionFailed", reason)
+        else:
+            await self._pods.tell_loss(pod, "SubmissionFailed", reason, is_lost=True)
         await self._store(
             replace(
                 intent,

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from sunk_events.base import ClusterName
+from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.policy import Policy
 from sunk_pod_scheduler.tokens import KEY_BYTES_MIN
 from sunk_pod_scheduler.validate import Rules
@@ -49,6 +50,11 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """JSON: ``users_by_namespace`` and ``groups_by_namespace``, lists of ids that Pods may ask for."""
     gpu_types: tuple[str, ...] = ()
     """GRES types: ``NVIDIA_H100=h100,NVIDIA_L4=l4``. Empty: GPUs are asked for without a type."""
+    lost_jobs: Literal["adopt", "delete"] = "adopt"
+    """What becomes of Pods that run when slurmctld has lost their jobs: each gets another job on its node, or
+    is deleted after ``lost_jobs_s``."""
+    lost_jobs_s: Seconds = 600.0
+    """A Pod that runs without a job for so long is deleted, whether or not another was submitted."""
     resync_s: Seconds = 300.0
     """Every Pod is looked at again this often."""
     lease_ttl_s: Annotated[int, Meta(ge=2, le=60)] = 15
@@ -83,6 +89,14 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
         policy = msgspec.structs.replace(policy, user_id=self.user_id, group_id=self.group_id)
         types = dict(_pair(entry) for entry in self.gpu_types)
         return Rules(kill_wait_s=self.slurm_kill_wait_s, policy=policy, gpu_types=types)
+
+    def limits(self) -> Limits:
+        """Return the settings that decisions need."""
+        return Limits(
+            kill_wait_s=self.slurm_kill_wait_s,
+            adopts_lost=self.lost_jobs == "adopt",
+            lost_s=self.lost_jobs_s,
+        )
 
 
 def _pair(entry: str) -> tuple[str, str]:

@@ -2,18 +2,27 @@
 
 What must stay true, wherever the process is killed: only a job whose id is stored is ever released, so a
 second submission never runs; a Pod is bound only to the Node of a running job's node from which its script
-has announced itself; a Pod whose job does not run is deleted if it is bound, else submitted again; a job
-whose Pod is over ends.
+has announced itself; a Pod whose job does not run is deleted if it is bound, else submitted again; a bound
+one whose job Slurm has lost gets another on the same node; a job whose Pod is over ends.
 """
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_pod_scheduler import lost
+from sunk_pod_scheduler.limits import (
+    ASK_AGAIN_S,
+    ENDED_GRACE_S,
+    LOOK_AGAIN_S,
+    WAITING_AGAIN_S,
+    WAITING_FIRST_S,
+    Limits,
+    backoff_s,
+)
 from sunk_pod_scheduler.model import (
     Action,
     Bind,
@@ -31,28 +40,11 @@ from sunk_pod_scheduler.model import (
     ReleaseJob,
     Resume,
     Submit,
+    TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.outcomes import bound_alone, end, ending, fresh, lost, refuse, said, waits_for
+from sunk_pod_scheduler.outcomes import bound_alone, end, ending, fresh, refuse, said, waits_for, without
 from sunk_pod_scheduler.validate import TERMINATION_OFFSET_S
-
-ASK_AGAIN_S: Final = 2.0
-"""When a server could not say, or a watch has not told yet what we did."""
-LOOK_AGAIN_S: Final = 15.0
-"""At a job that waits or runs, should the bus have missed a change."""
-WAITING_FIRST_S: Final = 5.0
-"""How long a job waits before its Pod says why: most start at once."""
-WAITING_AGAIN_S: Final = 60.0
-"""How long a Pod keeps to what it said: Slurm's reason may change at each of its turns."""
-ENDED_GRACE_S: Final = 10.0
-"""How long a script has to end its job after it was told to."""
-BACKOFF_LAST_S: Final = 300.0
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that decisions need."""
-
-    kill_wait_s: float = 30.0
 
 
 def decide(seen: Observed, now: datetime, limits: Limits) -> Action:
@@ -60,11 +52,6 @@ def decide(seen: Observed, now: datetime, limits: Limits) -> Action:
     if seen.placement is None:
         return _without_placement(seen, now)
     return _BY_PHASE[seen.placement.phase](seen, seen.placement, now, limits)
-
-
-def backoff_s(attempt: int) -> float:
-    """Return how long to wait before attempt *attempt*; the first is number 0."""
-    return 0.0 if attempt == 0 else min(2.0 ** (attempt - 1), BACKOFF_LAST_S)
 
 
 def _without_placement(seen: Observed, now: datetime) -> Action:
@@ -101,54 +88,64 @@ def _refused(seen: Observed, placement: PlacementState, now: datetime, _: Limits
 
 
 def _placing(  # noqa: PLR0911 - a table of cases
-    seen: Observed, placement: PlacementState, now: datetime, _: Limits
+    seen: Observed, placement: PlacementState, now: datetime, limits: Limits
 ) -> Action:
-    """Phases ``submitted``, ``released`` and ``started``: the Pod waits for its Node."""
+    """Phases ``submitted``, ``released`` and ``started``: the Pod waits for its Node, or has lost its job."""
     pod, job = seen.pod, seen.job
     if pod is None or pod.is_over or (pod.is_terminating and not pod.kube_node):
         return end(seen, placement, now)
+    if pod.kube_node and pod.is_terminating:
+        return ending(placement, "the Pod is being deleted", now)
     if placement.job is None:
-        return bound_alone(placement, now) if pod.kube_node else _unsubmitted(pod, placement, now)
+        return _unsubmitted(pod, placement, now, limits)
     match job:
         case JobUnknown():
             return Wait(ASK_AGAIN_S)
         case JobGone():
-            return lost(pod, placement, f"job {placement.job} is unknown to Slurm", now)
+            return without(pod, placement, f"job {placement.job} is unknown to Slurm", now)
         case JobSeen() if job.is_over or job.base == "SUSPENDED":
-            return lost(pod, placement, f"job {job.job} is {job.base}", now)
+            return without(pod, placement, f"job {job.job} is {job.base}", now)
         case JobSeen() if seen.is_release_asked:
-            return lost(pod, placement, f"job {job.job} is about to end", now)
+            return without(pod, placement, f"job {job.job} is about to end", now)
         case JobSeen() if job.is_running:
             return _running(seen, pod, placement, job, now)
         case JobSeen():
-            return _pending(pod, placement, job, now)
+            return _pending(pod, placement, job, now, limits)
 
 
-def _unsubmitted(pod: PodSeen, placement: PlacementState, now: datetime) -> Action:
+def _unsubmitted(pod: PodSeen, placement: PlacementState, now: datetime, limits: Limits) -> Action:
+    if pod.kube_node and placement.lost is None:
+        return bound_alone(placement, now)
     if placement.token_sha256:
         return Resume(placement.attempt)
+    if placement.lost is not None and (pod.problems or lost.is_given_up(placement, now, limits)):
+        return ending(placement, said(pod.problems) or placement.reason or lost.NO_OTHER_JOB, now)
     if pod.problems:
         return refuse(replace(placement, phase="refused", changed=now), pod)
     due = placement.changed + timedelta(seconds=backoff_s(placement.attempt))
     return Submit(placement.attempt) if now >= due else Wait((due - now).total_seconds())
 
 
-def _pending(pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetime) -> Action:
-    if pod.kube_node:
+def _pending(pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:
+    if pod.kube_node and placement.lost is None:
         return bound_alone(placement, now)
     if placement.phase == "submitted":
         if job.is_held:
             return ReleaseJob(job.job)
         return Record(state=replace(placement, phase="released", changed=now, reason=""))
-    if job.reason == "JobHeldAdmin":
-        reason = (
-            f"Slurm holds job {job.job} (JobHeldAdmin): slurmctld does not know its user, or an "
-            "administrator holds it"
-        )
-        if placement.reason == reason:
-            return Wait(LOOK_AGAIN_S)
-        return Blame(state=replace(placement, changed=now, reason=reason), event="JobHeld")
-    return _waiting(placement, job, now)
+    if placement.lost is not None:
+        return lost.pending(placement, job, now, limits)
+    return _held(placement, job, now) if job.reason == "JobHeldAdmin" else _waiting(placement, job, now)
+
+
+def _held(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
+    reason = (
+        f"Slurm holds job {job.job} (JobHeldAdmin): slurmctld does not know its user, or an "
+        "administrator holds it"
+    )
+    if placement.reason == reason:
+        return Wait(LOOK_AGAIN_S)
+    return Blame(state=replace(placement, changed=now, reason=reason), event="JobHeld")
 
 
 def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
@@ -172,16 +169,18 @@ def _running(  # noqa: PLR0911 - a table of cases
             return Wait(LOOK_AGAIN_S)
         return Record(state=replace(placement, phase="started", changed=now, node=node, reason=""))
     if placement.node not in job.nodes:
-        return lost(pod, placement, f"job {job.job} does not run on {placement.node}", now)
+        return without(pod, placement, f"job {job.job} does not run on {placement.node}", now)
     if not seen.kube_node:
         return Wait(ASK_AGAIN_S)
     bound = replace(placement, phase="bound", changed=now, kube_node=seen.kube_node, reason="")
+    if placement.lost is not None and not job.is_marked_started:
+        return MarkStarted(job.job, job.extra)
     if pod.kube_node == seen.kube_node:
-        return Record(state=bound)
+        return Record(state=bound) if placement.lost is None else TellLoss(state=replace(bound, lost=None))
     if pod.kube_node:
         return bound_alone(placement, now)
     if seen.node_problem:
-        return lost(pod, placement, seen.node_problem, now)
+        return without(pod, placement, seen.node_problem, now)
     if not job.is_marked_started:
         return MarkStarted(job.job, job.extra)
     return Bind(state=bound)
@@ -196,7 +195,7 @@ def _started_on(seen: Observed, job: JobSeen) -> str:
 
 
 def _bound(  # noqa: PLR0911 - a table of cases
-    seen: Observed, placement: PlacementState, now: datetime, _: Limits
+    seen: Observed, placement: PlacementState, now: datetime, limits: Limits
 ) -> Action:
     pod, job = seen.pod, seen.job
     if pod is None or pod.is_finished:
@@ -204,6 +203,8 @@ def _bound(  # noqa: PLR0911 - a table of cases
     if seen.is_release_asked:
         return ending(placement, "the job's script or its node's epilog asks for it", now)
     match job:
+        case JobGone(has_ended=False) if not pod.is_terminating:
+            return lost.without_job(placement, now, limits)
         case JobGone():
             return ending(placement, f"job {placement.job} is unknown to Slurm", now)
         case JobSeen() if not job.is_running:
@@ -214,6 +215,8 @@ def _bound(  # noqa: PLR0911 - a table of cases
             return ending(placement, "the Pod is being deleted", now)
         case JobUnknown():
             return Wait(ASK_AGAIN_S)
+        case _ if placement.lost is not None:
+            return TellLoss(state=replace(placement, changed=now, lost=None, reason=""))
         case _:
             return Wait()
 

@@ -7,7 +7,7 @@ from typing import Final
 from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_events.requests import Finding
-from sunk_pod_scheduler.decide import backoff_s
+from sunk_pod_scheduler.limits import backoff_s
 from sunk_pod_scheduler.model import JobGone, JobSeen, JobUnknown, Observed, PodSeen
 from sunk_pod_scheduler.outcomes import waits_for
 

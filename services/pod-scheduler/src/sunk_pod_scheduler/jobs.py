@@ -37,7 +37,10 @@ class Jobs:
                 found = await self._slurm.job(job)
         except TransientError:
             return JobUnknown()
-        return JobGone() if found is None else job_seen(found)
+        if found is not None:
+            return job_seen(found)
+        known = self._known.get(str(job))
+        return JobGone(has_ended=known is not None and known.is_over)
 
     async def submit(self, description: JobDescription) -> int:
         """Submit a job and return its id.

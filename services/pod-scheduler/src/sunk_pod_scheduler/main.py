@@ -99,6 +99,7 @@ class Parts:
             book=book,
             doer=doer,
             rules=self.rules,
+            limits=config.limits(),
             key=self.key,
         )
         woken_by = [self.bus.recovery, *(view.recovery for view in self.bus_views)]

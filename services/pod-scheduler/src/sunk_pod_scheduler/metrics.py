@@ -9,4 +9,9 @@ BOUND_SECONDS = Histogram(
     buckets=(0.1, 0.2, 0.3, 0.5, 1, 2, 5, 15, 60, 300, 1800, 7200, 43200),
 )
 JOBS_LOST = Counter("sunk_placement_jobs_lost_total", "Placeholder jobs that ended before their Pod did.")
+JOBS_UNKNOWN = Counter(
+    "sunk_placement_jobs_unknown_total",
+    "Jobs of running Pods that Slurm did not know any more (lost), and Pods that have one again (found).",
+    ["became"],
+)
 STRAYS = Counter("sunk_placement_stray_jobs_total", "Jobs with our mark that no Pod claims, cancelled.")

@@ -74,6 +74,9 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
 class JobGone(msgspec.Struct, frozen=True):
     """slurmctld does not know the job, or there is none."""
 
+    has_ended: bool = False
+    """It was seen to end before slurmctld forgot it."""
+
 
 class JobUnknown(msgspec.Struct, frozen=True):
     """Nobody could say."""
@@ -130,6 +133,12 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
     event: Literal["JobHeld", "WaitingForSlurm"]
 
 
+class TellLoss(msgspec.Struct, frozen=True, kw_only=True):
+    """Say on a Pod that runs that Slurm has lost its job, or that it has one again, and store it."""
+
+    state: PlacementState
+
+
 class Submit(msgspec.Struct, frozen=True):
     """Store the intent, then submit a held job, write its id on the Pod, store it."""
 
@@ -180,6 +189,7 @@ Action = (
     | Record
     | Refuse
     | Blame
+    | TellLoss
     | Submit
     | Resume
     | ReleaseJob

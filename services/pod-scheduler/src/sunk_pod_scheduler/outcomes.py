@@ -9,7 +9,7 @@ from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_pod_scheduler.model import JobSeen, Observed, PodSeen, Record, Refuse
 
 
-def lost(pod: PodSeen, placement: PlacementState, reason: str, now: datetime) -> Record:
+def without(pod: PodSeen, placement: PlacementState, reason: str, now: datetime) -> Record:
     """The job is of no use any more: the Pod goes if it is bound, else it gets another job."""
     if pod.kube_node:
         return ending(placement, reason, now)

@@ -25,6 +25,8 @@ from sunk_runtime.errors import ConflictError, SunkError
 log = logging.getLogger(__name__)
 
 CONDITION_POD_SCHEDULED: Final = "PodScheduled"
+CONDITION_SLURM_JOB_LOST: Final = "SlurmJobLost"
+"""True while a Pod runs without a job, because slurmctld has lost its state."""
 _LOCK: Final = Taint(key=TAINT_LOCK, value=TAINT_LOCK_VALUE, effect="NoExecute")
 _LOCK_TOLERATION: Final = Toleration(key=TAINT_LOCK, operator="Exists")
 
@@ -131,13 +133,23 @@ class Pods:
         await self._unscheduled(pod, EventText(reason=reason, action="Scheduling", note=message))
 
     async def _unscheduled(self, pod: Pod, text: EventText) -> None:
+        await self._conditioned(pod, CONDITION_POD_SCHEDULED, "False", text)
+
+    async def tell_loss(self, pod: Pod, reason: str, message: str, *, is_lost: bool) -> None:
+        """Say by Event and by condition whether a Pod that runs has lost its job."""
+        kind = "Warning" if is_lost else "Normal"
+        text = EventText(reason=reason, action="Scheduling", note=message, type=kind)
+        await self._conditioned(pod, CONDITION_SLURM_JOB_LOST, str(is_lost), text)
+
+    async def _conditioned(self, pod: Pod, name: str, status: str, text: EventText) -> None:
+        """Set the condition *name* and say *text*, unless that is what the condition says already."""
         reason, message = text.reason, text.note
-        told = condition(pod.status.conditions, CONDITION_POD_SCHEDULED)
-        if told is not None and (told.status, told.reason, told.message) == ("False", reason, message):
+        told = condition(pod.status.conditions, name)
+        if told is not None and (told.status, told.reason, told.message) == (status, reason, message):
             return
         becomes = {
-            "type": CONDITION_POD_SCHEDULED,
-            "status": "False",
+            "type": name,
+            "status": status,
             "reason": reason,
             "message": message,
             "lastTransitionTime": second_time(datetime.now(UTC)),

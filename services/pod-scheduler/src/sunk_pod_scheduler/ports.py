@@ -46,6 +46,10 @@ class PodPort(Protocol):
         """Say by Event and by condition what the Pod waits for; nothing is wrong with it."""
         ...
 
+    async def tell_loss(self, pod: Pod, reason: str, message: str, *, is_lost: bool) -> None:
+        """Say by Event and by condition whether a Pod that runs has lost its job."""
+        ...
+
     async def say(self, pod: Pod, reason: str, message: str) -> None:
         """Say by Event that something went well."""
         ...

@@ -9,7 +9,8 @@ from sunk_kube.objects import Pod
 from sunk_pod_scheduler import marks, metrics, strays
 from sunk_pod_scheduler.apply import Doer, Views
 from sunk_pod_scheduler.book import Book
-from sunk_pod_scheduler.decide import ASK_AGAIN_S, Limits, decide
+from sunk_pod_scheduler.decide import decide
+from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
 from sunk_pod_scheduler.nodes import problem
 from sunk_pod_scheduler.ports import JobPort, PodPort
@@ -36,6 +37,7 @@ class Scheduler:
         book: Book,
         doer: Doer,
         rules: Rules,
+        limits: Limits,
         key: bytes,
     ) -> None:
         self._pods = pods
@@ -46,7 +48,7 @@ class Scheduler:
         self._book = book
         self._doer = doer
         self._rules = rules
-        self._limits = Limits(kill_wait_s=rules.kill_wait_s)
+        self._limits = limits
         self._key = key
 
     async def reconcile(self, uid: str) -> float | None:

@@ -198,6 +198,11 @@ class MemoryPods:
         """Remember what is said."""
         await self.refuse(pod, reason, message)
 
+    async def tell_loss(self, pod: Pod, reason: str, message: str, *, is_lost: bool) -> None:
+        """Remember what is said."""
+        assert is_lost == (reason != "JobFound")
+        await self.refuse(pod, reason, message)
+
     async def say(self, pod: Pod, reason: str, message: str) -> None:
         """Remember what is said."""
         await self.refuse(pod, reason, message)

@@ -1,0 +1,34 @@
+"""How long what is waited for may take, and the settings that decisions need."""
+
+from typing import Final
+
+import msgspec
+
+ASK_AGAIN_S: Final = 2.0
+"""When a server could not say, or a watch has not told yet what we did."""
+LOOK_AGAIN_S: Final = 15.0
+"""At a job that waits or runs, should the bus have missed a change."""
+WAITING_FIRST_S: Final = 5.0
+"""How long a job waits before its Pod says why: most start at once."""
+WAITING_AGAIN_S: Final = 60.0
+"""How long a Pod keeps to what it said: Slurm's reason may change at each of its turns."""
+LOST_CONFIRM_S: Final = 10.0
+"""How long Slurm has to go on not knowing a job before another is submitted."""
+ENDED_GRACE_S: Final = 10.0
+"""How long a script has to end its job after it was told to."""
+BACKOFF_LAST_S: Final = 300.0
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that decisions need."""
+
+    kill_wait_s: float = 30.0
+    adopts_lost: bool = True
+    """A Pod that runs gets another job where Slurm has lost its own; False: it is deleted after a while."""
+    lost_s: float = 600.0
+    """How long a Pod runs without a job before it is deleted."""
+
+
+def backoff_s(attempt: int) -> float:
+    """Return how long to wait before attempt *attempt*; the first is number 0."""
+    return 0.0 if attempt == 0 else min(2.0 ** (attempt - 1), BACKOFF_LAST_S)
