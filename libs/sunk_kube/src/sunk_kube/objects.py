@@ -151,6 +151,12 @@ class Container(KubeStruct, frozen=True):
     """``Always`` on an init container: a sidecar, which counts as a container."""
 
 
+class PodResourceClaim(KubeStruct, frozen=True):
+    """Devices that a Pod asks for by a claim (dynamic resource allocation), by the Pod's name for them."""
+
+    name: str = ""
+
+
 class PodSpec(KubeStruct, frozen=True):
     """What a Pod asks for."""
 
@@ -171,6 +177,7 @@ class PodSpec(KubeStruct, frozen=True):
     resources: ResourceRequirements | None = None
     """Of the Pod as a whole, where its containers share them."""
     scheduling_gates: tuple[Mapping[str, str], ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
 class ContainerTerminated(KubeStruct, frozen=True):
