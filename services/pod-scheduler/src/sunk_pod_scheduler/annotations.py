@@ -21,6 +21,8 @@ _PRIORITY_MAX: Final = 0xFFFF_FFFD
 """The two above it are Slurm's "unset" and "infinite"."""
 _ID_MAX: Final = 0xFFFF_FFFD
 _MINUTES_MAX: Final = 0xFFFF_FFFD
+_DIGITS_MAX: Final = 20
+"""Leading zeros and all."""
 
 SHARED_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "none": ("none",),  # The whole node: no other job.
@@ -61,7 +63,8 @@ def _shared(value: str) -> tuple[str, ...]:
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        if not (value.isascii() and value.isdecimal()) or not low <= int(value) <= high:
+        is_number = value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX
+        if not is_number or not low <= int(value) <= high:
             raise ValueError(f"must be an integer from {low} to {high}")
         return int(value)
 

@@ -23,7 +23,11 @@ GRACE_DEFAULT_S: Final = 30
 """What the API server fills in."""
 RESOURCE_GPU: Final = "nvidia.com/gpu"
 LABEL_GPU_MODEL: Final = "gpu.nvidia.com/model"
+MOST: Final = 1 << 63
+"""Of anything. Slurm counts in 64 bits; Kubernetes cuts off here too."""
 _MIB: Final = 1 << 20
+_REQUESTS: Final = "spec.containers[].resources.requests"
+_SHOWN: Final = 80
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +63,7 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
         *unreadable,
         *(() if unreadable else _zero(needed)),
         *untyped,
+        *_claims(pod.spec),
         *_grace(pod.spec, rules.kill_wait_s),
     )
     if everything or not isinstance(who, Identity):
@@ -76,16 +81,25 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
 def _needed(spec: PodSpec) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
     try:
         return resources.requests(spec), ()
-    except ValueError as error:
-        return {}, (f"spec.containers[].resources.requests: {error}",)
+    except (ValueError, ArithmeticError) as error:
+        return {}, (f"{_REQUESTS}: {error or 'cannot be counted'}",)
 
 
 def _zero(needed: Mapping[str, Decimal]) -> tuple[str, ...]:
-    return tuple(
-        f"spec.containers[].resources.requests.{name}: must be set and not be zero"
-        for name in ("cpu", "memory")
-        if needed.get(name, Decimal(0)) <= 0
+    unset = [name for name in ("cpu", "memory") if needed.get(name, Decimal(0)) <= 0]
+    absurd = [name for name in ("cpu", "memory", RESOURCE_GPU) if needed.get(name, Decimal(0)) > MOST]
+    return (
+        *(f"{_REQUESTS}.{name}: must be set and not be zero" for name in unset),
+        *(f"{_REQUESTS}.{name}: is more than any node has" for name in absurd),
     )
+
+
+def _claims(spec: PodSpec) -> tuple[str, ...]:
+    """Return what to say of devices that are claimed: Slurm would not count them, and give them twice."""
+    if not spec.resource_claims:
+        return ()
+    names = ", ".join(claim.name for claim in spec.resource_claims)[:_SHOWN]
+    return (f"spec.resourceClaims ({names}): Slurm does not know claimed devices; request {RESOURCE_GPU}",)
 
 
 def _grace(spec: PodSpec, kill_wait_s: float) -> tuple[str, ...]:
