@@ -74,8 +74,8 @@ def nats(tmp_path: Path) -> Generator[NatsServer]:
         yield server
 
 
-async def until(is_done: Callable[[], Awaitable[bool] | bool]) -> None:
-    with anyio.fail_after(WITHIN_S):
+async def until(is_done: Callable[[], Awaitable[bool] | bool], *, within_s: float = WITHIN_S) -> None:
+    with anyio.fail_after(within_s):
         while True:
             found = is_done()
             if found if isinstance(found, bool) else await found:
@@ -540,3 +540,39 @@ async def announce(found: World, scheduler: Scheduler, uid: str) -> None:
         question = PlacementAnnounced(job=job.job_id, node=job.nodes, token=token)
         await found.answerer.announced(question)
         found.poke = lambda _uid: None
+
+
+@pytest.mark.faults
+async def test_a_running_pod_whose_job_slurmctld_has_lost_stays_and_gets_another_job_on_its_node(
+    nats: NatsServer, newest: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, newest, free_tcp_port) as found, running(found):
+        found.pods.put(manifest())
+        await until(lambda: found.is_running(UID))
+        (before,) = await found.alive()
+        where = found.pods.pods[UID].spec.node_name
+        lose_state(newest)
+        await until(lambda: found.pods.said[UID] == "JobLost")
+
+        def is_adopted() -> bool:
+            assert not found.pods.pods[UID].is_terminating
+            return found.pods.said[UID] == "JobFound"
+
+        await until(is_adopted, within_s=60.0)
+        (after,) = await found.alive()
+
+        assert (after.nodes, after.state_now.base) == (before.nodes, "RUNNING")
+        assert marks.is_started(after.extra)
+        assert found.is_running(UID)
+        assert found.pods.pods[UID].spec.node_name == where
+
+
+def lose_state(slurm: HostSlurm) -> None:
+    """Have slurmctld come back without a single job."""
+    shown = slurm.exec("scontrol", "show", "config")
+    folder = next(
+        line.split("=")[1].strip() for line in shown.splitlines() if line.startswith("StateSaveLocation")
+    )
+    slurm.kill_daemon("slurmctld")
+    slurm.exec("sh", "-c", f"rm -rf {folder}/job_state* {folder}/last_job_id {folder}/hash.*")
+    slurm.start_daemon("slurmctld")
