@@ -421,6 +421,7 @@ def test_slurm_that_has_lost_its_jobs_does_not_lose_a_running_pod_at_once() -> N
         pytest.param(replace(LOST, phase="released"), PENDING, 600, "Record ending", id="for too long"),
         pytest.param(replace(LOST, phase="released"), UNKNOWN, 9999, "Wait", id="nobody can say whether"),
         pytest.param(replace(LOST, phase="released"), CANCELLED, 20, "Record ending", id="it was cancelled"),
+        pytest.param(replace(LOST, phase="released"), GONE, 20, "Record submitted", id="lost once more"),
         pytest.param(replace(LOST, phase="started"), RUNNING, 20, "MarkStarted", id="it announced itself"),
         pytest.param(replace(LOST, phase="started"), STARTED, 20, "TellLoss bound", id="it is as before"),
         pytest.param(

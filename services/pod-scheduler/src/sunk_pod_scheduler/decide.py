@@ -87,7 +87,7 @@ def _refused(seen: Observed, placement: PlacementState, now: datetime, _: Limits
     return refuse(replace(placement, changed=now), pod)
 
 
-def _placing(  # noqa: PLR0911 - a table of cases
+def _placing(  # noqa: C901, PLR0911 - a table of cases
     seen: Observed, placement: PlacementState, now: datetime, limits: Limits
 ) -> Action:
     """Phases ``submitted``, ``released`` and ``started``: the Pod waits for its Node, or has lost its job."""
@@ -101,6 +101,8 @@ def _placing(  # noqa: PLR0911 - a table of cases
     match job:
         case JobUnknown():
             return Wait(ASK_AGAIN_S)
+        case JobGone(has_ended=False) if pod.kube_node and placement.lost is not None:
+            return lost.once_more(placement, now)
         case JobGone():
             return without(pod, placement, f"job {placement.job} is unknown to Slurm", now)
         case JobSeen() if job.is_over or job.base == "SUSPENDED":

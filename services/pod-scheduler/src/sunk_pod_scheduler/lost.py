@@ -28,6 +28,11 @@ def without_job(placement: PlacementState, now: datetime, limits: Limits) -> Act
         return Wait(min((due - now).total_seconds(), LOOK_AGAIN_S))
     if not limits.adopts_lost:
         return ending(placement, reason, now)
+    return once_more(placement, now)
+
+
+def once_more(placement: PlacementState, now: datetime) -> Record:
+    """Another job is to be submitted for the Pod, on its node."""
     again = replace(placement, phase="submitted", changed=now, attempt=placement.attempt + 1)
     return Record(state=replace(again, job=None, token_sha256=""))
 
