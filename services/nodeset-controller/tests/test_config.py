@@ -10,7 +10,7 @@ def test_clusters_are_a_list() -> None:
     config = load(Config, {PREFIX + "CLUSTERS": "lab,prod"}, PREFIX)
 
     assert config.clusters == ("lab", "prod")
-    assert config.lock_taint == LockTaint()
+    assert config.lock_measure.taint == LockTaint()
 
 
 @pytest.mark.parametrize(

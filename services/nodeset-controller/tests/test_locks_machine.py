@@ -166,6 +166,26 @@ def test_a_taint_that_somebody_took_off_is_put_back_and_the_pods_looked_at_again
     assert (decision.step, decision.lock) == (Step.CLOSE, standing("pending", holder(granted=1)))
 
 
+@pytest.mark.parametrize(
+    ("clear_since", "now", "is_granted"),
+    [
+        pytest.param({}, 10.0, False, id="never seen before"),
+        pytest.param({"normal": at(9.8)}, 10.0, False, id="for too short a time"),
+        pytest.param({"normal": at(9.5)}, 10.0, True, id="long enough"),
+    ],
+)
+def test_where_the_kubelet_admits_late_pods_the_way_has_to_stay_clear_for_a_while(
+    clear_since: dict[LockLevel, datetime], now: float, *, is_granted: bool
+) -> None:
+    lock = standing("pending", holder())
+    rules = Rules(clear_s=0.5)
+
+    decision = decide(seen(lock, now=now, asks=(ask(),), way=CLEAR, clear_since=clear_since), rules)
+
+    assert decision.answers == {1: Granted() if is_granted else Waiting(())}
+    assert decision.again_s == (30.0 if is_granted else 0.1)
+
+
 # --- Release ----------------------------------------------------------------------------------------
 
 

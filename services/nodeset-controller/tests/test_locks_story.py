@@ -9,6 +9,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sunk_events.base import Reply, State
 from sunk_events.jobs import SlurmJobState
@@ -29,13 +30,14 @@ from sunk_events.requests import (
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.errors import KubeRejectedError
-from sunk_kube.objects import Node, Pod
-from sunk_kube.resources import NAMESPACES, NODES, PODS
+from sunk_kube.objects import KubeObject, Node, Pod
+from sunk_kube.resources import NAMESPACES, NODES, PODS, Resource
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.marks import read
-from sunk_nodeset_controller.locks.model import OPEN, LockTaint, NodeLock, Rules
+from sunk_nodeset_controller.locks.model import OPEN, Clearing, LockTaint, NodeLock, Rules
 from sunk_nodeset_controller.locks.run import run_locks
+from sunk_nodeset_controller.locks.workloads import Measure
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
@@ -50,8 +52,19 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 CLUSTER: Final = "lab"
 NAME: Final = "gpu-000-011"
 TAINT: Final = LockTaint()
+DRIVING: Final = Measure(TAINT)
 RULES: Final = Rules(linger_s=0.3)
+EVICTING: Final = Measure(
+    LockTaint(effect="NoSchedule"), Clearing(exempt_priority_classes=frozenset({"system-node-critical"}))
+)
+EVICTING_RULES: Final = Rules(linger_s=0.3, clear_s=0.5)
+"""As `RULES`, where the kubelet admits Pods past the taint."""
 PATIENCE_S: Final = 40.0
+
+
+BUDGETS: Final = Resource(
+    group="policy", kind="PodDisruptionBudget", plural="poddisruptionbudgets", struct=KubeObject
+)
 
 
 class Stage:
@@ -73,13 +86,13 @@ class Stage:
         )
 
     @asynccontextmanager
-    async def manager(self) -> AsyncGenerator[None]:
+    async def manager(self, measure: Measure = DRIVING, rules: Rules = RULES) -> AsyncGenerator[None]:
         """Run a lock manager that is cut off, wherever it is, when the context ends."""
         leadership = Leadership("test", 1, float("inf"))
         async with anyio.create_task_group() as tasks:
 
             async def manage() -> None:
-                await run_locks(self.views, self.kube, leadership, taint=TAINT, rules=RULES)
+                await run_locks(self.views, self.kube, leadership, measure=measure, rules=rules)
 
             tasks.start_soon(manage)
             try:
@@ -135,8 +148,8 @@ class Stage:
         )
         await self.says(meta.uid, found, self.views.placements)
 
-    async def lock(self) -> NodeLock:
-        return read(await self.kube.get(NODES, self.kube_node), TAINT)
+    async def lock(self, taint: LockTaint = TAINT) -> NodeLock:
+        return read(await self.kube.get(NODES, self.kube_node), taint)
 
     async def stands(self, value: str) -> None:
         """Return when the Node's lock has *value* and the bus says so too."""
@@ -147,29 +160,48 @@ class Stage:
 
         await until(holds, within_s=PATIENCE_S)
 
-    async def pod(self, name: str, *, leaves_after_s: int = 0, bears: bool = False) -> Pod:
+    async def pod(
+        self, name: str, *, leaves_after_s: int = 0, bears: bool = False, priority: str = ""
+    ) -> Pod:
         """Return a Pod that runs on the Node, and takes its time to leave."""
-        sleep = {"lifecycle": {"preStop": {"sleep": {"seconds": leaves_after_s}}}} if leaves_after_s else {}
-        container = {"name": "main", "image": "localhost/sunk-pause:1", **sleep}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {
-                "nodeName": self.kube_node,
-                "automountServiceAccountToken": False,
-                "terminationGracePeriodSeconds": leaves_after_s + 5,
-                "containers": [container],
-                "tolerations": [{"key": TAINT.key, "operator": "Exists"}] if bears else [],
-            },
-        }
-        await self._created(body)
+        await self.bound(name, leaves_after_s=leaves_after_s, bears=bears, priority=priority)
 
         async def runs() -> bool:
             return (await self.kube.get(PODS, name, self.namespace)).is_ready
 
         await until(runs, within_s=PATIENCE_S)
         return await self.kube.get(PODS, name, self.namespace)
+
+    async def bound(
+        self, name: str, *, leaves_after_s: int = 0, bears: bool = False, priority: str = ""
+    ) -> None:
+        """Make a Pod that is bound to the Node."""
+        sleep = {"lifecycle": {"preStop": {"sleep": {"seconds": leaves_after_s}}}} if leaves_after_s else {}
+        container = {"name": "main", "image": "localhost/sunk-pause:1", **sleep}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {"app": name}},
+            "spec": {
+                "nodeName": self.kube_node,
+                "automountServiceAccountToken": False,
+                "terminationGracePeriodSeconds": leaves_after_s + 5,
+                "containers": [container],
+                "tolerations": [{"key": TAINT.key, "operator": "Exists"}] if bears else [],
+                "priorityClassName": priority,
+            },
+        }
+        await self._created(body)
+
+    async def budget(self, name: str) -> None:
+        """Forbid the eviction of the Pods labelled *name*."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": name},
+            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": name}}},
+        }
+        await self.kube.create(BUDGETS, body, self.namespace)
 
     async def _created(self, body: dict[str, Any]) -> None:
         with anyio.fail_after(PATIENCE_S):
@@ -311,7 +343,11 @@ async def test_a_manager_killed_while_a_pod_leaves_is_followed_by_one_that_goes_
     async with stage.manager():
         granted = await stage.acquire(1)
 
-    assert waiting == LockWaiting(in_the_way=(f"{stage.namespace}/slow",))
+    assert isinstance(waiting, LockWaiting)
+    assert waiting.in_the_way == (f"{stage.namespace}/slow",)
+    assert [(one.pod, one.because) for one in waiting.blocking] == [
+        (f"{stage.namespace}/slow", "grace period of 9 s")
+    ]
     assert (cut_off.value, cut_off.is_tainted) == ("pending", True)
     assert granted == LockGranted()
     assert not await stage.is_there("slow")
@@ -372,7 +408,8 @@ async def test_a_pod_of_ours_may_stay_while_its_job_lives_and_is_in_the_way_when
         waiting = await stage.acquire(7, within_s=1.0)
         await stage.kube.delete(PODS, "placed", stage.namespace)
 
-        assert waiting == LockWaiting(in_the_way=(pod.key,))
+        assert isinstance(waiting, LockWaiting)
+        assert waiting.in_the_way == (pod.key,)
         assert await stage.acquire(7) == LockGranted()
         assert {found.job for found in (await stage.lock()).holders} == {5, 6, 7}  # 5 until its Pod is gone.
         await stage.says_placement(pod, 5, is_there=False)
@@ -402,3 +439,51 @@ async def test_a_node_of_no_nodeset_is_refused(stage: Stage) -> None:
 
     assert isinstance(reply, Refused)
     assert reply.code == "unknown_node"
+
+
+async def test_where_we_evict_a_job_starts_after_the_others_have_left_and_no_daemon_is_touched(
+    stage: Stage,
+) -> None:
+    await stage.pod("web")
+    await stage.pod("log", priority="system-node-critical")
+    async with stage.manager(EVICTING, EVICTING_RULES):
+        assert await stage.acquire(1) == LockGranted()
+
+        assert not await stage.is_there("web")
+        assert await stage.is_there("log")
+        late = await stage.kube.get(NODES, stage.kube_node)
+        assert [(one.key, one.effect) for one in late.spec.taints if one.key == TAINT.key] == [
+            (TAINT.key, "NoSchedule")
+        ]
+
+
+async def test_where_we_evict_a_pod_that_comes_while_a_job_holds_the_node_is_driven_out(stage: Stage) -> None:
+    async with stage.manager(EVICTING, EVICTING_RULES):
+        assert await stage.acquire(1) == LockGranted()
+        await stage.bound("late")  # Past the taint, which the kubelet admits.
+
+        async def has_left() -> bool:
+            return not await stage.is_there("late")
+
+        await until(has_left, within_s=PATIENCE_S)
+        assert (await stage.lock(EVICTING.taint)).value == "locked"
+
+
+async def test_a_pod_that_a_budget_protects_is_named_with_it_and_deleted_only_where_a_setting_says_so(
+    stage: Stage,
+) -> None:
+    await stage.budget("guarded")
+    await stage.pod("guarded")
+    deleting = replace(EVICTING, clearing=Clearing(delete_after_s=1.0))
+    async with stage.manager(EVICTING, EVICTING_RULES):
+        waiting = await stage.acquire(1, within_s=6.0)
+        is_left_alone = await stage.is_there("guarded")
+    async with stage.manager(deleting, EVICTING_RULES):
+        granted = await stage.acquire(1)
+
+    assert isinstance(waiting, LockWaiting)
+    assert is_left_alone
+    assert [one.pod for one in waiting.blocking] == [f"{stage.namespace}/guarded"]
+    assert "disruption budget" in waiting.blocking[0].because
+    assert granted == LockGranted()
+    assert not await stage.is_there("guarded")

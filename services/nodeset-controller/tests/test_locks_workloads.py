@@ -10,14 +10,23 @@ from sunk_kube.objects import (
     ContainerState,
     ContainerStatus,
     ContainerTerminated,
+    OwnerReference,
     Pod,
     Toleration,
 )
 from sunk_kube.testing import T0, pod
-from sunk_nodeset_controller.locks.model import LockTaint, Way
-from sunk_nodeset_controller.locks.workloads import bears, may_run, way
+from sunk_nodeset_controller.locks.model import Clearing, LockTaint, Way
+from sunk_nodeset_controller.locks.workloads import Measure, bears, may_run, way
 
 TAINT = LockTaint()
+DRIVEN = Measure()
+EVICTING = Measure(
+    LockTaint(effect="NoSchedule"),
+    Clearing(
+        exempt_namespaces=frozenset({"kube-system"}),
+        exempt_priority_classes=frozenset({"system-node-critical"}),
+    ),
+)
 KEY = TAINT.key
 
 
@@ -69,7 +78,7 @@ def test_a_pod_bears_the_lock_only_for_good(toleration: Toleration, *, does: boo
 def test_who_is_in_the_way(found: Pod, *, is_in: bool) -> None:
     names = ("default/web",) if is_in else ()
 
-    assert way([found], {}, alive=set(), taint=TAINT) == Way(normal=names, strict=names)
+    assert way(DRIVEN.others([found], {}, alive=set())) == Way(normal=names, strict=names)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +93,38 @@ def test_who_is_in_the_way(found: Pod, *, is_in: bool) -> None:
 def test_a_pod_that_slurm_placed_may_stay_as_long_as_its_job_lives_here(
     found: Pod, job: int | None, *, is_in: bool
 ) -> None:
-    assert bool(way([found], {found.metadata.uid: job}, alive={7}, taint=TAINT).strict) == is_in
+    assert bool(DRIVEN.others([found], {found.metadata.uid: job}, alive={7})) == is_in
+
+
+DAEMON = OwnerReference(kind="DaemonSet", name="logs", controller=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "is_in"),
+    [
+        pytest.param(pod(), True, id="an ordinary one"),
+        pytest.param(pod(namespace="kube-system"), False, id="its namespace is exempt"),
+        pytest.param(pod(owners=(DAEMON,)), False, id="a DaemonSet's"),
+        pytest.param(
+            pod(owners=(OwnerReference(kind="Node", name="node1", controller=True),)), False, id="static"
+        ),
+        pytest.param(pod(owners=(replace(DAEMON, controller=False),)), True, id="only says that it is owned"),
+        pytest.param(
+            replace(pod(), spec=replace(pod().spec, priority_class_name="system-node-critical")),
+            False,
+            id="its priority class is exempt",
+        ),
+    ],
+)
+def test_who_is_exempt_may_stay_where_we_evict_and_nowhere_else(found: Pod, *, is_in: bool) -> None:
+    assert bool(EVICTING.others([found], {}, alive=set())) == is_in
+    assert DRIVEN.others([found], {}, alive=set()) == [found]
+
+
+def test_a_pod_of_an_ended_job_is_in_the_way_whatever_is_exempt() -> None:
+    found = pod(namespace="kube-system")
+
+    assert EVICTING.others([found], {found.metadata.uid: 8}, alive={7}) == [found]
 
 
 def ended(at_s: int, *, names: tuple[str, ...] = ("main",), sidecar: str = "") -> Pod:
@@ -120,4 +160,4 @@ def test_a_terminating_pod_stops_counting_for_a_normal_lock_once_its_containers_
     found: Pod, *, may: bool
 ) -> None:
     assert may_run(found) == may
-    assert way([found], {}, alive=set(), taint=TAINT).strict == ("default/web",)
+    assert way(DRIVEN.others([found], {}, alive=set())).strict == ("default/web",)

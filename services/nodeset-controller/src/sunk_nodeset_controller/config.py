@@ -3,12 +3,13 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
 from sunk_events.base import ClusterName
-from sunk_nodeset_controller.locks.model import LockTaint
+from sunk_nodeset_controller.locks.model import Clearing, LockTaint, Rules
+from sunk_nodeset_controller.locks.workloads import Measure
 from sunk_runtime.config import load
 from sunk_runtime.settings import Seconds, ServiceSettings
 
@@ -35,18 +36,42 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     replace_after_s: Seconds = 10.0
     """A Pod that fails at once is not made again in a hot loop."""
     lock_key: str = "sunk.coreweave.com/lock"
-    """The key of the taint, and of the annotation that names who holds the lock."""
+    """The key of the taint. Every Pod that may stay bears it; the annotation's key is fixed."""
     lock_value: str = "true"
     """The value of the taint while the Node is locked."""
-    lock_effect: str = "NoExecute"
-    """The effect of the taint; no other makes Pods leave."""
+    lock_effect: Literal["NoExecute", "NoSchedule"] = "NoExecute"
+    """``NoExecute``: Kubernetes drives other workloads out. ``NoSchedule``: we do, by eviction."""
+    lock_clear_s: Annotated[float, Meta(ge=0)] = 0.5
+    """With ``NoSchedule``: how long nobody may have been in the way, for the kubelet admits late Pods."""
+    lock_exempt_namespaces: tuple[str, ...] = ()
+    """With ``NoSchedule``: Pods of these namespaces may stay, and do not hold up a lock."""
+    lock_exempt_priority_classes: tuple[str, ...] = ("system-node-critical",)
+    """With ``NoSchedule``: Pods of these priority classes may stay."""
+    lock_exempt_daemonsets: bool = True
+    """With ``NoSchedule``: Pods of DaemonSets and static Pods may stay."""
+    lock_delete_after_s: Annotated[float, Meta(ge=0)] = 0.0
+    """With ``NoSchedule``: a Pod that may not be evicted is deleted after this long; 0 is never."""
     lock_linger_s: Annotated[float, Meta(ge=0)] = 5.0
     """A lock without holder stays this long, so that the tasks of an array do not thrash the taint."""
 
     @property
-    def lock_taint(self) -> LockTaint:
-        """The taint of a locked Node."""
-        return LockTaint(key=self.lock_key, value=self.lock_value, effect=self.lock_effect)
+    def lock_measure(self) -> Measure:
+        """The taint of a locked Node, and who may stay there."""
+        return Measure(
+            LockTaint(key=self.lock_key, value=self.lock_value, effect=self.lock_effect),
+            Clearing(
+                exempt_namespaces=frozenset(self.lock_exempt_namespaces),
+                exempt_priority_classes=frozenset(self.lock_exempt_priority_classes),
+                are_daemons_exempt=self.lock_exempt_daemonsets,
+                delete_after_s=self.lock_delete_after_s or None,
+            ),
+        )
+
+    @property
+    def lock_rules(self) -> Rules:
+        """The settings of the lock's machine."""
+        clear_s = self.lock_clear_s if self.lock_effect == "NoSchedule" else 0.0
+        return Rules(linger_s=self.lock_linger_s, clear_s=clear_s)
 
 
 def read_config(arguments: Sequence[str] = ()) -> Config:

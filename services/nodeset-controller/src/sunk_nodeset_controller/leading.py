@@ -8,7 +8,6 @@ from sunk_kube.client import KubeClient
 from sunk_nodeset_controller.clusters import BusSide, ClusterViews, persistently
 from sunk_nodeset_controller.config import Config
 from sunk_nodeset_controller.fenced import FencedKube
-from sunk_nodeset_controller.locks.model import Rules
 from sunk_nodeset_controller.locks.run import run_locks
 from sunk_nodeset_controller.nodes.apply import NodeMarks
 from sunk_nodeset_controller.nodesets.deeds import Deeds
@@ -78,7 +77,7 @@ async def lock(config: Config, client: KubeClient, cluster: ClusterViews, leader
         cluster,
         client,
         leadership,
-        taint=config.lock_taint,
-        rules=Rules(linger_s=config.lock_linger_s),
+        measure=config.lock_measure,
+        rules=config.lock_rules,
         resync_s=config.resync_s,
     )

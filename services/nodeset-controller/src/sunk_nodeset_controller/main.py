@@ -8,7 +8,6 @@ from sunk_kube.leases import KubeLease
 from sunk_nodeset_controller.clusters import BusSide
 from sunk_nodeset_controller.config import read_config
 from sunk_nodeset_controller.leading import work
-from sunk_nodeset_controller.locks.run import check_taint
 from sunk_nodeset_controller.pods.apply import SERVICE
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.http import Health, serve_http
@@ -25,7 +24,6 @@ def main() -> None:
 async def start() -> None:
     """Connect everything and serve until told to stop."""
     config = read_config(sys.argv[1:])
-    check_taint(config.lock_taint)
     async with (
         tracing(SERVICE, config.traces),
         connect(SERVICE, kubeconfig=config.kubeconfig, timeout_s=config.kube_timeout_s) as client,

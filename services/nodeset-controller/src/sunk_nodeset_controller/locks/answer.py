@@ -19,6 +19,7 @@ from sunk_events.requests import (
     Refused,
     ReleaseLock,
 )
+from sunk_nodeset_controller.locks.bound import Leaves
 from sunk_nodeset_controller.locks.desk import Waiter
 from sunk_nodeset_controller.locks.model import Granted, NotRunning, Unsure, Waiting
 from sunk_nodeset_controller.locks.reconcile import Locks
@@ -33,6 +34,10 @@ MARGIN_S: Final = 0.3
 """Before the asker's deadline: an answer that comes after it is none."""
 LATE_S: Final = 60.0
 """A deadline that is over for longer is no question that came late: nobody asks with such a one."""
+LAST_S: Final = 5.0
+"""A question this close to its asker's deadline is its last: it is held until just before that."""
+NEXT_S: Final = 2.5
+"""What a question that is not the last leaves of the time, so that there is a last one."""
 RELEASE_S: Final = 3.0
 NAMED: Final = 100
 """So many Pods in the way are named in an answer."""
@@ -46,6 +51,7 @@ class LockAnswers:
         self._locks = locks
         self._loop = loop
         self._clocks = Clocks(LATE_S)
+        self._leaves = Leaves(sight.views.slurm_nodes)
 
     async def acquire(self, request: AcquireLock) -> Reply:
         """Hold the question until the node is locked for the job, or for a while."""
@@ -57,8 +63,8 @@ class LockAnswers:
             return Later(reason=f"the deadline is {-left_s:.0f} s over: a clock is off, {WHAT_TO_DO}")
         with self._locks.desk(request.node).asking(request.job, request.level, began) as waiter:
             self._loop.poke(request.node)
-            await waiter.wait(max(0.1, min(HOLD_S, left_s - MARGIN_S)))
-        return _reply(waiter)
+            await waiter.wait(hold_s(left_s))
+        return self._reply(request.node, waiter, is_last=left_s <= LAST_S)
 
     async def release(self, request: ReleaseLock) -> Reply:
         """Note that the job has left the node, and return when the Node says so too."""
@@ -88,16 +94,30 @@ class LockAnswers:
             return Later(reason=f"no NodeSet is known to have {node} yet")
         return Refused(code="unknown_node", reason=f"no NodeSet has a node {node}")
 
+    def _reply(self, node: str, waiter: Waiter, *, is_last: bool) -> Reply:
+        match waiter.answer:
+            case Granted():
+                return LockGranted()
+            case NotRunning(state):
+                return JobNotRunning(state=state)
+            case Waiting(in_the_way, blocking):
+                may_drain = self._leaves.is_allowed(node, anyio.current_time(), is_last=is_last)
+                return LockWaiting(
+                    in_the_way=in_the_way[:NAMED],
+                    blocking=blocking,
+                    is_drain_allowed=may_drain,
+                    is_hold_needed=not may_drain,  # It would be put on this node again, and meet the same.
+                )
+            case Unsure():
+                return Later(
+                    reason="the job was released just now, and Slurm has not said since that it runs"
+                )
+            case None:
+                return Later(reason=waiter.trouble[:REASON_MAX])
 
-def _reply(waiter: Waiter) -> Reply:
-    match waiter.answer:
-        case Granted():
-            return LockGranted()
-        case NotRunning(state):
-            return JobNotRunning(state=state)
-        case Waiting(in_the_way):
-            return LockWaiting(in_the_way=in_the_way[:NAMED])
-        case Unsure():
-            return Later(reason="the job was released just now, and Slurm has not said since that it runs")
-        case None:
-            return Later(reason=waiter.trouble[:REASON_MAX])
+
+def hold_s(left_s: float) -> float:
+    """Return how long to hold a question whose asker gives up in *left_s*: its last one to the end."""
+    if left_s <= LAST_S:
+        return max(0.1, left_s - MARGIN_S)
+    return min(HOLD_S, left_s - NEXT_S)

@@ -5,30 +5,36 @@ decided upon; Pods are asked for on one Node at a time, which the API server has
 consistently; nothing is written unless we lead.
 """
 
+import logging
 from collections.abc import Callable
 
 import anyio
 from anyio.abc import TaskGroup
 
 from sunk_kube.client import KubeClient
-from sunk_kube.errors import KubeNotFoundError
+from sunk_kube.errors import KubeNotFoundError, KubeRejectedError, KubeUnavailableError
 from sunk_kube.objects import Node, Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, PODS
+from sunk_nodeset_controller.locks.clearing import Deed
 from sunk_nodeset_controller.locks.marks import patch
-from sunk_nodeset_controller.locks.metrics import LOCK_WRITES
-from sunk_nodeset_controller.locks.model import LockTaint, NodeLock
+from sunk_nodeset_controller.locks.metrics import LOCK_WRITES, PODS_DRIVEN
+from sunk_nodeset_controller.locks.model import NodeLock
+from sunk_nodeset_controller.locks.workloads import Measure
 from sunk_runtime.errors import ConflictError, SunkError
 from sunk_runtime.leases import Leadership
+
+log = logging.getLogger(__name__)
 
 
 class LockedNodes:
     """Locks of Nodes, written while *leadership* lasts."""
 
-    def __init__(self, client: KubeClient, leadership: Leadership, taint: LockTaint) -> None:
+    def __init__(self, client: KubeClient, leadership: Leadership, measure: Measure) -> None:
         self._client = client
         self._leadership = leadership
-        self.taint = taint
+        self.measure = measure
+        self.taint = measure.taint
 
     async def read(self, kube_node: str) -> Node | None:
         """Return the Node, consistently read; None: there is none."""
@@ -57,6 +63,28 @@ class LockedNodes:
     async def pods_on(self, kube_node: str) -> list[Pod]:
         """Return every Pod that is bound to the Node, terminating and ended ones too."""
         return await self._client.list_all(PODS, fields=_on(kube_node))
+
+    async def carry_out(self, deed: Deed) -> str:
+        """Have a Pod leave; return why it need not, in the API server's words, or nothing.
+
+        A budget that forbids it and an API server without time look alike: asked again in a moment.
+        """
+        self._leadership.check()
+        meta, outcome = deed.pod.metadata, "ok"
+        try:
+            if deed.how == "delete":
+                await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
+            else:
+                await self._client.evict(deed.pod)
+        except ConflictError:
+            outcome = "gone"  # Another Pod has its name: it is looked at in its own right.
+        except (KubeUnavailableError, KubeRejectedError) as error:
+            outcome = "forbidden"
+            return str(error)
+        finally:
+            PODS_DRIVEN.labels(deed.how, outcome).inc()
+        log.info("pod driven out", extra={"pod": deed.pod.key, "how": deed.how})
+        return ""
 
     def watcher(self, kube_node: str) -> Reflector[Pod]:
         """Return a view of the Pods on the Node, to be woken by; it is never decided upon."""

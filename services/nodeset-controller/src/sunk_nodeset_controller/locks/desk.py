@@ -10,7 +10,8 @@ from datetime import datetime
 import anyio
 
 from sunk_events.locks import LockLevel
-from sunk_nodeset_controller.locks.model import Answer, Ask, Granted, NotRunning
+from sunk_nodeset_controller.locks.clearing import Asked
+from sunk_nodeset_controller.locks.model import Answer, Ask, Granted, NotRunning, Way
 
 
 class Waiter:
@@ -40,6 +41,10 @@ class Desk:
 
     def __init__(self) -> None:
         self.idle_since: datetime | None = None
+        self.clear_since: dict[LockLevel, datetime] = {}
+        """Since when every look has found nobody in the way."""
+        self.asked: dict[str, Asked] = {}
+        """Who was asked to leave, by uid."""
         self.released: dict[int, datetime] = {}
         self._asks: dict[int, Ask] = {}
         self._waiters: dict[int, set[Waiter]] = {}
@@ -53,7 +58,8 @@ class Desk:
     @property
     def is_empty(self) -> bool:
         """Nothing is worth remembering."""
-        return not (self._waiters or self._undone or self.released) and self.idle_since is None
+        remembered = self._waiters or self._undone or self.released or self.clear_since or self.asked
+        return not remembered and self.idle_since is None
 
     @contextmanager
     def asking(self, job: int, level: LockLevel, now: datetime) -> Generator[Waiter]:
@@ -83,6 +89,11 @@ class Desk:
         for waiters in self._waiters.values():
             for waiter in waiters:
                 waiter.trouble = text
+
+    def looked(self, seen: Way, now: datetime) -> None:
+        """Take what a look at the Pods has found."""
+        levels: tuple[LockLevel, ...] = ("normal", "strict")
+        self.clear_since = {level: self.clear_since.get(level, now) for level in levels if not seen.of(level)}
 
     def release(self, job: int, now: datetime) -> anyio.Event:
         """Note that *job*'s epilog ran; the event tells that the Node says so too."""

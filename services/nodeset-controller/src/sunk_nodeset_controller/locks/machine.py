@@ -55,6 +55,8 @@ STEPS: Final[Mapping[tuple[Need, Stand], Step]] = {
 
 LOOK_AGAIN_S: Final = 1.0
 """While Pods are in the way; what happens to them wakes us earlier."""
+CLEAR_AGAIN_S: Final = 0.1
+"""While nobody is in the way, and has to stay out of it a little longer."""
 HELD_AGAIN_S: Final = 30.0
 """While somebody holds: a taint that somebody took off is put back, what Slurm lost is found."""
 UNSURE_AGAIN_S: Final = 0.5
@@ -69,7 +71,7 @@ def decide(seen: Seen, rules: Rules) -> Decision:
     step = STEPS[need, _stand(seen.lock)]
     if step is Step.LOOK and seen.way is not None:
         step = Step.SETTLE
-    lock = _lock(step, seen, holders)
+    lock = _lock(step, seen, holders, rules)
     unsure = any(isinstance(verdict, Unsure) for verdict in verdicts.values())
     return Decision(
         step=step,
@@ -214,7 +216,7 @@ def _need(seen: Seen, holders: tuple[Holder, ...], rules: Rules, idle_since: dat
     return "nobody" if lingered else "lingering"
 
 
-def _lock(step: Step, seen: Seen, holders: tuple[Holder, ...]) -> NodeLock:
+def _lock(step: Step, seen: Seen, holders: tuple[Holder, ...], rules: Rules) -> NodeLock:
     """Return what shall stand on the Node after *step*."""
     match step:
         case Step.REST | Step.OPEN:
@@ -228,14 +230,22 @@ def _lock(step: Step, seen: Seen, holders: tuple[Holder, ...]) -> NodeLock:
         case Step.KEEP:
             return NodeLock(value=_value(holders), holders=holders, is_tainted=True)
         case Step.SETTLE:
-            granted = tuple(_granted(holder, seen.way or Way(), seen.now) for holder in holders)
+            granted = tuple(_granted(holder, seen, rules) for holder in holders)
             return NodeLock(value=_value(granted), holders=granted, is_tainted=True)
 
 
-def _granted(holder: Holder, way: Way, now: datetime) -> Holder:
-    if holder.granted is not None or way.of(holder.level):
+def _granted(holder: Holder, seen: Seen, rules: Rules) -> Holder:
+    if holder.granted is not None or not _is_clear(holder.level, seen, rules):
         return holder
-    return replace(holder, granted=now)
+    return replace(holder, granted=seen.now)
+
+
+def _is_clear(level: LockLevel, seen: Seen, rules: Rules) -> bool:
+    """Whether nobody is in the way, for as long as the rules ask."""
+    if seen.way is None or seen.way.of(level):
+        return False
+    since = seen.clear_since.get(level)
+    return not rules.clear_s or (since is not None and seen.now >= since + timedelta(seconds=rules.clear_s))
 
 
 def _value(holders: tuple[Holder, ...]) -> LockValue:
@@ -253,9 +263,13 @@ def _answers(
     if step in {Step.SETTLE, Step.KEEP}:
         for job in verdicts.keys() - answers.keys():
             holder = holders[job]
-            way = seen.way.of(holder.level) if seen.way is not None else ()
-            answers[job] = Granted() if holder.granted is not None else Waiting(way)
+            answers[job] = Granted() if holder.granted is not None else _waiting(holder, seen.way or Way())
     return answers
+
+
+def _waiting(holder: Holder, way: Way) -> Waiting:
+    pods = way.of(holder.level)
+    return Waiting(pods, tuple(one for one in way.blocking if one.pod in pods))
 
 
 def _again_s(
@@ -265,7 +279,9 @@ def _again_s(
         case Step.LINGER if idle_since is not None:
             return max(0.0, rules.linger_s - (seen.now - idle_since).total_seconds())
         case Step.SETTLE if lock.value == "pending":
-            return LOOK_AGAIN_S
+            way = seen.way or Way()
+            is_clear = any(holder.granted is None and not way.of(holder.level) for holder in lock.holders)
+            return CLEAR_AGAIN_S if is_clear else LOOK_AGAIN_S
         case Step.SETTLE | Step.KEEP:
             return HELD_AGAIN_S
         case Step.CLOSE | Step.LOOK:

@@ -1,6 +1,6 @@
 """Every metric of the locks."""
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 LOCK_SECONDS = Histogram(
     "sunk_lock_wait_seconds",
@@ -10,4 +10,13 @@ LOCK_SECONDS = Histogram(
 )
 LOCK_WRITES = Counter(
     "sunk_lock_writes_total", "Writes of a lock to its Node, by value and outcome.", ["value", "outcome"]
+)
+PODS_DRIVEN = Counter(
+    "sunk_lock_pods_driven_out_total",
+    "Pods asked to leave a locked Node by us, by how and outcome.",
+    ["how", "outcome"],
+)
+LOCKS = Gauge("sunk_locks", "Nodes by the value of their lock.", ["slurm_cluster", "value"])
+LOCK_OLDEST = Gauge(
+    "sunk_lock_oldest_question_seconds", "How long the longest held prolog waits.", ["slurm_cluster"]
 )

@@ -12,6 +12,8 @@ import msgspec
 
 from sunk_events.base import JobId, Moment
 from sunk_events.locks import LockLevel, LockValue
+from sunk_events.requests import BlockingPod
+from sunk_kube.objects import Pod
 from sunk_kube.wellknown import TAINT_LOCK, TAINT_LOCK_VALUE
 
 
@@ -32,6 +34,32 @@ class LockTaint(msgspec.Struct, frozen=True, kw_only=True):
     key: str = TAINT_LOCK
     value: str = TAINT_LOCK_VALUE
     effect: str = "NoExecute"
+    """``NoExecute``: Kubernetes drives away whoever does not bear it. ``NoSchedule``: we evict them."""
+
+    @property
+    def evicts(self) -> bool:
+        """Nobody leaves for the taint alone."""
+        return self.effect == "NoSchedule"
+
+
+class Clearing(msgspec.Struct, frozen=True, kw_only=True):
+    """How other workloads are made to leave where the taint does not do it, and who may stay there."""
+
+    exempt_namespaces: frozenset[str] = frozenset()
+    exempt_priority_classes: frozenset[str] = frozenset()
+    are_daemons_exempt: bool = True
+    """Pods of DaemonSets, and those that the kubelet has from files."""
+    delete_after_s: float | None = None
+    """A Pod whose eviction is forbidden for this long is deleted; None: never."""
+
+    def is_exempt(self, pod: Pod) -> bool:
+        """Whether *pod* may stay, and so is not in the way."""
+        owners = {owner.kind for owner in pod.metadata.owner_references if owner.controller}
+        return (
+            pod.metadata.namespace in self.exempt_namespaces
+            or pod.spec.priority_class_name in self.exempt_priority_classes
+            or (self.are_daemons_exempt and not owners.isdisjoint({"DaemonSet", "Node"}))
+        )
 
 
 class NodeLock(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +103,8 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
     normal: tuple[str, ...] = ()
     strict: tuple[str, ...] = ()
+    blocking: tuple[BlockingPod, ...] = ()
+    """The first few with what keeps them."""
 
     def of(self, level: LockLevel) -> tuple[str, ...]:
         """Return the Pods in the way of a lock of *level*."""
@@ -101,6 +131,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Since when nobody holds the lock, as far as this process has seen."""
     way: Way | None = None
     """Read after the taint was on; None: not looked yet."""
+    clear_since: Mapping[LockLevel, datetime] = msgspec.field(default_factory=dict[LockLevel, datetime])
+    """Since when every look has found nobody in the way, where the last one did."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +144,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """A prolog's call may come this much after its job was seen to end."""
     doubt_s: float = 10.0
     """A call for a job this soon after its release is older than the release, unless Slurm says otherwise."""
+    clear_s: float = 0.0
+    """Nobody may have been in the way for this long: the kubelet admits a Pod past a NoSchedule taint."""
     settled_s: float = 60.0
     """A job that Slurm, observed this long after the job came, does not have on the node has left it."""
 
@@ -136,6 +170,8 @@ class Waiting(msgspec.Struct, frozen=True):
     """To a prolog, at the end of its patience only: these Pods are in the way."""
 
     in_the_way: tuple[str, ...]
+    blocking: tuple[BlockingPod, ...] = ()
+    """The first few of them with what keeps them."""
 
 
 class NotRunning(msgspec.Struct, frozen=True):

@@ -1,13 +1,17 @@
 """One turn of the lock loop: read the Node, decide, carry out, answer, tell the bus."""
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from sunk_events.locks import LockState
-from sunk_kube.objects import Node
+from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
+from sunk_nodeset_controller.locks.blocking import blocking
+from sunk_nodeset_controller.locks.clearing import Asked, deeds, refusals
 from sunk_nodeset_controller.locks.desk import Desk
 from sunk_nodeset_controller.locks.facts import facts, state
 from sunk_nodeset_controller.locks.machine import alive, decide, still_released
@@ -90,8 +94,12 @@ class Locks:
                 found, clear = await self._read(turn), None
                 continue
             await self._tell(turn, seen, decision)
-            if decision.step is not Step.CLOSE:
-                return self._settled(turn, seen, decision)
+            if decision.step is Step.CLOSE:
+                turn.desk.clear_since = {}  # What was seen before the taint is worth nothing.
+                continue
+            if decision.step is Step.KEEP and self._nodes.taint.evicts:
+                await self._look(turn, seen)
+            return self._settled(turn, seen, decision)
         raise ConflictError(f"node {turn.kube_node} does not hold still")
 
     async def _read(self, turn: _Turn) -> Node | None:
@@ -106,20 +114,43 @@ class Locks:
             released=dict(desk.released),
             idle_since=desk.idle_since,
             way=clear,
+            clear_since=dict(desk.clear_since),
         )
         return self._sight.seen(turn.node, lock, asked)
 
     async def _look(self, turn: _Turn, seen: Seen) -> Way:
-        """Return the Pods in the way, as they are now: the taint is on."""
-        pods = await self._nodes.pods_on(turn.kube_node)
-        jobs = self._sight.job_by_uid(pods)
-        return way(pods, jobs, alive(seen, self._rules), self._nodes.taint)
+        """Return the Pods in the way, as they are now that the taint is on; have them leave."""
+        pods, desk = await self._nodes.pods_on(turn.kube_node), turn.desk
+        placed = self._sight.job_by_uid(pods)
+        others = self._nodes.measure.others(pods, placed, alive(seen, self._rules))
+        found = way(others)
+        desk.looked(found, now())
+        if self._nodes.taint.evicts:
+            await self._drive_out(desk, others, placed)
+        told = blocking(others, refused=refusals(desk.asked), placed=placed, now=now())
+        return replace(found, blocking=told)
+
+    async def _drive_out(self, desk: Desk, others: list[Pod], placed: Mapping[str, int | None]) -> None:
+        """Have *others* leave the Node, and remember who would not."""
+        uids = {pod.metadata.uid for pod in others}
+        desk.asked = {uid: asked for uid, asked in desk.asked.items() if uid in uids}
+        clearing = self._nodes.measure.clearing
+        for deed in deeds(others, placed=placed, asked=desk.asked, clearing=clearing, now=now()):
+            uid, tried = deed.pod.metadata.uid, now()
+            because = await self._nodes.carry_out(deed)
+            before = desk.asked.get(uid)
+            since = before.since if before is not None else tried
+            desk.asked[uid] = Asked(since=since, tried=tried, because=because)
 
     def _settled(self, turn: _Turn, seen: Seen, decision: Decision) -> float | None:
         """Remember what the next turn needs."""
         turn.desk.idle_since = decision.idle_since if decision.step is Step.LINGER else None
         turn.desk.released = still_released(turn.desk.released, seen.jobs, seen.now)
-        if decision.lock.value == "pending":
+        if not decision.lock.is_tainted:
+            turn.desk.clear_since, turn.desk.asked = {}, {}
+        # The kubelet refuses whoever is bound past a NoExecute taint; past the other it must be us.
+        is_guarded = self._nodes.taint.evicts and decision.lock.is_tainted
+        if decision.lock.value == "pending" or is_guarded:
             self._watches.start(turn.node, turn.kube_node)
         else:
             self._watches.stop(turn.node)

@@ -9,10 +9,10 @@ from sunk_kube.client import KubeClient
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.answer import LockAnswers
 from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
-from sunk_nodeset_controller.locks.model import LockTaint, Rules
+from sunk_nodeset_controller.locks.model import Rules
 from sunk_nodeset_controller.locks.reconcile import Locks
 from sunk_nodeset_controller.locks.sight import LockSight
-from sunk_runtime.errors import ConfigError
+from sunk_nodeset_controller.locks.workloads import Measure
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering
@@ -27,7 +27,7 @@ async def run_locks(
     kube: KubeClient,
     leadership: Leadership,
     *,
-    taint: LockTaint,
+    measure: Measure,
     rules: Rules,
     resync_s: float = 300.0,
 ) -> None:
@@ -37,19 +37,15 @@ async def run_locks(
         views: Kept running by the caller, whether we lead or not.
         kube: Calls of the API server.
         leadership: Every write asks whether it still holds.
-        taint: Key, value and effect.
+        measure: The taint, and who may stay on a locked Node.
         rules: The settings of the machine.
         resync_s: Every node is looked at this often though nothing happens.
-
-    Raises:
-        ConfigError: the taint's effect is none that locks.
     """
-    check_taint(taint)
     read = (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks)
     for view in read:
         await view.complete()
     sight = LockSight(views)
-    nodes = LockedNodes(kube, leadership, taint)
+    nodes = LockedNodes(kube, leadership, measure)
     writer = StateWriter(views.bus, views.locks, fence=leadership)
 
     async def look(node: str) -> float | None:
@@ -73,9 +69,3 @@ async def run_locks(
                 keys=sight.nodes,
                 resync_s=resync_s,
             )
-
-
-def check_taint(taint: LockTaint) -> None:
-    """Raise `ConfigError` for an effect that would not make other workloads leave."""
-    if taint.effect != "NoExecute":
-        raise ConfigError(f"lock effect {taint.effect!r}: only NoExecute makes other workloads leave")

@@ -55,6 +55,7 @@ class LockSight:
             observed=max((sign for sign in signs if sign is not None), default=None),
             idle_since=asked.idle_since,
             way=asked.way,
+            clear_since=asked.clear_since,
         )
 
     def job_by_uid(self, pods: Iterable[Pod]) -> dict[str, int | None]:

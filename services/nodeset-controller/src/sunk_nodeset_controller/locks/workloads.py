@@ -10,38 +10,49 @@ Source: SUNK's documents, "Node locking"; Kubernetes API, Toleration (core/v1 To
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
+import msgspec
+
 from sunk_kube.objects import Pod, Toleration
-from sunk_nodeset_controller.locks.model import LockTaint, Way
+from sunk_nodeset_controller.locks.model import Clearing, LockTaint, Way
 
 
-def way(
-    pods: Iterable[Pod], job_by_uid: Mapping[str, int | None], alive: Collection[int], taint: LockTaint
-) -> Way:
-    """Return the Pods in the way.
+class Measure(msgspec.Struct, frozen=True):
+    """What a Pod is measured by: has it to leave?"""
 
-    Args:
-        pods: All Pods that are bound to the Node.
-        job_by_uid: The placeholder job of each Pod that Slurm places, None before it has one.
-        alive: The jobs that live on this node.
-        taint: The lock's.
-    """
-    others = [pod for pod in pods if is_other(pod, job_by_uid, alive, taint)]
-    return Way(
-        normal=tuple(sorted(pod.key for pod in others if may_run(pod))),
-        strict=tuple(sorted(pod.key for pod in others)),
-    )
+    taint: LockTaint = LockTaint()
+    clearing: Clearing = Clearing()
+
+    def others(
+        self, pods: Iterable[Pod], job_by_uid: Mapping[str, int | None], alive: Collection[int]
+    ) -> list[Pod]:
+        """Return those of *pods* that are in the way.
+
+        Args:
+            pods: All Pods that are bound to the Node.
+            job_by_uid: The placeholder job of each Pod that Slurm places, None before it has one.
+            alive: The jobs that live on this node.
+        """
+        return [pod for pod in pods if self._is_other(pod, job_by_uid, alive)]
+
+    def is_driven_out(self, pod: Pod) -> bool:
+        """Whether a lock drives out *pod*, if Slurm does not place it."""
+        if pod.is_over:
+            return False  # Nothing of it runs or will, and the kubelet no longer counts it.
+        if self.taint.evicts and self.clearing.is_exempt(pod):
+            return False  # Where Kubernetes does it, it knows of no exemptions.
+        return not any(bears(toleration, self.taint) for toleration in pod.spec.tolerations)
+
+    def _is_other(self, pod: Pod, job_by_uid: Mapping[str, int | None], alive: Collection[int]) -> bool:
+        if pod.metadata.uid in job_by_uid and not pod.is_over:
+            # It bears the taint since it was bound, so only its job tells whether it may stay.
+            return job_by_uid[pod.metadata.uid] not in alive
+        return self.is_driven_out(pod)
 
 
-def is_other(
-    pod: Pod, job_by_uid: Mapping[str, int | None], alive: Collection[int], taint: LockTaint
-) -> bool:
-    """Whether *pod* has to leave before the Node is locked."""
-    if pod.is_over:
-        return False  # Nothing of it runs or will, and the kubelet no longer counts it.
-    if pod.metadata.uid in job_by_uid:
-        # It bears the taint since it was bound, so only its job tells whether it may stay.
-        return job_by_uid[pod.metadata.uid] not in alive
-    return not any(bears(toleration, taint) for toleration in pod.spec.tolerations)
+def way(others: Iterable[Pod]) -> Way:
+    """Return *others*, the Pods in the way, as the lock takes them."""
+    found = sorted(others, key=lambda pod: pod.key)
+    return Way(normal=tuple(pod.key for pod in found if may_run(pod)), strict=tuple(pod.key for pod in found))
 
 
 def bears(toleration: Toleration, taint: LockTaint) -> bool:

@@ -1,0 +1,77 @@
+"""Whom to ask to leave a Node, and how, where the taint does not drive anybody away; pure.
+
+What must stay true: a Pod that Slurm placed is never asked, its owner deletes it; nobody is deleted past
+their disruption budget unless a setting says after how long.
+
+Source: Kubernetes, "API-initiated Eviction".
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+import msgspec
+
+from sunk_kube.objects import Pod
+from sunk_nodeset_controller.locks.blocking import Refusal
+from sunk_nodeset_controller.locks.model import Clearing
+
+AGAIN_S: Final = 1.0
+"""A budget that forbids an eviction is asked again this often."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """That a Pod was asked to leave."""
+
+    since: datetime
+    """First."""
+    tried: datetime
+    """Last."""
+    because: str = ""
+    """Why it need not, in the API server's words; nothing where it was told to go."""
+
+
+class Deed(msgspec.Struct, frozen=True):
+    """Something to do to a Pod in the way."""
+
+    how: Literal["evict", "delete"]
+    pod: Pod
+
+
+def deeds(
+    others: Iterable[Pod],
+    *,
+    placed: Mapping[str, int | None],
+    asked: Mapping[str, Asked],
+    clearing: Clearing,
+    now: datetime,
+) -> tuple[Deed, ...]:
+    """Return what to do to *others*, the Pods in the way, by their names.
+
+    Args:
+        others: The Pods in the way.
+        placed: The placeholder job of each Pod that Slurm places, by the Pod's uid.
+        asked: What was done already, by the Pod's uid.
+        clearing: The settings.
+        now: What times are compared with.
+    """
+    found: list[Deed] = []
+    for pod in sorted(others, key=lambda pod: pod.key):
+        before = asked.get(pod.metadata.uid)
+        is_done = pod.is_terminating or pod.metadata.uid in placed
+        if is_done or (before is not None and now < before.tried + timedelta(seconds=AGAIN_S)):
+            continue
+        found.append(
+            Deed("delete" if before is not None and _is_overdue(before, clearing, now) else "evict", pod)
+        )
+    return tuple(found)
+
+
+def refusals(asked: Mapping[str, Asked]) -> dict[str, Refusal]:
+    """Return the evictions that were not done, by the Pod's uid."""
+    return {uid: Refusal(found.since, found.because) for uid, found in asked.items() if found.because}
+
+
+def _is_overdue(asked: Asked, clearing: Clearing, now: datetime) -> bool:
+    after_s = clearing.delete_after_s
+    return after_s is not None and now >= asked.since + timedelta(seconds=after_s)
