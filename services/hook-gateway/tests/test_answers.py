@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sunk_events.base import Reply
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_events.requests import (
+    BlockingPod,
     JobNotRunning,
     Later,
     LockGranted,
@@ -44,15 +45,33 @@ def test_a_prolog_is_told_what_the_lock_said(reply: Reply, answer: Answer | None
 
 
 @pytest.mark.parametrize(
-    ("pods", "reason"),
+    ("waiting", "reason"),
     [
         pytest.param(
-            ("default/web-1",),
+            LockWaiting(in_the_way=("default/web-1",)),
             "k8s: prolog pre-hook failed: default/web-1 (sunk:verify-undrain)",
             id="one Pod",
         ),
         pytest.param(
-            [f"ns/p{number}" for number in range(7)],
+            LockWaiting(
+                in_the_way=("ns/a", "ns/b"),
+                blocking=(
+                    BlockingPod(
+                        pod="ns/b", since=datetime(2026, 1, 1, 12, 0, 5, tzinfo=UTC), because="finalizer x/y"
+                    ),
+                ),
+            ),
+            "k8s: prolog pre-hook failed: ns/a, ns/b (finalizer x/y, since 12:00:05 UTC)"
+            " (sunk:verify-undrain)",
+            id="what keeps it and since when",
+        ),
+        pytest.param(
+            LockWaiting(in_the_way=()),
+            "k8s: prolog pre-hook failed: not locked in time (sunk:verify-undrain)",
+            id="nobody is in the way any more",
+        ),
+        pytest.param(
+            LockWaiting(in_the_way=tuple(f"ns/p{number}" for number in range(7))),
             "k8s: prolog pre-hook failed: ns/p0, ns/p1, ns/p2, ns/p3 and 3 more (sunk:verify-undrain)",
             id="many Pods",
         ),
@@ -61,13 +80,14 @@ def test_a_prolog_is_told_what_the_lock_said(reply: Reply, answer: Answer | None
         ),
     ],
 )
-def test_the_reason_names_the_pods_in_the_way(pods: list[str] | None, reason: str) -> None:
-    assert answers.drain_reason(pods) == reason
+def test_the_reason_names_the_pods_in_the_way(waiting: LockWaiting | None, reason: str) -> None:
+    assert answers.drain_reason(waiting) == reason
 
 
-@given(st.lists(st.text(max_size=300), max_size=9))
-def test_no_reason_needs_quoting_or_loses_its_marks(pods: list[str]) -> None:
-    reason = answers.drain_reason(pods)
+@given(st.lists(st.tuples(st.text(max_size=300), st.text(max_size=300)), max_size=9))
+def test_no_reason_needs_quoting_or_loses_its_marks(pods: list[tuple[str, str]]) -> None:
+    blocking = tuple(BlockingPod(pod=pod, because=because) for pod, because in pods)
+    reason = answers.drain_reason(LockWaiting(in_the_way=tuple(pod for pod, _ in pods), blocking=blocking))
 
     assert reason.isascii()
     assert not set(reason) & set("\"'\\\n`$")
@@ -96,15 +116,24 @@ def test_a_node_that_is_drained_already_counts_once() -> None:
 
 
 def test_beyond_the_bound_the_job_is_held_instead() -> None:
-    assert answers.in_the_way(("ns/b", "ns/a"), may_drain=False) == Answer(
+    waiting = LockWaiting(in_the_way=("ns/b", "ns/a"), is_drain_allowed=False, is_hold_needed=True)
+
+    assert answers.in_the_way(waiting, may_drain=True) == Answer(
         409,
         {
             "in_the_way": ["ns/a", "ns/b"],
             "reason": "k8s: prolog pre-hook failed: ns/a, ns/b (sunk:verify-undrain)",
             "drain": False,
             "hold": True,
+            "blocking": (),
         },
     )
+
+
+def test_a_lock_that_never_answered_is_bounded_by_the_gateway_itself() -> None:
+    said = answers.in_the_way(None, may_drain=False).content or {}
+
+    assert (said["drain"], said["hold"], said["in_the_way"]) == (False, True, [])
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from sunk_events.codec import decode_event
 from sunk_events.hooks import PrehookCalled
 from sunk_events.requests import (
     AcquireLock,
+    BlockingPod,
     JobNotRunning,
     Later,
     LockGranted,
@@ -103,13 +104,36 @@ async def test_a_placeholders_prolog_locks_strictly_whatever_it_asks_for(
         await until(is_strict)
 
 
-async def test_at_the_deadline_a_prolog_is_told_what_to_do_and_the_third_node_is_not_drained(
+async def test_at_the_deadline_a_prolog_is_told_what_the_lock_has_decided(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "b0")
+    kept = BlockingPod(pod="default/web-1", because="finalizer test.example/never")
+    last = LockWaiting(
+        in_the_way=("default/web-1",), blocking=(kept,), is_drain_allowed=False, is_hold_needed=True
+    )
+    _, answering_locks = standing_in(bus, AcquireLock, LockWaiting(in_the_way=("default/web-1",)), last)
+
+    async with answering_locks:
+        body = {"job": 20, "deadline_s": 2.5}
+        told = await call(http, "/v1/nodes/b0/prehook", issuer.token("b0"), body, expect=409)
+
+    assert told == {
+        "in_the_way": ["default/web-1"],
+        "reason": "k8s: prolog pre-hook failed: default/web-1 (finalizer test.example/never)"
+        " (sunk:verify-undrain)",
+        "drain": False,
+        "hold": True,
+        "blocking": [{"pod": "default/web-1", "since": None, "because": "finalizer test.example/never"}],
+    }
+
+
+async def test_while_no_lock_answers_no_more_than_two_nodes_are_drained(
     bus: Bus, http: httpx.AsyncClient, issuer: Issuer
 ) -> None:
     nodes = ("b1", "b2", "b3")
     for node in nodes:
         await register(bus, node)
-    _, answering_locks = standing_in(bus, AcquireLock, LockWaiting(in_the_way=("default/web-1",)))
     told: dict[str, dict[str, object]] = {}
 
     async def prolog(node: str) -> None:
@@ -118,7 +142,7 @@ async def test_at_the_deadline_a_prolog_is_told_what_to_do_and_the_third_node_is
         assert answer.status_code == 409
         told[node] = answer.json()
 
-    async with answering_locks, anyio.create_task_group() as tasks:
+    async with anyio.create_task_group() as tasks:
         for node in nodes:
             tasks.start_soon(prolog, node)  # At once: no state shows the first two drains yet.
 
@@ -128,9 +152,8 @@ async def test_at_the_deadline_a_prolog_is_told_what_to_do_and_the_third_node_is
         (True, False),
     ]
     assert {str(said["reason"]) for said in told.values()} == {
-        "k8s: prolog pre-hook failed: default/web-1 (sunk:verify-undrain)"
+        "k8s: prolog pre-hook failed: the lock did not answer (sunk:verify-undrain)"
     }
-    assert told["b1"]["in_the_way"] == ["default/web-1"]
 
 
 async def test_a_lock_that_never_answers_refuses_at_the_deadline(

@@ -1,7 +1,8 @@
 """A reply, or its absence, to an HTTP status and body; and what a refused prolog must do.
 
 What must stay true: no answer is never "no"; at most ``max(2, 1 %)`` of the nodes are drained because a
-lock failed, whatever holds the locks up: beyond that the job is held and its node is not drained.
+lock failed, whatever holds the locks up: beyond that the job is held and its node is not drained. Who
+answers for the locks decides that; only where nobody did is it counted here, by each replica for itself.
 
 Source: design of the lock, step 4.
 """
@@ -14,12 +15,21 @@ import msgspec
 
 from sunk_events.base import Reply
 from sunk_events.placements import PlacementState
-from sunk_events.requests import JobNotRunning, LockGranted, Noted, PlacementReleased, Refused
+from sunk_events.requests import (
+    BlockingPod,
+    JobNotRunning,
+    LockGranted,
+    LockWaiting,
+    Noted,
+    PlacementReleased,
+    Refused,
+)
 
 REASON_PREFIX: Final = "k8s: prolog pre-hook failed"
 """Ours to lift: the syncer does when the lock answers and nothing is in the way."""
 VERIFY_TAG: Final = "(sunk:verify-undrain)"
 _SHOWN_PODS: Final = 4
+_SHOWN_WHY: Final = 90
 _REASON_MAX: Final = 512
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9 ._/:,()+=@-]")
 """The prolog has no JSON parser: quotes and escapes must not occur in a reason."""
@@ -73,37 +83,46 @@ def refused(reply: Refused) -> Answer:
     return failed(_REFUSED.get(reply.code, _REFUSED_OTHERWISE), reply.reason)
 
 
-def in_the_way(pods: Collection[str] | None, *, may_drain: bool) -> Answer:
+def in_the_way(waiting: LockWaiting | None, *, may_drain: bool) -> Answer:
     """Return the refusal at the deadline, with what the prolog must do.
 
     Args:
-        pods: What was in the way when the lock last answered; None if it never did.
-        may_drain: Whether one more node may be drained by a failed lock. If not the job is held, for it
-            would be put on the same node again.
+        waiting: What the lock said last; None if it never answered.
+        may_drain: Where it never did, whether one more node may be drained by a failed lock. If not the
+            job is held, for it would be put on the same node again.
     """
     return Answer(
         409,
         {
-            "in_the_way": sorted(pods or ()),
-            "reason": drain_reason(pods),
-            "drain": may_drain,
-            "hold": not may_drain,
+            "in_the_way": sorted(waiting.in_the_way) if waiting is not None else [],
+            "reason": drain_reason(waiting),
+            "drain": waiting.is_drain_allowed if waiting is not None else may_drain,
+            "hold": waiting.is_hold_needed if waiting is not None else not may_drain,
+            # Last, for the prolog has no JSON parser: other people's words come after what it looks for.
+            "blocking": msgspec.to_builtins(waiting.blocking) if waiting is not None else [],
         },
     )
 
 
-def drain_reason(pods: Collection[str] | None) -> str:
-    """Return the drain's reason: the first few Pods, in characters that need no quoting."""
-    if pods is None:
+def drain_reason(waiting: LockWaiting | None) -> str:
+    """Return the drain's reason: the first few Pods with what keeps them, in characters without quotes."""
+    if waiting is None:
         said = "the lock did not answer"
-    elif not pods:
+    elif not waiting.in_the_way:
         said = "not locked in time"
     else:
-        shown = sorted(pods)[:_SHOWN_PODS]
-        more = len(pods) - len(shown)
-        said = ", ".join(shown) + (f" and {more} more" if more else "")
+        why = {one.pod: _kept(one) for one in waiting.blocking}
+        shown = sorted(waiting.in_the_way)[:_SHOWN_PODS]
+        more = len(waiting.in_the_way) - len(shown)
+        said = ", ".join(pod + why.get(pod, "") for pod in shown) + (f" and {more} more" if more else "")
     head = f"{REASON_PREFIX}: {_UNSAFE.sub('_', said)}"
     return f"{head[: _REASON_MAX - len(VERIFY_TAG) - 1]} {VERIFY_TAG}"
+
+
+def _kept(one: BlockingPod) -> str:
+    """Return what keeps a Pod, and since when."""
+    since = f", since {one.since:%H:%M:%S} UTC" if one.since is not None else ""
+    return f" ({one.because[:_SHOWN_WHY]}{since})" if one.because or since else ""
 
 
 def may_drain(node: str, drained: Collection[str], total: int) -> bool:

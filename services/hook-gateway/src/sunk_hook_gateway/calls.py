@@ -8,7 +8,6 @@ deadline, the refusal that keeps its job from sharing the node.
 import logging
 import random
 import time
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -78,7 +77,7 @@ class Gateway:
             return unknown
         wanted_s = body.deadline_s or self._config.prehook_deadline_s
         deadline = anyio.current_time() + min(wanted_s, self._config.prehook_deadline_max_s)
-        pods: tuple[str, ...] | None = None
+        waiting: LockWaiting | None = None
         with self._locks.watch(node) as watch:
             while (left_s := deadline - anyio.current_time()) > 0:
                 request = AcquireLock(
@@ -91,10 +90,10 @@ class Gateway:
                 if reply is not None and (answer := answers.acquired(reply)):
                     return answer
                 if isinstance(reply, LockWaiting):
-                    pods = reply.in_the_way
+                    waiting = reply
                 with anyio.move_on_after(min(_pause_s(reply), left_s)):
                     await watch.wait()
-        return self._refuse(node, pods)
+        return self._refuse(node, waiting)
 
     async def release_node(self, node: str, body: Release) -> Answer:
         """Return when the job's Pod, if it is a placeholder, is gone and its hold on the lock is released."""
@@ -189,7 +188,7 @@ class Gateway:
         """Return the level: a placeholder's lock is strict, whatever its prolog thinks."""
         return body.level if self._placements.of_job(body.job) is None else "strict"
 
-    def _refuse(self, node: str, pods: Iterable[str] | None) -> Answer:
+    def _refuse(self, node: str, waiting: LockWaiting | None) -> Answer:
         """Return the refusal, and remember a drain that it asks for until the state shows it."""
         now = time.monotonic()
         self._promised = {name: until for name, until in self._promised.items() if until > now}
@@ -202,9 +201,9 @@ class Gateway:
         may_drain = self._nodes.is_complete and answers.may_drain(
             node, drained | self._promised.keys(), len(self._nodes)
         )
-        if may_drain:
+        if waiting.is_drain_allowed if waiting is not None else may_drain:
             self._promised[node] = now + PROMISE_S
-        return answers.in_the_way(None if pods is None else tuple(pods), may_drain=may_drain)
+        return answers.in_the_way(waiting, may_drain=may_drain)
 
     async def _until_pod_gone(self, request: ReleasePlacement) -> Answer:
         """Ask until the Pod is gone or the bound passes, and return the last answer."""
