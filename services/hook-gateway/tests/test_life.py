@@ -87,6 +87,7 @@ async def test_every_route_is_in_the_openapi_document(http: httpx.AsyncClient) -
     assert {(path, *methods) for path, methods in document["paths"].items()} == {
         ("/v1/nodes/{node}/prehook", "post"),
         ("/v1/nodes/{node}/release", "post"),
+        ("/v1/nodes/{node}/reboot", "post"),
         ("/v1/jobs/{job}/started", "post"),
         ("/v1/jobs/{job}/release", "post"),
         ("/v1/jobs/{job}/outcome", "get"),

@@ -6,9 +6,6 @@ import anyio
 import httpx
 import pytest
 
-from sunk_events import subjects
-from sunk_events.codec import decode_event
-from sunk_events.hooks import PrehookCalled
 from sunk_events.requests import (
     AcquireLock,
     BlockingPod,
@@ -22,7 +19,6 @@ from sunk_events.requests import (
     ReleasePlacement,
 )
 from sunk_hook_gateway.testing.hooks import (
-    CLUSTER,
     Gateway,
     bearing,
     call,
@@ -187,26 +183,6 @@ async def test_a_caller_that_hangs_up_is_no_longer_asked_for(
             return len(answers.asked) == before
 
         await until(is_quiet)
-
-
-async def test_each_answered_prolog_is_told_on_the_bus(
-    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
-) -> None:
-    await register(bus, "b6")
-    heard: list[PrehookCalled] = []
-
-    async def receive(message: object) -> None:
-        event = decode_event(getattr(message, "data"))  # noqa: B009 - the bus' own type
-        assert isinstance(event, PrehookCalled)
-        heard.append(event)
-
-    _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
-    async with bus.subscribed(subjects.facts(CLUSTER, PrehookCalled), receive), answering_locks:
-        await call(http, "/v1/nodes/b6/prehook", issuer.token("b6"), {"job": 26})
-        await until(lambda: bool(heard))
-
-    assert (heard[0].data.node, heard[0].data.job, heard[0].data.status) == ("b6", 26, 200)
-    assert heard[0].source == f"/{CLUSTER}/hook-gateway"
 
 
 async def test_the_epilog_of_an_ordinary_job_only_gives_the_lock_back(

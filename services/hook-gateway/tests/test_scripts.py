@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sunk_hook_gateway.testing.scripted import ScriptedGateway, refusal, scripted_gateway
+from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, refusal, scripted_gateway
 
 FILES = Path(__file__).parents[3] / "helm/slurm/files"
 MARK = '{"sunk":{"uid":"u","pod":"ns/p","attempt":0,"mark":"m"}}'
@@ -101,7 +101,7 @@ DRAINED_BY_ITSELF = (
 
 
 def test_scripts_can_be_executed() -> None:
-    assert all(os.access(FILES / name, os.X_OK) for name in ("prolog.sh", "epilog.sh"))
+    assert all(os.access(FILES / name, os.X_OK) for name in ("prolog.sh", "epilog.sh", "reboot.sh"))
 
 
 def test_a_prolog_ends_well_when_its_node_is_locked(node: Node, gateway: ScriptedGateway) -> None:
@@ -238,3 +238,23 @@ def test_an_epilog_stops_waiting_for_a_pod_that_stays(node: Node, gateway: Scrip
     node.configure(gateway.url, deadline_s=-14)  # One second in all.
 
     assert node.run("epilog.sh", extra=MARK) == 0
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "calls"),
+    [
+        pytest.param([(200, {})], 0, 1, id="noted"),
+        pytest.param([(0, None), (503, {"retry": True}), (200, {})], 0, 3, id="asked again until it is"),
+        pytest.param([(403, {"error": "set syncer.nodePermissions.enabled"})], 1, 1, id="not permitted"),
+    ],
+)
+def test_slurms_reboot_of_a_node_is_handed_to_the_gateway(
+    node: Node, gateway: ScriptedGateway, answers: list[Said], code: int, calls: int
+) -> None:
+    gateway.answers = answers
+
+    assert node.run("reboot.sh") == code
+    assert [(path, token) for path, token, _ in gateway.sent] == [
+        ("/v1/nodes/gpu-1/reboot", "Bearer node-token")
+    ] * calls
+    assert node.done == []

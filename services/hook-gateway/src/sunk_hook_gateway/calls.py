@@ -25,6 +25,7 @@ from sunk_events.requests import (
     NudgeJob,
     NudgeNode,
     PlacementAnnounced,
+    RebootNode,
     ReleaseLock,
     ReleasePlacement,
 )
@@ -109,6 +110,13 @@ class Gateway:
         reply = await self._ask(ReleaseLock(node=node, job=body.job), timeout_s=TRY_S)
         answer = answers.noted(reply)
         return Answer(200, {"gone": True}) if answer == Answer(200, {}) else answer
+
+    async def reboot(self, node: str, who: str) -> Answer:
+        """Return when the Node's condition asks for a reboot, or why it may not."""
+        if unknown := await self._unknown(node):
+            return unknown
+        request = RebootNode(node=node, who=who)
+        return answers.noted(await self._ask_until(request, within_s=self._config.release_wait_s))
 
     async def started(self, job: int, token: str, body: Started) -> Answer:
         """Return when the pod-scheduler has noted that the placeholder's script runs."""

@@ -5,14 +5,22 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from sunk_events.base import Event, event_id, source
-from sunk_events.hooks import HookCall, PrehookCalled, ReleaseCalled
+from sunk_events.base import Event
+from sunk_events.hooks import (
+    JobNudgeCalled,
+    NodeNudgeCalled,
+    PlacementReleaseCalled,
+    PrehookCalled,
+    RebootCalled,
+    ReleaseCalled,
+    StartedCalled,
+)
 from sunk_hook_gateway import answers
 from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.bodies import Nudge, Prehook, Release, Started
 from sunk_hook_gateway.calls import Gateway
+from sunk_hook_gateway.facts import Told, about_hook, about_job, about_node
 from sunk_hook_gateway.tokens import Caller
-from sunk_runtime.views import now
 
 B = TypeVar("B", bound=msgspec.Struct)
 
@@ -40,6 +48,11 @@ class Call(msgspec.Struct, frozen=True):
         return str(self.params["node"])
 
     @property
+    def who(self) -> str:
+        """Whose call it is, for the record."""
+        return f"{self.caller.namespace}/{self.caller.pod}" if self.caller.pod else "static token"
+
+    @property
     def job(self) -> int:
         """The job of the path, or a refusal of what is none."""
         given = str(self.params["job"])
@@ -61,6 +74,10 @@ async def _prehook(gateway: Gateway, call: Call) -> Answer:
 
 async def _release_node(gateway: Gateway, call: Call) -> Answer:
     return await gateway.release_node(call.node, call.body(Release))
+
+
+async def _reboot(gateway: Gateway, call: Call) -> Answer:
+    return await gateway.reboot(call.node, call.who)
 
 
 async def _started(gateway: Gateway, call: Call) -> Answer:
@@ -86,37 +103,40 @@ async def _nudge(gateway: Gateway, call: Call) -> Answer:
     return await gateway.nudge(body)
 
 
-def prehook_called(cluster: str, service: str, call: Call, answer: Answer, waited_s: float) -> Event:
+def prehook_called(call: Call, told: Told) -> Event:
     """Return the fact that a prolog was answered."""
-    data = _hook_call(call, call.body(Prehook).job, answer, waited_s)
-    time = now()
-    return PrehookCalled(
-        id=event_id("prehook_called", data.node, data.job, int(time.timestamp() * 1000)),
-        source=source(cluster, service),
-        subject=data.node,
-        time=time,
-        data=data,
-    )
+    return about_hook(PrehookCalled, call.node, call.body(Prehook).job, told)
 
 
-def release_called(cluster: str, service: str, call: Call, answer: Answer, waited_s: float) -> Event:
+def release_called(call: Call, told: Told) -> Event:
     """Return the fact that an epilog was answered."""
-    data = _hook_call(call, call.body(Release).job, answer, waited_s)
-    time = now()
-    return ReleaseCalled(
-        id=event_id("release_called", data.node, data.job, int(time.timestamp() * 1000)),
-        source=source(cluster, service),
-        subject=data.node,
-        time=time,
-        data=data,
-    )
+    return about_hook(ReleaseCalled, call.node, call.body(Release).job, told)
 
 
-def _hook_call(call: Call, job: int, answer: Answer, waited_s: float) -> HookCall:
-    return HookCall(node=call.node, job=job, status=answer.status, waited_s=round(waited_s, 6))
+def reboot_called(call: Call, told: Told) -> Event:
+    """Return the fact that somebody asked for a reboot: the record of who did."""
+    return about_node(RebootCalled, call.node, call.who, told)
 
 
-FactOf = Callable[[str, str, Call, Answer, float], Event]
+def started_called(call: Call, told: Told) -> Event:
+    """Return the fact that a placeholder's script announced itself."""
+    return about_job(StartedCalled, call.job, call.body(Started).node, told)
+
+
+def job_release_called(call: Call, told: Told) -> Event:
+    """Return the fact that a placeholder's script asked for its end."""
+    return about_job(PlacementReleaseCalled, call.job, "", told)
+
+
+def nudge_called(call: Call, told: Told) -> Event:
+    """Return the fact that somebody asked for a look."""
+    body = call.body(Nudge)
+    if body.job is not None:
+        return about_job(JobNudgeCalled, body.job, call.caller.pod, told)
+    return about_node(NodeNudgeCalled, body.node or "", call.who, told)
+
+
+FactOf = Callable[[Call, Told], Event]
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +155,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """What to do when the caller went before it was answered."""
     fact: FactOf | None = None
     """Published after the answer, best effort."""
+    told: frozenset[int] = frozenset({200, 202, 409})
+    """The statuses that are worth a fact."""
 
 
 _AGAIN: Final = "nothing was decided: the same call again"
@@ -169,6 +191,21 @@ ENDPOINTS: Final = (
         fact=release_called,
     ),
     Endpoint(
+        name="reboot",
+        method="POST",
+        path="/v1/nodes/{node}/reboot",
+        caller="node",
+        summary="Have the node's Kubernetes Node rebooted",
+        answers={
+            200: "noted: the Node's condition asks for it",
+            403: "not permitted for this Slurm cluster: `error` names the value to set",
+            503: _AGAIN,
+        },
+        handle=_reboot,
+        fact=reboot_called,
+        told=frozenset({200, 403}),
+    ),
+    Endpoint(
         name="job_started",
         method="POST",
         path="/v1/jobs/{job}/started",
@@ -177,6 +214,7 @@ ENDPOINTS: Final = (
         summary="A placeholder's script announces itself",
         answers={200: "noted: the Pod is being bound", 503: _AGAIN},
         handle=_started,
+        fact=started_called,
     ),
     Endpoint(
         name="job_release",
@@ -186,6 +224,7 @@ ENDPOINTS: Final = (
         summary="A placeholder is to end: blocks until its Pod is gone, or a bound passes",
         answers={200: _GONE, 202: _STILL, 503: _AGAIN},
         handle=_release_job,
+        fact=job_release_called,
     ),
     Endpoint(
         name="job_outcome",
@@ -210,5 +249,6 @@ ENDPOINTS: Final = (
         summary="Have this node, or this job, looked at now",
         answers={200: "noted", 503: _AGAIN},
         handle=_nudge,
+        fact=nudge_called,
     ),
 )

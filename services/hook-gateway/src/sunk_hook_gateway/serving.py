@@ -14,16 +14,19 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from sunk_events.base import source
 from sunk_hook_gateway import answers
 from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.calls import Gateway
 from sunk_hook_gateway.config import Config
+from sunk_hook_gateway.facts import Told
 from sunk_hook_gateway.metrics import CALL_SECONDS, CALLS, CALLS_HELD, HANG_UPS
 from sunk_hook_gateway.ports import Callers
 from sunk_hook_gateway.routes import ENDPOINTS, Call, Endpoint, Refusal
 from sunk_hook_gateway.tokens import AccessError, Caller, admit, bearer, require_member
 from sunk_runtime.errors import PermanentError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus
+from sunk_runtime.views import now
 from sunk_runtime.writer import publish
 
 log = logging.getLogger(__name__)
@@ -155,7 +158,7 @@ class Serving:
 
     def _response(self, endpoint: Endpoint, call: Call | None, answer: Answer, waited_s: float) -> Response:
         background = None
-        if endpoint.fact is not None and call is not None and answer.status in {200, 202, 409}:
+        if endpoint.fact is not None and call is not None and answer.status in endpoint.told:
             background = BackgroundTask(self._publish, endpoint, call, answer, waited_s)
         if answer.content is None:
             return Response(status_code=answer.status, background=background)
@@ -166,7 +169,13 @@ class Serving:
         """Tell the bus how the call was answered; failing to is only logged."""
         if endpoint.fact is None:
             return
-        event = endpoint.fact(self._config.cluster, self._bus.name, call, answer, waited_s)
+        told = Told(
+            source=source(self._config.cluster, self._bus.name),
+            status=answer.status,
+            waited_s=round(waited_s, 6),
+            time=now(),
+        )
+        event = endpoint.fact(call, told)
         try:
             with anyio.fail_after(PUBLISH_TIMEOUT_S):
                 await publish(self._bus, self._config.cluster, event)

@@ -1,0 +1,75 @@
+"""The facts about calls: who asked what of which node or job, and how it was answered; pure.
+
+The id of such a fact is made of what it is about and the millisecond of its answer: nobody else knows the
+call, so nobody else can tell of it.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from sunk_events.base import Event, event_id
+from sunk_events.hooks import (
+    HookCall,
+    JobCall,
+    JobNudgeCalled,
+    NodeCall,
+    NodeNudgeCalled,
+    PlacementReleaseCalled,
+    PrehookCalled,
+    RebootCalled,
+    ReleaseCalled,
+    StartedCalled,
+)
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What every fact here says besides whom it is about."""
+
+    source: str
+    status: int
+    waited_s: float
+    time: datetime
+
+
+def about_hook(kind: type[PrehookCalled] | type[ReleaseCalled], node: str, job: int, told: Told) -> Event:
+    """Return the fact of a prolog's or an epilog's call."""
+    return kind(
+        id=_id(kind, told, node, job),
+        source=told.source,
+        subject=node,
+        time=told.time,
+        data=HookCall(node=node, job=job, status=told.status, waited_s=told.waited_s),
+    )
+
+
+def about_node(kind: type[RebootCalled] | type[NodeNudgeCalled], node: str, who: str, told: Told) -> Event:
+    """Return the fact of a call about a node."""
+    return kind(
+        id=_id(kind, told, node),
+        source=told.source,
+        subject=node,
+        time=told.time,
+        data=NodeCall(node=node, who=who, status=told.status, waited_s=told.waited_s),
+    )
+
+
+def about_job(
+    kind: type[StartedCalled] | type[PlacementReleaseCalled] | type[JobNudgeCalled],
+    job: int,
+    node: str,
+    told: Told,
+) -> Event:
+    """Return the fact of a call about a job; *node* is where its caller runs, where that is known."""
+    return kind(
+        id=_id(kind, told, job),
+        source=told.source,
+        subject=str(job),
+        time=told.time,
+        data=JobCall(job=job, node=node, status=told.status, waited_s=told.waited_s),
+    )
+
+
+def _id(kind: type[Event], told: Told, *about: str | int) -> str:
+    name = str(kind.__struct_config__.tag).rsplit(".", 1)[-1]
+    return event_id(name, *about, int(told.time.timestamp() * 1000))

@@ -1,0 +1,159 @@
+"""Each call that was answered is told on the bus; reboots and nudges, with who asked."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from sunk_events import subjects
+from sunk_events.base import Event
+from sunk_events.codec import decode_event
+from sunk_events.hooks import (
+    JobNudgeCalled,
+    NodeNudgeCalled,
+    PlacementReleaseCalled,
+    PrehookCalled,
+    RebootCalled,
+    StartedCalled,
+)
+from sunk_events.requests import (
+    AcquireLock,
+    Later,
+    LockGranted,
+    Noted,
+    NudgeJob,
+    NudgeNode,
+    PlacementAnnounced,
+    PlacementReleased,
+    RebootNode,
+    Refused,
+    ReleasePlacement,
+)
+from sunk_hook_gateway.testing.hooks import CLUSTER, call, place, register, standing_in, token_of
+from sunk_hook_gateway.testing.issuer import Issuer
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.testing import until
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def hearing(bus: Bus, kind: type[Event]) -> AsyncGenerator[list[Event]]:
+    heard: list[Event] = []
+
+    async def receive(message: object) -> None:
+        heard.append(decode_event(getattr(message, "data")))  # noqa: B009 - the bus' own type
+
+    async with bus.subscribed(subjects.facts(CLUSTER, kind), receive):
+        yield heard
+
+
+def first(heard: list[Event]) -> Callable[[], bool]:
+    return lambda: bool(heard)
+
+
+async def test_each_answered_prolog_is_told(bus: Bus, http: httpx.AsyncClient, issuer: Issuer) -> None:
+    await register(bus, "b6")
+    _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+
+    async with hearing(bus, PrehookCalled) as heard, answering_locks:
+        await call(http, "/v1/nodes/b6/prehook", issuer.token("b6"), {"job": 26})
+        await until(first(heard))
+
+    (fact,) = heard
+    assert isinstance(fact, PrehookCalled)
+    assert (fact.data.node, fact.data.job, fact.data.status) == ("b6", 26, 200)
+    assert fact.source == f"/{CLUSTER}/hook-gateway"
+
+
+async def test_a_reboot_is_asked_for_and_told_with_who_asked(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "r1")
+    answers, answering_reboots = standing_in(bus, RebootNode, Later(reason="", retry_after_s=0.01), Noted())
+
+    async with hearing(bus, RebootCalled) as heard, answering_reboots:
+        assert await call(http, "/v1/nodes/r1/reboot", issuer.token("r1")) == {}
+        await until(first(heard))
+
+    assert answers.asked[-1] == RebootNode(node="r1", who="slurm/r1")
+    (fact,) = heard
+    assert isinstance(fact, RebootCalled)
+    assert (fact.data.node, fact.data.who, fact.data.status) == ("r1", "slurm/r1", 200)
+
+
+async def test_a_reboot_that_is_not_permitted_names_the_value_to_set_and_is_told_too(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "r2")
+    why = "set syncer.nodePermissions.enabled"
+    _, answering_reboots = standing_in(bus, RebootNode, Refused(code="forbidden", reason=why))
+
+    async with hearing(bus, RebootCalled) as heard, answering_reboots:
+        told = await call(http, "/v1/nodes/r2/reboot", issuer.token("r2"), expect=403)
+        await until(first(heard))
+
+    assert told == {"error": why}
+    assert isinstance(heard[0], RebootCalled)
+    assert heard[0].data.status == 403
+
+
+async def test_no_node_reboots_another_and_nobody_reboots_an_unknown_one(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "r3")
+    answers, answering_reboots = standing_in(bus, RebootNode, Noted())
+
+    async with answering_reboots:
+        await call(http, "/v1/nodes/r3/reboot", issuer.token("r4"), expect=403)
+        await call(http, "/v1/nodes/nobody/reboot", issuer.token("nobody"), expect=404)
+
+    assert not answers.asked
+
+
+async def test_a_reboot_that_nobody_answers_is_to_be_asked_for_again(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "r5")
+
+    assert await call(http, "/v1/nodes/r5/reboot", issuer.token("r5"), expect=503) == {"retry": True}
+
+
+async def test_a_placeholders_calls_are_told(bus: Bus, http: httpx.AsyncClient) -> None:
+    await place(bus, 71, token=token_of(71))
+    _, answering_starts = standing_in(bus, PlacementAnnounced, Noted())
+    _, answering_ends = standing_in(bus, ReleasePlacement, PlacementReleased(is_pod_gone=True))
+
+    async with hearing(bus, StartedCalled) as started, answering_starts:
+        await call(http, "/v1/jobs/71/started", token_of(71), {"node": "d7"})
+        await until(first(started))
+    async with hearing(bus, PlacementReleaseCalled) as released, answering_ends:
+        await call(http, "/v1/jobs/71/release", token_of(71))
+        await until(first(released))
+
+    assert isinstance(started[0], StartedCalled)
+    assert (started[0].data.job, started[0].data.node, started[0].data.status) == (71, "d7", 200)
+    assert isinstance(released[0], PlacementReleaseCalled)
+    assert (released[0].data.job, released[0].data.status) == (71, 200)
+
+
+async def test_nudges_are_told(bus: Bus, http: httpx.AsyncClient, issuer: Issuer) -> None:
+    _, answering_nodes = standing_in(bus, NudgeNode, Noted())
+    _, answering_jobs = standing_in(bus, NudgeJob, Noted())
+    token = issuer.token("n1")
+
+    async with (
+        hearing(bus, NodeNudgeCalled) as nodes,
+        hearing(bus, JobNudgeCalled) as jobs,
+        answering_nodes,
+        answering_jobs,
+    ):
+        await call(http, "/v1/nudges", token, {"node": "n1"})
+        await call(http, "/v1/nudges", token, {"job": 72})
+        await until(lambda: bool(nodes) and bool(jobs))
+
+    assert isinstance(nodes[0], NodeNudgeCalled)
+    assert (nodes[0].data.node, nodes[0].data.who) == ("n1", "slurm/n1")
+    assert isinstance(jobs[0], JobNudgeCalled)
+    assert (jobs[0].data.job, jobs[0].data.node) == (72, "n1")
