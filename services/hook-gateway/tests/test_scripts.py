@@ -13,6 +13,7 @@ import pytest
 from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, refusal, scripted_gateway
 
 FILES = Path(__file__).parents[3] / "helm/slurm/files"
+NOTED: Said = (200, "{}")
 MARK = '{"sunk":{"uid":"u","pod":"ns/p","attempt":0,"mark":"m"}}'
 
 # Knows one job and one node; its folder holds their states and what was done.
@@ -243,8 +244,8 @@ def test_an_epilog_stops_waiting_for_a_pod_that_stays(node: Node, gateway: Scrip
 @pytest.mark.parametrize(
     ("answers", "code", "calls"),
     [
-        pytest.param([(200, {})], 0, 1, id="noted"),
-        pytest.param([(0, None), (503, {"retry": True}), (200, {})], 0, 3, id="asked again until it is"),
+        pytest.param([NOTED], 0, 1, id="noted"),
+        pytest.param([(0, ""), (503, {"retry": True}), NOTED], 0, 3, id="asked again until it is"),
         pytest.param([(403, {"error": "set syncer.nodePermissions.enabled"})], 1, 1, id="not permitted"),
     ],
 )

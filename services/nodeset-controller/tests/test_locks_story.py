@@ -19,6 +19,8 @@ from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import (
     AcquireLock,
+    ExplainKubeNode,
+    Explanation,
     JobNotRunning,
     Later,
     LockGranted,
@@ -113,6 +115,12 @@ class Stage:
     async def release(self, job: int) -> Reply:
         question = ReleaseLock(node=NAME, job=job)
         return await ask_until(self.views.bus, CLUSTER, question, deadline=anyio.current_time() + PATIENCE_S)
+
+    async def explain(self) -> Explanation:
+        deadline = anyio.current_time() + PATIENCE_S
+        reply = await ask_until(self.views.bus, CLUSTER, ExplainKubeNode(node=NAME), deadline=deadline)
+        assert isinstance(reply, Explanation)
+        return reply
 
     async def says(self, key: str, state: State, view: StateView[Any]) -> None:
         """Say something on the bus, as its owner would."""
@@ -487,3 +495,20 @@ async def test_a_pod_that_a_budget_protects_is_named_with_it_and_deleted_only_wh
     assert "disruption budget" in waiting.blocking[0].because
     assert granted == LockGranted()
     assert not await stage.is_there("guarded")
+
+
+async def test_a_person_learns_whom_a_lock_would_drive_out_and_why_one_is_not_there_yet(stage: Stage) -> None:
+    await stage.pod("slow", leaves_after_s=4)
+    async with stage.manager():
+        before = await stage.explain()
+        await stage.acquire(1, within_s=1.0)
+        meanwhile = await stage.explain()
+        assert await stage.acquire(1) == LockGranted()
+        after = await stage.explain()
+
+    assert [one.what for one in before.findings] == ["not locked", "1 Pods would be driven out by Kubernetes"]
+    assert before.findings[1].because == f"{stage.namespace}/slow"
+    assert [(one.what, one.because) for one in meanwhile.findings] == [
+        ("not locked for job 1 yet, normal", f"{stage.namespace}/slow: grace period of 9 s")
+    ]
+    assert [one.what for one in after.findings] == ["locked for jobs 1"]

@@ -10,6 +10,7 @@ from msgspec import Meta
 from sunk_events.base import ClusterName
 from sunk_nodeset_controller.locks.model import Clearing, LockTaint, Rules
 from sunk_nodeset_controller.locks.workloads import Measure
+from sunk_nodeset_controller.reboot import RebootSettings
 from sunk_runtime.config import load
 from sunk_runtime.settings import Seconds, ServiceSettings
 
@@ -51,6 +52,12 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """With ``NoSchedule``: Pods of DaemonSets and static Pods may stay."""
     lock_delete_after_s: Annotated[float, Meta(ge=0)] = 0.0
     """With ``NoSchedule``: a Pod that may not be evicted is deleted after this long; 0 is never."""
+    node_permissions: tuple[ClusterName, ...] = ()
+    """The Slurm clusters that may have Nodes rebooted: those with ``syncer.nodePermissions.enabled``."""
+    reboot_condition: str = "PhaseState"
+    """The type of the Node condition that asks for a reboot (``syncer.hooksAPI.nodeRebootCondition``)."""
+    reboot_reason: str = "production-powerreset"
+    """The reason of that condition (``syncer.hooksAPI.nodeRebootReason``)."""
     lock_linger_s: Annotated[float, Meta(ge=0)] = 5.0
     """A lock without holder stays this long, so that the tasks of an array do not thrash the taint."""
 
@@ -65,6 +72,15 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
                 are_daemons_exempt=self.lock_exempt_daemonsets,
                 delete_after_s=self.lock_delete_after_s or None,
             ),
+        )
+
+    @property
+    def reboots(self) -> RebootSettings:
+        """How a reboot is asked for."""
+        return RebootSettings(
+            clusters=frozenset(self.node_permissions),
+            condition=self.reboot_condition,
+            reason=self.reboot_reason,
         )
 
     @property

@@ -4,6 +4,7 @@ from functools import partial
 
 import anyio
 
+from sunk_events.requests import RebootNode
 from sunk_kube.client import KubeClient
 from sunk_nodeset_controller.clusters import BusSide, ClusterViews, persistently
 from sunk_nodeset_controller.config import Config
@@ -15,9 +16,11 @@ from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.reconcile import NodeSetLoop
 from sunk_nodeset_controller.nodesets.telling import SliceStates
 from sunk_nodeset_controller.pods.apply import PodCopies, PodStates
+from sunk_nodeset_controller.reboot import Reboots
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
+from sunk_runtime.requests import answering
 from sunk_runtime.writer import StateWriter
 
 
@@ -47,8 +50,10 @@ async def work(
         for cluster in await bus.clusters():
             told = partial(tell, config, views, cluster, kube, leadership)
             locked = partial(lock, config, client, cluster, leadership)
+            rebooted = partial(reboot, config, views, cluster, kube)
             tasks.start_soon(persistently, f"tell {cluster.cluster}", told)
             tasks.start_soon(persistently, f"lock {cluster.cluster}", locked)
+            tasks.start_soon(persistently, f"reboot {cluster.cluster}", rebooted)
 
 
 async def tell(
@@ -81,3 +86,10 @@ async def lock(config: Config, client: KubeClient, cluster: ClusterViews, leader
         rules=config.lock_rules,
         resync_s=config.resync_s,
     )
+
+
+async def reboot(config: Config, views: KubeViews, cluster: ClusterViews, kube: FencedKube) -> None:
+    """Answer those who want a Node of one Slurm cluster rebooted, until cancelled."""
+    reboots = Reboots(views.nodes, cluster.kube_pods, kube, config.reboots)
+    async with answering(cluster.bus, cluster.cluster, RebootNode, reboots.answer):
+        await anyio.sleep_forever()

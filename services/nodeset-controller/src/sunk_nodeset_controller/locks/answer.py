@@ -11,6 +11,8 @@ import anyio
 from sunk_events.base import REASON_MAX, Reply
 from sunk_events.requests import (
     AcquireLock,
+    ExplainKubeNode,
+    Explanation,
     JobNotRunning,
     Later,
     LockGranted,
@@ -76,6 +78,15 @@ class LockAnswers:
             await done.wait()
             return Noted()
         return Later(reason="the release is noted, the Node is not written yet")
+
+    async def explain(self, request: ExplainKubeNode) -> Reply:
+        """Say how the Node's lock stands, and whom one would drive out."""
+        if refusal := self._refusal(request.node):
+            return refusal
+        found = await self._locks.explain(request.node)
+        if found is None:
+            return Refused(code="unknown_node", reason=f"the Node of {request.node} is gone")
+        return Explanation(findings=found)
 
     def _refusal(self, node: str) -> Reply | None:
         """Return why nothing can be said of *node*, if so."""

@@ -8,11 +8,13 @@ import msgspec
 from msgspec.structs import replace
 
 from sunk_events.locks import LockState
+from sunk_events.requests import Finding
 from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
 from sunk_nodeset_controller.locks.blocking import blocking
 from sunk_nodeset_controller.locks.clearing import Asked, deeds, refusals
 from sunk_nodeset_controller.locks.desk import Desk
+from sunk_nodeset_controller.locks.explain import findings
 from sunk_nodeset_controller.locks.facts import facts, state
 from sunk_nodeset_controller.locks.machine import alive, decide, still_released
 from sunk_nodeset_controller.locks.marks import read
@@ -75,6 +77,19 @@ class Locks:
         if desk.is_empty:
             self._desks.pop(node, None)
         return again_s
+
+    async def explain(self, node: str) -> tuple[Finding, ...] | None:
+        """Return how *node*'s lock stands and whom one would drive out; None: its Node is gone."""
+        desk, kube_node = self._desks.get(node) or Desk(), self._sight.kube_node(node)
+        turn = _Turn(node, kube_node, desk, desk.asks)
+        found = await self._read(turn)
+        if found is None:
+            return None
+        seen, pods = self._seen(turn, found, None), await self._nodes.pods_on(kube_node)
+        placed, measure = self._sight.job_by_uid(pods), self._nodes.measure
+        others = measure.others(pods, placed, alive(seen, self._rules))
+        kept = blocking(others, refused=refusals(desk.asked), placed=placed, now=now())
+        return findings(seen.lock, others, kept, measure)
 
     async def _take(self, turn: _Turn) -> float | None:
         """Take steps until there is nothing to do but to wait."""

@@ -4,7 +4,7 @@ from typing import Final
 
 import anyio
 
-from sunk_events.requests import AcquireLock, ReleaseLock
+from sunk_events.requests import AcquireLock, ExplainKubeNode, ReleaseLock
 from sunk_kube.client import KubeClient
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.answer import LockAnswers
@@ -61,6 +61,7 @@ async def run_locks(
         async with (
             answering(views.bus, views.cluster, AcquireLock, answers.acquire),
             answering(views.bus, views.cluster, ReleaseLock, answers.release),
+            answering(views.bus, views.cluster, ExplainKubeNode, answers.explain),
         ):
             await loop.run(
                 views.kube_pods.changes(),

@@ -1,0 +1,93 @@
+"""Why a Node is locked, waits for its lock, or is free, and whom a lock would drive out; pure.
+
+What a person reads here is known before anything is done: the Pods that would have to leave are those that
+the lock itself would find.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from sunk_events.base import REASON_MAX
+from sunk_events.requests import BlockingPod, Finding
+from sunk_kube.objects import Pod
+from sunk_nodeset_controller.locks.model import Holder, NodeLock
+from sunk_nodeset_controller.locks.workloads import Measure
+
+
+def findings(
+    lock: NodeLock, others: Sequence[Pod], kept: Sequence[BlockingPod], measure: Measure
+) -> tuple[Finding, ...]:
+    """Return what is to be said of a Node's lock, the weightiest first.
+
+    Args:
+        lock: What stands on the Node.
+        others: The Pods on it that a lock drives out.
+        kept: The first few of them with what keeps them.
+        measure: The taint, and who may stay.
+    """
+    waiting = [holder for holder in lock.holders if holder.granted is None]
+    granted = [holder for holder in lock.holders if holder.granted is not None]
+    found = [_waits(holder, kept) for holder in waiting]
+    if granted:
+        found.append(_held(lock, granted))
+    if not lock.holders and lock.is_tainted:
+        found.append(
+            Finding(
+                what="locked for nobody", would_change="the lock goes after its linger, or a job takes it"
+            )
+        )
+    if not lock.is_tainted:
+        found.append(Finding(what="not locked", would_change="a job that starts on it locks it"))
+        found += _would_leave(others, measure)
+    return tuple(found)
+
+
+def _waits(holder: Holder, kept: Sequence[BlockingPod]) -> Finding:
+    pods = "; ".join(f"{one.pod}: {one.because or 'in the way'}" for one in kept)
+    return Finding(
+        what=f"not locked for job {holder.job} yet, {holder.level}",
+        since=holder.asked,
+        because=pods[:REASON_MAX],
+        would_change="these Pods leave" if kept else "the next look finds nobody in the way",
+    )
+
+
+def _held(lock: NodeLock, granted: Iterable[Holder]) -> Finding:
+    holders = sorted(granted, key=lambda holder: holder.job)
+    jobs = ", ".join(str(holder.job) for holder in holders)
+    since: datetime | None = min((one.granted for one in holders if one.granted), default=None)
+    return Finding(
+        what=f"{lock.value} for jobs {jobs}"[:REASON_MAX],
+        since=since,
+        because="their prologs asked for it, or Slurm runs them here",
+        would_change="each ends by its epilog, or when Slurm no longer has it here",
+    )
+
+
+def _would_leave(others: Sequence[Pod], measure: Measure) -> list[Finding]:
+    """Return whom a lock would drive out; a daemon comes back at once where nothing keeps it away."""
+    if not others:
+        return []
+    is_ours = measure.taint.evicts
+    how = "evicted by us" if is_ours else "driven out by Kubernetes"
+    daemons = [pod.key for pod in others if _is_daemon(pod)]
+    found = [
+        Finding(
+            what=f"{len(others)} Pods would be {how}",
+            because=", ".join(sorted(pod.key for pod in others))[:REASON_MAX],
+            would_change=f"a toleration of {measure.taint.key} lets a Pod stay",
+        )
+    ]
+    if daemons:
+        found.append(
+            Finding(
+                what=f"{len(daemons)} of them are daemons",
+                because=", ".join(sorted(daemons))[:REASON_MAX],
+                would_change="their templates tolerate the taint",
+            )
+        )
+    return found
+
+
+def _is_daemon(pod: Pod) -> bool:
+    return any(owner.kind == "DaemonSet" and owner.controller for owner in pod.metadata.owner_references)
