@@ -75,13 +75,13 @@ async def stage(request: pytest.FixtureRequest, nats: NatsServer) -> AsyncGenera
     settings = BusSettings(url=nats.url)
     async with connect("test", kubeconfig=kubeconfig) as kube, connect_bus(settings, "test") as bus:
         await bus.provision(CLUSTER, settings)
+        name = min(node.metadata.name for node in await kube.list_all(NODES))
         nodes = Reflector(kube, NODES)
         pods = StateView(bus, CLUSTER, KubePodState)
         async with anyio.create_task_group() as tasks, following(pods):
             tasks.start_soon(nodes.run)
             await nodes.complete()
             await pods.complete()
-            name = min(nodes.keys())
             pod = KubePodState(
                 changed=datetime.now(UTC),
                 pod=NAME,
