@@ -64,6 +64,11 @@ class Locks:
         """Return the desk of *node*, where questions are put."""
         return self._desks.setdefault(node, Desk())
 
+    def oldest_s(self) -> float:
+        """Return how long the longest held prolog waits, in seconds."""
+        asked = [ask.asked for desk in self._desks.values() for ask in desk.asks]
+        return (now() - min(asked)).total_seconds() if asked else 0.0
+
     async def reconcile(self, node: str) -> float | None:
         """Bring *node*'s lock as far as it can go now; return when to look again though nothing changes."""
         desk = self.desk(node)

@@ -1,14 +1,17 @@
 """The lock manager of one Slurm cluster: a loop over its nodes, and the answers to those who ask."""
 
-from typing import Final
+from functools import partial
+from typing import Final, get_args
 
 import anyio
 
+from sunk_events.locks import LockValue
 from sunk_events.requests import AcquireLock, ExplainKubeNode, ReleaseLock
 from sunk_kube.client import KubeClient
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.answer import LockAnswers
 from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
+from sunk_nodeset_controller.locks.metrics import LOCK_OLDEST, LOCKS
 from sunk_nodeset_controller.locks.model import Rules
 from sunk_nodeset_controller.locks.reconcile import Locks
 from sunk_nodeset_controller.locks.sight import LockSight
@@ -56,6 +59,7 @@ async def run_locks(
     async with anyio.create_task_group() as tasks:
         locks = Locks(sight, nodes, PodWatches(nodes, loop.poke, tasks), writer, rules)
         answers = LockAnswers(sight, locks, loop)
+        _expose(views, locks)
         for node in sight.nodes():
             loop.poke(node)
         async with (
@@ -70,3 +74,14 @@ async def run_locks(
                 keys=sight.nodes,
                 resync_s=resync_s,
             )
+
+
+def _expose(views: ClusterViews, locks: Locks) -> None:
+    """Have the gauges say how the locks stand, each time they are read."""
+
+    def count(value: str) -> float:
+        return sum(lock.lock == value for lock in views.locks.values())
+
+    for value in get_args(LockValue):
+        LOCKS.labels(views.cluster, value).set_function(partial(count, value))
+    LOCK_OLDEST.labels(views.cluster).set_function(locks.oldest_s)
