@@ -49,7 +49,7 @@ def facts(
         waited_s: How long the first of those just granted had waited.
         cluster: The Slurm cluster.
     """
-    kind = _KINDS.get((before.lock if before else "false", after.lock))
+    kind = KINDS.get((before.lock if before else "false", after.lock))
     if kind is None:
         return ()
     snapshot = LockSnapshot(
@@ -62,7 +62,7 @@ def facts(
     )
     return (
         kind(
-            id=event_id(_NAMES[kind], after.node, revision),
+            id=event_id(NAMES[kind], after.node, revision),
             source=source(cluster, SERVICE),
             subject=after.node,
             time=after.changed,
@@ -72,12 +72,12 @@ def facts(
 
 
 _Kind = type[LockPending] | type[LockLocked] | type[LockUnlocked]
-_NAMES: Final[dict[_Kind, str]] = {
+NAMES: Final[dict[_Kind, str]] = {
     LockPending: "lock_pending",
     LockLocked: "lock_locked",
     LockUnlocked: "lock_unlocked",
 }
-_KINDS: Final[dict[tuple[LockValue, LockValue], _Kind]] = {
+KINDS: Final[dict[tuple[LockValue, LockValue], _Kind]] = {
     ("false", "pending"): LockPending,
     ("locked", "pending"): LockPending,
     ("locked_strict", "pending"): LockPending,
