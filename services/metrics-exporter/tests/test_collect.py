@@ -1,11 +1,14 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from sunk_events.jobs import Allocation, SlurmJobState
-from sunk_events.nodes import RpcStatistic, SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
-from sunk_metrics_exporter.collect import JobSeries, Slurm, collect, job_word, node_word
-from sunk_metrics_exporter.series import TABLE
+from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_metrics_exporter.book import Book
+from sunk_metrics_exporter.collect import JobChoice, JobLabel, JobSeries
+from sunk_metrics_exporter.testing import Samples, SlurmState, scraped, slurm
+from sunk_metrics_exporter.words import job_word, node_word
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -58,13 +61,10 @@ def job(
     )
 
 
-def slurm(*states: SlurmNodeState | SlurmJobState | SlurmPartitionState) -> Slurm:
-    return Slurm(
-        [state for state in states if isinstance(state, SlurmNodeState)],
-        [state for state in states if isinstance(state, SlurmJobState)],
-        [state for state in states if isinstance(state, SlurmPartitionState)],
-        None,
-    )
+def collect(*states: SlurmState, choice: JobChoice | None = None) -> Samples:
+    book = Book(choice)
+    book.update(slurm(*states))
+    return scraped(book, NOW)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_each_node_is_counted_once_and_silent_ones_beside_that() -> None:
         node("e", "MIXED"),
     ]
 
-    samples = collect(slurm(*nodes), NOW)
+    samples = collect(*nodes)
 
-    counts = {name: found[0][1] for name, found in samples.items() if name.startswith("slurm_nodes_")}
+    counts = {name: found[()] for name, found in samples.items() if name.startswith("slurm_nodes_")}
     silent, total = counts.pop("slurm_nodes_not_responding"), counts.pop("slurm_nodes_total")
     assert {name: count for name, count in counts.items() if count} == {
         "slurm_nodes_idle": 1,
@@ -127,12 +127,12 @@ def test_each_node_is_counted_once_and_silent_ones_beside_that() -> None:
 def test_a_partition_is_the_sum_of_its_nodes_and_an_empty_one_is_shown_too() -> None:
     empty = SlurmPartitionState(changed=NOW, partition="spare", state="UP")
 
-    samples = collect(slurm(node("a", held=2), node("b"), empty), NOW)
+    samples = collect(node("a", held=2), node("b"), empty)
 
-    assert samples["slurm_partition_gpu_alloc"] == [(("gpu",), 2), (("spare",), 0)]
-    assert samples["slurm_partition_gpu_idle"] == [(("gpu",), 14), (("spare",), 0)]
-    assert samples["slurm_partition_mem_total"] == [(("gpu",), 1_024_000), (("spare",), 0)]
-    assert samples["slurm_node_cpu_idle"] == [(("a",), 48), (("b",), 64)]
+    assert samples["slurm_partition_gpu_alloc"] == {("gpu",): 2, ("spare",): 0}
+    assert samples["slurm_partition_gpu_idle"] == {("gpu",): 14, ("spare",): 0}
+    assert samples["slurm_partition_mem_total"] == {("gpu",): 1_024_000, ("spare",): 0}
+    assert samples["slurm_node_cpu_idle"] == {("a",): 48, ("b",): 64}
 
 
 def test_tasks_of_a_pending_array_are_counted_each() -> None:
@@ -143,14 +143,14 @@ def test_tasks_of_a_pending_array_are_counted_each() -> None:
         job(4, "COMPLETED", "COMPLETING"),
     )
 
-    samples = collect(slurm(*jobs), NOW)
+    samples = collect(*jobs)
 
-    assert samples["slurm_jobs_pending"] == [(("gpu", "lab", "ada"), 100), (("gpu", "lab", "bob"), 1)]
-    assert samples["slurm_queue_pending"] == [((), 101)]
-    assert samples["slurm_queue_pending_dependency"] == [((), 1)]
-    assert samples["slurm_queue_running"] == [((), 1)]
-    assert samples["slurm_queue_completing"] == [((), 1)]
-    assert samples["slurm_queue_completed"] == [((), 0)]
+    assert samples["slurm_jobs_pending"] == {("gpu", "lab", "ada"): 100, ("gpu", "lab", "bob"): 1}
+    assert samples["slurm_queue_pending"] == {(): 101}
+    assert samples["slurm_queue_pending_dependency"] == {(): 1}
+    assert samples["slurm_queue_running"] == {(): 1}
+    assert samples["slurm_queue_completing"] == {(): 1}
+    assert samples["slurm_queue_completed"] == {(): 0}
 
 
 def test_a_running_job_shows_what_it_holds_on_each_node() -> None:
@@ -158,58 +158,82 @@ def test_a_running_job_shows_what_it_holds_on_each_node() -> None:
         7, "RUNNING", nodes="gpu-[1-2]", share=Allocation(nodes="gpu-[1-2]", cpus=16, memory_mib=9, gpus=2)
     )
 
-    samples = collect(slurm(running, job(8, "SUSPENDED", nodes="gpu-3")), NOW)
+    samples = collect(running, job(8, "SUSPENDED", nodes="gpu-3"))
 
     whose = ("gpu", "lab", "ada", "7")
-    assert samples["slurm_job_gpus_allocated"] == [((*whose, "gpu-1"), 2), ((*whose, "gpu-2"), 2)]
-    assert samples["slurm_job_cpus_allocated"] == [((*whose, "gpu-1"), 16), ((*whose, "gpu-2"), 16)]
-    assert samples["slurm_job_uptime_seconds"] == [((*whose, "gpu-1"), 90.0), ((*whose, "gpu-2"), 90.0)]
+    assert samples["slurm_job_gpus_allocated"] == {(*whose, "gpu-1"): 2, (*whose, "gpu-2"): 2}
+    assert samples["slurm_job_cpus_allocated"] == {(*whose, "gpu-1"): 16, (*whose, "gpu-2"): 16}
+    assert samples["slurm_job_uptime_seconds"] == {(*whose, "gpu-1"): 90.0, (*whose, "gpu-2"): 90.0}
 
 
 def test_a_hostlist_that_cannot_be_read_costs_only_its_own_samples() -> None:
-    samples = collect(slurm(job(7, "RUNNING", nodes="gpu-[1-"), job(8, "RUNNING", nodes="gpu-1")), NOW)
+    samples = collect(job(7, "RUNNING", nodes="gpu-[1-"), job(8, "RUNNING", nodes="gpu-1"))
 
-    assert [labels[3] for labels, _ in samples["slurm_job_uptime_seconds"]] == ["8"]
+    assert [labels[3] for labels in samples["slurm_job_uptime_seconds"]] == ["8"]
     assert len(samples["slurm_job_state"]) == 2
 
 
 @pytest.mark.parametrize(
     ("which", "shown"),
-    [("all", ["1", "2"]), ("active", ["1"]), ("none", [])],
+    [("all", {"1", "2", "3"}), ("running", {"1"}), ("off", set[str]())],
 )
 def test_the_series_of_single_jobs_are_a_setting_the_counts_are_not(
-    which: JobSeries, shown: list[str]
+    which: JobSeries, shown: set[str]
 ) -> None:
-    samples = collect(slurm(job(1, "RUNNING"), job(2, "COMPLETED")), NOW, job_series=which)
+    jobs = (job(1, "RUNNING"), job(2, "COMPLETED"), job(3, "PENDING"))
 
-    assert [labels[3] for labels, _ in samples["slurm_job_state"]] == shown
-    assert samples["slurm_queue_completed"] == [((), 1)]
+    samples = collect(*jobs, choice=JobChoice(which=which))
+
+    assert {labels[3] for labels in samples.get("slurm_job_state", {})} == shown
+    assert samples["slurm_queue_completed"] == {(): 1}
+    assert samples["slurm_jobs_pending"] == {("gpu", "lab", "ada"): 1}
 
 
-def test_every_metric_of_the_documents_is_told_and_no_other() -> None:
-    everything = Slurm(
-        [node(held=1)],
-        [
-            job(1, "RUNNING", nodes="gpu-1", share=Allocation(nodes="gpu-1", cpus=8)),
-            job(2, "PENDING"),
-            job(3, "SUSPENDED"),
-        ],
-        [SlurmPartitionState(changed=NOW, partition="gpu", state="UP")],
-        SlurmStatisticsState(changed=NOW, rpcs=(RpcStatistic(message_type="REQUEST_PING"),)),
+def test_labels_of_single_jobs_are_a_setting_and_what_tells_them_apart_stays() -> None:
+    share = Allocation(nodes="gpu-[1-2]", cpus=16)
+    few: frozenset[JobLabel] = frozenset(("user",))
+
+    samples = collect(job(7, "RUNNING", nodes="gpu-[1-2]", share=share), choice=JobChoice(labels=few))
+
+    assert samples["slurm_job_state"] == {("ada", "7", "running"): 1}
+    assert samples["slurm_job_cpus_allocated"] == {("ada", "7", "gpu-1"): 16, ("ada", "7", "gpu-2"): 16}
+    assert samples["slurm_job_uptime_seconds"] == {("ada", "7", "gpu-1"): 90, ("ada", "7", "gpu-2"): 90}
+    assert samples["slurm_jobs_running"] == {("gpu", "lab", "ada"): 1}
+
+
+def test_a_node_in_two_partitions_counts_in_both_and_once_in_the_cluster() -> None:
+    both = replace(node("a", held=2), partitions=("gpu", "all", "gpu"))
+
+    samples = collect(both, node("b"))
+
+    assert samples["slurm_node_state"] == dict.fromkeys(
+        [("a", "gpu", "idle"), ("a", "all", "idle"), ("b", "gpu", "idle")], 1
     )
+    assert samples["slurm_partition_gpu_total"] == {("gpu",): 16, ("all",): 8}
+    assert samples["slurm_nodes_total"] == {(): 2}
 
-    samples = collect(everything, NOW)
 
-    assert samples.keys() == {series.name for series in TABLE}
-    assert len(TABLE) == 70
-    for series in TABLE:
-        assert samples[series.name], series.name
-        assert {len(labels) for labels, _ in samples[series.name]} == {len(series.labels)}
+def test_an_empty_cluster_shows_its_zeros() -> None:
+    samples = collect()
+
+    assert samples["slurm_nodes_total"] == {(): 0}
+    assert samples["slurm_queue_pending"] == {(): 0}
+    assert {name for name in samples if name.startswith(("slurm_job", "slurm_node_", "slurm_part"))} == set()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ['a "b"', "two\nlines", "back\\slash\\n", "x" * 1000, "a,b={c}", "\u00e4\u2603", "\r\t", "", " # {"],
+)
+def test_prometheus_reads_any_name_as_it_is(name: str) -> None:
+    samples = collect(replace(job(1, "PENDING", user=name), name=name, account=name))
+
+    assert samples["slurm_job_state"] == {("gpu", name, name, "1", name, "pending"): 1}
+    assert samples["slurm_jobs_pending"] == {("gpu", name, name): 1}
 
 
 def test_the_newest_state_tells_when_slurm_was_heard_last() -> None:
-    old = node()
     new = SlurmStatisticsState(changed=NOW + timedelta(seconds=5))
 
-    assert Slurm([old], [], [], new).newest() == NOW + timedelta(seconds=5)
+    assert slurm(node(), new).newest() == NOW + timedelta(seconds=5)
     assert slurm().newest() is None

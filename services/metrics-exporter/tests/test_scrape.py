@@ -1,4 +1,5 @@
 """Scrapes of a real exporter on a real nats-server."""
+# pyright: reportUnknownVariableType=false
 
 import signal
 import socket
@@ -7,8 +8,11 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import anyio
 import httpx
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
+from prometheus_client.parser import text_string_to_metric_families as plain_families
 
 from sunk_events import subjects
 from sunk_events.base import State, event_id
@@ -218,6 +222,41 @@ async def test_facts_are_counted_by_type_and_lock_times_observed(bus: Bus, http:
         )
 
     await until(is_counted)
+
+
+async def test_scrapes_at_once_and_one_that_hangs_up_take_nothing_from_each_other(
+    bus: Bus, http: httpx.AsyncClient
+) -> None:
+    await store(bus, "gpu-1", SlurmNodeState(changed=now(), node="gpu-1", state="IDLE"))
+
+    async def is_told() -> bool:
+        return "slurm_nodes_total 1" in await scrape(http)
+
+    await until(is_told)
+    async with http.stream("GET", "/metrics"):
+        pass  # Gone before its last byte.
+    answers: list[httpx.Response] = []
+
+    async def ask(accept: str, encoding: str) -> None:
+        headers = {"accept": accept, "accept-encoding": encoding}
+        answers.append(await http.get("/metrics", headers=headers))
+
+    async with anyio.create_task_group() as tasks:
+        for accept in ("text/plain", "application/openmetrics-text; version=1.0.0"):
+            for encoding in ("gzip", "identity"):
+                tasks.start_soon(ask, accept, encoding)
+    assert sorted((a.headers["content-type"], a.headers.get("content-encoding", "")) for a in answers) == [
+        ("application/openmetrics-text; version=1.0.0; charset=utf-8", ""),
+        ("application/openmetrics-text; version=1.0.0; charset=utf-8", "gzip"),
+        ("text/plain; version=0.0.4; charset=utf-8", ""),
+        ("text/plain; version=0.0.4; charset=utf-8", "gzip"),
+    ]
+    for answer in answers:
+        is_open = "openmetrics" in answer.headers["content-type"]
+        families = [*(open_families if is_open else plain_families)(answer.text)]
+        (total,) = [family for family in families if family.name == "slurm_nodes_total"]
+        assert [sample.value for sample in total.samples] == [1]
+        assert answer.text.endswith("# EOF\n") == is_open
 
 
 def test_a_wrong_setting_ends_the_process_with_2_and_its_log_names_it(tmp_path: Path) -> None:

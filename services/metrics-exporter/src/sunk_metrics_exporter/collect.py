@@ -1,98 +1,46 @@
-"""From states to samples of the documents' table.
+"""What one state adds to a scrape of the documents' table: lines of its own, and shares of sums.
 
-What must stay true: a sample says what Slurm said, or is not there. Each node is counted under the one
-word that sinfo has for it, so the ``slurm_nodes_*`` add up; tasks of a pending array are counted each.
-
-Source: SchedMD/slurm 24.11, src/common/slurm_protocol_defs.c, node_state_string.
+What must stay true: a sample says what Slurm said, or is not there. A state's part depends on nothing but
+that state, so it is made once a change and not once a scrape. Tasks of a pending array are counted each.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_metrics_exporter.render import line, prefix
+from sunk_metrics_exporter.words import COUNTED_AS, QUEUE, job_word, node_word
 from sunk_slurm.hostlist import expand
 
-JobSeries = Literal["all", "active", "none"]
-Sample = tuple[tuple[str, ...], float]
-"""The values of the labels, in the order of the table, and the value."""
-Samples = dict[str, list[Sample]]
-"""By metric name; one that Slurm said nothing of is not there."""
+JobSeries = Literal["all", "running", "off"]
+JobLabel = Literal["partition", "account", "user", "name"]
+Slot = tuple[str, tuple[str, ...]]
+"""A metric and the values of its labels, in the table's order."""
 
 
-class Slurm(msgspec.Struct, frozen=True):
-    """What the bus knows of a Slurm cluster."""
+class JobChoice(msgspec.Struct, frozen=True):
+    """Which series single jobs have."""
 
-    nodes: Sequence[SlurmNodeState]
-    jobs: Sequence[SlurmJobState]
-    partitions: Sequence[SlurmPartitionState]
-    statistics: SlurmStatisticsState | None
-
-    def newest(self) -> datetime | None:
-        """Return when the newest state began: Slurm was heard then at the latest."""
-        states = (*self.nodes, *self.jobs, *self.partitions, *((self.statistics,) if self.statistics else ()))
-        return max((state.changed for state in states), default=None)
+    which: JobSeries = "all"
+    labels: frozenset[JobLabel] = frozenset(("partition", "account", "user", "name"))
 
 
-def collect(slurm: Slurm, now: datetime, *, job_series: JobSeries = "all") -> Samples:
-    """Return every sample."""
-    return {
-        **_nodes(slurm.nodes),
-        **_node_counts(slurm.nodes),
-        **_partitions(slurm.nodes, slurm.partitions),
-        **_queue(slurm.jobs),
-        **_jobs_by_owner(slurm.jobs),
-        **_jobs([job for job in slurm.jobs if _is_shown(job, job_series)], now),
-        **(_scheduler(slurm.statistics) if slurm.statistics else {}),
-    }
+class Part(msgspec.Struct, frozen=True):
+    """What one state adds."""
 
-
-def _is_shown(job: SlurmJobState, which: JobSeries) -> bool:
-    return which == "all" or (which == "active" and not job.is_over)
-
-
-def node_word(node: SlurmNodeState) -> str:
-    """Return sinfo's word for the node's state, in lower case."""
-    if node.is_drain:
-        return "draining" if node.is_busy else "drained"
-    if "FAIL" in node.flags:
-        return "failing" if node.is_busy else "fail"
-    if node.state == "IDLE":
-        for flag, word in _IDLE_WORDS:
-            if flag in node.flags:
-                return word
-    return node.state.lower()
-
-
-_IDLE_WORDS: Final = (("COMPLETING", "completing"), ("MAINTENANCE", "maint"), ("RESERVED", "reserved"))
-"""What sinfo calls an idle node with a flag."""
-
-_COUNTED_AS: Final[Mapping[str, str]] = {
-    "allocated": "alloc",
-    "completing": "comp",
-    "down": "down",
-    "draining": "drain",
-    "drained": "drain",
-    "error": "err",
-    "failing": "fail",
-    "fail": "fail",
-    "idle": "idle",
-    "maint": "maint",
-    "mixed": "mix",
-    "reserved": "resv",
-}
-
-
-def job_word(job: SlurmJobState) -> str:
-    """Return squeue's word for the job's state, in lower case."""
-    for flag in ("COMPLETING", "CONFIGURING"):
-        if flag in job.flags:
-            return flag.lower()
-    return job.state.lower()
+    lines: Mapping[str, str] = {}
+    """By metric: finished lines."""
+    shares: tuple[tuple[Slot, int], ...] = ()
+    """What it adds to sums; 0 lets a sum be there."""
+    runs: tuple[str, ...] = ()
+    """Series of a time that goes on; `started` tells the value."""
+    started: float = 0.0
+    """Since when, as a timestamp."""
+    size: int = 0
+    """How many series are a single job's own."""
 
 
 def _per_node() -> Mapping[str, Callable[[SlurmNodeState], int]]:
@@ -109,113 +57,95 @@ def _per_node() -> Mapping[str, Callable[[SlurmNodeState], int]]:
 
 
 _PER_NODE: Final = _per_node()
+_STATES_COUNTED: Final = frozenset(("PENDING", "RUNNING", "SUSPENDED"))
+
+ALWAYS: Final[tuple[Slot, ...]] = (
+    *((f"slurm_nodes_{what}", ()) for what in dict.fromkeys(COUNTED_AS.values())),
+    ("slurm_nodes_total", ()),
+    ("slurm_nodes_not_responding", ()),
+    *((f"slurm_queue_{said}", ()) for said in QUEUE.values()),
+    ("slurm_queue_pending_dependency", ()),
+)
+"""Sums that are there even at 0."""
 
 
-def _nodes(nodes: Sequence[SlurmNodeState]) -> Samples:
-    samples: Samples = {
-        f"slurm_node_{what}": [((node.node,), value(node)) for node in nodes]
-        for what, value in _PER_NODE.items()
+def of_node(node: SlurmNodeState) -> Part:
+    """Return what *node* adds. In no partition it is a node all the same, with an empty label."""
+    values = {what: value(node) for what, value in _PER_NODE.items()}
+    word = node_word(node)
+    partitions = tuple(dict.fromkeys(node.partitions))
+    shares: list[tuple[Slot, int]] = [(("slurm_nodes_total", ()), 1)]
+    if word in COUNTED_AS:
+        shares.append(((f"slurm_nodes_{COUNTED_AS[word]}", ()), 1))
+    if node.is_not_responding:
+        shares.append((("slurm_nodes_not_responding", ()), 1))
+    for partition in partitions:
+        shares += [((f"slurm_partition_{what}", (partition,)), value) for what, value in values.items()]
+    lines = {
+        f"slurm_node_{what}": line(f"slurm_node_{what}", (node.node,), value)
+        for what, value in values.items()
     }
-    samples["slurm_node_state"] = [
-        ((node.node, partition, node_word(node)), 1)
-        for node in nodes
-        for partition in node.partitions or ("",)  # In no partition it is a node all the same.
-    ]
-    return samples
+    lines["slurm_node_state"] = "".join(
+        line("slurm_node_state", (node.node, partition, word), 1) for partition in partitions or ("",)
+    )
+    return Part(lines=lines, shares=tuple(shares))
 
 
-def _node_counts(nodes: Sequence[SlurmNodeState]) -> Samples:
-    counts = Counter(_COUNTED_AS.get(node_word(node), "") for node in nodes)
-    return {
-        **{f"slurm_nodes_{what}": [((), counts[what])] for what in dict.fromkeys(_COUNTED_AS.values())},
-        "slurm_nodes_total": [((), len(nodes))],
-        "slurm_nodes_not_responding": [((), sum(node.is_not_responding for node in nodes))],
-    }
+def of_partition(partition: SlurmPartitionState) -> Part:
+    """Return what *partition* adds: that it is shown without nodes too."""
+    return Part(shares=tuple(((f"slurm_partition_{what}", (partition.partition,)), 0) for what in _PER_NODE))
 
 
-def _partitions(nodes: Iterable[SlurmNodeState], partitions: Iterable[SlurmPartitionState]) -> Samples:
-    sums: dict[str, Counter[str]] = {partition.partition: Counter() for partition in partitions}
-    for node in nodes:
-        for partition in node.partitions:
-            total = sums.setdefault(partition, Counter())
-            for what, value in _PER_NODE.items():
-                total[what] += value(node)
-    return {
-        f"slurm_partition_{what}": [((partition,), total[what]) for partition, total in sorted(sums.items())]
-        for what in _PER_NODE
-    }
+def shares_of_job(job: SlurmJobState) -> Part:
+    """Return what *job* adds to sums."""
+    word, tasks = job_word(job), job.array_tasks
+    shares: list[tuple[Slot, int]] = []
+    if word in QUEUE:
+        shares.append(((f"slurm_queue_{QUEUE[word]}", ()), tasks))
+    if job.is_dependency_pending:
+        shares.append((("slurm_queue_pending_dependency", ()), tasks))
+    if job.state in _STATES_COUNTED:
+        shares.append(((f"slurm_jobs_{job.state.lower()}", (job.partition, job.account, job.user)), tasks))
+    return Part(shares=tuple(shares))
 
 
-_QUEUE: Final = {
-    "cancelled": "canceled",
-    "completed": "completed",
-    "completing": "completing",
-    "configuring": "configuring",
-    "failed": "failed",
-    "node_fail": "node_fail",
-    "pending": "pending",
-    "preempted": "preempted",
-    "running": "running",
-    "suspended": "suspended",
-    "timeout": "timeout",
-}
-"""squeue's words and the documents'."""
+def of_job(job: SlurmJobState, choice: JobChoice) -> Part:
+    """Return the series that *job* has of its own."""
+    is_running = job.state == "RUNNING"
+    if choice.which == "off" or (choice.which == "running" and not is_running):
+        return Part()
+    left_out = {"partition", "account", "user", "name"} - choice.labels
+    whose = (job.partition, job.account, job.user, str(job.job))
+    state = line("slurm_job_state", (*whose, job.name, job_word(job)), 1, left_out)
+    if not is_running:
+        return Part(lines={"slurm_job_state": state}, size=1)
+    shares = {node: share for share in job.allocations for node in expanded(share.nodes)}
+    lines = {"slurm_job_state": state}
+    for what, held in (
+        ("cpus", {node: share.cpus for node, share in shares.items()}),
+        ("gpus", {node: share.gpus for node, share in shares.items()}),
+    ):
+        metric = f"slurm_job_{what}_allocated"
+        lines[metric] = "".join(line(metric, (*whose, node), count, left_out) for node, count in held.items())
+    nodes = expanded(job.nodes) if job.started else ()
+    return Part(
+        lines=lines,
+        runs=tuple(prefix("slurm_job_uptime_seconds", (*whose, node), left_out) for node in nodes),
+        started=job.started.timestamp() if job.started else 0.0,
+        size=1 + 2 * len(shares) + len(nodes),
+    )
 
 
-def _queue(jobs: Sequence[SlurmJobState]) -> Samples:
-    counts: Counter[str] = Counter()
-    for job in jobs:
-        counts[job_word(job)] += job.array_tasks
-    waiting = sum(job.array_tasks for job in jobs if job.is_dependency_pending)
-    return {
-        **{f"slurm_queue_{said}": [((), counts[word])] for word, said in _QUEUE.items()},
-        "slurm_queue_pending_dependency": [((), waiting)],
-    }
-
-
-def _jobs_by_owner(jobs: Iterable[SlurmJobState]) -> Samples:
-    counts: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
-    for job in jobs:
-        counts[job.state][(job.partition, job.account, job.user)] += job.array_tasks
-    return {
-        f"slurm_jobs_{state.lower()}": sorted(counts[state].items())
-        for state in ("PENDING", "RUNNING", "SUSPENDED")
-    }
-
-
-def _jobs(jobs: Sequence[SlurmJobState], now: datetime) -> Samples:
-    samples: Samples = {
-        "slurm_job_state": [
-            ((job.partition, job.account, job.user, str(job.job), job.name, job_word(job)), 1) for job in jobs
-        ],
-        "slurm_job_cpus_allocated": [],
-        "slurm_job_gpus_allocated": [],
-        "slurm_job_uptime_seconds": [],
-    }
-    for job in jobs:
-        if job.state != "RUNNING":
-            continue
-        whose = (job.partition, job.account, job.user, str(job.job))
-        for share in job.allocations:
-            for node in _expanded(share.nodes):
-                samples["slurm_job_cpus_allocated"].append(((*whose, node), share.cpus))
-                samples["slurm_job_gpus_allocated"].append(((*whose, node), share.gpus))
-        if job.started is not None:
-            uptime_s = max((now - job.started).total_seconds(), 0.0)
-            for node in _expanded(job.nodes):
-                samples["slurm_job_uptime_seconds"].append(((*whose, node), uptime_s))
-    return samples
-
-
-def _expanded(nodes: str) -> tuple[str, ...]:
+def expanded(nodes: str) -> tuple[str, ...]:
     """Return the names in *nodes*; none where a newer Slurm spells them in a way that we cannot read."""
     try:
-        return expand(nodes)
+        return tuple(expand(nodes))
     except ValueError:
         return ()
 
 
-def _scheduler(said: SlurmStatisticsState) -> Samples:
+def of_statistics(said: SlurmStatisticsState) -> Part:
+    """Return what the scheduler's and the controller's statistics add."""
     values: dict[str, float] = {
         "backfill_cycle_last_seconds": said.backfill_cycle_last_s,
         "backfill_cycle_mean_seconds": said.backfill_cycle_mean_s,
@@ -238,10 +168,19 @@ def _scheduler(said: SlurmStatisticsState) -> Samples:
         "queue": said.queue_length,
         "threads": said.threads,
     }
-    return {
-        **{f"slurm_scheduler_{name}": [((), value)] for name, value in values.items()},
-        "slurm_controller_rpc_count": [((rpc.message_type,), rpc.count) for rpc in said.rpcs],
-        "slurm_controller_rpc_mean_duration_seconds": [
-            ((rpc.message_type,), rpc.mean_duration_s) for rpc in said.rpcs
-        ],
+    lines = {
+        f"slurm_scheduler_{name}": line(f"slurm_scheduler_{name}", (), value)
+        for name, value in values.items()
     }
+    lines["slurm_controller_rpc_count"] = _lines(
+        "slurm_controller_rpc_count", ((rpc.message_type, rpc.count) for rpc in said.rpcs)
+    )
+    lines["slurm_controller_rpc_mean_duration_seconds"] = _lines(
+        "slurm_controller_rpc_mean_duration_seconds",
+        ((rpc.message_type, rpc.mean_duration_s) for rpc in said.rpcs),
+    )
+    return Part(lines=lines)
+
+
+def _lines(metric: str, values: Iterable[tuple[str, float]]) -> str:
+    return "".join(line(metric, (label,), value) for label, value in dict(values).items())

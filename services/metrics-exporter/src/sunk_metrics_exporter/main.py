@@ -34,7 +34,13 @@ async def work() -> None:
         partitions = StateView(bus, config.cluster, SlurmPartitionState)
         statistics = StateView(bus, config.cluster, SlurmStatisticsState)
         scrapes = Scrapes(
-            nodes, jobs, partitions, statistics, stale_s=config.stale_s, job_series=config.job_series
+            nodes,
+            jobs,
+            partitions,
+            statistics,
+            stale_s=config.stale_s,
+            choice=config.job_choice,
+            job_series_max=config.job_series_max,
         )
         counting = Counting(FactConsumer(bus, config.cluster, f"{SERVICE}-facts", facts.count))
         lease = BusLease(bus, config.cluster, SERVICE, identity(SERVICE), ttl_s=LEASE_TTL_S)

@@ -22,3 +22,9 @@ SCRAPE_SECONDS = Histogram(
     "Time to answer one scrape.",
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3),
 )
+SCRAPE_BYTES = Gauge("sunk_scrape_size_bytes", "Size of the last scrape before compression.")
+JOB_SERIES = Gauge("sunk_job_series", "Series that single jobs have in the last scrape.")
+JOBS_WITHOUT_SERIES = Gauge(
+    "sunk_jobs_without_series",
+    "Jobs without series of their own because the cap on them is hit; they are in every sum all the same.",
+)

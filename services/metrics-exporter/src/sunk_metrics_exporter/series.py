@@ -19,6 +19,17 @@ class Series(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()
     kind: Literal["gauge", "counter"] = "gauge"
 
+    @property
+    def unit(self) -> str:
+        """The documents' unit; the metrics that say a state in a label have none."""
+        if self.name.endswith("_state"):
+            return ""
+        if "_mem_" in self.name:
+            return "MB"
+        if self.name.endswith("_per_minute"):
+            return "opm"
+        return "seconds" if self.name.endswith("_seconds") else "count"
+
 
 _NODE: Final = ("node",)
 _PARTITION: Final = ("partition",)
@@ -120,3 +131,4 @@ TABLE: Final = (
     Series("slurm_scheduler_threads", "Scheduler threads."),
 )
 """In the documents' order."""
+BY_NAME: Final = {series.name: series for series in TABLE}

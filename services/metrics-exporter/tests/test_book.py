@@ -1,0 +1,124 @@
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+
+from sunk_events.jobs import Allocation, SlurmJobState
+from sunk_events.nodes import SlurmNodeState, SlurmPartitionState
+from sunk_metrics_exporter.book import Book
+from sunk_metrics_exporter.collect import JobChoice
+from sunk_metrics_exporter.testing import SlurmState, scraped, slurm
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def running(number: int, nodes: str = "n-1") -> SlurmJobState:
+    return SlurmJobState(
+        changed=NOW,
+        job=number,
+        state="RUNNING",
+        partition="p",
+        user="ada",
+        nodes=nodes,
+        allocations=(Allocation(nodes=nodes, cpus=1),),
+        started=NOW - timedelta(seconds=number),
+    )
+
+
+def pending(number: int) -> SlurmJobState:
+    return SlurmJobState(changed=NOW, job=number, state="PENDING", partition="p", user="ada")
+
+
+def any_state(random: Random) -> SlurmState:
+    partition = random.choice(("p", "q", "r"))
+    number = random.randint(1, 8)
+    match random.randint(0, 3):
+        case 0:
+            return SlurmPartitionState(changed=NOW, partition=partition, state="UP")
+        case 1:
+            return SlurmNodeState(
+                changed=NOW,
+                node=f"n-{number}",
+                state=random.choice(("IDLE", "MIXED", "DOWN", "NEWFANGLED")),
+                is_drain=random.random() < 0.3,
+                is_not_responding=random.random() < 0.3,
+                cpus=random.randint(0, 64),
+                partitions=tuple(random.sample(("p", "q", "r"), random.randint(0, 3))),
+            )
+        case 2:
+            return pending(number)
+        case _:
+            return running(number, f"n-[1-{random.randint(1, 4)}]")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_any_changes_a_scrape_is_what_it_would_be_made_anew(seed: int) -> None:
+    random, states, book = Random(seed), dict[tuple[str, str], SlurmState](), Book()  # noqa: S311 - no secret
+    for _ in range(60):
+        state = any_state(random)
+        match state:
+            case SlurmNodeState():
+                key = ("node", state.node)
+            case SlurmJobState():
+                key = ("job", str(state.job))
+            case _:
+                key = ("other", repr(state))
+        if random.random() < 0.3:
+            states.pop(key, None)
+        else:
+            states[key] = state
+        book.update(slurm(*states.values()))
+
+        anew = Book()
+        anew.update(slurm(*states.values()))
+        assert scraped(book, NOW) == scraped(anew, NOW)
+
+
+def shown(book: Book) -> set[str]:
+    return {labels[3] for labels in scraped(book, NOW).get("slurm_job_state", {})}
+
+
+def test_jobs_beyond_the_cap_have_no_series_and_are_counted_all_the_same() -> None:
+    book = Book(JobChoice(), most=9)
+
+    book.update(slurm(running(1), running(2), running(3), pending(4)))
+
+    assert shown(book) == {"1", "2"}
+    assert (book.jobs.size, book.jobs.left_out) == (8, 2)
+    assert scraped(book, NOW)["slurm_queue_running"] == {(): 3}
+
+
+def test_room_that_a_job_leaves_goes_to_the_one_that_waited_longest() -> None:
+    book = Book(JobChoice(), most=8)
+    book.update(slurm(running(1), running(2), running(3), running(4)))
+
+    book.update(slurm(running(2), running(3), running(4)))
+
+    assert shown(book) == {"2", "3"}
+    assert book.jobs.left_out == 1
+
+
+def test_a_job_that_changes_keeps_its_place_while_it_fits() -> None:
+    book = Book(JobChoice(), most=6)
+    book.update(slurm(pending(1), running(2), running(3)))
+    assert shown(book) == {"1", "2"}
+
+    book.update(slurm(pending(1), running(2, "n-2"), running(3)))
+    assert shown(book) == {"1", "2"}
+
+    book.update(slurm(running(1), running(2, "n-2"), running(3)))
+    assert shown(book) == {"2"}
+    assert book.jobs.left_out == 2
+
+    book.update(slurm())
+    assert (book.jobs.size, book.jobs.left_out) == (0, 0)
+
+
+def test_a_job_that_runs_on_shows_a_time_that_goes_on() -> None:
+    book = Book()
+    book.update(slurm(running(90)))
+
+    whose = ("p", "", "ada", "90", "n-1")
+    assert scraped(book, NOW)["slurm_job_uptime_seconds"] == {whose: 90}
+    assert scraped(book, NOW + timedelta(seconds=5))["slurm_job_uptime_seconds"] == {whose: 95}
+    assert scraped(book, NOW - timedelta(hours=1))["slurm_job_uptime_seconds"] == {whose: 0}
