@@ -218,7 +218,7 @@ async def test_facts_are_counted_by_type_and_lock_times_observed(bus: Bus, http:
         return (
             'sunk_facts_total{type="sunk.nodeset_controller.v1.lock_locked"} 1.0'
             in (text := await scrape(http))
-            and "sunk_lock_wait_seconds_sum 0.2" in text
+            and "sunk_lock_pending_duration_seconds_sum 0.2" in text
         )
 
     await until(is_counted)

@@ -8,8 +8,8 @@ STATE_AGE = Gauge(
     "Time since the newest Slurm state on the bus; the slurm_ series are left out when it is too old.",
 )
 LOCK_SECONDS = Histogram(
-    "sunk_lock_wait_seconds",
-    "Time from a lock's first request to the Node being locked.",
+    "sunk_lock_pending_duration_seconds",
+    "Time that a Node's lock was pending before the Node was locked.",
     buckets=(0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 120),
 )
 BIND_SECONDS = Histogram(
