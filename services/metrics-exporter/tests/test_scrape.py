@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_fam
 from sunk_events import subjects
 from sunk_events.base import State, event_id
 from sunk_events.codec import encode
+from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockLocked, LockSnapshot
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_lab.nats import NatsServer
@@ -222,6 +223,40 @@ async def test_facts_are_counted_by_type_and_lock_times_observed(bus: Bus, http:
         )
 
     await until(is_counted)
+
+
+async def test_drains_and_waits_are_told_by_cause_and_partition(bus: Bus, http: httpx.AsyncClient) -> None:
+    drained = SlurmNodeState(
+        changed=now(), node="gpu-1", state="IDLE", is_drain=True, reason="k8s: cordon", reason_changed=now()
+    )
+    await store(bus, "gpu-1", drained)
+
+    async def is_drained() -> bool:
+        return 'sunk_drained_nodes{cause="cordon",owner="kubernetes"} 1.0' in await scrape(http)
+
+    await until(is_drained)
+    await store(bus, "gpu-1", SlurmNodeState(changed=now(), node="gpu-1", state="IDLE"))
+    started = now()
+    job = SlurmJobState(
+        changed=started,
+        job=7,
+        state="RUNNING",
+        partition="gpu",
+        nodes="gpu-1",
+        submitted=started - timedelta(seconds=40),
+        started=started,
+    )
+    await store(bus, "7", job)
+
+    async def is_told() -> bool:
+        text = await scrape(http)
+        return (
+            'sunk_drain_duration_seconds_count{cause="cordon",owner="kubernetes"} 1.0' in text
+            and 'sunk_job_wait_seconds_sum{partition="gpu"} 40.0' in text
+            and "sunk_drained_nodes{" not in text
+        )
+
+    await until(is_told)
 
 
 async def test_scrapes_at_once_and_one_that_hangs_up_take_nothing_from_each_other(

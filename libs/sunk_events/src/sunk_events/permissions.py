@@ -57,6 +57,8 @@ READS: Final[dict[Service, tuple[type[State], ...]]] = {
         jobs.SlurmJobState,
         nodes.SlurmPartitionState,
         nodes.SlurmStatisticsState,
+        locks.LockState,
+        placements.PlacementState,
     ),
 }
 """Whose states a service follows, besides its own."""

@@ -4,13 +4,13 @@ import sys
 from functools import partial
 from typing import Final
 
-from sunk_events.jobs import SlurmJobState
-from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
 from sunk_events.permissions import permissions
 from sunk_metrics_exporter import facts
 from sunk_metrics_exporter.config import read_config
 from sunk_metrics_exporter.counting import LEASE_TTL_S, Counting
 from sunk_metrics_exporter.scrape import Scrapes
+from sunk_metrics_exporter.views import Views
+from sunk_metrics_exporter.watch import watch
 from sunk_runtime import jetstream
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.leases import BusLease, lead
@@ -18,7 +18,7 @@ from sunk_runtime.lifecycle import identity, run, serve
 from sunk_runtime.rights import require_rights
 from sunk_runtime.settle import FactConsumer
 from sunk_runtime.tracing import tracing
-from sunk_runtime.views import StateView, following
+from sunk_runtime.views import following
 
 SERVICE: Final = "metrics-exporter"
 
@@ -29,15 +29,9 @@ async def work() -> None:
     async with tracing(SERVICE, config.traces), jetstream.connect(config.bus, SERVICE) as bus:
         await require_rights(bus, permissions(SERVICE, (config.cluster,)))
         await bus.provision(config.cluster, config.bus)
-        nodes = StateView(bus, config.cluster, SlurmNodeState)
-        jobs = StateView(bus, config.cluster, SlurmJobState)
-        partitions = StateView(bus, config.cluster, SlurmPartitionState)
-        statistics = StateView(bus, config.cluster, SlurmStatisticsState)
+        views = Views(bus, config.cluster)
         scrapes = Scrapes(
-            nodes,
-            jobs,
-            partitions,
-            statistics,
+            views,
             stale_s=config.stale_s,
             choice=config.job_choice,
             job_series_max=config.job_series_max,
@@ -45,13 +39,14 @@ async def work() -> None:
         counting = Counting(FactConsumer(bus, config.cluster, f"{SERVICE}-facts", facts.count))
         lease = BusLease(bus, config.cluster, SERVICE, identity(SERVICE), ttl_s=LEASE_TTL_S)
         health = Health()
-        for view in (nodes, jobs, partitions, statistics):
+        for view in views.all():
             health.require(view.bucket, lambda view=view: view.is_complete)
         health.require("facts", lambda: counting.is_well)
-        async with following(nodes, jobs, partitions, statistics):
+        async with following(*views.all()):
             await serve(
                 lambda: serve_http(config.http_host, config.http_port, health, [scrapes.route()]),
                 partial(lead, lease, counting.run),
+                lambda: watch(views.nodes, views.jobs),
             )
 
 

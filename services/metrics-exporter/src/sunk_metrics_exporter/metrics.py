@@ -28,3 +28,33 @@ JOBS_WITHOUT_SERIES = Gauge(
     "sunk_jobs_without_series",
     "Jobs without series of their own because the cap on them is hit; they are in every sum all the same.",
 )
+FACT_DELAY_SECONDS = Histogram(
+    "sunk_fact_delay_seconds",
+    "Time from what a fact tells of to its arrival here.",
+    buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 60, 600),
+)
+JOB_WAIT_SECONDS = Histogram(
+    "sunk_job_wait_seconds",
+    "Time from a job's submission to its start, by partition.",
+    ["partition"],
+    buckets=(1, 5, 15, 60, 300, 900, 3600, 14400, 43200, 86400, 259200, 604800),
+)
+DRAIN_SECONDS = Histogram(
+    "sunk_drain_duration_seconds",
+    "Length of drains that have ended, by owner (kubernetes, slurm, person) and cause.",
+    ["owner", "cause"],
+    buckets=(1, 10, 60, 300, 900, 3600, 14400, 86400, 604800),
+)
+DRAINED_NODES = Gauge("sunk_drained_nodes", "Nodes that are drained, by owner and cause.", ["owner", "cause"])
+DRAIN_OLDEST = Gauge(
+    "sunk_drain_oldest_age_seconds", "Age of the oldest drain, by owner and cause.", ["owner", "cause"]
+)
+LOCKS = Gauge("sunk_locks", "Locks of Nodes, by value.", ["lock"])
+LOCK_OLDEST = Gauge(
+    "sunk_lock_pending_oldest_age_seconds", "Age of the oldest lock that is still pending; 0 if none is."
+)
+PLACEMENTS = Gauge("sunk_placements", "Pods that Slurm places, by phase.", ["phase"])
+PLACEMENT_OLDEST = Gauge(
+    "sunk_placement_waiting_oldest_age_seconds",
+    "Age of the oldest Pod that waits for its binding; 0 if none does.",
+)

@@ -17,19 +17,25 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from sunk_events.jobs import SlurmJobState
-from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
 from sunk_metrics_exporter.accept import wants_gzip, wants_open
+from sunk_metrics_exporter.beside import Beside, look
 from sunk_metrics_exporter.book import Book, Slurm
 from sunk_metrics_exporter.collect import JobChoice
 from sunk_metrics_exporter.metrics import (
+    DRAIN_OLDEST,
+    DRAINED_NODES,
     JOB_SERIES,
     JOBS_WITHOUT_SERIES,
+    LOCK_OLDEST,
+    LOCKS,
+    PLACEMENT_OLDEST,
+    PLACEMENTS,
     SCRAPE_BYTES,
     SCRAPE_SECONDS,
     STATE_AGE,
 )
-from sunk_runtime.views import S, StateView, now
+from sunk_metrics_exporter.views import Views
+from sunk_runtime.views import now
 
 log = logging.getLogger(__name__)
 
@@ -41,19 +47,13 @@ class Scrapes:
 
     def __init__(
         self,
-        nodes: StateView[SlurmNodeState],
-        jobs: StateView[SlurmJobState],
-        partitions: StateView[SlurmPartitionState],
-        statistics: StateView[SlurmStatisticsState],
+        views: Views,
         *,
         stale_s: float,
         choice: JobChoice,
         job_series_max: int,
     ) -> None:
-        self._nodes = nodes
-        self._jobs = jobs
-        self._partitions = partitions
-        self._statistics = statistics
+        self._views = views
         self._stale_s = stale_s
         self._book = Book(choice, job_series_max)
         self._turn = anyio.Lock()
@@ -68,27 +68,27 @@ class Scrapes:
         is_open = wants_open(request.headers.get("accept", ""))
         is_gzip = wants_gzip(request.headers.get("accept-encoding", ""))
         async with self._turn:
-            views = (self._nodes, self._jobs, self._partitions, self._statistics)
-            if missing := [view.bucket for view in views if not view.is_complete]:
+            if missing := [view.bucket for view in self._views.all() if not view.is_complete]:
                 text = f"state is not read yet: {', '.join(missing)}\n"
                 return PlainTextResponse(text, status_code=503, headers={"Retry-After": "1"})
-            slurm = Slurm(
-                _by_key(self._nodes),
-                _by_key(self._jobs),
-                _by_key(self._partitions),
-                _by_key(self._statistics),
+            moment = now()
+            seen = self._views.slurm()
+            beside = look(
+                seen.nodes.values(), self._views.locks.values(), self._views.placements.values(), moment
             )
-            body = await anyio.to_thread.run_sync(self._body, slurm, now(), is_open, is_gzip)
+            body = await anyio.to_thread.run_sync(self._body, seen, beside, moment, is_open, is_gzip)
         SCRAPE_SECONDS.observe(time.perf_counter() - started)
         headers = {"Vary": "Accept, Accept-Encoding"} | ({"Content-Encoding": "gzip"} if is_gzip else {})
         return Response(body, media_type=OPEN_TYPE if is_open else CONTENT_TYPE_PLAIN_0_0_4, headers=headers)
 
-    def _body(self, slurm: Slurm, moment: datetime, is_open: bool, is_gzip: bool) -> bytes:  # noqa: FBT001 - a thread's function takes no names
+    def _body(self, slurm: Slurm, beside: Beside, moment: datetime, is_open: bool, is_gzip: bool) -> bytes:  # noqa: FBT001 - a thread's function takes no names
         newest = slurm.newest()
         age_s = math.inf if newest is None else max((moment - newest).total_seconds(), 0.0)
         STATE_AGE.set(age_s)
         text = b""
-        if age_s <= self._stale_s:
+        is_fresh = age_s <= self._stale_s
+        _tell_beside(beside, is_fresh=is_fresh)
+        if is_fresh:
             self._book.update(slurm)
             self._tell_of_cap()
             text = self._book.text(moment, is_open=is_open).encode(errors="replace")
@@ -111,5 +111,16 @@ class Scrapes:
             log.info("every job has series of its own again", extra=extra)
 
 
-def _by_key(view: StateView[S]) -> dict[str, S]:
-    return dict(zip(view.keys(), view.values(), strict=True))
+def _tell_beside(beside: Beside, *, is_fresh: bool) -> None:
+    """Set the gauges; what Slurm said is left out of them too when it is old."""
+    DRAINED_NODES.clear()
+    DRAIN_OLDEST.clear()
+    for cause, drained in beside.drains.items() if is_fresh else ():
+        DRAINED_NODES.labels(cause.owner, cause.cause).set(drained.nodes)
+        DRAIN_OLDEST.labels(cause.owner, cause.cause).set(drained.oldest_s)
+    for lock, count in beside.locks.items():
+        LOCKS.labels(lock).set(count)
+    LOCK_OLDEST.set(beside.lock_oldest_s)
+    for phase, count in beside.placements.items():
+        PLACEMENTS.labels(phase).set(count)
+    PLACEMENT_OLDEST.set(beside.placement_oldest_s)

@@ -1,0 +1,67 @@
+"""What stands beside the documents' table: drains by cause, locks and placements as they are now."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.placements import PlacementState
+from sunk_metrics_exporter.causes import Cause, cause_of
+
+LOCKS: Final = ("pending", "locked", "locked_strict")
+PHASES: Final = ("refused", "submitted", "released", "started", "bound", "ending", "ended")
+WAITING: Final = frozenset(("submitted", "released", "started"))
+"""Phases in which a Pod waits to be bound."""
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """The drains of one cause."""
+
+    nodes: int
+    oldest_s: float
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """What is now."""
+
+    drains: dict[Cause, Drained]
+    locks: dict[str, int]
+    lock_oldest_s: float
+    placements: dict[str, int]
+    placement_oldest_s: float
+
+
+def look(
+    nodes: Iterable[SlurmNodeState],
+    locks: Iterable[LockState],
+    placements: Iterable[PlacementState],
+    now: datetime,
+) -> Beside:
+    """Return what the states say; an age is 0 where nothing waits."""
+    begins: dict[Cause, list[datetime]] = {}
+    for node in nodes:
+        if node.is_drain:
+            begins.setdefault(cause_of(node), []).append(node.reason_changed or node.changed)
+    drains = {cause: Drained(len(found), _oldest(found, now)) for cause, found in begins.items()}
+    found_locks, found_placements = list(locks), list(placements)
+    waiting = [one.created or one.changed for one in found_placements if one.phase in WAITING]
+    return Beside(
+        drains=drains,
+        locks=_count(LOCKS, (one.lock for one in found_locks)),
+        lock_oldest_s=_oldest([one.changed for one in found_locks if one.lock == "pending"], now),
+        placements=_count(PHASES, (one.phase for one in found_placements)),
+        placement_oldest_s=_oldest(waiting, now),
+    )
+
+
+def _count(words: Iterable[str], found: Iterable[str]) -> dict[str, int]:
+    counts = Counter(found)
+    return {word: counts[word] for word in words}
+
+
+def _oldest(begins: list[datetime], now: datetime) -> float:
+    return max((now - min(begins)).total_seconds(), 0.0) if begins else 0.0

@@ -1,0 +1,37 @@
+"""Every view of the exporter."""
+
+from typing import Any
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_events.placements import PlacementState
+from sunk_metrics_exporter.book import Slurm
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.views import S, StateView
+
+
+class Views:
+    """What the bus holds of one Slurm cluster."""
+
+    def __init__(self, bus: Bus, cluster: str) -> None:
+        self.nodes = StateView(bus, cluster, SlurmNodeState)
+        self.jobs = StateView(bus, cluster, SlurmJobState)
+        self.partitions = StateView(bus, cluster, SlurmPartitionState)
+        self.statistics = StateView(bus, cluster, SlurmStatisticsState)
+        self.locks = StateView(bus, cluster, LockState)
+        self.placements = StateView(bus, cluster, PlacementState)
+
+    def all(self) -> tuple[StateView[Any], ...]:
+        """Return them all."""
+        return (self.nodes, self.jobs, self.partitions, self.statistics, self.locks, self.placements)
+
+    def slurm(self) -> Slurm:
+        """Return what they know of Slurm."""
+        return Slurm(
+            _by_key(self.nodes), _by_key(self.jobs), _by_key(self.partitions), _by_key(self.statistics)
+        )
+
+
+def _by_key(view: StateView[S]) -> dict[str, S]:
+    return dict(zip(view.keys(), view.values(), strict=True))

@@ -1,0 +1,121 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.placements import PlacementState
+from sunk_metrics_exporter.beside import Drained, look
+from sunk_metrics_exporter.causes import Cause, cause_of
+from sunk_metrics_exporter.history import Drains, Waits
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+BEGAN = NOW - timedelta(hours=1)
+
+
+def after(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def drained(reason: str, since: datetime | None = NOW) -> SlurmNodeState:
+    return SlurmNodeState(
+        changed=NOW, node="n1", state="IDLE", is_drain=True, reason=reason, reason_changed=since
+    )
+
+
+HEALTHY = SlurmNodeState(changed=after(60), node="n1", state="IDLE")
+CORDON = Cause("kubernetes", "cordon")
+
+
+@pytest.mark.parametrize(
+    ("reason", "owner", "cause"),
+    [
+        ("k8s: cordon: disk is full", "kubernetes", "cordon"),
+        ("k8s: pod terminated: cordon", "kubernetes", "pod terminated"),
+        ("k8s:pod not ready", "kubernetes", "pod not ready"),
+        ("k8s: something new", "kubernetes", "other"),
+        ("Prolog error", "slurm", "prolog error"),
+        ("Kill task failed", "slurm", "kill task failed"),
+        ("Low RealMemory (reported:1 < 100.00% of configured:2)", "slurm", "low realmemory"),
+        ("NHC: check_fs_mount failed", "slurm", "nhc"),
+        ("ada looks at job 17", "person", "other"),
+        ("", "person", "other"),
+    ],
+)
+def test_the_words_for_a_drains_cause_are_few_whatever_its_reason(
+    reason: str, owner: str, cause: str
+) -> None:
+    assert cause_of(drained(reason)) == Cause(owner, cause)
+
+
+def test_a_drain_that_ends_tells_how_long_it_was_and_is_told_once() -> None:
+    drains = Drains()
+
+    assert drains.see("n1", drained("k8s: cordon")) is None
+    assert drains.see("n1", drained("k8s: cordon: why", since=after(30))) is None
+    assert drains.see("n1", HEALTHY) == (CORDON, 60)
+    assert drains.see("n1", HEALTHY) is None
+
+
+def test_a_drained_node_that_goes_was_not_mended() -> None:
+    drains = Drains()
+    drains.see("n1", drained("k8s: cordon"))
+
+    assert drains.see("n1", None) is None
+    assert drains.see("n1", HEALTHY) is None
+
+
+def started(at: datetime) -> SlurmJobState:
+    return SlurmJobState(
+        changed=NOW,
+        job=1,
+        state="RUNNING",
+        nodes="n1",
+        submitted=at - timedelta(seconds=90),
+        started=at,
+    )
+
+
+def test_a_job_that_starts_tells_how_long_it_waited_and_tells_it_once() -> None:
+    waits = Waits(BEGAN)
+
+    assert waits.see("1", replace(started(NOW), state="PENDING")) is None
+    assert waits.see("1", started(NOW)) == 90
+    assert waits.see("1", replace(started(NOW), state="COMPLETED")) is None
+
+
+def test_a_job_that_is_requeued_waits_again() -> None:
+    waits = Waits(BEGAN)
+    waits.see("1", started(NOW))
+
+    assert waits.see("1", started(after(600))) == 90
+
+
+def test_no_wait_is_told_of_a_job_that_started_before_us_or_never() -> None:
+    waits = Waits(BEGAN)
+
+    assert waits.see("1", started(BEGAN - timedelta(seconds=1))) is None
+    assert waits.see("1", replace(started(NOW), state="CANCELLED", nodes="")) is None
+    assert waits.see("1", None) is None
+
+
+def test_what_waits_longest_is_told_and_what_waits_no_more_is_not() -> None:
+    locks = [
+        LockState(changed=after(-30), node="a", kube_node="k", lock="pending"),
+        LockState(changed=after(-10), node="b", kube_node="k", lock="pending"),
+        LockState(changed=after(-99), node="c", kube_node="k", lock="locked"),
+    ]
+    waits = PlacementState(changed=NOW, uid="u", namespace="n", pod="p", phase="released", created=after(-20))
+    bound = replace(waits, phase="bound", created=after(-500))
+    nodes = [drained("k8s: cordon", after(-7)), drained("k8s: cordon", after(-5)), HEALTHY]
+
+    seen = look(nodes, locks, [waits, bound], NOW)
+
+    assert seen.drains == {CORDON: Drained(2, 7)}
+    assert (seen.locks, seen.lock_oldest_s) == ({"pending": 2, "locked": 1, "locked_strict": 0}, 30)
+    assert {phase: count for phase, count in seen.placements.items() if count} == {"released": 1, "bound": 1}
+    assert seen.placement_oldest_s == 20
+    empty = look([], [], [], NOW)
+    assert (empty.drains, empty.lock_oldest_s, empty.placement_oldest_s) == ({}, 0, 0)
