@@ -1,0 +1,162 @@
+"""Writes Grafana's dashboards to helm/slurm/files/dashboards from one table of panels.
+
+``--check`` writes nothing and fails if a file is not what the code says.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER: Final = Path(__file__).resolve().parent.parent / "helm" / "slurm" / "files" / "dashboards"
+WIDTH: Final = 12
+HEIGHT: Final = 8
+COLUMNS: Final = 24
+CLUSTER: Final = 'slurm_cluster=~"$cluster"'
+"""The PodMonitor's label; where nobody sets it, every cluster's pattern matches its absence."""
+
+Panel = tuple[str, str, str]
+"""Title, unit as Grafana spells it, query; what a series is called follows from its labels.
+
+``{}`` in a query restricts it to the chosen Slurm clusters.
+"""
+
+
+def _share(what: str) -> str:
+    alloc, total = (f"sum(slurm_partition_{what}_{which}{{}}) by (partition)" for which in ("alloc", "total"))
+    return f"{alloc} / {total}"
+
+
+def _named(pattern: str) -> str:
+    return f'{{__name__=~"{pattern}",{CLUSTER}}}'
+
+
+def _quantile(metric: str, by: str = "") -> str:
+    labels = f"le, {by}" if by else "le"
+    return f"histogram_quantile(0.9, sum(rate({metric}_bucket{{}}[15m])) by ({labels}))"
+
+
+DASHBOARDS: Final[dict[str, tuple[Panel, ...]]] = {
+    "Cluster": (
+        ("GPUs in use, by partition", "percentunit", _share("gpu")),
+        ("CPUs in use, by partition", "percentunit", _share("cpu")),
+        ("Memory in use, by partition", "percentunit", _share("mem")),
+        (
+            "Nodes by state",
+            "short",
+            _named("slurm_nodes_(alloc|comp|down|drain|err|fail|idle|maint|mix|resv)"),
+        ),
+        ("Nodes that do not respond", "short", "slurm_nodes_not_responding{}"),
+        ("Scheduler cycle, mean", "s", "slurm_scheduler_cycle_mean_seconds{}"),
+    ),
+    "Nodes and drains": (
+        ("Drained nodes, by owner and cause", "short", "sum(sunk_drained_nodes{}) by (owner, cause)"),
+        ("Oldest drain, by owner and cause", "s", "max(sunk_drain_oldest_age_seconds{}) by (owner, cause)"),
+        ("Length of drains, p90", "s", _quantile("sunk_drain_duration_seconds", "owner")),
+        ("GPUs that are idle on each node", "short", "topk(20, slurm_node_gpu_idle{})"),
+    ),
+    "Jobs and queue": (
+        ("Jobs by state", "short", _named("slurm_queue_(pending|running|suspended|completing)")),
+        ("Pending for a dependency", "short", "slurm_queue_pending_dependency{}"),
+        ("Wait before the start, p90", "s", _quantile("sunk_job_wait_seconds", "partition")),
+        ("Pending, by account", "short", "sum(slurm_jobs_pending{}) by (account)"),
+        ("Running, by account", "short", "sum(slurm_jobs_running{}) by (account)"),
+        ("GPUs, by user", "short", "topk(20, sum(slurm_job_gpus_allocated{}) by (user))"),
+    ),
+    "Pods through Slurm": (
+        ("Pods by phase", "short", "sum(sunk_placements{}) by (phase)"),
+        ("Oldest Pod that waits", "s", "max(sunk_placement_waiting_oldest_age_seconds{})"),
+        ("From Pod to binding, p90", "s", _quantile("sunk_placement_bind_seconds")),
+        ("Locks by value", "short", "sum(sunk_locks{}) by (lock)"),
+        ("Oldest pending lock", "s", "max(sunk_lock_pending_oldest_age_seconds{})"),
+        ("Lock pending, p90", "s", _quantile("sunk_lock_pending_duration_seconds")),
+    ),
+    "SUNK itself": (
+        ("Age of Slurm's state", "s", "sunk_state_age_seconds{}"),
+        ("Delay of facts, p90", "s", _quantile("sunk_fact_delay_seconds")),
+        ("Dead letters", "short", "sum(sunk_dead_letters_total{}) by (reason)"),
+        ("Facts that wait, by consumer", "short", "max(sunk_event_lag{}) by (consumer)"),
+        (
+            "Calls to slurmrestd",
+            "reqps",
+            "sum(rate(sunk_slurm_call_duration_seconds_count{}[5m])) by (call, outcome)",
+        ),
+        ("Time of a scrape, p90", "s", _quantile("sunk_scrape_duration_seconds")),
+    ),
+}
+
+
+def _restricted(query: str) -> str:
+    return query.replace("{}", f"{{{CLUSTER}}}")
+
+
+def panel(number: int, what: Panel) -> dict[str, Any]:
+    """Return the *number*-th panel of a dashboard, two in a row."""
+    title, unit, query = what
+    per_row = COLUMNS // WIDTH
+    at = {"h": HEIGHT, "w": WIDTH, "x": number % per_row * WIDTH, "y": number // per_row * HEIGHT}
+    source = {"type": "prometheus", "uid": "${source}"}
+    return {
+        "id": number + 1,
+        "type": "timeseries",
+        "title": title,
+        "datasource": source,
+        "gridPos": at,
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": "A", "datasource": source, "expr": _restricted(query), "legendFormat": "__auto"}
+        ],
+    }
+
+
+def dashboard(title: str) -> dict[str, Any]:
+    """Return a dashboard in Grafana's JSON."""
+    source = {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
+    cluster = {
+        "name": "cluster",
+        "label": "Slurm cluster",
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${source}"},
+        "query": "label_values(sunk_state_age_seconds, slurm_cluster)",
+        "refresh": 2,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    }
+    return {
+        "uid": f"sunk-{slug(title)}",
+        "title": f"SUNK: {title}",
+        "tags": ["sunk", "slurm"],
+        "schemaVersion": 39,
+        "time": {"from": "now-6h", "to": "now"},
+        "refresh": "30s",
+        "templating": {"list": [source, cluster]},
+        "panels": [panel(number, what) for number, what in enumerate(DASHBOARDS[title])],
+    }
+
+
+def slug(title: str) -> str:
+    """Return *title* as a file is called."""
+    return title.lower().replace(" ", "-")
+
+
+def main() -> int:
+    """Write or check; return the exit status."""
+    wanted = {
+        FOLDER / f"{slug(title)}.json": json.dumps(dashboard(title), indent=2) + "\n" for title in DASHBOARDS
+    }
+    if "--check" not in sys.argv[1:]:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        for path, text in wanted.items():
+            path.write_text(text)
+        return 0
+    found = {path: path.read_text() for path in FOLDER.glob("*.json")}
+    if found == wanted:
+        return 0
+    print("helm/slurm/files/dashboards is stale: run ./task gen", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
