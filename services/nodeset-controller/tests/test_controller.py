@@ -3,6 +3,7 @@
 The tests play the syncer's part: they write what Slurm says to the bus.
 """
 
+import itertools
 import signal
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
@@ -13,15 +14,16 @@ from typing import NamedTuple
 import anyio
 import pytest
 
-from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.requests import ConfirmNode, NodeConfirmed
+from sunk_events.subjects import STATISTICS_KEY
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
 from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.objects import Condition, Node, Pod, condition
-from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, NODESETS, PODS
+from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NAMESPACES, NODES, NODESETS, PODS
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.testing import Service
 from sunk_runtime.jetstream import Bus, BusSettings
@@ -301,17 +303,77 @@ async def test_a_killed_service_finds_again_what_happened_meanwhile(stage: Stage
     await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
 
 
-async def test_a_standby_takes_over_from_a_leader_that_is_told_to_stop(stage: Stage) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["told to stop", "killed"])
+async def test_a_standby_takes_over_from_a_leader(stage: Stage, number: signal.Signals) -> None:
     before = await stage.told(lambda state: state.is_ready)
     standby = stage.service.another()
     try:
-        stage.service.end(signal.SIGTERM)
+        stage.service.end(number)
         await stage.kube.delete(PODS, stage.name, stage.namespace)
 
         await stage.told(lambda state: state.is_ready and state.uid != before.uid)
     finally:
         standby.end(signal.SIGTERM)
         stage.service.start()
+
+
+async def test_a_slurm_that_falls_silent_is_said_and_nothing_is_done(stage: Stage) -> None:
+    before = await stage.told(lambda state: state.is_ready)
+    await stage.says("bad dimm")
+    await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
+    stage.service.end(signal.SIGTERM)
+    stage.service.change(SLURM_STALE_S="1", SLURM_UNKNOWN_S="3")
+    stage.service.start()
+
+    await until(lambda: _slurm_is_known(stage, "SlurmNotHeard"), within_s=PATIENCE_S)
+    await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "Unknown")
+    await stage.node_shows(wk.CONDITION_SLURM_CORDON, "Unknown")
+    pod, node = await stage.pod(), await stage.kube_node()
+    assert pod is not None
+    assert pod.metadata.uid == before.uid
+    assert wk.ANNOTATION_CONDEMNED not in pod.metadata.annotations
+    assert node.metadata.annotations[wk.ANNOTATION_DRAIN] == "bad dimm"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_speak, stage)
+        await until(lambda: _slurm_is_known(stage, "Heard"), within_s=PATIENCE_S)
+        await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
+        tasks.cancel_scope.cancel()
+
+
+async def _speak(stage: Stage) -> None:
+    """Play a syncer whose Slurm answers."""
+    statistics = StateView(stage.bus, CLUSTER, SlurmStatisticsState)
+    async with following(statistics):
+        await statistics.complete()
+        writer = StateWriter(stage.bus, statistics, fence=None)
+        for number in itertools.count():
+            state = SlurmStatisticsState(changed=datetime.now(UTC), jobs_submitted=number)
+            await writer.record(STATISTICS_KEY, state, revision=statistics.revision(STATISTICS_KEY))
+            await anyio.sleep(0.2)
+
+
+async def _slurm_is_known(stage: Stage, reason: str) -> bool:
+    status = (await stage.kube.get(NODESETS, "gpu", stage.namespace)).status
+    found = condition(status.conditions, "SlurmKnown")
+    return found is not None and found.reason == reason
+
+
+async def test_a_slurm_that_suddenly_knows_no_node_is_an_alarm_and_nothing_is_done(stage: Stage) -> None:
+    before = await stage.told(lambda state: state.is_ready)
+    await stage.says("bad dimm")
+    await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "True")
+    await stage.slurm.forget(stage.name, revision=stage.slurm.view.revision(stage.name))
+
+    await until(lambda: _slurm_is_known(stage, "NodesMissing"), within_s=PATIENCE_S)
+    events = await stage.kube.list_all(EVENTS, stage.namespace)
+    assert any(event.metadata.name.startswith("gpu.") for event in events)
+    await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "True")
+    pod = await stage.pod()
+    assert pod is not None
+    assert pod.metadata.uid == before.uid
+    assert wk.ANNOTATION_CONDEMNED not in pod.metadata.annotations
+    await stage.says("bad dimm")
+    await until(lambda: _slurm_is_known(stage, "Heard"), within_s=PATIENCE_S)
 
 
 async def test_a_clusters_name_passes_on_when_its_nodeset_goes(stage: Stage) -> None:

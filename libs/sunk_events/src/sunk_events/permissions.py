@@ -44,7 +44,12 @@ READS: Final[dict[Service, tuple[type[State], ...]]] = {
         placements.PlacementState,
         locks.LockState,
     ),
-    "nodeset-controller": (nodes.SlurmNodeState, jobs.SlurmJobState, placements.PlacementState),
+    "nodeset-controller": (
+        nodes.SlurmNodeState,
+        nodes.SlurmStatisticsState,
+        jobs.SlurmJobState,
+        placements.PlacementState,
+    ),
     "pod-scheduler": (jobs.SlurmJobState, nodes.SlurmNodeState, nodesets.KubePodState),
     "hook-gateway": (
         nodes.SlurmNodeState,

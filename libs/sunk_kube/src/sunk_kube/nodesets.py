@@ -211,7 +211,7 @@ class NodeSetStatus(KubeStruct, frozen=True, omit_defaults=False):
     conditions: Annotated[
         tuple[Condition, ...],
         Meta(
-            description="Accepted, Scheduled, Updated, Ready.",
+            description="Accepted, Scheduled, Updated, Ready, SlurmKnown.",
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()

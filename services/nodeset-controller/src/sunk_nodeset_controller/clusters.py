@@ -1,19 +1,20 @@
 """The side of the service that needs the bus: one connection, and for each Slurm cluster its views."""
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import msgspec
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
-from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
+from sunk_nodeset_controller.pods.hearing import Ear
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.rights import require_rights
@@ -53,9 +54,11 @@ class ClusterViews(msgspec.Struct, frozen=True):
 class BusSide:
     """Everything on the bus. It connects by itself, however late: what needs only Kubernetes goes on."""
 
-    def __init__(self, settings: BusSettings, clusters: tuple[str, ...], name: str) -> None:
+    def __init__(self, settings: BusSettings, ears: Mapping[str, Ear], name: str) -> None:
         self._settings = settings
-        self._names = clusters
+        self._names = tuple(ears)
+        self.ears: Final = ears
+        """One for each Slurm cluster; each hears as soon as the bus was reached."""
         self._name = name
         self._clusters: tuple[ClusterViews, ...] = ()
         self._connected = anyio.Event()
@@ -86,7 +89,11 @@ class BusSide:
             found: list[ClusterViews] = []
             for name in self._names:
                 await persistently("provision", lambda name=name: bus.provision(name, self._settings))
-                found.append(await stack.enter_async_context(_cluster(bus, name)))
+                views = await stack.enter_async_context(_cluster(bus, name))
+                statistics = StateView(bus, name, SlurmStatisticsState)
+                await stack.enter_async_context(following(statistics))
+                self.ears[name].attach(views.slurm_nodes, statistics)
+                found.append(views)
             self._clusters = tuple(found)
             self._connected.set()
             await anyio.sleep_forever()

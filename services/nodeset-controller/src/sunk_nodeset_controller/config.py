@@ -36,6 +36,10 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """Bounds how long a change that nobody told us of may stay unseen."""
     replace_after_s: Seconds = 10.0
     """A Pod that fails at once is not made again in a hot loop."""
+    slurm_stale_s: Seconds = 60.0
+    """Slurm not heard for this long is said on its NodeSets. The syncer passes a sign of life on every 10."""
+    slurm_unknown_s: Seconds = 600.0
+    """Slurm not heard for this long is said on Pods and Nodes, slowly: their conditions turn Unknown."""
     lock_key: str = "sunk.coreweave.com/lock"
     """The key of the taint. Every Pod that may stay bears it; the annotation's key is fixed."""
     lock_value: str = "true"

@@ -15,9 +15,11 @@ from sunk_nodeset_controller.nodesets.deeds import Deeds
 from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.reconcile import NodeSetLoop
 from sunk_nodeset_controller.nodesets.telling import SliceStates
-from sunk_nodeset_controller.pods.apply import PodCopies, PodStates
+from sunk_nodeset_controller.pods.apply import PodMarks, PodStates
+from sunk_nodeset_controller.pods.listening import Listening
 from sunk_nodeset_controller.reboot import Reboots
 from sunk_nodeset_controller.views import KubeViews
+from sunk_runtime.changes import Changes
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering
@@ -38,17 +40,21 @@ async def work(
     )
     nodesets = NodeSetLoop(views, kube, observer, Deeds(kube, bus, lock_key=config.lock_key))
     nodes = NodeMarks(views, kube, lock_key=config.lock_key)
+    pods = PodMarks(views, kube, bus.ears)
+    nodeset_changes, pod_changes = views.nodeset_changes(), views.pod_changes()
+    listening = Listening(views, bus.ears, pods, nodesets=nodeset_changes, pods=pod_changes)
     await views.complete()
     async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listening.run)
         for name, handle, changes, keys, at_once in (
-            ("nodesets", nodesets.reconcile, views.nodeset_changes(), views.nodesets.keys, 1),
-            ("pods", PodCopies(views, kube).settle, views.pod_changes(), views.pods.keys, 8),
+            ("nodesets", nodesets.reconcile, nodeset_changes, views.nodesets.keys, 1),
+            ("pods", pods.settle, pod_changes, views.pods.keys, 8),
             ("nodes", nodes.settle, views.node_changes(), views.nodes.keys, 8),
         ):
             loop = KeyLoop(name, handle, concurrency=at_once)
             tasks.start_soon(partial(loop.run, changes, keys=keys, resync_s=config.resync_s))
         for cluster in await bus.clusters():
-            told = partial(tell, config, views, cluster, kube, leadership)
+            told = partial(tell, config, views, cluster, leadership, pod_changes)
             locked = partial(lock, config, client, cluster, leadership)
             rebooted = partial(reboot, config, views, cluster, kube)
             tasks.start_soon(persistently, f"tell {cluster.cluster}", told)
@@ -57,15 +63,14 @@ async def work(
 
 
 async def tell(
-    config: Config, views: KubeViews, cluster: ClusterViews, kube: FencedKube, leadership: Leadership
+    config: Config, views: KubeViews, cluster: ClusterViews, leadership: Leadership, pods: Changes
 ) -> None:
     """Keep one Slurm cluster and its NodeSet Pods told of each other, until cancelled."""
     writer = StateWriter(cluster.bus, cluster.kube_pods, fence=leadership)
-    states = PodStates(views, cluster.slurm_nodes, writer, kube, leadership, lock_key=config.lock_key)
+    states = PodStates(views, writer, leadership, lock_key=config.lock_key)
     await cluster.kube_pods.complete()  # It says what was known before: without it nothing can be told.
-    woken_by = [cluster.bus.recovery, cluster.kube_pods.recovery, cluster.slurm_nodes.recovery]
+    woken_by = [cluster.bus.recovery, cluster.kube_pods.recovery]
     loop = KeyLoop(f"states-{cluster.cluster}", states.settle, woken_by=woken_by)
-    changes = states.changes(), cluster.slurm_nodes.changes()
     slices = SliceStates(views, StateWriter(cluster.bus, cluster.slices, fence=leadership), leadership)
     slice_loop = KeyLoop(
         f"slices-{cluster.cluster}", slices.settle, woken_by=[cluster.bus.recovery, cluster.slices.recovery]
@@ -73,7 +78,14 @@ async def tell(
     async with anyio.create_task_group() as tasks:
         keys = cluster.slices.keys
         tasks.start_soon(partial(slice_loop.run, slices.changes(), keys=keys, resync_s=config.resync_s))
-        await loop.run(*changes, keys=cluster.kube_pods.keys, resync_s=config.resync_s)
+        tasks.start_soon(pass_on, states, cluster.slurm_nodes.changes(), pods)
+        await loop.run(states.changes(), keys=cluster.kube_pods.keys, resync_s=config.resync_s)
+
+
+async def pass_on(states: PodStates, slurm_nodes: Changes, pods: Changes) -> None:
+    """Have the Pods looked at whose Slurm nodes changed, until cancelled."""
+    async for node in slurm_nodes:
+        pods.add(states.key_of(node))
 
 
 async def lock(config: Config, client: KubeClient, cluster: ClusterViews, leadership: Leadership) -> None:

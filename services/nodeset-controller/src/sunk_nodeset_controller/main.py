@@ -1,6 +1,7 @@
 """nodeset-controller: the composition root."""
 
 import sys
+from datetime import UTC, datetime
 from functools import partial
 
 from sunk_kube.client import connect
@@ -9,6 +10,7 @@ from sunk_nodeset_controller.clusters import BusSide
 from sunk_nodeset_controller.config import read_config
 from sunk_nodeset_controller.leading import work
 from sunk_nodeset_controller.pods.apply import SERVICE
+from sunk_nodeset_controller.pods.hearing import Ear
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.leases import lead
@@ -29,7 +31,12 @@ async def start() -> None:
         connect(SERVICE, kubeconfig=config.kubeconfig, timeout_s=config.kube_timeout_s) as client,
     ):
         views = KubeViews(client)
-        bus = BusSide(config.bus, config.clusters, SERVICE)
+        now = datetime.now(UTC)
+        ears = {
+            name: Ear(now, stale_s=config.slurm_stale_s, unknown_s=config.slurm_unknown_s)
+            for name in config.clusters
+        }
+        bus = BusSide(config.bus, ears, SERVICE)
         health = Health()
         health.require("kubernetes", lambda: views.is_complete)
         health.require("bus", lambda: bus.is_complete)

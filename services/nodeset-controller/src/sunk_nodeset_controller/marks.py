@@ -28,6 +28,16 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     """Types of conditions that shall not be there."""
 
 
+def joined(one: Marks, other: Marks) -> Marks:
+    """Return both, for one write."""
+    return Marks(
+        labels={**one.labels, **other.labels},
+        annotations={**one.annotations, **other.annotations},
+        conditions=(*one.conditions, *other.conditions),
+        removed=(*one.removed, *other.removed),
+    )
+
+
 def patch(meta: ObjectMeta, conditions: tuple[Condition, ...], wanted: Marks, now: datetime) -> Patch | None:
     """Return the patch that puts *wanted* on an object with *meta* and *conditions*; None: it is so."""
     made: Patch = {}

@@ -23,6 +23,10 @@ class Service:
             argv = [sys.executable, "-m", "sunk_nodeset_controller"]
             self._process = subprocess.Popen(argv, env=self._settings, stdout=log, stderr=log)
 
+    def change(self, **settings: str) -> None:
+        """Have other settings from the next start on."""
+        self._settings |= {f"SUNK_NODESET_CONTROLLER_{name}": value for name, value in settings.items()}
+
     def another(self) -> "Service":
         """Return a standby with the same settings."""
         made = Service({}, self._log)

@@ -93,7 +93,7 @@ class KubeViews:
         return changes
 
     def pod_changes(self) -> Changes:
-        """Return the keys of NodeSet Pods that changed, or whose Node did."""
+        """Return the keys of NodeSet Pods that changed, or whose Node or NodeSet's features did."""
         changes = self.pods.changes()
 
         def of_node(before: Node | None, after: Node | None) -> Iterable[str]:
@@ -101,7 +101,13 @@ class KubeViews:
             pod = self.pod_on(found.metadata.name) if found is not None else None
             return (pod.key,) if pod is not None else ()
 
+        def of_nodeset(before: NodeSet | None, after: NodeSet | None) -> Iterable[str]:
+            if before is None or after is None or before.spec.features == after.spec.features:
+                return ()
+            return (pod.key for pod in self.pods_of.of(after.key))
+
         self.nodes.follow(changes, of_node)
+        self.nodesets.follow(changes, of_nodeset)
         return changes
 
     def node_changes(self) -> Changes:

@@ -1,12 +1,15 @@
 """One turn of the loop over Nodes: what their NodeSet Pods say is put on them."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
+from sunk_kube.errors import KubeNotFoundError
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.marks import patch
 from sunk_nodeset_controller.nodes.conditions import marks
 from sunk_nodeset_controller.nodesets.owners import labelled_key
 from sunk_nodeset_controller.nodesets.plan import is_wanted
+from sunk_nodeset_controller.pods.resting import Rest
 from sunk_nodeset_controller.views import KubeViews
 
 
@@ -17,13 +20,14 @@ class NodeMarks:
         self._views = views
         self._kube = kube
         self._lock_key = lock_key
+        self._rest = Rest()
 
-    async def settle(self, kube_node: str) -> None:
-        """Make the Node *kube_node* bear what it shall."""
+    async def settle(self, kube_node: str) -> float | None:
+        """Make the Node *kube_node* bear what it shall; return when to look again if it was just written."""
         self._views.require_complete()
         node = self._views.nodes.get(kube_node)
         if node is None:
-            return
+            return None
         nodeset = self._views.nodesets.get(labelled_key(node))
         wanted = marks(
             node,
@@ -32,5 +36,11 @@ class NodeMarks:
             and is_wanted(nodeset, node, self._lock_key),
         )
         body = patch(node.metadata, node.status.conditions, wanted, datetime.now(UTC))
-        if body is not None:
+        if body is None:
+            return None
+        if left_s := self._rest.left_s(kube_node):
+            return left_s
+        self._rest.begin(kube_node)
+        with suppress(KubeNotFoundError):  # Gone meanwhile: the view will say so.
             await self._kube.mark_node(node, body)
+        return None

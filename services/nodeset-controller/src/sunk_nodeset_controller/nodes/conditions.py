@@ -8,6 +8,7 @@ from typing import Final
 from sunk_kube import wellknown as wk
 from sunk_kube.objects import Condition, Node, Pod, condition
 from sunk_nodeset_controller.marks import Marks, cut
+from sunk_nodeset_controller.pods.hearing import NOT_HEARD
 
 MIRRORED: Final = (
     wk.CONDITION_SLURM_DRAIN,
@@ -43,7 +44,11 @@ def marks(node: Node, pod: Pod | None, *, is_wanted: bool) -> Marks:
 def _of(pod: Pod) -> Marks:
     meta = pod.metadata
     drain = condition(pod.status.conditions, wk.CONDITION_SLURM_DRAIN)
-    is_drain = drain is not None and drain.status == "True"
+    annotations: dict[str, str | None] = {
+        wk.ANNOTATION_DRAIN: cut(drain.message) if drain is not None and drain.status == "True" else None
+    }
+    if drain is not None and drain.reason == NOT_HEARD:  # Not heard is not undrained.
+        annotations = {}
     return Marks(
         labels={
             wk.LABEL_NODESET: meta.labels.get(wk.LABEL_NODESET),
@@ -51,7 +56,7 @@ def _of(pod: Pod) -> Marks:
             wk.LABEL_CLUSTER: meta.labels.get(wk.LABEL_CLUSTER),
             wk.LABEL_POD: meta.name,
         },
-        annotations={wk.ANNOTATION_DRAIN: cut(drain.message) if drain is not None and is_drain else None},
+        annotations=annotations,
         conditions=(*(_mirror(pod, kind) for kind in MIRRORED), _cordon(drain)),
     )
 
@@ -66,7 +71,8 @@ def _mirror(pod: Pod, kind: str) -> Condition:
 def _cordon(drain: Condition | None) -> Condition:
     kind = wk.CONDITION_SLURM_CORDON
     if drain is None or drain.status == "Unknown":
-        return Condition(type=kind, status="Unknown", reason="NoPodState")
+        reason = NOT_HEARD if drain is not None and drain.reason == NOT_HEARD else "NoPodState"
+        return Condition(type=kind, status="Unknown", reason=reason)
     if drain.status == "True" and not drain.message.startswith(KUBERNETES_PREFIX):
         return Condition(type=kind, status="True", reason="DrainedInSlurm", message=drain.message)
     return Condition(type=kind, status="False", reason="NotDrainedInSlurm")

@@ -11,6 +11,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
 from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod
+from sunk_nodeset_controller.pods.hearing import Doubt
 
 Why = Literal["update", "scale-down", "deletion"]
 """Why a Pod is condemned."""
@@ -42,6 +43,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Names of Pods and Slurm nodes in the namespace that are not this set's."""
     slurm: Mapping[str, SlurmNodeState] | None = None
     """What Slurm says of the set's nodes, by name; None: it is not known."""
+    doubt: Doubt | None = None
+    """Why that is not to be relied upon, if it is not."""
     jobs: Mapping[str, tuple[SlurmJobState, ...]] = msgspec.field(
         default_factory=dict[str, tuple[SlurmJobState, ...]]
     )

@@ -16,6 +16,7 @@ from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key, refusal
 from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S
 from sunk_nodeset_controller.nodesets.slices import names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
+from sunk_nodeset_controller.pods.hearing import Doubt, missing
 from sunk_nodeset_controller.views import KubeViews, slice_owner
 from sunk_slurm.hostlist import expand
 
@@ -59,6 +60,7 @@ class Observer:
             foreign=self._foreign(nodeset, fits, {pinned_node(pod) for pod in own}),
             taken=self._taken(nodeset, own),
             slurm=self._slurm(nodeset.spec.cluster, own),
+            doubt=self._doubt(nodeset.spec.cluster, own, now),
             jobs=jobs,
             guests=guests,
             failures={pod.metadata.name: self._failures.get(pod.key, 0) for pod in own if pod.is_over},
@@ -151,6 +153,13 @@ class Observer:
             if state is not None:
                 found[name] = state
         return found
+
+    def _doubt(self, cluster: str, own: Iterable[Pod], now: datetime) -> Doubt | None:
+        """Return why what Slurm says is not to be relied upon, if it is not."""
+        ear = self._bus.ears.get(cluster)
+        if ear is None:
+            return None
+        return ear.doubt(now) or missing(own, ear.nodes)
 
     def _in_the_way(self, nodeset: NodeSet, own: Iterable[Pod]) -> tuple[_Jobs, _Guests]:
         """Return what runs on the nodes that an update waits for, if it may be told to leave."""

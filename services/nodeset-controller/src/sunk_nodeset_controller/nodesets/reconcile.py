@@ -2,6 +2,7 @@
 
 import logging
 import time
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -11,15 +12,16 @@ from sunk_kube import wellknown as wk
 from sunk_kube.bodies import EventText
 from sunk_kube.errors import KubeNotFoundError, KubeRejectedError, KubeUnavailableError
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import condition
+from sunk_kube.objects import Condition, condition
 from sunk_nodeset_controller.fenced import FencedKube
+from sunk_nodeset_controller.metrics import SLURM_IS_KNOWN
 from sunk_nodeset_controller.nodesets.deeds import Deeds
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
 from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.plan import plan
 from sunk_nodeset_controller.nodesets.protection import budget
 from sunk_nodeset_controller.nodesets.revisions import Revisions
-from sunk_nodeset_controller.nodesets.status import SCHEDULED, status
+from sunk_nodeset_controller.nodesets.status import SCHEDULED, SLURM_KNOWN, status
 from sunk_nodeset_controller.views import KubeViews
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,8 @@ class NodeSetLoop:
             self._observer.forget(key)
             self._revisions.forget(key)
             self._rests_until.pop(key, None)
+            with suppress(KeyError):
+                SLURM_IS_KNOWN.remove(key)
             return None
         rest_s = self._rests_until.get(key, 0.0) - time.monotonic()
         if rest_s > 0:
@@ -144,26 +148,30 @@ class NodeSetLoop:
         """Write what the NodeSet has come to, if that has changed."""
         nodeset = self._views.nodesets.get(nodeset.key) or nodeset
         told = status(self._observer.observe(nodeset), found)
+        known = condition(told.conditions, SLURM_KNOWN)
+        SLURM_IS_KNOWN.labels(nodeset.key).set(known is None or known.status == "True")
         if msgspec.to_builtins(told) == msgspec.to_builtins(nodeset.status):
             return
         try:
             await self._kube.tell_status(nodeset, told)
         except KubeNotFoundError:
             return  # It has just gone, and its status with it.
-        before = condition(nodeset.status.conditions, SCHEDULED)
-        after = condition(told.conditions, SCHEDULED)
-        if (
-            after is not None
-            and after.status == "False"
-            and (before is None or before.message != after.message)
-        ):
-            await self._say(nodeset, after.reason, after.message)
+        for kind, action in ((SCHEDULED, "Schedule"), (SLURM_KNOWN, "Listen")):
+            before = condition(nodeset.status.conditions, kind)
+            after = condition(told.conditions, kind)
+            if after is not None and is_news(before, after):
+                await self._say(nodeset, after, action)
 
-    async def _say(self, nodeset: NodeSet, reason: str, note: str) -> None:
+    async def _say(self, nodeset: NodeSet, found: Condition, action: str) -> None:
         """Say it as an Event; that nobody takes it holds nothing up."""
         try:
             await self._kube.say(
-                nodeset, EventText(reason=reason, action="Schedule", note=note, type="Warning")
+                nodeset, EventText(reason=found.reason, action=action, note=found.message, type="Warning")
             )
         except KubeRejectedError as error:  # Its namespace is on its way out.
             log.warning("event refused", extra={"nodeset": nodeset.key, "error": str(error)})
+
+
+def is_news(before: Condition | None, after: Condition) -> bool:
+    """Whether *after* is bad, and not what was said before."""
+    return after.status == "False" and (before is None or before.message != after.message)

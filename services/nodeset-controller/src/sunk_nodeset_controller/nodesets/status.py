@@ -23,6 +23,8 @@ UPDATED: Final = "Updated"
 """Every Pod is of the present template."""
 READY: Final = "Ready"
 """Every wanted Pod is ready."""
+SLURM_KNOWN: Final = "SlurmKnown"
+"""What Slurm says of the nodes is known and of now."""
 REASONS_MAX: Final = 5
 """Groups of reasons that a message names; the rest are counted."""
 NAMES_MAX: Final = 3
@@ -77,13 +79,14 @@ def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Con
             Condition(type=READY, status="False", reason="Refused", message=found.invalid),
         )
     elif seen.nodeset.metadata.deletion_timestamp is not None:
-        made = (_leaving(seen),)
+        made = (_leaving(seen), _known(seen))
     else:
         made = (
             Condition(type=ACCEPTED, status="True", reason="Accepted"),
             _scheduled(found, counts),
             _updated(seen, counts),
             _ready(counts),
+            _known(seen),
         )
     return tuple(_kept(seen, one) for one in made)
 
@@ -145,6 +148,12 @@ def _ready(counts: NodeSetStatus) -> Condition:
     return Condition(
         type=READY, status="False", reason="PodsNotReady", message=f"{ready} of {desired} Pods are ready"
     )
+
+
+def _known(seen: Observed) -> Condition:
+    if seen.doubt is None:
+        return Condition(type=SLURM_KNOWN, status="True", reason="Heard")
+    return Condition(type=SLURM_KNOWN, status="False", reason=seen.doubt.reason, message=seen.doubt.message)
 
 
 def _kept(seen: Observed, made: Condition) -> Condition:

@@ -1,101 +1,120 @@
 """The loops over NodeSet Pods: what their Nodes and Slurm say is put on them, and the bus is told of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_kube import wellknown as wk
 from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.fenced import FencedKube
-from sunk_nodeset_controller.marks import Marks, patch
+from sunk_nodeset_controller.marks import Marks, joined, patch
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, owner_key
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
-from sunk_nodeset_controller.pods.conditions import marks
+from sunk_nodeset_controller.pods.conditions import marks, unknown
 from sunk_nodeset_controller.pods.copies import copies, cordon_reason, shown, verified
 from sunk_nodeset_controller.pods.facts import Telling, facts
+from sunk_nodeset_controller.pods.hearing import Ear
+from sunk_nodeset_controller.pods.resting import Rest
 from sunk_nodeset_controller.pods.state import PodObserved, condemned_for, state
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.changes import Changes
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.leases import Leadership
-from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
 
 SERVICE = "nodeset-controller"
 
 
-async def put(kube: FencedKube, pod: Pod, wanted: Marks) -> None:
-    """Make *pod* bear *wanted*; it being gone is success.
+class PodMarks:
+    """The Pod Controller towards Pods: what their Node and Slurm say, in one write. Keys are Pods'."""
 
-    Raises:
-        ConflictError: another Pod has its name by now: the view will say so.
-    """
-    body = patch(pod.metadata, pod.status.conditions, wanted, datetime.now(UTC))
-    if body is None:
-        return
-    try:
-        await kube.mark_pod(pod, body)
-    except KubeNotFoundError as error:
-        raise ConflictError(str(error)) from error
-
-
-class PodCopies:
-    """The half of the Pod Controller that needs Kubernetes only."""
-
-    def __init__(self, views: KubeViews, kube: FencedKube) -> None:
+    def __init__(self, views: KubeViews, kube: FencedKube, ears: Mapping[str, Ear]) -> None:
         self._views = views
         self._kube = kube
+        self._ears = ears
+        self._rest = Rest()
 
-    async def settle(self, key: str) -> None:
-        """Make the NodeSet Pod *key* bear what its Node says."""
+    async def settle(self, key: str) -> float | None:
+        """Make the NodeSet Pod *key* bear what it shall; return when to look again if it was just written.
+
+        Raises:
+            ConflictError: another Pod has its name by now: the view will say so.
+        """
         self._views.require_complete()
         pod = self._views.pods.get(key)
-        node = self._views.nodes.get(pinned_node(pod)) if pod is not None else None
-        if pod is not None and node is not None:
-            await put(self._kube, pod, copies(node, self._views.nodesets.get(owner_key(pod))))
+        if pod is None:
+            return None
+        now = datetime.now(UTC)
+        return await self._put(pod, self._wanted(pod, now), now)
+
+    async def fade(self, pod: Pod, now: datetime) -> bool:
+        """Make *pod* say that nothing is known of Slurm; return whether it had to be written."""
+        if patch(pod.metadata, pod.status.conditions, unknown(), now) is None:
+            return False
+        await self._put(pod, unknown(), now)
+        return True
+
+    def _wanted(self, pod: Pod, now: datetime) -> Marks:
+        node = self._views.nodes.get(pinned_node(pod))
+        copied = copies(node, self._views.nodesets.get(owner_key(pod))) if node is not None else Marks()
+        ear = self._ears.get(pod.metadata.labels.get(wk.LABEL_CLUSTER, ""))
+        nodes = ear.nodes if ear is not None else None
+        if ear is None or nodes is None or ear.is_unknown(now):
+            return copied
+        slurm = nodes.get(pod.metadata.name)
+        if slurm is None:  # Not in Slurm yet, or no more: what it said last stays.
+            return copied
+        return joined(copied, marks(slurm))
+
+    async def _put(self, pod: Pod, wanted: Marks, now: datetime) -> float | None:
+        body = patch(pod.metadata, pod.status.conditions, wanted, now)
+        if body is None:
+            return None
+        if left_s := self._rest.left_s(pod.key):
+            return left_s
+        self._rest.begin(pod.key)
+        try:
+            await self._kube.mark_pod(pod, body)
+        except KubeNotFoundError as error:
+            raise ConflictError(str(error)) from error
+        return None
 
 
 class PodStates:
-    """The half of the Pod Controller that needs the bus, for one Slurm cluster. Keys are Slurm nodes."""
+    """The Pod Controller towards the bus, for one Slurm cluster. Keys are Slurm nodes."""
 
     def __init__(
         self,
         views: KubeViews,
-        slurm: StateView[SlurmNodeState],
         writer: StateWriter[KubePodState],
-        kube: FencedKube,
         leadership: Leadership,
         *,
         lock_key: str,
     ) -> None:
         self._views = views
-        self._slurm = slurm
         self._writer = writer
-        self._kube = kube
         self._leadership = leadership
         self._lock_key = lock_key
-        self._cluster = slurm.cluster
+        self._cluster = writer.view.cluster
 
     async def settle(self, node: str) -> None:
-        """Tell the bus of the Pod of the Slurm node *node*, and the Pod of what Slurm says."""
+        """Tell the bus of the Pod of the Slurm node *node*."""
         self._views.require_complete()
         self._writer.view.require_complete()
-        pod = self._pod(node)
-        await self._tell(node, pod)
-        self._slurm.require_complete()
-        slurm = self._slurm.get(node)
-        if pod is not None and slurm is not None:  # Not in Slurm yet, or no more: what it said last stays.
-            await put(self._kube, pod, marks(slurm))
+        await self._tell(node, self._pod(node))
 
-    def _pod(self, node: str) -> Pod | None:
+    def key_of(self, node: str) -> str:
+        """Return the key of the Pod that is the Slurm node *node*."""
         before = self._writer.view.get(node)
         holder = cluster_holders(self._views.nodesets.values()).get(self._cluster)
         namespace = holder or (before.namespace if before is not None else "")
-        pod = self._views.pods.get(f"{namespace}/{node}")
+        return f"{namespace}/{node}"
+
+    def _pod(self, node: str) -> Pod | None:
+        pod = self._views.pods.get(self.key_of(node))
         return pod if pod is not None and _is_of(pod, self._cluster) else None
 
     async def _tell(self, node: str, pod: Pod | None) -> None:

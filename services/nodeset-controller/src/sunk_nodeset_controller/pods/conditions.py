@@ -3,10 +3,15 @@
 Source: SUNK's documents, Syncer, "Slurm node status".
 """
 
+from typing import Final
+
 from sunk_events.nodes import SlurmNodeState
 from sunk_kube import wellknown as wk
 from sunk_kube.objects import Condition
 from sunk_nodeset_controller.marks import Marks, cut
+from sunk_nodeset_controller.pods.hearing import NOT_HEARD
+
+NOT_HEARD_MESSAGE: Final = "Slurm was not heard for long; its NodeSet says since when"
 
 
 def marks(slurm: SlurmNodeState) -> Marks:
@@ -22,6 +27,21 @@ def marks(slurm: SlurmNodeState) -> Marks:
             _drain(slurm),
             _running(slurm),
             _not_responding(slurm),
+        ),
+    )
+
+
+def unknown() -> Marks:
+    """Return what a Pod shall bear when Slurm was not heard for long. Why it was drained stays."""
+    return Marks(
+        labels=dict.fromkeys((wk.LABEL_RUNNING, wk.LABEL_DRAIN, wk.LABEL_NOT_RESPONDING)),
+        conditions=tuple(
+            Condition(type=kind, status="Unknown", reason=NOT_HEARD, message=NOT_HEARD_MESSAGE)
+            for kind in (
+                wk.CONDITION_SLURM_DRAIN,
+                wk.CONDITION_SLURM_RUNNING,
+                wk.CONDITION_SLURM_NOT_RESPONDING,
+            )
         ),
     )
 
