@@ -16,7 +16,7 @@ import pytest
 
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
-from sunk_events.requests import ConfirmNode, NodeConfirmed
+from sunk_events.requests import ConfirmNode, ExplainKubeNode, Explanation, NodeConfirmed, Refused
 from sunk_events.subjects import STATISTICS_KEY
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
@@ -28,7 +28,7 @@ from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.testing import Service
 from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
-from sunk_runtime.requests import answering
+from sunk_runtime.requests import answering, ask
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
@@ -422,3 +422,21 @@ async def test_a_node_that_no_longer_fits_after_its_pod_is_gone_is_forgotten(sta
         return wk.LABEL_POD not in node.metadata.labels and wk.CONDITION_SLURM_CORDON not in kinds
 
     await until(is_bare, within_s=PATIENCE_S)
+
+
+async def test_why_a_node_is_as_it_is_can_be_asked(stage: Stage) -> None:
+    await stage.told(lambda state: state.is_ready)
+    cordon = {
+        "metadata": {"annotations": {wk.ANNOTATION_CORDON_REASON: "bad fan"}},
+        "spec": {"unschedulable": True},
+    }
+    await stage.kube.patch(NODES, stage.node, cordon)
+    await stage.told(lambda state: state.is_cordoned)
+
+    found = await ask(stage.bus, CLUSTER, ExplainKubeNode(node=stage.name))
+    unknown = await ask(stage.bus, CLUSTER, ExplainKubeNode(node="nobody"))
+
+    assert isinstance(found, Explanation)
+    assert [(one.what, one.because) for one in found.findings] == [("its Node is cordoned", "bad fan")]
+    assert isinstance(unknown, Refused)
+    assert unknown.code == "unknown_node"

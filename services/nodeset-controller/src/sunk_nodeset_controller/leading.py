@@ -4,7 +4,7 @@ from functools import partial
 
 import anyio
 
-from sunk_events.requests import RebootNode
+from sunk_events.requests import ExplainKubeNode, RebootNode
 from sunk_kube.client import KubeClient
 from sunk_nodeset_controller.clusters import BusSide, ClusterViews, persistently
 from sunk_nodeset_controller.config import Config
@@ -15,6 +15,7 @@ from sunk_nodeset_controller.nodesets.deeds import Deeds
 from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.reconcile import NodeSetLoop
 from sunk_nodeset_controller.nodesets.telling import SliceStates
+from sunk_nodeset_controller.pods.answers import PodAnswers
 from sunk_nodeset_controller.pods.apply import PodMarks, PodStates
 from sunk_nodeset_controller.pods.listening import Listening
 from sunk_nodeset_controller.reboot import Reboots
@@ -57,6 +58,8 @@ async def work(
             told = partial(tell, config, views, cluster, leadership, pod_changes)
             locked = partial(lock, config, client, cluster, leadership)
             rebooted = partial(reboot, config, views, cluster, kube)
+            answered = partial(answer, PodAnswers(views, cluster, bus.ears[cluster.cluster]), cluster)
+            tasks.start_soon(persistently, f"answer {cluster.cluster}", answered)
             tasks.start_soon(persistently, f"tell {cluster.cluster}", told)
             tasks.start_soon(persistently, f"lock {cluster.cluster}", locked)
             tasks.start_soon(persistently, f"reboot {cluster.cluster}", rebooted)
@@ -86,6 +89,12 @@ async def pass_on(states: PodStates, slurm_nodes: Changes, pods: Changes) -> Non
     """Have the Pods looked at whose Slurm nodes changed, until cancelled."""
     async for node in slurm_nodes:
         pods.add(states.key_of(node))
+
+
+async def answer(answers: PodAnswers, cluster: ClusterViews) -> None:
+    """Answer what people ask about the Pods of one Slurm cluster, until cancelled."""
+    async with answering(cluster.bus, cluster.cluster, ExplainKubeNode, answers.explain):
+        await anyio.sleep_forever()
 
 
 async def lock(config: Config, client: KubeClient, cluster: ClusterViews, leadership: Leadership) -> None:

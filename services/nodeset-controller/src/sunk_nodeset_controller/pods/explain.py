@@ -1,0 +1,130 @@
+"""Why a Slurm node's Pod and its Node are as they are, since when, and what would change it; pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from sunk_events.base import REASON_MAX
+from sunk_events.nodesets import KubePodState
+from sunk_events.requests import Finding
+from sunk_kube import wellknown as wk
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Node, Pod, condition
+from sunk_nodeset_controller.pods.hearing import Doubt
+
+FINDINGS_MAX: Final = 32
+_CONDEMNED: Final = {
+    "update": "a new template; its NodeSet puts it back when the old template is put back",
+    "scale-down": "fewer Pods are wanted; it stays if spec.replicas grows again",
+    "deletion": "its NodeSet is being deleted",
+}
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one Slurm node in Kubernetes."""
+
+    state: KubePodState
+    """What the bus is told."""
+    pod: Pod | None
+    node: Node | None
+    nodeset: NodeSet | None
+    doubt: Doubt | None = None
+    locks: tuple[Finding, ...] = ()
+    """What there is to say of its lock."""
+
+
+def explain(seen: Explained) -> tuple[Finding, ...]:
+    """Return what stands out, the weightiest first."""
+    found = (*_pod(seen), *_node(seen), *seen.locks, *_nodeset(seen), *_doubts(seen))
+    return tuple(_bounded(one) for one in found[:FINDINGS_MAX])
+
+
+def _bounded(found: Finding) -> Finding:
+    return msgspec.structs.replace(
+        found,
+        what=found.what[:REASON_MAX],
+        because=found.because[:REASON_MAX],
+        would_change=found.would_change[:REASON_MAX],
+    )
+
+
+def _pod(seen: Explained) -> Iterator[Finding]:
+    state, pod = seen.state, seen.pod
+    if pod is None:
+        yield Finding(
+            what="its Pod is gone",
+            since=state.ready_changed,
+            because=f"no Pod {state.namespace}/{state.pod} exists",
+            would_change="its NodeSet makes it anew as soon as the Node is feasible",
+        )
+        return
+    why = pod.metadata.annotations.get(wk.ANNOTATION_CONDEMNED)
+    if why is not None:
+        yield Finding(
+            what=f"its Pod is to go: {why}",
+            because=_CONDEMNED.get(why, ""),
+            would_change="it goes when its Slurm node is drained and idle",
+        )
+    if pod.is_terminating:
+        since = pod.metadata.deletion_timestamp
+        yield Finding(what="its Pod is terminating", since=since, would_change="its containers end")
+    elif not state.is_ready:
+        yield _unready(state, pod)
+
+
+def _unready(state: KubePodState, pod: Pod) -> Finding:
+    ready = condition(pod.status.conditions, wk.CONDITION_READY)
+    because = (ready.message or ready.reason) if ready is not None else f"phase {pod.status.phase}"
+    return Finding(
+        what="its Pod is not ready",
+        since=state.ready_changed,
+        because=because,
+        would_change=f"slurmd answers on its port: kubectl describe pod -n {state.namespace} {state.pod}",
+    )
+
+
+def _node(seen: Explained) -> Iterator[Finding]:
+    state, node = seen.state, seen.node
+    if node is None:
+        yield Finding(what="its Node is gone", because=f"there is no Node {state.kube_node}")
+        return
+    ready = condition(node.status.conditions, wk.CONDITION_READY)
+    if ready is not None and ready.status != "True":
+        since = ready.last_transition_time
+        yield Finding(what="its Node is not ready", since=since, because=ready.message or ready.reason)
+    if state.is_cordoned:
+        yield Finding(
+            what="its Node is cordoned",
+            because=state.cordon_reason,
+            would_change=f"kubectl uncordon {state.kube_node}",
+        )
+    check = condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION)
+    if check is not None and check.status == "False":
+        since = check.last_transition_time
+        yield Finding(what="its Node failed its verification", since=since, because=check.message)
+
+
+def _nodeset(seen: Explained) -> Iterator[Finding]:
+    nodeset = seen.nodeset
+    if nodeset is None:
+        yield Finding(
+            what="its NodeSet is gone", because=f"no NodeSet {seen.state.namespace}/{seen.state.nodeset}"
+        )
+        return
+    since = nodeset.metadata.deletion_timestamp
+    if since is not None:
+        yield Finding(
+            what="its NodeSet is being deleted",
+            since=since,
+            would_change="it ends when its last Pod is gone",
+        )
+    accepted = condition(nodeset.status.conditions, "Accepted")
+    if accepted is not None and accepted.status == "False":
+        since = accepted.last_transition_time
+        yield Finding(what="its NodeSet is refused", since=since, because=accepted.message)
+
+
+def _doubts(seen: Explained) -> Iterator[Finding]:
+    if seen.doubt is not None:
+        yield Finding(what="what Slurm says is not relied upon", because=seen.doubt.message)
