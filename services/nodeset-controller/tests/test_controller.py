@@ -23,7 +23,15 @@ from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
 from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.objects import Condition, Node, Pod, condition
-from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NAMESPACES, NODES, NODESETS, PODS
+from sunk_kube.resources import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    NODESETS,
+    PODS,
+)
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.testing import Service
 from sunk_runtime.jetstream import Bus, BusSettings
@@ -137,6 +145,9 @@ async def stage(
         "HTTP_PORT": "0",
         "LEASE_NAMESPACE": namespace,
         "REPLACE_AFTER_S": "0.1",
+        "TOPOLOGY": "tree",
+        "TOPOLOGY_LABELS": "kubernetes.io/os,kubernetes.io/hostname",
+        "GRES": "cpu=core",
     }
     service = Service(settings, tmp_path / "service.log")
     service.start()
@@ -315,6 +326,19 @@ async def test_a_standby_takes_over_from_a_leader(stage: Stage, number: signal.S
     finally:
         standby.end(signal.SIGTERM)
         stage.service.start()
+
+
+async def test_topology_and_gres_are_generated_from_the_nodes_of_a_cluster(stage: Stage) -> None:
+    async def text(part: str) -> str:
+        found = await stage.kube.find(CONFIG_MAPS, f"{CLUSTER}-{part}", stage.namespace)
+        return found.data[f"{part}.conf"] if found is not None else ""
+
+    async def has(part: str, line: str) -> bool:
+        return line in await text(part)
+
+    tree = f"SwitchName=linux-{stage.node} Nodes={stage.name}\nSwitchName=linux Switches=linux-{stage.node}\n"
+    await until(lambda: has("topology", tree), within_s=PATIENCE_S)
+    await until(lambda: has("gres", f"NodeName={stage.name} Name=core Count="), within_s=PATIENCE_S)
 
 
 async def test_a_slurm_that_falls_silent_is_said_and_nothing_is_done(stage: Stage) -> None:

@@ -61,6 +61,12 @@ class KubeObject(KubeStruct, frozen=True):
         return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
+class ConfigMap(KubeObject, frozen=True):
+    """Files by name, as text."""
+
+    data: Texts = field(default_factory=dict[str, str])
+
+
 class Condition(KubeStruct, frozen=True):
     """A condition of a Pod, a Node or one of our own objects."""
 

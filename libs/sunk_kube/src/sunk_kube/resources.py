@@ -5,7 +5,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from sunk_kube.nodesets import ControllerRevision, NodeSet, NodeSlice
-from sunk_kube.objects import KubeObject, Lease, Node, Pod
+from sunk_kube.objects import ConfigMap, KubeObject, Lease, Node, Pod
 from sunk_kube.wellknown import GROUP
 
 T = TypeVar("T", bound=KubeObject)
@@ -46,6 +46,7 @@ NODESETS: Final = Resource(group=GROUP, version="v1alpha1", kind="NodeSet", plur
 NODESLICES: Final = Resource(
     group=GROUP, version="v1alpha1", kind="NodeSlice", plural="nodeslices", struct=NodeSlice
 )
+CONFIG_MAPS: Final = Resource(kind="ConfigMap", plural="configmaps", struct=ConfigMap)
 CONTROLLER_REVISIONS: Final = Resource(
     group="apps", kind="ControllerRevision", plural="controllerrevisions", struct=ControllerRevision
 )

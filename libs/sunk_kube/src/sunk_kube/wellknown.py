@@ -96,6 +96,9 @@ JOB_ANNOTATIONS: Final = tuple(
 )
 """On Pods that Slurm places: the fifteen that its user may write."""
 
+LABEL_COMPONENT: Final = "app.kubernetes.io/component"
+"""On the ConfigMaps that we generate: ``topology`` or ``gres``. Writer: nodeset-controller."""
+
 LABEL_HOSTNAME: Final = "kubernetes.io/hostname"
 TAINT_NOT_READY: Final = "node.kubernetes.io/not-ready"
 TAINT_UNREACHABLE: Final = "node.kubernetes.io/unreachable"

@@ -10,8 +10,12 @@ from msgspec import Meta
 from sunk_events.base import ClusterName
 from sunk_nodeset_controller.locks.model import Clearing, LockTaint, Rules
 from sunk_nodeset_controller.locks.workloads import Measure
+from sunk_nodeset_controller.nodes.generated import Wanted
+from sunk_nodeset_controller.nodes.gres import read_gres
+from sunk_nodeset_controller.nodes.topology import Topology
 from sunk_nodeset_controller.reboot import RebootSettings
 from sunk_runtime.config import load
+from sunk_runtime.errors import ConfigError
 from sunk_runtime.settings import Seconds, ServiceSettings
 
 PREFIX: Final = "SUNK_NODESET_CONTROLLER_"
@@ -40,6 +44,17 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """Slurm not heard for this long is said on its NodeSets. The syncer passes a sign of life on every 10."""
     slurm_unknown_s: Seconds = 600.0
     """Slurm not heard for this long is said on Pods and Nodes, slowly: their conditions turn Unknown."""
+    topology: Literal["none", "tree", "block"] = "none"
+    """What topology.conf is generated as, into the ConfigMap ``<cluster>-topology``."""
+    topology_labels: tuple[str, ...] = ()
+    """Labels of Nodes: for a tree from the top down, for blocks the one that names the block."""
+    topology_block_sizes: tuple[Annotated[int, Meta(gt=0)], ...] = ()
+    """Slurm's BlockSizes; nothing leaves them to Slurm."""
+    gres: tuple[str, ...] = ()
+    """Resources that gres.conf is generated for, into the ConfigMap ``<cluster>-gres``: ``resource=name``, or
+    with the devices' prefix ``nvidia.com/gpu=gpu:/dev/nvidia``."""
+    gres_type_label: str = "gpu.nvidia.com/model"
+    """The label of Nodes whose value is the Type in gres.conf."""
     lock_key: str = "sunk.coreweave.com/lock"
     """The key of the taint. Every Pod that may stay bears it; the annotation's key is fixed."""
     lock_value: str = "true"
@@ -92,6 +107,24 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
         """The settings of the lock's machine."""
         clear_s = self.lock_clear_s if self.lock_effect == "NoSchedule" else 0.0
         return Rules(linger_s=self.lock_linger_s, clear_s=clear_s)
+
+    @property
+    def generated(self) -> Wanted:
+        """The files that are generated for Slurm.
+
+        Raises:
+            ConfigError: an entry of ``gres`` is not allowed, or there is a topology without labels.
+        """
+        if self.topology != "none" and not self.topology_labels:
+            raise ConfigError(f"{PREFIX}TOPOLOGY={self.topology} needs {PREFIX}TOPOLOGY_LABELS")
+        try:
+            gres = tuple(read_gres(text) for text in self.gres)
+        except ValueError as error:
+            raise ConfigError(f"{PREFIX}GRES: {error}") from error
+        topology = Topology(
+            kind=self.topology, labels=self.topology_labels, block_sizes=self.topology_block_sizes
+        )
+        return Wanted(topology=topology, gres=gres, gres_type_label=self.gres_type_label)
 
 
 def read_config(arguments: Sequence[str] = ()) -> Config:

@@ -8,8 +8,16 @@ from sunk_kube import wellknown as wk
 from sunk_kube.bodies import EventText, labels_selector
 from sunk_kube.client import KubeClient
 from sunk_kube.nodesets import ControllerRevision, NodeSet, NodeSetStatus, NodeSlice
-from sunk_kube.objects import Node, ObjectMeta, Pod
-from sunk_kube.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, NODES, NODESETS, NODESLICES, PODS
+from sunk_kube.objects import ConfigMap, Node, ObjectMeta, Pod
+from sunk_kube.resources import (
+    CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
+    DISRUPTION_BUDGETS,
+    NODES,
+    NODESETS,
+    NODESLICES,
+    PODS,
+)
 from sunk_nodeset_controller.marks import Patch
 from sunk_nodeset_controller.metrics import WRITES
 from sunk_nodeset_controller.nodesets.template import Manifest
@@ -52,6 +60,16 @@ class FencedKube:
         self._check("apply budget")
         meta = body["metadata"]
         await self._client.patch(DISRUPTION_BUDGETS, meta["name"], body, meta["namespace"], kind="apply")
+
+    async def config_map(self, namespace: str, name: str) -> ConfigMap | None:
+        """Return a ConfigMap, if there is one of that name."""
+        return await self._client.find(CONFIG_MAPS, name, namespace)
+
+    async def apply_config_map(self, body: Manifest) -> None:
+        """Make a ConfigMap be as *body* says."""
+        self._check("apply config map")
+        meta = body["metadata"]
+        await self._client.patch(CONFIG_MAPS, meta["name"], body, meta["namespace"], kind="apply")
 
     async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
         """Evict this Pod and no later one of its name; it being gone is success.

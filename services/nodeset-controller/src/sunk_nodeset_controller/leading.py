@@ -11,6 +11,7 @@ from sunk_nodeset_controller.config import Config
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.locks.run import run_locks
 from sunk_nodeset_controller.nodes.apply import NodeMarks
+from sunk_nodeset_controller.nodes.generated import GeneratedFiles
 from sunk_nodeset_controller.nodesets.deeds import Deeds
 from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.reconcile import NodeSetLoop
@@ -43,6 +44,7 @@ async def work(
     nodes = NodeMarks(views, kube, lock_key=config.lock_key)
     pods = PodMarks(views, kube, bus.ears)
     nodeset_changes, pod_changes = views.nodeset_changes(), views.pod_changes()
+    files = GeneratedFiles(views, kube, config.generated)
     listening = Listening(views, bus.ears, pods, nodesets=nodeset_changes, pods=pod_changes)
     await views.complete()
     async with anyio.create_task_group() as tasks:
@@ -51,6 +53,7 @@ async def work(
             ("nodesets", nodesets.reconcile, nodeset_changes, views.nodesets.keys, 1),
             ("pods", pods.settle, pod_changes, views.pods.keys, 8),
             ("nodes", nodes.settle, views.node_changes(), views.nodes.keys, 8),
+            ("files", files.settle, files.changes(), files.clusters, 1),
         ):
             loop = KeyLoop(name, handle, concurrency=at_once)
             tasks.start_soon(partial(loop.run, changes, keys=keys, resync_s=config.resync_s))

@@ -26,6 +26,7 @@ def main() -> None:
 async def start() -> None:
     """Connect everything and serve until told to stop."""
     config = read_config(sys.argv[1:])
+    _ = config.generated  # What is not allowed there stops us now, not when we lead.
     async with (
         tracing(SERVICE, config.traces),
         connect(SERVICE, kubeconfig=config.kubeconfig, timeout_s=config.kube_timeout_s) as client,
