@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 import pytest
@@ -464,3 +464,38 @@ async def test_why_a_node_is_as_it_is_can_be_asked(stage: Stage) -> None:
     assert [(one.what, one.because) for one in found.findings] == [("its Node is cordoned", "bad fan")]
     assert isinstance(unknown, Refused)
     assert unknown.code == "unknown_node"
+
+
+BAD: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "no-containers": ({"containers": []}, "containers"),
+    "odd-request": (
+        {"containers": [{"name": "a", "image": "b", "resources": {"requests": {"cpu": "many"}}}]},
+        "many",
+    ),
+    "nowhere": ({"nodeSelector": {"test.example/nowhere": "never"}}, "node selector does not match"),
+    "same-nodes": ({}, "belongs to NodeSet"),
+}
+"""What a template says wrong, and what its NodeSet's status says of it."""
+
+
+async def test_bad_nodesets_say_what_is_wrong_and_disturb_no_other(stage: Stage) -> None:
+    before = await stage.told(lambda state: state.is_ready)
+    good = await stage.kube.get(NODESETS, "gpu", stage.namespace)
+    for name, (wrong, _) in BAD.items():
+        template = {"spec": {**good.spec.template.spec, **wrong}}
+        body = {
+            "apiVersion": NODESETS.api_version,
+            "kind": NODESETS.kind,
+            "metadata": {"name": name},
+            "spec": {"cluster": CLUSTER, "template": template},
+        }
+        await stage.kube.create(NODESETS, body, stage.namespace)
+
+    async def says(name: str, text: str) -> bool:
+        conditions = (await stage.kube.get(NODESETS, name, stage.namespace)).status.conditions
+        return any(one.status == "False" and text in one.message for one in conditions)
+
+    for name, (_, text) in BAD.items():
+        await until(lambda name=name, text=text: says(name, text), within_s=PATIENCE_S)
+    await stage.kube.delete(PODS, stage.name, stage.namespace)
+    await stage.told(lambda state: state.is_ready and state.uid != before.uid)

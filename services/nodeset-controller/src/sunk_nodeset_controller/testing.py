@@ -17,6 +17,12 @@ class Service:
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        """Its process id, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start it, or start it again."""
         with self._log.open("ab") as log:
