@@ -4,7 +4,7 @@ from functools import partial
 
 import anyio
 
-from sunk_events.requests import ExplainKubeNode, RebootNode
+from sunk_events.requests import RebootNode
 from sunk_kube.client import KubeClient
 from sunk_nodeset_controller.clusters import BusSide, ClusterViews, persistently
 from sunk_nodeset_controller.config import Config
@@ -16,9 +16,9 @@ from sunk_nodeset_controller.nodesets.deeds import Deeds
 from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.reconcile import NodeSetLoop
 from sunk_nodeset_controller.nodesets.telling import SliceStates
-from sunk_nodeset_controller.pods.answers import PodAnswers
 from sunk_nodeset_controller.pods.apply import PodMarks, PodStates
 from sunk_nodeset_controller.pods.listening import Listening
+from sunk_nodeset_controller.pods.words import NodeWords
 from sunk_nodeset_controller.reboot import Reboots
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.changes import Changes
@@ -59,10 +59,9 @@ async def work(
             tasks.start_soon(partial(loop.run, changes, keys=keys, resync_s=config.resync_s))
         for cluster in await bus.clusters():
             told = partial(tell, config, views, cluster, leadership, pod_changes)
-            locked = partial(lock, config, client, cluster, leadership)
+            words = NodeWords(views, cluster, bus.ears[cluster.cluster])
+            locked = partial(lock, config, client, cluster, leadership, words)
             rebooted = partial(reboot, config, views, cluster, kube)
-            answered = partial(answer, PodAnswers(views, cluster, bus.ears[cluster.cluster]), cluster)
-            tasks.start_soon(persistently, f"answer {cluster.cluster}", answered)
             tasks.start_soon(persistently, f"tell {cluster.cluster}", told)
             tasks.start_soon(persistently, f"lock {cluster.cluster}", locked)
             tasks.start_soon(persistently, f"reboot {cluster.cluster}", rebooted)
@@ -94,13 +93,9 @@ async def pass_on(states: PodStates, slurm_nodes: Changes, pods: Changes) -> Non
         pods.add(states.key_of(node))
 
 
-async def answer(answers: PodAnswers, cluster: ClusterViews) -> None:
-    """Answer what people ask about the Pods of one Slurm cluster, until cancelled."""
-    async with answering(cluster.bus, cluster.cluster, ExplainKubeNode, answers.explain):
-        await anyio.sleep_forever()
-
-
-async def lock(config: Config, client: KubeClient, cluster: ClusterViews, leadership: Leadership) -> None:
+async def lock(
+    config: Config, client: KubeClient, cluster: ClusterViews, leadership: Leadership, explain: NodeWords
+) -> None:
     """Lock and unlock the Nodes of one Slurm cluster, until cancelled."""
     await run_locks(
         cluster,
@@ -109,6 +104,7 @@ async def lock(config: Config, client: KubeClient, cluster: ClusterViews, leader
         measure=config.lock_measure,
         rules=config.lock_rules,
         resync_s=config.resync_s,
+        explain=explain,
     )
 
 

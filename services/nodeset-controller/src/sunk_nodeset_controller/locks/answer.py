@@ -4,7 +4,7 @@ What must stay true: "not yet" and "I cannot tell" are never "no"; a node is unk
 that would know it are complete.
 """
 
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 
@@ -13,6 +13,7 @@ from sunk_events.requests import (
     AcquireLock,
     ExplainKubeNode,
     Explanation,
+    Finding,
     JobNotRunning,
     Later,
     LockGranted,
@@ -45,13 +46,27 @@ NAMED: Final = 100
 """So many Pods in the way are named in an answer."""
 
 
+class Explain(Protocol):
+    """Says why a Slurm node is as it is."""
+
+    def __call__(self, node: str, locks: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        """Return everything there is to say of *node*; *locks* is what its lock has to say."""
+        ...
+
+
+def only_locks(node: str, locks: tuple[Finding, ...]) -> tuple[Finding, ...]:  # noqa: ARG001 - an `Explain`
+    """Say of a Slurm node what its lock has to say, and nothing of its Pod."""
+    return locks
+
+
 class LockAnswers:
     """Answers questions about the locks of one cluster."""
 
-    def __init__(self, sight: LockSight, locks: Locks, loop: KeyLoop) -> None:
+    def __init__(self, sight: LockSight, locks: Locks, loop: KeyLoop, explain: Explain = only_locks) -> None:
         self._sight = sight
         self._locks = locks
         self._loop = loop
+        self._explain = explain
         self._clocks = Clocks(LATE_S)
         self._leaves = Leaves(sight.views.slurm_nodes)
 
@@ -80,13 +95,13 @@ class LockAnswers:
         return Later(reason="the release is noted, the Node is not written yet")
 
     async def explain(self, request: ExplainKubeNode) -> Reply:
-        """Say how the Node's lock stands, and whom one would drive out."""
+        """Say why a node, its Pod and its lock are as they are, and whom a lock would drive out."""
         if refusal := self._refusal(request.node):
             return refusal
         found = await self._locks.explain(request.node)
         if found is None:
             return Refused(code="unknown_node", reason=f"the Node of {request.node} is gone")
-        return Explanation(findings=found)
+        return Explanation(findings=self._explain(request.node, found))
 
     def _refusal(self, node: str) -> Reply | None:
         """Return why nothing can be said of *node*, if so."""

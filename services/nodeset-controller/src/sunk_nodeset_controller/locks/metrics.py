@@ -16,7 +16,6 @@ PODS_DRIVEN = Counter(
     "Pods asked to leave a locked Node by us, by how and outcome.",
     ["how", "outcome"],
 )
-LOCKS = Gauge("sunk_locks", "Nodes by the value of their lock.", ["slurm_cluster", "value"])
 LOCK_OLDEST = Gauge(
     "sunk_lock_oldest_question_seconds", "How long the longest held prolog waits.", ["slurm_cluster"]
 )

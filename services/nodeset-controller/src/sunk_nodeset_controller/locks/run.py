@@ -1,17 +1,15 @@
 """The lock manager of one Slurm cluster: a loop over its nodes, and the answers to those who ask."""
 
-from functools import partial
-from typing import Final, get_args
+from typing import Final
 
 import anyio
 
-from sunk_events.locks import LockValue
 from sunk_events.requests import AcquireLock, ExplainKubeNode, ReleaseLock
 from sunk_kube.client import KubeClient
 from sunk_nodeset_controller.clusters import ClusterViews
-from sunk_nodeset_controller.locks.answer import LockAnswers
+from sunk_nodeset_controller.locks.answer import Explain, LockAnswers, only_locks
 from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
-from sunk_nodeset_controller.locks.metrics import LOCK_OLDEST, LOCKS
+from sunk_nodeset_controller.locks.metrics import LOCK_OLDEST
 from sunk_nodeset_controller.locks.model import Rules
 from sunk_nodeset_controller.locks.reconcile import Locks
 from sunk_nodeset_controller.locks.sight import LockSight
@@ -33,6 +31,7 @@ async def run_locks(
     measure: Measure,
     rules: Rules,
     resync_s: float = 300.0,
+    explain: Explain = only_locks,
 ) -> None:
     """Lock and unlock the Nodes of one cluster until cancelled, going on from what stands on them.
 
@@ -43,6 +42,7 @@ async def run_locks(
         measure: The taint, and who may stay on a locked Node.
         rules: The settings of the machine.
         resync_s: Every node is looked at this often though nothing happens.
+        explain: What else there is to say of a node, to those who ask why it is as it is.
     """
     read = (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks)
     for view in read:
@@ -58,7 +58,7 @@ async def run_locks(
     loop = KeyLoop(f"locks-{views.cluster}", look, concurrency=CONCURRENCY, woken_by=woken_by)
     async with anyio.create_task_group() as tasks:
         locks = Locks(sight, nodes, PodWatches(nodes, loop.poke, tasks), writer, rules)
-        answers = LockAnswers(sight, locks, loop)
+        answers = LockAnswers(sight, locks, loop, explain)
         _expose(views, locks)
         for node in sight.nodes():
             loop.poke(node)
@@ -77,11 +77,5 @@ async def run_locks(
 
 
 def _expose(views: ClusterViews, locks: Locks) -> None:
-    """Have the gauges say how the locks stand, each time they are read."""
-
-    def count(value: str) -> float:
-        return sum(lock.lock == value for lock in views.locks.values())
-
-    for value in get_args(LockValue):
-        LOCKS.labels(views.cluster, value).set_function(partial(count, value))
+    """Have the gauge say how the questions stand, each time it is read."""
     LOCK_OLDEST.labels(views.cluster).set_function(locks.oldest_s)

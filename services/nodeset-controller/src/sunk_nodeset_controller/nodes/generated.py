@@ -19,7 +19,7 @@ from sunk_nodeset_controller.nodesets.owners import cluster_holders
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.pods.resting import Rest
 from sunk_nodeset_controller.views import KubeViews
-from sunk_runtime.views import Changes
+from sunk_runtime.changes import Changes
 
 REST_S: Final = 5.0
 """Nodes come and go in numbers; Slurm reads its configuration anew for each version."""
