@@ -57,8 +57,8 @@ def start_gateway(
             "HTTP_PORT": str(port),
             "TOKEN_KEYS_FILE": str(keys_file),
             "TOKEN_ISSUER": ISSUER,
-            "RELEASE_WAIT_S": "0.6",
-            "POLL_S": "1.5",
+            "RELEASE_WAIT_S": "2",
+            "POLL_S": "3",
             "PREHOOK_DEADLINE_S": "8",
         }
         process = Process(tmp_path_factory.mktemp("gateway"), settings)

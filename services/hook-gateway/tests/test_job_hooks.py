@@ -16,8 +16,10 @@ from sunk_events.requests import (
 from sunk_hook_gateway.testing.hooks import (
     Gateway,
     HttpAnswer,
+    bearing,
     call,
     forget,
+    is_held,
     place,
     poll,
     standing_in,
@@ -57,7 +59,11 @@ async def test_a_placeholders_release_is_answered_when_its_pod_is_gone(
     told: list[object] = []
 
     async def script() -> None:
-        told.append(await call(http, "/v1/jobs/42/release", token_of(42)))
+        while True:  # As the script does.
+            answer = await http.post("/v1/jobs/42/release", headers=bearing(token_of(42)))
+            if answer.status_code != 202:
+                told.append(answer.json())
+                return
 
     async with answering_releases, anyio.create_task_group() as tasks:
         tasks.start_soon(script)
@@ -91,7 +97,7 @@ async def test_a_poll_is_held_while_the_pod_lives_and_answered_with_its_exit_cod
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(script)
-        await anyio.sleep(0.1)
+        await until(lambda: is_held(http, "job_outcome"))
         await place(bus, 51, "ended", token=token_of(51), is_pod_present=False, exit_code=3)
 
     assert answers[0].json() == {"exit_code": 3}
@@ -108,7 +114,7 @@ async def test_a_placement_that_goes_while_it_is_polled_ends_the_script(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(script)
-        await anyio.sleep(0.3)
+        await until(lambda: is_held(http, "job_outcome"))
         await forget(bus, 52)
 
     assert answers[0].json() == {"exit_code": 0}
@@ -119,8 +125,15 @@ async def test_a_poll_that_is_cut_has_the_job_looked_at(bus: Bus, gateway: Gatew
     answers, answering_nudges = standing_in(bus, NudgeJob, Noted())
 
     async with answering_nudges, httpx.AsyncClient(base_url=gateway[1], trust_env=False) as http:
-        with anyio.move_on_after(0.4):
-            await poll(http, 53, token_of(53))
+
+        async def script() -> None:
+            while True:
+                await poll(http, 53, token_of(53))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(script)
+            await until(lambda: is_held(http, "job_outcome"))
+            tasks.cancel_scope.cancel()
         await until(lambda: NudgeJob(job=53) in answers.asked)
 
 

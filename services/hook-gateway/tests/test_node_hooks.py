@@ -1,5 +1,6 @@
 """Calls of prologs and epilogs; who would answer on the bus is stood in for."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import anyio
@@ -22,6 +23,7 @@ from sunk_hook_gateway.testing.hooks import (
     Gateway,
     bearing,
     call,
+    is_held,
     place,
     register,
     standing_in,
@@ -60,10 +62,12 @@ async def test_a_prolog_waits_while_nobody_answers_or_knows_and_while_pods_leave
     told: list[object] = []
 
     async def prolog() -> None:
-        told.append(await call(http, "/v1/nodes/a2/prehook", issuer.token("a2"), {"job": 12}))
+        body = {"job": 12, "deadline_s": 60}
+        told.append(await call(http, "/v1/nodes/a2/prehook", issuer.token("a2"), body))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(prolog)
+        await until(lambda: is_held(http, "prehook"))
         await anyio.sleep(0.5)  # Nobody answers yet.
         async with answering_locks:
             await until(lambda: bool(told))
@@ -111,7 +115,7 @@ async def test_at_the_deadline_a_prolog_is_told_what_the_lock_has_decided(
     _, answering_locks = standing_in(bus, AcquireLock, LockWaiting(in_the_way=("default/web-1",)), last)
 
     async with answering_locks:
-        body = {"job": 20, "deadline_s": 2.5}
+        body = {"job": 20, "deadline_s": 4}
         told = await call(http, "/v1/nodes/b0/prehook", issuer.token("b0"), body, expect=409)
 
     assert told == {
@@ -125,8 +129,9 @@ async def test_at_the_deadline_a_prolog_is_told_what_the_lock_has_decided(
 
 
 async def test_while_no_lock_answers_no_more_than_two_nodes_are_drained(
-    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+    bus: Bus, start_gateway: Callable[[], Gateway], issuer: Issuer
 ) -> None:
+    _, url = start_gateway()  # One that has not told anybody to drain yet.
     nodes = ("b1", "b2", "b3")
     for node in nodes:
         await register(bus, node)
@@ -138,7 +143,10 @@ async def test_while_no_lock_answers_no_more_than_two_nodes_are_drained(
         assert answer.status_code == 409
         told[node] = answer.json()
 
-    async with anyio.create_task_group() as tasks:
+    async with (
+        httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http,
+        anyio.create_task_group() as tasks,
+    ):
         for node in nodes:
             tasks.start_soon(prolog, node)  # At once: no state shows the first two drains yet.
 
@@ -171,11 +179,18 @@ async def test_a_caller_that_hangs_up_is_no_longer_asked_for(
     answers, answering_locks = standing_in(bus, AcquireLock, Later(reason="", retry_after_s=0.01))
 
     async with answering_locks:
-        async with httpx.AsyncClient(base_url=gateway[1], trust_env=False) as http:
-            with anyio.move_on_after(0.5):
+        async with (
+            httpx.AsyncClient(base_url=gateway[1], trust_env=False, timeout=60) as http,
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def prolog() -> None:
                 body = {"job": 25, "deadline_s": 60}
                 await http.post("/v1/nodes/b5/prehook", json=body, headers=bearing(issuer.token("b5")))
-            assert answers.asked
+
+            tasks.start_soon(prolog)
+            await until(lambda: bool(answers.asked))
+            tasks.cancel_scope.cancel()
 
         async def is_quiet() -> bool:
             before = len(answers.asked)

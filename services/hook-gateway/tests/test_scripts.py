@@ -111,7 +111,7 @@ def test_a_prolog_ends_well_when_its_node_is_locked(node: Node, gateway: Scripte
     (path, token, body) = gateway.sent[0]
     assert (path, token) == ("/v1/nodes/gpu-1/prehook", "Bearer node-token")
     assert (body["job"], body["level"]) == (7, "normal")
-    assert body["deadline_s"] == 20
+    assert body["deadline_s"] in {19, 20}  # Whole seconds, and one may end meanwhile.
     assert node.done == []
 
 

@@ -1,6 +1,7 @@
 """What tests of hook calls share: states on the bus, stand-ins for who answers there, calls over HTTP."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
@@ -132,6 +133,13 @@ async def call(http: HttpClient, path: str, token: str, body: object = None, *, 
     if answer.status_code != expect:
         raise AssertionError(f"{path}: {answer.status_code}, expected {expect}: {answer.text}")
     return answer.json()
+
+
+async def is_held(http: HttpClient, name: str) -> bool:
+    """Whether the gateway holds a call of *name* now."""
+    text = (await http.get("/metrics", headers={})).text
+    found = re.search(rf'^sunk_hook_calls_held{{call="{name}"}} (\S+)$', text, re.MULTILINE)
+    return found is not None and float(found[1]) > 0
 
 
 async def poll(http: HttpClient, job: int, token: str) -> HttpAnswer:
