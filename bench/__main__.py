@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SHARED = {"__main__", "figures"}
+SHARED = {"__main__", "figures", "nodesets_stage", "syncer_stage"}
 
 
 def main() -> None:
