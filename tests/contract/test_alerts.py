@@ -1,7 +1,6 @@
 """Alert rules ask for metrics that exist, and each has a page that says what to do."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +11,6 @@ import yaml
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "helm" / "slurm" / "files" / "alerts.yaml"
 UNIT_TESTS = Path(__file__).with_name("alerts_test.yaml")
-PROMTOOL = shutil.which("promtool")
 RUNBOOKS = ROOT / "docs" / "runbooks"
 SUFFIXES = ("_bucket", "_count", "_sum")
 ALERTS: list[dict[str, Any]] = [
@@ -71,10 +69,9 @@ def test_each_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
     assert sorted(cases) == sorted((alert["alert"], fires) for alert in ALERTS for fires in (False, True))
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
-def test_the_alerts_fire_when_they_should_and_only_then() -> None:
+def test_the_alerts_fire_when_they_should_and_only_then(promtool: Path) -> None:
     done = subprocess.run(
-        [str(PROMTOOL), "test", "rules", str(UNIT_TESTS)],
+        [str(promtool), "test", "rules", str(UNIT_TESTS)],
         capture_output=True,
         text=True,
         timeout=60,

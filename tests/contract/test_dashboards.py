@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "helm" / "slurm" / "files" / "dashboards").glob("*.json"))
-PROMTOOL = shutil.which("promtool")
 QUERIES = [
     pytest.param(target["expr"], id=f"{path.stem}: {panel['title']}")
     for path in FILES
@@ -46,14 +44,13 @@ def test_a_panel_shows_the_chosen_slurm_clusters_only(query: str) -> None:
     assert all(CHOICE in selector for selector in selectors)
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
-def test_prometheus_reads_every_query(tmp_path: Path) -> None:
+def test_prometheus_reads_every_query(promtool: Path, tmp_path: Path) -> None:
     rules = [{"record": f"q:{at}", "expr": query.values[0]} for at, query in enumerate(QUERIES)]
     file = tmp_path / "rules.yaml"
     file.write_text(json.dumps({"groups": [{"name": "dashboards", "rules": rules}]}))
 
     done = subprocess.run(
-        [str(PROMTOOL), "check", "rules", str(file)], capture_output=True, text=True, timeout=60, check=False
+        [str(promtool), "check", "rules", str(file)], capture_output=True, text=True, timeout=60, check=False
     )
 
     assert f"{len(QUERIES)} rules found" in done.stdout, done.stdout + done.stderr

@@ -4,12 +4,14 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from sunk_lab.errors import LabError
 from sunk_lab.locks import alone
 from sunk_lab.processes import run
 
+_UPDATE: Final = ("apt-get", "update", "-o", "DPkg::Lock::Timeout=120", "-qy")
 Say = Callable[[str], None]
 """Takes a line for the person who waits."""
 
@@ -64,7 +66,32 @@ def require(package_by_file: Mapping[str, str], *, cache: Path, say: Say) -> Non
             raise LabError(f"missing Debian packages: as root, apt-get install {' '.join(packages)}")
         say(f"installing Debian packages: {' '.join(packages)}")
         quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-        patient = ("-o", "DPkg::Lock::Timeout=120", "-qy")
-        run("apt-get", "update", *patient, env=quiet, timeout_s=300)
-        install = ("apt-get", "install", "--no-install-recommends", *patient)
+        run(*_UPDATE, env=quiet, timeout_s=300)
+        install = ("apt-get", "install", "--no-install-recommends", *_UPDATE[2:])
         run(*install, *packages, env=quiet, timeout_s=600)
+
+
+def program(name: str, package: str, *, cache: Path, say: Say) -> Path:
+    """Return where the program *name* is: on PATH, or unpacked from Debian's *package*.
+
+    The package is not installed, as some start a server when they are.
+
+    Raises:
+        LabError: It is not there and cannot be had from here; says how to.
+    """
+    if found := shutil.which(name):
+        return Path(found)
+    kept = cache / "programs" / name
+    with alone(cache / f"{name}.lock"):
+        if not kept.exists():
+            if os.geteuid() or not shutil.which("apt-get"):
+                raise LabError(f"{name} is missing: as root, apt-get install {package}")
+            say(f"getting {name} from the Debian package {package}")
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(dir=kept.parent) as folder:
+                run(*_UPDATE, timeout_s=300)
+                where = Path(folder)
+                run("apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package, cwd=where)
+                run("dpkg-deb", "-x", next(where.glob("*.deb")), where)
+                (where / "usr/bin" / name).rename(kept)
+    return kept
