@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 from docstrings import describe, meaning
-from gen_schemas import settle
+from generated import settle
 from golden_files import latest
 
 from sunk_events import subjects

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Final
 
 import yaml
+from generated import settle
 
 from sunk_kube.crds import crds
 from sunk_kube.templates import Schema
 
-CRDS: Final = Path(__file__).resolve().parent.parent / "helm" / "sunk" / "crds"
+CRDS: Final = Path("helm/sunk/crds")
 HEAD: Final = "# Generated from the structs of sunk_kube by ./task gen; not edited by hand.\n"
 
 
@@ -33,19 +34,10 @@ def files() -> dict[Path, str]:
     return {CRDS / f"{crd['spec']['names']['singular']}.yaml": HEAD + _Dumper.text(crd) for crd in crds()}
 
 
-def main() -> int:
-    """Write or check; return the exit status."""
-    wanted = files()
-    if "--check" not in sys.argv[1:]:
-        for path, text in wanted.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        return 0
-    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
-    for path in stale:
-        print(f"{path.relative_to(CRDS.parents[2])} is stale: run ./task gen", file=sys.stderr)
-    return 1 if stale else 0
+def main(arguments: list[str]) -> int:
+    """Write, or only look; return the exit status."""
+    return settle(files(), arguments, CRDS)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

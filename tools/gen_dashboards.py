@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-FOLDER: Final = Path(__file__).resolve().parent.parent / "helm" / "slurm" / "files" / "dashboards"
+from generated import settle
+
+FOLDER: Final = Path("helm/slurm/files/dashboards")
 WIDTH: Final = 12
 HEIGHT: Final = 8
 COLUMNS: Final = 24
@@ -141,22 +143,17 @@ def slug(title: str) -> str:
     return title.lower().replace(" ", "-")
 
 
-def main() -> int:
-    """Write or check; return the exit status."""
-    wanted = {
+def files() -> dict[Path, str]:
+    """Return what each file must hold."""
+    return {
         FOLDER / f"{slug(title)}.json": json.dumps(dashboard(title), indent=2) + "\n" for title in DASHBOARDS
     }
-    if "--check" not in sys.argv[1:]:
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        for path, text in wanted.items():
-            path.write_text(text)
-        return 0
-    found = {path: path.read_text() for path in FOLDER.glob("*.json")}
-    if found == wanted:
-        return 0
-    print("helm/slurm/files/dashboards is stale: run ./task gen", file=sys.stderr)
-    return 1
+
+
+def main(arguments: list[str]) -> int:
+    """Write, or only look; return the exit status."""
+    return settle(files(), arguments, FOLDER)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

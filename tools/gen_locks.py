@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from gen_schemas import settle
+from generated import settle
 
 from sunk_nodeset_controller.locks.facts import KINDS, NAMES
 from sunk_nodeset_controller.locks.machine import STEPS

@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, cast
 
+from generated import settle
 from prometheus_client import Counter, Gauge, Histogram
 
 from sunk_metrics_exporter.series import TABLE
 
-FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
+FILE: Final = Path("docs/metrics.md")
 OWN: Final = {
     "Every service": "sunk_runtime.metrics",
     "Who speaks to Slurm": "sunk_slurm.metrics",
@@ -84,17 +85,10 @@ def document() -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
-    """Write or check; return the exit status."""
-    text = document()
-    if "--check" not in sys.argv[1:]:
-        FILE.write_text(text)
-        return 0
-    if FILE.exists() and FILE.read_text() == text:
-        return 0
-    print("docs/metrics.md is stale: run ./task gen", file=sys.stderr)
-    return 1
+def main(arguments: list[str]) -> int:
+    """Write, or only look; return the exit status."""
+    return settle({FILE: document()}, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

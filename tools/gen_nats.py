@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from generated import settle
+
 from sunk_events.permissions import as_nats, users
 
-FILE: Final = Path(__file__).resolve().parent.parent / "helm" / "sunk" / "files" / "nats-users.json"
+FILE: Final = Path("helm/sunk/files/nats-users.json")
 CLUSTER: Final = "<cluster>"
 
 
@@ -24,18 +26,10 @@ def content() -> str:
     return json.dumps({"users": made}, indent=2) + "\n"
 
 
-def main() -> int:
-    """Write or check; return the exit status."""
-    wanted = content()
-    if "--check" not in sys.argv[1:]:
-        FILE.parent.mkdir(parents=True, exist_ok=True)
-        FILE.write_text(wanted)
-        return 0
-    if not FILE.exists() or FILE.read_text() != wanted:
-        print(f"{FILE.relative_to(FILE.parents[3])} is stale: run ./task gen", file=sys.stderr)
-        return 1
-    return 0
+def main(arguments: list[str]) -> int:
+    """Write, or only look; return the exit status."""
+    return settle({FILE: content()}, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from gen_schemas import settle
+from generated import settle
 
 from sunk_hook_gateway.openapi import document
 

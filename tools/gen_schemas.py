@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 from docstrings import describe
 from events_page import SCHEMAS, events_page
+from generated import settle
 
 from sunk_events.catalog import EVENTS, REPLIES, REQUESTS, STATES
 from sunk_events.codec import tag_of
 
-ROOT: Final = Path(__file__).parent.parent
 EVENTS_PAGE: Final = Path("docs/events.md")
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -33,38 +33,6 @@ def generated() -> dict[Path, str]:
     """Return every generated file, relative to the root, with what it has to hold."""
     kinds: list[type[msgspec.Struct]] = [*EVENTS, *STATES, *REQUESTS, *REPLIES]
     return {EVENTS_PAGE: events_page(), **{SCHEMAS / f"{tag_of(kind)}.json": schema(kind) for kind in kinds}}
-
-
-def stale(wanted: dict[Path, str], root: Path, folder: Path | None = None) -> list[Path]:
-    """Return what is missing, differs, or is there in *folder* for a type that no longer exists."""
-    differing = [
-        path
-        for path, text in wanted.items()
-        if not (root / path).exists() or (root / path).read_text() != text
-    ]
-    there = [path.relative_to(root) for path in (root / folder).glob("*.json")] if folder else []
-    return sorted([*differing, *(path for path in there if path not in wanted)])
-
-
-def settle(wanted: dict[Path, str], arguments: list[str], folder: Path | None = None) -> int:
-    """Write *wanted*, or with ``--check`` only name what is stale; return the exit status.
-
-    What else *folder* holds, whose files are all generated, is removed.
-    """
-    changed = stale(wanted, ROOT, folder)
-    if "--check" in arguments:
-        for path in changed:
-            print(f"stale: {path}; run `./task gen`", file=sys.stderr)
-        return 1 if changed else 0
-    for path in changed:
-        target = ROOT / path
-        if path not in wanted:
-            target.unlink()
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(wanted[path])
-        print(f"wrote {path}", file=sys.stderr)
-    return 0
 
 
 def main(arguments: list[str]) -> int:

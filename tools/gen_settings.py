@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin
 
 import msgspec
+from generated import settle
 from msgspec import Meta
 
 import sunk_hook_gateway.config
@@ -23,7 +24,7 @@ from sunk_runtime.config import STANDARD, arguments_of
 from sunk_runtime.settings import ServiceSettings
 from sunk_slurm.settings import SlurmSettings
 
-FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+FILE: Final = Path("docs/settings.md")
 SERVICES: Final = {
     "syncer": sunk_syncer.config,
     "nodeset-controller": sunk_nodeset_controller.config,
@@ -125,17 +126,10 @@ def document() -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
-    """Write or check; return the exit status."""
-    text = document()
-    if "--check" not in sys.argv[1:]:
-        FILE.write_text(text)
-        return 0
-    if FILE.exists() and FILE.read_text() == text:
-        return 0
-    print("docs/settings.md is stale: run ./task gen", file=sys.stderr)
-    return 1
+def main(arguments: list[str]) -> int:
+    """Write, or only look; return the exit status."""
+    return settle({FILE: document()}, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
