@@ -14,8 +14,9 @@ import httpx
 import pytest
 
 from sunk_runtime.errors import ConfigError
-from sunk_slurm.client import NodeList, NotModified, SlurmClient
+from sunk_slurm.client import SlurmClient
 from sunk_slurm.errors import SlurmConflictError, SlurmRejectedError, SlurmUnavailableError
+from sunk_slurm.reads import NodeList, NotModified
 from sunk_slurm.submission import JobDescription
 from sunk_slurm.tokens import FileTokens, KeyTokens, tokens_from
 

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from sunk_lab.slurm.host import HostSlurm
 from sunk_runtime.testing import until
-from sunk_slurm.client import NodeList, NotModified, SlurmClient
+from sunk_slurm.client import SlurmClient
 from sunk_slurm.errors import INVALID_NODE_NAME, SlurmRejectedError, SlurmUnavailableError
+from sunk_slurm.reads import NodeList, NotModified
 from sunk_slurm.submission import JobChange, JobDescription
 from sunk_slurm.tokens import FileTokens, KeyTokens
 from sunk_slurm.wire import Job, Node, Number

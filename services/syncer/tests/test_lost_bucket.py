@@ -13,8 +13,8 @@ from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
-from sunk_slurm.client import KnownJob, NodeList, NotModified
 from sunk_slurm.diag import Diag
+from sunk_slurm.reads import KnownJob, NodeList, NotModified
 from sunk_slurm.reservations import Reservation
 from sunk_slurm.states import JobState
 from sunk_slurm.testing import job as pending

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from sunk_slurm.client import KnownJob, NodeList, NotModified
 from sunk_slurm.diag import Diag
+from sunk_slurm.reads import KnownJob, NodeList, NotModified
 from sunk_slurm.reservations import Reservation
 from sunk_slurm.wire import Job, Node, Partition
 

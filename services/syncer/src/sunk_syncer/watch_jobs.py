@@ -16,7 +16,7 @@ from sunk_events.jobs import SlurmJobState
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
-from sunk_slurm.client import KnownJob
+from sunk_slurm.reads import KnownJob
 from sunk_slurm.states import JobState
 from sunk_slurm.wire import Job
 from sunk_syncer.belief import Doubt

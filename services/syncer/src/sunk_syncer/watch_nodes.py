@@ -14,8 +14,8 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
-from sunk_slurm.client import NotModified
 from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.reads import NotModified
 from sunk_slurm.wire import Node
 from sunk_syncer.belief import Doubt
 from sunk_syncer.book import NodeBook
