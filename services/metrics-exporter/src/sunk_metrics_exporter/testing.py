@@ -49,6 +49,7 @@ class Process:
     """``python -m sunk_metrics_exporter`` with its log in *folder*."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "exporter.log"
         env = {name: value for name, value in os.environ.items() if not name.startswith("SUNK_")}  # noqa: TID251 - a test's own
         env |= {f"SUNK_METRICS_EXPORTER_{name}": value for name, value in settings.items()}
