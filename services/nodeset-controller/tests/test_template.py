@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from sunk_kube import wellknown as wk
+from sunk_kube.matching import untolerated
 from sunk_kube.nodesets import DynamicFeature, Features
 from sunk_kube.objects import Pod, Taint
 from sunk_kube.testing import node, nodeset
@@ -85,6 +86,16 @@ def test_neither_a_lock_nor_an_outage_drives_slurmd_away(key: str, effect: str) 
     spec = pod_spec(nodeset(), wk.TAINT_LOCK)
 
     assert obstacle(spec, {}, node(taints=(Taint(key=key, effect=effect),))) == ""
+
+
+@pytest.mark.parametrize("is_host_network", [True, False])
+def test_a_node_without_pod_network_is_no_matter_to_who_has_the_nodes_own(*, is_host_network: bool) -> None:
+    given = nodeset(spec={"hostNetwork": is_host_network})
+    taint = Taint(key=wk.TAINT_NETWORK_UNAVAILABLE, effect="NoSchedule")
+    made = msgspec.convert(manifest(given, node(), "gpu-000-011", wk.TAINT_LOCK), Pod)
+
+    assert (obstacle(pod_spec(given, wk.TAINT_LOCK), {}, node(taints=(taint,))) == "") is is_host_network
+    assert (not untolerated(made.spec.tolerations, (taint,))) is is_host_network
 
 
 @pytest.mark.parametrize(

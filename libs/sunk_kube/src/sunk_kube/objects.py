@@ -170,6 +170,7 @@ class PodSpec(KubeStruct, frozen=True):
     scheduler_name: str = ""
     service_account_name: str = ""
     priority_class_name: str = ""
+    host_network: bool = False
     priority: int | None = None
     restart_policy: str = ""
     node_selector: Texts = field(default_factory=dict[str, str])
@@ -196,9 +197,16 @@ class ContainerTerminated(KubeStruct, frozen=True):
     finished_at: datetime | None = None
 
 
-class ContainerState(KubeStruct, frozen=True):
-    """What a container does; unless it has ended, nobody needs to know more."""
+class ContainerWaiting(KubeStruct, frozen=True):
+    """Why a container does not run yet, or not again."""
 
+    reason: str = ""
+
+
+class ContainerState(KubeStruct, frozen=True):
+    """What a container does; of one that runs nobody needs to know more."""
+
+    waiting: ContainerWaiting | None = None
     terminated: ContainerTerminated | None = None
 
 

@@ -34,7 +34,8 @@ _EVERY: Final = (
     (wk.TAINT_UNSCHEDULABLE, "NoSchedule"),
 )
 """What a DaemonSet's Pods bear."""
-
+_WITHOUT_NETWORK: Final = (wk.TAINT_NETWORK_UNAVAILABLE, "NoSchedule")
+"""What those bear besides that have their Node's own network."""
 
 SMALL: Final = {"cpu": "100m", "memory": "256Mi"}
 """What a container requests that says nothing of requests or limits."""
@@ -59,12 +60,15 @@ def pod_spec(nodeset: NodeSet, lock_key: str) -> PodSpec:
         msgspec.ValidationError: the template is no Pod's spec; the text names the field.
     """
     spec = msgspec.convert(nodeset.spec.template.spec, PodSpec)
-    return msgspec.structs.replace(spec, tolerations=(*spec.tolerations, *_added(lock_key)))
+    return msgspec.structs.replace(
+        spec, tolerations=(*spec.tolerations, *_added(lock_key, spec.host_network))
+    )
 
 
-def _added(lock_key: str) -> tuple[Toleration, ...]:
+def _added(lock_key: str, is_host_network: object) -> tuple[Toleration, ...]:
     lock = Toleration(key=lock_key, operator="Exists")
-    return lock, *(Toleration(key=key, operator="Exists", effect=effect) for key, effect in _EVERY)
+    borne = (*_EVERY, _WITHOUT_NETWORK) if is_host_network else _EVERY
+    return lock, *(Toleration(key=key, operator="Exists", effect=effect) for key, effect in borne)
 
 
 def template_hash(nodeset: NodeSet) -> str:
@@ -133,7 +137,8 @@ def _pinned(spec: Mapping[str, Any], kube_node: str, lock_key: str) -> Manifest:
             }
         },
     }
-    made["tolerations"] = [*made.get("tolerations", ()), *_plain(_added(lock_key))]
+    added = _plain(_added(lock_key, made.get("hostNetwork")))
+    made["tolerations"] = [*made.get("tolerations", ()), *added]
     made["restartPolicy"] = "Always"
     for kind in ("initContainers", "containers"):
         if kind in made:
