@@ -8,7 +8,19 @@ from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet, NodeSlice, NodeSliceEntry
-from sunk_kube.objects import Condition, Node, ObjectMeta, OwnerReference, Pod, Taint, condition
+from sunk_kube.objects import (
+    Condition,
+    ContainerState,
+    ContainerStatus,
+    ContainerWaiting,
+    Node,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodStatus,
+    Taint,
+    condition,
+)
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.nodesets.feasible import fits
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
@@ -235,6 +247,46 @@ def test_reasons_are_named_in_groups_the_most_frequent_first() -> None:
         "feasible Nodes: 1",
         "3 Nodes: taint nvidia.com/gpu:NoSchedule is not tolerated",
         "1 Node: belongs to NodeSet slurm/cpu",
+    ]
+
+
+def test_a_pod_that_the_scheduler_cannot_place_is_said_in_its_words() -> None:
+    words = "0/3 nodes are available: 1 node(s) didn't have free ports for the requested pod ports"
+    unplaced = Condition(type="PodScheduled", status="False", reason="Unschedulable", message=words)
+    pods = tuple(
+        waiting(own(f"gpu-000-00{number}", f"node{number}"), unplaced if number > 1 else None)
+        for number in (1, 2, 3)
+    )
+    looked = seen(tuple(numbered(number) for number in (1, 2, 3)), pods)
+    told = status(looked, plan(looked)).conditions
+    scheduled, ready = condition(told, "Scheduled"), condition(told, "Ready")
+
+    assert scheduled is not None
+    assert (scheduled.status, scheduled.reason) == ("False", "PodsUnschedulable")
+    assert scheduled.message == f"not on their Nodes yet; 2 Pods: {words}"
+    assert ready is not None
+    assert ready.message == f"0 of 3 Pods are ready; 2 Pods: {words}; 1 Pod: slurmd ImagePullBackOff"
+
+
+def waiting(pod: Pod, scheduled: Condition | None) -> Pod:
+    """Return *pod* as it is before its container runs: without a Node, or without its image."""
+    if scheduled is not None:
+        return replace(pod, status=PodStatus(phase="Pending", conditions=(scheduled,)))
+    state = ContainerState(waiting=ContainerWaiting(reason="ImagePullBackOff"))
+    slurmd = ContainerStatus(name="slurmd", state=state)
+    return replace(pod, status=PodStatus(phase="Pending", container_statuses=(slurmd,)))
+
+
+def test_a_set_that_wants_no_pod_is_ready_and_one_that_finds_no_node_is_not() -> None:
+    nothing, nowhere = seen((), of=nodeset(replicas=0)), seen(())
+    words = [
+        [condition(status(looked, plan(looked)).conditions, kind) for kind in ("Scheduled", "Ready")]
+        for looked in (nothing, nowhere)
+    ]
+
+    assert [[one.status for one in found if one is not None] for found in words] == [
+        ["True", "True"],
+        ["False", "False"],
     ]
 
 

@@ -21,7 +21,7 @@ from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.plan import plan
 from sunk_nodeset_controller.nodesets.protection import budget
 from sunk_nodeset_controller.nodesets.revisions import Revisions
-from sunk_nodeset_controller.nodesets.status import SCHEDULED, SLURM_KNOWN, status
+from sunk_nodeset_controller.nodesets.status import ACCEPTED, SCHEDULED, SLURM_KNOWN, status
 from sunk_nodeset_controller.views import KubeViews
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class NodeSetLoop:
             await self._kube.tell_status(nodeset, told)
         except KubeNotFoundError:
             return  # It has just gone, and its status with it.
-        for kind, action in ((SCHEDULED, "Schedule"), (SLURM_KNOWN, "Listen")):
+        for kind, action in ((ACCEPTED, "Accept"), (SCHEDULED, "Schedule"), (SLURM_KNOWN, "Listen")):
             before = condition(nodeset.status.conditions, kind)
             after = condition(told.conditions, kind)
             if after is not None and is_news(before, after):

@@ -4,6 +4,7 @@ Source: SUNK's documents, NodeSet, "Status" (the table of columns).
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSetStatus
 from sunk_kube.objects import Condition, Pod, condition
+from sunk_nodeset_controller.marks import cut
 from sunk_nodeset_controller.nodesets.model import Observed, Plan
 from sunk_nodeset_controller.nodesets.template import pinned_node, template_hash
 
@@ -28,6 +30,10 @@ SLURM_KNOWN: Final = "SlurmKnown"
 REASONS_MAX: Final = 5
 """Groups of reasons that a message names; the rest are counted."""
 NAMES_MAX: Final = 3
+MESSAGE_MAX: Final = 512
+"""Of what others say, in bytes."""
+_STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
+"""Why a container waits that only has to start."""
 
 
 def status(seen: Observed, found: Plan) -> NodeSetStatus:
@@ -83,9 +89,9 @@ def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Con
     else:
         made = (
             Condition(type=ACCEPTED, status="True", reason="Accepted"),
-            _scheduled(found, counts),
+            _scheduled(seen, found, counts),
             _updated(seen, counts),
-            _ready(counts),
+            _ready(seen, counts),
             _known(seen),
         )
     return tuple(_kept(seen, one) for one in made)
@@ -119,35 +125,62 @@ def _waits(seen: Observed) -> str:
     return f"; {shown}: {'jobs run on ' + str(busy) + ' of them' if busy else 'being drained'}"
 
 
-def _scheduled(found: Plan, counts: NodeSetStatus) -> Condition:
+def _scheduled(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
     desired, current = counts.desired_number_scheduled, counts.current_number_scheduled
     why = _why(found)
-    if counts.number_feasible < desired or not counts.number_feasible:
+    is_none_wanted = seen.nodeset.spec.replicas == 0
+    if counts.number_feasible < desired or not (counts.number_feasible or is_none_wanted):
         message = f"{counts.number_feasible} of {desired} wanted Nodes are feasible{why}"
         return Condition(type=SCHEDULED, status="False", reason="TooFewFeasibleNodes", message=message)
     if current < desired:
         message = f"{current} of {desired} Pods exist"
         return Condition(type=SCHEDULED, status="False", reason="PodsMissing", message=message)
+    if unplaced := [words for pod in seen.pods if (words := _unplaced(pod))]:
+        message = f"not on their Nodes yet{_grouped(unplaced, 'Pod')}"
+        return Condition(type=SCHEDULED, status="False", reason="PodsUnschedulable", message=message)
     message = f"feasible Nodes: {counts.number_feasible}{why}"
     return Condition(type=SCHEDULED, status="True", reason="AllScheduled", message=message)
 
 
 def _why(found: Plan) -> str:
-    """Say in groups why the other Nodes are not, the most frequent reason first."""
-    groups = sorted(Counter(found.obstacles.values()).items(), key=lambda group: (-group[1], group[0]))
-    named = [f"; {count} {'Node' if count == 1 else 'Nodes'}: {why}" for why, count in groups[:REASONS_MAX]]
+    """Say in groups why the other Nodes are not."""
+    return _grouped(found.obstacles.values(), "Node")
+
+
+def _grouped(reasons: Iterable[str], what: str) -> str:
+    """Say each reason once and for how many it holds, the most frequent first."""
+    groups = sorted(Counter(reasons).items(), key=lambda group: (-group[1], group[0]))
+    named = [f"; {count} {what if count == 1 else what + 's'}: {why}" for why, count in groups[:REASONS_MAX]]
     if rest := sum(count for _, count in groups[REASONS_MAX:]):
         named.append(f"; {rest} more for other reasons")
     return "".join(named)
 
 
-def _ready(counts: NodeSetStatus) -> Condition:
+def _ready(seen: Observed, counts: NodeSetStatus) -> Condition:
     desired, ready = counts.desired_number_scheduled, counts.number_ready
-    if desired and ready >= desired:
+    if ready >= desired and (desired or seen.nodeset.spec.replicas == 0):
         return Condition(type=READY, status="True", reason="AllReady")
-    return Condition(
-        type=READY, status="False", reason="PodsNotReady", message=f"{ready} of {desired} Pods are ready"
-    )
+    why = _grouped(filter(None, map(_unready, seen.pods)), "Pod")
+    message = f"{ready} of {desired} Pods are ready{why}"
+    return Condition(type=READY, status="False", reason="PodsNotReady", message=message)
+
+
+def _unready(pod: Pod) -> str:
+    """Return why *pod* is not ready, where Kubernetes knows; nothing where it is, or will be by itself."""
+    if pod.is_ready or pod.is_over or pod.is_terminating:
+        return ""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    waits = ((one.name, one.state.waiting.reason) for one in statuses if one.state.waiting is not None)
+    named = (f"{name} {reason}" for name, reason in waits if reason not in _STARTING)
+    return _unplaced(pod) or next(named, "")
+
+
+def _unplaced(pod: Pod) -> str:
+    """Return why *pod* is not on its Node: the scheduler's words, such as of a host port that is taken."""
+    found = condition(pod.status.conditions, "PodScheduled")
+    if found is None or found.status != "False" or pod.is_over or pod.is_terminating:
+        return ""
+    return cut(found.message or found.reason, MESSAGE_MAX)
 
 
 def _known(seen: Observed) -> Condition:
