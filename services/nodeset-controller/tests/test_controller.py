@@ -68,12 +68,13 @@ class Stage(NamedTuple):
     async def kube_node(self) -> Node:
         return await self.kube.get(NODES, self.node)
 
-    async def says(self, reason: str | None) -> None:
+    async def says(self, reason: str | None, *, is_busy: bool = False) -> None:
         """Say what Slurm says of the node: that it is drained for *reason*, or not at all."""
         state = SlurmNodeState(
             changed=datetime.now(UTC),
             node=self.name,
             state="IDLE",
+            is_busy=is_busy,
             is_drain=reason is not None,
             reason=reason or "",
         )
@@ -389,8 +390,7 @@ async def test_a_slurm_that_suddenly_knows_no_node_is_an_alarm_and_nothing_is_do
     await stage.slurm.forget(stage.name, revision=stage.slurm.view.revision(stage.name))
 
     await until(lambda: _slurm_is_known(stage, "NodesMissing"), within_s=PATIENCE_S)
-    events = await stage.kube.list_all(EVENTS, stage.namespace)
-    assert any(event.metadata.name.startswith("gpu.") for event in events)
+    await until(lambda: _is_event(stage, "gpu"), within_s=PATIENCE_S)
     await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "True")
     pod = await stage.pod()
     assert pod is not None
@@ -448,6 +448,28 @@ async def test_a_node_that_no_longer_fits_after_its_pod_is_gone_is_forgotten(sta
     await until(is_bare, within_s=PATIENCE_S)
 
 
+async def test_a_pod_that_goes_for_good_is_known_as_gone_until_slurm_has_no_job_there(stage: Stage) -> None:
+    await stage.told(lambda state: state.is_ready)
+    await stage.says(None, is_busy=True)
+    await stage.pod_shows(wk.CONDITION_SLURM_RUNNING, "True")
+    await _label(stage.kube, await stage.kube_node(), None)
+    await stage.kube.delete(PODS, stage.name, stage.namespace)
+    await stage.told(lambda state: state.phase == "gone")
+    stage.service.end(signal.SIGTERM)
+    stage.service.start()
+    await until(lambda: _is_infeasible(stage), within_s=PATIENCE_S)
+    is_known = stage.pods.get(stage.name) is not None
+    await stage.says(None)
+    await until(lambda: stage.pods.get(stage.name) is None, within_s=PATIENCE_S)
+
+    assert is_known
+
+
+async def _is_infeasible(stage: Stage) -> bool:
+    status = (await stage.kube.get(NODESETS, "gpu", stage.namespace)).status
+    return status.number_feasible == status.current_number_scheduled == 0
+
+
 async def test_why_a_node_is_as_it_is_can_be_asked(stage: Stage) -> None:
     await stage.told(lambda state: state.is_ready)
     cordon = {
@@ -466,22 +488,36 @@ async def test_why_a_node_is_as_it_is_can_be_asked(stage: Stage) -> None:
     assert unknown.code == "unknown_node"
 
 
+PORT: Final = 29618
 BAD: Final[dict[str, tuple[dict[str, Any], str]]] = {
-    "no-containers": ({"containers": []}, "containers"),
     "odd-request": (
-        {"containers": [{"name": "a", "image": "b", "resources": {"requests": {"cpu": "many"}}}]},
-        "many",
+        {"containers": [{"name": "a", "image": "b", "resources": {"requests": {"cpu": "1.2.3"}}}]},
+        "'1.2.3'",
     ),
     "nowhere": ({"nodeSelector": {"test.example/nowhere": "never"}}, "node selector does not match"),
     "same-nodes": ({}, "belongs to NodeSet"),
 }
 """What a template says wrong, and what its NodeSet's status says of it."""
+BAD_ELSEWHERE: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "no-volume": ({"volumeMounts": [{"name": "none", "mountPath": "/none"}]}, "volumeMounts[0].name"),
+    "taken-port": ({"ports": [{"containerPort": PORT, "hostPort": PORT}]}, "free ports"),
+}
+"""The same of its container, on a Node that would do."""
 
 
 async def test_bad_nodesets_say_what_is_wrong_and_disturb_no_other(stage: Stage) -> None:
     before = await stage.told(lambda state: state.is_ready)
+    first, second, *_ = sorted(
+        {node.metadata.name for node in await stage.kube.list_all(NODES)} - {stage.node}
+    )
+    await _take_port(stage, second)
+    bad = dict(BAD)
+    for (name, (wrong, text)), kube_node in zip(BAD_ELSEWHERE.items(), (first, second), strict=True):
+        container = {"name": "slurmd", "image": "localhost/sunk-pause:1", **wrong}
+        selector = {wk.LABEL_HOSTNAME: kube_node}
+        bad[name] = {"containers": [container], "affinity": {}, "nodeSelector": selector}, text
     good = await stage.kube.get(NODESETS, "gpu", stage.namespace)
-    for name, (wrong, _) in BAD.items():
+    for name, (wrong, _) in bad.items():
         template = {"spec": {**good.spec.template.spec, **wrong}}
         body = {
             "apiVersion": NODESETS.api_version,
@@ -490,12 +526,35 @@ async def test_bad_nodesets_say_what_is_wrong_and_disturb_no_other(stage: Stage)
             "spec": {"cluster": CLUSTER, "template": template},
         }
         await stage.kube.create(NODESETS, body, stage.namespace)
-
-    async def says(name: str, text: str) -> bool:
-        conditions = (await stage.kube.get(NODESETS, name, stage.namespace)).status.conditions
-        return any(one.status == "False" and text in one.message for one in conditions)
-
-    for name, (_, text) in BAD.items():
-        await until(lambda name=name, text=text: says(name, text), within_s=PATIENCE_S)
+    for name, (_, text) in bad.items():
+        await until(lambda name=name, text=text: _says(stage, name, text), within_s=PATIENCE_S)
+        await until(lambda name=name: _is_event(stage, name), within_s=PATIENCE_S)
     await stage.kube.delete(PODS, stage.name, stage.namespace)
     await stage.told(lambda state: state.is_ready and state.uid != before.uid)
+
+
+async def _take_port(stage: Stage, kube_node: str) -> None:
+    container = {
+        "name": "main",
+        "image": "localhost/sunk-pause:1",
+        "ports": [{"containerPort": PORT, "hostPort": PORT}],
+    }
+    spec = {
+        "nodeName": kube_node,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [container],
+    }
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "port"}, "spec": spec}
+    await stage.kube.create(PODS, body, stage.namespace)
+
+
+async def _says(stage: Stage, name: str, text: str) -> bool:
+    """Whether a condition of that NodeSet says so."""
+    conditions = (await stage.kube.get(NODESETS, name, stage.namespace)).status.conditions
+    return any(one.status == "False" and text in one.message for one in conditions)
+
+
+async def _is_event(stage: Stage, name: str) -> bool:
+    events = await stage.kube.list_all(EVENTS, stage.namespace)
+    return any(event.metadata.name.startswith(f"{name}.") for event in events)

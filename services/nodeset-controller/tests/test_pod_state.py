@@ -10,7 +10,7 @@ from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import Features
 from sunk_kube.objects import Condition, Node, Pod, condition
 from sunk_kube.testing import T0, node, nodeset, pod
-from sunk_nodeset_controller.marks import Marks
+from sunk_nodeset_controller.marks import Marks, patch
 from sunk_nodeset_controller.nodes.conditions import marks as node_marks
 from sunk_nodeset_controller.nodesets.template import template_hash
 from sunk_nodeset_controller.pods.conditions import marks as pod_marks
@@ -33,7 +33,12 @@ def cordoned(reason: str | None = "bad fan") -> Node:
 
 
 def told(
-    found: Pod | None, on: Node | None = None, before: KubePodState | None = None, *, is_set: bool = True
+    found: Pod | None,
+    on: Node | None = None,
+    before: KubePodState | None = None,
+    *,
+    is_set: bool = True,
+    may_run: bool = False,
 ) -> KubePodState | None:
     return state(
         PodObserved(
@@ -41,6 +46,7 @@ def told(
             node=on or node(),
             nodeset=nodeset(features=Features(static_features=("x",))) if is_set else None,
             before=before,
+            may_run=may_run,
             lock_key=wk.TAINT_LOCK,
             now=LATER,
         )
@@ -103,6 +109,15 @@ def test_a_pod_that_is_gone_stays_known_while_its_nodeset_wants_the_node() -> No
 def test_a_pod_that_is_gone_for_good_is_forgotten() -> None:
     assert told(None, before=known(), is_set=False) is None
     assert told(None) is None
+
+
+def test_a_pod_that_is_gone_for_good_is_known_while_jobs_may_be_on_its_node() -> None:
+    lost = told(None, before=known(), is_set=False, may_run=True)
+
+    assert lost is not None
+    assert lost.phase == "gone"
+    assert told(None, before=lost, is_set=False) is None
+    assert told(None, may_run=True) is None
 
 
 @pytest.mark.parametrize(
@@ -261,6 +276,14 @@ def test_a_pod_shows_cordon_lock_features_and_verification_of_its_node() -> None
         },
         conditions=(check,),
     )
+
+
+def test_a_verification_that_its_node_shows_no_more_goes_from_the_pod_too() -> None:
+    check = Condition(type=wk.CONDITION_HPC_VERIFICATION, status="True", last_transition_time=T0)
+    found = patch(own().metadata, (check,), copies(node(), nodeset()), LATER)
+
+    assert found is not None
+    assert found["status"] == {"conditions": [{"type": wk.CONDITION_HPC_VERIFICATION, "$patch": "delete"}]}
 
 
 def slurm(**more: object) -> SlurmNodeState:

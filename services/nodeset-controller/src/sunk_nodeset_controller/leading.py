@@ -72,7 +72,7 @@ async def tell(
 ) -> None:
     """Keep one Slurm cluster and its NodeSet Pods told of each other, until cancelled."""
     writer = StateWriter(cluster.bus, cluster.kube_pods, fence=leadership)
-    states = PodStates(views, writer, leadership, lock_key=config.lock_key)
+    states = PodStates(views, writer, cluster.slurm_nodes, leadership, lock_key=config.lock_key)
     await cluster.kube_pods.complete()  # It says what was known before: without it nothing can be told.
     woken_by = [cluster.bus.recovery, cluster.kube_pods.recovery]
     loop = KeyLoop(f"states-{cluster.cluster}", states.settle, woken_by=woken_by)
@@ -83,14 +83,17 @@ async def tell(
     async with anyio.create_task_group() as tasks:
         keys = cluster.slices.keys
         tasks.start_soon(partial(slice_loop.run, slices.changes(), keys=keys, resync_s=config.resync_s))
-        tasks.start_soon(pass_on, states, cluster.slurm_nodes.changes(), pods)
-        await loop.run(states.changes(), keys=cluster.kube_pods.keys, resync_s=config.resync_s)
+        told = states.changes()
+        tasks.start_soon(pass_on, states, cluster.slurm_nodes.changes(), pods, told)
+        await loop.run(told, keys=cluster.kube_pods.keys, resync_s=config.resync_s)
 
 
-async def pass_on(states: PodStates, slurm_nodes: Changes, pods: Changes) -> None:
-    """Have the Pods looked at whose Slurm nodes changed, until cancelled."""
+async def pass_on(states: PodStates, slurm_nodes: Changes, pods: Changes, told: Changes) -> None:
+    """Have the Pods looked at whose Slurm nodes changed, and nodes whose Pod is gone, until cancelled."""
     async for node in slurm_nodes:
         pods.add(states.key_of(node))
+        if states.is_gone(node):
+            told.add(node)
 
 
 async def lock(

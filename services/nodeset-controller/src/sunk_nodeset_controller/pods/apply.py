@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_kube import wellknown as wk
 from sunk_kube.errors import KubeNotFoundError
@@ -23,6 +24,7 @@ from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.changes import Changes
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.leases import Leadership
+from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
 
 SERVICE = "nodeset-controller"
@@ -90,12 +92,14 @@ class PodStates:
         self,
         views: KubeViews,
         writer: StateWriter[KubePodState],
+        slurm: StateView[SlurmNodeState],
         leadership: Leadership,
         *,
         lock_key: str,
     ) -> None:
         self._views = views
         self._writer = writer
+        self._slurm = slurm
         self._leadership = leadership
         self._lock_key = lock_key
         self._cluster = writer.view.cluster
@@ -112,6 +116,13 @@ class PodStates:
         holder = cluster_holders(self._views.nodesets.values()).get(self._cluster)
         namespace = holder or (before.namespace if before is not None else "")
         return f"{namespace}/{node}"
+
+    def _may_run(self, node: str) -> bool:
+        """Whether jobs are on the Slurm node *node*, as far as is known."""
+        found = self._slurm.get(node)
+        if found is not None:
+            return found.is_busy
+        return not self._slurm.is_complete or node in self._slurm.undecodable
 
     def _pod(self, node: str) -> Pod | None:
         pod = self._views.pods.get(self.key_of(node))
@@ -132,6 +143,7 @@ class PodStates:
             nodeset=self._views.nodesets.get(owner),
             before=before,
             is_member=self._views.is_member(owner, kube_node),
+            may_run=self._may_run(node),
             lock_key=self._lock_key,
             now=now,
         )
@@ -164,6 +176,11 @@ class PodStates:
         self._views.nodesets.follow(changes, self._of_nodeset)
         self._views.slices.follow(changes, self._of_slice)
         return changes
+
+    def is_gone(self, node: str) -> bool:
+        """Whether the bus knows *node* and its Pod is gone: what Slurm says of it is then to be looked at."""
+        before = self._writer.view.get(node)
+        return before is not None and before.phase == "gone"
 
     def _of_slice(self, before: NodeSlice | None, after: NodeSlice | None) -> set[str]:
         """Return the Slurm nodes whose Node their NodeSet has let go, or taken back."""

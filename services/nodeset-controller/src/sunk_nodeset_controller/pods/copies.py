@@ -76,4 +76,6 @@ def copies(node: Node, nodeset: NodeSet | None) -> Marks:
         found = features(nodeset.spec.features, node.metadata.labels)
         annotations[wk.ANNOTATION_FEATURES] = ",".join(found)
     check = condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION)
-    return Marks(annotations=annotations, conditions=(check,) if check is not None else ())
+    if check is None:
+        return Marks(annotations=annotations, removed=(wk.CONDITION_HPC_VERIFICATION,))
+    return Marks(annotations=annotations, conditions=(check,))

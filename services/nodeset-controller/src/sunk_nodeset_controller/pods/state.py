@@ -1,7 +1,8 @@
 """A NodeSet Pod and its Node, as the bus is told of them; pure.
 
-What must stay true: a Pod whose object is gone stays, as ``gone``, while its NodeSet wants its Node; a
-state that cannot be known (the Node is not there) keeps what was known.
+What must stay true: a Pod whose object is gone stays, as ``gone``, while its NodeSet wants its Node, or while
+Slurm may still have jobs there, which are lost and shall be requeued at once; a state that cannot be known
+(the Node is not there) keeps what was known.
 """
 
 from datetime import datetime
@@ -30,6 +31,8 @@ class PodObserved(msgspec.Struct, frozen=True, kw_only=True):
     before: KubePodState | None
     is_member: bool = True
     """The NodeSet still has the Node; only complete views can say no."""
+    may_run: bool = False
+    """Slurm has jobs on the node, or was not heard yet."""
     lock_key: str
     now: datetime
 
@@ -38,7 +41,10 @@ def state(seen: PodObserved) -> KubePodState | None:
     """Return what the bus shall hold of it; None: nothing."""
     if seen.pod is not None:
         return _present(seen, seen.pod)
-    if seen.before is None or not seen.is_member or not is_wanted(seen.nodeset, seen.node, seen.lock_key):
+    if seen.before is None:
+        return None
+    is_awaited = seen.is_member and is_wanted(seen.nodeset, seen.node, seen.lock_key)
+    if not is_awaited and not seen.may_run:
         return None
     gone = msgspec.structs.replace(
         seen.before, phase="gone", is_ready=False, is_condemned=False, pod_address="", conditions=()
