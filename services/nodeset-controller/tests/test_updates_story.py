@@ -150,6 +150,11 @@ class Stage:
             )
         )
 
+    def restart(self) -> None:
+        """Kill the service between any two of its lines, and start it again."""
+        self.service.end(signal.SIGKILL)
+        self.service.start()
+
     def condemned(self) -> set[str]:
         return {pod.pod for pod in self.slurm.pods.values() if pod.is_condemned}
 
@@ -266,12 +271,24 @@ async def test_an_update_reaches_every_node_and_loses_no_job_though_the_controll
     stage.slurm.jobs |= before.keys()
     await stage.change(NEW_TEMPLATE)
     away: set[int] = set()
-    for _ in range(3):  # Each job ends when its node is the one that the update waits for.
+    for step in ("condemned", "confirmed", "deleted"):
         await until(lambda: bool(stage.condemned() & stage.slurm.jobs), within_s=PATIENCE_S)
-        stage.service.end(signal.SIGKILL)
-        stage.service.start()
-        away.add(len(stage.condemned()))
-        stage.slurm.jobs -= stage.condemned()
+        chosen = stage.condemned()
+        away.add(len(chosen))
+        if step == "condemned":
+            stage.restart()
+        stage.slurm.jobs -= chosen  # Each job ends when its node is the one that the update waits for.
+        if step == "confirmed":
+            await until(lambda chosen=chosen: chosen <= set(stage.slurm.confirmed), within_s=PATIENCE_S)
+            stage.restart()
+        if step == "deleted":
+            uids = {before[name] for name in chosen}
+            await stage.until_pods(
+                lambda pods, uids=uids: (
+                    not any(pod.metadata.uid in uids and not pod.is_terminating for pod in pods)
+                )
+            )
+            stage.restart()
     await stage.is_whole(3)
 
     after = {pod.metadata.name: pod.metadata.uid for pod in await stage.pods()}
