@@ -201,7 +201,8 @@ async def stage(nats: NatsServer, kubeconfig: Path, tmp_path: Path) -> AsyncGene
             "KUBECONFIG": str(kubeconfig),
             "NATS_URL": nats.url,
             "HTTP_PORT": "0",
-            "LEASE_NAMESPACE": namespace,
+            "LEASE_NAMESPACE": "default",  # The service outlives the namespace.
+            "LEASE_NAME": namespace,
         }
         service = Service(settings, tmp_path / "service.log")
         service.start()
@@ -273,7 +274,7 @@ async def test_an_update_reaches_every_node_and_loses_no_job_though_the_controll
     away: set[int] = set()
     for step in ("condemned", "confirmed", "deleted"):
         await until(lambda: bool(stage.condemned() & stage.slurm.jobs), within_s=PATIENCE_S)
-        chosen = stage.condemned()
+        chosen = stage.condemned() & stage.slurm.jobs
         away.add(len(chosen))
         if step == "condemned":
             stage.restart()
@@ -309,18 +310,21 @@ async def test_a_smaller_set_waits_for_its_jobs_and_a_larger_one_takes_its_names
     kept = len(await stage.pods())
     stage.slurm.jobs.discard(leaving)
     await stage.is_whole(2)
-    slices = await stage.kube.list_all(NODESLICES, stage.namespace)
+    await until(lambda: has_slices(stage, {name: name == leaving for name in names}), within_s=PATIENCE_S)
     await until(lambda: stage.slurm.members() == names - {leaving}, within_s=PATIENCE_S)
     await until(lambda: stage.slurm.pods.get(leaving) is None, within_s=PATIENCE_S)
     await stage.change({"replicas": None})
     await stage.is_whole(3)
 
     assert (kept, stage.slurm.lost) == (3, [])
-    assert {entry.name: entry.released for one in slices for entry in one.nodes} == {
-        name: name == leaving for name in names
-    }
     assert {pod.metadata.name for pod in await stage.pods()} == names
     await until(lambda: stage.slurm.members() == names, within_s=PATIENCE_S)
+
+
+async def has_slices(stage: Stage, wanted: dict[str, bool]) -> bool:
+    """Whether the slices hold these Slurm nodes, and which of them are released."""
+    slices = await stage.kube.list_all(NODESLICES, stage.namespace)
+    return {entry.name: entry.released for one in slices for entry in one.nodes} == wanted
 
 
 async def test_an_update_taken_back_half_way_releases_who_was_to_go(stage: Stage) -> None:
@@ -333,7 +337,7 @@ async def test_an_update_taken_back_half_way_releases_who_was_to_go(stage: Stage
     await stage.is_whole(3)
 
     assert {pod.metadata.uid for pod in await stage.pods()} == before
-    assert not stage.condemned()
+    await until(lambda: not stage.condemned(), within_s=PATIENCE_S)
 
 
 async def test_a_deleted_nodeset_goes_when_its_last_job_has_ended(stage: Stage) -> None:
@@ -361,6 +365,20 @@ async def test_pods_outlive_a_nodeset_that_is_deleted_without_them(stage: Stage)
     await until(is_gone, within_s=PATIENCE_S)
     pods = await stage.pods()
     assert [pod.is_terminating or bool(pod.metadata.owner_references) for pod in pods] == [False] * 3
+
+
+async def test_a_deleted_namespace_takes_its_nodeset_with_it_and_slurm_is_told(stage: Stage) -> None:
+    await stage.is_whole(3)
+    names = {pod.metadata.name for pod in await stage.pods()}
+    stage.slurm.jobs |= names
+    await stage.kube.delete(NAMESPACES, stage.namespace)
+
+    async def is_gone() -> bool:
+        return await stage.kube.find(NAMESPACES, stage.namespace) is None
+
+    await until(is_gone, within_s=PATIENCE_S)
+    await until(lambda: set(stage.slurm.lost) == names, within_s=PATIENCE_S)
+    await until(lambda: not stage.slurm.pods.values() and not stage.slurm.members(), within_s=PATIENCE_S)
 
 
 async def test_of_two_sets_over_the_same_nodes_the_older_has_them_and_the_other_says_so(stage: Stage) -> None:

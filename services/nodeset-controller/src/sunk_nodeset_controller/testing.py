@@ -44,4 +44,4 @@ class Service:
         """End it by a signal and return its status."""
         assert self._process is not None
         self._process.send_signal(number)
-        return self._process.wait(15)
+        return self._process.wait(60)
