@@ -29,14 +29,17 @@ def binding(pod: Pod, node: str) -> Manifest:
     }
 
 
-def eviction(pod: Pod) -> Manifest:
+def eviction(pod: Pod, *, is_dry_run: bool = False) -> Manifest:
     """Evict *pod*, and no later one of its name."""
     meta = pod.metadata
     return {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": meta.name, "namespace": meta.namespace},
-        "deleteOptions": {"preconditions": {"uid": meta.uid}},
+        "deleteOptions": {
+            "preconditions": {"uid": meta.uid},
+            **({"dryRun": ["All"]} if is_dry_run else {}),
+        },
     }
 
 

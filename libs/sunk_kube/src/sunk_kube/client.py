@@ -200,8 +200,10 @@ class KubeClient:
         body = bodies.binding(pod, node)
         await self._call("POST", PODS, path, body=body, query=self._manager(), verb="BIND")
 
-    async def evict(self, pod: Pod) -> None:
+    async def evict(self, pod: Pod, *, is_dry_run: bool = False) -> None:
         """Ask for *pod*'s eviction, which its disruption budgets may forbid; it being gone is success.
+
+        A dry run is answered as the eviction would be, and nothing is done.
 
         Raises:
             KubeUnavailableError: a budget forbids it now (429), or the API server is away.
@@ -209,7 +211,9 @@ class KubeClient:
         """
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "eviction")
         try:
-            await self._call("POST", PODS, path, body=bodies.eviction(pod), verb="EVICT")
+            await self._call(
+                "POST", PODS, path, body=bodies.eviction(pod, is_dry_run=is_dry_run), verb="EVICT"
+            )
         except KubeNotFoundError:
             log.debug("evicted already", extra={"pod": pod.key})
 
