@@ -10,6 +10,7 @@ import anyio
 import msgspec
 import pytest
 from msgspec.structs import replace
+from prometheus_client import REGISTRY
 
 from sunk_events.base import Reply, State
 from sunk_events.jobs import SlurmJobState
@@ -36,6 +37,7 @@ from sunk_kube.objects import KubeObject, Node, Pod
 from sunk_kube.resources import NAMESPACES, NODES, PODS, Resource
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.clusters import ClusterViews
+from sunk_nodeset_controller.locks.daemons import DAEMONSETS
 from sunk_nodeset_controller.locks.marks import read
 from sunk_nodeset_controller.locks.model import OPEN, Clearing, LockTaint, NodeLock, Rules
 from sunk_nodeset_controller.locks.run import run_locks
@@ -275,6 +277,8 @@ async def stage(kubeconfig: Path, nats: NatsServer) -> AsyncGenerator[Stage]:
             finally:
                 with anyio.move_on_after(PATIENCE_S, shield=True):
                     await _unmark(kube, kube_node)
+                    for pod in await kube.list_all(PODS, namespace):  # In nobody else's way.
+                        await kube.delete(PODS, pod.metadata.name, namespace, grace_period_s=0)
                     await kube.delete(NAMESPACES, namespace)
 
 
@@ -386,7 +390,6 @@ async def test_a_prolog_whose_job_is_cancelled_while_it_waits_is_told_at_once(st
         assert replies == [JobNotRunning(state="CANCELLED")]
         assert await stage.is_there("slow")
         await stage.stands("false")
-        await stage.kube.delete(PODS, "slow", stage.namespace, grace_period_s=1)
 
 
 async def test_a_running_job_locks_its_node_without_a_prolog_and_frees_it_when_it_is_over(
@@ -502,6 +505,37 @@ async def test_a_pod_that_a_budget_protects_is_named_with_it_and_deleted_only_wh
     assert [one.pod for one in waiting.blocking] == [f"{stage.namespace}/guarded"]
     assert granted == LockGranted()
     assert not await stage.is_there("guarded")
+
+
+async def test_a_dry_run_of_evictions_moves_nobody_and_says_whom_it_would(stage: Stage) -> None:
+    await stage.pod("web")
+    trying = replace(EVICTING, clearing=Clearing(is_dry_run=True))
+    async with stage.manager(trying, EVICTING_RULES):
+        waiting = await stage.waits(1, because="dry run")
+
+    assert waiting.in_the_way == (f"{stage.namespace}/web",)
+    web = await stage.kube.get(PODS, "web", stage.namespace)
+    assert web.metadata.deletion_timestamp is None
+
+
+async def test_daemons_that_do_not_tolerate_the_lock_are_found_when_a_manager_begins(stage: Stage) -> None:
+    labels = {"app": "daemon"}
+    spec = {"nodeSelector": {"nobody": "here"}, "containers": [{"name": "main", "image": "x"}]}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "daemon"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    await stage.kube.create(DAEMONSETS, body, stage.namespace)
+    async with stage.manager():
+        await until(lambda: driven_out_daemons() > 0, within_s=PATIENCE_S)
+
+
+def driven_out_daemons() -> float:
+    """Return what the gauge says."""
+    return REGISTRY.get_sample_value("sunk_lock_daemonsets_driven_out", {"slurm_cluster": CLUSTER}) or 0.0
 
 
 async def test_a_person_learns_whom_a_lock_would_drive_out_and_why_one_is_not_there_yet(stage: Stage) -> None:

@@ -71,6 +71,8 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """With ``NoSchedule``: Pods of DaemonSets and static Pods may stay."""
     lock_delete_after_s: Annotated[float, Meta(ge=0)] = 0.0
     """With ``NoSchedule``: a Pod that may not be evicted is deleted after this long; 0 is never."""
+    lock_dry_run: bool = False
+    """With ``NoSchedule``: evictions are only tried; refusals and `explain` say whom they would meet."""
     node_permissions: tuple[ClusterName, ...] = ()
     """The Slurm clusters that may have Nodes rebooted: those with ``syncer.nodePermissions.enabled``."""
     reboot_condition: str = "PhaseState"
@@ -90,6 +92,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
                 exempt_priority_classes=frozenset(self.lock_exempt_priority_classes),
                 are_daemons_exempt=self.lock_exempt_daemonsets,
                 delete_after_s=self.lock_delete_after_s or None,
+                is_dry_run=self.lock_dry_run,
             ),
         )
 

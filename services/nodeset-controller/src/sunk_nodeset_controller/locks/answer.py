@@ -4,6 +4,7 @@ What must stay true: "not yet" and "I cannot tell" are never "no"; a node is unk
 that would know it are complete.
 """
 
+from datetime import datetime
 from typing import Final, Protocol
 
 import anyio
@@ -24,6 +25,7 @@ from sunk_events.requests import (
 )
 from sunk_nodeset_controller.locks.bound import Leaves
 from sunk_nodeset_controller.locks.desk import Waiter
+from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS
 from sunk_nodeset_controller.locks.model import Granted, NotRunning, Unsure, Waiting
 from sunk_nodeset_controller.locks.reconcile import Locks
 from sunk_nodeset_controller.locks.sight import LockSight
@@ -81,7 +83,10 @@ class LockAnswers:
         with self._locks.desk(request.node).asking(request.job, request.level, began) as waiter:
             self._loop.poke(request.node)
             await waiter.wait(hold_s(left_s))
-        return self._reply(request.node, waiter, is_last=left_s <= LAST_S)
+        is_last = left_s <= LAST_S
+        if is_last and isinstance(waiter.answer, Waiting):
+            self._account(request, now())
+        return self._reply(request.node, waiter, is_last=is_last)
 
     async def release(self, request: ReleaseLock) -> Reply:
         """Note that the job has left the node, and return when the Node says so too."""
@@ -119,6 +124,11 @@ class LockAnswers:
         if is_early or node in views.kube_pods.undecodable or views.slurm_nodes.get(node) is not None:
             return Later(reason=f"no NodeSet is known to have {node} yet")
         return Refused(code="unknown_node", reason=f"no NodeSet has a node {node}")
+
+    def _account(self, request: AcquireLock, ended: datetime) -> None:
+        """Note that nobody waits any longer for a lock that is not granted."""
+        since = self._locks.desk(request.node).waiting_since.get(request.job, ended)
+        LOCK_SECONDS.labels(request.level, "refused").observe((ended - since).total_seconds())
 
     def _reply(self, node: str, waiter: Waiter, *, is_last: bool) -> Reply:
         match waiter.answer:

@@ -71,7 +71,12 @@ class LockedNodes:
         """
         self._leadership.check()
         meta, outcome = deed.pod.metadata, "ok"
+        is_dry_run = self.measure.clearing.is_dry_run
         try:
+            if is_dry_run:
+                await self._client.evict(deed.pod, is_dry_run=True)
+                outcome = "dry_run"
+                return "it may be evicted, and is not: this is a dry run"
             if deed.how == "delete":
                 await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
             else:

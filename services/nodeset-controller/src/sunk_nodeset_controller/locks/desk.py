@@ -46,6 +46,8 @@ class Desk:
         self.asked: dict[str, Asked] = {}
         """Who was asked to leave, by uid."""
         self.released: dict[int, datetime] = {}
+        self.waiting_since: dict[int, datetime] = {}
+        """Since when each job that is not granted waits, asked for or not."""
         self._asks: dict[int, Ask] = {}
         self._waiters: dict[int, set[Waiter]] = {}
         self._undone: list[anyio.Event] = []
@@ -58,8 +60,9 @@ class Desk:
     @property
     def is_empty(self) -> bool:
         """Nothing is worth remembering."""
-        remembered = self._waiters or self._undone or self.released or self.clear_since or self.asked
-        return not remembered and self.idle_since is None
+        told = self._waiters or self._undone or self.released
+        found = self.clear_since or self.asked or self.waiting_since
+        return not told and not found and self.idle_since is None
 
     @contextmanager
     def asking(self, job: int, level: LockLevel, now: datetime) -> Generator[Waiter]:

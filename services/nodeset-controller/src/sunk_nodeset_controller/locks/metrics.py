@@ -4,8 +4,8 @@ from prometheus_client import Counter, Gauge, Histogram
 
 LOCK_SECONDS = Histogram(
     "sunk_lock_wait_seconds",
-    "Time from a job's first question to its lock, by level.",
-    ["level"],
+    "Time from a job's first question to the end of its wait, by level and outcome.",
+    ["level", "outcome"],
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
 )
 LOCK_WRITES = Counter(
@@ -17,5 +17,12 @@ PODS_DRIVEN = Counter(
     ["how", "outcome"],
 )
 LOCK_OLDEST = Gauge(
-    "sunk_lock_oldest_question_seconds", "How long the longest held prolog waits.", ["slurm_cluster"]
+    "sunk_lock_oldest_pending_seconds",
+    "How long the oldest lock waits to be granted.",
+    ["slurm_cluster"],
+)
+DAEMONS_DRIVEN = Gauge(
+    "sunk_lock_daemonsets_driven_out",
+    "DaemonSets whose Pods each lock drives out, as found when we began to lead.",
+    ["slurm_cluster"],
 )

@@ -51,6 +51,8 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
     """Pods of DaemonSets, and those that the kubelet has from files."""
     delete_after_s: float | None = None
     """A Pod whose eviction is forbidden for this long is deleted; None: never."""
+    is_dry_run: bool = False
+    """Evictions are tried with the API server and not done."""
 
     def is_exempt(self, pod: Pod) -> bool:
         """Whether *pod* may stay, and so is not in the way."""

@@ -19,7 +19,7 @@ from sunk_nodeset_controller.locks.facts import facts, state
 from sunk_nodeset_controller.locks.machine import alive, decide, still_released
 from sunk_nodeset_controller.locks.marks import read
 from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS
-from sunk_nodeset_controller.locks.model import Ask, Decision, NodeLock, Rules, Seen, Step, Way
+from sunk_nodeset_controller.locks.model import Ask, Decision, NodeLock, NotRunning, Rules, Seen, Step, Way
 from sunk_nodeset_controller.locks.sight import LockSight
 from sunk_nodeset_controller.locks.workloads import way
 from sunk_runtime.errors import ConflictError, SunkError
@@ -65,9 +65,9 @@ class Locks:
         return self._desks.setdefault(node, Desk())
 
     def oldest_s(self) -> float:
-        """Return how long the longest held prolog waits, in seconds."""
-        asked = [ask.asked for desk in self._desks.values() for ask in desk.asks]
-        return (now() - min(asked)).total_seconds() if asked else 0.0
+        """Return how long the oldest lock that is not granted waits, in seconds."""
+        since = [asked for desk in self._desks.values() for asked in desk.waiting_since.values()]
+        return (now() - min(since)).total_seconds() if since else 0.0
 
     async def reconcile(self, node: str) -> float | None:
         """Bring *node*'s lock as far as it can go now; return when to look again though nothing changes."""
@@ -180,10 +180,7 @@ class Locks:
         """Tell those who ask, then the bus, what now stands on the Node."""
         for job, answer in decision.answers.items():
             turn.desk.tell(job, answer)
-        granted = [holder for holder in decision.lock.holders if holder.granted == seen.now]
-        waited_s = [(seen.now - holder.asked).total_seconds() for holder in granted]
-        for holder, waited in zip(granted, waited_s, strict=True):
-            LOCK_SECONDS.labels(holder.level).observe(waited)
+        waited_s = _account(turn, seen, decision)
         is_wanted = decision.step is not Step.REST or self._sight.views.kube_pods.get(turn.node) is not None
         await self._record(
             turn, decision.lock, seen, is_wanted=is_wanted, waited_s=max(waited_s, default=None)
@@ -209,6 +206,7 @@ class Locks:
         self._watches.stop(turn.node)
         turn.desk.trouble("its Node is gone")
         turn.desk.released.clear()
+        turn.desk.waiting_since.clear()
         turn.desk.idle_since = None
         view = self._writer.view
         before, revision = view.get(turn.node), view.revision(turn.node)
@@ -216,3 +214,17 @@ class Locks:
             after = state(turn.node, before.kube_node, NodeLock(), None, now())
             told = facts(before, after, revision=revision, waited_s=None, cluster=view.cluster)
             await self._writer.forget(turn.node, told, revision=revision)
+
+
+def _account(turn: _Turn, seen: Seen, decision: Decision) -> list[float]:
+    """Note who waits and who does no longer, and return how long each of those just granted has waited."""
+    holders = decision.lock.holders
+    turn.desk.waiting_since = {holder.job: holder.asked for holder in holders if holder.granted is None}
+    for ask in turn.asks:
+        if isinstance(decision.answers.get(ask.job), NotRunning):
+            LOCK_SECONDS.labels(ask.level, "not_running").observe((seen.now - ask.asked).total_seconds())
+    granted = [holder for holder in holders if holder.granted == seen.now]
+    waited_s = [(seen.now - holder.asked).total_seconds() for holder in granted]
+    for holder, waited in zip(granted, waited_s, strict=True):
+        LOCK_SECONDS.labels(holder.level, "locked").observe(waited)
+    return waited_s

@@ -1,5 +1,7 @@
 """The lock manager of one Slurm cluster: a loop over its nodes, and the answers to those who ask."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
@@ -9,6 +11,7 @@ from sunk_kube.client import KubeClient
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.answer import Explain, LockAnswers, only_locks
 from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
+from sunk_nodeset_controller.locks.daemons import warn_of_daemons
 from sunk_nodeset_controller.locks.metrics import LOCK_OLDEST
 from sunk_nodeset_controller.locks.model import Rules
 from sunk_nodeset_controller.locks.reconcile import Locks
@@ -59,10 +62,11 @@ async def run_locks(
     async with anyio.create_task_group() as tasks:
         locks = Locks(sight, nodes, PodWatches(nodes, loop.poke, tasks), writer, rules)
         answers = LockAnswers(sight, locks, loop, explain)
-        _expose(views, locks)
+        tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)
         for node in sight.nodes():
             loop.poke(node)
         async with (
+            _exposed(views, locks),
             answering(views.bus, views.cluster, AcquireLock, answers.acquire),
             answering(views.bus, views.cluster, ReleaseLock, answers.release),
             answering(views.bus, views.cluster, ExplainKubeNode, answers.explain),
@@ -76,6 +80,11 @@ async def run_locks(
             )
 
 
-def _expose(views: ClusterViews, locks: Locks) -> None:
-    """Have the gauge say how the questions stand, each time it is read."""
-    LOCK_OLDEST.labels(views.cluster).set_function(locks.oldest_s)
+@asynccontextmanager
+async def _exposed(views: ClusterViews, locks: Locks) -> AsyncGenerator[None]:
+    """Have the gauge say how the questions stand, each time it is read, while we lead."""
+    try:
+        LOCK_OLDEST.labels(views.cluster).set_function(locks.oldest_s)
+        yield
+    finally:
+        LOCK_OLDEST.remove(views.cluster)
