@@ -42,6 +42,8 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """How long an outcome poll is held; below the idle time-outs of common proxies."""
     max_calls: Annotated[int, Meta(ge=1)] = 12000
     """Calls held at once; one more is told to try again."""
+    max_calls_per_node: Annotated[int, Meta(ge=1)] = 512
+    """Calls of one node held at once: one that went wild leaves room for the others."""
 
 
 def read_config(arguments: Sequence[str] = ()) -> Config:

@@ -6,6 +6,9 @@ are told to stop, every held call is answered 503 at once; no log line and no an
 
 import logging
 import time
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 import anyio
@@ -47,6 +50,8 @@ class Serving:
         self._gateway = gateway
         self._callers = callers
         self._held = 0
+        self._held_by: Counter[str] = Counter()
+        """Calls held, by the Pod that makes them."""
         self._stopping = anyio.Event()
         self._idle = anyio.Event()
 
@@ -74,7 +79,8 @@ class Serving:
             call: Call | None = None
             try:
                 call = await self._let_in(endpoint, request)
-                answer = await self._held_open(endpoint, request, call)
+                with self._place(call.caller):
+                    answer = await self._held_open(endpoint, request, call)
             except Refusal as refusal:
                 answer = refusal.answer
             finally:
@@ -87,6 +93,19 @@ class Serving:
             return self._response(endpoint, call, answer, waited_s)
 
         return Route(endpoint.path, respond, methods=[endpoint.method], name=endpoint.name)
+
+    @contextmanager
+    def _place(self, caller: Caller) -> Generator[None]:
+        """Take one of the places that each node has, or refuse. Who calls is known for certain here."""
+        if caller.pod and self._held_by[caller.pod] >= self._config.max_calls_per_node:
+            raise Refusal(answers.RETRY)
+        self._held_by[caller.pod] += 1
+        try:
+            yield
+        finally:
+            self._held_by[caller.pod] -= 1
+            if not self._held_by[caller.pod]:
+                del self._held_by[caller.pod]
 
     async def _let_in(self, endpoint: Endpoint, request: Request) -> Call:
         """Return the call with its body, or raise the `Refusal` of a caller or a body."""
