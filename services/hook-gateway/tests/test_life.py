@@ -97,6 +97,8 @@ async def test_every_route_is_in_the_openapi_document(http: httpx.AsyncClient) -
 
 async def test_a_wrong_setting_ends_the_process_with_2_and_its_log_names_it(tmp_path: Path) -> None:
     process = Process(tmp_path, {"CLUSTER": "c1", "HTTP_PRT": "1"})
-
-    assert process.wait() == 2
+    try:
+        assert process.wait() == 2
+    finally:
+        process.close()
     assert "SUNK_HOOK_GATEWAY_HTTP_PRT" in process.log.read_text()
