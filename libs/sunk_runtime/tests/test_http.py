@@ -1,16 +1,18 @@
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import msgspec
 import pytest
+from anyio.abc import SocketStream
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.http import Health, serve_http
+from sunk_runtime.http_guard import HEAD_MAX, HEAD_TIMEOUT_S
 from sunk_runtime.testing import WITHIN_S
 
 pytestmark = pytest.mark.anyio
@@ -22,9 +24,9 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-async def get(port: int, path: str) -> tuple[int, bytes]:
+async def get(port: int, path: str, *, within_s: float = WITHIN_S) -> tuple[int, bytes]:
     """Return status and body of a GET, trying until somebody listens."""
-    with anyio.fail_after(WITHIN_S):
+    with anyio.fail_after(within_s):
         while True:
             try:
                 stream = await anyio.connect_tcp("127.0.0.1", port)
@@ -105,3 +107,66 @@ async def test_a_server_that_was_stopped_leaves_its_port_free() -> None:
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", port))
+
+
+async def ended(stream: SocketStream) -> bytes:
+    """Return what comes until the other side ends the connection."""
+    with anyio.fail_after(HEAD_TIMEOUT_S + WITHIN_S):
+        try:
+            return b"".join([part async for part in stream])
+        except anyio.BrokenResourceError:  # It ended before it had read all that we sent.
+            return b""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 3 * HEAD_MAX, id="one header without an end"),
+        pytest.param(b"GET /healthz HTTP/1.1\r\n" + b"X: y\r\n" * HEAD_MAX, id="headers without an end"),
+        pytest.param(
+            b"GET /healthz HTTP/1.1\r\n" + b"X: yyyyyy\r\n" * (HEAD_MAX // 6) + b"\r\n", id="too many"
+        ),
+    ],
+)
+async def test_a_head_that_is_too_large_ends_its_connection(head: bytes) -> None:
+    async with serving(Health()) as port:
+        await get(port, "/healthz")
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            with suppress(anyio.BrokenResourceError):
+                await stream.send(head)
+            answer = await ended(stream)
+
+    assert answer[:12] in {b"", b"HTTP/1.1 400"}
+
+
+async def test_a_head_that_does_not_come_ends_its_connection_and_a_slow_answer_does_not() -> None:
+    async def slow(_: Request) -> Response:
+        await anyio.sleep(HEAD_TIMEOUT_S + 1)
+        return PlainTextResponse("late\n")
+
+    told: list[tuple[int, bytes]] = []
+    async with serving(Health(), Route("/slow", slow)) as port, anyio.create_task_group() as tasks:
+
+        async def wait() -> None:
+            told.append(await get(port, "/slow", within_s=HEAD_TIMEOUT_S + WITHIN_S))
+
+        await get(port, "/healthz")
+        tasks.start_soon(wait)
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            await stream.send(b"GET /healthz HTTP/1.1\r\nX:")
+            assert await ended(stream) == b""
+    assert told == [(200, b"late\n")]
+
+
+async def test_one_connection_serves_many_requests_whatever_their_heads_add_up_to() -> None:
+    request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (HEAD_MAX // 4) + b"\r\n\r\n"
+    async with serving(Health()) as port:
+        await get(port, "/healthz")
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            for _ in range(8):
+                await stream.send(request)
+                with anyio.fail_after(WITHIN_S):
+                    answer = b""
+                    while not answer.endswith(b"ok\n"):
+                        answer += await stream.receive()
+                assert answer.startswith(b"HTTP/1.1 200")

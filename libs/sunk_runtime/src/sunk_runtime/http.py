@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from sunk_runtime.errors import PermanentError
+from sunk_runtime.http_guard import GuardedProtocol
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ async def serve_http(host: str, port: int, health: Health, more: Sequence[BaseRo
         app,
         host=host,
         port=port,
-        http="httptools",
+        http=GuardedProtocol,
         lifespan="off",
         backlog=4096,
         access_log=False,
