@@ -1,0 +1,172 @@
+"""Callers that mean no good: twisted paths, other people's tokens, endless calls, random ones."""
+
+import json
+from typing import Final
+from urllib.parse import quote
+
+import anyio
+import httpx
+import pytest
+from anyio.abc import SocketStream
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sunk_events.requests import AcquireLock, LockGranted, PlacementReleased, ReleasePlacement
+from sunk_hook_gateway.openapi import document
+from sunk_hook_gateway.testing.hooks import (
+    Gateway,
+    bearing,
+    call,
+    forget,
+    place,
+    register,
+    standing_in,
+    token_of,
+)
+from sunk_hook_gateway.testing.issuer import Issuer
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.testing import WITHIN_S, until
+
+DOCUMENT: Final = document("test")
+CALLS: Final = [(path, method) for path, methods in DOCUMENT["paths"].items() for method in methods]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("/v1/nodes/s1/../s2/prehook", id="up and down"),
+        pytest.param("/v1/nodes/s1%2F..%2Fs2/prehook", id="encoded slashes"),
+        pytest.param("/v1/nodes/s1%2f%2e%2e%2fs2/prehook", id="encoded dots too"),
+        pytest.param("/v1/nodes/s1;/s2/prehook", id="a parameter"),
+        pytest.param("/v1/nodes//s2/prehook", id="an empty part"),
+        pytest.param("/v1/nodes/s2%00/prehook", id="a zero byte"),
+        pytest.param("/v1/nodes/s2%0a/prehook", id="a line's end"),
+        pytest.param("/v1/nodes/S2/prehook", id="another case"),
+        pytest.param("/v1/nodes/*/prehook", id="a wildcard of the bus"),
+        pytest.param("/v1/nodes/s1.>/prehook", id="a subject of the bus"),
+        pytest.param("/%2e%2e/v1/nodes/s2/prehook", id="from above"),
+    ],
+)
+async def test_no_path_leads_from_ones_own_node_to_another(
+    bus: Bus, gateway: Gateway, issuer: Issuer, path: str
+) -> None:
+    await register(bus, "s2")
+    answers, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+    host, port = gateway[1].removeprefix("http://").split(":")
+    body = b'{"job":1}'
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+        f"Authorization: Bearer {issuer.token('s1')}\r\n\r\n"
+    )
+
+    async with answering_locks, await anyio.connect_tcp(host, int(port)) as stream:
+        await stream.send(head.encode() + body)  # As it is: clients of HTTP tidy paths up.
+        with anyio.fail_after(3 * WITHIN_S):
+            answer = b"".join([part async for part in stream])
+
+    assert int(answer.split()[1]) in {400, 403, 404}
+    assert not answers.asked
+
+
+@pytest.mark.anyio
+async def test_a_placeholders_token_ends_with_its_placement(bus: Bus, http: httpx.AsyncClient) -> None:
+    await place(bus, 81, token=token_of(81))
+    _, answering_ends = standing_in(bus, ReleasePlacement, PlacementReleased(is_pod_gone=False, pod="p"))
+    async with answering_ends:
+        await call(http, "/v1/jobs/81/release", token_of(81), expect=202)
+    await forget(bus, 81)
+
+    async def is_refused() -> bool:
+        path = "/v1/jobs/81/started"
+        answer = await http.post(path, json={"node": "s1"}, headers=bearing(token_of(81)))
+        return answer.status_code == 404
+
+    await until(is_refused)
+
+
+@pytest.mark.anyio
+async def test_a_body_that_does_not_come_is_not_waited_for(gateway: Gateway, issuer: Issuer) -> None:
+    host, port = gateway[1].removeprefix("http://").split(":")
+    head = (
+        "POST /v1/nodes/s1/prehook HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
+        f"Authorization: Bearer {issuer.token('s1')}\r\n\r\n"
+    )
+    async with await anyio.connect_tcp(host, int(port)) as stream:
+        await stream.send(head.encode() + b"{")
+        with anyio.fail_after(6 * WITHIN_S):
+            answer = await stream.receive()
+
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.anyio
+async def test_who_only_connects_keeps_nobody_out(
+    bus: Bus, gateway: Gateway, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    host, port = gateway[1].removeprefix("http://").split(":")
+    await register(bus, "s3")
+    _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+
+    async with anyio.create_task_group() as tasks, answering_locks:
+        idle: list[SocketStream] = []
+
+        async def connect() -> None:
+            idle.append(await anyio.connect_tcp(host, int(port)))
+            await idle[-1].send(b"POST /v1/nodes/s3/prehook HTTP/1.1\r\nX:")
+
+        for _ in range(500):
+            tasks.start_soon(connect)
+        await until(lambda: len(idle) == 500, within_s=6 * WITHIN_S)
+        told = await call(http, "/v1/nodes/s3/prehook", issuer.token("s3"), {"job": 1})
+        for stream in idle:
+            await stream.aclose()
+
+        assert told == {"locked": True}
+
+
+VALUES: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+BODIES: Final = st.one_of(
+    st.binary(max_size=200),
+    VALUES.map(lambda value: json.dumps(value).encode()),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "job": st.integers(-1, 1 << 33) | VALUES,
+            "level": st.sampled_from(["normal", "strict", ""]) | VALUES,
+            "deadline_s": st.floats(-1, 0.05) | st.text(max_size=5),
+            "node": st.sampled_from(["s9", "nobody", "*", ">", "a.b"]) | VALUES,
+        },
+    ).map(lambda value: json.dumps(value).encode()),
+)
+
+
+def test_whatever_is_sent_is_answered_fails_nothing_and_is_no_secret_in_the_log(
+    gateway: Gateway, issuer: Issuer
+) -> None:
+    node, tokens = issuer.token("s9"), ["garbage", "x" * 200, token_of(1)]
+    client = httpx.Client(base_url=gateway[1], trust_env=False, timeout=60)
+
+    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(
+        called=st.sampled_from(CALLS),
+        name=st.sampled_from(["s9", "nobody", "*", "82"]) | st.text(min_size=1, max_size=20),
+        token=st.sampled_from([node, *tokens]),
+        body=BODIES,
+    )
+    def call_with(called: tuple[str, str], name: str, token: str, body: bytes) -> None:
+        path, method = called
+        path = path.replace("{node}", quote(name, safe="")).replace("{job}", quote(name, safe=""))
+        answer = client.request(method, path, headers=bearing(token), content=body)
+        assert answer.status_code < 500 or answer.json()["retry"] is True
+
+    with client:
+        call_with()
+
+    log = gateway[0].log.read_text()
+    assert "Traceback" not in log
+    assert not [token for token in (node, *tokens[1:]) if token in log]
