@@ -1,14 +1,19 @@
 """How benchmarks measure and print: one JSON object a line and result."""
 
 import json
+import os
 import resource
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
 
 import anyio
+
+TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Stopwatch:
@@ -31,6 +36,33 @@ class Stopwatch:
 def _cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+@dataclass
+class Usage:
+    """Processor time and memory of a process since this was made."""
+
+    pid: int
+    began: float = field(default_factory=time.monotonic)
+    before_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.before_s = self._cpu_s()
+
+    def _cpu_s(self) -> float:
+        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / TICKS
+
+    def figures(self, who: str) -> dict[str, float]:
+        """Return the share of a core, the processor time and the resident memory."""
+        cpu_s = self._cpu_s() - self.before_s
+        share = cpu_s / (time.monotonic() - self.began)
+        resident = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return {
+            f"{who}_cores": round(share, 4),
+            f"{who}_cpu_s": round(cpu_s, 2),
+            f"{who}_mb": round(resident / 1e6),
+        }
 
 
 def emit(name: str, count: int, *figures: dict[str, float]) -> None:

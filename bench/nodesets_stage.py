@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import anyio
-from syncer_stage import Usage
+from figures import Usage
 
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.subjects import STATISTICS_KEY

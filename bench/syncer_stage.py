@@ -1,7 +1,6 @@
 """What the syncer is measured on: a real slurmctld, a real NATS and the syncer between them."""
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import AsyncGenerator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+from figures import Usage
 from msgspec.structs import replace
 
 from sunk_events import subjects
@@ -33,7 +33,6 @@ from sunk_slurm.tokens import KeyTokens
 from sunk_syncer.testing import CLUSTER, SyncerProcess
 
 WITHIN_S: Final = 300.0
-TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 JOB: Final = JobDescription(
     script="#!/bin/bash\nexit 0\n",
@@ -86,33 +85,6 @@ class Stage:
     def records(self) -> tuple[str, ...]:
         """Nodes that nothing but us changes."""
         return self.slurm.record_names or self.slurm.node_names
-
-
-@dataclass
-class Usage:
-    """Processor time and memory of a process since this was made."""
-
-    pid: int
-    began: float = field(default_factory=time.monotonic)
-    before_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.before_s = self._cpu_s()
-
-    def _cpu_s(self) -> float:
-        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(words[11]) + int(words[12])) / TICKS
-
-    def figures(self, who: str) -> dict[str, float]:
-        """Return the share of a core, and the resident memory."""
-        cpu_s = self._cpu_s() - self.before_s
-        share = cpu_s / (time.monotonic() - self.began)
-        resident = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        return {
-            f"{who}_cores": round(share, 4),
-            f"{who}_cpu_s": round(cpu_s, 2),
-            f"{who}_mb": round(resident / 1e6),
-        }
 
 
 class Usages:

@@ -20,6 +20,11 @@ class Process:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen([sys.executable, "-m", "sunk_hook_gateway"], stderr=log, env=env)
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def tell(self, number: signal.Signals) -> None:
         """Send a signal."""
         self._process.send_signal(number)
