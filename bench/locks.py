@@ -35,8 +35,9 @@ async def idle(stage: Stage) -> None:
     bare: list[float] = []
     for number in range(stage.sizes.rounds):
         name = names[number % len(names)]
-        took += await latencies(1, lambda name=name: stage.locked(name, 2))
-        await stage.released(name, 2)
+        job = 1000 + number  # Another each time: who was just released is doubted for a while.
+        took += await latencies(1, lambda name=name, job=job: stage.locked(name, job))
+        await stage.released(name, job)
         bare += await latencies(1, lambda name=name: bare_calls(stage.kube, name))
     emit("locks.idle", len(took), size(stage), percentiles(took), percentiles(bare, "bare_"))
 
@@ -55,8 +56,8 @@ async def one_pod(stage: Stage) -> None:
     bare: list[float] = []
     for number in range(max(3, stage.sizes.rounds // 5)):
         await running(stage, f"took-{number}")
-        took += await latencies(1, lambda: stage.locked(stage.real, 3))
-        await stage.released(stage.real, 3)
+        took += await latencies(1, lambda number=number: stage.locked(stage.real, 1000 + number))
+        await stage.released(stage.real, 1000 + number)
         await running(stage, f"bare-{number}")
         bare += await latencies(1, lambda number=number: tainted_until_gone(stage, f"bare-{number}"))
         await stage.kube.patch(NODES, stage.real, {"spec": {"taints": None}})
