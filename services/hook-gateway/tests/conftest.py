@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from sunk_hook_gateway.testing.hooks import CLUSTER
-from sunk_hook_gateway.testing.issuer import ISSUER, Issuer
-from sunk_hook_gateway.testing.process import Process
+from sunk_hook_gateway.testing.issuer import Issuer
+from sunk_hook_gateway.testing.process import Process, settings_of
 from sunk_lab.nats import NatsServer
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import WITHIN_S
@@ -51,17 +51,7 @@ def start_gateway(
 
     def start() -> tuple[Process, str]:
         port = free_port()
-        settings = {
-            "CLUSTER": CLUSTER,
-            "NATS_URL": nats_url,
-            "HTTP_PORT": str(port),
-            "TOKEN_KEYS_FILE": str(keys_file),
-            "TOKEN_ISSUER": ISSUER,
-            "RELEASE_WAIT_S": "2",
-            "POLL_S": "3",
-            "PREHOOK_DEADLINE_S": "8",
-        }
-        process = Process(tmp_path_factory.mktemp("gateway"), settings)
+        process = Process(tmp_path_factory.mktemp("gateway"), settings_of(CLUSTER, nats_url, port, keys_file))
         started.append(process)
         url = f"http://127.0.0.1:{port}"
         _await_ready(url, process)

@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 VIEWS_WAIT_S: Final = 2.0
 """How long a call waits for views that are being read, and for a state that its script outran."""
+UNKNOWN_S: Final = 0.5
+"""A node that is not known may be one whose state its first prolog outran."""
 AGAIN_S: Final = 1.0
 """A lock or a Pod is asked for at least this often, and at once when its state changes."""
 PROMISE_S: Final = 120.0
@@ -167,6 +169,7 @@ class Gateway:
         with anyio.move_on_after(VIEWS_WAIT_S):
             await self._nodes.complete()
             await self._pods.complete()
+            await anyio.sleep(UNKNOWN_S)
         if self._knows(node):
             return None
         if not (self._nodes.is_complete and self._pods.is_complete):

@@ -7,7 +7,22 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from sunk_hook_gateway.testing.issuer import ISSUER
 from sunk_runtime.testing import WITHIN_S
+
+
+def settings_of(cluster: str, nats_url: str, port: int, keys_file: Path) -> dict[str, str]:
+    """Return the settings of a gateway that is quick to answer."""
+    return {
+        "CLUSTER": cluster,
+        "NATS_URL": nats_url,
+        "HTTP_PORT": str(port),
+        "TOKEN_KEYS_FILE": str(keys_file),
+        "TOKEN_ISSUER": ISSUER,
+        "RELEASE_WAIT_S": "2",
+        "POLL_S": "3",
+        "PREHOOK_DEADLINE_S": "8",
+    }
 
 
 class Process:
