@@ -43,6 +43,7 @@ WITHIN_S: Final = 900.0
 AT_ONCE: Final = 32
 TAINT: Final = LockTaint()
 OK: Final = 200
+AGAIN: Final = 503
 
 
 class Sizes(argparse.Namespace):
@@ -75,16 +76,17 @@ class Stage:
         return [name_of(number) for number in range(self.sizes.nodes)]
 
     async def prehook(self, node: str, job: int, *, deadline_s: float = 300.0) -> int:
-        """Call as a prolog does, and return the status."""
-        body = {"job": job, "deadline_s": deadline_s}
-        answer = await self.http.post(
-            f"/v1/nodes/{node}/prehook", json=body, headers=bearing(self.tokens[node])
-        )
-        return answer.status_code
+        """Call as a prolog does, again while nothing is decided, and return the status."""
+        body, headers = {"job": job, "deadline_s": deadline_s}, bearing(self.tokens[node])
+        while True:
+            answer = await self.http.post(f"/v1/nodes/{node}/prehook", json=body, headers=headers)
+            if answer.status_code != AGAIN:
+                return answer.status_code
 
     async def locked(self, node: str, job: int) -> None:
         """Return when the node is locked for the job."""
-        require(holds=await self.prehook(node, job) == OK, claim=f"{node} is locked in time")
+        status = await self.prehook(node, job)
+        require(holds=status == OK, claim=f"{node} is locked in time: HTTP {status}")
 
     async def released(self, node: str, job: int) -> None:
         """Call as an epilog does, and return when nobody holds the node any more."""
