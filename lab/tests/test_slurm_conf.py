@@ -27,7 +27,7 @@ CONF = SlurmConf(
     spool_folder="/spool",
     run_folder="/run",
 )
-GPUS = NodeRange(count=3, first_port=7011, gpus=8, gpu_files="/gpu/[0-7]")
+GPUS = NodeRange(count=3, first_port=7011, gpus=8, gpu_folder="/gpu")
 
 
 def settings(conf: SlurmConf) -> dict[str, str]:
@@ -67,6 +67,12 @@ def test_named_nodes_share_one_machine_with_a_port_a_folder_and_a_pid_file_each(
     ("nodes", "text"),
     [
         pytest.param(GPUS, "NodeName=node[01-03] Name=gpu File=/gpu/[0-7]\n", id="with GPUs"),
+        pytest.param(
+            replace(GPUS, gpus=4, gpu_types=("h100", "a100")),
+            "NodeName=node[01-03] Name=gpu Type=h100 File=/gpu/[0-1]\n"
+            "NodeName=node[01-03] Name=gpu Type=a100 File=/gpu/[2-3]\n",
+            id="with GPUs of two types",
+        ),
         pytest.param(replace(GPUS, gpus=0), "", id="without GPUs"),
         pytest.param(None, "", id="without named nodes"),
     ],

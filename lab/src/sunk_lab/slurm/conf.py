@@ -60,8 +60,10 @@ class NodeRange:
     cpus: int = 4
     memory_mib: int = 16000
     gpus: int = 0
-    gpu_files: str = ""
-    """Device files, one per GPU, as a hostlist expression."""
+    gpu_types: tuple[str, ...] = ()
+    """Types of the GPUs, as many of each; none: they have no type."""
+    gpu_folder: str = ""
+    """Of their device files, ``0`` and so on."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,6 +79,14 @@ class NodeRange:
     def ports_expression(self) -> str:
         """Return the ports as a hostlist expression."""
         return f"[{self.first_port}-{self.first_port + self.count - 1}]"
+
+    @property
+    def gres(self) -> str:
+        """Return the GPUs as slurm.conf has them; empty without any."""
+        if not self.gpus:
+            return ""
+        each = self.gpus // max(len(self.gpu_types), 1)
+        return ",".join(f"gpu:{kind}:{each}" for kind in self.gpu_types) or f"gpu:{self.gpus}"
 
     @property
     def _width(self) -> int:
@@ -142,7 +152,12 @@ def render_gres_conf(conf: SlurmConf) -> str:
     nodes = conf.nodes
     if nodes is None or not nodes.gpus:
         return ""
-    return f"NodeName={nodes.names_expression} Name=gpu File={nodes.gpu_files}\n"
+    each = nodes.gpus // max(len(nodes.gpu_types), 1)
+    return "".join(
+        f"NodeName={nodes.names_expression} Name=gpu{kind} "
+        f"File={nodes.gpu_folder}/[{at * each}-{at * each + each - 1}]\n"
+        for at, kind in enumerate([f" Type={kind}" for kind in nodes.gpu_types] or [""])
+    )
 
 
 def render_cgroup_conf() -> str:
@@ -197,7 +212,7 @@ def _partition_lines(conf: SlurmConf) -> tuple[str, ...]:
 
 
 def _node_line(nodes: NodeRange) -> str:
-    gres = f" Gres=gpu:{nodes.gpus}" if nodes.gpus else ""
+    gres = f" Gres={nodes.gres}" if nodes.gpus else ""
     return (
         f"NodeName={nodes.names_expression} NodeHostname=ctl NodeAddr=127.0.0.1 Port={nodes.ports_expression}"
         f" CPUs={nodes.cpus} RealMemory={nodes.memory_mib}{gres} State=UNKNOWN"

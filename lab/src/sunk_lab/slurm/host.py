@@ -276,7 +276,7 @@ class HostSlurm:
         nodes = replace(
             self._nodes,
             first_port=self._port + _FIRST_NODE_PORT,
-            gpu_files=f"{INSTANCE}/gpu/[0-{self._nodes.gpus - 1}]",
+            gpu_folder=f"{INSTANCE}/gpu",
         )
         return SlurmConf(
             cluster=self.name,
