@@ -81,6 +81,8 @@ def collect(*states: SlurmState, choice: JobChoice | None = None) -> Samples:
         pytest.param(node("n", "ALLOCATED", "FAIL"), "failing", id="failing"),
         pytest.param(node("n", "IDLE", "MAINTENANCE", "RESERVED"), "maint", id="in maintenance"),
         pytest.param(node("n", "IDLE", "RESERVED"), "reserved", id="reserved"),
+        pytest.param(node(held=1), "mixed", id="held by a suspended job"),
+        pytest.param(node("n", "IDLE", "DRAIN", held=1), "draining", id="draining, a suspended job on it"),
         pytest.param(node("n", "NEWFANGLED"), "newfangled", id="a newer Slurm's word"),
     ],
 )
@@ -202,12 +204,12 @@ def test_labels_of_single_jobs_are_a_setting_and_what_tells_them_apart_stays() -
 
 
 def test_a_node_in_two_partitions_counts_in_both_and_once_in_the_cluster() -> None:
-    both = replace(node("a", held=2), partitions=("gpu", "all", "gpu"))
+    both = replace(node("a", "MIXED", held=2), partitions=("gpu", "all", "gpu"))
 
     samples = collect(both, node("b"))
 
     assert samples["slurm_node_state"] == dict.fromkeys(
-        [("a", "gpu", "idle"), ("a", "all", "idle"), ("b", "gpu", "idle")], 1
+        [("a", "gpu", "mixed"), ("a", "all", "mixed"), ("b", "gpu", "idle")], 1
     )
     assert samples["slurm_partition_gpu_total"] == {("gpu",): 16, ("all",): 8}
     assert samples["slurm_nodes_total"] == {(): 2}

@@ -48,15 +48,24 @@ _IDLE_WORDS: Final = (("COMPLETING", "completing"), ("MAINTENANCE", "maint"), ("
 
 def node_word(node: SlurmNodeState) -> str:
     """Return sinfo's word for the node's state, in lower case."""
+    is_mixed = _is_held_by_the_suspended(node)
+    is_busy = node.is_busy or is_mixed
     if node.is_drain:
-        return "draining" if node.is_busy else "drained"
+        return "draining" if is_busy else "drained"
     if "FAIL" in node.flags:
-        return "failing" if node.is_busy else "fail"
+        return "failing" if is_busy else "fail"
+    if is_mixed:
+        return "mixed"
     if node.state == "IDLE":
         for flag, word in _IDLE_WORDS:
             if flag in node.flags:
                 return word
     return node.state.lower()
+
+
+def _is_held_by_the_suspended(node: SlurmNodeState) -> bool:
+    """Whether Slurm itself calls the node idle, and yet a suspended job keeps memory there."""
+    return node.state == "IDLE" and "COMPLETING" not in node.flags and node.memory_allocated_mib > 0
 
 
 def job_word(job: SlurmJobState) -> str:
