@@ -1,12 +1,14 @@
-"""An exporter as its own process, and scrapes without one."""
+"""An exporter as its own process, scrapes without one, and a Prometheus that scrapes."""
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -76,3 +78,52 @@ class Process:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait(WITHIN_S)
+
+
+_PROMETHEUS: Final = """global:
+  scrape_interval: 1s
+  scrape_timeout: 1s
+scrape_configs:
+  - job_name: sunk
+    static_configs:
+      - targets: [{target}]
+        labels:
+          slurm_cluster: {cluster}
+  - job_name: prometheus
+    static_configs:
+      - targets: [{own}]
+"""
+
+
+class Prometheus:
+    """A real Prometheus that scrapes *target* (``host:port``) each second, all that it has in *folder*."""
+
+    def __init__(self, folder: Path, program: str, target: str, cluster: str) -> None:
+        folder.mkdir(exist_ok=True)
+        own = f"127.0.0.1:{free_port()}"
+        self.url = f"http://{own}"
+        self.log = folder / "prometheus.log"
+        config = folder / "prometheus.yaml"
+        config.write_text(_PROMETHEUS.format(target=target, cluster=cluster, own=own))
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    program,
+                    f"--config.file={config}",
+                    f"--storage.tsdb.path={folder / 'data'}",
+                    f"--web.listen-address={own}",
+                ],
+                stderr=log,
+            )
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait(WITHIN_S)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
