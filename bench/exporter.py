@@ -1,24 +1,25 @@
-"""The metrics exporter on a bus that holds a cluster: no Slurm is needed, as a scrape asks none.
+"""The metrics exporter on a bus that holds a cluster, and beside Slurm's own metrics.
 
 Results: ``exporter.scrape`` (one after the other, nothing changes), ``exporter.busy`` (jobs change, and
-Prometheus scrapes seldom) and ``exporter.plain`` (the same series through prometheus-client, here).
+Prometheus scrapes seldom), ``exporter.plain`` (the same series through prometheus-client, here);
+and of one real cluster ``exporter.of_slurm`` and ``exporter.native`` (what slurmctld 26.05 tells itself).
 A scrape was checked before it counts: every node and every job is in it.
 """
 
 import argparse
 import gzip
 import os
-import socket
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import anyio
 import httpx
+from exporter_native import bench_native
+from exporter_states import job, node, others
 from figures import emit, percentiles, require
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -27,10 +28,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from sunk_events import subjects
 from sunk_events.base import State
 from sunk_events.codec import encode
-from sunk_events.jobs import Allocation, SlurmJobState
-from sunk_events.nodes import RpcStatistic, SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
 from sunk_lab.nats import NatsServer
-from sunk_metrics_exporter.testing import Process
+from sunk_metrics_exporter.testing import Process, free_port
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
 
@@ -50,60 +49,7 @@ class Sizes(argparse.Namespace):
     jobs: int
     scrapes: int
     seconds: float
-
-
-def now() -> datetime:
-    """Return the time."""
-    return datetime.now(UTC)
-
-
-def node(number: int) -> SlurmNodeState:
-    """Return the state of a node; one in fifty is drained."""
-    is_drain = number % 50 == 0
-    return SlurmNodeState(
-        changed=now(),
-        node=f"gpu-{number:05}",
-        state="IDLE" if is_drain else "MIXED",
-        flags=("DRAIN",) if is_drain else (),
-        reason="k8s: cordon: bench" if is_drain else "",
-        reason_changed=now() if is_drain else None,
-        is_drain=is_drain,
-        is_busy=not is_drain,
-        cpus=128,
-        cpus_allocated=number % 128,
-        memory_mib=2_000_000,
-        gpus=8,
-        gpus_allocated=number % 9,
-        partitions=("gpu", f"rack-{number % 20}"),
-    )
-
-
-def job(number: int, nodes: int, *, is_running: bool) -> SlurmJobState:
-    """Return the state of a job; one that runs holds two nodes."""
-    first = number * 2 % max(nodes - 1, 1)
-    held = f"gpu-[{first:05}-{first + 1:05}]" if is_running else ""
-    return SlurmJobState(
-        changed=now(),
-        job=number,
-        state="RUNNING" if is_running else "PENDING",
-        is_running=is_running,
-        name=f"train-{number % 97}",
-        user=f"user{number % 200}",
-        account=f"lab{number % 20}",
-        partition="gpu",
-        nodes=held,
-        allocations=(Allocation(nodes=held, cpus=16, memory_mib=64_000, gpus=1),) if is_running else (),
-        submitted=now() - timedelta(hours=1),
-        started=now() if is_running else None,
-    )
-
-
-def others() -> Iterable[tuple[str, State]]:
-    """Yield what is beside nodes and jobs, by key."""
-    for name in ("gpu", *(f"rack-{number}" for number in range(20))):
-        yield name, SlurmPartitionState(changed=now(), partition=name, state="UP")
-    rpcs = tuple(RpcStatistic(message_type=f"REQUEST_{number}", count=number) for number in range(40))
-    yield subjects.STATISTICS_KEY, SlurmStatisticsState(changed=now(), rpcs=rpcs)
+    without_slurm: bool
 
 
 async def store(bus: Bus, key: str, state: State) -> None:
@@ -155,6 +101,10 @@ class Target:
             return False
         return ready.is_success and f"slurm_nodes_total {self._sizes.nodes}" in await self._plain()
 
+    async def jobs(self) -> int:
+        """Return how many jobs it tells of."""
+        return (await self._plain()).count("\nslurm_job_state{")
+
     async def _plain(self) -> str:
         return (await self._http.get("/metrics", headers={"accept-encoding": "identity"})).text
 
@@ -188,15 +138,12 @@ class Target:
 
 
 @asynccontextmanager
-async def exporter(folder: Path, url: str, sizes: Sizes) -> AsyncGenerator[Target]:
+async def exporter(folder: Path, url: str, sizes: Sizes, cluster: str) -> AsyncGenerator[Target]:
     """Run one that has read the whole bus."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = int(listener.getsockname()[1])
-    settings = {"CLUSTER": CLUSTER, "NATS_URL": url, "HTTP_PORT": str(port), "STALE_S": "7200"}
+    settings = {"CLUSTER": cluster, "NATS_URL": url, "HTTP_PORT": str(free_port()), "STALE_S": "7200"}
     process = Process(folder, settings)
     try:
-        base = f"http://127.0.0.1:{port}"
+        base = f"http://127.0.0.1:{settings['HTTP_PORT']}"
         async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=60) as http:
             target = Target(process, http, sizes)
             await until(target.is_full, within_s=WITHIN_S)
@@ -287,10 +234,14 @@ async def run(sizes: Sizes) -> None:
         async with connect(settings, "bench") as bus:
             await bus.provision(CLUSTER, settings)
             await fill(bus, sizes)
-            async with exporter(Path(name), server.url, sizes) as target:
+            async with exporter(Path(name), server.url, sizes, CLUSTER) as target:
                 await bench_scrape(target, sizes)
                 await bench_busy(target, bus, sizes)
                 bench_plain(target)
+    if not sizes.without_slurm:
+        await bench_native(
+            sizes, lambda folder, url, cluster: exporter(folder, url, sizes, cluster), PROMETHEUS
+        )
 
 
 def main() -> None:
@@ -300,6 +251,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10000)
     parser.add_argument("--scrapes", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--without-slurm", action="store_true", help="leave out what needs a real Slurm")
     anyio.run(run, parser.parse_args(namespace=Sizes()))
 
 
