@@ -38,8 +38,8 @@ makes no call to Slurm or Kubernetes.
 
 - A node is counted under the one word that `sinfo` has for it, so the `slurm_nodes_...` of the states add up
   to `slurm_nodes_total`, unless Slurm has a word that the table lacks. A drained node is not idle, a draining
-  one not allocated, and one that only suspended jobs hold is mixed. `slurm_nodes_not_responding` counts besides
-  the states.
+  one not allocated, and one that only suspended jobs hold is mixed. `slurm_nodes_not_responding` counts
+  besides the states.
 - A node in several partitions is counted in each of them, and once in the cluster.
 - A job is counted under the one word that `squeue` has for it. A pending array counts as many jobs as it has
   tasks left; each component of a heterogeneous job counts. Jobs that have ended count while slurmctld still
@@ -49,8 +49,8 @@ makes no call to Slurm or Kubernetes.
 - Memory is in MB as Slurm has it: 2^20 bytes.
 - Some names do not follow Prometheus' habits: they are the documents'. `_total` and `_count` are counters
   only where the type says so. Counters begin anew when slurmctld starts or its statistics are reset.
-- CPUs and GPUs that are not allocated are idle, also where the node is drained or down: `sinfo` calls such CPUs
-  "other".
+- CPUs and GPUs that are not allocated are idle, also where the node is drained or down: `sinfo` calls such
+  CPUs "other".
 - Slurm's own series are left out once the newest state on the bus is too old; `sunk_state_age_seconds` tells
   its age.
 

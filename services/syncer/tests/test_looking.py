@@ -121,11 +121,17 @@ def test_nodes_are_restless_while_one_is_about_to_change_by_itself() -> None:
     ],
 )
 def test_only_a_drained_and_idle_node_is_confirmed(words: tuple[str, ...], *, is_idle: bool) -> None:
-    assert confirmed("n1", node("n1", *words)).is_drained_and_idle is is_idle
+    assert confirmed("n1", node("n1", *words), is_held=False).is_drained_and_idle is is_idle
+
+
+def test_a_node_with_a_suspended_job_is_not_idle_whatever_slurm_calls_it() -> None:
+    assert not confirmed("n1", node("n1", "IDLE", "DRAIN"), is_held=True).is_drained_and_idle
 
 
 def test_an_unknown_node_is_confirmed_as_unknown() -> None:
-    assert confirmed("n1", None) == NodeConfirmed(node="n1", is_known=False, is_drained_and_idle=False)
+    assert confirmed("n1", None, is_held=False) == NodeConfirmed(
+        node="n1", is_known=False, is_drained_and_idle=False
+    )
 
 
 def test_a_node_that_was_never_looked_at_is_unknown_and_not_absent() -> None:

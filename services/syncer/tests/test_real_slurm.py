@@ -258,6 +258,25 @@ async def test_a_node_is_confirmed_only_when_it_is_drained_and_idle(stage: Stage
     assert unknown == NodeConfirmed(node="nosuch", is_known=False, is_drained_and_idle=False)
 
 
+async def test_a_drained_node_with_a_suspended_job_is_not_confirmed(stage: Stage) -> None:
+    job = submit(stage, f"--nodelist={N1}", "sleep 300")
+    await until(lambda: "JobStarted" in stage.told(job))
+    stage.slurm.exec("scontrol", "suspend", job)
+    await until(lambda: (told := stage.jobs.get(job)) is not None and told.state == "SUSPENDED", within_s=20)
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
+
+    held = await ask(stage.bus, CLUSTER, ConfirmNode(node=N1))
+    stage.slurm.exec("scancel", job)
+
+    async def is_free() -> bool:
+        answer = await ask(stage.bus, CLUSTER, ConfirmNode(node=N1))
+        return isinstance(answer, NodeConfirmed) and answer.is_drained_and_idle
+
+    assert isinstance(held, NodeConfirmed)
+    assert not held.is_drained_and_idle
+    await until(is_free, within_s=20)
+
+
 async def test_a_nudge_looks_at_once_where_the_next_poll_is_far_away(stage: Stage) -> None:
     stage.syncer.kill(signal.SIGTERM)
     stage.syncer.start(poll_s="600")

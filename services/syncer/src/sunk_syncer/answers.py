@@ -1,21 +1,30 @@
 """Answers to other services' questions about Slurm nodes and jobs. Only the leader answers."""
 
 from sunk_events.base import REASON_MAX
+from sunk_events.jobs import SlurmJobState
 from sunk_events.requests import ConfirmNode, NodeConfirmed, Noted, NudgeJob, NudgeNode
+from sunk_runtime.views import StateView
 from sunk_slurm.wire import Node
+from sunk_syncer.requeues import is_on
 from sunk_syncer.watch_jobs import JobWatch
 from sunk_syncer.watch_nodes import NodeWatch
 
 
-def confirmed(name: str, node: Node | None) -> NodeConfirmed:
-    """Return what a fresh look at *name* says; a state that slurmctld itself does not know is not idle."""
+def confirmed(name: str, node: Node | None, *, is_held: bool) -> NodeConfirmed:
+    """Return what a fresh look at *name* says; a state that slurmctld itself does not know is not idle.
+
+    Args:
+        name: The node that was asked for.
+        node: The look.
+        is_held: A suspended job is on it: Slurm calls the node idle, and yet the job will go on there.
+    """
     if node is None:
         return NodeConfirmed(node=name, is_known=False, is_drained_and_idle=False)
     state = node.state_now
     return NodeConfirmed(
         node=name,
         is_known=True,
-        is_drained_and_idle=state.is_drained and state.base in {"IDLE", "DOWN"},
+        is_drained_and_idle=state.is_drained and state.base in {"IDLE", "DOWN"} and not is_held,
         state="+".join((state.base, *sorted(state.flags))),
         reason=node.reason[:REASON_MAX],
     )
@@ -24,13 +33,17 @@ def confirmed(name: str, node: Node | None) -> NodeConfirmed:
 class Answers:
     """The questions that the syncer answers."""
 
-    def __init__(self, nodes: NodeWatch, jobs: JobWatch) -> None:
+    def __init__(self, nodes: NodeWatch, jobs: JobWatch, known: StateView[SlurmJobState]) -> None:
         self._nodes = nodes
         self._jobs = jobs
+        self._known = known
 
     async def confirm(self, question: ConfirmNode) -> NodeConfirmed:
         """Look at the one node now."""
-        return confirmed(question.node, await self._nodes.fresh(question.node))
+        node = await self._nodes.fresh(question.node)
+        self._known.require_complete()
+        halted = (job for job in self._known.values() if job.state == "SUSPENDED")
+        return confirmed(question.node, node, is_held=any(is_on(job.nodes, question.node) for job in halted))
 
     async def nudge_node(self, question: NudgeNode) -> Noted:
         """Look at the node soon; whoever asks does not wait for it."""

@@ -96,7 +96,7 @@ class Syncer:
             LostPrologs(requeues, self.sides, config),
             Reconfigure(slurm, leadership, config),
         )
-        answers = Answers(nodes, jobs)
+        answers = Answers(nodes, jobs, self.jobs)
         explanations = Explanations(self.sides)
         async with (
             anyio.create_task_group() as tasks,
