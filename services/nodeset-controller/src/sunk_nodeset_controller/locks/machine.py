@@ -53,8 +53,10 @@ STEPS: Final[Mapping[tuple[Need, Stand], Step]] = {
     ("waited for", "on"): Step.LOOK,  # And once looked: `Step.SETTLE`.
 }
 
-LOOK_AGAIN_S: Final = 1.0
-"""While Pods are in the way; what happens to them wakes us earlier."""
+LOOK_AGAIN_S: Final = 10.0
+"""While Pods are in the way; what happens to them, and each question, wakes us earlier."""
+EVICT_AGAIN_S: Final = 1.0
+"""The same where we have them leave: a budget that forbids it says nothing when it allows it."""
 CLEAR_AGAIN_S: Final = 0.1
 """While nobody is in the way, and has to stay out of it a little longer."""
 HELD_AGAIN_S: Final = 30.0
@@ -281,7 +283,9 @@ def _again_s(
         case Step.SETTLE if lock.value == "pending":
             way = seen.way or Way()
             is_clear = any(holder.granted is None and not way.of(holder.level) for holder in lock.holders)
-            return CLEAR_AGAIN_S if is_clear else LOOK_AGAIN_S
+            if is_clear:
+                return CLEAR_AGAIN_S
+            return EVICT_AGAIN_S if rules.clear_s else LOOK_AGAIN_S
         case Step.SETTLE | Step.KEEP:
             return HELD_AGAIN_S
         case Step.CLOSE | Step.LOOK:
