@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -67,7 +66,6 @@ class Cluster:
         return set(self.slurm.exec("squeue", "-h", "-t", "all", "-o", "%T").split())
 
 
-PROMETHEUS = shutil.which("prometheus")
 REFUSED = 'sum({__name__=~"prometheus_target_scrapes_(sample|exceeded).*_total"})'
 LEFT_OUT = 'scrape_samples_scraped{job="sunk"} - scrape_samples_post_metric_relabeling'
 ROOT = Path(__file__).parents[2]
@@ -256,11 +254,12 @@ def queries() -> dict[str, str]:
     return found
 
 
-@pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not installed (Debian: prometheus)")
-def test_prometheus_takes_every_series_and_answers_every_panel(cluster: Cluster, tmp_path: Path) -> None:
+def test_prometheus_takes_every_series_and_answers_every_panel(
+    cluster: Cluster, prometheus: Path, tmp_path: Path
+) -> None:
     target = cluster.url.removeprefix("http://")
-    prometheus = Prometheus(tmp_path / "prometheus", str(PROMETHEUS), target, "lab")
-    with httpx.Client(base_url=prometheus.url, trust_env=False, timeout=30) as http:
+    server = Prometheus(tmp_path / "prometheus", str(prometheus), target, "lab")
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as http:
 
         def ask(query: str) -> list[Any]:  # Any: Prometheus' own JSON
             answer = http.get("/api/v1/query", params={"query": query})
@@ -277,7 +276,7 @@ def test_prometheus_takes_every_series_and_answers_every_panel(cluster: Cluster,
             refused, left_out = ask(REFUSED), ask(LEFT_OUT)
             silent = {title for title, query in queries().items() if not ask(query)}
         finally:
-            prometheus.close()
+            server.close()
 
     assert [one["value"][1] for one in (*refused, *left_out)] == ["0", "0"]
     assert silent <= {title for title, query in queries().items() if re.search("rate|sunk_", query)}

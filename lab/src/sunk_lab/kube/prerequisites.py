@@ -81,17 +81,17 @@ def program(name: str, package: str, *, cache: Path, say: Say) -> Path:
     """
     if found := shutil.which(name):
         return Path(found)
-    kept = cache / "programs" / name
-    with alone(cache / f"{name}.lock"):
+    kept = cache / "programs" / package
+    with alone(cache / f"{package}.lock"):
         if not kept.exists():
             if os.geteuid() or not shutil.which("apt-get"):
                 raise LabError(f"{name} is missing: as root, apt-get install {package}")
             say(f"getting {name} from the Debian package {package}")
             kept.parent.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=kept.parent) as folder:
+                where, unpacked = Path(folder), Path(folder) / "unpacked"
                 run(*_UPDATE, timeout_s=300)
-                where = Path(folder)
                 run("apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package, cwd=where)
-                run("dpkg-deb", "-x", next(where.glob("*.deb")), where)
-                (where / "usr/bin" / name).rename(kept)
-    return kept
+                run("dpkg-deb", "-x", next(where.glob("*.deb")), unpacked)
+                unpacked.rename(kept)
+    return kept / "usr/bin" / name
