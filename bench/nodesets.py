@@ -1,7 +1,8 @@
 """nodeset-controller on a real API server with thousands of Nodes: what it costs, and how late it is.
 
-Results: ``nodesets.create`` (a NodeSet until its Pods exist), ``nodesets.rest`` (nothing happens),
-``nodesets.condition`` (a change of Slurm's state on the bus until its Pod shows it),
+Results: ``nodesets.create`` (a NodeSet until its Pods exist; bare: the same Pods, nothing else),
+``nodesets.rest`` (nothing happens), ``nodesets.condition`` (a change of Slurm's state on the bus until its
+Pod shows it),
 ``nodesets.condition_all`` (all change at once; bare: patches of the same size, nothing else),
 ``nodesets.restart`` (process start until a change made meanwhile is shown; nothing else is written).
 """
@@ -12,19 +13,25 @@ import signal
 import tempfile
 import time
 from pathlib import Path
+from typing import Final
 
 import anyio
 from figures import emit, percentiles, require
-from nodesets_stage import NAMESPACE, WITHIN_S, Sizes, Stage, each, nodeset, run_pod, staged
+from nodesets_stage import NAMESPACE, WITHIN_S, Sizes, Stage, bare_pod, each, nodeset, run_pod, staged
 
 from sunk_kube.resources import NODESETS, PODS
 from sunk_runtime.testing import until
+
+BARE_MAX: Final = 500
+"""Bare Pods are made until their rate is known."""
 
 
 async def create(stage: Stage) -> None:
     """From a NodeSet to all of its Pods; then they run, and Slurm knows them."""
     sizes = stage.sizes
+    bare_per_s = await bare_creates_per_s(stage)
     stage.service.start()
+    await stage.is_led()
     await anyio.sleep(3)
     usage = stage.usage()
     began = time.perf_counter()
@@ -32,12 +39,27 @@ async def create(stage: Stage) -> None:
     await until(lambda: len(stage.pods.keys()) >= sizes.nodes, within_s=WITHIN_S)
     took_s = time.perf_counter() - began
     used = usage.figures("service")
-    emit("nodesets.create", sizes.nodes, {"s": round(took_s, 2), "per_s": round(sizes.nodes / took_s)}, used)
+    per_s = sizes.nodes / took_s
+    rates = {"per_s": round(per_s), "bare_per_s": round(bare_per_s), "share": round(per_s / bare_per_s, 2)}
+    emit("nodesets.create", sizes.nodes, {"s": round(took_s, 2), **rates}, used)
     await until(lambda: all(pod.spec.node_name for pod in stage.pods.values()), within_s=WITHIN_S)
     await each(stage.pods.values(), lambda pod: run_pod(stage, pod))
     stage.names = tuple(pod.metadata.name for pod in stage.pods.values())
     await each(stage.names, lambda name: stage.says(name, ""))
     await stage.all_show("")
+
+
+async def bare_creates_per_s(stage: Stage) -> float:
+    """Return how many such Pods a second the API server takes from a client that does nothing else."""
+    numbers = range(1, min(stage.sizes.nodes, BARE_MAX) + 1)
+    began = time.perf_counter()
+    made = [bare_pod(number) for number in numbers]
+    await each(made, lambda body: stage.kube.create(PODS, body, NAMESPACE))
+    per_s = len(made) / (time.perf_counter() - began)
+    await each(
+        made, lambda body: stage.kube.delete(PODS, body["metadata"]["name"], NAMESPACE, grace_period_s=0)
+    )
+    return per_s
 
 
 async def settled(stage: Stage) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import anyio
+import msgspec
 from figures import Usage
 
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
@@ -22,12 +23,14 @@ from sunk_events.subjects import STATISTICS_KEY
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
+from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod, condition
 from sunk_kube.reflector import Reflector
-from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, NODESETS, PODS
+from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES, NODES, NODESETS, PODS
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.kube.testing import reserved_lab
 from sunk_lab.nats import NatsServer
+from sunk_nodeset_controller.nodesets.template import manifest
 from sunk_nodeset_controller.testing import Service
 from sunk_runtime.jetstream import BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
@@ -39,9 +42,12 @@ T = TypeVar("T")
 
 CLUSTER: Final = "bench"
 NAMESPACE: Final = "bench"
+LEASE: Final = "bench"
 ROLE: Final = "bench.example/nodeset"
 WITHIN_S: Final = 600.0
 AT_ONCE: Final = 16
+EVERY_S: Final = 0.2
+"""Between two looks at thousands of Pods: looking must not cost what is measured."""
 
 
 class Sizes(argparse.Namespace):
@@ -96,11 +102,21 @@ class Stage:
         found = condition(pod.status.conditions, wk.CONDITION_SLURM_DRAIN) if pod is not None else None
         return found is not None and found.message == reason and (found.status == "True") is bool(reason)
 
+    async def is_led(self) -> None:
+        """Return when the service leads: what is measured from here on is not its start."""
+
+        async def is_held() -> bool:
+            lease = await self.kube.find(LEASES, LEASE, NAMESPACE)
+            return lease is not None and bool(lease.spec.holder_identity)
+
+        await until(is_held, within_s=WITHIN_S)
+
     async def all_show(self, reason: str) -> None:
         """Return when every Pod shows that drain, looking at each only until it does."""
         left = set(self.names)
 
-        def is_done() -> bool:
+        async def is_done() -> bool:
+            await anyio.sleep(EVERY_S)
             left.difference_update([name for name in left if self.shows(name, reason)])
             return not left
 
@@ -172,6 +188,20 @@ def nodeset() -> dict[str, Any]:
     }
 
 
+def bare_pod(number: int) -> dict[str, Any]:
+    """Return a Pod as the controller makes them, that belongs to no NodeSet."""
+    made = manifest(
+        msgspec.convert(nodeset(), NodeSet),
+        msgspec.convert(kube_node(number), Node),
+        f"bare-{number:05}",
+        wk.TAINT_LOCK,
+    )
+    return {
+        **made,
+        "metadata": {"name": made["metadata"]["name"], "annotations": made["metadata"]["annotations"]},
+    }
+
+
 async def run_pod(stage: Stage, pod: Pod) -> None:
     """Do what the kubelet of a Pod would: it runs, and is ready."""
     moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -207,6 +237,7 @@ async def staged(sizes: Sizes, folder: Path) -> AsyncGenerator[Stage]:
                     "NATS_URL": nats.url,
                     "HTTP_PORT": "0",
                     "LEASE_NAMESPACE": NAMESPACE,
+                    "LEASE_NAME": LEASE,
                 },
                 folder / "service.log",
             )
