@@ -45,7 +45,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 CLUSTER = "lab"
 ROLE = "test.example/nodeset"
-PATIENCE_S = 40.0
+PATIENCE_S = 90.0
 
 
 class Stage(NamedTuple):

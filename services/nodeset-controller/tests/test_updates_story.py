@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 CLUSTER: Final = "lab"
 ROLE: Final = "test.example/updates"
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 90.0
 
 
 class Slurm:
