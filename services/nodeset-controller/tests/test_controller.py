@@ -487,7 +487,7 @@ async def test_why_a_node_is_as_it_is_can_be_asked(stage: Stage) -> None:
     unknown = await ask(stage.bus, CLUSTER, ExplainKubeNode(node="nobody"))
 
     assert isinstance(found, Explanation)
-    assert [(one.what, one.because) for one in found.findings] == [("its Node is cordoned", "bad fan")]
+    assert ("its Node is cordoned", "bad fan") in [(one.what, one.because) for one in found.findings]
     assert isinstance(unknown, Refused)
     assert unknown.code == "unknown_node"
 
