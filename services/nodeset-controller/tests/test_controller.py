@@ -146,6 +146,8 @@ async def stage(
         "HTTP_PORT": "0",
         "LEASE_NAMESPACE": "default",  # The service outlives the namespace.
         "LEASE_NAME": namespace,
+        "SLURM_STALE_S": "3600",  # No statistics are played: a slow test is no silence.
+        "SLURM_UNKNOWN_S": "7200",
         "REPLACE_AFTER_S": "0.1",
         "TOPOLOGY": "tree",
         "TOPOLOGY_LABELS": "kubernetes.io/os,kubernetes.io/hostname",

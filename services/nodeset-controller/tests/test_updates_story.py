@@ -203,6 +203,8 @@ async def stage(nats: NatsServer, kubeconfig: Path, tmp_path: Path) -> AsyncGene
             "HTTP_PORT": "0",
             "LEASE_NAMESPACE": "default",  # The service outlives the namespace.
             "LEASE_NAME": namespace,
+            "SLURM_STALE_S": "3600",  # No statistics are played: a slow test is no silence.
+            "SLURM_UNKNOWN_S": "7200",
         }
         service = Service(settings, tmp_path / "service.log")
         service.start()
