@@ -361,11 +361,27 @@ async def test_a_slurm_that_falls_silent_is_said_and_nothing_is_done(stage: Stag
     assert pod.metadata.uid == before.uid
     assert wk.ANNOTATION_CONDEMNED not in pod.metadata.annotations
     assert node.metadata.annotations[wk.ANNOTATION_DRAIN] == "bad dimm"
+    await _scale(stage, 0)
+    pod = await stage.pod()
+    assert pod is not None
+    assert wk.ANNOTATION_CONDEMNED not in pod.metadata.annotations
+    await _scale(stage, 1)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_speak, stage)
         await until(lambda: _slurm_is_known(stage, "Heard"), within_s=PATIENCE_S)
         await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
         tasks.cancel_scope.cancel()
+
+
+async def _scale(stage: Stage, replicas: int) -> None:
+    """Want so many Pods, and return when the controller has seen it."""
+    wanted = await stage.kube.patch(NODESETS, "gpu", {"spec": {"replicas": replicas}}, stage.namespace)
+
+    async def is_seen() -> bool:
+        status = (await stage.kube.get(NODESETS, "gpu", stage.namespace)).status
+        return status.observed_generation == wanted.metadata.generation
+
+    await until(is_seen, within_s=PATIENCE_S)
 
 
 async def _speak(stage: Stage) -> None:

@@ -59,7 +59,7 @@ class Observer:
             slices=tuple(one for one in self._views.slices_of.of(nodeset.key) if is_owned(one, nodeset)),
             foreign=self._foreign(nodeset, fits, {pinned_node(pod) for pod in own}),
             taken=self._taken(nodeset, own),
-            slurm=self._slurm(nodeset.spec.cluster, own),
+            slurm=self._slurm(nodeset.spec.cluster, own, now),
             doubt=self._doubt(nodeset.spec.cluster, own, now),
             jobs=jobs,
             guests=guests,
@@ -139,10 +139,12 @@ class Observer:
                     found.append((other.key, fits))
         return found
 
-    def _slurm(self, cluster: str, own: Iterable[Pod]) -> dict[str, SlurmNodeState] | None:
-        """Return what Slurm says of the nodes of *own*; None while it is not heard."""
-        views = self._bus.find(cluster)
+    def _slurm(self, cluster: str, own: Iterable[Pod], now: datetime) -> dict[str, SlurmNodeState] | None:
+        """Return what Slurm says of the nodes of *own*; None while it is not heard, or is silent for long."""
+        views, ear = self._bus.find(cluster), self._bus.ears.get(cluster)
         if views is None or not views.slurm_nodes.is_complete:
+            return None
+        if ear is not None and ear.doubt(now) is not None:
             return None
         found: dict[str, SlurmNodeState] = {}
         for pod in own:
