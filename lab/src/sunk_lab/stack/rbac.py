@@ -18,6 +18,7 @@ RULES: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]
         ("", ("pods/eviction",), ("create",)),
         ("policy", ("poddisruptionbudgets",), ("create", "patch")),
         ("apps", ("controllerrevisions",), ("get", "list", "create", "delete")),
+        ("apps", ("daemonsets",), ("list",)),
         ("sunk.coreweave.com", ("nodesets",), (*_READ, "patch")),
         ("sunk.coreweave.com", ("nodesets/status", "nodesets/finalizers"), ("patch", "update")),
         ("sunk.coreweave.com", ("nodeslices",), (*_READ, "create", "update", "delete")),
