@@ -1,0 +1,164 @@
+"""The images of the five services, made without a container engine: what `images/services.Dockerfile` makes.
+
+Each holds Debian's Python and, in ``/opt/sunk``, what its service declares and nothing else. All five have
+the lowest layer in common. Their version is made of everything that goes into them, so what did not change
+is neither built nor loaded again, and what did makes new Pods.
+"""
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from sunk_lab import debian
+from sunk_lab.errors import LabError
+from sunk_lab.images import Image, ImageConfig, Tree, write_images
+from sunk_lab.kube.prerequisites import Say
+from sunk_lab.locks import alone
+from sunk_lab.processes import environment, run
+
+SERVICES: Final = ("syncer", "nodeset-controller", "pod-scheduler", "hook-gateway", "metrics-exporter")
+REGISTRY: Final = "localhost"
+PLACE: Final = PurePosixPath("opt/sunk")
+"""Where the packages are in the image. Python runs this folder: its ``__main__`` is the service's."""
+_SOURCE: Final = Path(__file__).resolve().parents[3]
+_LAYOUT: Final = 1  # Raise it when this module makes images differently, so that old ones are not taken.
+_SUITES: Final = {(3, 11): "bookworm", (3, 13): "trixie"}
+"""The Debian suite by its Python: packages with compiled parts are for one."""
+_USER: Final = debian.User(name="sunk", uid=65532, shell="/usr/sbin/nologin")
+_BUILD_TIMEOUT_S: Final = 300.0
+_VOLATILE: Final = ("proc/", "sys/", "dev/", "run/", "tmp/")
+
+
+def version() -> str:
+    """Return the version of the images as the code is now: twelve hexadecimal digits."""
+    digest = hashlib.sha256(repr((_LAYOUT, _python(), _recipe())).encode())
+    for file in _inputs():
+        digest.update(f"\0{file.relative_to(_SOURCE)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def repository(service: str) -> str:
+    """Return the name of the image of *service*, without registry and version."""
+    return f"sunk/{service}"
+
+
+def tag(service: str) -> str:
+    """Return the whole name of the image of *service*."""
+    return f"{REGISTRY}/{repository(service)}:{version()}"
+
+
+def archive_of(services: Sequence[str], cache: Path, say: Say) -> Path:
+    """Return a docker archive of the images of *services* below *cache*, made now unless it is there.
+
+    Raises:
+        LabError: One cannot be made here; says why.
+    """
+    name = hashlib.sha256("\0".join(sorted(services)).encode()).hexdigest()[:8]
+    archive = cache / "images" / f"services-{version()}-{name}.tar"
+    if archive.exists():
+        return archive
+    base = debian.root_of(_recipe(), cache / "python", say)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with alone(cache / "images" / f"services-{name}.lock"):
+        if not archive.exists():
+            say(f"making the images of {', '.join(services)}")
+            with tempfile.TemporaryDirectory(dir=cache, prefix=".services-") as work:
+                _write(archive, services, base, Path(work))
+    return archive
+
+
+def _write(archive: Path, services: Iterable[str], base: Path, work: Path) -> None:
+    system = Tree(root=base, keep=_belongs_into_image)
+    images = [
+        Image(
+            tag=tag(service),
+            layers=[system, Tree(root=_packages(service, work), at=PLACE, is_roots=True)],
+            config=_config(service),
+        )
+        for service in services
+    ]
+    write_images(archive, images)
+
+
+def _config(service: str) -> ImageConfig:
+    return ImageConfig(
+        entrypoint=("/usr/bin/python3", f"/{PLACE}"),
+        environment={
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "PYTHONPATH": f"/{PLACE}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",
+        },
+        user=f"{_USER.uid}:{_USER.uid}",
+        labels={
+            "org.opencontainers.image.title": f"sunk-{service}",
+            "org.opencontainers.image.licenses": "Apache-2.0",
+            "org.opencontainers.image.version": version(),
+        },
+    )
+
+
+def _packages(service: str, work: Path) -> Path:
+    """Return a new folder of what *service* needs, compiled, with the service as its ``__main__``."""
+    made = work / service
+    variables = {
+        "UV_PROJECT_ENVIRONMENT": str(made),
+        "UV_LINK_MODE": "copy",
+        "PYC_INVALIDATION_MODE": "UNCHECKED_HASH",  # Times are zero in images.
+    }
+    what = ("--package", f"sunk-{service}", "--no-dev", "--no-editable", "--compile-bytecode")
+    run(
+        *(_uv(), "sync", "--quiet", "--project", _SOURCE, "--python", sys.executable, *what),
+        env=variables,
+        timeout_s=_BUILD_TIMEOUT_S,
+    )
+    (found,) = made.glob("lib/python*/site-packages")
+    module = f"sunk_{service.replace('-', '_')}"
+    shutil.copy(found / module / "__main__.py", found / "__main__.py")
+    return found
+
+
+def _recipe() -> debian.Recipe:
+    return debian.Recipe(suite=_suite(), packages=("python3", "ca-certificates"), users=(_USER,))
+
+
+def _suite() -> str:
+    if suite := _SUITES.get(_python()):
+        return suite
+    known = " or ".join(f"{major}.{minor}" for major, minor in _SUITES)
+    raise LabError(f"the services' images need Python {known} here, as Debian has: this is {sys.version}")
+
+
+def _python() -> tuple[int, int]:
+    return sys.version_info[:2]
+
+
+def _inputs() -> Iterator[Path]:
+    """Yield every file that the images are made of, sorted."""
+    yield from sorted(_SOURCE.glob("uv.lock"))
+    yield _SOURCE / "pyproject.toml"
+    for folder in (*sorted(_SOURCE.glob("libs/*")), *sorted(_SOURCE.glob("services/*"))):
+        yield folder / "pyproject.toml"
+        yield from (path for path in sorted(folder.glob("src/**/*")) if _is_input(path))
+
+
+def _is_input(path: Path) -> bool:
+    return path.is_file() and "__pycache__" not in path.parts
+
+
+def _uv() -> Path:
+    places = os.pathsep.join((str(_SOURCE / ".tools/bin"), environment(None).get("PATH", "")))
+    found = shutil.which("uv", path=places)
+    if not found:
+        raise LabError("uv is missing, with which the services' images are made: run it by ./task")
+    return Path(found)
+
+
+def _belongs_into_image(path: PurePosixPath) -> bool:
+    name = str(path)
+    return not name.startswith(_VOLATILE) and not debian.is_machine_specific(name)
