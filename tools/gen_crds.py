@@ -13,7 +13,7 @@ from generated import settle
 from sunk_kube.crds import crds
 from sunk_kube.templates import Schema
 
-CRDS: Final = Path("helm/sunk/crds")
+CRDS: Final = Path("helm/sunk/files/crds")
 HEAD: Final = "# Generated from the structs of sunk_kube by ./task gen; not edited by hand.\n"
 
 

@@ -223,7 +223,7 @@ class Stack:
             self.kube.patch(
                 "Node", f"node{index}", {"metadata": {"labels": {manifests.COMPUTE_LABEL: "true"}}}
             )
-        crds = Path(__file__).resolve().parents[4] / "helm" / "sunk" / "crds"
+        crds = Path(__file__).resolve().parents[4] / "helm" / "sunk" / "files" / "crds"
         self._lab.kubectl("apply", "--server-side", "-f", str(crds))
         for manifest in (*rbac.manifests(), *cluster_manifests(self._pod_slurm)):
             self.kube.apply(manifest)
