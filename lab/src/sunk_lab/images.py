@@ -23,6 +23,7 @@ from typing import IO, Final
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}  # What Python calls it, what images call it.
 _NO_TIME: Final = "1970-01-01T00:00:00Z"
 _BLOCK: Final = 1 << 20
+_ROOT: Final = PurePosixPath()
 
 Keep = Callable[[PurePosixPath], bool]
 """Says of a path relative to the root whether it belongs into the image."""
@@ -47,7 +48,7 @@ class Tree:
     """A layer: all below the folder *root* that *keep* wants."""
 
     root: Path
-    at: PurePosixPath = PurePosixPath()
+    at: PurePosixPath = _ROOT
     """Where it is in the image, relative to ``/``."""
     is_roots: bool = False
     """Everything belongs to root, whoever made it here."""

@@ -29,7 +29,7 @@ _SOURCE: Final = Path(__file__).resolve().parents[3]
 _LAYOUT: Final = 1  # Raise it when this module makes images differently, so that old ones are not taken.
 _SUITES: Final = {(3, 11): "bookworm", (3, 13): "trixie"}
 """The Debian suite by its Python: packages with compiled parts are for one."""
-_USER: Final = debian.User(name="sunk", uid=65532, shell="/usr/sbin/nologin")
+_USER: Final = debian.User(name="sunk", uid=65532, home="/nonexistent")
 _BUILD_TIMEOUT_S: Final = 300.0
 _VOLATILE: Final = ("proc/", "sys/", "dev/", "run/", "tmp/")
 
