@@ -1,0 +1,170 @@
+{{/* Labels of every object. Takes (dict "root" $ "component" NAME). */}}
+{{- define "sunk.labels" -}}
+{{ include "sunk.selector" . }}
+app.kubernetes.io/part-of: sunk
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end }}
+
+{{/* What selects the Pods of a component: never changes. */}}
+{{- define "sunk.selector" -}}
+app.kubernetes.io/name: {{ .component }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- end }}
+
+{{/* The whole name of an image. Takes (dict "root" $ "image" VALUES). */}}
+{{- define "sunk.image" -}}
+{{- $registry := .root.Values.global.imageRegistry | default .image.registry -}}
+{{- $tag := .image.tag | default .root.Chart.AppVersion -}}
+{{- with $registry }}{{ . }}/{{ end }}{{ .image.repository }}:{{ $tag }}
+{{- end }}
+
+{{/* A key of a component, or of podDefaults where the component has none, as YAML; nothing if empty.
+     Takes (dict "root" $ "values" COMPONENT "key" NAME). */}}
+{{- define "sunk.podValue" -}}
+{{- $value := get .root.Values.podDefaults .key -}}
+{{- if hasKey .values .key }}{{ $value = get .values .key }}{{ end -}}
+{{- with $value }}{{ toYaml . }}{{ end -}}
+{{- end }}
+
+{{/* The part of a Pod's spec that is the same for all. Takes (dict "root" $ "values" COMPONENT "component" NAME). */}}
+{{- define "sunk.podSpec" -}}
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- with .root.Values.global.imagePullSecrets }}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . }}
+{{- end }}
+{{- end }}
+{{- with include "sunk.podValue" (merge (dict "key" "priorityClassName") .) }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with include "sunk.podValue" (merge (dict "key" "nodeSelector") .) }}
+nodeSelector:
+  {{- . | nindent 2 }}
+{{- end }}
+tolerations:
+- key: {{ .root.Values.nodesetController.lock.key }}
+  operator: Exists
+{{- with include "sunk.podValue" (merge (dict "key" "tolerations") .) }}
+{{ . }}
+{{- end }}
+affinity:
+  {{- include "sunk.podValue" (merge (dict "key" "affinity") .) | default (include "sunk.affinity" .) | nindent 2 }}
+{{- end }}
+
+{{- define "sunk.affinity" -}}
+nodeAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+  - weight: 100
+    preference:
+      matchExpressions:
+      - {key: sunk.coreweave.com/nodeset, operator: DoesNotExist}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+  - weight: 100
+    podAffinityTerm:
+      topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels:
+          {{- include "sunk.selector" . | nindent 10 }}
+{{- end }}
+
+{{/* Labels and annotations of a component's Pods. Takes what sunk.podSpec takes, and "checksum". */}}
+{{- define "sunk.podMetadata" -}}
+labels:
+  {{- include "sunk.selector" . | nindent 2 }}
+  app.kubernetes.io/part-of: sunk
+  {{- with include "sunk.podValue" (merge (dict "key" "podLabels") .) }}
+  {{- . | nindent 2 }}
+  {{- end }}
+{{- $annotations := include "sunk.podValue" (merge (dict "key" "podAnnotations") .) }}
+{{- if or .checksum $annotations }}
+annotations:
+  {{- with .checksum }}
+  checksum/config: {{ . }}
+  {{- end }}
+  {{- with $annotations }}
+  {{- . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What every container has: the least. */}}
+{{- define "sunk.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Names of the Slurm clusters, as a JSON list. */}}
+{{- define "sunk.clusters" -}}
+{{- $names := list -}}
+{{- range .Values.clusters }}{{ $names = append $names .name }}{{ end -}}
+{{- toJson $names -}}
+{{- end }}
+
+{{/* Name of the Secret with the passwords of the bus' users. */}}
+{{- define "sunk.natsSecret" -}}
+{{ .Values.nats.existingSecret | default "sunk-nats-users" }}
+{{- end }}
+
+{{/* Address of the bus. */}}
+{{- define "sunk.natsUrl" -}}
+{{- if .Values.nats.enabled -}}
+nats://sunk-nats.{{ .Release.Namespace }}:4222
+{{- else -}}
+{{ required "nats.url: name the address of the bus, or set nats.enabled" .Values.nats.url }}
+{{- end -}}
+{{- end }}
+
+{{/* The users of the bus with their permissions, as a JSON list: files/nats-users.json for the clusters of the values.
+     A user with <cluster> in its name is there once for each cluster; another has each line with it once for each. */}}
+{{- define "sunk.natsUsers" -}}
+{{- $clusters := include "sunk.clusters" . | fromJsonArray -}}
+{{- $users := list -}}
+{{- range $user := (.Files.Get "files/nats-users.json" | fromJson).users -}}
+  {{- $groups := list $clusters -}}
+  {{- if contains "<cluster>" $user.name -}}
+    {{- $groups = list -}}
+    {{- range $clusters }}{{ $groups = append $groups (list .) }}{{ end -}}
+  {{- end -}}
+  {{- range $group := $groups -}}
+    {{- $made := dict "name" ($user.name | replace "<cluster>" (first $group)) -}}
+    {{- if $user.permissions -}}
+      {{- $_ := set $made "permissions" (include "sunk.natsPermissions" (dict "permissions" $user.permissions "clusters" $group) | fromJson) -}}
+    {{- end -}}
+    {{- $users = append $users $made -}}
+  {{- end -}}
+{{- end -}}
+{{- toJson $users -}}
+{{- end }}
+
+{{/* Permissions with each line that names <cluster> once for each cluster. The second form is how a NATS subject escapes it. */}}
+{{- define "sunk.natsPermissions" -}}
+{{- $clusters := .clusters -}}
+{{- $made := dict -}}
+{{- range $verb, $rights := .permissions -}}
+  {{- $subjects := list -}}
+  {{- range $subject := $rights.allow -}}
+    {{- range $clusters -}}
+      {{- $subjects = append $subjects ($subject | replace "<cluster>" . | replace "=3Ccluster=3E" .) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $_ := set $made $verb (dict "allow" ($subjects | uniq)) -}}
+{{- end -}}
+{{- toJson $made -}}
+{{- end }}
+
+{{/* The environment variable of NATS that holds a user's password. */}}
+{{- define "sunk.natsVariable" -}}
+PASSWORD_{{ . | upper | replace "-" "_" }}
+{{- end }}
