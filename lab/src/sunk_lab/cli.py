@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sunk_lab import nats_image, service_images
 from sunk_lab.config import LabConfig, from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.kube.existing import Kube, kube_of
@@ -81,6 +82,8 @@ def _prepare(config: LabConfig, _: argparse.Namespace) -> int:
     _stack(config).prepare()
     for release in RELEASES:
         image_of(release, config.cache, _say)
+    service_images.prepare(config.cache, _say)
+    nats_image.archive_of(config.cache)
     return 0
 
 

@@ -52,6 +52,15 @@ def tag(service: str) -> str:
     return f"{REGISTRY}/{repository(service)}:{version()}"
 
 
+def prepare(cache: Path, say: Say) -> None:
+    """Make what takes long and seldom changes: the layer that all have in common.
+
+    Raises:
+        LabError: It cannot be made here; says why.
+    """
+    debian.root_of(_recipe(), cache / "python", say)
+
+
 def archive_of(services: Sequence[str], cache: Path, say: Say) -> Path:
     """Return a docker archive of the images of *services* below *cache*, made now unless it is there.
 

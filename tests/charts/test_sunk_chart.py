@@ -1,0 +1,368 @@
+"""The chart that a Kubernetes cluster has once, rendered by Helm's own engine."""
+
+import base64
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import helm_python as helm
+import msgspec
+import pytest
+import yaml
+
+from sunk_events.permissions import as_nats, users
+from sunk_lab.nats import program
+from sunk_lab.stack.rbac import RULES
+from sunk_nodeset_controller.config import PREFIX, Config
+from sunk_runtime.config import load
+
+CHART: Final = Path(__file__).parents[2] / "helm/sunk"
+CLUSTERS: Final = ("prod", "stage-2")
+VALUES: Final[dict[str, Any]] = {"clusters": [{"name": name, "namespace": "slurm"} for name in CLUSTERS]}
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+"""What a chart makes, by kind and name. Kubernetes' own schema is the objects' type."""
+
+
+@pytest.fixture(scope="module")
+def chart() -> helm.Chart:
+    return helm.Chart.load(CHART)
+
+
+def render(chart: helm.Chart, **values: Any) -> Objects:  # noqa: ANN401 - values are free-form.
+    made: Objects = {}
+    for path, text in chart.render({**VALUES, **values}, name="sunk", namespace="sunk-system").items():
+        if not path.endswith("NOTES.txt"):
+            for found in filter(None, yaml.safe_load_all(text)):
+                made[found["kind"], found["metadata"]["name"]] = found
+    return made
+
+
+def pod_specs(made: Objects) -> dict[str, dict[str, Any]]:
+    """Return the spec of each Pod, by the name of what makes it."""
+    specs = {
+        name: found["spec"]["template"]["spec"]
+        for (kind, name), found in made.items()
+        if kind in ("Deployment", "StatefulSet")
+    }
+    return specs | {name: found["spec"] for (kind, name), found in made.items() if kind == "Pod"}
+
+
+def env_of(spec: dict[str, Any]) -> dict[str, Any]:
+    (container,) = spec["containers"]
+    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container["env"]}
+
+
+def rights(rules: Iterable[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    """Return every right that *rules* grant: group, resource, verb."""
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def nats_conf(made: Objects) -> str:
+    return str(made["ConfigMap", "sunk-nats"]["data"]["nats.conf"])
+
+
+def nats_users(made: Objects) -> Iterator[tuple[str, str, Any]]:
+    """Yield each user of NATS with the variable of its password and its permissions."""
+    pattern = r'user: "(.+)"\n +password: \$(\w+)\n(?: +permissions: (.+)\n)?'
+    for name, variable, permissions in re.findall(pattern, nats_conf(made)):
+        yield name, variable, msgspec.json.decode(permissions) if permissions else None
+
+
+@pytest.mark.parametrize(
+    ("values", "where", "why"),
+    [
+        ({"clusters": []}, "at '/clusters'", "minItems: got 0, want 1"),
+        ({"nodesetControler": {}}, "at ''", "additional properties 'nodesetControler' not allowed"),
+        ({"nodesetController": {"replica": 3}}, "at '/nodesetController'", "'replica' not allowed"),
+        (
+            {"nodesetController": {"resources": {"limit": {}}}},
+            "at '/nodesetController/resources'",
+            "'limit' not",
+        ),
+        ({"nats": {"replicas": 2}}, "at '/nats/replicas'", "must be one of 1, 3"),
+        ({"nats": {"persistence": {"size": "ten"}}}, "at '/nats/persistence/size'", "does not match pattern"),
+        ({"podDefaults": {"tolerations": [{"keys": "x"}]}}, "at '/podDefaults/tolerations/0'", "'keys' not"),
+        ({"clusters": [{"name": "A", "namespace": "slurm"}]}, "at '/clusters/0/name'", "does not match"),
+        ({"nodesetController": {"lock": {"effect": "NoSchedule"}}}, "/lock/effect'", "must be 'NoExecute'"),
+        ({"networkPolicy": {"natsFrom": [{}]}}, "at '/networkPolicy/natsFrom/0'", "minProperties"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_wrong_value_is_refused_with_its_path(
+    chart: helm.Chart, values: dict[str, Any], where: str, why: str
+) -> None:
+    with pytest.raises(helm.HelmValuesError) as refused:
+        chart.validate_schema({**VALUES, **values})
+
+    assert where in refused.value.detail
+    assert why in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (
+            {"clusters": [{"name": "prod", "namespace": name} for name in ("a", "b")]},
+            "clusters: prod, prod: a name stands there twice",
+        ),
+        (
+            {"nats": {"persistence": {"maxFileStore": "2GiB"}}},
+            "maxFileStore: 2GiB are too little for 2 Slurm clusters: at least 2560MiB",
+        ),
+        (
+            {"nats": {"persistence": {"maxFileStore": "11GiB"}}},
+            "maxFileStore: 11GiB are more than the volume of 10Gi",
+        ),
+        ({"nats": {"enabled": False}}, "nats.url: name the address of the bus, or set nats.enabled"),
+    ],
+    ids=["one name twice", "store too small", "store larger than its volume", "no bus at all"],
+)
+def test_values_that_do_not_go_together_are_refused_with_the_reason(
+    chart: helm.Chart, values: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(helm.HelmRenderError) as refused:
+        render(chart, **values)
+
+    assert why in refused.value.detail
+
+
+def test_every_level_of_the_schema_refuses_what_it_does_not_know(chart: helm.Chart) -> None:
+    def open_levels(level: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - a JSON Schema.
+        if isinstance(level, dict):
+            if "properties" in level and level.get("additionalProperties") is not False:
+                yield path
+            for key, below in level.items():
+                yield from open_levels(below, f"{path}/{key}")
+
+    # A volume has one of dozens of sources: Kubernetes refuses the wrong ones itself.
+    assert list(open_levels(chart.schema, "")) == ["/definitions/volume"]
+
+
+def test_the_chart_is_well_formed_by_helms_own_lint() -> None:
+    found = helm.lint(CHART, VALUES, strict=True)
+
+    assert [message for message in found["messages"] if message["severity"] > 1] == []
+
+
+def test_nodeset_controller_may_do_what_the_stories_needed_and_nothing_else(chart: helm.Chart) -> None:
+    made = render(chart)
+    roles = (made[kind, "sunk-nodeset-controller"]["rules"] for kind in ("ClusterRole", "Role"))
+    needed = {
+        (group, resource, verb)
+        for group, resources, verbs in RULES["nodeset-controller"]
+        for resource in resources
+        for verb in verbs
+    }
+
+    assert rights(rule for rules in roles for rule in rules) == needed
+
+
+def test_nodeset_controller_reads_no_secret_and_starts_no_workload_but_pods(chart: helm.Chart) -> None:
+    granted = rights(render(chart)["ClusterRole", "sunk-nodeset-controller"]["rules"])
+
+    assert "*" not in {word for right in granted for word in right}
+    assert {resource for _, resource, _ in granted}.isdisjoint({"secrets", "configmaps", "serviceaccounts"})
+    assert {resource for group, resource, _ in granted if group in ("apps", "batch")} == {
+        "controllerrevisions"
+    }
+
+
+def test_nodeset_controller_leads_by_one_lease_of_its_own_namespace(chart: helm.Chart) -> None:
+    role = render(chart)["Role", "sunk-nodeset-controller"]
+
+    assert role["metadata"]["namespace"] == "sunk-system"
+    named = [rule.get("resourceNames") for rule in role["rules"] if rule["verbs"] != ["create"]]
+    assert named == [["sunk-nodeset-controller"]]
+
+
+def test_nobody_but_nodeset_controller_has_a_token_for_the_api_server(chart: helm.Chart) -> None:
+    specs = pod_specs(render(chart))
+
+    assert {name for name, spec in specs.items() if spec["automountServiceAccountToken"]} == {
+        "sunk-nodeset-controller"
+    }
+
+
+def test_whoever_may_look_at_a_namespace_sees_its_nodesets_and_only_its_admin_changes_them(
+    chart: helm.Chart,
+) -> None:
+    made = render(chart)
+    view, edit = (made["ClusterRole", f"sunk-nodesets-{what}"] for what in ("view", "edit"))
+
+    assert view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+    assert {verb for _, _, verb in rights(view["rules"])} == {"get", "list", "watch"}
+    assert [key for key in edit["metadata"]["labels"] if "aggregate" in key] == [
+        "rbac.authorization.k8s.io/aggregate-to-admin"
+    ]
+
+
+def test_pods_run_with_the_least_they_need(chart: helm.Chart) -> None:
+    for spec in pod_specs(render(chart)).values():
+        (container,) = spec["containers"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_whoever_answers_a_lock_is_not_evicted_by_it(chart: helm.Chart) -> None:
+    lock = {"key": "example.com/lock", "value": "yes"}
+    specs = pod_specs(render(chart, nodesetController={"lock": lock}))
+
+    assert [spec["tolerations"] for spec in specs.values()] == [
+        [{"key": "example.com/lock", "operator": "Exists"}]
+    ] * len(specs)
+
+
+def test_services_of_our_own_names_never_look_like_settings(chart: helm.Chart) -> None:
+    # Kubernetes would set SUNK_NODESET_CONTROLLER_PORT for the Service of that name, an unknown setting.
+    assert {spec["enableServiceLinks"] for spec in pod_specs(render(chart)).values()} == {False}
+
+
+def test_nodeset_controller_takes_its_settings(chart: helm.Chart) -> None:
+    made = render(
+        chart,
+        nodesetController={"leaseSeconds": 9, "lock": {"lingerSeconds": 2.5}},
+        nats={"replicas": 3},
+    )
+
+    config = load(Config, env_of(pod_specs(made)["sunk-nodeset-controller"]), PREFIX)
+
+    assert config.clusters == CLUSTERS
+    assert (config.lease_ttl_s, config.lock_linger_s, config.nats_replicas) == (9, 2.5, 3)
+    assert config.nats_url == "nats://sunk-nats.sunk-system:4222"
+    assert (config.lease_namespace, config.kubeconfig) == ("sunk-system", None)
+
+
+def test_every_setting_of_nodeset_controller_has_a_value_in_the_chart(chart: helm.Chart) -> None:
+    env = env_of(pod_specs(render(chart))["sunk-nodeset-controller"])
+    fields = {PREFIX + field.name.upper() for field in msgspec.structs.fields(Config)}
+
+    # In a cluster there is no kubeconfig; the retries follow from the number of servers.
+    assert fields - env.keys() == {PREFIX + "KUBECONFIG", PREFIX + "NATS_PUBLISH_RETRY_S"}
+
+
+def test_nats_has_the_users_and_permissions_that_the_code_says(chart: helm.Chart) -> None:
+    def unordered(permissions: Any) -> Any:  # noqa: ANN401 - NATS' own form.
+        return permissions and {verb: set(said["allow"]) for verb, said in permissions.items()}
+
+    found = {name: unordered(permissions) for name, _, permissions in nats_users(render(chart))}
+
+    assert found == {
+        user.name: unordered(as_nats(user.permissions)) if user.permissions else None
+        for user in users(CLUSTERS)
+    }
+
+
+def test_every_user_of_nats_has_a_password_of_its_own_from_the_secret(chart: helm.Chart) -> None:
+    made = render(chart)
+    env = env_of(pod_specs(made)["sunk-nats"])
+    passwords = {
+        name: base64.b64decode(text).decode()
+        for name, text in made["Secret", "sunk-nats-users"]["data"].items()
+    }
+
+    named = {name: env[variable]["secretKeyRef"] for name, variable, _ in nats_users(made)}
+    assert named == {name: {"name": "sunk-nats-users", "key": name} for name in passwords}
+    assert len(set(passwords.values())) == len(passwords) == len(users(CLUSTERS))
+    assert all(re.fullmatch(r"[a-z][A-Za-z0-9]{40,}", password) for password in passwords.values())
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_nats_takes_its_configuration(chart: helm.Chart, tmp_path: Path, replicas: int) -> None:
+    made = render(chart, nats={"replicas": replicas})
+    (tmp_path / "nats.conf").write_text(nats_conf(made))
+    env = {variable: "p1" for _, variable, _ in nats_users(made)} | {"POD_NAME": "sunk-nats-0"}
+
+    said = subprocess.run(
+        [program(), "-t", "-c", "nats.conf"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "configuration file nats.conf is valid" in said.stderr
+    assert nats_conf(made).count("nats-route://") == (replicas if replicas > 1 else 0)
+
+
+def test_a_secret_of_ones_own_takes_the_place_of_the_made_one(chart: helm.Chart) -> None:
+    made = render(chart, nats={"existingSecret": "mine"})
+
+    assert ("Secret", "sunk-nats-users") not in made
+    (volume,) = pod_specs(made)["sunk-nodeset-controller"]["volumes"]
+    assert volume["secret"]["secretName"] == "mine"
+    secrets = {
+        value["secretKeyRef"]["name"]
+        for value in env_of(pod_specs(made)["sunk-nats"]).values()
+        if "secretKeyRef" in value
+    }
+    assert secrets == {"mine"}
+
+
+def test_what_holds_state_or_definitions_stays_when_the_release_goes(chart: helm.Chart) -> None:
+    kept = {
+        key
+        for key, found in render(chart).items()
+        if found["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
+    }
+
+    assert kept == {
+        ("CustomResourceDefinition", "nodesets.sunk.coreweave.com"),
+        ("CustomResourceDefinition", "nodeslices.sunk.coreweave.com"),
+        ("Secret", "sunk-nats-users"),
+    }
+
+
+def test_every_image_can_come_from_one_registry(chart: helm.Chart) -> None:
+    made = render(chart, **{"global": {"imageRegistry": "registry.example", "imagePullSecrets": ["pull"]}})
+
+    for spec in pod_specs(made).values():
+        assert spec["containers"][0]["image"].startswith("registry.example/")
+        assert spec["imagePullSecrets"] == [{"name": "pull"}]
+
+
+def test_what_every_pod_may_be_given_a_component_may_have_its_own(chart: helm.Chart) -> None:
+    made = render(
+        chart,
+        podDefaults={"priorityClassName": "system-cluster-critical", "nodeSelector": {"pool": "infra"}},
+        nats={"nodeSelector": {"pool": "disks"}, "extraEnv": [{"name": "A", "value": "b"}]},
+    )
+    specs = pod_specs(made)
+
+    assert {spec["priorityClassName"] for spec in specs.values()} == {"system-cluster-critical"}
+    assert specs["sunk-nats"]["nodeSelector"] == {"pool": "disks"}
+    assert specs["sunk-nodeset-controller"]["nodeSelector"] == {"pool": "infra"}
+    assert env_of(specs["sunk-nats"])["A"] == "b"
+
+
+def test_a_drain_of_a_node_waits_for_no_server_that_is_the_only_one(chart: helm.Chart) -> None:
+    def budgets(**values: Any) -> set[str]:  # noqa: ANN401 - values are free-form.
+        return {name for kind, name in render(chart, **values) if kind == "PodDisruptionBudget"}
+
+    assert budgets() == {"sunk-nodeset-controller"}
+    assert budgets(nats={"replicas": 3}, nodesetController={"replicas": 1}) == {"sunk-nats"}
+
+
+def test_only_our_own_namespaces_reach_nats_and_whoever_is_named(chart: helm.Chart) -> None:
+    team = {"namespaceSelector": {"matchLabels": {"team": "billing"}}}
+    policy = render(chart, networkPolicy={"natsFrom": [team]})["NetworkPolicy", "sunk-nats"]
+
+    (clients,) = (rule for rule in policy["spec"]["ingress"] if rule["ports"] == [{"port": 4222}])
+    named, other = clients["from"]
+    (expression,) = named["namespaceSelector"]["matchExpressions"]
+    assert expression["values"] == ["sunk-system", "slurm"]
+    assert other == team
