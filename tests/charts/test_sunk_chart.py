@@ -3,16 +3,17 @@
 import base64
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import helm_python as helm
 import msgspec
 import pytest
-import yaml
 
 from sunk_events.permissions import as_nats, users
+from sunk_lab import charts
+from sunk_lab.charts import Objects, env_of, pod_specs, rights
 from sunk_lab.nats import program
 from sunk_lab.stack.rbac import RULES
 from sunk_nodeset_controller.config import PREFIX, Config
@@ -22,9 +23,6 @@ CHART: Final = Path(__file__).parents[2] / "helm/sunk"
 CLUSTERS: Final = ("prod", "stage-2")
 VALUES: Final[dict[str, Any]] = {"clusters": [{"name": name, "namespace": "slurm"} for name in CLUSTERS]}
 
-Objects = dict[tuple[str, str], dict[str, Any]]
-"""What a chart makes, by kind and name. Kubernetes' own schema is the objects' type."""
-
 
 @pytest.fixture(scope="module")
 def chart() -> helm.Chart:
@@ -32,38 +30,7 @@ def chart() -> helm.Chart:
 
 
 def render(chart: helm.Chart, **values: Any) -> Objects:  # noqa: ANN401 - values are free-form.
-    made: Objects = {}
-    for path, text in chart.render({**VALUES, **values}, name="sunk", namespace="sunk-system").items():
-        if not path.endswith("NOTES.txt"):
-            for found in filter(None, yaml.safe_load_all(text)):
-                made[found["kind"], found["metadata"]["name"]] = found
-    return made
-
-
-def pod_specs(made: Objects) -> dict[str, dict[str, Any]]:
-    """Return the spec of each Pod, by the name of what makes it."""
-    specs = {
-        name: found["spec"]["template"]["spec"]
-        for (kind, name), found in made.items()
-        if kind in ("Deployment", "StatefulSet")
-    }
-    return specs | {name: found["spec"] for (kind, name), found in made.items() if kind == "Pod"}
-
-
-def env_of(spec: dict[str, Any]) -> dict[str, Any]:
-    (container,) = spec["containers"]
-    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container["env"]}
-
-
-def rights(rules: Iterable[dict[str, Any]]) -> set[tuple[str, str, str]]:
-    """Return every right that *rules* grant: group, resource, verb."""
-    return {
-        (group, resource, verb)
-        for rule in rules
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    return charts.render(chart, VALUES | values, name="sunk", namespace="sunk-system")
 
 
 def nats_conf(made: Objects) -> str:
@@ -75,82 +42,6 @@ def nats_users(made: Objects) -> Iterator[tuple[str, str, Any]]:
     pattern = r'user: "(.+)"\n +password: \$(\w+)\n(?: +permissions: (.+)\n)?'
     for name, variable, permissions in re.findall(pattern, nats_conf(made)):
         yield name, variable, msgspec.json.decode(permissions) if permissions else None
-
-
-@pytest.mark.parametrize(
-    ("values", "where", "why"),
-    [
-        ({"clusters": []}, "at '/clusters'", "minItems: got 0, want 1"),
-        ({"nodesetControler": {}}, "at ''", "additional properties 'nodesetControler' not allowed"),
-        ({"nodesetController": {"replica": 3}}, "at '/nodesetController'", "'replica' not allowed"),
-        (
-            {"nodesetController": {"resources": {"limit": {}}}},
-            "at '/nodesetController/resources'",
-            "'limit' not",
-        ),
-        ({"nats": {"replicas": 2}}, "at '/nats/replicas'", "must be one of 1, 3"),
-        ({"nats": {"persistence": {"size": "ten"}}}, "at '/nats/persistence/size'", "does not match pattern"),
-        ({"podDefaults": {"tolerations": [{"keys": "x"}]}}, "at '/podDefaults/tolerations/0'", "'keys' not"),
-        ({"clusters": [{"name": "A", "namespace": "slurm"}]}, "at '/clusters/0/name'", "does not match"),
-        ({"nodesetController": {"lock": {"effect": "NoSchedule"}}}, "/lock/effect'", "must be 'NoExecute'"),
-        ({"networkPolicy": {"natsFrom": [{}]}}, "at '/networkPolicy/natsFrom/0'", "minProperties"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_a_wrong_value_is_refused_with_its_path(
-    chart: helm.Chart, values: dict[str, Any], where: str, why: str
-) -> None:
-    with pytest.raises(helm.HelmValuesError) as refused:
-        chart.validate_schema({**VALUES, **values})
-
-    assert where in refused.value.detail
-    assert why in refused.value.detail
-
-
-@pytest.mark.parametrize(
-    ("values", "why"),
-    [
-        (
-            {"clusters": [{"name": "prod", "namespace": name} for name in ("a", "b")]},
-            "clusters: prod, prod: a name stands there twice",
-        ),
-        (
-            {"nats": {"persistence": {"maxFileStore": "2GiB"}}},
-            "maxFileStore: 2GiB are too little for 2 Slurm clusters: at least 2560MiB",
-        ),
-        (
-            {"nats": {"persistence": {"maxFileStore": "11GiB"}}},
-            "maxFileStore: 11GiB are more than the volume of 10Gi",
-        ),
-        ({"nats": {"enabled": False}}, "nats.url: name the address of the bus, or set nats.enabled"),
-    ],
-    ids=["one name twice", "store too small", "store larger than its volume", "no bus at all"],
-)
-def test_values_that_do_not_go_together_are_refused_with_the_reason(
-    chart: helm.Chart, values: dict[str, Any], why: str
-) -> None:
-    with pytest.raises(helm.HelmRenderError) as refused:
-        render(chart, **values)
-
-    assert why in refused.value.detail
-
-
-def test_every_level_of_the_schema_refuses_what_it_does_not_know(chart: helm.Chart) -> None:
-    def open_levels(level: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - a JSON Schema.
-        if isinstance(level, dict):
-            if "properties" in level and level.get("additionalProperties") is not False:
-                yield path
-            for key, below in level.items():
-                yield from open_levels(below, f"{path}/{key}")
-
-    # A volume has one of dozens of sources: Kubernetes refuses the wrong ones itself.
-    assert list(open_levels(chart.schema, "")) == ["/definitions/volume"]
-
-
-def test_the_chart_is_well_formed_by_helms_own_lint() -> None:
-    found = helm.lint(CHART, VALUES, strict=True)
-
-    assert [message for message in found["messages"] if message["severity"] > 1] == []
 
 
 def test_nodeset_controller_may_do_what_the_stories_needed_and_nothing_else(chart: helm.Chart) -> None:

@@ -96,7 +96,7 @@ def _write(archive: Path, services: Iterable[str], base: Path, work: Path) -> No
 
 def _config(service: str) -> ImageConfig:
     return ImageConfig(
-        entrypoint=("/usr/bin/python3", f"/{PLACE}"),
+        entrypoint=("python3", f"/{PLACE}"),
         environment={
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "PYTHONPATH": f"/{PLACE}",

@@ -1,0 +1,30 @@
+# Slurm: slurmctld, slurmdbd, slurmrestd, slurmd and login, from Debian's packages. What runs is the chart's to say.
+#
+#   docker build -f images/slurm.Dockerfile --build-arg SUITE=trixie --build-arg VERSION=24.11 -t sunk/slurm:24.11 .
+#   docker build -f images/slurm.Dockerfile --build-arg SUITE=forky --build-arg VERSION=26.05 -t sunk/slurm:26.05 .
+#
+# The lab makes the same content without a container engine: lab/src/sunk_lab/slurm/cluster_images.py.
+ARG SUITE=trixie
+
+# slurmdbd 26.05 fails with the libmariadb of forky (11.8.9), and runs with trixie's (11.8.6).
+FROM docker.io/library/debian:trixie-slim AS mariadb
+RUN apt-get update && apt-get install -y --no-install-recommends libmariadb3 \
+ && mkdir /sunk && cp /usr/lib/*/libmariadb.so.3 /sunk/
+
+FROM docker.io/library/debian:${SUITE}-slim
+ARG SUITE
+ARG VERSION
+LABEL org.opencontainers.image.title="slurm" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY images/slurm.packages /tmp/packages
+RUN apt-get update \
+ && grep -v '^#' /tmp/packages | DEBIAN_FRONTEND=noninteractive xargs apt-get install -y --no-install-recommends \
+ && slurmctld -V | grep -F "slurm-wlm ${VERSION}" \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /tmp/packages /etc/ssh/ssh_host_*_key* \
+ && groupadd --gid 64100 sunk && useradd --uid 64100 --gid 64100 --no-create-home --home-dir / sunk \
+ && mkdir -p /etc/sunk /var/spool/slurmctld /var/spool/slurmd /var/log/slurm /usr/local/lib/sunk /run/sshd \
+ && dpkg-query --show --showformat '${Package} ${Version} ${Architecture}\n' > /usr/share/sunk-packages.txt
+COPY --from=mariadb /sunk /usr/local/lib/sunk
+ENV LD_LIBRARY_PATH=/usr/local/lib/sunk
+ENTRYPOINT ["/usr/bin/tini", "--"]

@@ -1,0 +1,51 @@
+"""Charts: what Helm's own engine makes of them, and what that means."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import helm_python as helm
+import yaml
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+"""What a chart makes, by kind and name. Kubernetes' own schema is the objects' type."""
+
+
+def render(chart: helm.Chart, values: dict[str, Any], *, name: str, namespace: str) -> Objects:
+    """Return what *chart* makes of *values* as release *name* in *namespace*, without a cluster.
+
+    Raises:
+        HelmError: The values are refused, or a template is wrong.
+    """
+    made: Objects = {}
+    for path, text in chart.render(values, name=name, namespace=namespace).items():
+        if not path.endswith("NOTES.txt"):
+            for found in filter(None, yaml.safe_load_all(text)):
+                made[found["kind"], found["metadata"]["name"]] = found
+    return made
+
+
+def pod_specs(made: Objects) -> dict[str, dict[str, Any]]:
+    """Return the spec of each Pod, by the name of what makes it."""
+    specs = {
+        name: found["spec"]["template"]["spec"]
+        for (kind, name), found in made.items()
+        if kind in ("Deployment", "StatefulSet", "DaemonSet", "Job")
+    }
+    return specs | {name: found["spec"] for (kind, name), found in made.items() if kind == "Pod"}
+
+
+def env_of(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the environment of the first container of a Pod: values, or where they come from."""
+    env = spec["containers"][0].get("env", [])
+    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in env}
+
+
+def rights(rules: Iterable[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    """Return every right that *rules* of roles grant: API group, resource, verb."""
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }

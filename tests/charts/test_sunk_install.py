@@ -1,0 +1,182 @@
+"""The chart that a Kubernetes cluster has once, installed for real: upgraded, taken away, installed again."""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Final
+
+import helm_python as helm
+import pytest
+
+from sunk_lab import nats_image, service_images
+from sunk_lab.config import from_environment
+from sunk_lab.kube.images import PAUSE
+from sunk_lab.kube.lab import KubeLab
+from sunk_lab.kube.testing import reserved_lab
+from sunk_lab.processes import wait_for
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]  # The images are made from the code as it is now.
+CHART: Final = Path(__file__).parents[2] / "helm/sunk"
+NAMESPACE: Final = "sunk"
+RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
+CONTROLLER: Final = "app.kubernetes.io/name=sunk-nodeset-controller"
+NODESET: Final[dict[str, Any]] = {
+    "apiVersion": "sunk.coreweave.com/v1alpha1",
+    "kind": "NodeSet",
+    "metadata": {"name": "cpu", "namespace": "slurm"},
+    "spec": {
+        "cluster": "prod",
+        "replicas": 1,
+        "template": {"spec": {"containers": [{"name": "slurmd", "image": PAUSE}]}},
+    },
+}
+
+
+class Installation:
+    """The release in its namespace of a lab."""
+
+    def __init__(self, lab: KubeLab, values: dict[str, Any]) -> None:
+        self._lab = lab
+        self._values = values
+        self.helm = helm.Config(kubeconfig_path=lab.kubeconfig, namespace=NAMESPACE)
+
+    def install(self) -> None:
+        self.helm.install(CHART, "sunk", self._values, wait="watcher", timeout=120)
+
+    def upgrade(self, **more: Any) -> None:  # noqa: ANN401 - values are free-form.
+        self.helm.upgrade(CHART, "sunk", self._values | more, wait="watcher", timeout=120)
+
+    def kubectl(self, *args: str, namespace: str = NAMESPACE) -> str:
+        return self._lab.kubectl("-n", namespace, *args)
+
+    def items(self, kind: str, *, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
+        """Return the objects of *kind*; Kubernetes' own schema is their type."""
+        return json.loads(self.kubectl("get", kind, "-o", "json", namespace=namespace))["items"]
+
+    def uids(self, kind: str) -> dict[str, str]:
+        return {found["metadata"]["name"]: found["metadata"]["uid"] for found in self.items(kind)}
+
+    def starts(self) -> dict[str, str]:
+        """Return when each Pod's container was started, by name, of those that are to stay."""
+        return {
+            found["metadata"]["name"]: found["status"]["containerStatuses"][0]["state"]["running"][
+                "startedAt"
+            ]
+            for found in self.items("pod")
+            if "deletionTimestamp" not in found["metadata"]
+        }
+
+    def passwords(self) -> dict[str, str]:
+        return json.loads(self.kubectl("get", "secret", "sunk-nats-users", "-o", "json"))["data"]
+
+    def apply(self, manifest: dict[str, Any]) -> None:
+        self._lab.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(manifest))
+
+
+@pytest.fixture(scope="module")
+def installed() -> Generator[Installation]:
+    """The release on two Nodes, ready, in a namespace that refuses Pods which may do more than they need."""
+    cache = from_environment().cache
+    archives = (
+        service_images.archive_of(["nodeset-controller"], cache, lambda _line: None),
+        nats_image.archive_of(cache),
+    )
+    with reserved_lab() as lab:
+        lab.up(nodes=2)
+        lab.load(*archives)
+        release = Installation(lab, _values())
+        for name, labels in ((NAMESPACE, RESTRICTED), ("slurm", {})):
+            metadata = {"name": name, "labels": labels}
+            release.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        release.install()
+        yield release
+
+
+def _values() -> dict[str, Any]:
+    controller = {
+        "registry": service_images.REGISTRY,
+        "repository": service_images.repository("nodeset-controller"),
+        "tag": service_images.version(),
+    }
+    nats = {
+        "registry": nats_image.REGISTRY,
+        "repository": nats_image.REPOSITORY,
+        "tag": nats_image.release(),
+    }
+    return {
+        "clusters": [{"name": "prod", "namespace": "slurm"}],
+        "nodesetController": {"image": controller, "resources": {"requests": {"cpu": "10m"}}},
+        "nats": {"image": nats, "resources": {"requests": {"cpu": "10m"}}},
+    }
+
+
+def test_two_controllers_are_ready_with_the_bus_of_the_chart(installed: Installation) -> None:
+    (deployment,) = installed.items("deployment")
+    told = installed.helm.test("sunk", timeout=90, logs=True)["logs"]
+
+    assert deployment["status"]["readyReplicas"] == 2
+    assert sorted(line.rpartition(": ")[2] for line in told.splitlines() if line.startswith("http")) == [
+        "well",
+        "well",
+    ]
+
+
+def test_a_nodeset_gets_its_pod(installed: Installation) -> None:
+    installed.apply(NODESET)
+
+    def pods() -> list[dict[str, Any]]:
+        return installed.items("pod", namespace="slurm")
+
+    wait_for("the NodeSet's Pod", pods, 30)
+    (pod,) = pods()
+    assert pod["metadata"]["name"].startswith("cpu-")
+    assert pod["metadata"]["ownerReferences"][0]["kind"] == "NodeSet"
+
+
+def test_an_upgrade_that_changes_nothing_restarts_nothing_and_keeps_every_password(
+    installed: Installation,
+) -> None:
+    before = installed.starts(), installed.uids("pod"), installed.passwords()
+
+    installed.upgrade()
+
+    assert (installed.starts(), installed.uids("pod"), installed.passwords()) == before
+
+
+def test_a_changed_setting_restarts_the_controllers_alone_and_a_rollback_does_the_same(
+    installed: Installation,
+) -> None:
+    before = installed.starts()
+    values = _values()["nodesetController"] | {"resyncSeconds": 200}
+
+    installed.upgrade(nodesetController=values)
+    after = installed.starts()
+    installed.helm.rollback("sunk", wait="watcher", timeout=120)
+
+    assert after["sunk-nats-0"] == before["sunk-nats-0"] == installed.starts()["sunk-nats-0"]
+    assert after.keys() & before.keys() == {"sunk-nats-0"}
+
+
+def test_what_cannot_be_changed_is_refused_before_anything_is(installed: Installation) -> None:
+    before = installed.helm.status("sunk")["version"]
+
+    with pytest.raises(helm.HelmError, match=r"nats\.replicas: there are 1 servers"):
+        installed.upgrade(nats=_values()["nats"] | {"replicas": 3})
+
+    assert installed.helm.status("sunk")["version"] == before
+
+
+def test_uninstall_keeps_passwords_facts_and_nodesets_and_a_new_release_takes_them_over(
+    installed: Installation,
+) -> None:
+    installed.apply(NODESET)
+    kept = installed.passwords(), installed.uids("persistentvolumeclaim")
+    nodesets = installed.kubectl("get", "nodesets", "-o", "name", namespace="slurm")
+
+    installed.helm.uninstall("sunk", wait="watcher", timeout=120)
+
+    assert (installed.passwords(), installed.uids("persistentvolumeclaim")) == kept
+    assert installed.kubectl("get", "nodesets", "-o", "name", namespace="slurm") == nodesets
+    assert installed.items("deployment") == []
+    installed.install()
+    assert (installed.passwords(), installed.uids("persistentvolumeclaim")) == kept
