@@ -75,14 +75,14 @@ class Installation:
 
 @pytest.fixture(scope="module")
 def installed() -> Generator[Installation]:
-    """The release on two Nodes, ready, in a namespace that refuses Pods which may do more than they need."""
+    """The release, ready, in a namespace that refuses Pods which may do more than they need."""
     cache = from_environment().cache
     archives = (
         service_images.archive_of(["nodeset-controller"], cache, lambda _line: None),
         nats_image.archive_of(cache),
     )
     with reserved_lab() as lab:
-        lab.up(nodes=2)
+        lab.up(nodes=1)
         lab.load(*archives)
         release = Installation(lab, _values())
         for name, labels in ((NAMESPACE, RESTRICTED), ("slurm", {})):
@@ -157,13 +157,27 @@ def test_a_changed_setting_restarts_the_controllers_alone_and_a_rollback_does_th
     assert after.keys() & before.keys() == {"sunk-nats-0"}
 
 
+def test_a_password_that_is_taken_away_is_made_anew_and_the_others_stay(installed: Installation) -> None:
+    before = installed.passwords()
+    removal = [{"op": "remove", "path": "/data/nodeset-controller"}]
+
+    installed.kubectl("patch", "secret", "sunk-nats-users", "--type=json", "-p", json.dumps(removal))
+    installed.upgrade()
+    restarted = ("statefulset/sunk-nats", "deployment/sunk-nodeset-controller")
+    installed.kubectl("rollout", "restart", *restarted)
+    installed.kubectl("rollout", "status", "--timeout=120s", *restarted)
+
+    after = installed.passwords()
+    assert {name for name in before if after[name] != before[name]} == {"nodeset-controller"}
+
+
 def test_what_cannot_be_changed_is_refused_before_anything_is(installed: Installation) -> None:
-    before = installed.helm.status("sunk")["version"]
+    before = installed.helm.history("sunk")
 
     with pytest.raises(helm.HelmError, match=r"nats\.replicas: there are 1 servers"):
         installed.upgrade(nats=_values()["nats"] | {"replicas": 3})
 
-    assert installed.helm.status("sunk")["version"] == before
+    assert installed.helm.history("sunk") == before
 
 
 def test_uninstall_keeps_passwords_facts_and_nodesets_and_a_new_release_takes_them_over(

@@ -1,6 +1,8 @@
 """What the chart that a Kubernetes cluster has once refuses, and how it says so."""
 
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -109,3 +111,19 @@ def test_the_chart_is_well_formed_by_helms_own_lint() -> None:
     found = helm.lint(CHART, VALUES, strict=True)
 
     assert [message for message in found["messages"] if message["severity"] > 1] == []
+
+
+def test_every_value_is_described_where_it_stands_and_in_the_readme() -> None:
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    readme = (CHART / "README.md").read_text()
+    path: list[str] = []
+    undescribed: list[str] = []
+    for above, line in pairwise(lines):
+        if found := re.match(r"^( *)([A-Za-z]\w*):(.*)", line):
+            path[len(found[1]) // 2 :] = [found[2]]
+            key = ".".join(path)
+            is_described = above.lstrip().startswith("# ") and f"| `{key}` |" in readme
+            is_leaf = bool(found[3].strip()) and path[-2:-1] != ["resources"]
+            undescribed += [key] * (is_leaf and not is_described)
+
+    assert undescribed == []
