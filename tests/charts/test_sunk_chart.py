@@ -257,3 +257,11 @@ def test_only_our_own_namespaces_reach_nats_and_whoever_is_named(chart: helm.Cha
     (expression,) = named["namespaceSelector"]["matchExpressions"]
     assert expression["values"] == ["sunk-system", "slurm"]
     assert other == team
+
+
+def test_a_nodeset_may_be_made_where_its_cluster_is_and_nowhere_else(chart: helm.Chart) -> None:
+    policy = render(chart)["ValidatingAdmissionPolicy", "sunk-nodesets"]["spec"]
+
+    (known,) = (entry["expression"] for entry in policy["variables"] if entry["name"] == "namespaces")
+    assert msgspec.json.decode(known) == {"prod": "slurm", "stage-2": "slurm"}
+    assert policy["failurePolicy"] == "Fail"

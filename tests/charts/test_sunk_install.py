@@ -10,6 +10,7 @@ import pytest
 
 from sunk_lab import nats_image, service_images
 from sunk_lab.config import from_environment
+from sunk_lab.errors import LabError
 from sunk_lab.kube.images import PAUSE
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.kube.testing import reserved_lab
@@ -131,6 +132,23 @@ def test_a_nodeset_gets_its_pod(installed: Installation) -> None:
     (pod,) = pods()
     assert pod["metadata"]["name"].startswith("cpu-")
     assert pod["metadata"]["ownerReferences"][0]["kind"] == "NodeSet"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "namespace", "why"),
+    [
+        ("prod", "default", "belong in namespace slurm"),
+        ("other", "slurm", "there is no Slurm cluster other here"),
+    ],
+    ids=["somebody else's namespace", "an unknown cluster"],
+)
+def test_a_nodeset_that_would_take_nodes_for_somebody_else_is_refused_as_it_is_applied(
+    installed: Installation, cluster: str, namespace: str, why: str
+) -> None:
+    metadata = {"name": "cpu", "namespace": namespace}
+
+    with pytest.raises(LabError, match=why):
+        installed.apply(NODESET | {"metadata": metadata, "spec": NODESET["spec"] | {"cluster": cluster}})
 
 
 def test_an_upgrade_that_changes_nothing_restarts_nothing_and_keeps_every_password(

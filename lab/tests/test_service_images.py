@@ -1,0 +1,64 @@
+"""Images of the services, made without an engine from the code as it is."""
+
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from sunk_lab import service_images
+from sunk_lab.config import from_environment
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.geteuid() != 0, reason="making a Debian root needs root"),
+    pytest.mark.timeout(600),  # The first run makes the layer that all have in common.
+]
+SERVICE: Final = "nodeset-controller"
+
+
+@pytest.fixture(scope="module")
+def archive() -> Path:
+    return service_images.archive_of([SERVICE], from_environment().cache, lambda _line: None)
+
+
+def config(archive: Path) -> dict[str, Any]:
+    with tarfile.open(archive) as tar:
+        (manifest,) = json.load(tar.extractfile("manifest.json") or pytest.fail("no manifest"))
+        return json.load(tar.extractfile(manifest["Config"]) or pytest.fail("no configuration"))
+
+
+def names(archive: Path, layer: int) -> set[str]:
+    """Return what is in one layer of the only image."""
+    with tarfile.open(archive) as tar:
+        (manifest,) = json.load(tar.extractfile("manifest.json") or pytest.fail("no manifest"))
+        with tarfile.open(fileobj=tar.extractfile(manifest["Layers"][layer])) as content:
+            return set(content.getnames())
+
+
+def test_an_image_runs_its_service_as_nobody_in_particular(archive: Path) -> None:
+    said = config(archive)["config"]
+
+    assert (said["User"], said["Entrypoint"]) == ("65532:65532", ["python3", "/opt/sunk"])
+    with tarfile.open(archive) as tar:
+        (manifest,) = json.load(tar.extractfile("manifest.json") or pytest.fail("no manifest"))
+    assert manifest["RepoTags"] == [service_images.tag(SERVICE)]
+
+
+def test_an_image_holds_what_its_service_declares_and_no_other_service(archive: Path) -> None:
+    packages = {name.split("/")[2] for name in names(archive, 1) if name.count("/") > 1}
+
+    ours = {name for name in packages if name.startswith("sunk_") and not name.endswith(".dist-info")}
+    assert ours == {"sunk_events", "sunk_kube", "sunk_nodeset_controller", "sunk_runtime", "sunk_slurm"}
+    assert {"helm_python", "pytest", "pip"} & packages == set()
+
+
+def test_an_image_has_no_compiler_and_nothing_of_the_machine_that_made_it(archive: Path) -> None:
+    system = names(archive, 0)
+
+    assert {"usr/bin/python3"} <= system
+    assert not [
+        name for name in system if name.startswith(("usr/bin/gcc", "usr/bin/cc", "etc/apt/sources.list"))
+    ]
