@@ -145,7 +145,7 @@ def test_a_nodeset_gets_its_pod(installed: Installation) -> None:
 def test_a_nodeset_that_would_take_nodes_for_somebody_else_is_refused_as_it_is_applied(
     installed: Installation, cluster: str, namespace: str, why: str
 ) -> None:
-    metadata = {"name": "cpu", "namespace": namespace}
+    metadata = {"name": "greedy", "namespace": namespace}
 
     with pytest.raises(LabError, match=why):
         installed.apply(NODESET | {"metadata": metadata, "spec": NODESET["spec"] | {"cluster": cluster}})

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from sunk_lab import debian
+from sunk_lab import debian, images
 from sunk_lab.errors import LabError
 from sunk_lab.images import Image, ImageConfig, Tree, write_images
 from sunk_lab.kube.prerequisites import Say
@@ -26,7 +26,6 @@ REGISTRY: Final = "localhost"
 PLACE: Final = PurePosixPath("opt/sunk")
 """Where the packages are in the image. Python runs this folder: its ``__main__`` is the service's."""
 _SOURCE: Final = Path(__file__).resolve().parents[3]
-_LAYOUT: Final = 1  # Raise it when this module makes images differently, so that old ones are not taken.
 _SUITES: Final = {(3, 11): "bookworm", (3, 13): "trixie"}
 """The Debian suite by its Python: packages with compiled parts are for one."""
 _USER: Final = debian.User(name="sunk", uid=65532, home="/nonexistent")
@@ -36,7 +35,7 @@ _VOLATILE: Final = ("proc/", "sys/", "dev/", "run/", "tmp/")
 
 def version() -> str:
     """Return the version of the images as the code is now: twelve hexadecimal digits."""
-    digest = hashlib.sha256(repr((_LAYOUT, _python(), _recipe())).encode())
+    digest = hashlib.sha256(repr((_python(), _recipe())).encode())
     for file in _inputs():
         digest.update(f"\0{file.relative_to(_SOURCE)}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:12]
@@ -83,7 +82,7 @@ def archive_of(services: Sequence[str], cache: Path, say: Say) -> Path:
 
 def _write(archive: Path, services: Iterable[str], base: Path, work: Path) -> None:
     system = Tree(root=base, keep=_belongs_into_image)
-    images = [
+    made = [
         Image(
             tag=tag(service),
             layers=[system, Tree(root=_packages(service, work), at=PLACE, is_roots=True)],
@@ -91,7 +90,7 @@ def _write(archive: Path, services: Iterable[str], base: Path, work: Path) -> No
         )
         for service in services
     ]
-    write_images(archive, images)
+    write_images(archive, made)
 
 
 def _config(service: str) -> ImageConfig:
@@ -149,6 +148,7 @@ def _python() -> tuple[int, int]:
 
 def _inputs() -> Iterator[Path]:
     """Yield every file that the images are made of, sorted."""
+    yield from (Path(__file__), Path(images.__file__))  # How they are made.
     yield from sorted(_SOURCE.glob("uv.lock"))
     yield _SOURCE / "pyproject.toml"
     for folder in (*sorted(_SOURCE.glob("libs/*")), *sorted(_SOURCE.glob("services/*"))):
