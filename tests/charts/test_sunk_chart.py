@@ -67,6 +67,22 @@ def test_nodeset_controller_reads_no_secret_and_starts_no_workload_but_pods(char
     }
 
 
+def test_nodeset_controller_writes_the_files_that_it_generates_and_no_other_config_map(
+    chart: helm.Chart,
+) -> None:
+    wanted = {
+        "topology": {"kind": "block", "labels": ["rack"]},
+        "gres": {"resources": ["nvidia.com/gpu=gpu"]},
+    }
+    rules = render(chart, nodesetController=wanted)["ClusterRole", "sunk-nodeset-controller"]["rules"]
+    granted = [rule for rule in rules if "configmaps" in rule["resources"]]
+
+    assert [(rule.get("resourceNames"), rule["verbs"]) for rule in granted] == [
+        (["prod-topology", "prod-gres", "stage-2-topology", "stage-2-gres"], ["get", "patch"]),
+        (None, ["create"]),
+    ]
+
+
 def test_nodeset_controller_leads_by_one_lease_of_its_own_namespace(chart: helm.Chart) -> None:
     role = render(chart)["Role", "sunk-nodeset-controller"]
 
@@ -125,14 +141,26 @@ def test_services_of_our_own_names_never_look_like_settings(chart: helm.Chart) -
 def test_nodeset_controller_takes_its_settings(chart: helm.Chart) -> None:
     made = render(
         chart,
-        nodesetController={"leaseSeconds": 9, "lock": {"lingerSeconds": 2.5}},
+        nodesetController={
+            "leaseSeconds": 9,
+            "lock": {"lingerSeconds": 2.5, "effect": "NoSchedule", "exemptNamespaces": ["a", "b"]},
+            "topology": {"kind": "block", "labels": ["rack"], "blockSizes": [4, 16]},
+            "gres": {"resources": ["nvidia.com/gpu=gpu:/dev/nvidia"]},
+        },
         nats={"replicas": 3},
+        clusters=[
+            {"name": name, "namespace": "slurm", "nodePermissions": name == "prod"} for name in CLUSTERS
+        ],
     )
 
     config = load(Config, env_of(pod_specs(made)["sunk-nodeset-controller"]), PREFIX)
 
     assert config.clusters == CLUSTERS
     assert (config.lease_ttl_s, config.lock_linger_s, config.nats_replicas) == (9, 2.5, 3)
+    assert (config.lock_effect, config.lock_exempt_namespaces) == ("NoSchedule", ("a", "b"))
+    assert config.generated.topology.block_sizes == (4, 16)
+    assert [gres.files for gres in config.generated.gres] == ["/dev/nvidia"]
+    assert config.node_permissions == ("prod",)
     assert config.nats_url == "nats://sunk-nats.sunk-system:4222"
     assert (config.lease_namespace, config.kubeconfig) == ("sunk-system", None)
 

@@ -35,7 +35,11 @@ WRONG: Final[list[tuple[dict[str, Any], str, str]]] = [
     ({"nats": {"persistence": {"size": "ten"}}}, "at '/nats/persistence/size'", "does not match pattern"),
     ({"podDefaults": {"tolerations": [{"keys": "x"}]}}, "at '/podDefaults/tolerations/0'", "'keys' not"),
     ({"clusters": [{"name": "A", "namespace": "slurm"}]}, "at '/clusters/0/name'", "does not match"),
-    ({"nodesetController": {"lock": {"effect": "NoSchedule"}}}, "/lock/effect'", "must be 'NoExecute'"),
+    (
+        {"nodesetController": {"lock": {"effect": "PreferNoSchedule"}}},
+        "/lock/effect'",
+        "must be one of 'NoExecute', 'NoSchedule'",
+    ),
     ({"networkPolicy": {"natsFrom": [{}]}}, "at '/networkPolicy/natsFrom/0'", "minProperties"),
 ]
 
@@ -81,9 +85,19 @@ def test_a_wrong_value_is_refused_with_its_path(
             {"nats": {"persistence": {"maxFileStore": "11GiB"}}},
             "maxFileStore: 11GiB are more than the volume of 10Gi",
         ),
+        (
+            {"nodesetController": {"topology": {"kind": "tree"}}},
+            "nodesetController.topology.labels: a tree needs the labels of Nodes",
+        ),
         ({"nats": {"enabled": False}}, "nats.url: name the address of the bus, or set nats.enabled"),
     ],
-    ids=["one name twice", "store too small", "store larger than its volume", "no bus at all"],
+    ids=[
+        "one name twice",
+        "store too small",
+        "store larger than its volume",
+        "a tree of nothing",
+        "no bus at all",
+    ],
 )
 def test_values_that_do_not_go_together_are_refused_with_the_reason(
     chart: helm.Chart, values: dict[str, Any], why: str

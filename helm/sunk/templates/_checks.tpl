@@ -4,6 +4,10 @@
 {{- if ne (len $names) (len ($names | uniq)) -}}
 {{- fail (printf "clusters: %s: a name stands there twice; the name of a Slurm cluster is unique in the Kubernetes cluster" (join ", " $names)) -}}
 {{- end -}}
+{{- $topology := .Values.nodesetController.topology -}}
+{{- if and (ne $topology.kind "none") (not $topology.labels) -}}
+{{- fail (printf "nodesetController.topology.labels: a %s needs the labels of Nodes that it is made of" $topology.kind) -}}
+{{- end -}}
 {{- if .Values.nats.enabled -}}
 {{- $store := include "sunk.mebibytes" (.Values.nats.persistence.maxFileStore | trimSuffix "B") | int64 -}}
 {{- $size := include "sunk.mebibytes" .Values.nats.persistence.size | int64 -}}

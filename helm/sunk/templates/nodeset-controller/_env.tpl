@@ -1,6 +1,8 @@
 {{/* The settings of nodeset-controller; docs/settings.md has them all. */}}
 {{- define "sunk.nodesetControllerEnv" -}}
 {{- $own := .Values.nodesetController -}}
+{{- $permitted := list -}}
+{{- range .Values.clusters }}{{ if .nodePermissions }}{{ $permitted = append $permitted .name }}{{ end }}{{ end -}}
 {{- $settings := dict
   "CLUSTERS" (include "sunk.clusters" . | fromJsonArray | join ",")
   "NATS_URL" (include "sunk.natsUrl" .)
@@ -19,6 +21,21 @@
   "LOCK_VALUE" $own.lock.value
   "LOCK_EFFECT" $own.lock.effect
   "LOCK_LINGER_S" $own.lock.lingerSeconds
+  "LOCK_CLEAR_S" $own.lock.clearSeconds
+  "LOCK_EXEMPT_NAMESPACES" (join "," $own.lock.exemptNamespaces)
+  "LOCK_EXEMPT_PRIORITY_CLASSES" (join "," $own.lock.exemptPriorityClasses)
+  "LOCK_EXEMPT_DAEMONSETS" $own.lock.exemptDaemonSets
+  "LOCK_DELETE_AFTER_S" $own.lock.deleteAfterSeconds
+  "SLURM_STALE_S" $own.slurm.staleSeconds
+  "SLURM_UNKNOWN_S" $own.slurm.unknownSeconds
+  "TOPOLOGY" $own.topology.kind
+  "TOPOLOGY_LABELS" (join "," $own.topology.labels)
+  "TOPOLOGY_BLOCK_SIZES" (join "," $own.topology.blockSizes)
+  "GRES" (join "," $own.gres.resources)
+  "GRES_TYPE_LABEL" $own.gres.typeLabel
+  "NODE_PERMISSIONS" (join "," $permitted)
+  "REBOOT_CONDITION" $own.reboot.condition
+  "REBOOT_REASON" $own.reboot.reason
   "TRACES_ENDPOINT" $own.tracing.endpoint
   "TRACES_RATIO" $own.tracing.ratio
 -}}
