@@ -55,6 +55,27 @@ def test_an_image_holds_what_its_service_declares_and_no_other_service(archive: 
     assert {"helm_python", "pytest", "pip"} & packages == set()
 
 
+def test_an_image_holds_the_code_as_it_is_now(archive: Path) -> None:
+    root = Path(__file__).parents[2]
+    now = {
+        str(file.relative_to(source)): file.read_bytes()
+        for source in (*root.glob("libs/*/src"), root / "services" / SERVICE / "src")
+        for file in source.rglob("*.py")
+    }
+
+    with tarfile.open(archive) as tar:
+        (manifest,) = json.load(tar.extractfile("manifest.json") or pytest.fail("no manifest"))
+        with tarfile.open(fileobj=tar.extractfile(manifest["Layers"][1])) as content:
+            held = {
+                entry.name.removeprefix("opt/sunk/"): (
+                    content.extractfile(entry) or pytest.fail("no file")
+                ).read()
+                for entry in content
+                if entry.name.startswith("opt/sunk/sunk_") and entry.name.endswith(".py")
+            }
+    assert {name for name in now if held.get(name) != now[name]} == set()
+
+
 def test_an_image_has_no_compiler_and_nothing_of_the_machine_that_made_it(archive: Path) -> None:
     system = names(archive, 0)
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -119,7 +120,9 @@ def _packages(service: str, work: Path) -> Path:
         "UV_LINK_MODE": "copy",
         "PYC_INVALIDATION_MODE": "UNCHECKED_HASH",  # Times are zero in images.
     }
-    what = ("--package", f"sunk-{service}", "--no-dev", "--no-editable", "--compile-bytecode")
+    # uv would take a package of ours from its cache, as it was when its pyproject.toml last changed.
+    anew = [word for name in _members() for word in ("--refresh-package", name)]
+    what = ("--package", f"sunk-{service}", "--no-dev", "--no-editable", "--compile-bytecode", *anew)
     run(
         *(_uv(), "sync", "--quiet", "--project", _SOURCE, "--python", sys.executable, *what),
         env=variables,
@@ -144,6 +147,12 @@ def _suite() -> str:
 
 def _python() -> tuple[int, int]:
     return sys.version_info[:2]
+
+
+def _members() -> list[str]:
+    """Return the names of our own packages that an image may hold."""
+    files = (*_SOURCE.glob("libs/*/pyproject.toml"), *_SOURCE.glob("services/*/pyproject.toml"))
+    return sorted(tomllib.loads(file.read_text())["project"]["name"] for file in files)
 
 
 def _inputs() -> Iterator[Path]:
