@@ -12,6 +12,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -30,12 +31,14 @@ _SOURCE: Final = Path(__file__).resolve().parents[3]
 _SUITES: Final = {(3, 11): "bookworm", (3, 13): "trixie"}
 """The Debian suite by its Python: packages with compiled parts are for one."""
 _USER: Final = debian.User(name="sunk", uid=65532, home="/nonexistent")
+_KEPT: Final = 4  # Several runs of different code may be under way.
 _BUILD_TIMEOUT_S: Final = 300.0
 _VOLATILE: Final = ("proc/", "sys/", "dev/", "run/", "tmp/")
 
 
+@cache
 def version() -> str:
-    """Return the version of the images as the code is now: twelve hexadecimal digits."""
+    """Return the version of the images, of the code as it was when first asked: twelve hexadecimal digits."""
     digest = hashlib.sha256(repr((_python(), _recipe())).encode())
     for file in _inputs():
         digest.update(f"\0{file.relative_to(_SOURCE)}\0".encode() + file.read_bytes())
@@ -78,7 +81,14 @@ def archive_of(services: Sequence[str], cache: Path, say: Say) -> Path:
             say(f"making the images of {', '.join(services)}")
             with tempfile.TemporaryDirectory(dir=cache, prefix=".services-") as work:
                 _write(archive, services, base, Path(work))
+            _forget_old(archive.parent.glob(f"services-*-{name}.tar"))
     return archive
+
+
+def _forget_old(archives: Iterable[Path]) -> None:
+    """Remove all but the newest few of *archives*: each change of the code makes another."""
+    for archive in sorted(archives, key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+        archive.unlink(missing_ok=True)
 
 
 def _write(archive: Path, services: Iterable[str], base: Path, work: Path) -> None:
