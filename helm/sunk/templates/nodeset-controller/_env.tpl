@@ -21,6 +21,7 @@
   "LOCK_VALUE" $own.lock.value
   "LOCK_EFFECT" $own.lock.effect
   "LOCK_LINGER_S" $own.lock.lingerSeconds
+  "LOCK_DRY_RUN" $own.lock.dryRun
   "LOCK_CLEAR_S" $own.lock.clearSeconds
   "LOCK_EXEMPT_NAMESPACES" (join "," $own.lock.exemptNamespaces)
   "LOCK_EXEMPT_PRIORITY_CLASSES" (join "," $own.lock.exemptPriorityClasses)
