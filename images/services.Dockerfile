@@ -3,7 +3,7 @@
 #   docker build -f images/services.Dockerfile --build-arg SERVICE=syncer -t sunk/syncer:0.1.0 .
 #
 # The lab makes the same content without a container engine: lab/src/sunk_lab/service_images.py.
-ARG BASE=docker.io/library/python:3.11-slim-bookworm
+ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
 ARG SERVICE

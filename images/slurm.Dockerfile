@@ -7,11 +7,11 @@
 ARG SUITE=trixie
 
 # slurmdbd 26.05 fails with the libmariadb of forky (11.8.9), and runs with trixie's (11.8.6).
-FROM docker.io/library/debian:trixie-slim AS mariadb
+FROM debian:trixie-slim AS mariadb
 RUN apt-get update && apt-get install -y --no-install-recommends libmariadb3 \
  && mkdir /sunk && cp /usr/lib/*/libmariadb.so.3 /sunk/
 
-FROM docker.io/library/debian:${SUITE}-slim
+FROM debian:${SUITE}-slim
 ARG SUITE
 ARG VERSION
 LABEL org.opencontainers.image.title="slurm" \
