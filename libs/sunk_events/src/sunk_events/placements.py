@@ -64,8 +64,42 @@ class PlacementEnded(Event, frozen=True, kw_only=True, tag="sunk.pod_scheduler.v
     data: PlacementSnapshot
 
 
+class GangMember(msgspec.Struct, frozen=True, kw_only=True):
+    """One seat of a gang, and the Pod that has it or had it last."""
+
+    uid: str
+    pod: str
+    index: str = ""
+    """Which of its workload's Pods it is, as the workload counts; a replacement has the same."""
+    node: str = ""
+    """The Slurm node of the seat."""
+    has_succeeded: bool = False
+    vacant: Moment | None = None
+    """Since when the seat waits for another Pod."""
+
+
+class Gang(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods that one job places together."""
+
+    kind: str
+    """What made the Pods: ``Job``, ``JobSet``, ``LeaderWorkerSet`` or ``PodGroup``."""
+    members: tuple[GangMember, ...]
+    """By rank."""
+    members_per_node: Annotated[int, Meta(gt=0)] = 1
+    policy: Literal["fail", "replace"] = "fail"
+    """What becomes of the gang when a member dies: it ends, or another Pod takes the seat."""
+    cpus: Count = 0
+    """Of one seat, as are the next two."""
+    memory_mib: Count = 0
+    gpus: Count = 0
+
+
 class PlacementState(State, frozen=True, kw_only=True, tag="sunk.pod_scheduler.v1.placement"):
-    """One Pod that Slurm places. Key: its uid. Deleted when Pod and job are both gone."""
+    """One Pod that Slurm places. Key: its uid. Deleted when Pod and job are both gone.
+
+    A gang has a placement of its own beside those of its members: ``uid`` is the gang's, ``pod`` the name of
+    its workload, and what is true of the one job is told there.
+    """
 
     uid: str
     namespace: str
@@ -89,3 +123,9 @@ class PlacementState(State, frozen=True, kw_only=True, tag="sunk.pod_scheduler.v
     """The Pod's creation."""
     lost: Moment | None = None
     """Since when the Pod runs without a job that Slurm knows: slurmctld has lost its state."""
+    gang: str = ""
+    """Of a member: the key of its gang's placement, whose job this one shares."""
+    rank: Count | None = None
+    """Of a member: its place in the gang, from 0; known once its node is."""
+    roster: Gang | None = None
+    """Of a gang's own placement: who is in it."""

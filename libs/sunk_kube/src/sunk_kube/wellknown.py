@@ -96,6 +96,31 @@ JOB_ANNOTATIONS: Final = tuple(
 )
 """On Pods that Slurm places: the fifteen that its user may write."""
 
+ANNOTATION_GANG: Final = PREFIX + "gang"
+"""On Pods that Slurm places: ``none`` keeps a Job's Pods from being a gang. Writer: the Pod's user."""
+ANNOTATION_GANG_SIZE: Final = PREFIX + "gang-size"
+"""On members of a gang: how many they are. Writer: the Pod's user; pod-scheduler where it is not given."""
+ANNOTATION_GANG_MEMBERS_PER_NODE: Final = PREFIX + "gang-members-per-node"
+"""On members of a gang: how many share a node; one if not given. Writer: the Pod's user."""
+ANNOTATION_GANG_POLICY: Final = PREFIX + "gang-policy"
+"""On members of a gang: ``fail`` or ``replace``, when one dies. Writer: the Pod's user."""
+ANNOTATION_GANG_RANK: Final = PREFIX + "gang-rank"
+"""On members of a gang, before they are bound: the rank, from 0. Writer: pod-scheduler."""
+ANNOTATION_GANG_NODES: Final = PREFIX + "gang-nodes"
+"""On members of a gang, before they are bound: its Slurm nodes in the order of ranks, comma-separated.
+
+Writer: pod-scheduler.
+"""
+ANNOTATION_GANG_LEADER: Final = PREFIX + "gang-leader"
+"""On members of a gang, before they are bound: the name of the Pod of rank 0. Writer: pod-scheduler."""
+GANG_ANNOTATIONS: Final = (
+    ANNOTATION_GANG,
+    ANNOTATION_GANG_SIZE,
+    ANNOTATION_GANG_MEMBERS_PER_NODE,
+    ANNOTATION_GANG_POLICY,
+)
+"""On Pods that Slurm places together: what their user may write."""
+
 LABEL_COMPONENT: Final = "app.kubernetes.io/component"
 """On the ConfigMaps that we generate: ``topology`` or ``gres``. Writer: nodeset-controller."""
 
