@@ -109,7 +109,8 @@ class Placements:
 
     def _follow(self, uid: str) -> None:
         placement = self._view.get(uid)
-        job = placement.job if placement else None
+        # A gang's members share its job; what the job is told is in the gang's own placement.
+        job = placement.job if placement and not placement.gang else None
         before = self._job_by_uid.pop(uid, None)
         if before is not None and before != job:
             self._uid_by_job.pop(before, None)

@@ -47,7 +47,8 @@ def look(
         if node.is_drain:
             begins.setdefault(cause_of(node), []).append(node.reason_changed or node.changed)
     drains = {cause: Drained(len(found), _oldest(found, now)) for cause, found in begins.items()}
-    found_locks, found_placements = list(locks), list(placements)
+    found_locks = list(locks)
+    found_placements = [one for one in placements if one.roster is None]  # Pods; a gang's own is none.
     waiting = [one.created or one.changed for one in found_placements if one.phase in WAITING]
     return Beside(
         drains=drains,
