@@ -30,6 +30,7 @@ RULES: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]
         ("", ("pods/binding",), ("create",)),
         ("", ("pods/status",), ("patch",)),
         ("", ("nodes",), _READ),
+        ("batch", ("jobs",), ("get",)),
         _LEASES,
         _EVENTS,
     ),
