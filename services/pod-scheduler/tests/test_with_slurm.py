@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -21,6 +22,7 @@ from sunk_events.placements import PlacementState
 from sunk_events.requests import Noted, PlacementAnnounced, PlacementReleased, ReleasePlacement
 from sunk_kube.objects import Pod, PodStatus
 from sunk_kube.testing import node
+from sunk_kube.wellknown import ANNOTATION_GANG_SIZE as GANG_SIZE
 from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES, SLURM_26_05
@@ -30,6 +32,10 @@ from sunk_pod_scheduler.answers import Answerer
 from sunk_pod_scheduler.apply import Doer, Views
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.facts import Teller
+from sunk_pod_scheduler.gangs.apply import GangDoer
+from sunk_pod_scheduler.gangs.gangs import Gangs
+from sunk_pod_scheduler.gangs.kin import LABEL_POD_GROUP, Kin
+from sunk_pod_scheduler.gangs.look import Looker
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.policy import Policy
@@ -142,7 +148,7 @@ class World:
             ),
             check=lambda: None,
         )
-        self.answerer = Answerer(self.placements, book, KEY, self._poke)
+        self.answerer = Answerer(self.placements, book, KEY, self.poked)
         return Scheduler(
             pods=pods or self.pods,
             jobs=ports,
@@ -156,7 +162,8 @@ class World:
             key=KEY,
         )
 
-    def _poke(self, uid: str) -> None:
+    def poked(self, uid: str) -> None:
+        """Have the Pod *uid* looked at by whoever looks now."""
         self.poke(uid)
 
     async def play_syncer(self) -> None:
@@ -540,6 +547,102 @@ async def announce(found: World, scheduler: Scheduler, uid: str) -> None:
         question = PlacementAnnounced(job=job.job_id, node=job.nodes, token=token)
         await found.answerer.announced(question)
         found.poke = lambda _uid: None
+
+
+class NoJobs:
+    """No Pod here was made by a Kubernetes Job."""
+
+    async def is_gang(self, kin: Kin) -> bool:
+        raise AssertionError(kin.said)
+
+    async def size(self, kin: Kin) -> int:
+        raise AssertionError(kin.said)
+
+
+def gangs(found: World) -> Gangs:
+    """Return what looks at gangs, with a scheduler that remembers nothing."""
+    book, workloads = Book(), NoJobs()
+    jobs = Jobs(found.client, found.slurm_jobs, KEY, timeout_s=5)
+    placeholder = Placeholder(
+        script=found.script,
+        hooks_url=f"http://127.0.0.1:{found.port}",
+        kill_wait_s=KILL_WAIT_S,
+        key=KEY,
+    )
+    doer = GangDoer(
+        teller=Teller(CLUSTER, "pod-scheduler"),
+        pods=found.pods,
+        jobs=jobs,
+        placements=StateWriter(found.bus, found.placements, fence=None),
+        views=found.views,
+        placeholder=placeholder,
+        check=lambda: None,
+    )
+    looker = Looker(
+        pods=found.pods,
+        jobs=jobs,
+        placements=found.placements,
+        views=found.views,
+        book=book,
+        workloads=workloads,
+        rules=found.rules,
+        key=KEY,
+    )
+    single = found.scheduler()
+    found.answerer = Answerer(found.placements, book, KEY, found.poked)
+    return Gangs(
+        single=single,
+        pods=found.pods,
+        placements=found.placements,
+        slurm_jobs=found.slurm_jobs,
+        book=book,
+        doer=doer,
+        looker=looker,
+        workloads=workloads,
+        limits=Limits(kill_wait_s=KILL_WAIT_S),
+        key=KEY,
+        poke=found.poked,
+    )
+
+
+async def test_a_gang_is_one_job_on_as_many_nodes_and_scancel_takes_all_of_it_before_the_job_leaves(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, anyio.create_task_group() as tasks:
+        loop = KeyLoop("pods", gangs(found).reconcile)
+        found.poke = loop.poke
+        tasks.start_soon(found.play_syncer)
+        tasks.start_soon(partial(loop.run, found.placements.changes()))
+        tasks.start_soon(serve_http, "127.0.0.1", found.port, Health(), found.routes())
+        size, uids = len(found.names), [f"uid-{index}" for index in range(len(found.names))]
+        for uid in uids:
+            found.pods.put(grouped(manifest(uid=uid, name=uid, annotations={GANG_SIZE: str(size)})))
+        await until(lambda: all(found.is_running(uid) for uid in uids))
+        (job,) = await found.alive()
+
+        assert (job.node_count.value, job.cpus.value) == (size, size)
+        assert [found.pods.pods[uid].spec.node_name for uid in uids] == [
+            f"kube-{name}" for name in sorted(found.names)
+        ]
+
+        slurm.exec("scancel", str(job.job_id))
+        await until(lambda: all(found.pods.pods[uid].is_terminating for uid in uids))
+        found.pods.vanish(uids[0])
+        await anyio.sleep(1)  # Longer than Slurm needs to free the nodes of a job that has ended.
+        leaving = await found.client.job(job.job_id)
+
+        assert leaving is not None
+        assert leaving.state_now.is_completing
+
+        for uid in uids[1:]:
+            found.pods.vanish(uid)
+        await until(lambda: not list(found.placements.keys()))
+        tasks.cancel_scope.cancel()
+
+
+def grouped(pod: Pod) -> Pod:
+    """Return *pod* with the label of a PodGroup."""
+    return structs.replace(pod, metadata=structs.replace(pod.metadata, labels={LABEL_POD_GROUP: "ring"}))
 
 
 @pytest.mark.faults

@@ -76,7 +76,9 @@ class Answerer:
         return PlacementReleased(is_pod_gone=found is None or _is_pod_gone(found), pod=_name(placement))
 
     def _of_job(self, job: int) -> PlacementState | None:
-        return next((found for found in self._placements.values() if found.job == job), None)
+        """Return the placement of a Pod, or of a gang: its members have the same job, and are not asked."""
+        placements = self._placements.values()
+        return next((found for found in placements if found.job == job and not found.gang), None)
 
 
 def _is_pod_gone(placement: PlacementState) -> bool:

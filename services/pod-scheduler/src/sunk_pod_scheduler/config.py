@@ -55,6 +55,12 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     is deleted after ``lost_jobs_s``."""
     lost_jobs_s: Seconds = 600.0
     """A Pod that runs without a job for so long is deleted, whether or not another was submitted."""
+    gang_wait_s: Seconds = 300.0
+    """How long a gang waits for members before its Pods are warned of it, and for the replacement of one that
+    died before the gang ends."""
+    topology_labels: tuple[str, ...] = ()
+    """Labels of Nodes that name what they share in the network, from the top down: a gang's
+    ranks follow them. Empty: they follow the names of the Slurm nodes."""
     resync_s: Seconds = 300.0
     """Every Pod is looked at again this often."""
     lease_ttl_s: Annotated[int, Meta(ge=2, le=60)] = 15
@@ -96,6 +102,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
             kill_wait_s=self.slurm_kill_wait_s,
             adopts_lost=self.lost_jobs == "adopt",
             lost_s=self.lost_jobs_s,
+            gang_wait_s=self.gang_wait_s,
         )
 
 

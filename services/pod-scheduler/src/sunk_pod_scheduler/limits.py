@@ -27,6 +27,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """A Pod that runs gets another job where Slurm has lost its own; False: it is deleted after a while."""
     lost_s: float = 600.0
     """How long a Pod runs without a job before it is deleted."""
+    gang_wait_s: float = 300.0
+    """How long a gang waits for members before that is a warning, or for a dead one's replacement."""
 
 
 def backoff_s(attempt: int) -> float:

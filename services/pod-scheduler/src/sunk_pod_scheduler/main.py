@@ -1,7 +1,7 @@
 """The pod-scheduler's composition root: the only module that names concrete classes."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib import resources
@@ -26,6 +26,10 @@ from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.config import PREFIX, Config, read_config
 from sunk_pod_scheduler.explanations import Explanations
 from sunk_pod_scheduler.facts import Teller
+from sunk_pod_scheduler.gangs.apply import GangDoer
+from sunk_pod_scheduler.gangs.gangs import Gangs
+from sunk_pod_scheduler.gangs.look import Looker
+from sunk_pod_scheduler.gangs.workloads import Workloads
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.pods import Pods
 from sunk_pod_scheduler.request import Placeholder
@@ -69,6 +73,7 @@ class Parts:
         self.bus_views = (self.placements, self.slurm_jobs, self.views.kube_pods, self.views.slurm_nodes)
         self._uid_by_job: dict[str, str] = {}
         self.pods = Pods(kube, self.watched, self.nodes)
+        self.workloads = Workloads(kube)
         self.placeholder = Placeholder(
             script=resources.files(__package__ or "").joinpath("placeholder.sh").read_text(),
             hooks_url=config.hooks_url,
@@ -80,11 +85,13 @@ class Parts:
         """Schedule while we lead."""
         config, book = self.config, Book()
         jobs = Jobs(self.slurm, self.slurm_jobs, self.key, timeout_s=config.call_timeout_s)
+        teller = Teller(config.cluster, self.bus.name)
+        writer = StateWriter(self.bus, self.placements, fence=leadership)
         doer = Doer(
-            teller=Teller(config.cluster, self.bus.name),
+            teller=teller,
             pods=self.pods,
             jobs=jobs,
-            placements=StateWriter(self.bus, self.placements, fence=leadership),
+            placements=writer,
             views=self.views,
             rules=self.rules,
             placeholder=self.placeholder,
@@ -103,10 +110,20 @@ class Parts:
             key=self.key,
         )
         woken_by = [self.bus.recovery, *(view.recovery for view in self.bus_views)]
-        loop = KeyLoop("pods", scheduler.reconcile, concurrency=16, woken_by=woken_by)
-        sweep = KeyLoop("strays", scheduler.sweep, woken_by=woken_by)
+        gang_doer = GangDoer(
+            teller=teller,
+            pods=self.pods,
+            jobs=jobs,
+            placements=writer,
+            views=self.views,
+            placeholder=self.placeholder,
+            check=leadership.check,
+        )
+        gangs = self._gangs(scheduler, jobs, book, gang_doer, lambda key: loop.poke(key))  # noqa: PLW0108 - made below
+        loop = KeyLoop("pods", gangs.reconcile, concurrency=16, woken_by=woken_by)
+        sweep = KeyLoop("strays", gangs.sweep, woken_by=woken_by)
         answerer = Answerer(self.placements, book, self.key, loop.poke)
-        explanations = Explanations(self.pods, self.placements, scheduler.look)
+        explanations = Explanations(self.pods, self.placements, scheduler.look, gangs.explain)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
                 answering(self.bus, config.cluster, PlacementAnnounced, answerer.announced)
@@ -125,15 +142,43 @@ class Parts:
                 loop.wake()
                 sweep.wake()
 
+    def _gangs(
+        self, single: Scheduler, jobs: Jobs, book: Book, doer: GangDoer, poke: Callable[[str], None]
+    ) -> Gangs:
+        looker = Looker(
+            pods=self.pods,
+            jobs=jobs,
+            placements=self.placements,
+            views=self.views,
+            book=book,
+            workloads=self.workloads,
+            rules=self.rules,
+            key=self.key,
+            topology_labels=self.config.topology_labels,
+        )
+        return Gangs(
+            single=single,
+            pods=self.pods,
+            placements=self.placements,
+            slurm_jobs=self.slurm_jobs,
+            book=book,
+            doer=doer,
+            looker=looker,
+            workloads=self.workloads,
+            limits=self.config.limits(),
+            key=self.key,
+            poke=poke,
+        )
+
     def _keys(self) -> list[str]:
         return [*self.pods.uids(), *self.placements.keys()]
 
     async def _of_placements(self) -> AsyncIterator[str]:
-        """Yield the uids of placements that changed, and remember whose each job is."""
+        """Yield the uids of placements that changed, and remember whose each job is: a Pod's or a gang's."""
         async for uid in self.placements.changes():
             state = self.placements.get(uid)
             if state is not None and state.job is not None:
-                self._uid_by_job[str(state.job)] = uid
+                self._uid_by_job[str(state.job)] = state.gang or uid
             yield uid
 
     async def _of_jobs(self) -> AsyncIterator[str]:

@@ -5,7 +5,7 @@ hit; a Pod is only "no more" when the API server itself has said so.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -92,7 +92,11 @@ class Pods:
 
     async def annotate(self, pod: Pod, claim: str) -> None:
         """Write which job is the Pod's."""
-        await self._patch(pod, {"metadata": {"annotations": {ANNOTATION_JOB: claim}}})
+        await self.note(pod, {ANNOTATION_JOB: claim})
+
+    async def note(self, pod: Pod, annotations: Mapping[str, str]) -> None:
+        """Write *annotations* on the Pod."""
+        await self._patch(pod, {"metadata": {"annotations": dict(annotations)}})
 
     async def bind(self, pod: Pod, node: str) -> None:
         """Let the Pod tolerate the lock, then bind it to the Node *node*.

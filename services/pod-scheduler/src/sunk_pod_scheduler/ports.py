@@ -1,5 +1,6 @@
 """What the scheduler needs of Kubernetes and Slurm; `pods.Pods` and `jobs.Jobs` are these."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from sunk_kube.objects import Node, Pod
@@ -22,12 +23,20 @@ class PodPort(Protocol):
         """Return the uid of the Pod ``namespace/name``, as watched; empty where there is none."""
         ...
 
+    def uids(self) -> list[str]:
+        """Return the uids of all Pods, as watched."""
+        ...
+
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod *uid*; None only if the API server has no such Pod. Without a name: as watched."""
         ...
 
     async def annotate(self, pod: Pod, claim: str) -> None:
         """Write which job is the Pod's."""
+        ...
+
+    async def note(self, pod: Pod, annotations: Mapping[str, str]) -> None:
+        """Write *annotations* on the Pod."""
         ...
 
     async def bind(self, pod: Pod, node: str) -> None:

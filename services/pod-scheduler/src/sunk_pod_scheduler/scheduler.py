@@ -128,10 +128,10 @@ class Scheduler:
             case "undecided":
                 return ASK_AGAIN_S
             case "stray":
-                await self._cancel(job)
+                await self.cancel_stray(job)
                 return ASK_AGAIN_S
 
-    async def _cancel(self, job: int) -> None:
+    async def cancel_stray(self, job: int) -> None:
         """Cancel a stray, if a fresh look shows that it is there and still carries our mark."""
         found = await self._jobs.look(job)
         if (

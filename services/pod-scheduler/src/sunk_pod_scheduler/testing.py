@@ -158,6 +158,10 @@ class MemoryPods:
         """Return the uid of the Pod."""
         return next((uid for uid, pod in self.pods.items() if pod.key == key), "")
 
+    def uids(self) -> list[str]:
+        """Return the uids of all Pods."""
+        return list(self.pods)
+
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod."""
         found = self.pods.get(uid)
@@ -168,9 +172,13 @@ class MemoryPods:
 
     async def annotate(self, pod: Pod, claim: str) -> None:
         """Write which job is the Pod's."""
+        await self.note(pod, {ANNOTATION_JOB: claim})
+
+    async def note(self, pod: Pod, annotations: Mapping[str, str]) -> None:
+        """Write *annotations* on the Pod."""
         found = self._existing(pod)
-        annotations = {**found.metadata.annotations, ANNOTATION_JOB: claim}
-        self.put(replace(found, metadata=replace(found.metadata, annotations=annotations)))
+        merged = {**found.metadata.annotations, **annotations}
+        self.put(replace(found, metadata=replace(found.metadata, annotations=merged)))
 
     async def bind(self, pod: Pod, node: str) -> None:
         """Bind the Pod; the kubelet runs it at once."""

@@ -1,0 +1,286 @@
+"""Actions of gangs to calls. Each is idempotent or leaves what tells that it was begun."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from sunk_events.base import REASON_MAX
+from sunk_events.placements import Gang, PlacementState
+from sunk_kube.objects import Node, Pod
+from sunk_kube.wellknown import (
+    ANNOTATION_GANG_LEADER,
+    ANNOTATION_GANG_NODES,
+    ANNOTATION_GANG_RANK,
+    ANNOTATION_GANG_SIZE,
+    ANNOTATION_JOB,
+)
+from sunk_pod_scheduler import marks, metrics, tokens
+from sunk_pod_scheduler.apply import NO_NODE_AGAIN_S, Views
+from sunk_pod_scheduler.facts import Teller, facts
+from sunk_pod_scheduler.gangs.model import (
+    Align,
+    BindMembers,
+    DeleteMembers,
+    GangAction,
+    GangSeen,
+    Note,
+    SubmitGang,
+    Tell,
+)
+from sunk_pod_scheduler.gangs.ranks import distinct
+from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang, nodes_needed
+from sunk_pod_scheduler.gangs.telling import Pods, Voice, each, name, seated, uids
+from sunk_pod_scheduler.limits import ASK_AGAIN_S
+from sunk_pod_scheduler.model import (
+    Blame,
+    CancelJob,
+    Forget,
+    MarkStarted,
+    Record,
+    Refuse,
+    ReleaseJob,
+    Resume,
+    Wait,
+)
+from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.request import Placeholder
+from sunk_pod_scheduler.validate import Wanted
+from sunk_runtime.errors import ConflictError
+from sunk_runtime.views import now
+from sunk_runtime.writer import StateWriter
+from sunk_slurm.errors import SlurmRejectedError
+
+log = logging.getLogger(__name__)
+
+
+class GangDoer:
+    """Carries actions out for one Slurm cluster, while it may."""
+
+    def __init__(
+        self,
+        *,
+        teller: Teller,
+        pods: PodPort,
+        jobs: JobPort,
+        placements: StateWriter[PlacementState],
+        views: Views,
+        placeholder: Placeholder,
+        check: Callable[[], None],
+    ) -> None:
+        self._teller = teller
+        self._pods = pods
+        self._voice = Voice(pods)
+        self._jobs = jobs
+        self._placements = placements
+        self._views = views
+        self._placeholder = placeholder
+        self._check = check
+        """Raises once we may no longer lead; called right before each write to the outside."""
+
+    async def apply(  # noqa: C901, PLR0911, PLR0912 - one case an action, none decides anything
+        self, action: GangAction, seen: GangSeen, pods: Pods
+    ) -> float | None:
+        """Carry out *action*.
+
+        Returns:
+            In how many seconds to look again, where the effect takes its time; None: look now.
+        """
+        metrics.ACTIONS.labels(type(action).__name__).inc()
+        self._check()
+        match action:
+            case Wait():
+                return action.after_s
+            case Tell():
+                await self._voice.tell(pods, action.notes)
+                return action.after_s
+            case Record():
+                await self._record(action.state, seen, pods)
+            case Refuse() | Blame():
+                await self._blame(action, seen, pods)
+            case SubmitGang():
+                return await self._submit(action.attempt, action.gang, seen, pods)
+            case Resume():
+                await self._resume(seen, pods, action.attempt)
+            case ReleaseJob():
+                await self._jobs.release(action.job, _priority(seen))
+                text = f"Slurm job {action.job} is submitted for {len(seated(seen, pods))} Pods"
+                await self._voice.say(seated(seen, pods), "PlaceholderSubmitted", text)
+            case MarkStarted():
+                await self._jobs.set_extra(action.job, action.extra + marks.STARTED)
+            case Align():
+                await each(action.states, self._store)
+                await each(action.gone, self._forget)
+            case BindMembers():
+                await self._bind(action, seen, pods)
+                return ASK_AGAIN_S
+            case DeleteMembers():
+                await each([pods[uid] for uid in action.uids if uid in pods], self._pods.delete)
+                return ASK_AGAIN_S
+            case CancelJob():
+                await self._jobs.cancel(action.job)
+                return ASK_AGAIN_S
+            case Forget():
+                await each(seen.seats, self._forget)
+                await self._forget(seen.id)
+            case _:
+                assert_never(action)
+        return None
+
+    async def _store(self, state: PlacementState) -> None:
+        """Publish what changed, then store it, unless somebody else wrote in between."""
+        self._check()
+        view = self._placements.view
+        before, revision = view.get(state.uid), view.revision(state.uid)
+        # A gang is no Pod: what happens to its Pods is told of each of them.
+        is_pod = state.roster is None
+        told = facts(before, state, revision=revision, teller=self._teller, now=now()) if is_pod else ()
+        await self._placements.record(state.uid, state, told, revision=revision)
+        if state.roster is not None:
+            fields = {"gang": f"{state.namespace}/{state.pod}", "phase": state.phase, "job": state.job}
+            log.info("gang changed", extra={**fields, "reason": state.reason})
+        elif state.phase == "bound" and (before is None or before.phase != "bound") and state.created:
+            metrics.BOUND_SECONDS.observe(max(0.0, (now() - state.created).total_seconds()))
+
+    async def _forget(self, uid: str) -> None:
+        self._check()
+        await self._placements.forget(uid, revision=self._placements.view.revision(uid))
+
+    async def _record(self, state: PlacementState, seen: GangSeen, pods: Pods) -> None:
+        before = seen.record
+        if state.job is not None and not state.token_sha256:  # Found again by its Pods' annotations.
+            state = replace(state, token_sha256=self._digest(seen.id, state.attempt))
+        await self._store(state)
+        ours = seated(seen, pods)
+        if state.phase == "ending" and (before is None or before.phase != "ending"):
+            await self._voice.say(ours, "GangEnds", f"{name(seen)} ends: {state.reason}")
+        if before is not None and (before.lost is None) != (state.lost is None):
+            await self._voice.tell_loss(ours, state)
+            metrics.JOBS_UNKNOWN.labels("lost" if state.lost is not None else "found").inc()
+        if before is not None and before.job is not None and state.job is None:
+            metrics.JOBS_LOST.inc()
+
+    async def _blame(self, action: Refuse | Blame, seen: GangSeen, pods: Pods) -> None:
+        if isinstance(action, Refuse):
+            note = Note(reason="ValidationFailed", text="; ".join(action.problems), is_warning=True)
+        else:
+            is_held = action.event == "JobHeld"
+            note = Note(reason=action.event, text=action.state.reason, is_warning=is_held)
+        await self._voice.tell(pods, dict.fromkeys(uids(seen), note))
+        await self._store(action.state)
+
+    async def _submit(self, attempt: int, gang: Gang, seen: GangSeen, pods: Pods) -> float | None:
+        """Store the intent first: from then on a job may exist that only its mark tells."""
+        self._views.slurm_nodes.require_complete()
+        self._views.kube_pods.require_complete()
+        wanted = seen.members[gang.members[0].uid].wanted
+        ours = [pods[member.uid] for member in gang.members if member.uid in pods]
+        if wanted is None or len(ours) < len(gang.members):
+            raise ConflictError(f"{name(seen)} is not valid any more")
+        choice = choose_for_all(ours, wanted.asked, self._nodes(), nodes_needed(gang))
+        if not choice.is_possible:
+            text = (
+                f"there are not {nodes_needed(gang)} Slurm nodes that fit what the Pods of {name(seen)} ask"
+            )
+            note = Note(reason="NoNodeFits", text=text, is_warning=True)
+            await self._voice.tell(pods, dict.fromkeys((pod.metadata.uid for pod in ours), note))
+            return NO_NODE_AGAIN_S
+        intent = self._intent(attempt, gang, seen)
+        description = describe_gang(seen, gang, choice, attempt, self._placeholder, wanted=wanted)
+        await self._store(intent)
+        self._check()
+        try:
+            job = await self._jobs.submit(description)
+        except SlurmRejectedError as error:
+            await self._rejected(intent, pods, str(error))
+        else:
+            await self._submitted(intent, ours, job)
+        return None
+
+    def _intent(self, attempt: int, gang: Gang, seen: GangSeen) -> PlacementState:
+        created = [seen.members[member.uid].pod.created for member in gang.members]
+        return PlacementState(
+            changed=now(),
+            uid=seen.id,
+            namespace=seen.namespace,
+            pod=seen.name,
+            phase="submitted",
+            attempt=attempt,
+            token_sha256=self._digest(seen.id, attempt),
+            created=max((one for one in created if one is not None), default=None),
+            roster=gang,
+        )
+
+    def _digest(self, uid: str, attempt: int) -> str:
+        return tokens.digest(tokens.token(self._placeholder.key, uid, attempt))
+
+    async def _resume(self, seen: GangSeen, pods: Pods, attempt: int) -> None:
+        """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
+        intent = seen.record
+        if intent is None:
+            raise ConflictError("the intent is gone")
+        job = await self._jobs.find_marked(seen.id, attempt)
+        if job is None:
+            await self._store(replace(intent, token_sha256=""))
+        else:
+            await self._submitted(intent, seated(seen, pods), job)
+
+    async def _submitted(self, intent: PlacementState, pods: Iterable[Pod], job: int) -> None:
+        claim = marks.claim(self._placeholder.key, intent.uid, intent.attempt, job)
+
+        async def annotate(pod: Pod) -> None:
+            self._check()
+            try:
+                await self._pods.annotate(pod, claim)
+            except ConflictError:
+                log.info("pod left while its gang was submitted", extra={"pod": pod.key, "job": job})
+
+        await each(pods, annotate)
+        await self._store(replace(intent, job=job, changed=now(), reason=""))
+
+    async def _rejected(self, intent: PlacementState, pods: Pods, reason: str) -> None:
+        """Slurm may take it later, when its partition, account or nodes are there: ever rarer."""
+        uids = () if intent.roster is None else (member.uid for member in intent.roster.members)
+        note = Note(reason="SubmissionFailed", text=reason, is_warning=True)
+        await self._voice.tell(pods, dict.fromkeys(uids, note))
+        again = replace(intent, attempt=intent.attempt + 1, token_sha256="", changed=now())
+        await self._store(replace(again, reason=reason[:REASON_MAX]))
+
+    async def _bind(self, action: BindMembers, seen: GangSeen, pods: Pods) -> None:
+        """Ranks are written before the Pods are bound: a container reads them once, at its start."""
+        record = seen.record
+        if record is None or record.job is None:
+            raise ConflictError(f"{name(seen)} has no job any more")
+        claim = marks.claim(self._placeholder.key, seen.id, record.attempt, record.job)
+        rank_by_uid = {member.uid: rank for rank, member in enumerate(action.gang.members)}
+        size, nodes = len(rank_by_uid), distinct(action.gang)
+        shared = {
+            ANNOTATION_JOB: claim,  # Who took a dead one's seat does not have it yet.
+            ANNOTATION_GANG_SIZE: str(size),
+            ANNOTATION_GANG_NODES: ",".join(nodes),
+            ANNOTATION_GANG_LEADER: action.gang.members[0].pod,
+        }
+
+        async def bind(uid: str) -> None:
+            pod, rank = pods[uid], rank_by_uid[uid]
+            await self._pods.note(pod, {**shared, ANNOTATION_GANG_RANK: str(rank)})
+            self._check()
+            await self._pods.bind(pod, action.kube_nodes[uid])
+            text = f"Slurm job {record.job} placed {pod.key}, rank {rank} of {size} of {name(seen)}, "
+            await self._pods.say(pod, "Bound", text + f"on {action.kube_nodes[uid]}")
+
+        await each([uid for uid in action.kube_nodes if uid in pods], bind)
+
+    def _nodes(self) -> Mapping[str, Node | None]:
+        """Return the Node of every node that Slurm has; None where it is no NodeSet's."""
+        return {name: self._node(name) for name in self._views.slurm_nodes.keys()}  # noqa: SIM118 - not a dict
+
+    def _node(self, slurm_node: str) -> Node | None:
+        state = self._views.kube_pods.get(slurm_node)
+        return None if state is None else self._pods.node(state.kube_node)
+
+
+def _priority(seen: GangSeen) -> int | None:
+    wanted = next((one.wanted for one in seen.members.values() if isinstance(one.wanted, Wanted)), None)
+    return wanted.asked.priority.value if wanted is not None and wanted.asked.priority else None

@@ -1,0 +1,188 @@
+"""What to do next about one gang: one action, from what is the case now.
+
+What must stay true, wherever the process is killed: a gang is one job, and nobody in it is bound before that
+job runs on all its nodes and its script has announced itself; a member is bound to its own seat's Node only;
+a gang whose job does not run is deleted as far as it is bound, else submitted again; the job ends when no
+kubelet has anything of it left.
+
+Until somebody is bound, a gang goes the way of a single Pod (`sunk_pod_scheduler.decide`).
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from sunk_events.placements import Gang, PlacementPhase, PlacementState
+from sunk_pod_scheduler.decide import decide
+from sunk_pod_scheduler.gangs.forming import form, full
+from sunk_pod_scheduler.gangs.living import bind, bound, ends, left
+from sunk_pod_scheduler.gangs.model import (
+    DeleteMembers,
+    GangAction,
+    GangSeen,
+    SubmitGang,
+    Tell,
+)
+from sunk_pod_scheduler.gangs.ranks import distinct, ordered, seated, unseated
+from sunk_pod_scheduler.gangs.seats import misaligned
+from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
+from sunk_pod_scheduler.model import (
+    Action,
+    Bind,
+    DeletePod,
+    Forget,
+    JobSeen,
+    MarkStarted,
+    Observed,
+    PodSeen,
+    Record,
+    Submit,
+    TellLoss,
+    Wait,
+)
+from sunk_pod_scheduler.outcomes import said, without
+
+
+def decide_gang(seen: GangSeen, now: datetime, limits: Limits) -> GangAction:
+    """Return the next step towards the gang and its job living and ending together."""
+    if (behind := misaligned(seen, now)) is not None:
+        return behind
+    record = seen.record
+    if record is None or record.roster is None:
+        return form(seen, now, limits)
+    action = _BY_PHASE[record.phase](seen, record, record.roster, now, limits)
+    if isinstance(action, Wait) and record.phase not in {"ending", "ended"}:
+        others = full(seen, record.roster)
+        return Tell(notes=others, after_s=action.after_s) if others else action
+    return action
+
+
+def _refused(
+    seen: GangSeen, record: PlacementState, gang: Gang, _now: datetime, _limits: Limits
+) -> GangAction:
+    """A Pod became invalid before its gang had a job: once that is mended, the gang forms anew."""
+    pod = _together(seen, record, gang)
+    return Wait() if pod.problems and record.reason == said(pod.problems) else Forget()
+
+
+def _placing(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:
+    """Phases ``submitted``, ``released`` and ``started``: it waits for its nodes, or to be bound."""
+    if gone := left(seen, gang):
+        return ends(record, f"{gone} left the gang before all of it was bound", now)
+    job = seen.job
+    if (
+        record.phase == "started"
+        and isinstance(job, JobSeen)
+        and job.is_running
+        and not seen.is_release_asked
+    ):
+        return _binding(seen, record, gang, job, now)
+    pod = _together(seen, record, gang)
+    return _of_gang(_as_one(seen, record, pod, now, limits), seen, gang, pod, now)
+
+
+def _of_gang(action: Action, seen: GangSeen, gang: Gang, pod: PodSeen, now: datetime) -> GangAction:
+    """Return a single Pod's step as the gang's."""
+    match action:
+        case Submit():
+            return SubmitGang(attempt=action.attempt, gang=gang)
+        case Record() if action.state.phase == "started" and isinstance(seen.job, JobSeen):
+            nodes = ordered(seen.job.nodes, seen.switches)
+            found = seated(gang, nodes)
+            if found is None:
+                return _again(pod, action.state, gang, f"job {seen.job.job} has not the gang's nodes", now)
+            return Record(state=replace(action.state, node="", roster=found))
+        case Record() if action.state.job is None and action.state.phase == "submitted":
+            return Record(state=replace(action.state, roster=unseated(gang)))
+        case Bind() | DeletePod() | TellLoss():
+            return Wait(ASK_AGAIN_S)  # Steps of a Pod that is started or bound, which a gang takes elsewhere.
+        case _:
+            return action
+
+
+def _again(pod: PodSeen, record: PlacementState, gang: Gang, reason: str, now: datetime) -> GangAction:
+    """The job is of no use: who is bound goes, or all of the gang gets another."""
+    action = without(pod, record, reason, now)
+    roster = gang if action.state.phase == "ending" else unseated(gang)
+    return Record(state=replace(action.state, node="", roster=roster))
+
+
+def _binding(seen: GangSeen, record: PlacementState, gang: Gang, job: JobSeen, now: datetime) -> GangAction:
+    """The job runs on all its nodes, and every one of them is locked for it."""
+    pod = _together(seen, record, gang)
+    if any(node not in job.nodes for node in distinct(gang)):
+        return _again(pod, record, gang, f"job {job.job} does not run on all of the gang's nodes", now)
+    if any(node not in seen.kube_nodes for node in distinct(gang)):
+        return Wait(ASK_AGAIN_S)
+    for member in gang.members:
+        found = seen.members[member.uid]
+        if found.pod.kube_node and found.pod.kube_node != seen.kube_nodes[member.node]:
+            return ends(record, f"Pod {member.pod} is bound to another Node than its seat's", now)
+        if not found.pod.kube_node and found.node_problem:
+            return _again(pod, record, gang, found.node_problem, now)
+    if not job.is_marked_started:
+        return MarkStarted(job.job, job.extra)
+    return bind(seen, gang) or Record(state=replace(record, phase="bound", changed=now, reason=""))
+
+
+def _ending(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:
+    """What is bound goes, the job stays until it has gone. Who was never bound may be in another gang."""
+    there = [
+        found for one in gang.members if (found := seen.members.get(one.uid)) is not None and found.is_on_node
+    ]
+    if not there:
+        over = replace(record, phase="ended", changed=now, is_pod_present=False, is_overdue=False)
+        return Record(state=replace(over, exit_code=record.exit_code or 0))
+    if untold := tuple(found.uid for found in there if not found.pod.is_terminating):
+        return DeleteMembers(untold)
+    pod = replace(_together(seen, record, gang), is_terminating=True)
+    return _of_gang(_as_one(seen, record, pod, now, limits), seen, gang, pod, now)
+
+
+def _ended(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:
+    placement = replace(record, node=next(iter(distinct(gang)), ""))
+    return _of_gang(
+        _as_one(seen, placement, None, now, limits), seen, gang, _together(seen, record, gang), now
+    )
+
+
+def _as_one(
+    seen: GangSeen, record: PlacementState, pod: PodSeen | None, now: datetime, limits: Limits
+) -> Action:
+    """Return what would be done if the gang were one Pod."""
+    one = Observed(
+        uid=seen.id,
+        pod=pod,
+        placement=record,
+        job=seen.job,
+        announced_on=seen.announced_on,
+        is_release_asked=seen.is_release_asked,
+    )
+    return decide(one, now, limits)
+
+
+def _together(seen: GangSeen, record: PlacementState, gang: Gang) -> PodSeen:
+    """Return the gang as if it were one Pod: bound as soon as one is, wrong where one is."""
+    found = [seen.members[member.uid] for member in gang.members if member.uid in seen.members]
+    problems = {f"Pod {one.pod.name}: {problem}": None for one in found for problem in one.pod.problems}
+    return PodSeen(
+        namespace=record.namespace,
+        name=record.pod,
+        created=record.created,
+        kube_node=next((one.pod.kube_node for one in found if one.pod.kube_node), ""),
+        problems=tuple(problems),
+    )
+
+
+_Decider = Callable[[GangSeen, PlacementState, Gang, datetime, Limits], GangAction]
+_BY_PHASE: Final[Mapping[PlacementPhase, _Decider]] = {
+    "refused": _refused,
+    "submitted": _placing,
+    "released": _placing,
+    "started": _placing,
+    "bound": bound,
+    "ending": _ending,
+    "ended": _ended,
+}

@@ -1,0 +1,163 @@
+"""Pods that wait for the rest of their gang: until all are there nothing is submitted, so nothing is held.
+
+Nobody is refused for good because others are missing: how long they wait only changes the words.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from sunk_events.placements import Gang, GangMember, PlacementState
+from sunk_pod_scheduler.gangs.model import GangAction, GangSeen, MemberSeen, Note, SubmitGang, Tell
+from sunk_pod_scheduler.limits import ASK_AGAIN_S, WAITING_FIRST_S, Limits
+from sunk_pod_scheduler.model import JobSeen, JobUnknown, Record, Wait
+from sunk_pod_scheduler.outcomes import said
+from sunk_pod_scheduler.validate import Wanted
+
+_SHOWN: Final = 8
+
+
+def form(  # noqa: PLR0911 - a table of cases
+    seen: GangSeen, now: datetime, limits: Limits
+) -> GangAction:
+    """Return the next step of a gang that has no placement."""
+    if (adopted := _adopted(seen, now)) is not None:
+        return adopted
+    free = [member for member in seen.members.values() if member.is_free]
+    if not free:
+        return Wait()
+    bad = {member.uid: _refusal(member.pod.problems) for member in free if member.pod.problems}
+    if bad:
+        waits = Note(
+            reason="WaitingForGang", text=f"{_name(seen)}: {len(bad)} of its Pods cannot be passed to Slurm"
+        )
+        return Tell(notes={member.uid: bad.get(member.uid, waits) for member in free})
+    if problems := _problems(seen, free):
+        return Tell(notes=dict.fromkeys((member.uid for member in free), _refusal(problems)))
+    if seen.size is None:
+        return Wait(ASK_AGAIN_S)
+    if len(free) < seen.size:
+        return _incomplete(seen, free, seen.size, now, limits)
+    return SubmitGang(attempt=_next_attempt(seen), gang=_gang(seen, free[: seen.size]))
+
+
+def _refusal(problems: tuple[str, ...]) -> Note:
+    return Note(reason="ValidationFailed", text=said(problems), is_warning=True)
+
+
+def _name(seen: GangSeen) -> str:
+    return f"{seen.kind} {seen.namespace}/{seen.name}"
+
+
+def _problems(seen: GangSeen, free: list[MemberSeen]) -> tuple[str, ...]:
+    """Return why these Pods cannot be one job, however many there are."""
+    first = free[0]
+    problems: list[str] = [seen.size_problem] if seen.size_problem else []
+    if any(member.terms != first.terms for member in free):
+        problems.append(f"the Pods of {_name(seen)} differ in their gang annotations")
+    asked = [member.wanted for member in free if member.wanted is not None]
+    if any(_common(wanted) != _common(asked[0]) for wanted in asked):
+        problems.append(
+            f"the Pods of {_name(seen)} differ in what they ask of Slurm: one job has one account, "
+            "partition, user, GPU type and so on"
+        )
+    per_node = first.terms.members_per_node
+    if seen.size is not None and seen.size % per_node:
+        problems.append(
+            f"sunk.coreweave.com/gang-members-per-node: {seen.size} Pods cannot be put on nodes by {per_node}"
+        )
+    return tuple(problems)
+
+
+def _common(wanted: Wanted) -> tuple[object, ...]:
+    gpu_type = wanted.gpu_type if wanted.gpus else ""
+    return wanted.asked, wanted.identity, gpu_type, bool(wanted.gpus)
+
+
+def _incomplete(
+    seen: GangSeen, free: list[MemberSeen], size: int, now: datetime, limits: Limits
+) -> GangAction:
+    """Say who is missing, but not of a moment's wait."""
+    waited = now - min((member.pod.created or now) for member in free)
+    first, last = timedelta(seconds=WAITING_FIRST_S), timedelta(seconds=limits.gang_wait_s)
+    if waited < first:
+        return Wait((first - waited).total_seconds())
+    is_late = waited >= last
+    text = f"{_name(seen)} has {len(free)} of {size} Pods{_missing(free, size)}"
+    note = Note(reason="GangIncomplete" if is_late else "WaitingForGang", text=text, is_warning=is_late)
+    notes = dict.fromkeys((member.uid for member in free), note)
+    return Tell(notes=notes, after_s=None if is_late else (last - waited).total_seconds())
+
+
+def _missing(free: Iterable[MemberSeen], size: int) -> str:
+    """Return which Pods are missing, where the workload counts them from 0."""
+    there = {member.index for member in free}
+    if "" in there or any("." in index for index in there):
+        return ""
+    missing = [str(index) for index in range(size) if str(index) not in there]
+    more = len(missing) - _SHOWN
+    return f"; missing: {', '.join(missing[:_SHOWN])}" + (f" and {more} more" if more > 0 else "")
+
+
+def _next_attempt(seen: GangSeen) -> int:
+    """Return a number that no earlier job of these Pods had: its token would let that one speak."""
+    claims = [member.pod.claim for member in seen.members.values()]
+    return max((claim.attempt + 1 for claim in claims if claim is not None), default=0)
+
+
+def _gang(seen: GangSeen, members: list[MemberSeen]) -> Gang:
+    wanted = [member.wanted for member in members if member.wanted is not None]
+    return Gang(
+        kind=seen.kind,
+        members=tuple(
+            GangMember(uid=member.uid, pod=member.pod.name, index=member.index, node=member.node)
+            for member in members
+        ),
+        members_per_node=members[0].terms.members_per_node,
+        policy=members[0].terms.policy,
+        cpus=max((one.cpus for one in wanted), default=0),
+        memory_mib=max((one.memory_mib for one in wanted), default=0),
+        gpus=max((one.gpus for one in wanted), default=0),
+    )
+
+
+def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
+    """The bucket was lost; the Pods remember their job, and each later step follows from what is."""
+    claims = [member.pod.claim for member in seen.members.values() if member.is_well]
+    newest = max((claim for claim in claims if claim is not None), key=lambda one: one.attempt, default=None)
+    if newest is None:
+        return None
+    if isinstance(seen.job, JobUnknown):
+        return Wait(ASK_AGAIN_S)
+    ours = [
+        member
+        for member in seen.members.values()
+        if member.is_well and member.pod.claim is not None and member.pod.claim.job == newest.job
+    ]
+    is_whole = isinstance(seen.job, JobSeen) and not seen.job.is_over and len(ours) == seen.size
+    if not is_whole and not any(member.is_on_node for member in ours):
+        return None
+    ranked = sorted(ours, key=lambda member: (member.rank is None, member.rank or 0))
+    state = PlacementState(
+        changed=now,
+        uid=seen.id,
+        namespace=seen.namespace,
+        pod=seen.name,
+        phase="submitted" if is_whole else "ending",
+        attempt=newest.attempt,
+        job=newest.job,
+        reason="" if is_whole else "what was stored of the gang was lost, and some of it is gone",
+        created=ranked[0].pod.created,
+        roster=_gang(seen, ranked),
+    )
+    return Record(state=state)
+
+
+def full(seen: GangSeen, gang: Gang) -> dict[str, Note]:
+    """Return what is said on Pods for whom the gang has no seat."""
+    seated = {member.uid for member in gang.members}
+    note = Note(
+        reason="GangFull", text=f"{_name(seen)} is placed already, with {len(gang.members)} other Pods"
+    )
+    found = seen.members.values()
+    return {member.uid: note for member in found if member.is_free and member.uid not in seated}

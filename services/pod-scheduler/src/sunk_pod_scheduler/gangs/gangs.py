@@ -1,0 +1,163 @@
+"""The loop's way in: Pods of gangs are looked at with their gang, all others by themselves.
+
+Whether a Pod is in a gang is decided once, by what is stored of it; a Pod that is new is asked about.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.placements import PlacementState
+from sunk_events.requests import Finding
+from sunk_kube.objects import Pod
+from sunk_kube.wellknown import ANNOTATION_JOB
+from sunk_pod_scheduler import marks, strays
+from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.gangs.apply import GangDoer
+from sunk_pod_scheduler.gangs.decide import decide_gang
+from sunk_pod_scheduler.gangs.explain import explain_member
+from sunk_pod_scheduler.gangs.kin import ID_PREFIX, Kin, kin, terms
+from sunk_pod_scheduler.gangs.look import Looker
+from sunk_pod_scheduler.gangs.model import Tell
+from sunk_pod_scheduler.gangs.ports import WorkloadPort
+from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
+from sunk_pod_scheduler.marks import Claim
+from sunk_pod_scheduler.model import Forget, Wait
+from sunk_pod_scheduler.ports import PodPort
+from sunk_pod_scheduler.scheduler import Scheduler
+from sunk_runtime.errors import PermanentError
+from sunk_runtime.views import StateView, now
+
+log = logging.getLogger(__name__)
+
+STEPS_MAX: Final = 16
+"""More than the way from new Pods to bound ones has; a loop of steps would be a bug."""
+
+
+class Gangs:
+    """Looks at gangs, hands single Pods on, and sweeps the jobs of both."""
+
+    def __init__(
+        self,
+        *,
+        single: Scheduler,
+        pods: PodPort,
+        placements: StateView[PlacementState],
+        slurm_jobs: StateView[SlurmJobState],
+        book: Book,
+        doer: GangDoer,
+        looker: Looker,
+        workloads: WorkloadPort,
+        limits: Limits,
+        key: bytes,
+        poke: Callable[[str], None],
+    ) -> None:
+        self._single = single
+        self._pods = pods
+        self._placements = placements
+        self._slurm_jobs = slurm_jobs
+        self._book = book
+        self._doer = doer
+        self._looker = looker
+        self._workloads = workloads
+        self._limits = limits
+        self._key = key
+        self._poke = poke
+        self._gang_by_uid: dict[str, str] = {}
+
+    async def reconcile(self, key: str) -> float | None:
+        """Look at a gang, at a single Pod, or have the gang of a Pod looked at."""
+        if key.startswith(ID_PREFIX):
+            return await self._turn(key)
+        gang = await self._gang_of(key)
+        if gang is None:
+            return await self._single.reconcile(key)
+        self._looker.know(gang, key)
+        self._poke(gang)
+        return None
+
+    async def _turn(self, gang: str) -> float | None:
+        """Bring a gang and its job as far as they get now; return when to look again."""
+        try:
+            for _ in range(STEPS_MAX):
+                seen, pods = await self._looker.look(gang)
+                action = decide_gang(seen, now(), self._limits)
+                again_s = await self._doer.apply(action, seen, pods)
+                if isinstance(action, (Wait, Tell)) or again_s is not None:
+                    return again_s
+                if isinstance(action, Forget):
+                    self._book.forget(gang)
+            log.error("a gang took too many steps", extra={"gang": gang})
+            return ASK_AGAIN_S
+        finally:
+            self._book.looked(gang)
+
+    async def _gang_of(self, uid: str) -> str | None:
+        """Return the key of a Pod's gang; None where it is alone."""
+        self._pods.require_complete()
+        self._placements.require_complete()
+        if (placement := self._placements.get(uid)) is not None:
+            return placement.gang or None
+        pod = await self._pods.find(uid, "", "")
+        if pod is None:
+            return self._gang_by_uid.pop(uid, None)
+        found = kin(pod)
+        claim = pod.metadata.annotations.get(ANNOTATION_JOB, "")
+        if found is None or marks.read_claim(self._key, uid, claim) is not None:
+            return None
+        is_claimed = marks.read_claim(self._key, found.id, claim) is not None
+        if not (is_claimed or await self._is_gang(found, pod)):
+            return None
+        self._gang_by_uid[uid] = found.id
+        return found.id
+
+    async def _is_gang(self, found: Kin, pod: Pod) -> bool:
+        if found.kind != "Job":
+            return True
+        agreed, _ = terms(pod.metadata.annotations)
+        if agreed.size is not None:
+            return True
+        try:
+            return await self._workloads.is_gang(found)
+        except PermanentError as error:
+            await self._pods.refuse(pod, "WorkloadUnknown", f"{found.said} cannot be read: {error}")
+            raise
+
+    async def explain(self, uid: str) -> tuple[Finding, ...]:
+        """Return what the Pod's gang is to it; nothing where it is alone."""
+        gang = await self._gang_of(uid)
+        if gang is None:
+            return ()
+        self._looker.know(gang, uid)
+        seen, _ = await self._looker.look(gang)
+        return explain_member(seen, uid, now(), self._limits)
+
+    async def sweep(self, key: str) -> float | None:
+        """Cancel the job *key* if it carries our mark and is nobody's."""
+        state = self._slurm_jobs.get(key)
+        mark = None if state is None or state.is_over else marks.read_extra(self._key, state.extra)
+        if mark is None or not mark.uid.startswith(ID_PREFIX):
+            return await self._single.sweep(key)
+        self._placements.require_complete()
+        self._pods.require_complete()
+        job, placement = int(key), self._placements.get(mark.uid)
+        claim = None if placement is not None else await self._claim(mark.uid, job)
+        match strays.judge(job, mark, placement, claim):
+            case "ours":
+                return None
+            case "undecided":
+                return ASK_AGAIN_S
+            case "stray":
+                await self._single.cancel_stray(job)
+                return ASK_AGAIN_S
+
+    async def _claim(self, gang: str, job: int) -> Claim | None:
+        """Return the claim of any Pod to *job*: with the bucket lost only Pods tell."""
+        for uid in self._pods.uids():
+            pod = await self._pods.find(uid, "", "")
+            text = "" if pod is None else pod.metadata.annotations.get(ANNOTATION_JOB, "")
+            claim = marks.read_claim(self._key, gang, text) if text else None
+            if claim is not None and claim.job == job:
+                return claim
+        return None

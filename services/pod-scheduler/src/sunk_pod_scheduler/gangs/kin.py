@@ -1,0 +1,157 @@
+"""Which gang a Pod belongs to, as its labels and its owner say, and on which terms it is in it.
+
+A PodGroup's label is somebody's explicit wish, so it counts before what made the Pod. A Job's Pods are a
+gang if the Job runs all of them at once, which only the Job itself says.
+
+Source: Kubernetes, "Jobs"; JobSet and LeaderWorkerSet, their API's well-known labels; scheduler-plugins,
+"Coscheduling".
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from sunk_kube.objects import OwnerReference, Pod
+from sunk_kube.wellknown import (
+    ANNOTATION_GANG,
+    ANNOTATION_GANG_MEMBERS_PER_NODE,
+    ANNOTATION_GANG_POLICY,
+    ANNOTATION_GANG_SIZE,
+)
+
+ID_PREFIX: Final = "gang-"
+"""No Pod's uid starts so."""
+LABEL_POD_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+LABEL_LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+LABEL_LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
+LABEL_LWS_WORKER: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+ANNOTATION_LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+LABEL_JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+LABEL_JOBSET_RESTART: Final = "jobset.sigs.k8s.io/restart-attempt"
+LABEL_JOBSET_JOB: Final = "jobset.sigs.k8s.io/job-global-index"
+ANNOTATION_COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+
+Kind = Literal["Job", "JobSet", "LeaderWorkerSet", "PodGroup"]
+Policy = Literal["fail", "replace"]
+SIZE_MAX: Final = 4096
+"""More do not fit into one state on the bus."""
+_POLICIES: Final[Mapping[str, Policy]] = {"fail": "fail", "replace": "replace"}
+_DIGITS_MAX: Final = 6
+_LAST: Final = 1 << 62
+
+
+class Kin(msgspec.Struct, frozen=True, kw_only=True):
+    """The workload that a Pod is part of."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str = ""
+    """What tells this one from another of the same name: the owner's uid, the group, the restart."""
+    index: str = ""
+    """Which of the workload's Pods this is; empty where they are not counted."""
+    size: int | None = None
+    """How many there are, where the workload writes that on its Pods."""
+
+    @property
+    def id(self) -> str:
+        """The gang's key: the same for all its Pods, and after every restart."""
+        parts = f"{self.kind}/{self.namespace}/{self.name}/{self.uid}"  # None holds a slash.
+        return ID_PREFIX + hashlib.sha256(parts.encode()).hexdigest()[:32]
+
+    @property
+    def said(self) -> str:
+        """The workload, for people."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What the annotations of a member say of its gang."""
+
+    size: int | None = None
+    members_per_node: int = 1
+    policy: Policy = "fail"
+
+
+def kin(pod: Pod) -> Kin | None:
+    """Return the workload whose Pods are to be placed together with *pod*, if there is one."""
+    meta = pod.metadata
+    if meta.annotations.get(ANNOTATION_GANG, "").strip() == "none":
+        return None
+    labels, namespace = meta.labels, meta.namespace
+    index = meta.annotations.get(ANNOTATION_COMPLETION_INDEX, "")
+    if name := labels.get(LABEL_POD_GROUP):
+        return Kin(kind="PodGroup", namespace=namespace, name=name, index=index)
+    if name := labels.get(LABEL_LWS_NAME):
+        group = labels.get(LABEL_LWS_GROUP, "")
+        return Kin(
+            kind="LeaderWorkerSet",
+            namespace=namespace,
+            name=name,
+            uid=group,
+            index=labels.get(LABEL_LWS_WORKER, ""),
+            size=_count(meta.annotations.get(ANNOTATION_LWS_SIZE, "")),
+        )
+    if name := labels.get(LABEL_JOBSET_NAME):
+        restart = labels.get(LABEL_JOBSET_RESTART, "")
+        job = labels.get(LABEL_JOBSET_JOB, "")
+        return Kin(kind="JobSet", namespace=namespace, name=name, uid=restart, index=f"{job}.{index}")
+    if owner := job_of(pod):
+        return Kin(kind="Job", namespace=namespace, name=owner.name, uid=owner.uid, index=index)
+    return None
+
+
+def job_of(pod: Pod) -> OwnerReference | None:
+    """Return the Kubernetes Job that made *pod*."""
+    owners = pod.metadata.owner_references
+    return next(
+        (one for one in owners if one.controller and one.kind == "Job" and one.api_version == "batch/v1"),
+        None,
+    )
+
+
+def terms(annotations: Mapping[str, str]) -> tuple[Terms, tuple[str, ...]]:
+    """Return what *annotations* say of the gang, and everything that is wrong with them."""
+    problems: list[str] = []
+
+    def whole(name: str) -> int | None:
+        text = annotations.get(name, "").strip()
+        if not text:
+            return None
+        found = _count(text)
+        if found is None:
+            problems.append(f"{name}: {text[:80]!r} must be an integer from 1 to {SIZE_MAX}")
+        return found
+
+    policy = annotations.get(ANNOTATION_GANG_POLICY, "").strip() or "fail"
+    if policy not in _POLICIES:
+        problems.append(f"{ANNOTATION_GANG_POLICY}: {policy[:80]!r} must be one of {', '.join(_POLICIES)}")
+    found = Terms(
+        size=whole(ANNOTATION_GANG_SIZE),
+        members_per_node=whole(ANNOTATION_GANG_MEMBERS_PER_NODE) or 1,
+        policy=_POLICIES.get(policy, "fail"),
+    )
+    return found, tuple(problems)
+
+
+def order(index: str, name: str) -> tuple[tuple[int, ...], tuple[tuple[int, str], ...]]:
+    """Return by what members are sorted: their workload's own count, then their names, 2 before 10."""
+    counted = tuple(int(part) if _is_number(part) else _LAST for part in index.split("."))
+    return counted, natural(name)
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Return a key by which ``node-2`` comes before ``node-10``."""
+    parts = re.split(r"([0-9]+)", name)
+    return tuple((int(part), "") if place % 2 else (0, part) for place, part in enumerate(parts))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
+
+
+def _count(text: str) -> int | None:
+    return int(text) if _is_number(text) and 1 <= int(text) <= SIZE_MAX else None

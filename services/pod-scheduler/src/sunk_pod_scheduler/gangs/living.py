@@ -1,0 +1,181 @@
+"""A gang whose members run: who has done its work, who has died, and who takes a dead one's seat."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from sunk_events.placements import Gang, GangMember, PlacementState
+from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Note, Tell
+from sunk_pod_scheduler.limits import ASK_AGAIN_S, LOOK_AGAIN_S, Limits
+from sunk_pod_scheduler.model import JobGone, JobSeen, JobUnknown, Record, Wait
+from sunk_pod_scheduler.outcomes import ending
+
+_SHOWN: Final = 4
+
+
+def bound(  # noqa: PLR0911 - a table of cases
+    seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits
+) -> GangAction:
+    """Return the next step of a gang all of which was bound."""
+    members = tuple(_noted(member, seen.members.get(member.uid)) for member in gang.members)
+    if members != gang.members:
+        return Record(state=replace(record, roster=replace(gang, members=members)))
+    if all(member.has_succeeded for member in members):
+        over = replace(record, phase="ended", changed=now, is_pod_present=False, exit_code=0)
+        return Record(state=over)
+    if (over := _without_job(seen, record, now, limits)) is not None:
+        return over
+    if gone := left(seen, gang):
+        if gang.policy == "replace":
+            return _replaced(seen, record, gang, now, limits)
+        return ends(record, f"{gone} left the gang", now, exit_code=_exit_code(seen, gang))
+    if isinstance(seen.job, JobUnknown):
+        return Wait(ASK_AGAIN_S)
+    if record.lost is not None:
+        return Record(state=replace(record, lost=None, reason=""))
+    return _bind_heirs(seen, gang) or Wait()
+
+
+def left(seen: GangSeen, gang: Gang) -> str:
+    """Return which members are dead or dying, for people; empty where all is well."""
+    names = [member.pod for member in gang.members if not _is_well(seen, member)]
+    return f"Pod {_listed(names)}" if names else ""
+
+
+def ends(record: PlacementState, reason: str, now: datetime, *, exit_code: int = 0) -> Record:
+    """All of the gang is to go; its job stays until it has gone."""
+    return Record(state=replace(ending(record, reason, now).state, exit_code=exit_code, node=""))
+
+
+def bind(seen: GangSeen, gang: Gang) -> BindMembers | None:
+    """Return the binding of everybody who has a seat and is on no Node yet."""
+    unbound = {
+        member.uid: seen.kube_nodes[member.node]
+        for member in gang.members
+        if (found := seen.members.get(member.uid)) is not None and found.is_well and not found.pod.kube_node
+    }
+    return BindMembers(gang=gang, kube_nodes=unbound) if unbound else None
+
+
+def _is_well(seen: GangSeen, member: GangMember) -> bool:
+    found = seen.members.get(member.uid)
+    return member.has_succeeded or (found is not None and found.is_well)
+
+
+def _noted(member: GangMember, found: MemberSeen | None) -> GangMember:
+    if member.has_succeeded or found is None or not found.has_succeeded:
+        return member
+    return replace(member, has_succeeded=True)
+
+
+def _without_job(seen: GangSeen, record: PlacementState, now: datetime, limits: Limits) -> GangAction | None:
+    """Return what follows from a job that does not run, or is about to end."""
+    job = seen.job
+    if seen.is_release_asked:
+        return ends(record, "the job's script or a node's epilog asks for it", now)
+    match job:
+        case JobGone(has_ended=False):
+            return _lost(record, now, limits)
+        case JobGone():
+            return ends(record, f"job {record.job} is unknown to Slurm", now)
+        case JobSeen() if not job.is_running:
+            return ends(record, f"job {job.job} is {job.base}", now)
+        case JobSeen() if any(node not in job.nodes for node in _nodes(record)):
+            return ends(record, f"job {job.job} does not run on all of the gang's nodes", now)
+        case _:
+            return None
+
+
+def _nodes(record: PlacementState) -> list[str]:
+    return [] if record.roster is None else [member.node for member in record.roster.members]
+
+
+def _lost(record: PlacementState, now: datetime, limits: Limits) -> GangAction:
+    """Slurm has lost its state: the gang runs on for a while, and gets no other job."""
+    if record.lost is None:
+        reason = f"job {record.job} is unknown to Slurm, and was not seen to end"
+        return Record(state=replace(record, changed=now, lost=now, reason=reason))
+    due = record.lost + timedelta(seconds=limits.lost_s)
+    if now >= due:
+        return ends(record, f"Slurm has lost job {record.job}", now)
+    return Wait(min((due - now).total_seconds(), LOOK_AGAIN_S))
+
+
+def _exit_code(seen: GangSeen, gang: Gang) -> int:
+    """Return with what the first member that failed has failed."""
+    found = (seen.members.get(member.uid) for member in gang.members)
+    return next((one.pod.exit_code for one in found if one is not None and one.pod.exit_code), 0)
+
+
+def _replaced(
+    seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits
+) -> GangAction:
+    """A seat whose Pod is dead waits for another of the same index; the others run on."""
+    if not any(one.pod.kube_node and one.is_well for one in _seated(seen, gang)):
+        return ends(record, "no Pod of the gang is left", now, exit_code=_exit_code(seen, gang))
+    members = list(gang.members)
+    taken = {member.uid for member in members}
+    for rank, member in enumerate(members):
+        if _is_well(seen, member):
+            continue
+        heir = None if _is_on_node(seen, member) else _heir(seen, gang, member, taken)
+        if heir is not None:
+            taken.add(heir.uid)
+            members[rank] = replace(member, uid=heir.uid, pod=heir.pod.name, vacant=None)
+        elif member.vacant is None:
+            members[rank] = replace(member, vacant=now)
+    if tuple(members) != gang.members:
+        return Record(state=replace(record, roster=replace(gang, members=tuple(members))))
+    since = min(one.vacant for one in members if one.vacant is not None and not _is_well(seen, one))
+    due = since + timedelta(seconds=limits.gang_wait_s)
+    if now >= due:
+        return ends(record, f"{left(seen, gang)} was not replaced", now, exit_code=_exit_code(seen, gang))
+    return _bind_heirs(seen, gang) or Wait((due - now).total_seconds())
+
+
+def _seated(seen: GangSeen, gang: Gang) -> Iterable[MemberSeen]:
+    found = (seen.members.get(member.uid) for member in gang.members)
+    return [one for one in found if one is not None]
+
+
+def _is_on_node(seen: GangSeen, member: GangMember) -> bool:
+    found = seen.members.get(member.uid)
+    return found is not None and found.is_on_node
+
+
+def _heir(seen: GangSeen, gang: Gang, member: GangMember, taken: set[str]) -> MemberSeen | None:
+    """Return a Pod that can take the seat: what it asks for is no more than the job has for one."""
+    for one in seen.members.values():
+        fits = (
+            one.wanted is not None
+            and one.wanted.cpus <= gang.cpus
+            and one.wanted.memory_mib <= gang.memory_mib
+            and one.wanted.gpus <= gang.gpus
+        )
+        if one.is_free and one.uid not in taken and one.index == member.index and fits:
+            return one
+    return None
+
+
+def _bind_heirs(seen: GangSeen, gang: Gang) -> GangAction | None:
+    """Return the binding of who took a dead one's seat."""
+    heirs = [one for one in _seated(seen, gang) if one.is_well and not one.pod.kube_node]
+    if not heirs:
+        return None
+    problems = {
+        one.uid: Note(reason="SeatDoesNotFit", text=one.node_problem, is_warning=True)
+        for one in heirs
+        if one.node_problem
+    }
+    if problems:
+        return Tell(notes=problems, after_s=LOOK_AGAIN_S)
+    if any(node not in seen.kube_nodes for node in {member.node for member in gang.members}):
+        return Wait(ASK_AGAIN_S)
+    return bind(seen, gang)
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,188 @@
+"""A look at one gang: its Pods, its job, and the Nodes that it has.
+
+What must stay true: a member is only gone when the API server itself has said so.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from sunk_events.placements import PlacementState
+from sunk_kube.objects import Pod
+from sunk_kube.wellknown import ANNOTATION_GANG_RANK, ANNOTATION_JOB
+from sunk_pod_scheduler import marks
+from sunk_pod_scheduler.apply import Views
+from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.gangs.kin import Kin, kin, order, terms
+from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen
+from sunk_pod_scheduler.gangs.ports import WorkloadPort
+from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, pod_seen
+from sunk_pod_scheduler.nodes import problem
+from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.validate import Rules, Wanted, validate
+from sunk_runtime.views import StateView
+
+_NO_SWITCH: Final = "none"
+"""Stands for a label that a Node does not have, as in topology.conf."""
+
+
+class Looker:
+    """Looks at gangs through the views of one cluster."""
+
+    def __init__(
+        self,
+        *,
+        pods: PodPort,
+        jobs: JobPort,
+        placements: StateView[PlacementState],
+        views: Views,
+        book: Book,
+        workloads: WorkloadPort,
+        rules: Rules,
+        key: bytes,
+        topology_labels: Sequence[str] = (),
+    ) -> None:
+        self._pods = pods
+        self._jobs = jobs
+        self._placements = placements
+        self._views = views
+        self._book = book
+        self._workloads = workloads
+        self._rules = rules
+        self._key = key
+        self._labels = topology_labels
+        self._members: dict[str, set[str]] = {}
+        """The uids that were ever seen of each gang, until their Pods are gone."""
+
+    def know(self, gang: str, uid: str) -> None:
+        """Remember that a Pod belongs to *gang*."""
+        self._members.setdefault(gang, set()).add(uid)
+
+    async def look(self, gang: str) -> tuple[GangSeen, Mapping[str, Pod]]:
+        """Return all that is known of *gang* now, from a fresh look at its job, and its Pods by uid."""
+        self._pods.require_complete()
+        self._placements.require_complete()
+        record = self._placements.get(gang)
+        pods = await self._found(gang, record)
+        seats = self._seats(gang, record)
+        members = {uid: self._member(gang, pod, record) for uid, pod in pods.items()}
+        members = dict(sorted(members.items(), key=lambda one: order(one[1].index, one[1].pod.name)))
+        job = await self._job(record, members)
+        nodes = job.nodes if isinstance(job, JobSeen) else ()
+        seen = GangSeen(
+            id=gang,
+            members=members,
+            record=record,
+            seats=seats,
+            job=job,
+            announced_on=self._book.announced_on(gang, record.job) if record else "",
+            is_release_asked=self._book.is_release_asked(gang, record.job) if record else False,
+            kube_nodes={node: found for node in nodes if (found := self._kube_node(node))},
+            switches=self._switches(nodes),
+        )
+        return await self._named(seen, pods), pods
+
+    async def _found(self, gang: str, record: PlacementState | None) -> dict[str, Pod]:
+        """Return the Pods of the gang: those with a seat are asked for, others are as watched."""
+        seated = () if record is None or record.roster is None else record.roster.members
+        names = {member.uid: member.pod for member in seated}
+        namespace = record.namespace if record else ""
+        found: dict[str, Pod] = {}
+        for uid in [*names, *self._members.get(gang, set()).difference(names)]:
+            name = names.get(uid, "")
+            pod = await self._pods.find(uid, namespace if name else "", name)
+            if pod is not None:
+                found[uid] = pod
+            elif known := self._members.get(gang):
+                known.discard(uid)
+        if not found and record is None:
+            self._members.pop(gang, None)
+        return found
+
+    def _seats(self, gang: str, record: PlacementState | None) -> dict[str, PlacementState]:
+        members = () if record is None or record.roster is None else record.roster.members
+        uids = {member.uid for member in members} | self._members.get(gang, set())
+        if record is None or record.phase in {"refused", "submitted"}:  # Few do: others may be left over.
+            uids |= {state.uid for state in self._placements.values() if state.gang == gang}
+        seats = {uid: self._placements.get(uid) for uid in uids}
+        return {uid: state for uid, state in seats.items() if state is not None and state.gang == gang}
+
+    def _member(self, gang: str, pod: Pod, record: PlacementState | None) -> MemberSeen:
+        meta = pod.metadata
+        found, problems = terms(meta.annotations)
+        shown = pod_seen(pod, self._key, self._rules)
+        claim = marks.read_claim(self._key, gang, meta.annotations.get(ANNOTATION_JOB, ""))
+        wanted = validate(pod, self._rules)
+        rank = meta.annotations.get(ANNOTATION_GANG_RANK, "")
+        related = kin(pod)
+        return MemberSeen(
+            uid=meta.uid,
+            pod=replace(shown, claim=claim, problems=(*shown.problems, *problems)),
+            index="" if related is None else related.index,
+            terms=found,
+            wanted=wanted if isinstance(wanted, Wanted) and not problems else None,
+            node=self._slurm_node(pod.spec.node_name) if record is None and pod.spec.node_name else "",
+            rank=int(rank) if rank.isascii() and rank.isdecimal() else None,
+            node_problem=self._problem(pod, record),
+        )
+
+    def _problem(self, pod: Pod, record: PlacementState | None) -> str:
+        """Return why *pod* may not be bound to the Node of its seat, where it has one."""
+        if record is None or record.roster is None or pod.spec.node_name:
+            return ""
+        found = (member for member in record.roster.members if member.uid == pod.metadata.uid)
+        seat = next(found, None)
+        node = self._pods.node(self._kube_node(seat.node)) if seat is not None and seat.node else None
+        return "" if node is None else problem(pod, node)
+
+    def _slurm_node(self, kube_node: str) -> str:
+        found = (state for state in self._views.kube_pods.values() if state.kube_node == kube_node)
+        return next((state.pod for state in found), "")
+
+    def _kube_node(self, slurm_node: str) -> str:
+        state = self._views.kube_pods.get(slurm_node)
+        return "" if state is None or self._pods.node(state.kube_node) is None else state.kube_node
+
+    def _switches(self, nodes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for name in nodes if self._labels else ():
+            node = self._pods.node(self._kube_node(name))
+            if node is not None:
+                labels = node.metadata.labels
+                found[name] = tuple(labels.get(label) or _NO_SWITCH for label in self._labels)
+        return found
+
+    async def _job(self, record: PlacementState | None, members: Mapping[str, MemberSeen]) -> AnyJob:
+        claims = [one.pod.claim for one in members.values() if one.pod.claim is not None and one.is_well]
+        newest = max(claims, key=lambda claim: claim.attempt, default=None)
+        number = record.job if record is not None else newest.job if newest is not None else None
+        return JobGone() if number is None else await self._jobs.look(number)
+
+    async def _named(self, seen: GangSeen, pods: Mapping[str, Pod]) -> GangSeen:
+        """Return *seen* with what its Pods and their workload say of it."""
+        record = seen.record
+        if record is not None and record.roster is not None:
+            return replace(seen, kind=record.roster.kind, namespace=record.namespace, name=record.pod)
+        related = next((found for pod in pods.values() if (found := kin(pod)) is not None), None)
+        if related is None:
+            return seen
+        size, why = await self._size(related, seen)
+        return replace(
+            seen,
+            kind=related.kind,
+            namespace=related.namespace,
+            name=related.name,
+            size=size,
+            size_problem=why,
+        )
+
+    async def _size(self, related: Kin, seen: GangSeen) -> tuple[int | None, str]:
+        asked = next((one.terms.size for one in seen.members.values() if one.terms.size is not None), None)
+        if asked is not None or related.size is not None:
+            return asked or related.size, ""
+        if related.kind == "Job":
+            return await self._workloads.size(related), ""
+        return None, (
+            f"sunk.coreweave.com/gang-size: must say how many Pods {related.said} has, on each of them"
+        )

@@ -1,0 +1,151 @@
+"""What the scheduler sees of one gang, and what it can do about it. Values only."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from sunk_events.placements import Gang, PlacementState
+from sunk_pod_scheduler.gangs.kin import Terms
+from sunk_pod_scheduler.model import (
+    AnyJob,
+    Blame,
+    CancelJob,
+    Forget,
+    JobGone,
+    MarkStarted,
+    PodSeen,
+    Record,
+    Refuse,
+    ReleaseJob,
+    Resume,
+    Wait,
+)
+from sunk_pod_scheduler.validate import Wanted
+
+
+class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A Pod that belongs to the gang, whether or not it has a seat."""
+
+    uid: str
+    pod: PodSeen
+    """Its claim is that of the gang's job."""
+    index: str = ""
+    terms: Terms = Terms()
+    wanted: Wanted | None = None
+    """What it asks of Slurm; None where something is wrong with it."""
+    node: str = ""
+    """The Slurm node of the Node that it is bound to."""
+    rank: int | None = None
+    """As its annotation says: believed only where nothing else is left."""
+    node_problem: str = ""
+    """Why it may not be bound to its seat's Node."""
+
+    @property
+    def is_free(self) -> bool:
+        """It waits for a seat, or could take one."""
+        pod = self.pod
+        return not (pod.is_over or pod.is_terminating or pod.kube_node or pod.is_gated)
+
+    @property
+    def is_well(self) -> bool:
+        """It lives and is meant to go on living."""
+        return not (self.pod.is_over or self.pod.is_terminating)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """It has done its work. One that was deleted has not, whatever its containers say to that."""
+        return self.pod.is_finished and self.pod.exit_code == 0
+
+    @property
+    def is_on_node(self) -> bool:
+        """A kubelet may still run something of it."""
+        return bool(self.pod.kube_node) and not self.pod.is_finished
+
+
+class GangSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of one gang."""
+
+    id: str
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    size: int | None = None
+    """How many members it is to have; None while nobody could say."""
+    size_problem: str = ""
+    """Why nobody ever will."""
+    members: Mapping[str, MemberSeen] = {}
+    """Its Pods by uid, in the order of ranks. Who has a seat and is not here is certainly gone."""
+    record: PlacementState | None = None
+    """The gang's own placement."""
+    seats: Mapping[str, PlacementState] = {}
+    """The placements of members that are stored, by uid."""
+    job: AnyJob = JobGone()
+    announced_on: str = ""
+    is_release_asked: bool = False
+    kube_nodes: Mapping[str, str] = {}
+    """The Node of each of the job's Slurm nodes, where it is known."""
+    switches: Mapping[str, tuple[str, ...]] = {}
+    """What each of the job's Slurm nodes is below, from the top down."""
+
+
+class SubmitGang(msgspec.Struct, frozen=True, kw_only=True):
+    """Store the intent with its members, then submit a held job, write its id on the Pods, store it."""
+
+    attempt: int
+    gang: Gang
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said on one Pod, by Event and condition."""
+
+    reason: str
+    text: str
+    is_warning: bool = False
+
+
+class Tell(msgspec.Struct, frozen=True, kw_only=True):
+    """Say on Pods, by uid, what they wait for or what is wrong; said already, it is not said again.
+
+    Then there is nothing to do until something changes, or for *after_s* seconds.
+    """
+
+    notes: Mapping[str, Note]
+    after_s: float | None = None
+
+
+class Align(msgspec.Struct, frozen=True, kw_only=True):
+    """Store the placements of members as the gang's says they are, and delete those of nobody."""
+
+    states: tuple[PlacementState, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+class BindMembers(msgspec.Struct, frozen=True, kw_only=True):
+    """Write rank and nodes on Pods, by uid, and bind each to the Node of its seat."""
+
+    gang: Gang
+    kube_nodes: Mapping[str, str]
+
+
+class DeleteMembers(msgspec.Struct, frozen=True):
+    """Delete Pods, by uid, with the grace that they ask for."""
+
+    uids: tuple[str, ...]
+
+
+GangAction = (
+    Wait
+    | Record
+    | Refuse
+    | Blame
+    | SubmitGang
+    | Resume
+    | ReleaseJob
+    | MarkStarted
+    | CancelJob
+    | Forget
+    | Tell
+    | Align
+    | BindMembers
+    | DeleteMembers
+)

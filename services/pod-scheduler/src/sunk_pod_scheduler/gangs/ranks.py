@@ -1,0 +1,60 @@
+"""Which node each member of a gang gets: by rank, and neighbours in the network are neighbours in rank.
+
+Slurm lists a job's nodes in the order of its node table, whatever the topology; so ranks are made here.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from sunk_events.placements import Gang, GangMember
+from sunk_pod_scheduler.gangs.kin import natural
+
+T = TypeVar("T")
+
+
+def ordered(nodes: Iterable[str], switches: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return *nodes* with those together that share the most.
+
+    Args:
+        nodes: Slurm nodes, in any order.
+        switches: What each is below, from the top down; a node that is not named comes last.
+    """
+    known = sorted((node for node in nodes if node in switches), key=lambda node: _key(node, switches))
+    return (*known, *sorted((node for node in nodes if node not in switches), key=natural))
+
+
+def _key(node: str, switches: Mapping[str, tuple[str, ...]]) -> tuple[object, ...]:
+    return tuple(natural(switch) for switch in switches[node]), natural(node)
+
+
+def seated(gang: Gang, nodes: tuple[str, ...]) -> Gang | None:
+    """Return *gang* with a node for each member, in the order of *nodes*; None where there are not enough.
+
+    A member that has a node keeps it: its Pod may be there.
+    """
+    places = [node for node in nodes for _ in range(gang.members_per_node)]
+    for member in gang.members:
+        if member.node and member.node in places:
+            places.remove(member.node)
+        elif member.node:
+            return None
+    left = iter(places)
+    members: list[GangMember] = []
+    for member in gang.members:
+        node = member.node or next(left, "")
+        if not node:
+            return None
+        members.append(replace(member, node=node))
+    return replace(gang, members=tuple(members))
+
+
+def distinct(gang: Gang) -> tuple[str, ...]:
+    """Return the gang's nodes in the order of ranks."""
+    return tuple(dict.fromkeys(member.node for member in gang.members if member.node))
+
+
+def unseated(gang: Gang) -> Gang:
+    """Return *gang* without nodes: another job will have others."""
+    return replace(gang, members=tuple(replace(member, node="") for member in gang.members))

@@ -1,0 +1,90 @@
+"""What is said on the Pods of a gang: the same to all, or to each its own."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+import anyio
+
+from sunk_events.placements import PlacementState
+from sunk_kube.objects import Pod
+from sunk_pod_scheduler.gangs.model import GangSeen, Note
+from sunk_pod_scheduler.ports import PodPort
+from sunk_runtime.errors import SunkError
+
+T = TypeVar("T")
+
+AT_ONCE: Final = 16
+"""Calls for members of one gang under way at a time."""
+
+Pods = Mapping[str, Pod]
+"""The gang's Pods by uid, as they were looked at."""
+
+
+class Voice:
+    """Says on Pods what concerns their gang."""
+
+    def __init__(self, pods: PodPort) -> None:
+        self._pods = pods
+
+    async def tell(self, pods: Pods, notes: Mapping[str, Note]) -> None:
+        """Say each note by Event and condition; said already, it is not said again."""
+
+        async def tell(uid: str) -> None:
+            if (pod := pods.get(uid)) is not None:
+                say = self._pods.refuse if notes[uid].is_warning else self._pods.put_off
+                await say(pod, notes[uid].reason, notes[uid].text)
+
+        await each(notes, tell)
+
+    async def say(self, pods: Iterable[Pod], reason: str, text: str) -> None:
+        """Say *text* by Event on all of *pods*."""
+
+        async def say(pod: Pod) -> None:
+            await self._pods.say(pod, reason, text)
+
+        await each(pods, say)
+
+    async def tell_loss(self, pods: Iterable[Pod], state: PlacementState) -> None:
+        """Say on Pods that run whether Slurm has lost their job."""
+        is_lost = state.lost is not None
+        text = state.reason if is_lost else f"Slurm job {state.job} is known again"
+
+        async def tell(pod: Pod) -> None:
+            await self._pods.tell_loss(pod, "JobLost" if is_lost else "JobFound", text, is_lost=is_lost)
+
+        await each(pods, tell)
+
+
+async def each(items: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
+    """Do it for every item, some at a time; one that fails holds up none, and its error is raised last."""
+    failed: list[SunkError] = []
+    limit = anyio.CapacityLimiter(AT_ONCE)
+
+    async def one(item: T) -> None:
+        async with limit:
+            try:
+                await do(item)
+            except SunkError as error:
+                failed.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for item in items:
+            tasks.start_soon(one, item)
+    if failed:
+        raise failed[0]
+
+
+def uids(seen: GangSeen) -> list[str]:
+    """Return the uids of who has a seat."""
+    roster = None if seen.record is None else seen.record.roster
+    return [] if roster is None else [member.uid for member in roster.members]
+
+
+def seated(seen: GangSeen, pods: Pods) -> list[Pod]:
+    """Return the Pods that have a seat."""
+    return [pods[uid] for uid in uids(seen) if uid in pods]
+
+
+def name(seen: GangSeen) -> str:
+    """Return the gang as people call it."""
+    return f"{seen.kind} {seen.namespace}/{seen.name}"

@@ -1,0 +1,259 @@
+"""Which Pods are a gang, who gets which rank, what their job asks for, what is said while some lack."""
+
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from sunk_events.placements import Gang, GangMember
+from sunk_kube.objects import OwnerReference, Pod
+from sunk_kube.testing import node
+from sunk_pod_scheduler.annotations import Asked
+from sunk_pod_scheduler.gangs.decide import decide_gang
+from sunk_pod_scheduler.gangs.explain import explain_member
+from sunk_pod_scheduler.gangs.kin import Terms, kin, natural, order, terms
+from sunk_pod_scheduler.gangs.model import GangAction, GangSeen, MemberSeen, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.ranks import ordered, seated
+from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang
+from sunk_pod_scheduler.gangs.workloads import JobSpec, JobStatus, KubeJob
+from sunk_pod_scheduler.limits import Limits
+from sunk_pod_scheduler.model import Wait
+from sunk_pod_scheduler.nodes import Choice
+from sunk_pod_scheduler.policy import Identity
+from sunk_pod_scheduler.request import Placeholder
+from sunk_pod_scheduler.testing import KEY, T0, manifest, pod
+from sunk_pod_scheduler.validate import Wanted
+
+WANTED = Wanted(cpus=2, memory_mib=100, gpus=1, identity=Identity(1, 1))
+ALONE = Terms()
+PREFIX = "sunk.coreweave.com/"
+
+
+LWS = "leaderworkerset.sigs.k8s.io/"
+JOBSET = "jobset.sigs.k8s.io/"
+POD_GROUP = "scheduling.x-k8s.io/pod-group"
+
+
+def labelled(labels: dict[str, str], annotations: dict[str, str] | None = None) -> Pod:
+    found = manifest(annotations=annotations)
+    return replace(found, metadata=replace(found.metadata, labels=labels))
+
+
+def owned_by_job(name: str, uid: str, index: int) -> Pod:
+    found = manifest(annotations={"batch.kubernetes.io/job-completion-index": str(index)})
+    owner = OwnerReference(api_version="batch/v1", kind="Job", name=name, uid=uid, controller=True)
+    return replace(found, metadata=replace(found.metadata, owner_references=(owner,)))
+
+
+def test_the_pods_of_one_job_are_of_one_kin_and_those_of_its_namesake_are_not() -> None:
+    first, second = kin(owned_by_job("train", "u1", 0)), kin(owned_by_job("train", "u1", 1))
+    other = kin(owned_by_job("train", "u2", 0))
+
+    assert first is not None
+    assert second is not None
+    assert other is not None
+    assert (first.kind, first.said, first.index) == ("Job", "Job default/train", "0")
+    assert first.id == second.id
+    assert first.id != other.id
+
+
+def test_each_replica_of_a_leader_worker_set_is_a_gang_whose_size_its_pods_say() -> None:
+    labels = {LWS + "name": "llm", LWS + "worker-index": "3"}
+    first = kin(labelled({**labels, LWS + "group-index": "0"}, {LWS + "size": "4"}))
+    second = kin(labelled({**labels, LWS + "group-index": "1"}, {LWS + "size": "4"}))
+
+    assert first is not None
+    assert second is not None
+    assert (first.kind, first.size, first.index) == ("LeaderWorkerSet", 4, "3")
+    assert first.id != second.id
+
+
+def test_a_restarted_job_set_is_another_gang_and_its_pods_are_counted_by_job_and_index() -> None:
+    labels = {JOBSET + "jobset-name": "train", JOBSET + "job-global-index": "2"}
+    index = {"batch.kubernetes.io/job-completion-index": "5"}
+    first = kin(labelled({**labels, JOBSET + "restart-attempt": "0"}, index))
+    second = kin(labelled({**labels, JOBSET + "restart-attempt": "1"}, index))
+
+    assert first is not None
+    assert second is not None
+    assert (first.kind, first.index) == ("JobSet", "2.5")
+    assert first.id != second.id
+    assert order("2.5", "a") < order("2.10", "a") < order("10.0", "a")
+
+
+def test_a_pod_groups_label_counts_and_the_word_none_keeps_a_pod_alone() -> None:
+    found = kin(labelled({POD_GROUP: "ring"}))
+    assert found is not None
+    assert (found.kind, found.name) == ("PodGroup", "ring")
+
+    assert kin(labelled({POD_GROUP: "ring"}, {PREFIX + "gang": "none"})) is None
+    assert kin(manifest()) is None
+
+
+@pytest.mark.parametrize(
+    ("completions", "parallelism", "succeeded", "is_gang", "size"),
+    [
+        (4, 4, 0, True, 4),
+        (4, 4, 1, True, 3),
+        (4, 2, 0, False, 4),
+        (1, 1, 0, False, 1),
+        (None, 4, 0, False, 1),
+    ],
+)
+def test_a_job_is_a_gang_if_it_runs_all_its_pods_at_once(
+    completions: int | None, parallelism: int, succeeded: int, *, is_gang: bool, size: int
+) -> None:
+    spec = JobSpec(completions=completions, parallelism=parallelism)
+    found = KubeJob(spec=spec, status=JobStatus(succeeded=succeeded))
+
+    assert (found.is_gang, found.size) == (is_gang, size)
+
+
+def test_all_that_is_wrong_with_the_annotations_is_said_at_once() -> None:
+    _, problems = terms(
+        {
+            PREFIX + "gang-size": "-1",
+            PREFIX + "gang-members-per-node": "many\n",
+            PREFIX + "gang-policy": "pray",
+        }
+    )
+
+    assert len(problems) == 3
+    assert terms({PREFIX + "gang-size": "8"})[0] == Terms(size=8)
+
+
+@given(st.lists(st.sampled_from([f"gpu-{number}" for number in range(20)]), unique=True), st.data())
+def test_neighbours_in_the_network_are_neighbours_in_rank(nodes: list[str], data: st.DataObject) -> None:
+    leaf = st.tuples(st.sampled_from("ab"), st.sampled_from("123"))
+    switches = {name: data.draw(leaf) for name in nodes}
+    found = ordered(nodes, switches)
+
+    assert sorted(found) == sorted(nodes)
+    for depth in (1, 2):
+        below = [switches[name][:depth] for name in found]
+        changes = sum(one != other for one, other in pairwise(below))
+        assert changes == max(0, len(set(below)) - 1)
+
+
+def test_without_topology_ranks_follow_the_numbers_in_the_names() -> None:
+    assert ordered(["n-10", "n-9", "n-1"], {}) == ("n-1", "n-9", "n-10")
+    assert natural("n-2") < natural("n-10")
+
+
+@given(st.integers(1, 5), st.integers(1, 4))
+def test_each_node_gets_as_many_members_as_were_asked_for_in_the_order_of_ranks(
+    nodes: int, per_node: int
+) -> None:
+    names = tuple(f"gpu-{number}" for number in range(nodes))
+    members = tuple(GangMember(uid=str(rank), pod=str(rank)) for rank in range(nodes * per_node))
+    found = seated(Gang(kind="Job", members=members, members_per_node=per_node), names)
+
+    assert found is not None
+    assert [one.node for one in found.members] == [name for name in names for _ in range(per_node)]
+    assert seated(found, names[1:]) is None
+
+
+def seen(*members: MemberSeen, size: int | None = 3, size_problem: str = "") -> GangSeen:
+    return GangSeen(
+        id="gang-1",
+        kind="Job",
+        namespace="default",
+        name="train",
+        size=size,
+        size_problem=size_problem,
+        members={one.uid: one for one in members},
+    )
+
+
+def member(index: int, *, terms: Terms = ALONE, wanted: Wanted = WANTED, problem: str = "") -> MemberSeen:
+    problems = (problem,) if problem else ()
+    return MemberSeen(
+        uid=f"uid-{index}",
+        pod=replace(pod(problems=problems), name=f"train-{index}"),
+        index=str(index),
+        terms=terms,
+        wanted=None if problem else wanted,
+    )
+
+
+def after(found: GangSeen, seconds: float) -> GangAction:
+    return decide_gang(found, T0 + timedelta(seconds=seconds), Limits(gang_wait_s=60))
+
+
+def notes(action: GangAction) -> dict[str, tuple[str, str]]:
+    assert isinstance(action, Tell)
+    return {uid: (note.reason, note.text) for uid, note in action.notes.items()}
+
+
+def test_nothing_is_submitted_before_all_are_there_and_who_is_missing_is_said() -> None:
+    found = seen(member(0), member(2))
+
+    assert isinstance(after(found, 1), Wait)
+    said = ("WaitingForGang", "Job default/train has 2 of 3 Pods; missing: 1")
+    assert notes(after(found, 6)) == {"uid-0": said, "uid-2": said}
+    assert notes(after(found, 61))["uid-0"][0] == "GangIncomplete"
+    assert isinstance(after(seen(member(0), member(1), member(2)), 61), SubmitGang)
+
+
+def test_who_asks_why_a_member_is_not_placed_is_told_what_its_gang_lacks() -> None:
+    found = seen(member(0), member(2))
+    limits, later = Limits(gang_wait_s=60), T0 + timedelta(seconds=6)
+    (lacking,) = explain_member(found, "uid-0", later, limits)
+    (early,) = explain_member(found, "uid-0", T0, limits)
+
+    assert lacking.because == "Job default/train has 2 of 3 Pods; missing: 1"
+    assert early.because == "2 of 3 Pods are there"
+
+
+def test_one_pod_that_is_not_valid_keeps_the_others_waiting_and_each_is_told() -> None:
+    said = notes(after(seen(member(0), member(1), member(2, problem="no CPU")), 0))
+
+    assert said["uid-2"] == ("ValidationFailed", "no CPU")
+    assert said["uid-0"][0] == "WaitingForGang"
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (seen(member(0), member(1, terms=Terms(policy="replace"))), "gang annotations"),
+        (seen(member(0), member(1, wanted=replace(WANTED, asked=Asked(account="a")))), "what they ask"),
+        (seen(member(0, terms=Terms(members_per_node=2)), size=3), "gang-members-per-node"),
+        (seen(member(0), size=None, size_problem="gang-size: must say"), "gang-size"),
+    ],
+)
+def test_what_cannot_be_one_job_is_refused_in_words(found: GangSeen, words: str) -> None:
+    reason, text = notes(after(found, 0))["uid-0"]
+
+    assert reason == "ValidationFailed"
+    assert words in text
+
+
+def test_the_job_has_room_for_the_largest_member_on_every_seat() -> None:
+    large = replace(WANTED, cpus=3, memory_mib=400)
+    both = Terms(members_per_node=2)
+    found = seen(member(0, terms=both), member(1, terms=both, wanted=large), size=2)
+    action = after(found, 0)
+    assert isinstance(action, SubmitGang)
+    made = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", kill_wait_s=30, key=KEY)
+    job = describe_gang(found, action.gang, Choice(), 0, made, wanted=WANTED)
+
+    assert (job.minimum_nodes, job.maximum_nodes, job.tasks, job.tasks_per_node) == (1, 1, 2, 2)
+    assert job.cpus_per_task == 3
+    assert job.memory_per_node is not None
+    assert job.memory_per_node.value == 800
+    assert job.tres_per_node == "gres/gpu:2"
+    assert (job.name, job.hold, job.requeue) == ("default/train", True, False)
+
+
+def test_a_node_that_one_member_cannot_use_is_excluded_for_all() -> None:
+    first, second = manifest(), manifest(uid="2", name="other")
+    picky = replace(second, spec=replace(second.spec, node_selector={"disk": "fast"}))
+    fast, slow = node("a", labels={"disk": "fast"}), node("b")
+    choice = choose_for_all([first, picky], Asked(), {"gpu-1": fast, "gpu-2": slow}, 1)
+
+    assert choice.excluded == ("gpu-2",)
+    assert choice.is_possible
+    assert not choose_for_all([first, picky], Asked(), {"gpu-1": fast, "gpu-2": slow}, 2).is_possible
