@@ -199,6 +199,8 @@ class Cluster:
             token_sha256=DIGEST,
             roster=gang,
         )
+        if self.record is not None and self.record.lost is not None:
+            intent = replace(self.record, changed=self.now, attempt=attempt, token_sha256=DIGEST)
         effects: list[Effect] = [lambda: self._store(intent)]
         if self.is_slurm_away:
             return effects

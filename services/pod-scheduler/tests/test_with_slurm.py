@@ -605,22 +605,30 @@ def gangs(found: World) -> Gangs:
     )
 
 
-async def test_a_gang_is_one_job_on_as_many_nodes_and_scancel_takes_all_of_it_before_the_job_leaves(
-    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
-) -> None:
-    async with world(nats, slurm, free_tcp_port) as found, anyio.create_task_group() as tasks:
-        loop = KeyLoop("pods", gangs(found).reconcile)
-        found.poke = loop.poke
+@asynccontextmanager
+async def ganging(found: World) -> AsyncGenerator[list[str]]:
+    """Run what looks at gangs, with a gang of a Pod for each node; yield their uids."""
+    loop = KeyLoop("pods", gangs(found).reconcile)
+    found.poke = loop.poke
+    size, uids = len(found.names), [f"uid-{index}" for index in range(len(found.names))]
+    async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.play_syncer)
         tasks.start_soon(partial(loop.run, found.placements.changes()))
         tasks.start_soon(serve_http, "127.0.0.1", found.port, Health(), found.routes())
-        size, uids = len(found.names), [f"uid-{index}" for index in range(len(found.names))]
         for uid in uids:
             found.pods.put(grouped(manifest(uid=uid, name=uid, annotations={GANG_SIZE: str(size)})))
         await until(lambda: all(found.is_running(uid) for uid in uids))
+        yield uids
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_gang_is_one_job_on_as_many_nodes_and_scancel_takes_all_of_it_before_the_job_leaves(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, ganging(found) as uids:
         (job,) = await found.alive()
 
-        assert (job.node_count.value, job.cpus.value) == (size, size)
+        assert (job.node_count.value, job.cpus.value) == (len(uids), len(uids))
         assert [found.pods.pods[uid].spec.node_name for uid in uids] == [
             f"kube-{name}" for name in sorted(found.names)
         ]
@@ -637,7 +645,25 @@ async def test_a_gang_is_one_job_on_as_many_nodes_and_scancel_takes_all_of_it_be
         for uid in uids[1:]:
             found.pods.vanish(uid)
         await until(lambda: not list(found.placements.keys()))
-        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.faults
+async def test_a_gang_whose_job_slurmctld_has_lost_runs_on_and_gets_another_job_on_its_nodes(
+    nats: NatsServer, newest: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, newest, free_tcp_port) as found, ganging(found) as uids:
+        (before,) = await found.alive()
+        lose_state(newest)
+
+        def is_adopted() -> bool:
+            assert not any(found.pods.pods[uid].is_terminating for uid in uids)
+            return all(found.pods.said[uid] == "JobFound" for uid in uids)
+
+        await until(is_adopted, within_s=60.0)
+        (after,) = await found.alive()
+
+        assert (after.nodes, after.state_now.base) == (before.nodes, "RUNNING")
+        assert marks.is_started(after.extra)
 
 
 def grouped(pod: Pod) -> Pod:

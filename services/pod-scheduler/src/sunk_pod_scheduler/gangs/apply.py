@@ -44,6 +44,7 @@ from sunk_pod_scheduler.model import (
     Resume,
     Wait,
 )
+from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.validate import Wanted
@@ -174,11 +175,15 @@ class GangDoer:
         """Store the intent first: from then on a job may exist that only its mark tells."""
         self._views.slurm_nodes.require_complete()
         self._views.kube_pods.require_complete()
-        wanted = seen.members[gang.members[0].uid].wanted
+        found = [seen.members.get(member.uid) for member in gang.members if not member.has_succeeded]
+        wanted = next((one.wanted for one in found if one is not None), None)
         ours = [pods[member.uid] for member in gang.members if member.uid in pods]
-        if wanted is None or len(ours) < len(gang.members):
+        if wanted is None or None in found:
             raise ConflictError(f"{name(seen)} is not valid any more")
+        is_lost = seen.record is not None and seen.record.lost is not None
         choice = choose_for_all(ours, wanted.asked, self._nodes(), nodes_needed(gang))
+        if is_lost:
+            choice = Choice(required=distinct(gang))  # The Pods run there.
         if not choice.is_possible:
             text = (
                 f"there are not {nodes_needed(gang)} Slurm nodes that fit what the Pods of {name(seen)} ask"
@@ -199,6 +204,9 @@ class GangDoer:
         return None
 
     def _intent(self, attempt: int, gang: Gang, seen: GangSeen) -> PlacementState:
+        before, digest = seen.record, self._digest(seen.id, attempt)
+        if before is not None and before.lost is not None:
+            return replace(before, changed=now(), attempt=attempt, token_sha256=digest)
         created = [seen.members[member.uid].pod.created for member in gang.members]
         return PlacementState(
             changed=now(),
@@ -207,7 +215,7 @@ class GangDoer:
             pod=seen.name,
             phase="submitted",
             attempt=attempt,
-            token_sha256=self._digest(seen.id, attempt),
+            token_sha256=digest,
             created=max((one for one in created if one is not None), default=None),
             roster=gang,
         )
@@ -241,9 +249,13 @@ class GangDoer:
 
     async def _rejected(self, intent: PlacementState, pods: Pods, reason: str) -> None:
         """Slurm may take it later, when its partition, account or nodes are there: ever rarer."""
-        uids = () if intent.roster is None else (member.uid for member in intent.roster.members)
-        note = Note(reason="SubmissionFailed", text=reason, is_warning=True)
-        await self._voice.tell(pods, dict.fromkeys(uids, note))
+        uids = () if intent.roster is None else tuple(member.uid for member in intent.roster.members)
+        if intent.lost is not None:
+            ours = [pods[uid] for uid in uids if uid in pods]
+            await self._voice.tell_loss(ours, replace(intent, reason=reason[:REASON_MAX]))
+        else:
+            note = Note(reason="SubmissionFailed", text=reason, is_warning=True)
+            await self._voice.tell(pods, dict.fromkeys(uids, note))
         again = replace(intent, attempt=intent.attempt + 1, token_sha256="", changed=now())
         await self._store(replace(again, reason=reason[:REASON_MAX]))
 

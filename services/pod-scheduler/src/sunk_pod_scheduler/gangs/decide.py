@@ -95,7 +95,9 @@ def _of_gang(action: Action, seen: GangSeen, gang: Gang, pod: PodSeen, now: date
                 return _again(pod, action.state, gang, f"job {seen.job.job} has not the gang's nodes", now)
             return Record(state=replace(action.state, node="", roster=found))
         case Record() if action.state.job is None and action.state.phase == "submitted":
-            return Record(state=replace(action.state, roster=unseated(gang)))
+            # Where Slurm has lost the job of Pods that run, the next one has to be where they are.
+            is_lost = action.state.lost is not None
+            return Record(state=replace(action.state, roster=gang if is_lost else unseated(gang)))
         case Bind() | DeletePod() | TellLoss():
             return Wait(ASK_AGAIN_S)  # Steps of a Pod that is started or bound, which a gang takes elsewhere.
         case _:
@@ -117,14 +119,16 @@ def _binding(seen: GangSeen, record: PlacementState, gang: Gang, job: JobSeen, n
     if any(node not in seen.kube_nodes for node in distinct(gang)):
         return Wait(ASK_AGAIN_S)
     for member in gang.members:
-        found = seen.members[member.uid]
+        found = seen.members.get(member.uid)
+        if found is None:
+            continue  # It has succeeded, and is gone.
         if found.pod.kube_node and found.pod.kube_node != seen.kube_nodes[member.node]:
             return ends(record, f"Pod {member.pod} is bound to another Node than its seat's", now)
         if not found.pod.kube_node and found.node_problem:
             return _again(pod, record, gang, found.node_problem, now)
     if not job.is_marked_started:
         return MarkStarted(job.job, job.extra)
-    return bind(seen, gang) or Record(state=replace(record, phase="bound", changed=now, reason=""))
+    return bind(seen, gang) or Record(state=replace(record, phase="bound", changed=now, reason="", lost=None))
 
 
 def _ending(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:

@@ -7,9 +7,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember, PlacementState
+from sunk_pod_scheduler import lost
 from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Note, Tell
+from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, LOOK_AGAIN_S, Limits
-from sunk_pod_scheduler.model import JobGone, JobSeen, JobUnknown, Record, Wait
+from sunk_pod_scheduler.model import JobGone, JobSeen, JobUnknown, Record, TellLoss, Wait
 from sunk_pod_scheduler.outcomes import ending
 
 _SHOWN: Final = 4
@@ -25,7 +27,7 @@ def bound(  # noqa: PLR0911 - a table of cases
     if all(member.has_succeeded for member in members):
         over = replace(record, phase="ended", changed=now, is_pod_present=False, exit_code=0)
         return Record(state=over)
-    if (over := _without_job(seen, record, now, limits)) is not None:
+    if (over := _without_job(seen, record, gang, now, limits)) is not None:
         return over
     if gone := left(seen, gang):
         if gang.policy == "replace":
@@ -61,7 +63,7 @@ def bind(seen: GangSeen, gang: Gang) -> BindMembers | None:
 
 def _is_well(seen: GangSeen, member: GangMember) -> bool:
     found = seen.members.get(member.uid)
-    return member.has_succeeded or (found is not None and found.is_well)
+    return member.has_succeeded or (found is not None and (found.is_well or found.has_succeeded))
 
 
 def _noted(member: GangMember, found: MemberSeen | None) -> GangMember:
@@ -70,37 +72,37 @@ def _noted(member: GangMember, found: MemberSeen | None) -> GangMember:
     return replace(member, has_succeeded=True)
 
 
-def _without_job(seen: GangSeen, record: PlacementState, now: datetime, limits: Limits) -> GangAction | None:
+def _without_job(
+    seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits
+) -> GangAction | None:
     """Return what follows from a job that does not run, or is about to end."""
     job = seen.job
     if seen.is_release_asked:
         return ends(record, "the job's script or a node's epilog asks for it", now)
     match job:
         case JobGone(has_ended=False):
-            return _lost(record, now, limits)
+            return _lost(seen, record, gang, now, limits)
         case JobGone():
             return ends(record, f"job {record.job} is unknown to Slurm", now)
         case JobSeen() if not job.is_running:
             return ends(record, f"job {job.job} is {job.base}", now)
-        case JobSeen() if any(node not in job.nodes for node in _nodes(record)):
+        case JobSeen() if any(node not in job.nodes for node in distinct(gang)):
             return ends(record, f"job {job.job} does not run on all of the gang's nodes", now)
         case _:
             return None
 
 
-def _nodes(record: PlacementState) -> list[str]:
-    return [] if record.roster is None else [member.node for member in record.roster.members]
-
-
-def _lost(record: PlacementState, now: datetime, limits: Limits) -> GangAction:
-    """Slurm has lost its state: the gang runs on for a while, and gets no other job."""
-    if record.lost is None:
-        reason = f"job {record.job} is unknown to Slurm, and was not seen to end"
-        return Record(state=replace(record, changed=now, lost=now, reason=reason))
-    due = record.lost + timedelta(seconds=limits.lost_s)
-    if now >= due:
-        return ends(record, f"Slurm has lost job {record.job}", now)
-    return Wait(min((due - now).total_seconds(), LOOK_AGAIN_S))
+def _lost(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:
+    """Slurm has lost its state: a gang that is whole gets another job on its nodes, as a single Pod does."""
+    if gone := left(seen, gang):
+        return ends(record, f"Slurm has lost job {record.job}, and {gone} left the gang", now)
+    match lost.without_job(record, now, limits):
+        case TellLoss(state=state) | Record(state=state):
+            return Record(state=state)
+        case Wait() as wait:
+            return wait
+        case _:
+            return Wait(ASK_AGAIN_S)  # There is nothing else that it does.
 
 
 def _exit_code(seen: GangSeen, gang: Gang) -> int:

@@ -178,6 +178,8 @@ class Looker:
         )
 
     async def _size(self, related: Kin, seen: GangSeen) -> tuple[int | None, str]:
+        if not any(one.is_well for one in seen.members.values()):
+            return None, ""  # Nobody is left to be placed.
         asked = next((one.terms.size for one in seen.members.values() if one.terms.size is not None), None)
         if asked is not None or related.size is not None:
             return asked or related.size, ""

@@ -26,7 +26,7 @@ def misaligned(seen: GangSeen, now: datetime) -> Align | None:
 
 def _wanted(seen: GangSeen, now: datetime) -> dict[str, PlacementState]:
     record = seen.record
-    if record is None or record.roster is None or record.job is None:
+    if record is None or record.roster is None or (record.job is None and record.lost is None):
         return {}
     return {
         member.uid: _seat(seen, record, rank, member, now)
