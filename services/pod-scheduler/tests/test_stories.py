@@ -200,7 +200,8 @@ def judge_step(found: Observed, action: Action) -> None:
         assert not isinstance(found.job, JobUnknown) or found.is_release_asked
         is_well = isinstance(found.job, JobSeen) and found.job.is_running
         assert not is_well or found.is_release_asked
-        if isinstance(found.job, JobGone) and not found.job.has_ended and found.placement is not None:
+        is_lost = isinstance(found.job, JobGone) and not found.job.has_ended
+        if is_lost and found.placement is not None and not found.is_release_asked:
             assert found.placement.lost is not None or found.placement.phase != "bound"
 
 
