@@ -134,10 +134,31 @@ class NodeAffinity(KubeStruct, frozen=True):
     required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
+class PodAffinity(KubeStruct, frozen=True):
+    """Beside which Pods a Pod may run, or may not; only whether it says anything is read."""
+
+    required: tuple[Mapping[str, object], ...] = field(
+        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[Mapping[str, object], ...] = field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class TopologySpread(KubeStruct, frozen=True):
+    """How a Pod wants its like to be spread; only that it does is read."""
+
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    """``DoNotSchedule`` or ``ScheduleAnyway``."""
+
+
 class Affinity(KubeStruct, frozen=True):
     """Where a Pod may run."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
 
 
 class ResourceRequirements(KubeStruct, frozen=True):
@@ -175,6 +196,7 @@ class PodSpec(KubeStruct, frozen=True):
     restart_policy: str = ""
     node_selector: Texts = field(default_factory=dict[str, str])
     affinity: Affinity | None = None
+    topology_spread_constraints: tuple[TopologySpread, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
