@@ -78,6 +78,8 @@ def test_the_table_has_each_documented_annotation() -> None:
         ("exclusive", "none", "shared", ("none",)),
         ("exclusive", "user", "shared", ("user",)),
         ("exclusive", "ok", "shared", ("oversubscribe",)),
+        ("exclusive", "true", "shared", ("none",)),
+        ("exclusive", "False", "shared", ()),
         ("excluded-nodes", "a-01,a-02", "excluded_nodes", ("a-01", "a-02")),
         ("required-nodes", "a-[04-05]", "required_nodes", ("a-04", "a-05")),
         ("partition", "default", "partition", "default"),
@@ -99,7 +101,7 @@ def test_an_annotation_becomes_slurms_field(name: str, value: str, field: str, e
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("exclusive", "true", "must be one of none, user, ok"),
+        ("exclusive", "yes", "must be one of none, user, ok"),
         ("priority", "high", "must be an integer from 1 to"),
         ("priority", "0", "must be an integer from 1 to"),
         ("timeout", "-1", "must be an integer from 1 to"),

@@ -29,6 +29,8 @@ SHARED_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "user": ("user",),  # Jobs of the same Slurm user.
     "ok": ("oversubscribe",),
 }
+OLD_SHARED_OF: Final[Mapping[str, tuple[str, ...]]] = {"true": ("none",), "false": ()}
+"""Until SUNK 5.7 the annotation was a boolean; the Pod that still says it is warned."""
 
 
 def _text(value: str) -> str:
@@ -56,9 +58,10 @@ def _names(value: str) -> tuple[str, ...]:
 
 
 def _shared(value: str) -> tuple[str, ...]:
-    if value not in SHARED_OF:
+    found = SHARED_OF.get(value, OLD_SHARED_OF.get(value.lower()))
+    if found is None:
         raise ValueError(f"must be one of {', '.join(SHARED_OF)}")
-    return SHARED_OF[value]
+    return found
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:

@@ -36,6 +36,7 @@ from sunk_pod_scheduler.nodes import Choice, choose
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.request import Placeholder, describe
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
+from sunk_pod_scheduler.warnings import warnings
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.views import StateView, now
 from sunk_runtime.writer import StateWriter
@@ -107,10 +108,7 @@ class Doer:
             case Resume():
                 await self._on(pod, lambda found: self._resume(found, action.attempt))
             case ReleaseJob():
-                await self._jobs.release(action.job, self._priority(pod))
-                if pod is not None:  # Only now: Slurm plans the job meanwhile.
-                    text = f"Slurm job {action.job} is submitted for {pod.key}"
-                    await self._pods.say(pod, "PlaceholderSubmitted", text)
+                await self._release(action.job, pod)
             case MarkStarted():
                 await self._jobs.set_extra(action.job, action.extra + marks.STARTED)
             case Bind():
@@ -238,6 +236,18 @@ class Doer:
             log.info("pod left while its job was submitted", extra={"pod": pod.key, "job": job})
         await self._store(replace(intent, job=job, changed=now(), reason=""))
 
+    async def _release(self, job: int, pod: Pod | None) -> None:
+        found = None if pod is None else validate(pod, self._rules)
+        wanted = found if isinstance(found, Wanted) else None
+        asked = wanted.asked.priority if wanted is not None else None
+        await self._jobs.release(job, asked.value if asked else None)
+        if pod is None:
+            return
+        # Only now: Slurm plans the job meanwhile.
+        await self._pods.say(pod, "PlaceholderSubmitted", f"Slurm job {job} is submitted for {pod.key}")
+        for warned in warnings(pod, wanted) if wanted is not None else ():
+            await self._pods.warn(pod, warned.reason, warned.message)
+
     async def _rejected(self, pod: Pod, intent: PlacementState, reason: str) -> None:
         """Slurm may take it later, when its partition, account or node is there: try again, ever rarer."""
         if intent.lost is None:
@@ -259,10 +269,6 @@ class Doer:
         if isinstance(found, tuple):
             raise ConflictError(f"Pod {pod.key} is not valid any more")
         return found
-
-    def _priority(self, pod: Pod | None) -> int | None:
-        found = None if pod is None else validate(pod, self._rules)
-        return found.asked.priority.value if isinstance(found, Wanted) and found.asked.priority else None
 
     def _nodes(self) -> Mapping[str, Node | None]:
         """Return the Node of every node that Slurm has; None where it is no NodeSet's."""

@@ -50,6 +50,9 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """JSON: ``users_by_namespace`` and ``groups_by_namespace``, lists of ids that Pods may ask for."""
     gpu_types: tuple[str, ...] = ()
     """GRES types: ``NVIDIA_H100=h100,NVIDIA_L4=l4``. Empty: GPUs are asked for without a type."""
+    pod_affinity: Literal["warn", "refuse"] = "warn"
+    """What becomes of Pods that require affinity, anti-affinity or spread among Pods, unheeded by Slurm:
+    they are told so by Event, or not scheduled."""
     lost_jobs: Literal["adopt", "delete"] = "adopt"
     """What becomes of Pods that run when slurmctld has lost their jobs: each gets another job on its node, or
     is deleted after ``lost_jobs_s``."""
@@ -94,7 +97,12 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
         policy = Policy() if self.policy_file is None else read_table(self.policy_file, Policy)
         policy = msgspec.structs.replace(policy, user_id=self.user_id, group_id=self.group_id)
         types = dict(_pair(entry) for entry in self.gpu_types)
-        return Rules(kill_wait_s=self.slurm_kill_wait_s, policy=policy, gpu_types=types)
+        return Rules(
+            kill_wait_s=self.slurm_kill_wait_s,
+            policy=policy,
+            refuses_pod_affinity=self.pod_affinity == "refuse",
+            gpu_types=types,
+        )
 
     def limits(self) -> Limits:
         """Return the settings that decisions need."""

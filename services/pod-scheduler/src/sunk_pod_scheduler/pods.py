@@ -172,6 +172,10 @@ class Pods:
         """Say by Event that something went well."""
         await self._record(pod, EventText(reason=reason, action="Binding", note=message))
 
+    async def warn(self, pod: Pod, reason: str, message: str) -> None:
+        """Say by Event what its user had better know; the Pod is scheduled all the same."""
+        await self._record(pod, EventText(reason=reason, action="Scheduling", note=message, type="Warning"))
+
     async def _record(self, pod: Pod, text: EventText) -> None:
         """Say *text*; that it could not be said must not hold up what it is about."""
         try:

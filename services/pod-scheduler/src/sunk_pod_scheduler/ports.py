@@ -63,6 +63,10 @@ class PodPort(Protocol):
         """Say by Event that something went well."""
         ...
 
+    async def warn(self, pod: Pod, reason: str, message: str) -> None:
+        """Say by Event what its user had better know; the Pod is scheduled all the same."""
+        ...
+
 
 class JobPort(Protocol):
     """Placeholder jobs."""

@@ -145,6 +145,8 @@ class MemoryPods:
         self.pods = {pod.metadata.uid: pod for pod in pods}
         self.said: dict[str, str] = {}
         """The last reason said of each Pod, by uid."""
+        self.warned: dict[str, list[str]] = {}
+        """The reasons of all warnings, by uid."""
         self._nodes = {node.metadata.name: node for node in nodes}
 
     def require_complete(self) -> None:
@@ -214,6 +216,11 @@ class MemoryPods:
     async def say(self, pod: Pod, reason: str, message: str) -> None:
         """Remember what is said."""
         await self.refuse(pod, reason, message)
+
+    async def warn(self, pod: Pod, reason: str, message: str) -> None:
+        """Remember what is said."""
+        assert message
+        self.warned.setdefault(pod.metadata.uid, []).append(reason)
 
     def put(self, pod: Pod) -> None:
         """Store the Pod."""

@@ -16,6 +16,7 @@ from sunk_kube.objects import Pod, PodSpec
 from sunk_pod_scheduler import annotations, resources
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.policy import Identity, Policy, identity
+from sunk_pod_scheduler.unheard import without_effect
 
 TERMINATION_OFFSET_S: Final = 5
 """Before KillWait, when the placeholder's script and we give a Pod up."""
@@ -36,6 +37,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     kill_wait_s: float = 30.0
     """slurm.conf's KillWait."""
     policy: Policy = Policy()
+    refuses_pod_affinity: bool = False
+    """What a Pod requires of other Pods' places refuses it; False: it is told that Slurm does not heed it."""
     gpu_types: Mapping[str, str] = {}
     """GRES type by the value of ``gpu.nvidia.com/model``; empty: GPUs are asked for without a type."""
 
@@ -64,6 +67,7 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
         *(() if unreadable else _zero(needed)),
         *untyped,
         *_claims(pod.spec),
+        *(_unheard(pod.spec) if rules.refuses_pod_affinity else ()),
         *_grace(pod.spec, rules.kill_wait_s),
     )
     if everything or not isinstance(who, Identity):
@@ -100,6 +104,11 @@ def _claims(spec: PodSpec) -> tuple[str, ...]:
         return ()
     names = ", ".join(claim.name for claim in spec.resource_claims)[:_SHOWN]
     return (f"spec.resourceClaims ({names}): Slurm does not know claimed devices; request {RESOURCE_GPU}",)
+
+
+def _unheard(spec: PodSpec) -> tuple[str, ...]:
+    fields = without_effect(spec, is_required=True)
+    return tuple(f"{field}: is required, but Slurm chooses the Node and does not heed it" for field in fields)
 
 
 def _grace(spec: PodSpec, kill_wait_s: float) -> tuple[str, ...]:

@@ -1,0 +1,71 @@
+"""What a valid Pod asks for in vain, or at a risk: it is placed all the same, and told so by Events.
+
+Source: SUNK's documents, "Known limitations"; Kubernetes, "CPU management policies", "Pod QoS classes".
+"""
+
+from typing import Final
+
+import msgspec
+
+from sunk_kube.objects import Container, Pod, PodSpec
+from sunk_kube.quantity import number
+from sunk_kube.wellknown import PREFIX
+from sunk_pod_scheduler.annotations import OLD_SHARED_OF, SHARED_OF
+from sunk_pod_scheduler.unheard import without_effect
+from sunk_pod_scheduler.validate import Wanted
+
+EXCLUSIVE: Final = PREFIX + "exclusive"
+_BASIC: Final = ("cpu", "memory")
+
+
+class Warned(msgspec.Struct, frozen=True):
+    """An Event of type Warning."""
+
+    reason: str
+    message: str
+
+
+def warnings(pod: Pod, wanted: Wanted) -> tuple[Warned, ...]:
+    """Return what the user of *pod* had better know."""
+    found: list[Warned] = []
+    if unheard := without_effect(pod.spec):
+        text = f"{', '.join(unheard)}: without effect, because Slurm chooses the Node"
+        found.append(Warned("NoEffect", text))
+    if pinned := _pinned(pod.spec):
+        text = (
+            f"container {pinned[0]} is Guaranteed with whole CPUs: under the kubelet's static CPU policy it "
+            "gets CPUs that Slurm may give to others, and the node is drained; set the CPU limit above the "
+            "request, or ask for a fraction"
+        )
+        found.append(Warned("StaticCPUs", text))
+    if wanted.gpus and wanted.asked.shared == SHARED_OF["ok"]:
+        text = (
+            f"{EXCLUSIVE}: ok with GPUs: Slurm and the kubelet hand GPUs out each for itself, so a Slurm job "
+            "may be given the Pod's; use user or none"
+        )
+        found.append(Warned("SharedGPUs", text))
+    old = pod.metadata.annotations.get(EXCLUSIVE, "").strip().lower()
+    if old in OLD_SHARED_OF:
+        text = f"{EXCLUSIVE}: {old} is the old boolean; write one of {', '.join(SHARED_OF)}"
+        found.append(Warned("OldAnnotation", text))
+    return tuple(found)
+
+
+def _pinned(spec: PodSpec) -> tuple[str, ...]:
+    """Return the containers that the kubelet's static policy gives whole CPUs of their own."""
+    running = [*spec.containers, *(one for one in spec.init_containers if one.restart_policy == "Always")]
+    everyone = (*spec.containers, *spec.init_containers)
+    try:
+        if not all(_is_guaranteed(container) for container in everyone):
+            return ()
+        return tuple(one.name for one in running if number(one.resources.requests["cpu"]) % 1 == 0)
+    except (ValueError, ArithmeticError):
+        return ()
+
+
+def _is_guaranteed(container: Container) -> bool:
+    requests, limits = container.resources.requests, container.resources.limits
+    return all(
+        name in requests and name in limits and number(requests[name]) == number(limits[name]) > 0
+        for name in _BASIC
+    )
