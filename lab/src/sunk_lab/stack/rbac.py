@@ -31,6 +31,7 @@ RULES: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]
         ("", ("pods/status",), ("patch",)),
         ("", ("nodes",), _READ),
         ("batch", ("jobs",), ("get",)),
+        ("coordination.k8s.io", ("leases",), ("list",)),  # Those of other schedulers.
         _LEASES,
         _EVENTS,
     ),

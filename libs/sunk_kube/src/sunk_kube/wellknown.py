@@ -74,6 +74,10 @@ ANNOTATION_CORDON_REASON: Final = "node.coreweave.cloud/cordonReason"
 
 ANNOTATION_JOB: Final = PREFIX + "job"
 """On Pods that Slurm places: the placeholder job's id and mark. Writer: pod-scheduler."""
+ANNOTATION_SCHEDULES: Final = PREFIX + "schedules"
+"""On a pod-scheduler's Lease: JSON, which scheduler names it serves, and where. Writer: pod-scheduler."""
+SCHEDULER_COMPONENT: Final = "pod-scheduler"
+"""On a pod-scheduler's Lease, the value of `LABEL_COMPONENT`. Writer: pod-scheduler."""
 JOB_ANNOTATIONS: Final = tuple(
     PREFIX + name
     for name in (
