@@ -11,6 +11,7 @@ from msgspec import Meta
 from sunk_events.base import ClusterName
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.policy import Policy
+from sunk_pod_scheduler.realms import Realm
 from sunk_pod_scheduler.tokens import KEY_BYTES_MIN
 from sunk_pod_scheduler.validate import Rules
 from sunk_runtime.config import load, read_table
@@ -73,6 +74,12 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     def watched_namespaces(self) -> tuple[str | None, ...]:
         """Where Pods are watched; None is everywhere."""
         return (None,) if self.scope == "cluster" else self.namespaces or (self.namespace,)
+
+    def realm(self) -> Realm:
+        """Return which Pods are ours."""
+        where = self.watched_namespaces
+        namespaces = None if None in where else tuple(name for name in where if name is not None)
+        return Realm(cluster=self.cluster, names=self.scheduler_names, namespaces=namespaces)
 
     def key(self) -> bytes:
         """Return the key of tokens and marks.

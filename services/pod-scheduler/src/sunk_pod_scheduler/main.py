@@ -1,7 +1,7 @@
 """The pod-scheduler's composition root: the only module that names concrete classes."""
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib import resources
@@ -18,6 +18,7 @@ from sunk_events.requests import ExplainPlacement, PlacementAnnounced, ReleasePl
 from sunk_kube.client import KubeClient
 from sunk_kube.client import connect as connect_kube
 from sunk_kube.leases import KubeLease
+from sunk_kube.objects import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, PODS
 from sunk_pod_scheduler.answers import Answerer
@@ -31,6 +32,7 @@ from sunk_pod_scheduler.gangs.gangs import Gangs
 from sunk_pod_scheduler.gangs.look import Looker
 from sunk_pod_scheduler.gangs.workloads import Workloads
 from sunk_pod_scheduler.jobs import Jobs
+from sunk_pod_scheduler.neighbours import claim
 from sunk_pod_scheduler.pods import Pods
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.scheduler import Scheduler
@@ -64,15 +66,18 @@ class Parts:
             kube_pods=StateView(bus, config.cluster, KubePodState),
             slurm_nodes=StateView(bus, config.cluster, SlurmNodeState),
         )
-        self.watched = [
-            Reflector(kube, PODS, namespace=namespace, fields=f"spec.schedulerName={name}")
+        self.kube = kube
+        self.watched_by_name = {
+            name: [
+                Reflector(kube, PODS, namespace=namespace, fields=f"spec.schedulerName={name}")
+                for namespace in config.watched_namespaces
+            ]
             for name in config.scheduler_names
-            for namespace in config.watched_namespaces
-        ]
+        }
         self.nodes = Reflector(kube, NODES)
         self.bus_views = (self.placements, self.slurm_jobs, self.views.kube_pods, self.views.slurm_nodes)
         self._uid_by_job: dict[str, str] = {}
-        self.pods = Pods(kube, self.watched, self.nodes)
+        self.pods = self.pods_of(config.scheduler_names)
         self.workloads = Workloads(kube)
         self.placeholder = Placeholder(
             script=resources.files(__package__ or "").joinpath("placeholder.sh").read_text(),
@@ -81,9 +86,21 @@ class Parts:
             key=self.key,
         )
 
+    @property
+    def watched(self) -> list[Reflector[Pod]]:
+        """The Pods of all our names."""
+        return [view for views in self.watched_by_name.values() for view in views]
+
+    def pods_of(self, names: Iterable[str]) -> Pods:
+        """Return the Pods of some of our names."""
+        watched = [view for name in names for view in self.watched_by_name[name]]
+        return Pods(self.kube, watched, self.nodes)
+
     async def work(self, leadership: Leadership) -> None:
         """Schedule while we lead."""
         config, book = self.config, Book()
+        names = await claim(self.kube, config.namespace, leadership.name, config.realm())
+        self.pods = self.pods_of(names)
         jobs = Jobs(self.slurm, self.slurm_jobs, self.key, timeout_s=config.call_timeout_s)
         teller = Teller(config.cluster, self.bus.name)
         writer = StateWriter(self.bus, self.placements, fence=leadership)
