@@ -1,5 +1,7 @@
 """Calls of placeholder scripts; who would answer on the bus is stood in for."""
 
+from collections.abc import Awaitable, Callable
+
 import anyio
 import httpx
 import pytest
@@ -11,9 +13,11 @@ from sunk_events.requests import (
     NudgeNode,
     PlacementAnnounced,
     PlacementReleased,
+    PlacementSilent,
     ReleasePlacement,
 )
 from sunk_hook_gateway.testing.hooks import (
+    NOW,
     Gateway,
     HttpAnswer,
     bearing,
@@ -135,6 +139,41 @@ async def test_a_poll_that_is_cut_has_the_job_looked_at(bus: Bus, gateway: Gatew
             await until(lambda: is_held(http, "job_outcome"))
             tasks.cancel_scope.cancel()
         await until(lambda: NudgeJob(job=53) in answers.asked)
+
+
+async def test_a_poll_that_is_cut_makes_its_script_silent_until_another_poll_speaks_for_it(
+    bus: Bus, gateway: Gateway
+) -> None:
+    await place(bus, 54, token=token_of(54))
+    cuts, answering_cuts = standing_in(bus, PlacementSilent, Noted())
+    voices, answering_voices = standing_in(bus, PlacementAnnounced, Later(reason=""), Noted())
+
+    async with (
+        answering_cuts,
+        answering_voices,
+        httpx.AsyncClient(base_url=gateway[1], trust_env=False) as http,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def script() -> None:
+            while True:
+                await poll(http, 54, token_of(54))
+
+        with anyio.CancelScope() as first:
+            tasks.start_soon(cut_when, first, lambda: is_held(http, "job_outcome"))
+            await script()
+        await until(lambda: PlacementSilent(job=54) in cuts.asked)
+        await place(bus, 54, token=token_of(54), node="d1", silent=NOW)
+        tasks.start_soon(script)
+        await until(lambda: len(voices.asked) >= 2)
+        tasks.cancel_scope.cancel()
+
+    assert voices.asked[-1] == PlacementAnnounced(job=54, node="d1", token=token_of(54))
+
+
+async def cut_when(scope: anyio.CancelScope, is_time: Callable[[], Awaitable[bool]]) -> None:
+    await until(is_time)
+    scope.cancel()
 
 
 async def test_a_nudge_is_passed_on_for_the_callers_own_node_only(

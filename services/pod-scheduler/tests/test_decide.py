@@ -576,3 +576,25 @@ def test_a_pod_that_is_not_bound_is_never_deleted_by_a_placement_that_has_not_bo
 @given(anything)
 def test_whatever_is_the_case_there_is_something_to_say_and_never_too_much(found: Observed) -> None:
     assert 1 <= len(explain(found)) <= FINDINGS_MAX
+
+
+def test_a_script_whose_poll_was_cut_and_that_is_not_heard_again_is_dead_though_slurm_says_running() -> None:
+    well = placement("bound", node=SLURM_NODE)
+    found = seen(pod(kube_node=KUBE_NODE), well, job())
+    cut = decide(replace(found, voice="cut"), T0, LIMITS)
+    silent = replace(found, placement=replace(well, silent=T0))
+    due = T0 + timedelta(seconds=LIMITS.silent_s)
+
+    assert cut == Record(state=replace(well, silent=T0))
+    assert decide(silent, T0, LIMITS) == Wait(LIMITS.silent_s)
+    assert decide(replace(silent, voice="heard"), due, LIMITS) == Record(state=well)
+    dead = decide(silent, due, LIMITS)
+    assert isinstance(dead, Record)
+    assert (dead.state.phase, "is dead" in dead.state.reason) == ("ending", True)
+
+
+def test_while_slurm_does_not_answer_no_script_counts_as_dead() -> None:
+    silent = replace(placement("bound", node=SLURM_NODE), silent=T0)
+    found = seen(pod(kube_node=KUBE_NODE), silent, UNKNOWN)
+
+    assert isinstance(decide(found, T0 + timedelta(hours=1), LIMITS), Wait)

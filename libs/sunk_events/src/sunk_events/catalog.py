@@ -83,6 +83,7 @@ REQUESTS: Final[dict[type[Request], tuple[Owner, tuple[type[Reply], ...]]]] = {
     requests.NudgeNode: ("syncer", (requests.Noted,)),
     requests.NudgeJob: ("syncer", (requests.Noted,)),
     requests.PlacementAnnounced: ("pod-scheduler", (requests.Noted,)),
+    requests.PlacementSilent: ("pod-scheduler", (requests.Noted,)),
     requests.ReleasePlacement: ("pod-scheduler", (requests.PlacementReleased,)),
     requests.RebootNode: ("nodeset-controller", (requests.Noted,)),
     requests.RequeueJob: ("syncer", (requests.Noted,)),

@@ -75,6 +75,7 @@ ASKED_BY: Final[dict[type[Request], tuple[Service, ...]]] = {
     requests.NudgeNode: ("hook-gateway",),
     requests.NudgeJob: ("hook-gateway",),
     requests.PlacementAnnounced: ("hook-gateway",),
+    requests.PlacementSilent: ("hook-gateway",),
     requests.ReleasePlacement: ("hook-gateway",),
     requests.RebootNode: ("hook-gateway",),
     requests.RequeueJob: ("nodeset-controller",),

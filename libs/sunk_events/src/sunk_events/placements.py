@@ -121,6 +121,8 @@ class PlacementState(State, frozen=True, kw_only=True, tag="sunk.pod_scheduler.v
     reason: Reason = ""
     created: Moment | None = None
     """The Pod's creation."""
+    silent: Moment | None = None
+    """Since when the placeholder's script has not been heard: its poll was cut, and no other has come."""
     lost: Moment | None = None
     """Since when the Pod runs without a job that Slurm knows: slurmctld has lost its state."""
     gang: str = ""

@@ -117,6 +117,15 @@ class PlacementAnnounced(Request, frozen=True, kw_only=True, tag="sunk.request.v
     token: Annotated[str, Meta(max_length=128)]
 
 
+class PlacementSilent(Request, frozen=True, kw_only=True, tag="sunk.request.v1.placement_silent"):
+    """The poll of the placeholder *job*'s script was cut, which may be the first sign of its death.
+
+    Asked by hook-gateway, answered by pod-scheduler. Whoever hears the script afterwards announces it anew.
+    """
+
+    job: JobId
+
+
 class ReleasePlacement(Request, frozen=True, kw_only=True, tag="sunk.request.v1.release_placement"):
     """*job* is to end: delete its Pod. Asked by hook-gateway, answered by pod-scheduler.
 

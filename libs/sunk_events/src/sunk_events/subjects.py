@@ -76,6 +76,7 @@ _QUESTION: Final[dict[type[Request], tuple[str, str, str]]] = {
     requests.NudgeNode: ("slurm.node", "node", "nudge"),
     requests.NudgeJob: ("slurm.job", "job", "nudge"),
     requests.PlacementAnnounced: ("placement.job", "job", "started"),
+    requests.PlacementSilent: ("placement.job", "job", "silent"),
     requests.ReleasePlacement: ("placement.job", "job", "release"),
     requests.RebootNode: ("kube.node", "node", "reboot"),
     requests.RequeueJob: ("slurm.job", "job", "requeue"),

@@ -9,6 +9,7 @@ import logging
 import random
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import anyio
@@ -22,9 +23,11 @@ from sunk_events.requests import (
     AcquireLock,
     Later,
     LockWaiting,
+    Noted,
     NudgeJob,
     NudgeNode,
     PlacementAnnounced,
+    PlacementSilent,
     RebootNode,
     ReleaseLock,
     ReleasePlacement,
@@ -146,13 +149,27 @@ class Gateway:
                 if answer := answers.outcome(known, present):
                     return answer
                 known = present or known
+                if known.silent is not None and not await self._speak_for(known, token):
+                    continue
                 await watch.wait()
         return Answer(204)
 
     async def outcome_dropped(self, job: int) -> None:
         """Have the job looked at: its script's poll was cut, which may be the first sign of its death."""
         log.info("outcome poll dropped", extra={"job": job})
-        await self._ask(NudgeJob(job=job), timeout_s=1.0)
+        async with anyio.create_task_group() as tasks:
+            for question in (PlacementSilent(job=job), NudgeJob(job=job)):
+                tasks.start_soon(partial(self._ask, question, timeout_s=1.0))
+
+    async def _speak_for(self, placement: PlacementState, token: str) -> bool:
+        """Say that a script which counts as silent polls here; return whether that was noted."""
+        if placement.job is None:
+            return True
+        announced = PlacementAnnounced(job=placement.job, node=placement.node, token=token)
+        if await self._ask(announced, timeout_s=TRY_S) == Noted():
+            return True
+        await anyio.sleep(_pause_s(None))
+        return False
 
     async def nudge(self, body: Nudge) -> Answer:
         """Return when the syncer has noted that it should look."""

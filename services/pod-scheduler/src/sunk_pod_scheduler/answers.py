@@ -10,6 +10,7 @@ from sunk_events.requests import (
     Noted,
     PlacementAnnounced,
     PlacementReleased,
+    PlacementSilent,
     Refused,
     ReleasePlacement,
 )
@@ -44,13 +45,23 @@ class Answerer:
 
         def is_noted() -> bool:
             found = self._of_job(request.job)
-            return found is None or found.phase in _AFTER_START
+            return found is None or (found.phase in _AFTER_START and found.silent is None)
 
+        self._book.hear(placement.uid, request.job, "heard")
         if not is_noted():
             self._book.announce(placement.uid, Announcement(request.job, request.node))
             self._poke(placement.uid)
             if not await self._book.until(placement.uid, is_noted, timeout_s=WAIT_S):
                 return Later(reason=f"job {request.job} is not seen to run on {request.node}")
+        return Noted()
+
+    async def silent(self, request: PlacementSilent) -> Reply:
+        """Note that a script's poll was cut; it may be heard again in a moment."""
+        self._placements.require_complete()
+        placement = self._of_job(request.job)
+        if placement is not None and placement.phase == "bound":
+            self._book.hear(placement.uid, request.job, "cut")
+            self._poke(placement.uid)
         return Noted()
 
     async def released(self, request: ReleasePlacement) -> Reply:

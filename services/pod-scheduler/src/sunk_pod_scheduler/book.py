@@ -5,9 +5,13 @@ loop to have looked.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import anyio
 import msgspec
+
+Voice = Literal["", "cut", "heard"]
+"""What was last said of a placeholder's script: its poll was cut, or it was heard afterwards."""
 
 
 class Announcement(msgspec.Struct, frozen=True):
@@ -23,6 +27,7 @@ class Book:
     def __init__(self) -> None:
         self._announced: dict[str, Announcement] = {}
         self._released: dict[str, int] = {}
+        self._voices: dict[str, tuple[int, Voice]] = {}
         self._looked: dict[str, anyio.Event] = {}
 
     def announce(self, uid: str, announcement: Announcement) -> None:
@@ -42,8 +47,18 @@ class Book:
         """Whether *job* is to end."""
         return job is not None and self._released.get(uid) == job
 
+    def hear(self, uid: str, job: int, voice: Voice) -> None:
+        """Remember what is said of the script of *job*."""
+        self._voices[uid] = job, voice
+
+    def voice(self, uid: str, job: int | None) -> Voice:
+        """Return what was last said of the script of *job*."""
+        whose, voice = self._voices.get(uid, (None, ""))
+        return voice if whose == job else ""
+
     def forget(self, uid: str) -> None:
         """Forget all about a Pod."""
+        self._voices.pop(uid, None)
         self._announced.pop(uid, None)
         self._released.pop(uid, None)
 

@@ -65,6 +65,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     topology_labels: tuple[str, ...] = ()
     """Labels of Nodes that name what they share in the network, from the top down: a gang's
     ranks follow them. Empty: they follow the names of the Slurm nodes."""
+    silent_s: Seconds = 15.0
+    """A placeholder's script whose poll was cut and that is not heard for so long is dead: its Pod goes."""
     resync_s: Seconds = 300.0
     """Every Pod is looked at again this often."""
     lease_ttl_s: Annotated[int, Meta(ge=2, le=60)] = 15
@@ -118,6 +120,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
             adopts_lost=self.lost_jobs == "adopt",
             lost_s=self.lost_jobs_s,
             gang_wait_s=self.gang_wait_s,
+            silent_s=self.silent_s,
         )
 
 

@@ -163,6 +163,15 @@ def _running(seen: Observed, placement: PlacementState, job: JobSeen) -> Finding
 def _bound(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
     if isinstance(seen.job, JobUnknown):
         return (_silent(placement),)
+    if placement.silent is not None:
+        return (
+            _finding(
+                f"the script of job {placement.job} is not heard",
+                since=placement.silent,
+                because="its poll was cut, as when its node's slurmd is started anew",
+                would_change="it calls the hook gateway again; else the Pod is deleted",
+            ),
+        )
     return (
         _finding(
             f"bound to {placement.kube_node} for job {placement.job} on {placement.node}",

@@ -25,6 +25,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     kill_wait_s: float = 30.0
     adopts_lost: bool = True
     """A Pod that runs gets another job where Slurm has lost its own; False: it is deleted after a while."""
+    silent_s: float = 15.0
+    """How long a script whose poll was cut may stay unheard before it counts as dead."""
     lost_s: float = 600.0
     """How long a Pod runs without a job before it is deleted."""
     gang_wait_s: float = 300.0

@@ -34,7 +34,7 @@ def without_job(placement: PlacementState, now: datetime, limits: Limits) -> Act
 def once_more(placement: PlacementState, now: datetime) -> Record:
     """Another job is to be submitted for the Pod, on its node."""
     again = replace(placement, phase="submitted", changed=now, attempt=placement.attempt + 1)
-    return Record(state=replace(again, job=None, token_sha256=""))
+    return Record(state=replace(again, job=None, token_sha256="", silent=None))
 
 
 def pending(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:

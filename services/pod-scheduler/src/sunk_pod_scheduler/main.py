@@ -14,7 +14,12 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
-from sunk_events.requests import ExplainPlacement, PlacementAnnounced, ReleasePlacement
+from sunk_events.requests import (
+    ExplainPlacement,
+    PlacementAnnounced,
+    PlacementSilent,
+    ReleasePlacement,
+)
 from sunk_kube.client import KubeClient
 from sunk_kube.client import connect as connect_kube
 from sunk_kube.leases import KubeLease
@@ -144,6 +149,9 @@ class Parts:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
                 answering(self.bus, config.cluster, PlacementAnnounced, answerer.announced)
+            )
+            await stack.enter_async_context(
+                answering(self.bus, config.cluster, PlacementSilent, answerer.silent)
             )
             await stack.enter_async_context(
                 answering(self.bus, config.cluster, ReleasePlacement, answerer.released)

@@ -102,6 +102,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Why the Pod may not be bound to that Node."""
     is_release_asked: bool = False
     """The placeholder's script or its node's epilog wants the Pod gone."""
+    voice: Literal["", "cut", "heard"] = ""
+    """What was last said of the placeholder's script."""
 
 
 # --- What can be done -----------------------------------------------------------------------------

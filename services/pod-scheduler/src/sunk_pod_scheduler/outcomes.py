@@ -23,6 +23,7 @@ def without(pod: PodSeen, placement: PlacementState, reason: str, now: datetime)
             node="",
             kube_node="",
             token_sha256="",
+            silent=None,
             reason=reason[:REASON_MAX],
         )
     )

@@ -91,6 +91,7 @@ class Scheduler:
             kube_node=kube_node,
             node_problem=why,
             is_release_asked=self._book.is_release_asked(uid, placement.job) if placement else False,
+            voice=self._book.voice(uid, placement.job) if placement else "",
         )
         return seen, pod
 

@@ -77,6 +77,7 @@ async def place(
     token: str = "",
     is_pod_present: bool = True,
     exit_code: int | None = None,
+    silent: datetime | None = None,
 ) -> None:
     """Have a placement whose placeholder is *job*."""
     state = PlacementState(
@@ -90,6 +91,7 @@ async def place(
         token_sha256=hashlib.sha256(token.encode()).hexdigest() if token else "",
         is_pod_present=is_pod_present,
         exit_code=exit_code,
+        silent=silent,
     )
     await store(bus, state.uid, state)
 
