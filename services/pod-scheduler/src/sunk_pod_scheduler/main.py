@@ -142,7 +142,7 @@ class Parts:
             check=leadership.check,
         )
         gangs = self._gangs(scheduler, jobs, book, gang_doer, lambda key: loop.poke(key))  # noqa: PLW0108 - made below
-        loop = KeyLoop("pods", gangs.reconcile, concurrency=16, woken_by=woken_by)
+        loop = KeyLoop("pods", gangs.reconcile, concurrency=64, woken_by=woken_by)
         sweep = KeyLoop("strays", gangs.sweep, woken_by=woken_by)
         answerer = Answerer(self.placements, book, self.key, loop.poke)
         explanations = Explanations(self.pods, self.placements, scheduler.look, gangs.explain)

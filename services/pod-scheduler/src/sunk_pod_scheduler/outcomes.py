@@ -6,7 +6,22 @@ from msgspec.structs import replace
 
 from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementPhase, PlacementState
-from sunk_pod_scheduler.model import JobSeen, Observed, PodSeen, Record, Refuse
+from sunk_pod_scheduler import marks
+from sunk_pod_scheduler.model import (
+    Action,
+    AnyJob,
+    Bind,
+    Blame,
+    JobSeen,
+    MarkStarted,
+    Observed,
+    PodSeen,
+    Record,
+    Refuse,
+    ReleaseJob,
+    Submit,
+    TellLoss,
+)
 
 
 def without(pod: PodSeen, placement: PlacementState, reason: str, now: datetime) -> Record:
@@ -72,3 +87,22 @@ def waits_for(job: JobSeen) -> str:
         return ""
     more = f" ({job.description})" if job.description else ""
     return f"job {job.job} waits in Slurm: {job.reason}{more}"[:REASON_MAX]
+
+
+def after(action: Action, seen: Observed, placement: PlacementState | None) -> AnyJob | None:
+    """Return the placement's job as it is right after *action*, where that is known without another look.
+
+    While slurmctld starts many jobs each look takes its time, and takes it from the jobs.
+    """
+    job = seen.job
+    match action:
+        case Submit() if placement is not None and placement.job is not None:
+            return JobSeen(job=placement.job, base="PENDING", is_held=True)
+        case ReleaseJob() if isinstance(job, JobSeen):
+            return replace(job, is_held=False, reason="")
+        case MarkStarted() if isinstance(job, JobSeen):
+            return replace(job, is_marked_started=True, extra=action.extra + marks.STARTED)
+        case Record() | Refuse() | Blame() | TellLoss() | Bind() if isinstance(job, JobSeen):
+            return job if placement is not None and placement.job == job.job else None
+        case _:
+            return None

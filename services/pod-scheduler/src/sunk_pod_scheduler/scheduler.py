@@ -1,6 +1,7 @@
 """One turn of the loop: look at one Pod, decide, carry out, look again, until there is nothing to do now."""
 
 import logging
+from datetime import timedelta
 from typing import Final
 
 from sunk_events.jobs import SlurmJobState
@@ -13,6 +14,7 @@ from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
 from sunk_pod_scheduler.nodes import problem
+from sunk_pod_scheduler.outcomes import after
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.validate import Rules
 from sunk_runtime.views import StateView, now
@@ -21,6 +23,10 @@ log = logging.getLogger(__name__)
 
 STEPS_MAX: Final = 12
 """More than the way from a new Pod to a bound one has; a loop of steps would be a bug."""
+
+
+FRESH: Final = timedelta(seconds=1)
+"""A look at a job that is older is taken anew before the next step."""
 
 
 class Scheduler:
@@ -54,10 +60,15 @@ class Scheduler:
     async def reconcile(self, uid: str) -> float | None:
         """Bring the Pod *uid* and its job as far as they get now; return when to look again."""
         try:
+            known: AnyJob | None = None
+            looked = now()
             for _ in range(STEPS_MAX):
-                seen, pod = await self._observe(uid)
+                if known is None or now() - looked > FRESH:
+                    known, looked = None, now()
+                seen, pod = await self._observe(uid, known)
                 action = decide(seen, now(), self._limits)
                 again_s = await self._doer.apply(action, seen, pod)
+                known = after(action, seen, self._placements.get(uid))
                 if isinstance(action, Wait) or again_s is not None:
                     return again_s
                 if isinstance(action, Forget):
@@ -72,14 +83,14 @@ class Scheduler:
         seen, _ = await self._observe(uid)
         return seen
 
-    async def _observe(self, uid: str) -> tuple[Observed, Pod | None]:
+    async def _observe(self, uid: str, known: AnyJob | None = None) -> tuple[Observed, Pod | None]:
         self._pods.require_complete()
         self._placements.require_complete()
         placement = self._placements.get(uid)
         namespace, name = (placement.namespace, placement.pod) if placement else ("", "")
         pod = await self._pods.find(uid, namespace, name)
         shown = None if pod is None else pod_seen(pod, self._key, self._rules)
-        job = await self._job(placement, shown)
+        job = known or await self._job(placement, shown)
         announced_on = self._book.announced_on(uid, placement.job) if placement else ""
         kube_node, why = self._node(placement.node if placement else "", pod)
         seen = Observed(
