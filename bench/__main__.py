@@ -5,7 +5,15 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SHARED = {"__main__", "exporter_native", "exporter_states", "figures", "nodesets_stage", "syncer_stage"}
+SHARED = {
+    "__main__",
+    "exporter_native",
+    "exporter_states",
+    "figures",
+    "nodesets_stage",
+    "scheduler_stage",
+    "syncer_stage",
+}
 
 
 def main() -> None:

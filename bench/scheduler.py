@@ -1,0 +1,211 @@
+"""The pod-scheduler between API server and slurmctld: how long Pods wait, how many are placed a second.
+
+Results: ``scheduler.slurm_alone`` and ``scheduler.kube_alone`` (the same jobs, the same Pods, without us),
+``scheduler.single`` and ``scheduler.single_busy`` (one Pod after the other, on an idle cluster and beside
+many other jobs), ``scheduler.burst_100``, ``scheduler.burst_500``, ``scheduler.release_100``.
+"""
+
+import argparse
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+from figures import emit, percentiles, require
+from msgspec.structs import replace
+from nodesets_stage import NAMESPACE, each
+from scheduler_stage import SCHEDULER, WITHIN_S, Sizes, Stage, manifest, staged
+from syncer_stage import JOB, fill_queue
+
+from sunk_kube.resources import PODS
+from sunk_lab.slurm.releases import SLURM_26_05
+from sunk_runtime.testing import until
+
+SUBMITTERS = 8
+
+
+async def create(stage: Stage, prefix: str, count: int, scheduler: str = SCHEDULER) -> dict[str, float]:
+    """Create Pods; return when each was asked for, by uid."""
+    asked: dict[str, float] = {}
+
+    async def one(number: int) -> None:
+        began = time.perf_counter()
+        made = await stage.kube.create(PODS, manifest(f"{prefix}-{number}", scheduler), NAMESPACE)
+        asked[made.metadata.uid] = began
+
+    await each(range(count), one)
+    return asked
+
+
+async def bound(stage: Stage, asked: dict[str, float]) -> list[float]:
+    """Return after how many milliseconds each Pod was bound."""
+    await until(
+        lambda: all(stage.at("PlacementBound", uid) < float("inf") for uid in asked), within_s=WITHIN_S
+    )
+    return [(stage.at("PlacementBound", uid) - began) * 1000 for uid, began in asked.items()]
+
+
+def parts(stage: Stage, asked: dict[str, float]) -> dict[str, float]:
+    """Return how long it took to submit a job, until its script was heard, and to bind the Pod."""
+    took: dict[str, list[float]] = {"submit_": [], "slurm_": [], "bind_": []}
+    for uid, began in asked.items():
+        kinds = ("PlacementSubmitted", "PlacementStarted", "PlacementBound")
+        moments = [began, *(stage.at(kind, uid) for kind in kinds)]
+        for part, (start, end) in zip(took, pairwise(moments), strict=True):
+            took[part].append((end - start) * 1000)
+    return {key: value for part, ms in took.items() for key, value in percentiles(ms, part).items()}
+
+
+async def finish(stage: Stage, asked: dict[str, float]) -> float:
+    """Let Pods succeed; return in how many seconds the jobs of all are over, and remove the Pods."""
+    states = [state for uid in asked if (state := stage.placements.get(uid)) is not None]
+    jobs = [str(state.job) for state in states]
+    began = time.perf_counter()
+
+    async def succeed(name: str) -> None:
+        await stage.kube.patch_status(PODS, name, {"status": {"phase": "Succeeded"}}, NAMESPACE)
+
+    await each([state.pod for state in states], succeed)
+
+    def are_over() -> bool:
+        found = [stage.jobs.get(job) for job in jobs]
+        return all(job is None or job.is_over for job in found)
+
+    await until(are_over, within_s=WITHIN_S)
+    took_s = time.perf_counter() - began
+    await remove(stage, [state.pod for state in states])
+    await until(lambda: not any(uid in stage.placements.keys() for uid in asked), within_s=WITHIN_S)  # noqa: SIM118 - not a dict
+    return took_s
+
+
+async def remove(stage: Stage, names: list[str]) -> None:
+    """Remove Pods at once; no kubelet would."""
+    await each(names, lambda name: stage.kube.delete(PODS, name, NAMESPACE, grace_period_s=0))
+
+
+async def bare_jobs(stage: Stage, count: int, *, at_once: int) -> tuple[list[float], float]:
+    """Start jobs that call us, without any Pod; return the milliseconds of each, and all seconds."""
+    stage.called.clear()
+    script = f'#!/bin/bash\ncurl -s "{stage.calls_url}$SLURM_JOB_NAME"\nexec sleep 600\n'
+    asked: dict[str, float] = {}
+    jobs: list[int] = []
+    left = iter(range(count))
+
+    async def submit() -> None:
+        for number in left:
+            asked[str(number)] = time.perf_counter()
+            described = replace(JOB, script=script, name=str(number), tasks=1, minimum_nodes=1)
+            jobs.append(await stage.client.submit_job(described))
+            if at_once == 1:
+                await until(lambda number=number: str(number) in stage.called, within_s=WITHIN_S)
+
+    began = time.perf_counter()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(at_once):
+            tasks.start_soon(submit)
+    await until(lambda: len(stage.called) >= count, within_s=WITHIN_S)
+    took_s = max(stage.called.values()) - began
+    await each(jobs, stage.client.cancel_job)
+    await until(lambda: all(_is_over(stage, job) for job in jobs), within_s=WITHIN_S)
+    return [(stage.called[name] - asked[name]) * 1000 for name in asked], took_s
+
+
+def _is_over(stage: Stage, job: int) -> bool:
+    state = stage.jobs.get(str(job))
+    return state is not None and state.is_over
+
+
+async def single(stage: Stage, name: str) -> None:
+    """One Pod after the other, beside as many bare jobs."""
+    bare, _ = await bare_jobs(stage, stage.sizes.rounds, at_once=1)
+    total: list[float] = []
+    everyone: dict[str, float] = {}
+    for number in range(stage.sizes.rounds):
+        asked = await create(stage, f"{name.replace('_', '-')}-{number}", 1)
+        total += await bound(stage, asked)
+        everyone |= asked
+        await finish(stage, asked)
+    figures = percentiles(total) | percentiles(bare, "bare_") | parts(stage, everyone)
+    figures["ours_p50_ms"] = round(figures["p50_ms"] - figures["bare_p50_ms"], 3)
+    emit(f"scheduler.{name}", len(total), size(stage), figures)
+
+
+def size(stage: Stage) -> dict[str, float]:
+    """Return what the figures are about."""
+    return {"nodes": stage.sizes.nodes}
+
+
+async def burst(stage: Stage, count: int) -> None:
+    """Many Pods at once, beside Slurm alone and kube-scheduler alone."""
+    took_ms, alone_s = await bare_jobs(stage, count, at_once=SUBMITTERS)
+    alone = count / alone_s
+    emit(f"scheduler.slurm_alone_{count}", count, {"per_s": round(alone, 1)}, percentiles(took_ms))
+    await kube_alone(stage, count)
+    usage, began = stage.usage(), time.perf_counter()
+    asked = await create(stage, f"burst-{count}", count)
+    created_s = time.perf_counter() - began
+    took = await bound(stage, asked)
+    all_s = max(stage.at("PlacementBound", uid) for uid in asked) - began
+    figures = {"s": round(all_s, 2), "created_s": round(created_s, 2), "per_s": round(count / all_s, 1)}
+    figures |= {"share": round(count / all_s / alone, 2)} | usage.figures("scheduler") | percentiles(took)
+    figures |= parts(stage, asked)
+    emit(f"scheduler.burst_{count}", count, size(stage), figures)
+    await finish(stage, asked)
+
+
+async def kube_alone(stage: Stage, count: int) -> None:
+    """The same Pods through kube-scheduler."""
+    began = time.perf_counter()
+    asked = await create(stage, f"kube-{count}", count, "default-scheduler")
+
+    def are_bound() -> bool:
+        found = [pod for pod in stage.pods.values() if pod.metadata.uid in asked]
+        return len(found) == count and all(pod.spec.node_name for pod in found)
+
+    await until(are_bound, within_s=WITHIN_S)
+    took_s = time.perf_counter() - began
+    emit(f"scheduler.kube_alone_{count}", count, {"s": round(took_s, 2), "per_s": round(count / took_s, 1)})
+    await remove(stage, [f"kube-{count}-{number}" for number in range(count)])
+
+
+async def release(stage: Stage) -> None:
+    """Many Pods that end at once."""
+    count = stage.sizes.release
+    asked = await create(stage, "release", count)
+    await bound(stage, asked)
+    took_s = await finish(stage, asked)
+    emit(f"scheduler.release_{count}", count, size(stage), {"s": round(took_s, 2)})
+
+
+async def measure(sizes: Sizes) -> None:
+    """Measure everything, one after the other."""
+    with tempfile.TemporaryDirectory(prefix="sunk-bench-") as name:
+        async with staged(sizes, Path(name)) as stage:
+            await bound(stage, await create(stage, "first", 1))  # Everybody has begun.
+            lists = await stage.full_job_lists()
+            await single(stage, "single")
+            for count in sizes.bursts:
+                await burst(stage, count)
+            await release(stage)
+            if sizes.jobs:
+                await fill_queue(stage.client, sizes.jobs)
+                await single(stage, "single_busy")
+            asked = await stage.full_job_lists() - lists
+            require(holds=asked == 0, claim="no list of all jobs is asked for")
+
+
+def main() -> None:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser(prog="bench scheduler", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=50, help="Slurm nodes, each with a slurmd")
+    parser.add_argument("--rounds", type=int, default=30, help="Pods one after the other")
+    parser.add_argument("--bursts", type=int, nargs="*", default=[100, 500], help="Pods at once")
+    parser.add_argument("--release", type=int, default=100, help="Pods that end at once")
+    parser.add_argument("--jobs", type=int, default=1000, help="others, held, for single_busy")
+    parser.add_argument("--slurm", default=SLURM_26_05.version, help="release")
+    anyio.run(measure, parser.parse_args(namespace=Sizes()))
+
+
+if __name__ == "__main__":
+    main()
