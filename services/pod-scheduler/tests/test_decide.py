@@ -388,7 +388,7 @@ def test_a_pod_that_waits_says_slurms_own_reason_and_not_each_of_its_turns() -> 
 def test_a_job_that_slurm_has_not_looked_at_yet_says_nothing() -> None:
     found = seen(pod(), placement("released"), job("PENDING", reason="None"))
 
-    assert act(found, after_s=WAITING_AGAIN_S) == Wait(LOOK_AGAIN_S)
+    assert act(found, after_s=WAITING_AGAIN_S) == Wait(WAITING_FIRST_S)
 
 
 LOST = replace(placement("bound", node=SLURM_NODE), lost=T0, reason="lost")

@@ -58,12 +58,14 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 CLUSTER = "lab"
 KILL_WAIT_S = 10
 WITHIN_S = 20.0
+URGENT = "PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10"
+"""Its jobs preempt those of the other partition."""
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
 def slurm(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
     with running_slurm(
-        request.param, more=(f"KillWait={KILL_WAIT_S}", "PrologFlags=Alloc,DeferBatch")
+        request.param, more=(f"KillWait={KILL_WAIT_S}", "PrologFlags=Alloc,DeferBatch", URGENT)
     ) as found:
         yield found
 
@@ -325,6 +327,64 @@ async def test_scancel_deletes_the_pod_and_the_job_leaves_its_node_only_when_the
 
         found.pods.vanish(UID)
         await until(lambda: found.phase(UID) == "")
+
+
+async def test_a_slurm_job_preempts_a_pod_and_starts_when_the_pod_is_gone(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        found.pods.put(manifest())
+        await until(lambda: found.is_running(UID))
+        (job,) = await found.alive()
+        urgent = int(submit(slurm, "--partition=urgent", "--nodes=2", "--exclusive"))
+        await until(lambda: found.pods.pods[UID].is_terminating)
+        await anyio.sleep(1)  # Longer than Slurm needs to start a job on nodes that are free.
+        waiting = await found.client.job(urgent)
+
+        assert waiting is not None
+        assert waiting.state_now.base == "PENDING"
+
+        found.pods.vanish(UID)
+        await until(lambda: is_base(found, urgent, "RUNNING"))
+        over = await found.client.job(job.job_id)
+        await found.client.cancel_job(urgent)
+
+        assert over is not None
+        assert over.state_now.base == "PREEMPTED"
+
+
+async def test_a_pod_preempts_a_slurm_job(nats: NatsServer, slurm: HostSlurm, free_tcp_port: int) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        training = int(submit(slurm, "--nodes=2", "--exclusive", "--no-requeue"))
+        await until(lambda: is_base(found, training, "RUNNING"))
+        found.pods.put(manifest(annotations={"sunk.coreweave.com/partition": "urgent"}))
+        await until(lambda: found.is_running(UID))
+
+        assert await is_base(found, training, "PREEMPTED")
+
+
+def submit(slurm: HostSlurm, *options: str) -> str:
+    """Submit a job that is nobody's placeholder; return its id."""
+    return slurm.exec("sbatch", "--parsable", "--output=/dev/null", *options, "--wrap", "exec sleep 600")
+
+
+async def is_base(found: World, job: int, base: str) -> bool:
+    seen = await found.client.job(job)
+    return seen is not None and seen.state_now.base == base
+
+
+async def test_a_pods_time_limit_ends_its_job_and_so_the_pod(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        found.pods.put(manifest(annotations={"sunk.coreweave.com/timeout": "1"}))
+        await until(lambda: found.is_running(UID))
+        (job,) = await found.alive()
+        started = job.start_time.moment
+
+        assert job.time_limit.value == 1
+        assert started is not None
+        assert started <= now()  # Slurm counts from before the Pod is bound, so initialisation is included.
 
 
 async def test_a_pod_that_outlives_kill_wait_makes_its_node_overdue_until_it_is_gone(

@@ -153,7 +153,9 @@ def _held(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
 def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
     """Say what Slurm says, but neither of a moment's wait nor of each turn that its reason takes."""
     reason = waits_for(job)
-    if not reason or reason == placement.reason:
+    if not reason:
+        return Wait(WAITING_FIRST_S)
+    if reason == placement.reason:
         return Wait(LOOK_AGAIN_S)
     quiet_s = WAITING_AGAIN_S if placement.reason else WAITING_FIRST_S
     left_s = (placement.changed + timedelta(seconds=quiet_s) - now).total_seconds()

@@ -41,6 +41,7 @@ from sunk_pod_scheduler.neighbours import claim
 from sunk_pod_scheduler.pods import Pods
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.scheduler import Scheduler
+from sunk_pod_scheduler.strays import is_news
 from sunk_runtime import lifecycle
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, connect
@@ -209,7 +210,8 @@ class Parts:
     async def _of_jobs(self) -> AsyncIterator[str]:
         """Yield the uids of Pods whose job changed."""
         async for job in self.slurm_jobs.changes():
-            if uid := self._uid_by_job.get(job):
+            uid = self._uid_by_job.get(job)
+            if uid and is_news(self.slurm_jobs.get(job)):
                 yield uid
             if self.slurm_jobs.is_complete and self.slurm_jobs.get(job) is None:
                 self._uid_by_job.pop(job, None)

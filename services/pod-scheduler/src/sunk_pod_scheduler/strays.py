@@ -2,10 +2,19 @@
 
 from typing import Literal
 
+from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementState
 from sunk_pod_scheduler.marks import Claim, Mark
 
 Judgement = Literal["ours", "stray", "undecided"]
+
+
+def is_news(state: SlurmJobState | None) -> bool:
+    """Whether a change of a placeholder's job is a reason to look at it: not that it still waits its turn.
+
+    A burst of Pods has a burst of such changes, and looks take slurmctld's time while it starts the jobs.
+    """
+    return state is None or state.state != "PENDING" or state.is_held
 
 
 def judge(job: int, mark: Mark, placement: PlacementState | None, claim: Claim | None) -> Judgement:
