@@ -3,10 +3,11 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from sunk_events.placements import PlacementState
+from sunk_events.jobs import SlurmJobState
+from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_pod_scheduler.facts import Teller, facts
 from sunk_pod_scheduler.marks import Claim, Mark
-from sunk_pod_scheduler.strays import Judgement, judge
+from sunk_pod_scheduler.strays import Judgement, is_news, judge
 from sunk_pod_scheduler.testing import JOB, SLURM_NODE, T0, placement
 
 TELLER = Teller("lab", "pod-scheduler")
@@ -60,3 +61,33 @@ def test_a_job_with_our_mark_is_somebodys_or_a_stray(
     state: PlacementState | None, claim: Claim | None, expected: Judgement
 ) -> None:
     assert judge(JOB, MARK, state, claim) == expected
+
+
+@pytest.mark.parametrize(
+    ("phase", "base", "expected"),
+    [
+        ("submitted", "PENDING", False),
+        ("released", "PENDING", False),
+        ("released", "RUNNING", False),  # Its script says so itself.
+        ("bound", "RUNNING", False),
+        ("bound", "PENDING", True),
+        ("bound", "SUSPENDED", True),
+        ("bound", "CANCELLED", True),
+        ("released", "FAILED", True),
+        ("ending", "RUNNING", True),
+    ],
+)
+def test_a_job_that_goes_as_it_should_is_not_looked_at(
+    phase: PlacementPhase, base: str, *, expected: bool
+) -> None:
+    state = SlurmJobState(changed=T0, job=JOB, state=base)
+
+    assert is_news(state, placement(phase)) is expected
+
+
+def test_a_job_that_somebody_holds_after_us_is_looked_at() -> None:
+    before, held = placement("released"), SlurmJobState(changed=T0, job=JOB, state="PENDING", is_held=True)
+
+    assert not is_news(held, before)
+    assert is_news(replace(held, changed=T0 + timedelta(seconds=1)), before)
+    assert is_news(SlurmJobState(changed=T0, job=JOB, state="RUNNING", flags=("COMPLETING",)), before)

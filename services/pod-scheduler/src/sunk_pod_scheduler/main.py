@@ -211,7 +211,7 @@ class Parts:
         """Yield the uids of Pods whose job changed."""
         async for job in self.slurm_jobs.changes():
             uid = self._uid_by_job.get(job)
-            if uid and is_news(self.slurm_jobs.get(job)):
+            if uid and is_news(self.slurm_jobs.get(job), self.placements.get(uid)):
                 yield uid
             if self.slurm_jobs.is_complete and self.slurm_jobs.get(job) is None:
                 self._uid_by_job.pop(job, None)

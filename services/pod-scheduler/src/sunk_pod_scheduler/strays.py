@@ -9,12 +9,23 @@ from sunk_pod_scheduler.marks import Claim, Mark
 Judgement = Literal["ours", "stray", "undecided"]
 
 
-def is_news(state: SlurmJobState | None) -> bool:
-    """Whether a change of a placeholder's job is a reason to look at it: not that it still waits its turn.
+def is_news(state: SlurmJobState | None, placement: PlacementState | None) -> bool:
+    """Whether a change of a placeholder's job is a reason to look at it: not that it goes as it should.
 
     A burst of Pods has a burst of such changes, and looks take slurmctld's time while it starts the jobs.
+    That a job runs is told by its script.
     """
-    return state is None or state.state != "PENDING" or state.is_held
+    if state is None or placement is None or state.flags:
+        return True
+    match placement.phase, state.state:
+        case "submitted", "PENDING":
+            return False
+        case "released", "PENDING":
+            return state.is_held and state.changed > placement.changed
+        case "released" | "started" | "bound", "RUNNING":
+            return False
+        case _:
+            return True
 
 
 def judge(job: int, mark: Mark, placement: PlacementState | None, claim: Claim | None) -> Judgement:
