@@ -598,3 +598,15 @@ def test_while_slurm_does_not_answer_no_script_counts_as_dead() -> None:
     found = seen(pod(kube_node=KUBE_NODE), silent, UNKNOWN)
 
     assert isinstance(decide(found, T0 + timedelta(hours=1), LIMITS), Wait)
+
+
+def test_a_pod_whose_kubelet_is_dead_keeps_its_node_from_others_until_it_is_removed() -> None:
+    leaving = placement("ending", node=SLURM_NODE)
+    stuck = seen(LEAVING, leaving, RUNNING)
+    alone = seen(LEAVING, leaving, job("NODE_FAIL"))
+
+    assert act(stuck, after_s=86400) == Wait(LOOK_AGAIN_S)  # Its job holds the node.
+    assert act(alone) == Record(state=replace(leaving, is_overdue=True))  # The node is drained.
+    removed = act(replace(alone, pod=None))
+    assert isinstance(removed, Record)
+    assert (removed.state.phase, removed.state.is_overdue) == ("ended", False)

@@ -11,7 +11,7 @@ from sunk_kube.errors import KubeRejectedError
 from sunk_kube.matching import tolerates
 from sunk_kube.objects import Pod, Taint, condition
 from sunk_kube.reflector import Reflector
-from sunk_kube.resources import EVENTS, NODES, PODS
+from sunk_kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
 from sunk_pod_scheduler.pods import Pods
 from sunk_runtime.errors import ConflictError
@@ -142,9 +142,37 @@ async def test_pods_are_told_by_uid_when_they_come_and_when_they_go(kube: KubeCl
             found = await pods.find(uid, "", "")
             assert found is not None
             told.clear()
+            await pods.annotate(made, '{"job":7}')
+            await pods.refuse(made, "ValidationFailed", "no cpu")
+            await kube.patch(PODS, "infer", {"metadata": {"annotations": {"other": "x"}}}, namespace)
+            await until(lambda: bool(told))
+            assert told == [uid]  # Of what we write nobody is told.
+            told.clear()
             await pods.delete(made)
             with anyio.fail_after(10):
                 while await pods.find(uid, namespace, "infer") is not None:  # noqa: ASYNC110 - nobody tells us
                     await anyio.sleep(0.02)
             await until(lambda: uid in told)
             tasks.cancel_scope.cancel()
+
+
+async def test_a_namespace_that_goes_takes_its_pods_with_it_and_nobody_is_told_in_vain(
+    kube: KubeClient, namespace: str
+) -> None:
+    async with watching(kube, namespace) as pods:
+        made = await create(kube, namespace)
+        await pods.bind(made, min(found.metadata.name for found in await kube.list_all(NODES)))
+        await kube.patch(PODS, "infer", {"metadata": {"finalizers": ["sunk.test/stays"]}}, namespace)
+        await kube.delete(NAMESPACES, namespace)
+
+        async def is_leaving() -> bool:
+            found = await pods.find(made.metadata.uid, namespace, "infer")
+            return found is not None and found.is_terminating
+
+        with anyio.fail_after(30):
+            while not await is_leaving():  # noqa: ASYNC110 - nobody tells us
+                await anyio.sleep(0.05)
+        leaving = await kube.get(PODS, "infer", namespace)
+        await pods.say(leaving, "Bound", "no Event can be made here any more")  # Must not raise.
+        await pods.delete(leaving)
+        await kube.patch(PODS, "infer", {"metadata": {"finalizers": None}}, namespace)

@@ -373,7 +373,7 @@ async def is_base(found: World, job: int, base: str) -> bool:
     return seen is not None and seen.state_now.base == base
 
 
-async def test_a_pods_time_limit_ends_its_job_and_so_the_pod(
+async def test_a_pods_time_limit_counts_from_before_it_is_bound(
     nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
 ) -> None:
     async with world(nats, slurm, free_tcp_port) as found, running(found):

@@ -200,11 +200,22 @@ class Parts:
         return [*self.pods.uids(), *self.placements.keys()]
 
     async def _of_placements(self) -> AsyncIterator[str]:
-        """Yield the uids of placements that changed, and remember whose each job is: a Pod's or a gang's."""
+        """Yield the uids of placements that are there, or gone, and remember whose each job is.
+
+        What changes in between we have written ourselves, in a look at that Pod. A gang's members follow each
+        other, and its job is the gang's, not a Pod's.
+        """
+        stored: set[str] = set()
         async for uid in self.placements.changes():
             state = self.placements.get(uid)
             if state is not None and state.job is not None:
                 self._uid_by_job[str(state.job)] = state.gang or uid
+            if state is None:
+                stored.discard(uid)
+            elif uid in stored and not state.gang and state.roster is None:
+                continue
+            else:
+                stored.add(uid)
             yield uid
 
     async def _of_jobs(self) -> AsyncIterator[str]:

@@ -31,6 +31,13 @@ _LOCK: Final = Taint(key=TAINT_LOCK, value=TAINT_LOCK_VALUE, effect="NoExecute")
 _LOCK_TOLERATION: Final = Toleration(key=TAINT_LOCK, operator="Exists")
 
 
+def _decides(pod: Pod) -> tuple[object, ...]:
+    """Return what of *pod* may change what is done next; most changes are what we write on it ourselves."""
+    meta, spec = pod.metadata, pod.spec
+    written = {name: text for name, text in meta.annotations.items() if name != ANNOTATION_JOB}
+    return meta.uid, written, meta.deletion_timestamp, spec.node_name, spec.scheduling_gates, pod.is_over
+
+
 class Pods:
     """The Pods of our scheduler names, and the Nodes."""
 
@@ -48,6 +55,8 @@ class Pods:
         return changes
 
     def _uids(self, before: Pod | None, after: Pod | None) -> Iterable[str]:
+        if before is not None and after is not None and _decides(before) == _decides(after):
+            return
         for pod in (before, after):
             if pod is not None:
                 self._key_by_uid[pod.metadata.uid] = pod.key
