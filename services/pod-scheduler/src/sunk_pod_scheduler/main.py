@@ -161,7 +161,7 @@ class Parts:
                 answering(self.bus, config.cluster, ExplainPlacement, explanations.placement)
             )
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            changed = (self.pods.changes(), self._of_placements(), self._of_jobs())
+            changed = (self.pods.changes(), self._of_placements(), self._of_jobs(scheduler.stir))
             tasks.start_soon(partial(loop.run, *changed, keys=self._keys, resync_s=config.resync_s))
             tasks.start_soon(partial(sweep.run, self.slurm_jobs.changes(), keys=self.slurm_jobs.keys))
             async for _ in self.slurm.recoveries():
@@ -218,11 +218,12 @@ class Parts:
                 stored.add(uid)
             yield uid
 
-    async def _of_jobs(self) -> AsyncIterator[str]:
+    async def _of_jobs(self, stir: Callable[[str], None]) -> AsyncIterator[str]:
         """Yield the uids of Pods whose job changed."""
         async for job in self.slurm_jobs.changes():
             uid = self._uid_by_job.get(job)
             if uid and is_news(self.slurm_jobs.get(job), self.placements.get(uid)):
+                stir(uid)
                 yield uid
             if self.slurm_jobs.is_complete and self.slurm_jobs.get(job) is None:
                 self._uid_by_job.pop(job, None)

@@ -9,7 +9,6 @@ from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.model import (
     Action,
-    AnyJob,
     Bind,
     Blame,
     JobSeen,
@@ -21,6 +20,7 @@ from sunk_pod_scheduler.model import (
     ReleaseJob,
     Submit,
     TellLoss,
+    Wait,
 )
 
 
@@ -89,7 +89,7 @@ def waits_for(job: JobSeen) -> str:
     return f"job {job.job} waits in Slurm: {job.reason}{more}"[:REASON_MAX]
 
 
-def after(action: Action, seen: Observed, placement: PlacementState | None) -> AnyJob | None:
+def after(action: Action, seen: Observed, placement: PlacementState | None) -> JobSeen | None:
     """Return the placement's job as it is right after *action*, where that is known without another look.
 
     While slurmctld starts many jobs each look takes its time, and takes it from the jobs.
@@ -102,7 +102,7 @@ def after(action: Action, seen: Observed, placement: PlacementState | None) -> A
             return replace(job, is_held=False, reason="")
         case MarkStarted() if isinstance(job, JobSeen):
             return replace(job, is_marked_started=True, extra=action.extra + marks.STARTED)
-        case Record() | Refuse() | Blame() | TellLoss() | Bind() if isinstance(job, JobSeen):
+        case Wait() | Record() | Refuse() | Blame() | TellLoss() | Bind() if isinstance(job, JobSeen):
             return job if placement is not None and placement.job == job.job else None
         case _:
             return None

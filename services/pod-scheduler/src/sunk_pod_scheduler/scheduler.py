@@ -1,7 +1,7 @@
 """One turn of the loop: look at one Pod, decide, carry out, look again, until there is nothing to do now."""
 
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sunk_events.jobs import SlurmJobState
@@ -27,6 +27,9 @@ STEPS_MAX: Final = 12
 
 FRESH: Final = timedelta(seconds=1)
 """A look at a job that is older is taken anew before the next step."""
+
+
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Scheduler:
@@ -56,27 +59,48 @@ class Scheduler:
         self._rules = rules
         self._limits = limits
         self._key = key
+        self._looks: dict[str, tuple[datetime, JobSeen]] = {}
+        """The last looks at jobs, and when they were taken."""
+        self._stirred: dict[str, datetime] = {}
+        """When something last happened to a Pod's job: what was seen before is worth nothing."""
 
     async def reconcile(self, uid: str) -> float | None:
         """Bring the Pod *uid* and its job as far as they get now; return when to look again."""
         try:
-            known: AnyJob | None = None
-            looked = now()
             for _ in range(STEPS_MAX):
-                if known is None or now() - looked > FRESH:
-                    known, looked = None, now()
+                began = now()
+                looked, known = self._known(uid, began)
                 seen, pod = await self._observe(uid, known)
+                self._looks.pop(uid, None)
                 action = decide(seen, now(), self._limits)
                 again_s = await self._doer.apply(action, seen, pod)
-                known = after(action, seen, self._placements.get(uid))
+                if (left := after(action, seen, self._placements.get(uid))) is not None:
+                    self._looks[uid] = looked, left
                 if isinstance(action, Wait) or again_s is not None:
                     return again_s
                 if isinstance(action, Forget):
                     self._book.forget(uid)
+                    self._stirred.pop(uid, None)
             log.error("a pod took too many steps", extra={"uid": uid})
             return ASK_AGAIN_S
         finally:
             self._book.looked(uid)
+
+    def stir(self, uid: str) -> None:
+        """Look at the Pod's job anew: something has happened to it."""
+        self._stirred[uid] = now()
+
+    def _known(self, uid: str, moment: datetime) -> tuple[datetime, JobSeen | None]:
+        """Return the Pod's job as it was a moment ago, unless somebody says that it has gone on, and when."""
+        looked, job = self._looks.get(uid, (moment, None))
+        placement = self._placements.get(uid)
+        if job is None or placement is None or placement.job != job.job or moment - looked > FRESH:
+            return moment, None
+        if self._book.is_release_asked(uid, job.job) or looked <= self._stirred.get(uid, _LONG_AGO):
+            return moment, None
+        if self._book.announced_on(uid, job.job) and not job.is_running:
+            return moment, None
+        return looked, job
 
     async def look(self, uid: str) -> Observed:
         """Return all that is known of the Pod *uid* now, from a fresh look at its job."""
