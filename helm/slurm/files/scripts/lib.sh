@@ -1,0 +1,29 @@
+# Sourced by the scripts that start Pods as root.
+
+# A Secret's files are root's. slurmd wants its key for itself and /run/slurm to be root's.
+install_key() {
+    install -d -m 755 /run/slurm
+    install -d -o slurm -g slurm -m 700 /run/slurm-keys
+    install -o slurm -g slurm -m 600 /secret/slurm.key /run/slurm-keys/slurm.key
+}
+
+# Accounts of the values, where the image has none of the name.
+add_users() {
+    local file line
+    for file in passwd group; do
+        while IFS= read -r line; do
+            [[ -z $line ]] || grep -q "^${line%%:*}:" "/etc/$file" || echo "$line" >>"/etc/$file"
+        done <"/etc/sunk/users/$file"
+    done
+}
+
+# Services of the values: what is run once ends before the next starts; what runs long is started again when it ends.
+start_services() {
+    local script
+    for script in /etc/sunk/services/*; do
+        case $script in
+            *.oneshot) bash "$script" || return ;;
+            *.longrun) (while :; do bash "$script" || sleep 1; done) & ;;
+        esac
+    done
+}

@@ -1,0 +1,47 @@
+"""Keeps a short-lived token of Slurm in a file: the one process of its Pod that sees the key.
+
+Arguments: the key's file, the token's file, the user, the token's lifetime in seconds.
+
+Source: Slurm's jwt.html: HS256 over ``exp``, ``iat`` and ``sun``, the user's name.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import pathlib
+import signal
+import sys
+import time
+
+
+def base64url(content: bytes) -> bytes:
+    """Return *content* as a token spells it."""
+    return base64.urlsafe_b64encode(content).rstrip(b"=")
+
+
+def token_of(key: bytes, user: str, now: int, lifetime_s: int) -> bytes:
+    """Return a token for *user*, valid from *now*."""
+    head, body = (
+        base64url(json.dumps(part, separators=(",", ":")).encode())
+        for part in ({"alg": "HS256", "typ": "JWT"}, {"exp": now + lifetime_s, "iat": now, "sun": user})
+    )
+    return b".".join((head, body, base64url(hmac.new(key, head + b"." + body, hashlib.sha256).digest())))
+
+
+def main() -> None:
+    """Write a token now and whenever half of its life is over."""
+    key_file, token_file, user, lifetime = sys.argv[1:]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    while True:
+        # The key is read each time: it may have been changed.
+        token = token_of(pathlib.Path(key_file).read_bytes(), user, int(time.time()), int(lifetime))
+        new = pathlib.Path(f"{token_file}.new")
+        new.touch(mode=0o600)
+        new.write_bytes(token)
+        new.replace(token_file)
+        time.sleep(int(lifetime) / 2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+{{- /* slurm.conf. What flows rely on comes from values of its own, and extraConfig may not change it. */ -}}
+{{- define "slurm.conf" -}}
+{{- $name := include "slurm.fullname" . -}}
+{{- $conf := .Values.slurmConfig -}}
+ClusterName={{ .Values.clusterName }}
+SlurmctldHost={{ $name }}-controller-0({{ $name }}-controller)
+SlurmctldPort=6817
+SlurmdPort=6818
+SlurmUser=slurm
+SlurmdUser=root
+AuthType=auth/slurm
+CredType=auth/slurm
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key=/run/slurm-keys/jwt.key
+StateSaveLocation=/var/spool/slurmctld
+SlurmdSpoolDir=/var/spool/slurmd
+SlurmctldPidFile=/run/slurmctld/slurmctld.pid
+SlurmdPidFile=/run/slurm/slurmd.pid
+SlurmctldParameters=enable_configless
+ProctrackType={{ $conf.proctrackType }}
+TaskPlugin={{ $conf.taskPlugin }}
+JobAcctGatherType={{ $conf.jobAcctGatherType }}
+MpiDefault=none
+PropagateResourceLimits=NONE
+# A node has the CPUs that its Pod has, not the machine's.
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters={{ $conf.selectTypeParameters }}
+DefMemPerCPU={{ int $conf.defMemPerCPU }}
+# Only both words make a batch script wait for the locks of all its nodes.
+PrologFlags=Alloc,DeferBatch
+Prolog=/etc/sunk/scripts/prolog
+Epilog=/etc/sunk/scripts/epilog
+PrologEpilogTimeout={{ add (int $conf.hookDeadline) 30 }}
+KillWait={{ int $conf.killWait }}
+SlurmctldTimeout={{ int $conf.slurmctldTimeout }}
+SlurmdTimeout={{ int $conf.slurmdTimeout }}
+ReturnToService={{ int $conf.returnToService }}
+InactiveLimit=0
+SchedulerParameters=batch_sched_delay=0,sched_interval=5,bf_interval=1,sched_min_interval=0,default_queue_depth=1000,nohold_on_prolog_fail
+{{- if ne $conf.preemption "none" }}
+PreemptType=preempt/{{ ternary "qos" "partition_prio" (eq $conf.preemption "qos") }}
+PreemptMode=CANCEL
+# Else a batch script hears nothing while its grace time runs.
+PreemptParameters=send_user_signal
+{{- end }}
+TopologyPlugin={{ $conf.topologyPlugin }}
+GresTypes=gpu
+MaxNodeCount={{ int $conf.maxNodeCount }}
+{{- if .Values.syncer.nodePermissions.enabled }}
+RebootProgram=/etc/sunk/scripts/reboot
+{{- end }}
+{{- if .Values.accounting.enabled }}
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost={{ $name }}-accounting
+AccountingStoragePort=6819
+AccountingStoreFlags=job_comment,job_extra
+{{- if include "slurm.hasGpus" . }}
+AccountingStorageTRES=gres/gpu
+{{- end }}
+{{- with .Values.accounting.enforce }}
+AccountingStorageEnforce={{ . }}
+{{- end }}
+{{- end }}
+{{- with $conf.plugstackConfig }}
+PlugStackConfig=plugstack.conf
+{{- end }}
+{{- with $conf.extraConfig }}
+{{ trim . }}
+{{- end }}
+{{- range $set := include "slurm.sets" . | fromJsonArray }}
+NodeSet={{ $set.name }} Feature={{ $set.name }}
+{{- if $.Values.compute.autoPartition.enabled }}
+PartitionName={{ $set.name }} Nodes={{ $set.name }} MaxTime=INFINITE State=UP
+{{- end }}
+{{- end }}
+{{ trim .Values.compute.partitions }}
+{{- end }}
+
+{{- define "slurm.gresConf" -}}
+{{- if .Values.slurmConfig.gresConfig -}}
+{{ trim .Values.slurmConfig.gresConfig }}
+{{- else if include "slurm.hasGpus" . -}}
+AutoDetect=nvidia
+{{- end }}
+{{- end }}
+
+{{- define "slurm.hasGpus" -}}
+{{- range include "slurm.sets" . | fromJsonArray }}{{ if .values.gresGpu }}true{{ end }}{{ end }}
+{{- end }}
+
+{{- /* Those lines of slurm.conf that a reconfigure does not change: slurm.conf(5). They restart slurmctld. */ -}}
+{{- define "slurm.restartLines" -}}
+{{- $keys := "(?i)^(AccountingStorageType|AuthType|AuthInfo|AuthAlt.*|ClusterName|CredType|JobAcctGatherType|MCSPlugin|MaxNodeCount|PluginDir|PreemptType|PrepPlugins|PriorityType|ProctrackType|SchedulerType|SelectType|SlurmctldHost|SlurmctldPort|SlurmdPort|StateSaveLocation|SwitchType|TaskPlugin|TopologyPlugin)\\s*=" -}}
+{{- range splitList "\n" (include "slurm.conf" .) }}{{ if regexMatch $keys . }}{{ . }};{{ end }}{{ end }}
+{{- end }}
+
+{{- define "slurm.dbdConf" -}}
+{{- $external := .Values.accounting.external -}}
+DbdHost={{ include "slurm.fullname" . }}-accounting-0
+DbdAddr=0.0.0.0
+DbdPort=6819
+SlurmUser=slurm
+AuthType=auth/slurm
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key=/run/slurm-keys/jwt.key
+PidFile=/run/slurmdbd/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost={{ $external.host | default (printf "%s-mariadb" (include "slurm.fullname" .)) }}
+StoragePort={{ ternary (int $external.port) 3306 (ne $external.host "") }}
+StorageUser={{ ternary $external.user "slurm" (ne $external.host "") }}
+StorageLoc={{ ternary $external.database "slurm_acct_db" (ne $external.host "") }}
+{{- with .Values.accounting.extraConfig }}
+{{ trim . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,68 @@
+{{- /* What every object's name begins with. Slurm's own Services need room behind it. */ -}}
+{{- define "slurm.fullname" -}}
+{{ .Values.fullnameOverride | default .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "slurm.schedulerName" -}}
+{{ .Values.scheduler.name | default (printf "%s-%s" .Release.Namespace .Release.Name) }}
+{{- end }}
+
+{{- /* Arguments: root, name (app.kubernetes.io/name), component. */ -}}
+{{- define "slurm.selector" -}}
+app.kubernetes.io/name: {{ .name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- end }}
+
+{{- define "slurm.labels" -}}
+{{ include "slurm.selector" . }}
+app.kubernetes.io/component: {{ .component }}
+app.kubernetes.io/part-of: sunk
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+sunk.coreweave.com/cluster: {{ .root.Values.clusterName }}
+{{- end }}
+
+{{- define "slurm.keysSecret" -}}
+{{ .Values.keys.existingSecret | default (printf "%s-keys" (include "slurm.fullname" .)) }}
+{{- end }}
+
+{{- define "slurm.placementSecret" -}}
+{{ .Values.keys.placementSecret | default (printf "%s-placement-key" (include "slurm.fullname" .)) }}
+{{- end }}
+
+{{- define "slurm.sshSecret" -}}
+{{ .Values.keys.sshHostKeySecret | default (printf "%s-ssh-host-key" (include "slurm.fullname" .)) }}
+{{- end }}
+
+{{- define "slurm.natsSecret" -}}
+{{ .Values.nats.existingSecret | default (printf "%s-nats" (include "slurm.fullname" .)) }}
+{{- end }}
+
+{{- define "slurm.databaseSecret" -}}
+{{- if .Values.accounting.external.host -}}
+{{ .Values.accounting.external.existingSecret }}
+{{- else -}}
+{{ .Values.mariadb.existingSecret | default (printf "%s-mariadb" (include "slurm.fullname" .)) }}
+{{- end }}
+{{- end }}
+
+{{- define "slurm.hooksUrl" -}}
+http://{{ include "slurm.fullname" . }}-hook-gateway.{{ .Release.Namespace }}.svc:8080
+{{- end }}
+
+{{- define "slurm.restUrl" -}}
+http://{{ include "slurm.fullname" . }}-rest.{{ .Release.Namespace }}.svc:6820
+{{- end }}
+
+{{- define "slurm.isConnected" -}}
+{{- /* Whether lookup sees a cluster: not so in `helm template` and client-side dry-runs. */ -}}
+{{- if (lookup "v1" "Namespace" "" "kube-system") }}true{{ end }}
+{{- end }}
+
+{{- /* The namespaces of scope `namespace`, as a JSON list: from a list, or from text with commas. */ -}}
+{{- define "slurm.scopeNamespaces" -}}
+{{- $given := .Values.scheduler.scope.namespaces -}}
+{{- if kindIs "string" $given -}}{{- $given = ternary (list) (splitList "," (nospace $given)) (eq (nospace $given) "") -}}{{- end -}}
+{{- ternary $given list (eq .Values.scheduler.scope.type "namespace") | toJson -}}
+{{- end }}

@@ -1,0 +1,140 @@
+{{- /* An image's reference. Arguments: root, image (of the component, may lack parts), default, name (last part of a service's). */ -}}
+{{- define "slurm.imageRef" -}}
+{{- $image := merge (deepCopy (.image | default dict)) .default -}}
+{{- $registry := .root.Values.global.imageRegistry | default $image.registry -}}
+{{- $repository := $image.repository -}}
+{{- if and .name (not (dig "repository" "" (.image | default dict))) -}}
+{{- $repository = printf "%s/%s" $repository .name -}}
+{{- end -}}
+{{- $tag := $image.tag | default .root.Chart.AppVersion -}}
+{{- with $registry }}{{ . }}/{{ end }}{{ $repository }}{{ if hasPrefix "sha256:" $tag }}@{{ else }}:{{ end }}{{ $tag }}
+{{- end }}
+
+{{- /* The two lines of a container. Arguments as of slurm.imageRef. */ -}}
+{{- define "slurm.image" -}}
+image: {{ include "slurm.imageRef" . }}
+imagePullPolicy: {{ dig "pullPolicy" .default.pullPolicy (.image | default dict) }}
+{{- end }}
+
+{{- /* One of Slurm's daemons. Arguments: root, values. */ -}}
+{{- define "slurm.slurmImage" -}}
+{{ include "slurm.image" (dict "root" .root "image" .values.image "default" (omit .root.Values.slurmImage "slurmUid") "name" "") }}
+{{- end }}
+
+{{- /* One of the services. Arguments: root, values, name. */ -}}
+{{- define "slurm.serviceImage" -}}
+{{ include "slurm.image" (dict "root" .root "image" .values.image "default" .root.Values.serviceImage "name" .name) }}
+{{- end }}
+
+{{- /* A component's key, else podDefaults'. Arguments: root, values, key. The answer is JSON. */ -}}
+{{- define "slurm.podValue" -}}
+{{- if hasKey .values .key }}{{ index .values .key | toJson }}{{ else }}{{ index .root.Values.podDefaults .key | toJson }}{{ end }}
+{{- end }}
+
+{{- /* Annotations and labels of a Pod. Arguments: root, values, name, component, annotations (a dict). */ -}}
+{{- define "slurm.podMetadata" -}}
+labels:
+  {{- include "slurm.labels" (dict "root" .root "name" .name "component" .component) | nindent 2 }}
+  {{- with include "slurm.podValue" (dict "root" .root "values" .values "key" "podLabels") | fromJson }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- $annotations := merge (include "slurm.podValue" (dict "root" .root "values" .values "key" "podAnnotations") | fromJson) (.annotations | default dict) }}
+{{- with $annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* Where a Pod of ours may run, and what it is worth. Arguments: root, values. */ -}}
+{{- define "slurm.podPlacement" -}}
+{{- $root := .root }}
+enableServiceLinks: false
+{{- with $root.Values.global.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- $class := include "slurm.podValue" (dict "root" $root "values" .values "key" "priorityClassName") | trimAll "\"" }}
+{{- with $class }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with include "slurm.podValue" (dict "root" $root "values" .values "key" "nodeSelector") | fromJson }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+tolerations:
+  - {key: sunk.coreweave.com/lock, operator: Exists}
+  {{- with include "slurm.podValue" (dict "root" $root "values" .values "key" "tolerations") | fromJsonArray }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- $affinity := include "slurm.podValue" (dict "root" $root "values" .values "key" "affinity") | fromJson }}
+{{- if $affinity }}
+affinity:
+  {{- toYaml $affinity | nindent 2 }}
+{{- else if $root.Values.keepOffCompute }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions:
+            - {key: sunk.coreweave.com/nodeset, operator: DoesNotExist}
+{{- end }}
+{{- end }}
+
+{{- /* extraEnv, as items. Arguments: root, values. */ -}}
+{{- define "slurm.extraEnv" -}}
+{{- with include "slurm.podValue" (dict "root" .root "values" .values "key" "extraEnv") | fromJsonArray }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "slurm.extraVolumes" -}}
+{{- with include "slurm.podValue" (dict "root" .root "values" .values "key" "extraVolumes") | fromJsonArray }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "slurm.extraVolumeMounts" -}}
+{{- with include "slurm.podValue" (dict "root" .root "values" .values "key" "extraVolumeMounts") | fromJsonArray }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Of a container that needs nothing: Kubernetes' restricted standard. */ -}}
+{{- define "slurm.restricted" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- /* Of a Pod that runs as *uid*. Arguments: uid, group (true: volumes are the group's). */ -}}
+{{- define "slurm.podSecurity" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ int64 .uid }}
+  runAsGroup: {{ int64 .uid }}
+  fsGroup: {{ int64 .uid }}
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- /* A budget where several are there; of one alone it would only hold up drains. Arguments: of the Pod, and object. */ -}}
+{{- define "slurm.pdb" -}}
+{{- if gt (int .values.replicas) 1 }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "slurm.fullname" .root }}-{{ .object }}
+  labels:
+    {{- include "slurm.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- include "slurm.selector" . | nindent 6 }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,113 @@
+{{- /*
+The Deployment of one of the four services. Arguments: root, values, service (its name in images and settings),
+object (the name's last part), name (app.kubernetes.io/name), port (its name), env (a dict), args (a list),
+volumes (a list of {name, mountPath, source}), token (true: it speaks to Slurm), account (true: it speaks to Kubernetes).
+*/ -}}
+{{- define "slurm.deployment" -}}
+{{- $root := .root }}
+{{- $values := .values }}
+{{- $fullname := include "slurm.fullname" $root }}
+{{- $prefix := printf "SUNK_%s" (.service | upper | replace "-" "_") }}
+{{- $user := printf "%s-%s" .service $root.Values.clusterName }}
+{{- $who := dict "root" $root "values" $values "name" .name "component" .service }}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ $fullname }}-{{ .object }}
+  labels:
+    {{- include "slurm.labels" $who | nindent 4 }}
+  {{- with .annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  replicas: {{ int $values.replicas }}
+  strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
+  selector:
+    matchLabels:
+      {{- include "slurm.selector" $who | nindent 6 }}
+  template:
+    metadata:
+      {{- include "slurm.podMetadata" $who | nindent 6 }}
+    spec:
+      {{- include "slurm.podPlacement" $who | nindent 6 }}
+      {{- include "slurm.podSecurity" (dict "uid" 65532) | nindent 6 }}
+      serviceAccountName: {{ $fullname }}-{{ .object }}
+      automountServiceAccountToken: {{ .account | default false }}
+      terminationGracePeriodSeconds: 30
+      {{- if .token }}
+      initContainers:
+        # Beside the service, so that the service itself never sees the key.
+        - name: token
+          {{- include "slurm.serviceImage" (dict "root" $root "values" $values "name" .service) | nindent 10 }}
+          restartPolicy: Always
+          command: [python3, /scripts/token.py, /keys/jwt.key, /token/token, {{ $root.Values.syncer.slurmUser | quote }}, {{ $root.Values.keys.tokenSeconds | int | quote }}]
+          startupProbe: {exec: {command: [test, -s, /token/token]}, periodSeconds: 1, failureThreshold: 60}
+          {{- include "slurm.restricted" $root | nindent 10 }}
+          resources:
+            requests: {cpu: 5m, memory: 24Mi}
+            limits: {memory: 64Mi}
+          volumeMounts:
+            - {name: scripts, mountPath: /scripts, readOnly: true}
+            - {name: keys, mountPath: /keys, readOnly: true}
+            - {name: token, mountPath: /token}
+      {{- end }}
+      containers:
+        - name: {{ .container | default .service }}
+          {{- include "slurm.serviceImage" (dict "root" $root "values" $values "name" .service) | nindent 10 }}
+          {{- with .args }}
+          args: {{ toJson . }}
+          {{- end }}
+          env:
+            {{- $env := dict "NATS_URL" $root.Values.nats.url "NATS_REPLICAS" (int $root.Values.nats.replicas) "NATS_USER" $user "NATS_PASSWORD_FILE" "/etc/sunk/nats/password" "CLUSTER" $root.Values.clusterName "HTTP_HOST" "0.0.0.0" "HTTP_PORT" 8080 }}
+            {{- if .token }}
+            {{- $env = merge (dict "SLURM_URL" (include "slurm.restUrl" $root) "SLURM_TOKEN_FILE" "/run/slurm-token/token" "SLURM_USER" $root.Values.syncer.slurmUser) $env }}
+            {{- end }}
+            {{- range $name, $value := merge (deepCopy ($values.settings | default dict)) (.env | default dict) $env }}
+            - {name: {{ $prefix }}_{{ $name }}, value: {{ toString $value | quote }}}
+            {{- end }}
+            {{- include "slurm.extraEnv" $who | nindent 12 }}
+          ports:
+            - {name: {{ .port }}, containerPort: 8080}
+          startupProbe: {httpGet: {path: /healthz, port: {{ .port }}}, periodSeconds: 1, failureThreshold: 60}
+          readinessProbe: {httpGet: {path: /readyz, port: {{ .port }}}, periodSeconds: 5, timeoutSeconds: 5}
+          livenessProbe: {httpGet: {path: /healthz, port: {{ .port }}}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
+          {{- include "slurm.restricted" $root | nindent 10 }}
+          resources:
+            {{- toYaml $values.resources | nindent 12 }}
+          volumeMounts:
+            - {name: nats, mountPath: /etc/sunk/nats, readOnly: true}
+            - {name: tmp, mountPath: /tmp}
+            {{- if .token }}
+            - {name: token, mountPath: /run/slurm-token, readOnly: true}
+            {{- end }}
+            {{- range .volumes }}
+            - {name: {{ .name }}, mountPath: {{ .mountPath }}, readOnly: true}
+            {{- end }}
+            {{- include "slurm.extraVolumeMounts" $who | nindent 12 }}
+      volumes:
+        - name: nats
+          secret:
+            secretName: {{ include "slurm.natsSecret" $root }}
+            defaultMode: 0400
+            items: [{key: {{ $user }}, path: password}]
+        - {name: tmp, emptyDir: {}}
+        {{- if .token }}
+        - {name: scripts, configMap: {name: {{ $fullname }}-scripts, items: [{key: token.py, path: token.py}]}}
+        - {name: keys, secret: {secretName: {{ include "slurm.keysSecret" $root }}, defaultMode: 0400, items: [{key: jwt.key, path: jwt.key}]}}
+        - {name: token, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+        {{- end }}
+        {{- range .volumes }}
+        - {{ merge (dict "name" .name) .source | toJson }}
+        {{- end }}
+        {{- include "slurm.extraVolumes" $who | nindent 8 }}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ $fullname }}-{{ .object }}
+  labels:
+    {{- include "slurm.labels" $who | nindent 4 }}
+automountServiceAccountToken: false
+{{- include "slurm.pdb" (merge (dict "object" .object) $who) }}
+{{- end }}

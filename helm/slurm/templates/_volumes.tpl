@@ -1,0 +1,64 @@
+{{- /* Slurm's configuration, with the topology beside it once somebody has made it. */ -}}
+{{- define "slurm.confVolume" -}}
+- name: conf
+  projected:
+    defaultMode: 0644
+    sources:
+      - configMap: {name: {{ include "slurm.fullname" . }}-slurm-conf}
+      {{- with .Values.slurmConfig.topologyConfigMap }}
+      - configMap: {name: {{ . }}, optional: true, items: [{key: topology.conf, path: topology.conf}]}
+      {{- end }}
+{{- end }}
+
+{{- /* A Secret's files and the place where their user gets copies. Arguments: root, keys (a list). */ -}}
+{{- define "slurm.keysVolumes" -}}
+- name: secret
+  secret:
+    secretName: {{ include "slurm.keysSecret" .root }}
+    defaultMode: 0400
+    items:
+      {{- range .keys }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
+- {name: keys, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+{{- end }}
+
+{{- /*
+Copies keys to where they belong to SlurmUser alone, which Slurm insists on and a Secret cannot give, and adds the
+accounts of the values to those of the image. Arguments: root, values, files.
+*/ -}}
+{{- define "slurm.keysContainer" -}}
+- name: keys
+  {{- include "slurm.slurmImage" . | nindent 2 }}
+  args:
+    - bash
+    - -ec
+    - |
+      install -m 600 -t /run/slurm-keys {{ .files }}
+      for file in passwd group; do
+          { cat "/etc/$file"; grep -v '^$' "/users/$file" || true; } | awk -F: '!seen[$1]++' >"/accounts/$file"
+      done
+  {{- include "slurm.restricted" . | nindent 2 }}
+  resources:
+    requests: {cpu: 10m, memory: 16Mi}
+    limits: {memory: 64Mi}
+  volumeMounts:
+    - {name: secret, mountPath: /secret, readOnly: true}
+    - {name: keys, mountPath: /run/slurm-keys}
+    - {name: users, mountPath: /users, readOnly: true}
+    - {name: accounts, mountPath: /accounts}
+{{- end }}
+
+{{- /* What a Pod that runs scripts as root mounts. Arguments: root. */ -}}
+{{- define "slurm.scriptMounts" -}}
+- {name: scripts, mountPath: /etc/sunk/scripts, readOnly: true}
+- {name: users, mountPath: /etc/sunk/users, readOnly: true}
+- {name: services, mountPath: /etc/sunk/services, readOnly: true}
+{{- end }}
+
+{{- /* Arguments: root, services (name of the ConfigMap). */ -}}
+{{- define "slurm.scriptVolumes" -}}
+- {name: scripts, configMap: {name: {{ include "slurm.fullname" .root }}-scripts, defaultMode: 0755}}
+- {name: users, configMap: {name: {{ include "slurm.fullname" .root }}-users}}
+- {name: services, configMap: {name: {{ .services }}, optional: true}}
+{{- end }}
