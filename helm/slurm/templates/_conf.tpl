@@ -12,11 +12,11 @@ AuthType=auth/slurm
 CredType=auth/slurm
 AuthAltTypes=auth/jwt
 AuthAltParameters=jwt_key=/run/slurm-keys/jwt.key
-StateSaveLocation=/var/spool/slurmctld
+StateSaveLocation=/var/spool/slurmctld/state
 SlurmdSpoolDir=/var/spool/slurmd
 SlurmctldPidFile=/run/slurmctld/slurmctld.pid
 SlurmdPidFile=/run/slurm/slurmd.pid
-SlurmctldParameters=enable_configless
+SlurmctldParameters=enable_configless{{ with $conf.slurmctldParameters }},{{ . }}{{ end }}
 ProctrackType={{ $conf.proctrackType }}
 TaskPlugin={{ $conf.taskPlugin }}
 JobAcctGatherType={{ $conf.jobAcctGatherType }}
@@ -37,7 +37,7 @@ SlurmctldTimeout={{ int $conf.slurmctldTimeout }}
 SlurmdTimeout={{ int $conf.slurmdTimeout }}
 ReturnToService={{ int $conf.returnToService }}
 InactiveLimit=0
-SchedulerParameters=batch_sched_delay=0,sched_interval=5,bf_interval=1,sched_min_interval=0,default_queue_depth=1000,nohold_on_prolog_fail
+SchedulerParameters={{ $conf.schedulerParameters }}
 {{- if ne $conf.preemption "none" }}
 PreemptType=preempt/{{ ternary "qos" "partition_prio" (eq $conf.preemption "qos") }}
 PreemptMode=CANCEL

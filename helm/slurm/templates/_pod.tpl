@@ -45,7 +45,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- /* Where a Pod of ours may run, and what it is worth. Arguments: root, values. */ -}}
+{{- /* Where a Pod of ours may run, and what it is worth. Arguments: root, values, name. */ -}}
 {{- define "slurm.podPlacement" -}}
 {{- $root := .root }}
 enableServiceLinks: false
@@ -64,7 +64,7 @@ nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 tolerations:
-  - {key: sunk.coreweave.com/lock, operator: Exists}
+  - {key: {{ $root.Values.sunk.lockKey }}, operator: Exists}
   {{- with include "slurm.podValue" (dict "root" $root "values" .values "key" "tolerations") | fromJsonArray }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -72,13 +72,18 @@ tolerations:
 {{- if $affinity }}
 affinity:
   {{- toYaml $affinity | nindent 2 }}
-{{- else if $root.Values.keepOffCompute }}
+{{- else }}
 affinity:
   nodeAffinity:
-    requiredDuringSchedulingIgnoredDuringExecution:
-      nodeSelectorTerms:
-        - matchExpressions:
-            - {key: sunk.coreweave.com/nodeset, operator: DoesNotExist}
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        preference: {matchExpressions: [{key: sunk.coreweave.com/nodeset, operator: DoesNotExist}]}
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 50
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector: {matchLabels: {app.kubernetes.io/name: {{ .name }}, app.kubernetes.io/instance: {{ $root.Release.Name }}}}
 {{- end }}
 {{- end }}
 

@@ -25,7 +25,8 @@
 
 {{- /*
 Copies keys to where they belong to SlurmUser alone, which Slurm insists on and a Secret cannot give, and adds the
-accounts of the values to those of the image. Arguments: root, values, files.
+accounts of the values to those of the image. Arguments: root, values, files, state (a folder to be made for SlurmUser
+alone: a volume's own folder belongs to its group too, which slurmctld calls a vulnerability).
 */ -}}
 {{- define "slurm.keysContainer" -}}
 - name: keys
@@ -34,6 +35,9 @@ accounts of the values to those of the image. Arguments: root, values, files.
     - bash
     - -ec
     - |
+      {{- with .state }}
+      install -d -m 700 {{ . }}
+      {{- end }}
       install -m 600 -t /run/slurm-keys {{ .files }}
       for file in passwd group; do
           { cat "/etc/$file"; grep -v '^$' "/users/$file" || true; } | awk -F: '!seen[$1]++' >"/accounts/$file"
@@ -47,6 +51,9 @@ accounts of the values to those of the image. Arguments: root, values, files.
     - {name: keys, mountPath: /run/slurm-keys}
     - {name: users, mountPath: /users, readOnly: true}
     - {name: accounts, mountPath: /accounts}
+    {{- with .state }}
+    - {name: state, mountPath: {{ dir . }}}
+    {{- end }}
 {{- end }}
 
 {{- /* What a Pod that runs scripts as root mounts. Arguments: root. */ -}}

@@ -1,0 +1,235 @@
+{{- /*
+Values that would break a promise, and what the cluster says about them. Each refusal names the key and the fix;
+what a schema can tell is told by values.schema.json.
+*/ -}}
+{{- define "slurm.check" -}}
+{{- include "slurm.checkName" . }}
+{{- include "slurm.checkConf" . }}
+{{- include "slurm.checkSets" . }}
+{{- include "slurm.checkServices" . }}
+{{- include "slurm.checkAccounting" . }}
+{{- if include "slurm.isConnected" . }}
+{{- include "slurm.checkNames" . }}
+{{- include "slurm.checkSunk" . }}
+{{- include "slurm.checkStorage" . }}
+{{- end }}
+{{- end }}
+
+{{- define "slurm.checkName" -}}
+{{- if not .Values.clusterName }}
+{{- fail "clusterName: is missing: give the Slurm cluster a name, and the sunk release the same one in its clusters" }}
+{{- end }}
+{{- end }}
+
+{{- /* What extraConfig may not say, and where it is said instead. */ -}}
+{{- define "slurm.ownKeys" -}}
+accountingstorageenforce: accounting.enforce
+accountingstoragehost: accounting.external
+accountingstoragetype: accounting.enabled
+authaltparameters: keys.existingSecret
+authalttypes: nothing, tokens are how the services speak to Slurm
+authtype: nothing, all daemons here use auth/slurm
+clustername: clusterName
+credtype: nothing, all daemons here use auth/slurm
+defmempercpu: slurmConfig.defMemPerCPU
+epilog: hooks.epilog
+jobacctgathertype: slurmConfig.jobAcctGatherType
+killwait: slurmConfig.killWait
+maxnodecount: slurmConfig.maxNodeCount
+nodename: compute.nodes, nodes register themselves
+plugstackconfig: slurmConfig.plugstackConfig
+preemptmode: slurmConfig.preemption
+preemptparameters: slurmConfig.preemption
+preempttype: slurmConfig.preemption
+proctracktype: slurmConfig.proctrackType
+prolog: hooks.prolog
+prologepilogtimeout: slurmConfig.hookDeadline, it is 30 s more
+epilogtimeout: slurmConfig.hookDeadline
+prologtimeout: slurmConfig.hookDeadline
+prologflags: nothing, jobs wait for their nodes' locks with Alloc,DeferBatch only
+rebootprogram: syncer.nodePermissions.enabled
+returntoservice: slurmConfig.returnToService
+schedulerparameters: slurmConfig.schedulerParameters
+selecttype: nothing, placeholders share nodes by select/cons_tres
+selecttypeparameters: slurmConfig.selectTypeParameters
+slurmctldhost: nothing, it is the controller's Pod
+slurmctldparameters: slurmConfig.slurmctldParameters
+slurmctldport: nothing, it is 6817
+slurmctldtimeout: slurmConfig.slurmctldTimeout
+slurmdport: nothing, it is 6818
+slurmdtimeout: slurmConfig.slurmdTimeout
+slurmduser: nothing, it is root
+slurmuser: nothing, it is slurm
+statesavelocation: controller.stateVolume
+taskplugin: slurmConfig.taskPlugin
+topologyplugin: slurmConfig.topologyPlugin
+{{- end }}
+
+{{- define "slurm.checkConf" -}}
+{{- $own := include "slurm.ownKeys" . | fromYaml }}
+{{- range $line := splitList "\n" .Values.slurmConfig.extraConfig }}
+{{- $key := regexFind "^\\s*[A-Za-z]+" $line | trim | lower }}
+{{- with index $own $key }}
+{{- fail (printf "slurmConfig.extraConfig: has %s, on which the services rely: set %s" (trim (regexFind "^\\s*[A-Za-z]+" $line)) .) }}
+{{- end }}
+{{- end }}
+{{- range $line := splitList "\n" .Values.compute.partitions }}
+{{- if and (trim $line) (not (regexMatch "(?i)^\\s*(PartitionName=|#|NodeSet=|DownNodes=)" $line)) }}
+{{- fail (printf "compute.partitions: %q is no line of a partition: begin it with PartitionName=, or put it into slurmConfig.extraConfig" (trim $line)) }}
+{{- end }}
+{{- end }}
+{{- if and (eq .Values.slurmConfig.preemption "qos") (not .Values.accounting.enabled) }}
+{{- fail "slurmConfig.preemption: qos needs accounting, where QoS are: set accounting.enabled to true, or preemption to partition" }}
+{{- end }}
+{{- if not (contains "_Memory" .Values.slurmConfig.selectTypeParameters) }}
+{{- fail "slurmConfig.selectTypeParameters: does not count memory, so jobs and Pods would share memory that is not there: set CR_Core_Memory or CR_CPU_Memory" }}
+{{- end }}
+{{- end }}
+
+{{- define "slurm.checkSets" -}}
+{{- $prefixes := dict }}
+{{- $names := dict }}
+{{- range $name, $own := .Values.compute.nodes }}
+{{- range $layer := ($own.definitions | default list) }}
+{{- if not (hasKey $.Values.compute.nodes $layer) }}
+{{- fail (printf "compute.nodes.%s.definitions: there is no compute.nodes.%s: name a set that is there, or add it with enabled: false" $name $layer) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $set := include "slurm.sets" . | fromJsonArray }}
+{{- $prefix := $set.values.podNamePrefix | default $set.name }}
+{{- with index $prefixes $prefix }}
+{{- fail (printf "compute.nodes.%s.podNamePrefix: %q is that of compute.nodes.%s too, and two Slurm nodes may not have one name: set another" $set.name $prefix .) }}
+{{- end }}
+{{- $_ := set $prefixes $prefix $set.name }}
+{{- if regexMatch (printf "(?im)^\\s*PartitionName=%s\\s" $set.name) $.Values.compute.partitions }}
+{{- if $.Values.compute.autoPartition.enabled }}
+{{- fail (printf "compute.partitions: has a partition %s, as autoPartition makes one for compute.nodes.%s: rename one, or set compute.autoPartition.enabled to false" $set.name $set.name) }}
+{{- end }}
+{{- end }}
+{{- if gt (len (printf "%s-%s" (include "slurm.fullname" $) $set.name)) 48 }}
+{{- fail (printf "compute.nodes.%s: the NodeSet's name %s-%s has more than 48 letters: shorten the set's name or fullnameOverride" $set.name (include "slurm.fullname" $) $set.name) }}
+{{- end }}
+{{- $limits := dig "resources" "limits" dict $set.values }}
+{{- $requests := dig "resources" "requests" dict $set.values }}
+{{- if and $set.values.gresGpu (not (regexMatch "^([A-Za-z0-9_.-]+:)?[0-9]+$" (toString $set.values.gresGpu))) }}
+{{- fail (printf "compute.nodes.%s.gresGpu: %q is not TYPE:COUNT: write h100:8" $set.name (toString $set.values.gresGpu)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "slurm.checkServices" -}}
+{{- range $name, $user := .Values.users }}
+{{- if lt (int64 $user.uid) 1000 }}
+{{- fail (printf "users[%d].uid: %d belongs to the system: take one from 1000 on" $name (int64 $user.uid)) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.scheduler.enabled (eq (int64 .Values.scheduler.userId) 0) }}
+{{- fail "scheduler.userId: Pods through Slurm never run as root: set the id of a user that slurmctld knows" }}
+{{- end }}
+{{- if and (eq .Values.scheduler.scope.type "cluster") .Values.scheduler.scope.namespaces }}
+{{- fail "scheduler.scope.namespaces: has no meaning with scope.type cluster: set scheduler.scope.type to namespace, or leave it empty" }}
+{{- end }}
+{{- $rule := .Values.syncer.config.syncer.nodesetUpdateJobPreemption }}
+{{- if $rule.enabled }}
+{{- if and (eq $rule.method "partition") (not $rule.partitions) }}
+{{- fail "syncer.config.syncer.nodesetUpdateJobPreemption.partitions: is missing with method partition: name the partitions whose jobs are requeued" }}
+{{- end }}
+{{- if and (eq $rule.method "qos") (not $rule.qos) }}
+{{- fail "syncer.config.syncer.nodesetUpdateJobPreemption.qos: is missing with method qos: name the QoS whose jobs are requeued" }}
+{{- end }}
+{{- end }}
+{{- if and .Values.syncer.nodePermissions.enabled (not (.Files.Get "files/reboot.sh")) }}
+{{- fail "syncer.nodePermissions.enabled: this version of the chart has no reboot script: set it to false" }}
+{{- end }}
+{{- range $component, $service := dict "syncer" "SYNCER" "scheduler" "POD_SCHEDULER" "hookGateway" "HOOK_GATEWAY" "metricsExporter" "METRICS_EXPORTER" }}
+{{- range $entry := (index $.Values $component).extraEnv | default list }}
+{{- if hasPrefix "SUNK_" $entry.name }}
+{{- fail (printf "%s.extraEnv: %s is a setting: put it into %s.settings, without SUNK_%s_" $component $entry.name $component $service) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "slurm.checkAccounting" -}}
+{{- $external := .Values.accounting.external }}
+{{- if and .Values.accounting.enabled $external.host (not $external.existingSecret) }}
+{{- fail "accounting.external.existingSecret: is missing: make a Secret with `password` of the user at accounting.external.host, and name it here" }}
+{{- end }}
+{{- if and .Values.accounting.enforce (not .Values.accounting.enabled) }}
+{{- fail "accounting.enforce: nobody knows associations without accounting: set accounting.enabled to true, or leave it empty" }}
+{{- end }}
+{{- end }}
+
+{{- /* Names that others have already. */ -}}
+{{- define "slurm.checkNames" -}}
+{{- if .Values.scheduler.enabled }}
+{{- $mine := include "slurm.schedulerName" . }}
+{{- range (lookup "apps/v1" "Deployment" "" "" | default dict).items }}
+{{- $theirs := dig "metadata" "annotations" "sunk.coreweave.com/scheduler-name" "" . }}
+{{- $isUs := and (eq .metadata.namespace $.Release.Namespace) (eq .metadata.name (printf "%s-scheduler" (include "slurm.fullname" $))) }}
+{{- if and (eq $theirs $mine) (not $isUs) }}
+{{- fail (printf "scheduler.name: %s is served by %s/%s already, and both would place the same Pods: set another" $mine .metadata.namespace .metadata.name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range (lookup "sunk.coreweave.com/v1alpha1" "NodeSet" "" "" | default dict).items }}
+{{- $isOurs := and (eq .metadata.namespace $.Release.Namespace) (eq (dig "labels" "app.kubernetes.io/instance" "" .metadata) $.Release.Name) }}
+{{- if and (eq .spec.cluster $.Values.clusterName) (not $isOurs) }}
+{{- fail (printf "clusterName: %s has the NodeSet %s/%s already, and a name stands for one Slurm cluster: set another" $.Values.clusterName .metadata.namespace .metadata.name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* What the sunk release must know of us, if it can be seen. */ -}}
+{{- define "slurm.checkSunk" -}}
+{{- if not .Values.nats.existingSecret }}
+{{- $users := dig "data" dict (lookup "v1" "Secret" .Values.sunk.namespace .Values.nats.usersSecret | default dict) }}
+{{- if not $users }}
+{{- fail (printf "nats.usersSecret: there is no Secret %s/%s: install helm/sunk first, set sunk.namespace to where it is, or set nats.existingSecret" .Values.sunk.namespace .Values.nats.usersSecret) }}
+{{- end }}
+{{- range $service := list "syncer" "pod-scheduler" "hook-gateway" "metrics-exporter" }}
+{{- if not (hasKey $users (printf "%s-%s" $service $.Values.clusterName)) }}
+{{- fail (printf "clusterName: the sunk release knows no Slurm cluster %s: add it to the clusters of helm/sunk, or set the name that it has" $.Values.clusterName) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $controller := lookup "apps/v1" "Deployment" .Values.sunk.namespace .Values.sunk.controllerName }}
+{{- if and $controller .Values.syncer.nodePermissions.enabled }}
+{{- $said := dict }}
+{{- range (first $controller.spec.template.spec.containers).env }}{{ $_ := set $said .name (.value | default "") }}{{ end }}
+{{- if not (has .Values.clusterName (splitList "," (index $said "SUNK_NODESET_CONTROLLER_NODE_PERMISSIONS" | default ""))) }}
+{{- fail (printf "syncer.nodePermissions.enabled: the sunk release does not let %s have Nodes rebooted: permit it in the clusters of helm/sunk first" .Values.clusterName) }}
+{{- end }}
+{{- $condition := index $said "SUNK_NODESET_CONTROLLER_REBOOT_CONDITION" | default "PhaseState" }}
+{{- if ne $condition .Values.syncer.hooksAPI.nodeRebootCondition }}
+{{- fail (printf "syncer.hooksAPI.nodeRebootCondition: the sunk release, which writes Nodes, writes %s: set the same in both" $condition) }}
+{{- end }}
+{{- $reason := index $said "SUNK_NODESET_CONTROLLER_REBOOT_REASON" | default "production-powerreset" }}
+{{- if ne $reason .Values.syncer.hooksAPI.nodeRebootReason }}
+{{- fail (printf "syncer.hooksAPI.nodeRebootReason: the sunk release, which writes Nodes, writes %s: set the same in both" $reason) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "slurm.checkStorage" -}}
+{{- $classes := (lookup "storage.k8s.io/v1" "StorageClass" "" "" | default dict).items | default list }}
+{{- $names := list }}
+{{- $hasDefault := false }}
+{{- range $classes }}
+{{- $names = append $names .metadata.name }}
+{{- if eq (dig "annotations" "storageclass.kubernetes.io/is-default-class" "" .metadata) "true" }}{{ $hasDefault = true }}{{ end }}
+{{- end }}
+{{- $wanted := dict "controller.stateVolume.storageClassName" .Values.controller.stateVolume.storageClassName }}
+{{- if and .Values.accounting.enabled (not .Values.accounting.external.host) }}
+{{- $_ := set $wanted "mariadb.storageClassName" .Values.mariadb.storageClassName }}
+{{- end }}
+{{- range $key, $class := $wanted }}
+{{- if and $class (not (has $class $names)) }}
+{{- fail (printf "%s: there is no StorageClass %s: set one of %s" $key $class (join ", " $names | default "none at all")) }}
+{{- end }}
+{{- if and (not $class) (not $hasDefault) }}
+{{- fail (printf "%s: is empty, and no StorageClass is the default: set one of %s" $key (join ", " $names | default "none at all")) }}
+{{- end }}
+{{- end }}
+{{- end }}
