@@ -1,0 +1,254 @@
+"""What the chart that each Slurm cluster has makes of its values, by Helm's own engine."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import helm_python as helm
+import pytest
+import yaml
+
+import sunk_hook_gateway.config
+import sunk_metrics_exporter.config
+import sunk_pod_scheduler.config
+import sunk_syncer.config
+from sunk_lab.charts import Objects, env_of, pod_specs, render, rights
+from sunk_lab.slurm.conf import RESTD_ENVIRONMENT
+from sunk_lab.stack.rbac import RULES
+from sunk_runtime.config import load
+
+CHART: Final = Path(__file__).parents[2] / "helm/slurm"
+NATS: Final = {"nats": {"existingSecret": "passwords"}}
+VALUES: Final[dict[str, Any]] = {
+    "clusterName": "prod",
+    **NATS,
+    "compute": {"nodes": {"gpu": {"gresGpu": "h100:8"}}},
+}
+EXAMPLES: Final = sorted((CHART / "examples").glob("*.yaml"))
+SERVICES: Final = {
+    "prod-syncer": sunk_syncer.config,
+    "prod-scheduler": sunk_pod_scheduler.config,
+    "prod-hook-gateway": sunk_hook_gateway.config,
+    "prod-metrics-exporter": sunk_metrics_exporter.config,
+}
+RUN_AS_ROOT: Final = {"prod-login"}
+
+
+@pytest.fixture(scope="module")
+def chart() -> helm.Chart:
+    return helm.Chart.load(CHART)
+
+
+def made(chart: helm.Chart, **values: Any) -> Objects:  # noqa: ANN401 - values are free-form.
+    return render(chart, VALUES | values, name="prod", namespace="slurm")
+
+
+def controls(objects: Objects) -> dict[str, dict[str, Any]]:
+    """Return the specs of all Pods but the compute Pods, whose NodeSet is no workload of Kubernetes' own."""
+    return pod_specs(objects)
+
+
+def nodeset(objects: Objects, name: str) -> dict[str, Any]:
+    return objects["NodeSet", name]["spec"]
+
+
+def containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*spec.get("initContainers", []), *spec["containers"]]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_every_example_is_a_whole_cluster(chart: helm.Chart, example: Path) -> None:
+    values = yaml.safe_load(example.read_text())
+
+    objects = render(chart, values, name="prod", namespace="slurm")
+
+    kinds = {kind for kind, _ in objects}
+    assert {"StatefulSet", "Deployment", "NodeSet", "NetworkPolicy", "Secret"} <= kinds
+
+
+def test_a_cluster_needs_fewer_than_25_lines_of_values() -> None:
+    assert len((CHART / "examples/minimal.yaml").read_text().splitlines()) < 25
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_setting_of_a_service_is_one_that_it_knows(chart: helm.Chart, name: str) -> None:
+    module = SERVICES[name]
+    settings = {"settings": {"RESYNC_S": "200"}}
+    more = {key: settings for key in ("syncer", "scheduler")}
+    spec = controls(made(chart, **more))[name]
+    given = {key: value for key, value in env_of(spec).items() if key.startswith("SUNK_")}
+
+    config = load(module.Config, given, module.PREFIX, spec["containers"][0].get("args", []))
+
+    assert given
+    assert config.cluster == "prod"
+    assert config.nats_user == f"{module.PREFIX.removeprefix('SUNK_').rstrip('_').lower().replace('_', '-')}-prod"
+
+
+def test_the_scheduler_is_told_the_documents_two_arguments(chart: helm.Chart) -> None:
+    objects = made(chart, slurmConfig={"killWait": 45}, scheduler={"name": "batch"})
+
+    (container,) = controls(objects)["prod-scheduler"]["containers"]
+    assert container["name"] == "scheduler"
+    assert container["args"] == ["--scheduler-name=batch", "--slurm-kill-wait=45s"]
+    assert "KillWait=45\n" in objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
+
+
+def test_the_scheduler_is_called_for_its_namespace_and_release_unless_it_has_a_name(chart: helm.Chart) -> None:
+    (container,) = controls(made(chart))["prod-scheduler"]["containers"]
+
+    assert "--scheduler-name=slurm-prod" in container["args"]
+
+
+@pytest.mark.parametrize(
+    "namespaces", [["a", "b"], "a,b", "a, b"], ids=["a list", "commas", "commas with spaces"]
+)
+def test_a_scope_of_namespaces_gives_no_right_on_pods_elsewhere(
+    chart: helm.Chart, namespaces: object
+) -> None:
+    scope = {"scope": {"type": "namespace", "namespaces": namespaces}}
+    objects = made(chart, scheduler=scope)
+
+    wide = rights(objects["ClusterRole", "slurm-prod-scheduler"]["rules"])
+    texts = chart.render(VALUES | {"scheduler": scope}, name="prod", namespace="slurm")
+    found = list(yaml.safe_load_all(texts["slurm/templates/scheduler/rbac.yaml"]))
+    roles = [role for role in found if role["kind"] == "Role" and ("", "pods", "get") in rights(role["rules"])]
+    assert wide == {("", "nodes", verb) for verb in ("get", "list", "watch")}
+    assert {role["metadata"]["namespace"] for role in roles} == {"a", "b"}
+    assert env_of(controls(objects)["prod-scheduler"])["SUNK_POD_SCHEDULER_NAMESPACES"] == "a,b"
+
+
+def test_the_scheduler_may_do_what_the_labs_may_and_leases_only_at_home(chart: helm.Chart) -> None:
+    objects = made(chart)
+    wide = rights(objects["ClusterRole", "slurm-prod-scheduler"]["rules"])
+    home = rights(objects["Role", "prod-scheduler-lease"]["rules"])
+    labs = {
+        (group, resource, verb)
+        for group, resources, verbs in RULES["pod-scheduler"]
+        for resource in resources
+        for verb in verbs
+    }
+
+    assert wide | home == labs
+    assert home == {("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update", "patch")}
+
+
+def test_nobody_else_may_do_anything_in_kubernetes(chart: helm.Chart) -> None:
+    objects = made(chart)
+
+    bound = {
+        (subject["namespace"], subject["name"])
+        for (kind, _), found in objects.items()
+        if kind in ("RoleBinding", "ClusterRoleBinding")
+        for subject in found["subjects"]
+    }
+    with_token = {
+        name for name, spec in controls(objects).items() if spec["automountServiceAccountToken"] is not False
+    }
+    assert bound == {("slurm", "prod-scheduler")}
+    assert with_token == {"prod-scheduler", "prod-hook-gateway"}  # The gateway reads the published keys.
+    assert nodeset(objects, "prod-gpu")["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+def test_every_pod_but_login_and_compute_is_of_the_restricted_standard(chart: helm.Chart) -> None:
+    for name, spec in controls(made(chart)).items():
+        if name in RUN_AS_ROOT:
+            continue
+        assert spec["securityContext"]["runAsNonRoot"] is True, name
+        assert spec["securityContext"]["runAsUser"] > 0, name
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        for container in containers(spec):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }, (name, container["name"])
+
+
+def test_nothing_of_the_host_is_asked_for(chart: helm.Chart) -> None:
+    objects = made(chart)
+    specs = {**controls(objects), "slurmd": nodeset(objects, "prod-gpu")["template"]["spec"]}
+
+    for name, spec in specs.items():
+        assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC"}, name
+        assert not [volume for volume in spec["volumes"] if "hostPath" in volume], name
+        assert not [one for one in containers(spec) if one["securityContext"].get("privileged")], name
+
+
+def test_the_jwt_key_is_seen_by_slurmctld_slurmdbd_and_whoever_makes_tokens(chart: helm.Chart) -> None:
+    for name, spec in controls(made(chart)).items():
+        holders = {
+            volume["name"]
+            for volume in spec["volumes"]
+            if "jwt.key" in [item["key"] for item in volume.get("secret", {}).get("items", [])]
+        }
+        seen_by = {
+            container["name"]
+            for container in containers(spec)
+            for mount in container["volumeMounts"]
+            if mount["name"] in holders
+        }
+        expected = {
+            "prod-syncer": {"token"},
+            "prod-scheduler": {"token"},
+            "prod-controller": {"keys"},
+            "prod-accounting": {"keys"},
+            "prod-accounting-setup": {"keys"},
+        }
+        assert seen_by == expected.get(name, set()), name
+
+
+def test_no_pod_of_ours_is_evicted_by_a_lock(chart: helm.Chart) -> None:
+    for name, spec in controls(made(chart, sunk={"lockKey": "example.com/lock"})).items():
+        assert {"key": "example.com/lock", "operator": "Exists"} in spec["tolerations"], name
+
+
+def test_slurmrestd_gives_memory_back_and_needs_no_key(chart: helm.Chart) -> None:
+    spec = controls(made(chart))["prod-rest"]
+
+    assert RESTD_ENVIRONMENT.items() <= env_of(spec).items()
+    assert not [volume for volume in spec["volumes"] if "secret" in volume]
+
+
+def test_every_container_takes_its_image_from_one_registry_if_there_is_one(chart: helm.Chart) -> None:
+    images = {"imageRegistry": "mirror.example.com", "imagePullSecrets": ["mirror"]}
+    objects = made(chart, **{"global": images})
+    specs = {**controls(objects), "slurmd": nodeset(objects, "prod-gpu")["template"]["spec"]}
+
+    for name, spec in specs.items():
+        assert spec["imagePullSecrets"] == [{"name": "mirror"}], name
+        for container in containers(spec):
+            assert container["image"].startswith("mirror.example.com/"), (name, container["name"])
+            assert container["imagePullPolicy"] == "IfNotPresent"
+
+
+@pytest.mark.parametrize("component", ["controller", "accounting", "mariadb", "rest", "login", "syncer"])
+def test_every_component_has_its_own_place_environment_and_volumes(chart: helm.Chart, component: str) -> None:
+    own = {
+        "nodeSelector": {"size": "big"},
+        "tolerations": [{"key": "big", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"x": 1}},
+        "priorityClassName": "high",
+        "extraEnv": [{"name": "TZ", "value": "UTC"}],
+        "extraVolumes": [{"name": "more", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+        "podAnnotations": {"a": "b"},
+        "resources": {"limits": {"memory": "3Gi"}},
+        "image": {"tag": "mine"},
+    }
+    default = {"podDefaults": {"nodeSelector": {"size": "small"}}}
+
+    objects = made(chart, **{component: own}, **default)
+    spec = controls(objects)[f"prod-{component}"]
+
+    main = spec["containers"][0]
+    assert spec["nodeSelector"] == own["nodeSelector"]
+    assert own["tolerations"][0] in spec["tolerations"]
+    assert spec["affinity"] == own["affinity"]
+    assert spec["priorityClassName"] == "high"
+    assert {"name": "TZ", "value": "UTC"} in main["env"]
+    assert own["extraVolumes"][0] in spec["volumes"]
+    assert own["extraVolumeMounts"][0] in main["volumeMounts"]
+    assert main["resources"]["limits"] == own["resources"]["limits"]
+    assert main["image"].endswith(":mine")
+    other = "prod-hook-gateway"
+    assert controls(objects)[other]["nodeSelector"] == {"size": "small"}

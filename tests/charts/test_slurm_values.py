@@ -1,0 +1,225 @@
+"""What the chart that each Slurm cluster has refuses, how it says so, and that every value is described."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, cast
+
+import helm_python as helm
+import pytest
+import yaml
+
+from sunk_lab.charts import Objects, render
+
+CHART: Final = Path(__file__).parents[2] / "helm/slurm"
+VALUES: Final[dict[str, Any]] = {"clusterName": "prod", "nats": {"existingSecret": "passwords"}}
+SET: Final[dict[str, Any]] = {"nodes": {"gpu": {}}}
+
+
+@pytest.fixture(scope="module")
+def chart() -> helm.Chart:
+    return helm.Chart.load(CHART)
+
+
+def made(chart: helm.Chart, values: dict[str, Any]) -> Objects:
+    return render(chart, VALUES | values, name="prod", namespace="slurm")
+
+
+def conf(chart: helm.Chart, values: dict[str, Any]) -> list[str]:
+    text: str = made(chart, values)["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
+    return text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("values", "where", "why"),
+    [
+        ({"clusterNmae": "prod"}, "''", "'clusterNmae' not allowed"),
+        ({"clusterName": "Prod"}, "'/clusterName'", "does not match pattern"),
+        ({"syncer": {"config": {"syncer": {"slurmNodeCleanup": True}}}}, "/config/syncer'", "not allowed"),
+        (
+            {"syncer": {"config": {"syncer": {"slurmNodeCleanUp": "yes"}}}},
+            "'/syncer/config/syncer/slurmNodeCleanUp'",
+            "want boolean",
+        ),
+        ({"scheduler": {"scope": {"type": "pods"}}}, "'/scheduler/scope/type'", "'cluster', 'namespace'"),
+        ({"compute": {"nodes": {"GPU": {}}}}, "''", "invalid propertyName 'GPU'"),
+        ({"compute": {"nodes": {"gpu": {"gresGPU": "x"}}}}, "'/compute/nodes/gpu'", "'gresGPU' not allowed"),
+        ({"compute": {"nodes": {"gpu": {"replicas": -1}}}}, "/gpu/replicas'", "minimum"),
+        ({"controller": {"resources": {"limit": {}}}}, "'/controller/resources'", "'limit' not allowed"),
+        ({"podDefaults": {"tolerations": [{"keys": "x"}]}}, "'/podDefaults/tolerations/0'", "'keys' not"),
+        ({"nats": {"replicas": 2}}, "'/nats/replicas'", "must be one of 1, 3"),
+        ({"slurmConfig": {"killWait": 5}}, "'/slurmConfig/killWait'", "minimum: got 5, want 10"),
+        ({"slurmConfig": {"preemption": "gang"}}, "'/slurmConfig/preemption'", "must be one of"),
+        ({"users": [{"name": "ada"}]}, "'/users/0'", "missing property 'uid'"),
+    ],
+    ids=[
+        "a typo at the top",
+        "a name in capitals",
+        "a typo in a documented name",
+        "a word for true",
+        "an unknown scope",
+        "a set in capitals",
+        "a typo in a set",
+        "fewer than no nodes",
+        "a typo in resources",
+        "a typo in a list",
+        "two NATS servers",
+        "no time to end",
+        "an unknown way to preempt",
+        "a user without id",
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_path(
+    chart: helm.Chart, values: dict[str, Any], where: str, why: str
+) -> None:
+    with pytest.raises(helm.HelmValuesError) as refused:
+        chart.validate_schema(VALUES | values)
+
+    assert where in refused.value.detail
+    assert why in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"clusterName": ""}, "clusterName: is missing"),
+        ({"slurmConfig": {"extraConfig": "killwait = 3"}}, "extraConfig: has killwait, .*: set slurmConfig.killWait"),
+        ({"slurmConfig": {"extraConfig": "x=1\n PrologFlags=Contain"}}, "has PrologFlags, on which"),
+        ({"slurmConfig": {"selectTypeParameters": "CR_Core"}}, "does not count memory.*: set CR_Core_Memory"),
+        (
+            {"slurmConfig": {"preemption": "qos"}, "accounting": {"enabled": False}},
+            "slurmConfig.preemption: qos needs accounting",
+        ),
+        ({"compute": {"partitions": "SlurmdPort=7"}}, 'compute.partitions: "SlurmdPort=7" is no line of a partition'),
+        ({"compute": {**SET, "partitions": "PartitionName=gpu Nodes=ALL"}}, "has a partition gpu, as autoPartition"),
+        (
+            {"compute": {"nodes": {"a": {}, "b": {"podNamePrefix": "a"}}}},
+            'compute.nodes.b.podNamePrefix: "a" is that of compute.nodes.a too',
+        ),
+        ({"compute": {"nodes": {"a": {"definitions": ["c"]}}}}, "a.definitions: there is no compute.nodes.c"),
+        ({"compute": {"nodes": {"a": {"gresGpu": "h100"}}}}, 'a.gresGpu: "h100" is not TYPE:COUNT'),
+        ({"users": [{"name": "ada", "uid": 5}]}, r"users\[0\].uid: 5 belongs to the system"),
+        ({"scheduler": {"userId": 0}}, "scheduler.userId: Pods through Slurm never run as root"),
+        ({"scheduler": {"scope": {"namespaces": ["a"]}}}, "scheduler.scope.namespaces: has no meaning"),
+        ({"accounting": {"external": {"host": "db"}}}, "accounting.external.existingSecret: is missing"),
+        (
+            {"accounting": {"enabled": False, "enforce": "limits"}},
+            "accounting.enforce: nobody knows associations",
+        ),
+        (
+            {"syncer": {"extraEnv": [{"name": "SUNK_SYNCER_POLL_S", "value": "1"}]}},
+            "syncer.extraEnv: SUNK_SYNCER_POLL_S is a setting: put it into syncer.settings",
+        ),
+        (
+            {"syncer": {"config": {"syncer": {"nodesetUpdateJobPreemption": {"enabled": True, "method": "qos"}}}}},
+            "nodesetUpdateJobPreemption.qos: is missing",
+        ),
+    ],
+)
+def test_values_that_would_break_a_promise_are_refused_with_key_and_fix(
+    chart: helm.Chart, values: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(helm.HelmRenderError, match=why):
+        made(chart, values)
+
+
+def test_sets_of_nodes_are_layers(chart: helm.Chart) -> None:
+    nodes = {
+        "base": {
+            "enabled": False,
+            "features": {"staticFeatures": ["x86"]},
+            "resources": {"limits": {"cpu": 8, "memory": "8Gi"}},
+            "env": [{"name": "A", "value": "base"}, {"name": "B", "value": "base"}],
+        },
+        "fast": {"enabled": False, "features": {"staticFeatures": ["nvme"]}, "nodeSelector": {"disk": "fast"}},
+        "gpu": {
+            "definitions": ["fast"],
+            "resources": {"limits": {"cpu": 16}},
+            "env": [{"name": "B", "value": "gpu"}],
+        },
+    }
+
+    objects = made(chart, {"compute": {"nodes": nodes}})
+
+    spec = objects["NodeSet", "prod-gpu"]["spec"]
+    pod = spec["template"]["spec"]
+    env = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
+    assert [name for kind, name in objects if kind == "NodeSet"] == ["prod-gpu"]
+    assert spec["podNamePrefix"] == "gpu"
+    assert spec["features"]["staticFeatures"] == ["gpu", "x86", "nvme"]
+    assert env["SUNK_FEATURES"] == "gpu,x86,nvme"
+    assert pod["containers"][0]["resources"]["limits"] == {"cpu": 16, "memory": "8Gi"}
+    assert (env["A"], env["B"]) == ("base", "gpu")
+    assert pod["nodeSelector"] == {"disk": "fast"}
+
+
+def test_an_update_may_requeue_jobs_by_the_documents_rule(chart: helm.Chart) -> None:
+    rule = {"enabled": True, "method": "partition", "partitions": "cpu-epyc, all"}
+    values = {"syncer": {"config": {"syncer": {"nodesetUpdateJobPreemption": rule}}}, "compute": SET}
+
+    strategy = made(chart, values)["NodeSet", "prod-gpu"]["spec"]["updateStrategy"]
+
+    assert strategy == {"rollingUpdate": {"requeue": {"partitions": ["cpu-epyc", "all"]}}}
+
+
+def test_a_set_of_nodes_is_a_partition_and_its_gpus_are_found(chart: helm.Chart) -> None:
+    values = {"compute": {"nodes": {"gpu": {"gresGpu": "h100:8"}}}}
+
+    lines = conf(chart, values)
+
+    assert "NodeSet=gpu Feature=gpu" in lines
+    assert "PartitionName=gpu Nodes=gpu MaxTime=INFINITE State=UP" in lines
+    assert made(chart, values)["ConfigMap", "prod-slurm-conf"]["data"]["gres.conf"].strip() == "AutoDetect=nvidia"
+
+
+def test_a_changed_time_out_restarts_nothing_and_another_plugin_restarts_slurmctld(chart: helm.Chart) -> None:
+    def template(**slurm_config: object) -> object:
+        objects = made(chart, {"slurmConfig": slurm_config})
+        return objects["StatefulSet", "prod-controller"]["spec"]["template"]
+
+    assert template(slurmdTimeout=120) == template()
+    assert template(topologyPlugin="topology/tree") != template()
+
+
+def test_every_value_is_described_and_the_readme_says_the_same(chart: helm.Chart) -> None:
+    text = (CHART / "values.yaml").read_text()
+    readme = (CHART / "README.md").read_text()
+
+    def leaves(level: object, path: str) -> Iterator[str]:
+        if isinstance(level, dict) and level:
+            for key, below in cast("dict[str, object]", level).items():
+                yield from leaves(below, f"{path}.{key}".lstrip("."))
+        else:
+            yield path
+
+    rows = {line.split("`")[1] for line in readme.splitlines() if line.startswith("| `")}
+    untold = [
+        leaf
+        for leaf in leaves(yaml.safe_load(text), "")
+        if not any(leaf == row or leaf.startswith(f"{row}.") for row in rows)
+    ]
+    assert untold == []
+
+
+def test_every_level_of_the_schema_refuses_what_it_does_not_know() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def open_levels(level: object, path: str) -> Iterator[str]:
+        if isinstance(level, dict):
+            named = cast("dict[str, object]", level)
+            if "properties" in named and named.get("additionalProperties") is not False:
+                yield path
+            for key, below in named.items():
+                yield from open_levels(below, f"{path}/{key}")
+
+    # A volume has one of dozens of sources, a sidecar all that a container has: Kubernetes refuses what is wrong there.
+    assert list(open_levels(schema, "")) == [
+        "/$defs/volume",
+        "/$defs/set/properties/sidecars/items",
+    ]
+
+
+def test_the_chart_is_well_formed_by_helms_own_lint() -> None:
+    found = helm.lint(CHART, VALUES, strict=True)
+
+    assert [message for message in found["messages"] if message["severity"] > 1] == []
