@@ -73,7 +73,7 @@ def test_a_cluster_needs_fewer_than_25_lines_of_values() -> None:
 def test_every_setting_of_a_service_is_one_that_it_knows(chart: helm.Chart, name: str) -> None:
     module = SERVICES[name]
     settings = {"settings": {"RESYNC_S": "200"}}
-    more = {key: settings for key in ("syncer", "scheduler")}
+    more = dict.fromkeys(("syncer", "scheduler"), settings)
     spec = controls(made(chart, **more))[name]
     given = {key: value for key, value in env_of(spec).items() if key.startswith("SUNK_")}
 
@@ -81,7 +81,7 @@ def test_every_setting_of_a_service_is_one_that_it_knows(chart: helm.Chart, name
 
     assert given
     assert config.cluster == "prod"
-    assert config.nats_user == f"{module.PREFIX.removeprefix('SUNK_').rstrip('_').lower().replace('_', '-')}-prod"
+    assert config.nats_user == module.PREFIX.removeprefix("SUNK_").replace("_", "-").lower() + "prod"
 
 
 def test_the_scheduler_is_told_the_documents_two_arguments(chart: helm.Chart) -> None:
@@ -93,7 +93,7 @@ def test_the_scheduler_is_told_the_documents_two_arguments(chart: helm.Chart) ->
     assert "KillWait=45\n" in objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
 
 
-def test_the_scheduler_is_called_for_its_namespace_and_release_unless_it_has_a_name(chart: helm.Chart) -> None:
+def test_the_scheduler_without_a_name_is_called_for_its_namespace_and_release(chart: helm.Chart) -> None:
     (container,) = controls(made(chart))["prod-scheduler"]["containers"]
 
     assert "--scheduler-name=slurm-prod" in container["args"]
@@ -110,8 +110,9 @@ def test_a_scope_of_namespaces_gives_no_right_on_pods_elsewhere(
 
     wide = rights(objects["ClusterRole", "slurm-prod-scheduler"]["rules"])
     texts = chart.render(VALUES | {"scheduler": scope}, name="prod", namespace="slurm")
-    found = list(yaml.safe_load_all(texts["slurm/templates/scheduler/rbac.yaml"]))
-    roles = [role for role in found if role["kind"] == "Role" and ("", "pods", "get") in rights(role["rules"])]
+    found = yaml.safe_load_all(texts["slurm/templates/scheduler/rbac.yaml"])
+    pods = ("", "pods", "delete")
+    roles = [role for role in found if role["kind"] == "Role" and pods in rights(role["rules"])]
     assert wide == {("", "nodes", verb) for verb in ("get", "list", "watch")}
     assert {role["metadata"]["namespace"] for role in roles} == {"a", "b"}
     assert env_of(controls(objects)["prod-scheduler"])["SUNK_POD_SCHEDULER_NAMESPACES"] == "a,b"
@@ -223,7 +224,7 @@ def test_every_container_takes_its_image_from_one_registry_if_there_is_one(chart
 
 @pytest.mark.parametrize("component", ["controller", "accounting", "mariadb", "rest", "login", "syncer"])
 def test_every_component_has_its_own_place_environment_and_volumes(chart: helm.Chart, component: str) -> None:
-    own = {
+    own: dict[str, Any] = {
         "nodeSelector": {"size": "big"},
         "tolerations": [{"key": "big", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {"x": 1}},

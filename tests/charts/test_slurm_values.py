@@ -13,6 +13,7 @@ from sunk_lab.charts import Objects, render
 
 CHART: Final = Path(__file__).parents[2] / "helm/slurm"
 VALUES: Final[dict[str, Any]] = {"clusterName": "prod", "nats": {"existingSecret": "passwords"}}
+REQUEUE_BY_QOS: Final = {"enabled": True, "method": "qos"}
 SET: Final[dict[str, Any]] = {"nodes": {"gpu": {}}}
 
 
@@ -23,11 +24,6 @@ def chart() -> helm.Chart:
 
 def made(chart: helm.Chart, values: dict[str, Any]) -> Objects:
     return render(chart, VALUES | values, name="prod", namespace="slurm")
-
-
-def conf(chart: helm.Chart, values: dict[str, Any]) -> list[str]:
-    text: str = made(chart, values)["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
-    return text.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -83,15 +79,15 @@ def test_a_wrong_value_is_refused_with_its_path(
     ("values", "why"),
     [
         ({"clusterName": ""}, "clusterName: is missing"),
-        ({"slurmConfig": {"extraConfig": "killwait = 3"}}, "extraConfig: has killwait, .*: set slurmConfig.killWait"),
+        ({"slurmConfig": {"extraConfig": "killwait = 3"}}, "has killwait, .*: set slurmConfig.killWait"),
         ({"slurmConfig": {"extraConfig": "x=1\n PrologFlags=Contain"}}, "has PrologFlags, on which"),
         ({"slurmConfig": {"selectTypeParameters": "CR_Core"}}, "does not count memory.*: set CR_Core_Memory"),
         (
             {"slurmConfig": {"preemption": "qos"}, "accounting": {"enabled": False}},
             "slurmConfig.preemption: qos needs accounting",
         ),
-        ({"compute": {"partitions": "SlurmdPort=7"}}, 'compute.partitions: "SlurmdPort=7" is no line of a partition'),
-        ({"compute": {**SET, "partitions": "PartitionName=gpu Nodes=ALL"}}, "has a partition gpu, as autoPartition"),
+        ({"compute": {"partitions": "SlurmdPort=7"}}, 'compute.partitions: "SlurmdPort=7" is no line'),
+        ({"compute": SET | {"partitions": "PartitionName=gpu Nodes=ALL"}}, "has a partition gpu, as auto"),
         (
             {"compute": {"nodes": {"a": {}, "b": {"podNamePrefix": "a"}}}},
             'compute.nodes.b.podNamePrefix: "a" is that of compute.nodes.a too',
@@ -111,7 +107,7 @@ def test_a_wrong_value_is_refused_with_its_path(
             "syncer.extraEnv: SUNK_SYNCER_POLL_S is a setting: put it into syncer.settings",
         ),
         (
-            {"syncer": {"config": {"syncer": {"nodesetUpdateJobPreemption": {"enabled": True, "method": "qos"}}}}},
+            {"syncer": {"config": {"syncer": {"nodesetUpdateJobPreemption": REQUEUE_BY_QOS}}}},
             "nodesetUpdateJobPreemption.qos: is missing",
         ),
     ],
@@ -131,7 +127,11 @@ def test_sets_of_nodes_are_layers(chart: helm.Chart) -> None:
             "resources": {"limits": {"cpu": 8, "memory": "8Gi"}},
             "env": [{"name": "A", "value": "base"}, {"name": "B", "value": "base"}],
         },
-        "fast": {"enabled": False, "features": {"staticFeatures": ["nvme"]}, "nodeSelector": {"disk": "fast"}},
+        "fast": {
+            "enabled": False,
+            "features": {"staticFeatures": ["nvme"]},
+            "nodeSelector": {"disk": "fast"},
+        },
         "gpu": {
             "definitions": ["fast"],
             "resources": {"limits": {"cpu": 16}},
@@ -165,11 +165,12 @@ def test_an_update_may_requeue_jobs_by_the_documents_rule(chart: helm.Chart) -> 
 def test_a_set_of_nodes_is_a_partition_and_its_gpus_are_found(chart: helm.Chart) -> None:
     values = {"compute": {"nodes": {"gpu": {"gresGpu": "h100:8"}}}}
 
-    lines = conf(chart, values)
+    files = made(chart, values)["ConfigMap", "prod-slurm-conf"]["data"]
+    lines = files["slurm.conf"].splitlines()
 
     assert "NodeSet=gpu Feature=gpu" in lines
     assert "PartitionName=gpu Nodes=gpu MaxTime=INFINITE State=UP" in lines
-    assert made(chart, values)["ConfigMap", "prod-slurm-conf"]["data"]["gres.conf"].strip() == "AutoDetect=nvidia"
+    assert files["gres.conf"].strip() == "AutoDetect=nvidia"
 
 
 def test_a_changed_time_out_restarts_nothing_and_another_plugin_restarts_slurmctld(chart: helm.Chart) -> None:
@@ -181,7 +182,7 @@ def test_a_changed_time_out_restarts_nothing_and_another_plugin_restarts_slurmct
     assert template(topologyPlugin="topology/tree") != template()
 
 
-def test_every_value_is_described_and_the_readme_says_the_same(chart: helm.Chart) -> None:
+def test_every_value_is_described_and_the_readme_says_the_same() -> None:
     text = (CHART / "values.yaml").read_text()
     readme = (CHART / "README.md").read_text()
 
@@ -212,7 +213,7 @@ def test_every_level_of_the_schema_refuses_what_it_does_not_know() -> None:
             for key, below in named.items():
                 yield from open_levels(below, f"{path}/{key}")
 
-    # A volume has one of dozens of sources, a sidecar all that a container has: Kubernetes refuses what is wrong there.
+    # A volume has one of dozens of sources, a sidecar all that a container has: Kubernetes checks those.
     assert list(open_levels(schema, "")) == [
         "/$defs/volume",
         "/$defs/set/properties/sidecars/items",

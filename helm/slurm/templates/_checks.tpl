@@ -8,7 +8,7 @@ what a schema can tell is told by values.schema.json.
 {{- include "slurm.checkSets" . }}
 {{- include "slurm.checkServices" . }}
 {{- include "slurm.checkAccounting" . }}
-{{- if include "slurm.isConnected" . }}
+{{- if and .Values.checks.cluster (include "slurm.isConnected" .) }}
 {{- include "slurm.checkNames" . }}
 {{- include "slurm.checkSunk" . }}
 {{- include "slurm.checkStorage" . }}
@@ -183,6 +183,9 @@ topologyplugin: slurmConfig.topologyPlugin
 
 {{- /* What the sunk release must know of us, if it can be seen. */ -}}
 {{- define "slurm.checkSunk" -}}
+{{- if not (.Capabilities.APIVersions.Has "sunk.coreweave.com/v1alpha1/NodeSet") }}
+{{- fail "compute.nodes: the cluster has no kind NodeSet: install helm/sunk first" }}
+{{- end }}
 {{- if not .Values.nats.existingSecret }}
 {{- $users := dig "data" dict (lookup "v1" "Secret" .Values.sunk.namespace .Values.nats.usersSecret | default dict) }}
 {{- if not $users }}
