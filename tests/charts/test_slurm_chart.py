@@ -253,3 +253,77 @@ def test_every_component_has_its_own_place_environment_and_volumes(chart: helm.C
     assert main["image"].endswith(":mine")
     other = "prod-hook-gateway"
     assert controls(objects)[other]["nodeSelector"] == {"size": "small"}
+
+
+def test_a_pod_monitor_names_a_port_of_the_pods_that_it_selects(chart: helm.Chart) -> None:
+    objects = made(chart, podMonitor={"enabled": True, "labels": {"release": "prometheus"}})
+    monitors = [found for (kind, _), found in objects.items() if kind == "PodMonitor"]
+
+    def is_of(labels: dict[str, str], found: dict[str, Any]) -> bool:
+        return labels.items() <= found["spec"]["template"]["metadata"]["labels"].items()
+
+    deployments = [found for (kind, _), found in objects.items() if kind == "Deployment"]
+    assert len(monitors) == len(SERVICES)
+    for monitor in monitors:
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        (one,) = [one for one in deployments if is_of(monitor["spec"]["selector"]["matchLabels"], one)]
+        ports = one["spec"]["template"]["spec"]["containers"][0]["ports"]
+        assert [port["name"] for port in ports] == [endpoint["port"]]
+        assert one["spec"]["template"]["metadata"]["labels"]["sunk.coreweave.com/cluster"] == "prod"
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_dashboards_and_alerts_are_those_of_the_files(chart: helm.Chart) -> None:
+    objects = made(chart, dashboards={"enabled": True}, alerts={"enabled": True})
+
+    files = {file.name for file in (CHART / "files/dashboards").glob("*.json")}
+    shown = {
+        name
+        for (kind, key), found in objects.items()
+        if kind == "ConfigMap" and "-dashboard-" in key
+        for name in found["data"]
+    }
+    assert shown == files
+    assert files
+    rules = objects["PrometheusRule", "prod"]["spec"]
+    assert rules == yaml.safe_load((CHART / "files/alerts.yaml").read_text())
+
+
+def test_slurmctld_waits_for_the_topology_that_it_needs(chart: helm.Chart) -> None:
+    def topology(plugin: str) -> dict[str, Any]:
+        spec = controls(made(chart, slurmConfig={"topologyPlugin": plugin}))["prod-controller"]
+        (conf,) = [volume for volume in spec["volumes"] if volume["name"] == "conf"]
+        (source,) = [
+            one for one in conf["projected"]["sources"] if one["configMap"]["name"] == "prod-topology"
+        ]
+        return source["configMap"]
+
+    assert topology("topology/default")["optional"] is True
+    assert topology("topology/tree")["optional"] is False
+
+
+def test_whoever_is_named_by_a_network_policy_is_there(chart: helm.Chart) -> None:
+    objects = made(chart)
+    names = {
+        found["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/name"]
+        for (kind, _), found in objects.items()
+        if kind in ("Deployment", "StatefulSet", "Job", "NodeSet")
+    } | {"slurm-test"}
+
+    policies = [found["spec"] for (kind, _), found in objects.items() if kind == "NetworkPolicy"]
+    peers = [
+        peer["podSelector"]["matchLabels"]["app.kubernetes.io/name"]
+        for policy in policies
+        for rule in policy["ingress"]
+        for peer in rule.get("from", [])
+    ]
+    subjects = {policy["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for policy in policies}
+    assert set(peers) <= names
+    assert subjects == names - {"slurm-test", "slurm-accounting-setup"}
+
+
+def test_the_database_hears_slurmdbd_alone(chart: helm.Chart) -> None:
+    (rule,) = made(chart)["NetworkPolicy", "prod-mariadb"]["spec"]["ingress"]
+
+    (peer,) = rule["from"]
+    assert peer["podSelector"]["matchLabels"]["app.kubernetes.io/name"] == "slurmdbd"

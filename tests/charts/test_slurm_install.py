@@ -1,4 +1,4 @@
-"""A whole Slurm cluster from the two charts on real kubelets: jobs, Pods through Slurm, upgrade, uninstall."""
+"""A whole Slurm cluster from both charts on real kubelets: jobs, Pods through Slurm, upgrade, uninstall."""
 
 import json
 from collections.abc import Generator

@@ -198,9 +198,15 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- end }}
 {{- end }}
 {{- $controller := lookup "apps/v1" "Deployment" .Values.sunk.namespace .Values.sunk.controllerName }}
-{{- if and $controller .Values.syncer.nodePermissions.enabled }}
 {{- $said := dict }}
+{{- if $controller }}
 {{- range (first $controller.spec.template.spec.containers).env }}{{ $_ := set $said .name (.value | default "") }}{{ end }}
+{{- $kind := index $said "SUNK_NODESET_CONTROLLER_TOPOLOGY" | default "none" }}
+{{- if not (or .Values.slurmConfig.topologyConfigMap (has .Values.slurmConfig.topologyPlugin (list "topology/default" (printf "topology/%s" $kind)))) }}
+{{- fail (printf "slurmConfig.topologyPlugin: %s reads a topology.conf, and the sunk release makes that of kind %s: choose the same in helm/sunk, or give slurmConfig.topologyConfigMap" .Values.slurmConfig.topologyPlugin $kind) }}
+{{- end }}
+{{- end }}
+{{- if and $controller .Values.syncer.nodePermissions.enabled }}
 {{- if not (has .Values.clusterName (splitList "," (index $said "SUNK_NODESET_CONTROLLER_NODE_PERMISSIONS" | default ""))) }}
 {{- fail (printf "syncer.nodePermissions.enabled: the sunk release does not let %s have Nodes rebooted: permit it in the clusters of helm/sunk first" .Values.clusterName) }}
 {{- end }}

@@ -1,12 +1,20 @@
-{{- /* Slurm's configuration, with the topology beside it once somebody has made it. */ -}}
+{{- /* Slurm's configuration, with what the nodeset-controller makes of the Nodes beside it, once it has. */ -}}
 {{- define "slurm.confVolume" -}}
 - name: conf
   projected:
     defaultMode: 0644
     sources:
       - configMap: {name: {{ include "slurm.fullname" . }}-slurm-conf}
-      {{- with .Values.slurmConfig.topologyConfigMap }}
-      - configMap: {name: {{ . }}, optional: true, items: [{key: topology.conf, path: topology.conf}]}
+      - configMap:
+          name: {{ .Values.slurmConfig.topologyConfigMap | default (printf "%s-topology" .Values.clusterName) }}
+          # With a plugin that reads it slurmctld ends without it: so the Pod waits for it.
+          optional: {{ eq .Values.slurmConfig.topologyPlugin "topology/default" }}
+          items: [{key: topology.conf, path: topology.conf}]
+      {{- if not .Values.slurmConfig.gresConfig }}
+      - configMap:
+          name: {{ .Values.clusterName }}-gres
+          optional: true
+          items: [{key: gres.conf, path: gres.conf}]
       {{- end }}
 {{- end }}
 
