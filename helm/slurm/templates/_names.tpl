@@ -39,6 +39,10 @@ sunk.coreweave.com/cluster: {{ .root.Values.clusterName }}
 {{ .Values.nats.existingSecret | default (printf "%s-nats" (include "slurm.fullname" .)) }}
 {{- end }}
 
+{{- define "slurm.natsUrl" -}}
+{{ .Values.nats.url | default (printf "nats://sunk-nats.%s:4222" .Values.sunk.namespace) }}
+{{- end }}
+
 {{- define "slurm.databaseSecret" -}}
 {{- if .Values.accounting.external.host -}}
 {{ .Values.accounting.external.existingSecret }}

@@ -59,7 +59,7 @@ spec:
           args: {{ toJson . }}
           {{- end }}
           env:
-            {{- $env := dict "NATS_URL" $root.Values.nats.url "NATS_REPLICAS" (int $root.Values.nats.replicas) "NATS_USER" $user "NATS_PASSWORD_FILE" "/etc/sunk/nats/password" "CLUSTER" $root.Values.clusterName "HTTP_HOST" "0.0.0.0" "HTTP_PORT" 8080 }}
+            {{- $env := dict "NATS_URL" (include "slurm.natsUrl" $root) "NATS_REPLICAS" (int $root.Values.nats.replicas) "NATS_USER" $user "NATS_PASSWORD_FILE" "/etc/sunk/nats/password" "CLUSTER" $root.Values.clusterName "HTTP_HOST" "0.0.0.0" "HTTP_PORT" 8080 }}
             {{- if .token }}
             {{- $env = merge (dict "SLURM_URL" (include "slurm.restUrl" $root) "SLURM_TOKEN_FILE" "/run/slurm-token/token" "SLURM_USER" $root.Values.syncer.slurmUser) $env }}
             {{- end }}
