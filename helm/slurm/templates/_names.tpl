@@ -13,14 +13,19 @@ app.kubernetes.io/name: {{ .name }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 {{- end }}
 
-{{- define "slurm.labels" -}}
+{{- /* Of Pods: without the chart's version, so that a new chart alone restarts nothing. */ -}}
+{{- define "slurm.podLabels" -}}
 {{ include "slurm.selector" . }}
 app.kubernetes.io/component: {{ .component }}
 app.kubernetes.io/part-of: sunk
+sunk.coreweave.com/cluster: {{ .root.Values.clusterName }}
+{{- end }}
+
+{{- define "slurm.labels" -}}
+{{ include "slurm.podLabels" . }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
-sunk.coreweave.com/cluster: {{ .root.Values.clusterName }}
 {{- end }}
 
 {{- define "slurm.keysSecret" -}}

@@ -34,7 +34,7 @@ imagePullPolicy: {{ dig "pullPolicy" .default.pullPolicy (.image | default dict)
 {{- /* Annotations and labels of a Pod. Arguments: root, values, name, component, annotations (a dict). */ -}}
 {{- define "slurm.podMetadata" -}}
 labels:
-  {{- include "slurm.labels" (dict "root" .root "name" .name "component" .component) | nindent 2 }}
+  {{- include "slurm.podLabels" . | nindent 2 }}
   {{- with include "slurm.podValue" (dict "root" .root "values" .values "key" "podLabels") | fromJson }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
