@@ -244,8 +244,9 @@ def test_what_the_cluster_has_already_or_not_at_all_is_refused_before_anything_i
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_the_api_server_takes_every_object_of_every_example(cluster: Cluster, example: Path) -> None:
-    values = yaml.safe_load(example.read_text())
-    made = render(helm.Chart.load(CHARTS / "slurm"), values, name="other", namespace="default")
+    # Of the one cluster that the sunk release knows, where it knows it.
+    values = yaml.safe_load(example.read_text()) | {"clusterName": "prod"}
+    made = render(helm.Chart.load(CHARTS / "slurm"), values, name="other", namespace=NAMESPACE)
     # A Pod of its own needs its ServiceAccount to be there, and monitors the operator.
     known = [
         found
@@ -254,7 +255,7 @@ def test_the_api_server_takes_every_object_of_every_example(cluster: Cluster, ex
     ]
 
     taken = cluster.lab.kubectl(
-        *("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"),
+        *("-n", NAMESPACE, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"),
         input=json.dumps({"apiVersion": "v1", "kind": "List", "items": known}),
     )
 
