@@ -1,4 +1,4 @@
-"""A whole Slurm cluster from both charts on real kubelets: jobs, Pods through Slurm, upgrade, uninstall."""
+"""A whole Slurm cluster from both charts on real kubelets: jobs, Pods through Slurm, upgrade."""
 
 import json
 from collections.abc import Generator
@@ -260,20 +260,3 @@ def test_the_api_server_takes_every_object_of_every_example(cluster: Cluster, ex
     )
 
     assert len(taken.strip().splitlines()) == len(known)
-
-
-def test_uninstall_keeps_keys_state_and_accounting_and_a_new_release_takes_them_over(
-    cluster: Cluster,
-) -> None:
-    cluster.login("timeout 60 srun -J remembered true")
-    kept = cluster.secrets(), cluster.uids("persistentvolumeclaim")
-
-    cluster.helm.uninstall("slurm", wait="watcher", timeout=120)
-
-    assert (cluster.secrets(), cluster.uids("persistentvolumeclaim")) == kept
-    wait_for("its Pods to be gone", lambda: cluster.items("pod") == [], 120)
-    cluster.install()
-    cluster.await_idle()
-    assert (cluster.secrets(), cluster.uids("persistentvolumeclaim")) == kept
-    assert "COMPLETED" in cluster.login("sacct -aXn --name=remembered -o state")
-    assert "node" not in cluster.login("timeout 60 srun -N2 true")
