@@ -94,6 +94,10 @@ def test_the_scheduler_is_told_the_documents_two_arguments(chart: helm.Chart) ->
     assert "KillWait=45\n" in objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
 
 
+OTHERS = ("coordination.k8s.io", "leases", "list")
+"""The Leases of other schedulers."""
+
+
 def test_the_scheduler_without_a_name_is_called_for_its_namespace_and_release(chart: helm.Chart) -> None:
     (container,) = controls(made(chart))["prod-scheduler"]["containers"]
 
@@ -114,7 +118,7 @@ def test_a_scope_of_namespaces_gives_no_right_on_pods_elsewhere(
     found = yaml.safe_load_all(texts["slurm/templates/scheduler/rbac.yaml"])
     pods = ("", "pods", "delete")
     roles = [role for role in found if role["kind"] == "Role" and pods in rights(role["rules"])]
-    assert wide == {("", "nodes", verb) for verb in ("get", "list", "watch")}
+    assert wide == {("", "nodes", verb) for verb in ("get", "list", "watch")} | {OTHERS}
     assert {role["metadata"]["namespace"] for role in roles} == {"a", "b"}
     assert env_of(controls(objects)["prod-scheduler"])["SUNK_POD_SCHEDULER_NAMESPACES"] == "a,b"
 
@@ -131,6 +135,7 @@ def test_the_scheduler_may_do_what_the_labs_may_and_leases_only_at_home(chart: h
     }
 
     assert wide | home == labs
+    assert OTHERS in wide
     assert home == {("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update", "patch")}
 
 
