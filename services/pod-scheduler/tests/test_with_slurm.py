@@ -306,6 +306,24 @@ async def test_a_pod_is_bound_where_slurm_placed_its_job_and_the_job_ends_after_
         assert over.state_now.base == "COMPLETED"
 
 
+async def test_a_placement_that_the_bus_has_lost_is_stored_anew_and_its_script_is_known_again(
+    nats: NatsServer, newest: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, newest, free_tcp_port) as found, running(found):
+        found.pods.put(manifest())
+        await until(lambda: found.is_running(UID))
+        before, revision = found.placements.get(UID), found.placements.revision(UID)
+        assert before is not None
+        await StateWriter(found.bus, found.placements, fence=None).forget(UID, revision=revision)
+
+        await until(lambda: found.placements.revision(UID) > revision and found.is_running(UID))
+
+        after = found.placements.get(UID)
+        assert after is not None
+        assert before.token_sha256
+        assert (after.job, after.token_sha256) == (before.job, before.token_sha256)
+
+
 def finished(pod: Pod) -> Pod:
     return Pod(metadata=pod.metadata, spec=pod.spec, status=PodStatus(phase="Succeeded"))
 

@@ -96,7 +96,7 @@ class Doer:
             case Wait():
                 return action.after_s
             case Record():
-                await self._store(action.state)
+                await self._store(self._known_by_token(action.state))
             case Refuse():
                 await self._on(pod, lambda found: self._refuse(found, action))
             case Blame():
@@ -202,7 +202,7 @@ class Doer:
     def _intent(self, pod: Pod, attempt: int) -> PlacementState:
         meta = pod.metadata
         before = self._placements.view.get(meta.uid)
-        digest = tokens.digest(tokens.token(self._placeholder.key, meta.uid, attempt))
+        digest = self._digest(meta.uid, attempt)
         if before is not None and before.lost is not None:
             return replace(before, changed=now(), attempt=attempt, token_sha256=digest)
         return PlacementState(
@@ -215,6 +215,15 @@ class Doer:
             token_sha256=digest,
             created=meta.creation_timestamp,
         )
+
+    def _known_by_token(self, state: PlacementState) -> PlacementState:
+        """Return *state* with what its job's script is known by, also where a Pod's annotation told of the job."""
+        if state.job is None or state.token_sha256:
+            return state
+        return replace(state, token_sha256=self._digest(state.uid, state.attempt))
+
+    def _digest(self, uid: str, attempt: int) -> str:
+        return tokens.digest(tokens.token(self._placeholder.key, uid, attempt))
 
     async def _resume(self, pod: Pod, attempt: int) -> None:
         """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
