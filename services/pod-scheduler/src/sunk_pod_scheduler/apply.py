@@ -217,7 +217,7 @@ class Doer:
         )
 
     def _known_by_token(self, state: PlacementState) -> PlacementState:
-        """Return *state* with what its job's script is known by, also where a Pod's annotation told of the job."""
+        """Return *state* with what its script is known by, also where a Pod's annotation told of the job."""
         if state.job is None or state.token_sha256:
             return state
         return replace(state, token_sha256=self._digest(state.uid, state.attempt))
