@@ -1,6 +1,7 @@
 """What changes nodes and jobs, on both real releases."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -23,8 +24,17 @@ async def client(cluster: HostSlurm) -> AsyncIterator[SlurmClient]:
     async with SlurmClient(cluster.url, KeyTokens(cluster.jwt_key)) as client:
         yield client
         for name in (N1, N2):
-            await client.undrain(name)
+            await until(partial(is_undrained, client, name))
             await client.describe_node(name, extra="", features=())
+
+
+async def is_undrained(client: SlurmClient, name: str) -> bool:
+    """Undrain *name*; right after a reconfigure slurmctld refuses that for a moment."""
+    try:
+        await client.undrain(name)
+    except SlurmRejectedError:
+        return False
+    return True
 
 
 async def look(client: SlurmClient, name: str) -> Node:
