@@ -170,3 +170,26 @@ async def test_one_connection_serves_many_requests_whatever_their_heads_add_up_t
                     while not answer.endswith(b"ok\n"):
                         answer += await stream.receive()
                 assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_a_call_that_outlasts_the_stop_ends_with_its_connection() -> None:
+    is_held, may_end = anyio.Event(), anyio.Event()
+
+    async def hold(_: Request) -> Response:
+        is_held.set()
+        while not may_end.is_set():
+            with anyio.CancelScope(shield=True), suppress(anyio.get_cancelled_exc_class()):
+                await may_end.wait()
+        return PlainTextResponse("late\n")
+
+    async with serving(Health(), Route("/hold", hold)) as port:
+        await get(port, "/healthz")
+        stream = await anyio.connect_tcp("127.0.0.1", port)
+        await stream.send(b"GET /hold HTTP/1.1\r\nHost: x\r\n\r\n")
+        await is_held.wait()
+
+    try:
+        async with stream:
+            assert await ended(stream) == b""
+    finally:
+        may_end.set()

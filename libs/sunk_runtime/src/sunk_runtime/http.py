@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 import anyio
+import anyio.lowlevel
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
@@ -86,3 +87,13 @@ async def serve_http(host: str, port: int, health: Health, more: Sequence[BaseRo
         with anyio.move_on_after(6, shield=True):
             if server.started:
                 await server.shutdown()
+        with anyio.CancelScope(shield=True):
+            await _end_connections(server)
+
+
+async def _end_connections(server: uvicorn.Server) -> None:
+    """End what is held for longer than a stop may take: uvicorn only cancels the calls."""
+    await anyio.lowlevel.checkpoint()  # Who was cancelled may still answer.
+    for connection in list(server.server_state.connections):
+        connection.transport.abort()
+    await anyio.lowlevel.checkpoint()  # Their sockets are closed in the loop's next turn.
