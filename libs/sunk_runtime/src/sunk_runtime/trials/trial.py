@@ -122,9 +122,13 @@ class Trial:
         return all(report.is_complete and report.view == held for report in reports)
 
     async def lag(self) -> int:
-        """Return how many facts are not settled yet."""
+        """Return how many facts are not settled yet, as the stream's own leader counts.
+
+        The consumer's leader counts what its server has, which may be behind that.
+        """
+        stored = await stage.tried(self.bus, f"STREAM.INFO.{stage.FACTS}", {})
         info = await stage.tried(self.bus, f"CONSUMER.INFO.{stage.FACTS}.trial", {})
-        return int(info["num_ack_pending"]) + int(info["num_pending"])
+        return int(stored["state"]["last_seq"]) - int(info["ack_floor"]["stream_seq"])
 
     async def evidence(self) -> Evidence:
         """Collect all that the judge needs."""
