@@ -18,7 +18,11 @@ from sunk_lab.processes import wait_for
 from sunk_lab.slurm import cluster_images
 from sunk_lab.slurm.releases import SLURM_24_11
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]  # The images are made from the code as it is now.
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.install,
+    pytest.mark.timeout(900),  # The images are made from the code as it is now.
+]
 CHARTS: Final = Path(__file__).parents[2] / "helm"
 EXAMPLES: Final = sorted((CHARTS / "slurm/examples").glob("*.yaml"))
 NAMESPACE: Final = "slurm"

@@ -16,7 +16,11 @@ from sunk_lab.kube.lab import KubeLab
 from sunk_lab.kube.testing import reserved_lab
 from sunk_lab.processes import wait_for
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]  # The images are made from the code as it is now.
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.install,
+    pytest.mark.timeout(600),  # The images are made from the code as it is now.
+]
 CHART: Final = Path(__file__).parents[2] / "helm/sunk"
 NAMESPACE: Final = "sunk"
 RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
