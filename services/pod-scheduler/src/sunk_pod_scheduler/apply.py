@@ -12,7 +12,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Node, Pod
-from sunk_pod_scheduler import marks, metrics, tokens
+from sunk_pod_scheduler import marks, metrics
 from sunk_pod_scheduler.facts import Teller, facts
 from sunk_pod_scheduler.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.model import (
@@ -56,6 +56,11 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     kube_pods: StateView[KubePodState]
     slurm_nodes: StateView[SlurmNodeState]
 
+    def nodes(self, pods: PodPort) -> Mapping[str, Node | None]:
+        """Return the Node of every node that Slurm has; None where it is no NodeSet's."""
+        states = {name: self.kube_pods.get(name) for name in self.slurm_nodes.keys()}  # noqa: SIM118 - not a dict
+        return {name: None if state is None else pods.node(state.kube_node) for name, state in states.items()}
+
 
 class Doer:
     """Carries actions out for one Slurm cluster, while it may."""
@@ -96,7 +101,7 @@ class Doer:
             case Wait():
                 return action.after_s
             case Record():
-                await self._store(self._known_by_token(action.state))
+                await self._store(self._placeholder.known(action.state))
             case Refuse():
                 await self._on(pod, lambda found: self._refuse(found, action))
             case Blame():
@@ -197,12 +202,12 @@ class Doer:
         if before is not None and before.lost is not None:
             return Choice(required=(before.node,))  # The Pod runs there.
         asked = wanted.asked
-        return choose(pod, self._nodes(), asked.required_nodes, asked.excluded_nodes)
+        return choose(pod, self._views.nodes(self._pods), asked.required_nodes, asked.excluded_nodes)
 
     def _intent(self, pod: Pod, attempt: int) -> PlacementState:
         meta = pod.metadata
         before = self._placements.view.get(meta.uid)
-        digest = self._digest(meta.uid, attempt)
+        digest = self._placeholder.digest(meta.uid, attempt)
         if before is not None and before.lost is not None:
             return replace(before, changed=now(), attempt=attempt, token_sha256=digest)
         return PlacementState(
@@ -215,15 +220,6 @@ class Doer:
             token_sha256=digest,
             created=meta.creation_timestamp,
         )
-
-    def _known_by_token(self, state: PlacementState) -> PlacementState:
-        """Return *state* with what its script is known by, also where a Pod's annotation told of the job."""
-        if state.job is None or state.token_sha256:
-            return state
-        return replace(state, token_sha256=self._digest(state.uid, state.attempt))
-
-    def _digest(self, uid: str, attempt: int) -> str:
-        return tokens.digest(tokens.token(self._placeholder.key, uid, attempt))
 
     async def _resume(self, pod: Pod, attempt: int) -> None:
         """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
@@ -278,11 +274,3 @@ class Doer:
         if isinstance(found, tuple):
             raise ConflictError(f"Pod {pod.key} is not valid any more")
         return found
-
-    def _nodes(self) -> Mapping[str, Node | None]:
-        """Return the Node of every node that Slurm has; None where it is no NodeSet's."""
-        return {name: self._node(name) for name in self._views.slurm_nodes.keys()}  # noqa: SIM118 - not a dict
-
-    def _node(self, slurm_node: str) -> Node | None:
-        state = self._views.kube_pods.get(slurm_node)
-        return None if state is None else self._pods.node(state.kube_node)

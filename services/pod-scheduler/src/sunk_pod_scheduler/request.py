@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler import marks, tokens
 from sunk_pod_scheduler.nodes import Choice
@@ -29,6 +31,16 @@ class Placeholder(msgspec.Struct, frozen=True, kw_only=True):
     """Where the script finds the hook gateway."""
     kill_wait_s: float
     key: bytes
+
+    def digest(self, uid: str, attempt: int) -> str:
+        """Return what the gateway knows the script of attempt *attempt* at placing *uid* by."""
+        return tokens.digest(tokens.token(self.key, uid, attempt))
+
+    def known(self, state: PlacementState) -> PlacementState:
+        """Return *state* with what its script is known by, also where a Pod's annotation told of its job."""
+        if state.job is None or state.token_sha256:
+            return state
+        return replace(state, token_sha256=self.digest(state.uid, state.attempt))
 
 
 def describe(pod: Pod, wanted: Wanted, choice: Choice, attempt: int, made: Placeholder) -> JobDescription:

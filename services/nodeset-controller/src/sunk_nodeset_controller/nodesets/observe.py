@@ -16,7 +16,7 @@ from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key, refusal
 from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S
 from sunk_nodeset_controller.nodesets.slices import names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
-from sunk_nodeset_controller.pods.hearing import Doubt, missing
+from sunk_nodeset_controller.pods.hearing import missing
 from sunk_nodeset_controller.views import KubeViews, slice_owner
 from sunk_slurm.hostlist import expand
 
@@ -51,6 +51,8 @@ class Observer:
         self._forgive(own, now)
         fits = self._fitting.of(nodeset)
         jobs, guests = self._in_the_way(nodeset, own)
+        ear = self._bus.ears.get(nodeset.spec.cluster)
+        silence = None if ear is None else ear.doubt(now)
         return Observed(
             nodeset=nodeset,
             nodes=self._views.nodes.objects,
@@ -59,8 +61,8 @@ class Observer:
             slices=tuple(one for one in self._views.slices_of.of(nodeset.key) if is_owned(one, nodeset)),
             foreign=self._foreign(nodeset, fits, {pinned_node(pod) for pod in own}),
             taken=self._taken(nodeset, own),
-            slurm=self._slurm(nodeset.spec.cluster, own, now),
-            doubt=self._doubt(nodeset.spec.cluster, own, now),
+            slurm=self._slurm(nodeset.spec.cluster, own) if silence is None else None,
+            doubt=silence if silence is not None or ear is None else missing(own, ear.nodes),
             jobs=jobs,
             guests=guests,
             failures={pod.metadata.name: self._failures.get(pod.key, 0) for pod in own if pod.is_over},
@@ -139,12 +141,10 @@ class Observer:
                     found.append((other.key, fits))
         return found
 
-    def _slurm(self, cluster: str, own: Iterable[Pod], now: datetime) -> dict[str, SlurmNodeState] | None:
-        """Return what Slurm says of the nodes of *own*; None while it is not heard, or is silent for long."""
-        views, ear = self._bus.find(cluster), self._bus.ears.get(cluster)
+    def _slurm(self, cluster: str, own: Iterable[Pod]) -> dict[str, SlurmNodeState] | None:
+        """Return what Slurm says of the nodes of *own*; None while it is not read."""
+        views = self._bus.find(cluster)
         if views is None or not views.slurm_nodes.is_complete:
-            return None
-        if ear is not None and ear.doubt(now) is not None:
             return None
         found: dict[str, SlurmNodeState] = {}
         for pod in own:
@@ -155,13 +155,6 @@ class Observer:
             if state is not None:
                 found[name] = state
         return found
-
-    def _doubt(self, cluster: str, own: Iterable[Pod], now: datetime) -> Doubt | None:
-        """Return why what Slurm says is not to be relied upon, if it is not."""
-        ear = self._bus.ears.get(cluster)
-        if ear is None:
-            return None
-        return ear.doubt(now) or missing(own, ear.nodes)
 
     def _in_the_way(self, nodeset: NodeSet, own: Iterable[Pod]) -> tuple[_Jobs, _Guests]:
         """Return what runs on the nodes that an update waits for, if it may be told to leave."""

@@ -1,14 +1,14 @@
 """Actions of gangs to calls. Each is idempotent or leaves what tells that it was begun."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from msgspec.structs import replace
 
 from sunk_events.base import REASON_MAX
 from sunk_events.placements import Gang, PlacementState
-from sunk_kube.objects import Node, Pod
+from sunk_kube.objects import Pod
 from sunk_kube.wellknown import (
     ANNOTATION_GANG_LEADER,
     ANNOTATION_GANG_NODES,
@@ -16,7 +16,7 @@ from sunk_kube.wellknown import (
     ANNOTATION_GANG_SIZE,
     ANNOTATION_JOB,
 )
-from sunk_pod_scheduler import marks, metrics, tokens
+from sunk_pod_scheduler import marks, metrics
 from sunk_pod_scheduler.apply import NO_NODE_AGAIN_S, Views
 from sunk_pod_scheduler.facts import Teller, facts
 from sunk_pod_scheduler.gangs.model import (
@@ -150,9 +150,7 @@ class GangDoer:
 
     async def _record(self, state: PlacementState, seen: GangSeen, pods: Pods) -> None:
         before = seen.record
-        if state.job is not None and not state.token_sha256:  # Found again by its Pods' annotations.
-            state = replace(state, token_sha256=self._digest(seen.id, state.attempt))
-        await self._store(state)
+        await self._store(self._placeholder.known(state))
         ours = seated(seen, pods)
         if state.phase == "ending" and (before is None or before.phase != "ending"):
             await self._voice.say(ours, "GangEnds", f"{name(seen)} ends: {state.reason}")
@@ -181,7 +179,7 @@ class GangDoer:
         if wanted is None or None in found:
             raise ConflictError(f"{name(seen)} is not valid any more")
         is_lost = seen.record is not None and seen.record.lost is not None
-        choice = choose_for_all(ours, wanted.asked, self._nodes(), nodes_needed(gang))
+        choice = choose_for_all(ours, wanted.asked, self._views.nodes(self._pods), nodes_needed(gang))
         if is_lost:
             choice = Choice(required=distinct(gang))  # The Pods run there.
         if not choice.is_possible:
@@ -204,7 +202,7 @@ class GangDoer:
         return None
 
     def _intent(self, attempt: int, gang: Gang, seen: GangSeen) -> PlacementState:
-        before, digest = seen.record, self._digest(seen.id, attempt)
+        before, digest = seen.record, self._placeholder.digest(seen.id, attempt)
         if before is not None and before.lost is not None:
             return replace(before, changed=now(), attempt=attempt, token_sha256=digest)
         created = [seen.members[member.uid].pod.created for member in gang.members]
@@ -219,9 +217,6 @@ class GangDoer:
             created=max((one for one in created if one is not None), default=None),
             roster=gang,
         )
-
-    def _digest(self, uid: str, attempt: int) -> str:
-        return tokens.digest(tokens.token(self._placeholder.key, uid, attempt))
 
     async def _resume(self, seen: GangSeen, pods: Pods, attempt: int) -> None:
         """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
@@ -283,14 +278,6 @@ class GangDoer:
             await self._pods.say(pod, "Bound", text + f"on {action.kube_nodes[uid]}")
 
         await each([uid for uid in action.kube_nodes if uid in pods], bind)
-
-    def _nodes(self) -> Mapping[str, Node | None]:
-        """Return the Node of every node that Slurm has; None where it is no NodeSet's."""
-        return {name: self._node(name) for name in self._views.slurm_nodes.keys()}  # noqa: SIM118 - not a dict
-
-    def _node(self, slurm_node: str) -> Node | None:
-        state = self._views.kube_pods.get(slurm_node)
-        return None if state is None else self._pods.node(state.kube_node)
 
 
 def _priority(seen: GangSeen) -> int | None:
