@@ -16,11 +16,6 @@ PODS_DRIVEN = Counter(
     "Pods asked to leave a locked Node by us, by how and outcome.",
     ["how", "outcome"],
 )
-LOCK_OLDEST = Gauge(
-    "sunk_lock_oldest_pending_seconds",
-    "How long the oldest lock waits to be granted.",
-    ["slurm_cluster"],
-)
 DAEMONS_DRIVEN = Gauge(
     "sunk_lock_daemonsets_driven_out",
     "DaemonSets whose Pods each lock drives out, as found when we began to lead.",

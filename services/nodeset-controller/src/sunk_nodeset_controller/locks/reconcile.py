@@ -64,11 +64,6 @@ class Locks:
         """Return the desk of *node*, where questions are put."""
         return self._desks.setdefault(node, Desk())
 
-    def oldest_s(self) -> float:
-        """Return how long the oldest lock that is not granted waits, in seconds."""
-        since = [asked for desk in self._desks.values() for asked in desk.waiting_since.values()]
-        return (now() - min(since)).total_seconds() if since else 0.0
-
     async def reconcile(self, node: str) -> float | None:
         """Bring *node*'s lock as far as it can go now; return when to look again though nothing changes."""
         desk = self.desk(node)

@@ -1,7 +1,5 @@
 """The lock manager of one Slurm cluster: a loop over its nodes, and the answers to those who ask."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
@@ -12,7 +10,6 @@ from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.answer import Explain, LockAnswers, only_locks
 from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
 from sunk_nodeset_controller.locks.daemons import warn_of_daemons
-from sunk_nodeset_controller.locks.metrics import LOCK_OLDEST
 from sunk_nodeset_controller.locks.model import Rules
 from sunk_nodeset_controller.locks.reconcile import Locks
 from sunk_nodeset_controller.locks.sight import LockSight
@@ -66,7 +63,6 @@ async def run_locks(
         for node in sight.nodes():
             loop.poke(node)
         async with (
-            _exposed(views, locks),
             answering(views.bus, views.cluster, AcquireLock, answers.acquire),
             answering(views.bus, views.cluster, ReleaseLock, answers.release),
             answering(views.bus, views.cluster, ExplainKubeNode, answers.explain),
@@ -78,13 +74,3 @@ async def run_locks(
                 keys=sight.nodes,
                 resync_s=resync_s,
             )
-
-
-@asynccontextmanager
-async def _exposed(views: ClusterViews, locks: Locks) -> AsyncGenerator[None]:
-    """Have the gauge say how the questions stand, each time it is read, while we lead."""
-    try:
-        LOCK_OLDEST.labels(views.cluster).set_function(locks.oldest_s)
-        yield
-    finally:
-        LOCK_OLDEST.remove(views.cluster)
