@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from sunk_lab import nats_image, service_images
-from sunk_lab.charts import render
+from sunk_lab.charts import helm_of, render, sunk_values
 from sunk_lab.config import from_environment
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.kube.testing import reserved_lab
@@ -36,7 +36,7 @@ class Cluster:
 
     def __init__(self, lab: KubeLab) -> None:
         self.lab = lab
-        self.helm = helm.Config(kubeconfig_path=lab.kubeconfig, namespace=NAMESPACE)
+        self.helm = helm_of(lab, NAMESPACE)
 
     def install(self) -> None:
         self.helm.install(CHARTS / "slurm", "slurm", _slurm(), wait="watcher", timeout=240)
@@ -69,7 +69,7 @@ class Cluster:
 
     def refusal(self, **values: Any) -> str:  # noqa: ANN401 - values are free-form.
         """Return why another release with *values* is refused."""
-        other = helm.Config(kubeconfig_path=self.lab.kubeconfig, namespace="default")
+        other = helm_of(self.lab, "default")
         with pytest.raises(helm.HelmError) as refused:
             other.install(CHARTS / "slurm", "other", _slurm() | values, namespace="default", dry_run="server")
         return str(refused.value)
@@ -95,30 +95,12 @@ def cluster() -> Generator[Cluster]:
             metadata = {"name": name, "labels": labels}
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
             lab.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(namespace))
-        sunk = helm.Config(kubeconfig_path=lab.kubeconfig, namespace="sunk")
-        sunk.install(CHARTS / "sunk", "sunk", _sunk(), wait="watcher", timeout=120)
+        sunk = helm_of(lab, "sunk")
+        sunk.install(CHARTS / "sunk", "sunk", sunk_values(replicas=1), wait="watcher", timeout=120)
         made = Cluster(lab)
         made.install()
         made.await_idle()
         yield made
-
-
-def _sunk() -> dict[str, Any]:
-    controller = {
-        "registry": service_images.REGISTRY,
-        "repository": service_images.repository("nodeset-controller"),
-        "tag": service_images.version(),
-    }
-    nats = {
-        "registry": nats_image.REGISTRY,
-        "repository": nats_image.REPOSITORY,
-        "tag": nats_image.release(),
-    }
-    return {
-        "clusters": [{"name": "prod", "namespace": NAMESPACE}],
-        "nodesetController": {"image": controller, "resources": SMALL, "replicas": 1},
-        "nats": {"image": nats, "resources": SMALL},
-    }
 
 
 def _slurm() -> dict[str, Any]:

@@ -9,6 +9,7 @@ import helm_python as helm
 import pytest
 
 from sunk_lab import nats_image, service_images
+from sunk_lab.charts import helm_of, sunk_values
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.kube.images import PAUSE
@@ -43,7 +44,7 @@ class Installation:
     def __init__(self, lab: KubeLab, values: dict[str, Any]) -> None:
         self._lab = lab
         self._values = values
-        self.helm = helm.Config(kubeconfig_path=lab.kubeconfig, namespace=NAMESPACE)
+        self.helm = helm_of(lab, NAMESPACE)
 
     def install(self) -> None:
         self.helm.install(CHART, "sunk", self._values, wait="watcher", timeout=120)
@@ -89,30 +90,12 @@ def installed() -> Generator[Installation]:
     with reserved_lab() as lab:
         lab.up(nodes=1)
         lab.load(*archives)
-        release = Installation(lab, _values())
+        release = Installation(lab, sunk_values())
         for name, labels in ((NAMESPACE, RESTRICTED), ("slurm", {})):
             metadata = {"name": name, "labels": labels}
             release.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         release.install()
         yield release
-
-
-def _values() -> dict[str, Any]:
-    controller = {
-        "registry": service_images.REGISTRY,
-        "repository": service_images.repository("nodeset-controller"),
-        "tag": service_images.version(),
-    }
-    nats = {
-        "registry": nats_image.REGISTRY,
-        "repository": nats_image.REPOSITORY,
-        "tag": nats_image.release(),
-    }
-    return {
-        "clusters": [{"name": "prod", "namespace": "slurm"}],
-        "nodesetController": {"image": controller, "resources": {"requests": {"cpu": "10m"}}},
-        "nats": {"image": nats, "resources": {"requests": {"cpu": "10m"}}},
-    }
 
 
 def test_two_controllers_are_ready_with_the_bus_of_the_chart(installed: Installation) -> None:
@@ -169,7 +152,7 @@ def test_a_changed_setting_restarts_the_controllers_alone_and_a_rollback_does_th
     installed: Installation,
 ) -> None:
     before = installed.starts()
-    values = _values()["nodesetController"] | {"resyncSeconds": 200}
+    values = sunk_values()["nodesetController"] | {"resyncSeconds": 200}
 
     installed.upgrade(nodesetController=values)
     after = installed.starts()
@@ -197,7 +180,7 @@ def test_what_cannot_be_changed_is_refused_before_anything_is(installed: Install
     before = installed.helm.history("sunk")
 
     with pytest.raises(helm.HelmError, match=r"nats\.replicas: there are 1 servers"):
-        installed.upgrade(nats=_values()["nats"] | {"replicas": 3})
+        installed.upgrade(nats=sunk_values()["nats"] | {"replicas": 3})
 
     assert installed.helm.history("sunk") == before
 

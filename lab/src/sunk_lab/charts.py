@@ -6,6 +6,9 @@ from typing import Any
 import helm_python as helm
 import yaml
 
+from sunk_lab import nats_image, service_images
+from sunk_lab.kube.lab import KubeLab
+
 Objects = dict[tuple[str, str], dict[str, Any]]
 """What a chart makes, by kind and name. Kubernetes' own schema is the objects' type."""
 
@@ -48,4 +51,35 @@ def rights(rules: Iterable[dict[str, Any]]) -> set[tuple[str, str, str]]:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
+    }
+
+
+def helm_of(lab: KubeLab, namespace: str) -> helm.Config:
+    """Return Helm for *lab*, by a kubeconfig that names no files.
+
+    Within a process Helm remembers an authority by its file, and the next lab has another one in the same.
+    """
+    whole = lab.kubeconfig.with_name("whole.kubeconfig")
+    whole.touch(mode=0o600)
+    whole.write_text(lab.kubectl("config", "view", "--flatten", "--raw", "--output=json"))
+    return helm.Config(kubeconfig_path=whole, namespace=namespace)
+
+
+def sunk_values(**controller: Any) -> dict[str, Any]:  # noqa: ANN401 - values are free-form.
+    """Return values of helm/sunk: the code as it is now, small requests, the Slurm cluster ``prod``."""
+    controllers = {
+        "registry": service_images.REGISTRY,
+        "repository": service_images.repository("nodeset-controller"),
+        "tag": service_images.version(),
+    }
+    bus = {
+        "registry": nats_image.REGISTRY,
+        "repository": nats_image.REPOSITORY,
+        "tag": nats_image.release(),
+    }
+    small = {"requests": {"cpu": "10m"}}
+    return {
+        "clusters": [{"name": "prod", "namespace": "slurm"}],
+        "nodesetController": {"image": controllers, "resources": small, **controller},
+        "nats": {"image": bus, "resources": small},
     }
