@@ -22,7 +22,7 @@ from sunk_runtime.trials.worker import CLUSTER, settings_of
 
 SETTLED_S: Final = 60.0
 """How long everything has to come to rest after the last fault."""
-_FAULT_S: Final = 30.0
+_FAULT_S: Final = 120.0
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
