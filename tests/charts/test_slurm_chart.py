@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import helm_python as helm
+import msgspec
 import pytest
 import yaml
 
@@ -15,6 +16,7 @@ import sunk_syncer.config
 from sunk_lab.charts import Objects, env_of, pod_specs, render, rights
 from sunk_lab.slurm.conf import RESTD_ENVIRONMENT
 from sunk_lab.stack.rbac import RULES
+from sunk_pod_scheduler.policy import Grant, Policy
 from sunk_runtime.config import load
 
 CHART: Final = Path(__file__).parents[2] / "helm/slurm"
@@ -92,6 +94,16 @@ def test_the_scheduler_is_told_the_documents_two_arguments(chart: helm.Chart) ->
     assert container["name"] == "scheduler"
     assert container["args"] == ["--scheduler-name=batch", "--slurm-kill-wait=45s"]
     assert "KillWait=45\n" in objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
+
+
+def test_the_schedulers_policy_is_one_that_it_reads(chart: helm.Chart) -> None:
+    granted = {"ml": {"userIds": [1001], "partitions": ["batch"], "priorityMax": 4000000}}
+    objects = made(chart, scheduler={"policyByNamespace": granted})
+
+    text = objects["ConfigMap", "prod-scheduler-policy"]["data"]["policy.json"]
+    policy = msgspec.json.decode(text, type=Policy)
+
+    assert policy.grant("ml") == Grant(user_ids=(1001,), partitions=("batch",), priority_max=4000000)
 
 
 OTHERS = ("coordination.k8s.io", "leases", "list")

@@ -14,7 +14,6 @@ from sunk_kube.testing import node
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
 from sunk_pod_scheduler import annotations, marks, resources, tokens
 from sunk_pod_scheduler.nodes import Choice, choose
-from sunk_pod_scheduler.policy import Identity, Policy, identity
 from sunk_pod_scheduler.request import Placeholder, describe
 from sunk_pod_scheduler.testing import KEY, UID, manifest
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
@@ -119,20 +118,6 @@ def test_a_malformed_annotation_is_named_with_what_is_allowed(name: str, value: 
     assert isinstance(found, tuple)
     assert found[0].startswith(PREFIX + name)
     assert why in found[0]
-
-
-def test_nobody_is_root_and_a_namespace_is_only_whom_the_policy_says() -> None:
-    policy = Policy(users_by_namespace={"ml": (1001,)})
-
-    assert identity(policy, "web", None, None) == Identity(64100, 64100)
-    assert identity(policy, "ml", 1001, None) == Identity(1001, 64100)
-    assert identity(policy, "web", 1001, 0) == (
-        (
-            "sunk.coreweave.com/user-id: namespace web may not use 1001; an administrator may add it to "
-            "users_by_namespace.web of the scheduler's policy"
-        ),
-        "sunk.coreweave.com/group-id: 0 is root, which no Pod may be",
-    )
 
 
 def gpu_pod(**selector: str) -> PodSpec:

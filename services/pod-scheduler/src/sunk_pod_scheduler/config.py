@@ -48,7 +48,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     group_id: Annotated[int, Meta(gt=0)] = 64100
     """Slurm group of placeholders."""
     policy_file: Path | None = None
-    """JSON: ``users_by_namespace`` and ``groups_by_namespace``, lists of ids that Pods may ask for."""
+    """JSON: ``namespaces``, what Pods of each may name: ``userIds``, ``groupIds``, ``accounts``, ``qos``,
+    ``partitions``, ``reservations``, ``priorityMax``. ``*`` is for all others."""
     gpu_types: tuple[str, ...] = ()
     """GRES types: ``NVIDIA_H100=h100,NVIDIA_L4=l4``. Empty: GPUs are asked for without a type."""
     pod_affinity: Literal["warn", "refuse"] = "warn"

@@ -1,20 +1,58 @@
-"""Who may be whom: the Slurm user of a Pod's placeholder.
+"""Who may be whom, and what of Slurm a namespace may use.
 
-Without a word in the policy every placeholder belongs to one service user, which slurmctld must know.
-Root is nobody's: a placeholder's script needs no rights, and a namespace is not to have Slurm's.
+All placeholders belong to one service user, so Slurm's own associations cannot tell one namespace from
+another: the policy does. Without a word in it every Pod is that user and no other, and may name any account,
+QoS, partition, reservation and priority. Root is nobody's: a placeholder's script needs no rights, and a
+namespace is not to have Slurm's.
 """
+
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
+from sunk_kube.wellknown import PREFIX
+from sunk_pod_scheduler.annotations import Asked
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The default user, and who else a namespace may be."""
+EVERY_NAMESPACE: Final = "*"
+"""Whose grant counts where a namespace's own does not say."""
+
+Names = tuple[str, ...]
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """What Pods of a namespace may name. None: as `EVERY_NAMESPACE` has it, else anything but other users.
+
+    Who names no account, QoS or partition gets the first of the list: else Slurm's own default would be a way
+    round it. An empty list: none may be named.
+    """
+
+    user_ids: tuple[int, ...] | None = None
+    """Besides the service user's."""
+    group_ids: tuple[int, ...] | None = None
+    accounts: Names | None = None
+    qos: Names | None = None
+    partitions: Names | None = None
+    """A Pod that names several needs each of them."""
+    reservations: Names | None = None
+    """Who names none gets none."""
+    priority_max: int | None = None
+    """Who names none gets what Slurm computes."""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The service user, and what each namespace may use."""
 
     user_id: int = 64100
     group_id: int = 64100
-    users_by_namespace: dict[str, tuple[int, ...]] = {}
-    """User ids that Pods of a namespace may name in ``user-id``."""
-    groups_by_namespace: dict[str, tuple[int, ...]] = {}
+    namespaces: dict[str, Grant] = {}
+
+    def grant(self, namespace: str) -> Grant:
+        """Return what holds for *namespace*, each field from its own grant or else from everybody's."""
+        own = self.namespaces.get(namespace, Grant())
+        others = self.namespaces.get(EVERY_NAMESPACE, Grant())
+        unset = [name for name in Grant.__struct_fields__ if getattr(own, name) is None]
+        return msgspec.structs.replace(own, **{name: getattr(others, name) for name in unset})
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -24,31 +62,74 @@ class Identity(msgspec.Struct, frozen=True):
     group_id: int
 
 
-def identity(
-    policy: Policy, namespace: str, user_id: int | None, group_id: int | None
-) -> Identity | tuple[str, ...]:
-    """Return as whom a Pod of *namespace* runs its placeholder, or why it may not be who it asks for."""
-    refused = [
-        *_refused("user-id", user_id, policy.user_id, policy.users_by_namespace, namespace),
-        *_refused("group-id", group_id, policy.group_id, policy.groups_by_namespace, namespace),
-    ]
-    if refused:
-        return tuple(refused)
+def identity(policy: Policy, asked: Asked) -> Identity:
+    """Return as whom a Pod that may have what it *asked* runs its placeholder."""
     return Identity(
-        policy.user_id if user_id is None else user_id,
-        policy.group_id if group_id is None else group_id,
+        policy.user_id if asked.user_id is None else asked.user_id,
+        policy.group_id if asked.group_id is None else asked.group_id,
     )
 
 
-def _refused(
-    annotation: str, asked: int | None, default: int, allowed: dict[str, tuple[int, ...]], namespace: str
-) -> list[str]:
+def refusals(policy: Policy, namespace: str, asked: Asked) -> tuple[str, ...]:
+    """Return what a Pod of *namespace* asks for and may not have, each with what to add to the policy."""
+    grant = policy.grant(namespace)
+    users = (policy.user_id, *(grant.user_ids or ()))
+    groups = (policy.group_id, *(grant.group_ids or ()))
+    refused = (
+        *_id_refusals("user-id", asked.user_id, users, "userIds", namespace),
+        *_id_refusals("group-id", asked.group_id, groups, "groupIds", namespace),
+        *_name_refusals("account", asked.account, grant.accounts, "accounts", namespace),
+        *_name_refusals("qos", asked.qos, grant.qos, "qos", namespace),
+        *_name_refusals("partition", asked.partition, grant.partitions, "partitions", namespace),
+        *_name_refusals("reservation", asked.reservation, grant.reservations, "reservations", namespace),
+    )
+    priority = asked.priority.value if asked.priority else None
+    if priority is not None and grant.priority_max is not None and priority > grant.priority_max:
+        field = f"namespaces.{namespace}.priorityMax"
+        more = (
+            f"{PREFIX}priority: namespace {namespace} may not use {priority}, only up to {grant.priority_max}"
+        )
+        return (*refused, f"{more}; an administrator may raise {field} of the scheduler's policy")
+    return refused
+
+
+def completed(policy: Policy, namespace: str, asked: Asked) -> Asked:
+    """Return *asked* with the first of what *namespace* may use where the Pod names nothing."""
+    grant = policy.grant(namespace)
+    return msgspec.structs.replace(
+        asked,
+        account=asked.account or _first(grant.accounts),
+        qos=asked.qos or _first(grant.qos),
+        partition=asked.partition or _first(grant.partitions),
+    )
+
+
+def _first(allowed: Names | None) -> str:
+    return allowed[0] if allowed else ""
+
+
+def _id_refusals(
+    annotation: str, asked: int | None, allowed: Iterable[int], field: str, namespace: str
+) -> Iterable[str]:
     if asked is None:
-        return []
+        return
     if asked == 0:
-        return [f"sunk.coreweave.com/{annotation}: 0 is root, which no Pod may be"]
-    if asked == default or asked in allowed.get(namespace, ()):
-        return []
-    what = "users_by_namespace" if annotation == "user-id" else "groups_by_namespace"
-    may = f"an administrator may add it to {what}.{namespace} of the scheduler's policy"
-    return [f"sunk.coreweave.com/{annotation}: namespace {namespace} may not use {asked}; {may}"]
+        yield f"{PREFIX}{annotation}: 0 is root, which no Pod may be"
+    elif asked not in allowed:
+        yield _refusal(annotation, str(asked), field, namespace)
+
+
+def _name_refusals(
+    annotation: str, asked: str, allowed: Names | None, field: str, namespace: str
+) -> Iterable[str]:
+    """Yield a refusal for each name that is not allowed; Slurm takes lists of them, with commas."""
+    if allowed is None or not asked:
+        return
+    for name in asked.split(","):
+        if name not in allowed:
+            yield _refusal(annotation, name, field, namespace)
+
+
+def _refusal(annotation: str, asked: str, field: str, namespace: str) -> str:
+    may = f"an administrator may add it to namespaces.{namespace}.{field} of the scheduler's policy"
+    return f"{PREFIX}{annotation}: namespace {namespace} may not use {asked}; {may}"

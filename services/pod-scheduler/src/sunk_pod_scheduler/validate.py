@@ -15,7 +15,7 @@ import msgspec
 from sunk_kube.objects import Pod, PodSpec
 from sunk_pod_scheduler import annotations, resources
 from sunk_pod_scheduler.annotations import Asked
-from sunk_pod_scheduler.policy import Identity, Policy, identity
+from sunk_pod_scheduler.policy import Identity, Policy, completed, identity, refusals
 from sunk_pod_scheduler.unheard import without_effect
 
 TERMINATION_OFFSET_S: Final = 5
@@ -57,12 +57,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
     """Return what *pod* asks for, or everything that is wrong with it, in the manifest's order."""
     asked, problems = annotations.read(pod.metadata.annotations)
-    who = identity(rules.policy, pod.metadata.namespace, asked.user_id, asked.group_id)
+    namespace = pod.metadata.namespace
     needed, unreadable = _needed(pod.spec)
     gpu_type, untyped = _gpu_type(pod.spec, rules.gpu_types) if needed.get(RESOURCE_GPU) else ("", ())
     everything = (
         *problems,
-        *(() if isinstance(who, Identity) else who),
+        *refusals(rules.policy, namespace, asked),
         *unreadable,
         *(() if unreadable else _zero(needed)),
         *untyped,
@@ -70,15 +70,15 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
         *(_unheard(pod.spec) if rules.refuses_pod_affinity else ()),
         *_grace(pod.spec, rules.kill_wait_s),
     )
-    if everything or not isinstance(who, Identity):
+    if everything:
         return everything
     return Wanted(
         cpus=math.ceil(needed["cpu"]),
         memory_mib=math.ceil(needed["memory"] / _MIB),
         gpus=math.ceil(needed.get(RESOURCE_GPU, Decimal(0))),
         gpu_type=gpu_type,
-        identity=who,
-        asked=asked,
+        identity=identity(rules.policy, asked),
+        asked=completed(rules.policy, namespace, asked),
     )
 
 
