@@ -19,6 +19,7 @@ from sunk_events.placements import PlacementState
 from sunk_events.requests import ConfirmNode, NodeConfirmed, Noted, NudgeJob, NudgeNode
 from sunk_runtime.requests import ask, ask_until
 from sunk_runtime.testing import until
+from sunk_runtime.views import now
 from sunk_syncer.testing import CLUSTER, Stage
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
@@ -189,6 +190,18 @@ async def test_partitions_and_statistics_are_told(stage: Stage) -> None:
     assert statistics is not None
     assert (partition.state, partition.nodes, partition.cpus_total) == ("UP", "node[01-02]", 8)
     assert any(rpc.count for rpc in statistics.rpcs)
+
+
+async def test_it_is_told_that_slurm_was_asked_again_though_nothing_changed(stage: Stage) -> None:
+    await until(lambda: stage.statistics.get(subjects.STATISTICS_KEY) is not None)
+    began = now()
+
+    def is_told() -> bool:
+        told = stage.statistics.get(subjects.STATISTICS_KEY)
+        moments = (told.nodes_answered, told.jobs_answered, told.partitions_answered) if told else (None,)
+        return all(moment is not None and moment > began for moment in moments)
+
+    await until(is_told, within_s=60)
 
 
 async def test_a_reservation_is_told_and_its_end(stage: Stage) -> None:

@@ -188,3 +188,9 @@ class SlurmStatisticsState(State, frozen=True, kw_only=True, tag="sunk.syncer.v1
     backfilled_jobs_since_cycle: Count = 0
     backfilled_het_jobs: Count = 0
     rpcs: tuple[RpcStatistic, ...] = ()
+    nodes_answered: Moment | None = None
+    """When Slurm was last asked for all nodes, answered and was believed: their states are that old."""
+    jobs_answered: Moment | None = None
+    """The same of all jobs."""
+    partitions_answered: Moment | None = None
+    """The same of partitions and reservations."""

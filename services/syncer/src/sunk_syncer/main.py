@@ -82,6 +82,8 @@ class Syncer:
             StateWriter(bus, self.reservations, fence=leadership),
             StateWriter(bus, self.statistics, fence=leadership),
             config,
+            nodes=nodes,
+            jobs=jobs,
         )
         deeds = Deeds(slurm, nodes, leadership, config)
         drains = DrainPropagation(deeds, nodes, self.sides, config)

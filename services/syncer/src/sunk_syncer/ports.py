@@ -1,6 +1,7 @@
 """What the syncer needs of Slurm, as wide as its need; `sunk_slurm.client.SlurmClient` fits."""
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import Protocol
 
 from sunk_slurm.diag import Diag
@@ -18,6 +19,15 @@ class SlurmNodes(Protocol):
 
     async def node(self, name: str) -> Node | None:
         """Return one node, or None where Slurm has none of that name."""
+        ...
+
+
+class Answered(Protocol):
+    """Knows how old what it told is."""
+
+    @property
+    def answered(self) -> datetime | None:
+        """When Slurm was last asked for all there is, answered and was believed."""
         ...
 
 

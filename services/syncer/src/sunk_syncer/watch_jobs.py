@@ -7,6 +7,7 @@ after a look at that one job showed that slurmctld does not know it.
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import datetime
 from typing import Final
 
 import anyio
@@ -56,6 +57,8 @@ class JobWatch:
         self._is_restless = False
         self._listed: dict[int, KnownJob] = {}
         self._doubt = Doubt()
+        self.answered: datetime | None = None
+        """When Slurm was last asked for all jobs, answered and was believed."""
         self._stirrings = stirrings
         self._poller = Poller("jobs", self.poll, Rhythm.of(config, config.poll_s), mark=self._mark)
 
@@ -76,6 +79,7 @@ class JobWatch:
 
     async def poll(self) -> bool:
         """Ask for the states of all jobs once, and look at those that are new or changed."""
+        moment = now()
         listed = await self._slurm.job_states()
         news = [job for job, known in listed.items() if self._is_news(job, known)]
         if new := sum(self._view.get(str(job)) is None for job in news):
@@ -84,7 +88,8 @@ class JobWatch:
             self.look(job)
         self._listed = listed
         self._is_restless = any(not _RESTLESS.isdisjoint(known.state.flags) for known in listed.values())
-        self._look_for()
+        if self._look_for():
+            self.answered = moment
         return True
 
     def _mark(self) -> Callable[[], Awaitable[None]]:
@@ -119,12 +124,12 @@ class JobWatch:
         """Whether the last list lacks the job that is stored under *key*."""
         return not key.isdecimal() or int(key) not in self._listed
 
-    def _look_for(self) -> None:
+    def _look_for(self) -> bool:
         """Look at each job that is known and not listed, unless too many are missing to believe it."""
         missing = set(filter(self._is_missing, self._view.keys()))
         if not missing:
             self._doubt = Doubt()
-            return
+            return True
         moment = time.monotonic()
         # slurmctld forgets jobs some minutes after their end, many at once: those are missed by nobody.
         alive = {key for key in self._view.keys() if not _is_over(self._view.get(key))}  # noqa: SIM118 - no dict
@@ -133,9 +138,11 @@ class JobWatch:
             DOUBTED.labels("jobs").inc()
             counts = {"known": len(alive), "missing": len(alive & missing)}
             log.warning("answer not believed", extra=counts)
-        if self._doubt.is_over(moment, self._config.doubt_s):
-            for key in missing:
-                self._loop.poke(key)
+        if not self._doubt.is_over(moment, self._config.doubt_s):
+            return False
+        for key in missing:
+            self._loop.poke(key)
+        return True
 
     async def _settle(self, key: str) -> float | None:
         """Look at a job and tell the bus what it is; return when to look again though nothing changed."""

@@ -7,6 +7,7 @@ only after a look at that one node showed that Slurm does not know it.
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 
 import anyio
 
@@ -52,6 +53,8 @@ class NodeWatch:
         self._to_look_at: set[str] = set()
         self._update_time = 0
         self._doubt = Doubt()
+        self.answered: datetime | None = None
+        """When Slurm was last asked for all nodes, answered and was believed."""
         self.clock_ahead_s = 0.0
         """By how much slurmctld's clock is ahead of ours, or a little less."""
         self._stirrings = stirrings
@@ -100,9 +103,10 @@ class NodeWatch:
 
     async def poll(self) -> bool:
         """Ask for all nodes once; return whether that was more than "nothing new"."""
-        asked = time.monotonic()
+        asked, moment = time.monotonic(), now()
         answer = await self._slurm.nodes(self._update_time)
         if isinstance(answer, NotModified):
+            self.answered = moment
             return False
         if answer.last_update:
             self.clock_ahead_s = answer.last_update - time.time()
@@ -113,6 +117,8 @@ class NodeWatch:
             self._loop.poke(name)
         is_believed = self._look_for({node.name for node in answer.nodes})
         self._update_time = answer.last_update if is_believed else 0
+        if is_believed:
+            self.answered = moment
         return True
 
     def _mark(self) -> Callable[[], Awaitable[None]]:

@@ -1,8 +1,14 @@
-"""Slurm's partitions, reservations and scheduler statistics to the bus, at their own pace."""
+"""Slurm's partitions, reservations and scheduler statistics to the bus, at their own pace.
+
+With them goes how old everything else is: a state does not change by being looked at again.
+"""
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Generic, TypeVar
+
+from msgspec.structs import replace
 
 from sunk_events import subjects
 from sunk_events.base import State
@@ -12,7 +18,7 @@ from sunk_runtime.writer import StateWriter
 from sunk_syncer.config import Config
 from sunk_syncer.metrics import DOUBTED
 from sunk_syncer.polling import Poller, Rhythm
-from sunk_syncer.ports import SlurmStatistics
+from sunk_syncer.ports import Answered, SlurmStatistics
 from sunk_syncer.statistics import partition_state, reservation_state, statistics_state
 
 log = logging.getLogger(__name__)
@@ -30,8 +36,14 @@ class StatisticsWatch:
         reservations: StateWriter[SlurmReservationState],
         statistics: StateWriter[SlurmStatisticsState],
         config: Config,
+        *,
+        nodes: Answered,
+        jobs: Answered,
     ) -> None:
         self._slurm = slurm
+        self._nodes = nodes
+        self._jobs = jobs
+        self._answered: datetime | None = None
         self._partitions = Table(partitions)
         self._reservations = Table(reservations)
         self._statistics = statistics
@@ -55,13 +67,24 @@ class StatisticsWatch:
             await self._reservations.tell(
                 {seen.name: reservation_state(seen, moment) for seen in reservations}
             )
+            self._answered = moment
         else:  # There is no Slurm without a partition: this one has lost its configuration, or is another.
             DOUBTED.labels("partitions").inc()
             log.warning("answer not believed", extra={"known": len(self._partitions), "missing": "all"})
-        state = statistics_state(await self._slurm.diag(), moment)
+        state = self._dated(statistics_state(await self._slurm.diag(), moment))
         revision = self._statistics.view.revision(subjects.STATISTICS_KEY)
         await self._statistics.record(subjects.STATISTICS_KEY, state, revision=revision)
         return True
+
+    def _dated(self, state: SlurmStatisticsState) -> SlurmStatisticsState:
+        """Return *state* with when Slurm was last heard of what; who led before us may know it."""
+        before = self._statistics.view.get(subjects.STATISTICS_KEY)
+        return replace(
+            state,
+            nodes_answered=self._nodes.answered or (before and before.nodes_answered),
+            jobs_answered=self._jobs.answered or (before and before.jobs_answered),
+            partitions_answered=self._answered or (before and before.partitions_answered),
+        )
 
 
 class Table(Generic[S]):
