@@ -54,6 +54,11 @@ DASHBOARDS: Final[dict[str, tuple[Panel, ...]]] = {
     "Nodes and drains": (
         ("Drained nodes, by owner and cause", "short", "sum(sunk_drained_nodes{}) by (owner, cause)"),
         ("Oldest drain, by owner and cause", "s", "max(sunk_drain_oldest_age_seconds{}) by (owner, cause)"),
+        (
+            "Drains of ours that outlive their cause",
+            "s",
+            "max(sunk_drain_without_cause_oldest_age_seconds{}) by (cause)",
+        ),
         ("Length of drains, p90", "s", _quantile("sunk_drain_duration_seconds", "owner")),
         ("GPUs that are idle on each node", "short", "topk(20, slurm_node_gpu_idle{})"),
     ),
@@ -74,7 +79,7 @@ DASHBOARDS: Final[dict[str, tuple[Panel, ...]]] = {
         ("Lock pending, p90", "s", _quantile("sunk_lock_pending_duration_seconds")),
     ),
     "SUNK itself": (
-        ("Age of Slurm's state", "s", "sunk_state_age_seconds{}"),
+        ("Age of Slurm's state, by kind", "s", "max(sunk_state_age_seconds{}) by (kind)"),
         ("Delay of facts, p90", "s", _quantile("sunk_fact_delay_seconds")),
         ("Dead letters", "short", "sum(sunk_dead_letters_total{}) by (reason)"),
         ("Facts that wait, by consumer", "short", "max(sunk_event_lag{}) by (consumer)"),

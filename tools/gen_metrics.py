@@ -51,8 +51,10 @@ makes no call to Slurm or Kubernetes.
   only where the type says so. Counters begin anew when slurmctld starts or its statistics are reset.
 - CPUs and GPUs that are not allocated are idle, also where the node is drained or down: `sinfo` calls such
   CPUs "other".
-- Slurm's own series are left out once the newest state on the bus is too old; `sunk_state_age_seconds` tells
-  its age.
+- Slurm's own series are left out while the state on the bus that they are made of is too old, by kind:
+  `slurm_node...` rest on `nodes`, `slurm_job...` and `slurm_queue_...` on `jobs`, `slurm_partition_...` on
+  `partitions` and `nodes`, the rest on `statistics`. `sunk_state_age_seconds` tells each kind's age. In a
+  quiet cluster all nodes are asked for about once a minute.
 
 ## Slurm, by metrics-exporter
 

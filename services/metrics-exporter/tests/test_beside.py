@@ -6,10 +6,12 @@ from msgspec.structs import replace
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_metrics_exporter.beside import Drained, look
 from sunk_metrics_exporter.causes import Cause, cause_of
 from sunk_metrics_exporter.history import Drains, Waits
+from sunk_metrics_exporter.outlived import kube, outlived
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BEGAN = NOW - timedelta(hours=1)
@@ -111,11 +113,56 @@ def test_what_waits_longest_is_told_and_what_waits_no_more_is_not() -> None:
     bound = replace(waits, phase="bound", created=after(-500))
     nodes = [drained("k8s: cordon", after(-7)), drained("k8s: cordon", after(-5)), HEALTHY]
 
-    seen = look(nodes, locks, [waits, bound], NOW)
+    seen = look(nodes, locks, [waits, bound], [], NOW)
 
     assert seen.drains == {CORDON: Drained(2, 7)}
     assert (seen.locks, seen.lock_oldest_s) == ({"pending": 2, "locked": 1, "locked_strict": 0}, 30)
     assert {phase: count for phase, count in seen.placements.items() if count} == {"released": 1, "bound": 1}
     assert seen.placement_oldest_s == 20
-    empty = look([], [], [], NOW)
+    empty = look([], [], [], [], NOW)
     assert (empty.drains, empty.lock_oldest_s, empty.placement_oldest_s) == ({}, 0, 0)
+
+
+POD = KubePodState(
+    changed=after(-40),
+    pod="n1",
+    namespace="slurm",
+    nodeset="gpu",
+    kube_node="k",
+    phase="running",
+    is_ready=True,
+)
+LOCK = LockState(changed=after(-20), node="n1", kube_node="k", lock="pending", in_the_way=("default/web",))
+PLACED = PlacementState(changed=NOW, uid="u", namespace="n", pod="p", phase="bound", node="n1")
+OURS = drained("k8s: cordon: disk", after(-60))
+
+
+def test_a_drain_of_ours_that_nothing_wants_any_more_is_told_since_its_cause_went() -> None:
+    assert outlived(OURS, kube([POD], [], [])) == ("cordon", after(-40))
+    assert outlived(OURS, kube([POD], [replace(LOCK, in_the_way=())], [PLACED])) == ("cordon", after(-20))
+    assert look([OURS], [], [], [POD], NOW).outlived == {"cordon": Drained(1, 40)}
+
+
+@pytest.mark.parametrize(
+    ("node", "pods", "locks", "placements"),
+    [
+        pytest.param(OURS, [replace(POD, is_cordoned=True)], [], [], id="cordoned"),
+        pytest.param(OURS, [replace(POD, is_ready=False)], [], [], id="not ready"),
+        pytest.param(OURS, [replace(POD, is_condemned=True)], [], [], id="condemned"),
+        pytest.param(OURS, [replace(POD, phase="terminating")], [], [], id="terminating"),
+        pytest.param(OURS, [replace(POD, phase="gone")], [], [], id="gone"),
+        pytest.param(OURS, [POD], [LOCK], [], id="a Pod is in the way of a lock"),
+        pytest.param(OURS, [POD], [], [replace(PLACED, is_overdue=True)], id="a Pod is overdue"),
+        pytest.param(OURS, [POD], [], [replace(PLACED, phase="ending")], id="a Pod is ending"),
+        pytest.param(OURS, [], [], [], id="in no NodeSet: nothing is known"),
+        pytest.param(drained("bad power supply"), [POD], [], [], id="a person's"),
+        pytest.param(HEALTHY, [POD], [], [], id="not drained"),
+    ],
+)
+def test_a_drain_that_may_have_a_cause_does_not_outlive_it(
+    node: SlurmNodeState,
+    pods: list[KubePodState],
+    locks: list[LockState],
+    placements: list[PlacementState],
+) -> None:
+    assert outlived(node, kube(pods, locks, placements)) is None

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_events.jobs import Allocation, SlurmJobState
-from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_events.nodes import SlurmNodeState, SlurmPartitionState
 from sunk_metrics_exporter.book import Book
 from sunk_metrics_exporter.collect import JobChoice, JobLabel, JobSeries
 from sunk_metrics_exporter.testing import Samples, SlurmState, scraped, slurm
@@ -232,10 +232,3 @@ def test_prometheus_reads_any_name_as_it_is(name: str) -> None:
 
     assert samples["slurm_job_state"] == {("gpu", name, name, "1", name, "pending"): 1}
     assert samples["slurm_jobs_pending"] == {("gpu", name, name): 1}
-
-
-def test_the_newest_state_tells_when_slurm_was_heard_last() -> None:
-    new = SlurmStatisticsState(changed=NOW + timedelta(seconds=5))
-
-    assert slurm(node(), new).newest() == NOW + timedelta(seconds=5)
-    assert slurm().newest() is None

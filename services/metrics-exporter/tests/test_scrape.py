@@ -1,6 +1,8 @@
 """Scrapes of a real exporter on a real nats-server."""
 # pyright: reportUnknownVariableType=false
 
+import math
+import re
 import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
@@ -21,6 +23,7 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockLocked, LockSnapshot
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_lab.nats import NatsServer
+from sunk_metrics_exporter.ages import KINDS
 from sunk_metrics_exporter.testing import Process, free_port
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until as until_within
@@ -100,6 +103,11 @@ async def scrape(http: httpx.AsyncClient) -> str:
     return (await get(http)).text
 
 
+def ages(text: str) -> dict[str, float]:
+    found = re.findall(r'^sunk_state_age_seconds\{kind="(\w+)"\} (\S+)$', text, re.MULTILINE)
+    return {kind: float(age) for kind, age in found}
+
+
 def has_slurm(text: str) -> bool:
     return any(line.startswith("slurm_") for line in text.splitlines())
 
@@ -123,7 +131,7 @@ async def test_before_slurm_was_heard_of_no_scrape_shows_an_empty_cluster(http: 
     text = await scrape(http)
 
     assert not has_slurm(text)
-    assert "sunk_state_age_seconds +Inf" in text
+    assert ages(text) == dict.fromkeys(KINDS, math.inf)
 
 
 async def test_state_that_stands_still_is_left_out_and_its_age_is_told(
@@ -132,12 +140,8 @@ async def test_state_that_stands_still_is_left_out_and_its_age_is_told(
     old = now() - timedelta(hours=1)
     await store(bus, "gpu-1", SlurmNodeState(changed=old, node="gpu-1", state="IDLE"))
 
-    async def age_s() -> float:
-        (line,) = [line for line in (await scrape(http)).splitlines() if line.startswith("sunk_state_age")]
-        return float(line.split()[1])
-
     async def is_known() -> bool:
-        return 3600 <= await age_s() < 7200
+        return 3600 <= ages(await scrape(http))["nodes"] < 7200
 
     await until(is_known)
     assert not has_slurm(await scrape(http))
@@ -148,6 +152,28 @@ async def test_state_that_stands_still_is_left_out_and_its_age_is_told(
         return "slurm_nodes_total 1" in await scrape(http)
 
     await until(is_back)
+
+
+async def test_nodes_go_on_when_jobs_stand_still_and_their_ages_tell_them_apart(
+    bus: Bus, http: httpx.AsyncClient
+) -> None:
+    await store(bus, "gpu-1", SlurmNodeState(changed=now(), node="gpu-1", state="IDLE"))
+    long_ago = now() - timedelta(hours=1)
+    statistics = SlurmStatisticsState(
+        changed=now(), nodes_answered=now(), jobs_answered=long_ago, partitions_answered=now()
+    )
+    await store(bus, subjects.STATISTICS_KEY, statistics)
+
+    async def is_told() -> bool:
+        text = await scrape(http)
+        return (
+            "slurm_nodes_total 1" in text
+            and "slurm_scheduler_queue" in text
+            and "slurm_queue_pending" not in text
+            and ages(text)["jobs"] >= 3600 > ages(text)["nodes"]
+        )
+
+    await until(is_told)
 
 
 async def test_without_the_bus_a_scrape_fails_rather_than_shows_nothing(
@@ -172,7 +198,7 @@ async def test_without_the_bus_an_exporter_is_not_ready_and_says_what_it_lacks(
 
     async def lacks_all() -> bool:
         lacking = await missing(http)
-        return len(lacking) == 7 and lacking[-1] == "facts"  # Six views, and what it counts.
+        return len(lacking) == 8 and lacking[-1] == "facts"  # Seven views, and what it counts.
 
     await until(lacks_all)
     server.start()

@@ -64,6 +64,7 @@ READS: Final[dict[Service, tuple[type[State], ...]]] = {
         nodes.SlurmStatisticsState,
         locks.LockState,
         placements.PlacementState,
+        nodesets.KubePodState,
     ),
 }
 """Whose states a service follows, besides its own."""

@@ -9,8 +9,10 @@ import msgspec
 
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_metrics_exporter.causes import Cause, cause_of
+from sunk_metrics_exporter.outlived import kube, outlived
 
 LOCKS: Final = ("pending", "locked", "locked_strict")
 PHASES: Final = ("refused", "submitted", "released", "started", "bound", "ending", "ended")
@@ -29,6 +31,8 @@ class Beside(msgspec.Struct, frozen=True):
     """What is now."""
 
     drains: dict[Cause, Drained]
+    outlived: dict[str, Drained]
+    """Drains of ours that have no cause any more, by the cause that they had."""
     locks: dict[str, int]
     lock_oldest_s: float
     placements: dict[str, int]
@@ -39,19 +43,24 @@ def look(
     nodes: Iterable[SlurmNodeState],
     locks: Iterable[LockState],
     placements: Iterable[PlacementState],
+    pods: Iterable[KubePodState],
     now: datetime,
 ) -> Beside:
     """Return what the states say; an age is 0 where nothing waits."""
+    found_locks = list(locks)
+    found_placements = [one for one in placements if one.roster is None]  # Pods; a gang's own is none.
+    side = kube(pods, found_locks, found_placements)
     begins: dict[Cause, list[datetime]] = {}
+    ends: dict[str, list[datetime]] = {}
     for node in nodes:
         if node.is_drain:
             begins.setdefault(cause_of(node), []).append(node.reason_changed or node.changed)
-    drains = {cause: Drained(len(found), _oldest(found, now)) for cause, found in begins.items()}
-    found_locks = list(locks)
-    found_placements = [one for one in placements if one.roster is None]  # Pods; a gang's own is none.
+            if (found := outlived(node, side)) is not None:
+                ends.setdefault(found[0], []).append(found[1])
     waiting = [one.created or one.changed for one in found_placements if one.phase in WAITING]
     return Beside(
-        drains=drains,
+        drains={cause: Drained(len(found), _oldest(found, now)) for cause, found in begins.items()},
+        outlived={cause: Drained(len(found), _oldest(found, now)) for cause, found in ends.items()},
         locks=_count(LOCKS, (one.lock for one in found_locks)),
         lock_oldest_s=_oldest([one.changed for one in found_locks if one.lock == "pending"], now),
         placements=_count(PHASES, (one.phase for one in found_placements)),

@@ -5,6 +5,7 @@ the series of single jobs never number more than the cap, and how many jobs lack
 """
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
@@ -13,6 +14,7 @@ import msgspec
 from sunk_events.base import State
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_metrics_exporter.ages import KINDS, Kind, rests_on
 from sunk_metrics_exporter.collect import (
     ALWAYS,
     JobChoice,
@@ -38,11 +40,6 @@ class Slurm(msgspec.Struct, frozen=True):
     jobs: Mapping[str, SlurmJobState]
     partitions: Mapping[str, SlurmPartitionState]
     statistics: Mapping[str, SlurmStatisticsState]
-
-    def newest(self) -> datetime | None:
-        """Return when the newest state began: Slurm was heard then at the latest."""
-        kinds: tuple[Mapping[str, State], ...] = (self.nodes, self.jobs, self.partitions, self.statistics)
-        return max((state.changed for states in kinds for state in states.values()), default=None)
 
 
 class Page:
@@ -84,10 +81,15 @@ class Page:
         total[0] += share
         total[1] += 1
 
-    def text(self, moment: float, *, is_open: bool) -> str:
-        """Return everything in the table's order; a metric without samples is left out."""
+    def text(self, moment: float, *, is_open: bool, fresh: AbstractSet[Kind]) -> str:
+        """Return everything in the table's order.
+
+        Left out is a metric without samples, and one that rests on more kinds of state than are *fresh*.
+        """
         texts: list[str] = []
         for series in TABLE:
+            if not rests_on(series.name) <= fresh:
+                continue
             found = [*self._lines[series.name].values()]
             found += [line(series.name, labels, sums[0]) for labels, sums in self._sums[series.name].items()]
             if series.name == _UPTIME:
@@ -108,6 +110,8 @@ class Shelf(Generic[S]):
         self._name = name
         self._part_of = part_of
         self._known: dict[str, tuple[S, Part]] = {}
+        self.newest: datetime | None = None
+        """When the newest state that was ever seen began."""
 
     def update(self, states: Mapping[str, S]) -> tuple[dict[str, S], list[str]]:
         """Take over what changed; return that, and what is gone."""
@@ -126,6 +130,8 @@ class Shelf(Generic[S]):
             self._page.put(f"{name}/{key}", part)
             known[key] = (state, part)
             changed[key] = state
+        begins = (state.changed for state in changed.values())
+        self.newest = max((self.newest, *begins) if self.newest else begins, default=None)
         return changed, gone
 
 
@@ -198,6 +204,20 @@ class Book:
         self._statistics.update(slurm.statistics)
         self.jobs.update(*self._counts.update(slurm.jobs))
 
-    def text(self, moment: datetime, *, is_open: bool = False) -> str:
-        """Return the page: Prometheus' text format, or OpenMetrics without its end."""
-        return self._page.text(moment.timestamp(), is_open=is_open)
+    def newest(self) -> dict[Kind, datetime | None]:
+        """Return when the newest state of each kind began."""
+        return {
+            "nodes": self._nodes.newest,
+            "jobs": self._counts.newest,
+            "partitions": self._partitions.newest,
+            "statistics": self._statistics.newest,
+        }
+
+    def text(
+        self, moment: datetime, *, is_open: bool = False, fresh: AbstractSet[Kind] = frozenset(KINDS)
+    ) -> str:
+        """Return the page, as far as it rests on *fresh* kinds alone.
+
+        It is in Prometheus' text format, or in OpenMetrics without its end.
+        """
+        return self._page.text(moment.timestamp(), is_open=is_open, fresh=fresh)

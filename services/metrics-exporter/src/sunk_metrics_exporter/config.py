@@ -20,7 +20,10 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     cluster: ClusterName
     """The Slurm cluster's name."""
     stale_s: Seconds = 120.0
-    """Older Slurm state is not shown: a series that stands still looks like a cluster that does."""
+    """Older Slurm state is not shown: a series that stands still looks like a cluster that does.
+
+    In a quiet cluster the syncer asks for all nodes once in its ``quiet_max_s``: this must be well above.
+    """
     job_series: JobSeries = "all"
     """Which jobs have series of their own: ``all`` that slurmctld knows, ``running`` ones, or none."""
     job_labels: tuple[JobLabel, ...] = ("partition", "account", "user", "name")

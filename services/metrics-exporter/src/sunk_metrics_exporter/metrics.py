@@ -5,7 +5,8 @@ from prometheus_client import Counter, Gauge, Histogram
 FACTS = Counter("sunk_facts_total", "Facts seen on the bus, by type.", ["type"])
 STATE_AGE = Gauge(
     "sunk_state_age_seconds",
-    "Time since the newest Slurm state on the bus; the slurm_ series are left out when it is too old.",
+    "Age of Slurm's state on the bus, by kind; the slurm_ series of a kind are left out when it is too old.",
+    ["kind"],
 )
 LOCK_SECONDS = Histogram(
     "sunk_lock_pending_duration_seconds",
@@ -48,6 +49,16 @@ DRAIN_SECONDS = Histogram(
 DRAINED_NODES = Gauge("sunk_drained_nodes", "Nodes that are drained, by owner and cause.", ["owner", "cause"])
 DRAIN_OLDEST = Gauge(
     "sunk_drain_oldest_age_seconds", "Age of the oldest drain, by owner and cause.", ["owner", "cause"]
+)
+DRAINS_WITHOUT_CAUSE = Gauge(
+    "sunk_drains_without_cause",
+    "Nodes with a drain of ours that nothing wants any more, by the cause that it had.",
+    ["cause"],
+)
+DRAIN_WITHOUT_CAUSE_OLDEST = Gauge(
+    "sunk_drain_without_cause_oldest_age_seconds",
+    "For how long at most a drain of ours has outlived its cause, by that cause.",
+    ["cause"],
 )
 LOCKS = Gauge("sunk_locks", "Locks of Nodes, by value.", ["lock"])
 LOCK_OLDEST = Gauge(

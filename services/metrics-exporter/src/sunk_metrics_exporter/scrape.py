@@ -1,11 +1,10 @@
 """One scrape: from the views, asking nobody.
 
 What must stay true: a scrape never shows an empty cluster because nothing is known (503 while a view is
-not read), and never shows a state that stands still (old state is left out, its age is told).
+not read), and never shows a state that stands still (a kind that is old is left out, its age is told).
 """
 
 import logging
-import math
 import time
 import zlib
 from datetime import datetime
@@ -17,13 +16,17 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from sunk_events import subjects
 from sunk_metrics_exporter.accept import wants_gzip, wants_open
-from sunk_metrics_exporter.beside import Beside, look
+from sunk_metrics_exporter.ages import Kind, ages
+from sunk_metrics_exporter.beside import Beside
 from sunk_metrics_exporter.book import Book, Slurm
 from sunk_metrics_exporter.collect import JobChoice
 from sunk_metrics_exporter.metrics import (
     DRAIN_OLDEST,
+    DRAIN_WITHOUT_CAUSE_OLDEST,
     DRAINED_NODES,
+    DRAINS_WITHOUT_CAUSE,
     JOB_SERIES,
     JOBS_WITHOUT_SERIES,
     LOCK_OLDEST,
@@ -73,25 +76,21 @@ class Scrapes:
                 return PlainTextResponse(text, status_code=503, headers={"Retry-After": "1"})
             moment = now()
             seen = self._views.slurm()
-            beside = look(
-                seen.nodes.values(), self._views.locks.values(), self._views.placements.values(), moment
-            )
+            beside = self._views.beside(seen, moment)
             body = await anyio.to_thread.run_sync(self._body, seen, beside, moment, is_open, is_gzip)
         SCRAPE_SECONDS.observe(time.perf_counter() - started)
         headers = {"Vary": "Accept, Accept-Encoding"} | ({"Content-Encoding": "gzip"} if is_gzip else {})
         return Response(body, media_type=OPEN_TYPE if is_open else CONTENT_TYPE_PLAIN_0_0_4, headers=headers)
 
     def _body(self, slurm: Slurm, beside: Beside, moment: datetime, is_open: bool, is_gzip: bool) -> bytes:  # noqa: FBT001 - a thread's function takes no names
-        newest = slurm.newest()
-        age_s = math.inf if newest is None else max((moment - newest).total_seconds(), 0.0)
-        STATE_AGE.set(age_s)
-        text = b""
-        is_fresh = age_s <= self._stale_s
-        _tell_beside(beside, is_fresh=is_fresh)
-        if is_fresh:
-            self._book.update(slurm)
-            self._tell_of_cap()
-            text = self._book.text(moment, is_open=is_open).encode(errors="replace")
+        self._book.update(slurm)
+        self._tell_of_cap()
+        old = ages(self._book.newest(), slurm.statistics.get(subjects.STATISTICS_KEY), moment)
+        for kind, age_s in old.items():
+            STATE_AGE.labels(kind).set(age_s)
+        fresh: set[Kind] = {kind for kind, age_s in old.items() if age_s <= self._stale_s}
+        _tell_beside(beside, is_fresh="nodes" in fresh)
+        text = self._book.text(moment, is_open=is_open, fresh=fresh).encode(errors="replace")
         encode, _ = choose_encoder(OPEN_TYPE if is_open else "")
         text += encode(REGISTRY)
         SCRAPE_BYTES.set(len(text))
@@ -113,11 +112,15 @@ class Scrapes:
 
 def _tell_beside(beside: Beside, *, is_fresh: bool) -> None:
     """Set the gauges; what Slurm said is left out of them too when it is old."""
-    DRAINED_NODES.clear()
-    DRAIN_OLDEST.clear()
-    for cause, drained in beside.drains.items() if is_fresh else ():
-        DRAINED_NODES.labels(cause.owner, cause.cause).set(drained.nodes)
-        DRAIN_OLDEST.labels(cause.owner, cause.cause).set(drained.oldest_s)
+    for gauge in (DRAINED_NODES, DRAIN_OLDEST, DRAINS_WITHOUT_CAUSE, DRAIN_WITHOUT_CAUSE_OLDEST):
+        gauge.clear()
+    if is_fresh:
+        for cause, drained in beside.drains.items():
+            DRAINED_NODES.labels(cause.owner, cause.cause).set(drained.nodes)
+            DRAIN_OLDEST.labels(cause.owner, cause.cause).set(drained.oldest_s)
+        for had, drained in beside.outlived.items():
+            DRAINS_WITHOUT_CAUSE.labels(had).set(drained.nodes)
+            DRAIN_WITHOUT_CAUSE_OLDEST.labels(had).set(drained.oldest_s)
     for lock, count in beside.locks.items():
         LOCKS.labels(lock).set(count)
     LOCK_OLDEST.set(beside.lock_oldest_s)

@@ -1,11 +1,14 @@
 """Every view of the exporter."""
 
+from datetime import datetime
 from typing import Any
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
+from sunk_metrics_exporter.beside import Beside, look
 from sunk_metrics_exporter.book import Slurm
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.views import S, StateView
@@ -21,16 +24,23 @@ class Views:
         self.statistics = StateView(bus, cluster, SlurmStatisticsState)
         self.locks = StateView(bus, cluster, LockState)
         self.placements = StateView(bus, cluster, PlacementState)
+        self.pods = StateView(bus, cluster, KubePodState)
 
     def all(self) -> tuple[StateView[Any], ...]:
         """Return them all."""
-        return (self.nodes, self.jobs, self.partitions, self.statistics, self.locks, self.placements)
+        slurm = self.nodes, self.jobs, self.partitions, self.statistics
+        return *slurm, self.locks, self.placements, self.pods
 
     def slurm(self) -> Slurm:
         """Return what they know of Slurm."""
         return Slurm(
             _by_key(self.nodes), _by_key(self.jobs), _by_key(self.partitions), _by_key(self.statistics)
         )
+
+    def beside(self, slurm: Slurm, moment: datetime) -> Beside:
+        """Return what stands beside the documents' table."""
+        others = self.locks.values(), self.placements.values(), self.pods.values()
+        return look(slurm.nodes.values(), *others, moment)
 
 
 def _by_key(view: StateView[S]) -> dict[str, S]:

@@ -1,0 +1,83 @@
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
+from sunk_metrics_exporter.ages import KINDS, ages, rests_on
+from sunk_metrics_exporter.book import Book
+from sunk_metrics_exporter.series import TABLE, Series
+from sunk_metrics_exporter.testing import SlurmState, scraped, slurm
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def node(changed: datetime) -> SlurmNodeState:
+    return SlurmNodeState(changed=changed, node="n1", state="IDLE")
+
+
+def told(changed: datetime, **answered: datetime) -> SlurmStatisticsState:
+    return SlurmStatisticsState(
+        changed=changed,
+        nodes_answered=answered.get("nodes"),
+        jobs_answered=answered.get("jobs"),
+        partitions_answered=answered.get("partitions"),
+    )
+
+
+def aged(*states: SlurmState) -> dict[str, float]:
+    book = Book()
+    book.update(slurm(*states))
+    statistics = next((one for one in states if isinstance(one, SlurmStatisticsState)), None)
+    return {str(kind): age for kind, age in ages(book.newest(), statistics, NOW).items()}
+
+
+def test_each_kind_is_as_old_as_slurms_last_answer_about_all_of_it() -> None:
+    statistics = told(ago(3), nodes=ago(50), jobs=ago(500), partitions=ago(4))
+
+    assert aged(statistics, node(ago(9999))) == {"nodes": 50, "jobs": 500, "partitions": 4, "statistics": 3}
+
+
+def test_a_state_that_is_newer_than_the_last_whole_answer_tells_that_slurm_was_heard() -> None:
+    assert aged(told(ago(30), nodes=ago(60)), node(ago(2)))["nodes"] == 2
+
+
+def test_where_the_syncer_does_not_tell_yet_the_newest_state_of_any_kind_must_do() -> None:
+    partition = SlurmPartitionState(changed=ago(70), partition="p", state="UP")
+
+    assert aged(node(ago(20)), partition) == dict.fromkeys(KINDS, 20) | {"statistics": math.inf}
+    assert aged(told(ago(5)), node(ago(20))) == dict.fromkeys(KINDS, 5)
+    assert aged() == dict.fromkeys(KINDS, math.inf)
+
+
+def test_a_clock_that_is_ahead_makes_nothing_younger_than_now() -> None:
+    assert aged(told(ago(-60), nodes=ago(-60)))["nodes"] == 0
+
+
+def test_a_node_that_went_was_heard_of_all_the_same() -> None:
+    book = Book()
+    book.update(slurm(node(ago(5))))
+    book.update(slurm())
+
+    assert book.newest()["nodes"] == ago(5)
+
+
+@pytest.mark.parametrize("series", TABLE, ids=[series.name for series in TABLE])
+def test_every_metric_of_the_table_rests_on_some_kind(series: Series) -> None:
+    assert rests_on(series.name) <= set(KINDS)
+
+
+def test_what_rests_on_an_old_kind_is_left_out_and_the_rest_stays() -> None:
+    book = Book()
+    book.update(slurm(node(NOW), SlurmPartitionState(changed=NOW, partition="p", state="UP")))
+
+    fresh = scraped(book, NOW).keys()
+    without_jobs = {line.split("{")[0].split()[0] for line in book.text(NOW, fresh={"nodes"}).splitlines()}
+
+    assert {"slurm_nodes_total", "slurm_queue_pending", "slurm_partition_cpu_total"} <= fresh
+    assert "slurm_nodes_total" in without_jobs
+    assert not {"slurm_queue_pending", "slurm_partition_cpu_total", "slurm_scheduler_queue"} & without_jobs
