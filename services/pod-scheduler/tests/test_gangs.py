@@ -16,7 +16,7 @@ from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.explain import explain_member
 from sunk_pod_scheduler.gangs.kin import Terms, kin, natural, order, terms
 from sunk_pod_scheduler.gangs.model import GangAction, GangSeen, MemberSeen, SubmitGang, Tell
-from sunk_pod_scheduler.gangs.ranks import ordered, seated
+from sunk_pod_scheduler.gangs.ranks import fitted, ordered, seated
 from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang
 from sunk_pod_scheduler.gangs.workloads import JobSpec, JobStatus, KubeJob
 from sunk_pod_scheduler.limits import Limits
@@ -196,6 +196,48 @@ def test_nothing_is_submitted_before_all_are_there_and_who_is_missing_is_said() 
     assert notes(after(found, 6)) == {"uid-0": said, "uid-2": said}
     assert notes(after(found, 61))["uid-0"][0] == "GangIncomplete"
     assert isinstance(after(seen(member(0), member(1), member(2)), 61), SubmitGang)
+
+
+TWO_OF_FOUR = Terms(size=4, min_available=2)
+
+
+def test_a_gang_that_may_start_with_fewer_waits_for_all_first_and_then_takes_whole_nodes() -> None:
+    found = seen(*(member(index, terms=TWO_OF_FOUR) for index in (0, 1, 3)), size=4)
+    early, late = after(found, 59), after(found, 60)
+    by_two = replace(TWO_OF_FOUR, members_per_node=2)
+    paired = after(seen(*(member(index, terms=by_two) for index in (0, 1, 3)), size=4), 60)
+    too_few = after(seen(member(0, terms=TWO_OF_FOUR), size=4), 61)
+
+    assert notes(early)["uid-0"][0] == "WaitingForGang"
+    assert isinstance(late, SubmitGang)
+    assert [one.uid for one in late.gang.members] == ["uid-0", "uid-1", "uid-3"]
+    assert isinstance(paired, SubmitGang)
+    assert [one.uid for one in paired.gang.members] == ["uid-0", "uid-1"]
+    assert notes(too_few)["uid-0"][0] == "GangIncomplete"
+
+
+def test_slurm_may_give_a_gang_any_number_of_nodes_between_its_least_and_all() -> None:
+    found = seen(*(member(index, terms=TWO_OF_FOUR) for index in range(4)), size=4)
+    action = after(found, 0)
+    assert isinstance(action, SubmitGang)
+    made = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", kill_wait_s=30, key=KEY)
+    job = describe_gang(found, action.gang, Choice(), 0, made, wanted=WANTED)
+    again = describe_gang(found, action.gang, Choice(required=("a", "b", "c", "d")), 1, made, wanted=WANTED)
+
+    assert (job.minimum_nodes, job.maximum_nodes, job.tasks, job.tasks_per_node) == (2, 4, None, 1)
+    assert (again.minimum_nodes, again.maximum_nodes, again.tasks) == (4, 4, 4)
+    assert [one.uid for one in fitted(action.gang, ("n-1", "n-2", "n-3")).members] == [
+        "uid-0",
+        "uid-1",
+        "uid-2",
+    ]
+    assert fitted(action.gang, ("n-1",)) == action.gang
+
+
+def test_more_at_least_than_there_are_is_refused() -> None:
+    _, text = notes(after(seen(member(0, terms=Terms(size=3, min_available=4))), 0))["uid-0"]
+
+    assert "gang-min-available: 4 is more than its gang-size" in text
 
 
 def test_who_asks_why_a_member_is_not_placed_is_told_what_its_gang_lacks() -> None:

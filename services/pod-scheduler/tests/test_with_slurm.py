@@ -22,6 +22,7 @@ from sunk_events.placements import PlacementState
 from sunk_events.requests import Noted, PlacementAnnounced, PlacementReleased, ReleasePlacement
 from sunk_kube.objects import Pod, PodStatus
 from sunk_kube.testing import node
+from sunk_kube.wellknown import ANNOTATION_GANG_MIN_AVAILABLE as GANG_MIN_AVAILABLE
 from sunk_kube.wellknown import ANNOTATION_GANG_SIZE as GANG_SIZE
 from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.host import HostSlurm
@@ -684,18 +685,21 @@ def gangs(found: World) -> Gangs:
 
 
 @asynccontextmanager
-async def ganging(found: World) -> AsyncGenerator[list[str]]:
-    """Run what looks at gangs, with a gang of a Pod for each node; yield their uids."""
+async def ganging(found: World, *, least: int | None = None) -> AsyncGenerator[list[str]]:
+    """Run what looks at gangs, with one of a Pod for each node; yield their uids when *least* of them run."""
     loop = KeyLoop("pods", gangs(found).reconcile)
     found.poke = loop.poke
     size, uids = len(found.names), [f"uid-{index}" for index in range(len(found.names))]
+    annotations = {GANG_SIZE: str(size)}
+    if least is not None:
+        annotations[GANG_MIN_AVAILABLE] = str(least)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.play_syncer)
         tasks.start_soon(partial(loop.run, found.placements.changes()))
         tasks.start_soon(serve_http, "127.0.0.1", found.port, Health(), found.routes())
         for uid in uids:
-            found.pods.put(grouped(manifest(uid=uid, name=uid, annotations={GANG_SIZE: str(size)})))
-        await until(lambda: all(found.is_running(uid) for uid in uids))
+            found.pods.put(grouped(manifest(uid=uid, name=uid, annotations=annotations)))
+        await until(lambda: sum(found.is_running(uid) for uid in uids) == (least or size))
         yield uids
         tasks.cancel_scope.cancel()
 
@@ -721,6 +725,30 @@ async def test_a_gang_is_one_job_on_as_many_nodes_and_scancel_takes_all_of_it_be
         assert leaving.state_now.is_completing
 
         for uid in uids[1:]:
+            found.pods.vanish(uid)
+        await until(lambda: not list(found.placements.keys()))
+
+
+async def test_a_gang_that_may_run_with_fewer_starts_on_as_many_nodes_as_slurm_has(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    taken, *_ = slurm.node_names
+    quiet = ("--chdir=/", "--output=/dev/null")
+    other = slurm.exec(
+        "sbatch", "--parsable", "--exclusive", "-w", taken, *quiet, "--wrap", "sleep 600"
+    ).strip()
+    async with world(nats, slurm, free_tcp_port) as found, ganging(found, least=1) as uids:
+        (job,) = await found.alive()
+        first, *others = uids
+
+        assert job.node_count.value == len(uids) - 1
+        assert found.pods.pods[first].spec.node_name not in {"", f"kube-{taken}"}
+        await until(lambda: {found.pods.said[uid] for uid in others} == {"GangFull"})
+
+        slurm.exec("scancel", other, str(job.job_id))
+        await until(lambda: found.pods.pods[first].is_terminating)
+        found.pods.vanish(first)
+        for uid in others:
             found.pods.vanish(uid)
         await until(lambda: not list(found.placements.keys()))
 

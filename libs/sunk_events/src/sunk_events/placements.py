@@ -75,7 +75,12 @@ class GangMember(msgspec.Struct, frozen=True, kw_only=True):
     """The Slurm node of the seat."""
     has_succeeded: bool = False
     vacant: Moment | None = None
-    """Since when the seat waits for another Pod."""
+    """Since when the seat waits for another Pod, or is empty for good."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nobody is expected to be there."""
+        return self.has_succeeded or self.vacant is not None
 
 
 class Gang(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +93,8 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     members_per_node: Annotated[int, Meta(gt=0)] = 1
     policy: Literal["fail", "replace"] = "fail"
     """What becomes of the gang when a member dies: it ends, or another Pod takes the seat."""
+    min_available: Count = 0
+    """With how many members it may start and go on; 0: all of them."""
     cpus: Count = 0
     """Of one seat, as are the next two."""
     memory_mib: Count = 0

@@ -106,6 +106,8 @@ ANNOTATION_GANG_SIZE: Final = PREFIX + "gang-size"
 """On members of a gang: how many they are. Writer: the Pod's user; pod-scheduler where it is not given."""
 ANNOTATION_GANG_MEMBERS_PER_NODE: Final = PREFIX + "gang-members-per-node"
 """On members of a gang: how many share a node; one if not given. Writer: the Pod's user."""
+ANNOTATION_GANG_MIN_AVAILABLE: Final = PREFIX + "gang-min-available"
+"""On members of a gang: with how many it may start and go on; all if not given. Writer: the Pod's user."""
 ANNOTATION_GANG_POLICY: Final = PREFIX + "gang-policy"
 """On members of a gang: ``fail`` or ``replace``, when one dies. Writer: the Pod's user."""
 ANNOTATION_GANG_RANK: Final = PREFIX + "gang-rank"
@@ -121,6 +123,7 @@ GANG_ANNOTATIONS: Final = (
     ANNOTATION_GANG,
     ANNOTATION_GANG_SIZE,
     ANNOTATION_GANG_MEMBERS_PER_NODE,
+    ANNOTATION_GANG_MIN_AVAILABLE,
     ANNOTATION_GANG_POLICY,
 )
 """On Pods that Slurm places together: what their user may write."""

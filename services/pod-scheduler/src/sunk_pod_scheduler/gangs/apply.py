@@ -30,7 +30,7 @@ from sunk_pod_scheduler.gangs.model import (
     Tell,
 )
 from sunk_pod_scheduler.gangs.ranks import distinct
-from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang, nodes_needed
+from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang, nodes_at_least
 from sunk_pod_scheduler.gangs.telling import Pods, Voice, each, name, seated, uids
 from sunk_pod_scheduler.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.model import (
@@ -173,18 +173,18 @@ class GangDoer:
         """Store the intent first: from then on a job may exist that only its mark tells."""
         self._views.slurm_nodes.require_complete()
         self._views.kube_pods.require_complete()
-        found = [seen.members.get(member.uid) for member in gang.members if not member.has_succeeded]
+        found = [seen.members.get(member.uid) for member in gang.members if not member.is_empty]
         wanted = next((one.wanted for one in found if one is not None), None)
         ours = [pods[member.uid] for member in gang.members if member.uid in pods]
         if wanted is None or None in found:
             raise ConflictError(f"{name(seen)} is not valid any more")
         is_lost = seen.record is not None and seen.record.lost is not None
-        choice = choose_for_all(ours, wanted.asked, self._views.nodes(self._pods), nodes_needed(gang))
+        choice = choose_for_all(ours, wanted.asked, self._views.nodes(self._pods), nodes_at_least(gang))
         if is_lost:
             choice = Choice(required=distinct(gang))  # The Pods run there.
         if not choice.is_possible:
             text = (
-                f"there are not {nodes_needed(gang)} Slurm nodes that fit what the Pods of {name(seen)} ask"
+                f"there are not {nodes_at_least(gang)} Slurm nodes that fit what the Pods of {name(seen)} ask"
             )
             note = Note(reason="NoNodeFits", text=text, is_warning=True)
             await self._voice.tell(pods, dict.fromkeys((pod.metadata.uid for pod in ours), note))

@@ -25,7 +25,7 @@ from sunk_pod_scheduler.gangs.model import (
     SubmitGang,
     Tell,
 )
-from sunk_pod_scheduler.gangs.ranks import distinct, ordered, seated, unseated
+from sunk_pod_scheduler.gangs.ranks import distinct, fitted, ordered, seated, unseated
 from sunk_pod_scheduler.gangs.seats import misaligned
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.model import (
@@ -90,7 +90,7 @@ def _of_gang(action: Action, seen: GangSeen, gang: Gang, pod: PodSeen, now: date
             return SubmitGang(attempt=action.attempt, gang=gang)
         case Record() if action.state.phase == "started" and isinstance(seen.job, JobSeen):
             nodes = ordered(seen.job.nodes, seen.switches)
-            found = seated(gang, nodes)
+            found = seated(fitted(gang, nodes), nodes)
             if found is None:
                 return _again(pod, action.state, gang, f"job {seen.job.job} has not the gang's nodes", now)
             return Record(state=replace(action.state, node="", roster=found))

@@ -37,8 +37,30 @@ def form(  # noqa: PLR0911 - a table of cases
     if seen.size is None:
         return Wait(ASK_AGAIN_S)
     if len(free) < seen.size:
-        return _incomplete(seen, free, seen.size, now, limits)
+        coming = free[: _enough(seen, free, now, limits)]
+        if not coming:
+            return _incomplete(seen, free, seen.size, now, limits)
+        return SubmitGang(attempt=_next_attempt(seen), gang=_gang(seen, coming))
     return SubmitGang(attempt=_next_attempt(seen), gang=_gang(seen, free[: seen.size]))
+
+
+def _enough(seen: GangSeen, free: list[MemberSeen], now: datetime, limits: Limits) -> int:
+    """Return with how many a gang may start that has waited for the others long enough; 0: it may not."""
+    terms = free[0].terms
+    if terms.min_available is None or now - _since(free, now) < timedelta(seconds=limits.gang_wait_s):
+        return 0
+    whole_nodes = len(free) - len(free) % terms.members_per_node
+    return whole_nodes if whole_nodes >= _least(seen, free) else 0
+
+
+def _least(seen: GangSeen, members: list[MemberSeen]) -> int:
+    """Return with how many the gang may run: those that are left of it may be fewer than it says."""
+    size = seen.size or len(members)
+    return min(members[0].terms.min_available or size, size)
+
+
+def _since(free: list[MemberSeen], now: datetime) -> datetime:
+    return min((member.pod.created or now) for member in free)
 
 
 def _refusal(problems: tuple[str, ...]) -> Note:
@@ -66,6 +88,9 @@ def _problems(seen: GangSeen, free: list[MemberSeen]) -> tuple[str, ...]:
         problems.append(
             f"sunk.coreweave.com/gang-members-per-node: {seen.size} Pods cannot be put on nodes by {per_node}"
         )
+    least = first.terms.min_available
+    if least is not None and first.terms.size is not None and least > first.terms.size:
+        problems.append(f"sunk.coreweave.com/gang-min-available: {least} is more than its gang-size")
     return tuple(problems)
 
 
@@ -78,7 +103,7 @@ def _incomplete(
     seen: GangSeen, free: list[MemberSeen], size: int, now: datetime, limits: Limits
 ) -> GangAction:
     """Say who is missing, but not of a moment's wait."""
-    waited = now - min((member.pod.created or now) for member in free)
+    waited = now - _since(free, now)
     first, last = timedelta(seconds=WAITING_FIRST_S), timedelta(seconds=limits.gang_wait_s)
     if waited < first:
         return Wait((first - waited).total_seconds())
@@ -115,6 +140,7 @@ def _gang(seen: GangSeen, members: list[MemberSeen]) -> Gang:
         ),
         members_per_node=members[0].terms.members_per_node,
         policy=members[0].terms.policy,
+        min_available=0 if members[0].terms.min_available is None else _least(seen, members),
         cpus=max((one.cpus for one in wanted), default=0),
         memory_mib=max((one.memory_mib for one in wanted), default=0),
         gpus=max((one.gpus for one in wanted), default=0),
@@ -134,10 +160,10 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
         for member in seen.members.values()
         if member.is_well and member.pod.claim is not None and member.pod.claim.job == newest.job
     ]
-    is_whole = isinstance(seen.job, JobSeen) and not seen.job.is_over and len(ours) == seen.size
+    ranked = sorted(ours, key=lambda member: (member.rank is None, member.rank or 0))
+    is_whole = isinstance(seen.job, JobSeen) and not seen.job.is_over and _is_whole(seen, ranked)
     if not is_whole and not any(member.is_on_node for member in ours):
         return None
-    ranked = sorted(ours, key=lambda member: (member.rank is None, member.rank or 0))
     state = PlacementState(
         changed=now,
         uid=seen.id,
@@ -151,6 +177,15 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
         roster=_gang(seen, ranked),
     )
     return Record(state=state)
+
+
+def _is_whole(seen: GangSeen, ranked: list[MemberSeen]) -> bool:
+    """Whether nobody is missing of these; where some may be, the ranks tell."""
+    if len(ranked) == seen.size or not ranked:
+        return bool(ranked)
+    is_elastic = ranked[0].terms.min_available is not None
+    in_order = all(member.rank in {None, place} for place, member in enumerate(ranked))
+    return is_elastic and in_order and len(ranked) >= _least(seen, ranked)
 
 
 def full(seen: GangSeen, gang: Gang) -> dict[str, Note]:

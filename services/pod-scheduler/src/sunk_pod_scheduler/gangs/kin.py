@@ -18,6 +18,7 @@ from sunk_kube.objects import OwnerReference, Pod
 from sunk_kube.wellknown import (
     ANNOTATION_GANG,
     ANNOTATION_GANG_MEMBERS_PER_NODE,
+    ANNOTATION_GANG_MIN_AVAILABLE,
     ANNOTATION_GANG_POLICY,
     ANNOTATION_GANG_SIZE,
 )
@@ -73,6 +74,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     size: int | None = None
     members_per_node: int = 1
+    min_available: int | None = None
     policy: Policy = "fail"
 
 
@@ -132,6 +134,7 @@ def terms(annotations: Mapping[str, str]) -> tuple[Terms, tuple[str, ...]]:
     found = Terms(
         size=whole(ANNOTATION_GANG_SIZE),
         members_per_node=whole(ANNOTATION_GANG_MEMBERS_PER_NODE) or 1,
+        min_available=whole(ANNOTATION_GANG_MIN_AVAILABLE),
         policy=_POLICIES.get(policy, "fail"),
     )
     return found, tuple(problems)

@@ -24,7 +24,7 @@ def bound(  # noqa: PLR0911 - a table of cases
     members = tuple(_noted(member, seen.members.get(member.uid)) for member in gang.members)
     if members != gang.members:
         return Record(state=replace(record, roster=replace(gang, members=members)))
-    if all(member.has_succeeded for member in members):
+    if _is_done(seen, gang):
         over = replace(record, phase="ended", changed=now, is_pod_present=False, exit_code=0)
         return Record(state=over)
     if (over := _without_job(seen, record, gang, now, limits)) is not None:
@@ -32,7 +32,11 @@ def bound(  # noqa: PLR0911 - a table of cases
     if gone := left(seen, gang):
         if gang.policy == "replace":
             return _replaced(seen, record, gang, now, limits)
-        return ends(record, f"{gone} left the gang", now, exit_code=_exit_code(seen, gang))
+        if not are_enough(seen, gang):
+            return ends(record, f"{gone} left the gang", now, exit_code=_exit_code(seen, gang))
+        thinned = tuple(_vacated(seen, member, now) for member in gang.members)
+        if thinned != gang.members:
+            return Record(state=replace(record, roster=replace(gang, members=thinned)))
     if isinstance(seen.job, JobUnknown):
         return Wait(ASK_AGAIN_S)
     if record.lost is not None:
@@ -44,6 +48,12 @@ def left(seen: GangSeen, gang: Gang) -> str:
     """Return which members are dead or dying, for people; empty where all is well."""
     names = [member.pod for member in gang.members if not _is_well(seen, member)]
     return f"Pod {_listed(names)}" if names else ""
+
+
+def are_enough(seen: GangSeen, gang: Gang) -> bool:
+    """Whether the gang may go on with whom it has."""
+    least = gang.min_available or len(gang.members)
+    return sum(_is_well(seen, member) for member in gang.members) >= least
 
 
 def ends(record: PlacementState, reason: str, now: datetime, *, exit_code: int = 0) -> Record:
@@ -64,6 +74,20 @@ def bind(seen: GangSeen, gang: Gang) -> BindMembers | None:
 def _is_well(seen: GangSeen, member: GangMember) -> bool:
     found = seen.members.get(member.uid)
     return member.has_succeeded or (found is not None and (found.is_well or found.has_succeeded))
+
+
+def _is_done(seen: GangSeen, gang: Gang) -> bool:
+    """Whether all have succeeded; of a gang that may run with fewer, all who were left."""
+    return any(member.has_succeeded for member in gang.members) and all(
+        member.has_succeeded
+        or (gang.min_available and member.vacant is not None and not _is_on_node(seen, member))
+        for member in gang.members
+    )
+
+
+def _vacated(seen: GangSeen, member: GangMember, now: datetime) -> GangMember:
+    """Return *member* with the moment from which its seat is empty, if it has died."""
+    return member if member.vacant or _is_well(seen, member) else replace(member, vacant=now)
 
 
 def _noted(member: GangMember, found: MemberSeen | None) -> GangMember:
@@ -94,7 +118,7 @@ def _without_job(
 
 def _lost(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:
     """Slurm has lost its state: a gang that is whole gets another job on its nodes, as a single Pod does."""
-    if gone := left(seen, gang):
+    if (gone := left(seen, gang)) and not are_enough(seen, gang):
         return ends(record, f"Slurm has lost job {record.job}, and {gone} left the gang", now)
     match lost.without_job(record, now, limits):
         case TellLoss(state=state) | Record(state=state):
@@ -126,15 +150,15 @@ def _replaced(
         if heir is not None:
             taken.add(heir.uid)
             members[rank] = replace(member, uid=heir.uid, pod=heir.pod.name, vacant=None)
-        elif member.vacant is None:
-            members[rank] = replace(member, vacant=now)
+        else:
+            members[rank] = _vacated(seen, member, now)
     if tuple(members) != gang.members:
         return Record(state=replace(record, roster=replace(gang, members=tuple(members))))
     since = min(one.vacant for one in members if one.vacant is not None and not _is_well(seen, one))
     due = since + timedelta(seconds=limits.gang_wait_s)
-    if now >= due:
+    if now >= due and not are_enough(seen, gang):
         return ends(record, f"{left(seen, gang)} was not replaced", now, exit_code=_exit_code(seen, gang))
-    return _bind_heirs(seen, gang) or Wait((due - now).total_seconds())
+    return _bind_heirs(seen, gang) or Wait((due - now).total_seconds() if now < due else None)
 
 
 def _seated(seen: GangSeen, gang: Gang) -> Iterable[MemberSeen]:

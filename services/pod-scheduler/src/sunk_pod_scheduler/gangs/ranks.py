@@ -50,6 +50,18 @@ def seated(gang: Gang, nodes: tuple[str, ...]) -> Gang | None:
     return replace(gang, members=tuple(members))
 
 
+def fitted(gang: Gang, nodes: tuple[str, ...]) -> Gang:
+    """Return *gang* with as many members as *nodes* have places for, if it may run with so few; else all.
+
+    Slurm may give a job of ``min-max`` nodes any number between. Who has a node stays, then who comes first.
+    """
+    room = len(nodes) * gang.members_per_node
+    if not gang.min_available or room < gang.min_available or room >= len(gang.members):
+        return gang
+    first = sorted(gang.members, key=lambda member: member.node not in nodes)[:room]
+    return replace(gang, members=tuple(member for member in gang.members if member in first))
+
+
 def distinct(gang: Gang) -> tuple[str, ...]:
     """Return the gang's nodes in the order of ranks."""
     return tuple(dict.fromkeys(member.node for member in gang.members if member.node))

@@ -31,14 +31,15 @@ def describe_gang(
     """
     per_node = gang.members_per_node
     nodes = nodes_needed(gang)
+    is_elastic = bool(gang.min_available) and not choice.required
     as_pod = Pod(metadata=ObjectMeta(namespace=seen.namespace, name=seen.name, uid=seen.id))
     shape = replace(wanted, cpus=gang.cpus, memory_mib=gang.memory_mib * per_node, gpus=gang.gpus * per_node)
     return replace(
         describe(as_pod, shape, choice, attempt, made),
         admin_comment=f"placeholder of {seen.kind} {seen.namespace}/{seen.name}, {len(gang.members)} Pods",
-        minimum_nodes=nodes,
+        minimum_nodes=nodes_at_least(gang) if is_elastic else nodes,
         maximum_nodes=nodes,
-        tasks=len(gang.members),
+        tasks=None if is_elastic else len(gang.members),  # Of how many nodes Slurm has, it makes the tasks.
         tasks_per_node=per_node,
     )
 
@@ -46,6 +47,11 @@ def describe_gang(
 def nodes_needed(gang: Gang) -> int:
     """Return on how many nodes *gang* runs."""
     return -(-len(gang.members) // gang.members_per_node)
+
+
+def nodes_at_least(gang: Gang) -> int:
+    """Return with how few nodes *gang* may run."""
+    return -(-(gang.min_available or len(gang.members)) // gang.members_per_node)
 
 
 def choose_for_all(
