@@ -154,13 +154,20 @@ class Cluster:
             assert found.record is not None
             assert found.record.phase == "ending"
         if isinstance(action, Record) and action.state.phase == "ending":
-            well = [one.is_well for one in found.members.values() if one.uid in self.seats]
-            least = self.terms.min_available or SIZE
-            is_whole = (
-                found.record is not None and all(well) and len(well) >= min(least, SIZE - len(self.done))
-            )
             is_known = not isinstance(found.job, JobUnknown) or found.is_release_asked
-            assert is_known or not is_whole
+            assert is_known or not self.has_enough(found)
+
+    @staticmethod
+    def has_enough(found: GangSeen) -> bool:
+        """Whether the Pods themselves are no reason for the gang to end."""
+        record = found.record
+        if record is None or record.roster is None:
+            return False
+        seats = record.roster.members
+        there = [found.members.get(seat.uid) for seat in seats if not seat.has_succeeded]
+        lack = sum(one is None or not (one.is_well or one.has_succeeded) for one in there)
+        may_lack = record.phase == "bound" and record.roster.min_available
+        return len(seats) - lack >= (record.roster.min_available if may_lack else len(seats))
 
     def _effects(  # noqa: C901, PLR0911 - one case an action
         self, action: GangAction, found: GangSeen
@@ -297,7 +304,8 @@ class Cluster:
     def sweep(self) -> None:
         """Cancel what carries our mark and is nobody's."""
         for number in self.alive():
-            claims = [one.pod.claim for one in self.pods.values() if one.pod.claim is not None]
+            claimants = [one.pod for one in self.pods.values() if not one.pod.is_finished]
+            claims = [one.claim for one in claimants if one.claim is not None]
             claim = next((one for one in claims if one.job == number), None)
             mark = Mark(uid=GANG, pod="default/train", attempt=self.attempts[number])
             if judge(number, mark, self.record, claim) == "stray":
