@@ -168,6 +168,17 @@ def test_nobody_else_may_do_anything_in_kubernetes(chart: helm.Chart) -> None:
     assert nodeset(objects, "prod-gpu")["template"]["spec"]["automountServiceAccountToken"] is False
 
 
+def test_slurmctld_finds_each_login_pod_by_the_host_name_that_its_srun_tells(chart: helm.Chart) -> None:
+    objects = made(chart, login={"replicas": 2})
+    pods = [f"prod-login-{index}" for index in range(2)]
+
+    found = {name: objects["Service", name]["spec"] for name in pods}
+
+    selected = [spec["selector"]["statefulset.kubernetes.io/pod-name"] for spec in found.values()]
+    assert selected == pods
+    assert all(spec["clusterIP"] == "None" for spec in found.values())
+
+
 def test_every_pod_but_login_and_compute_is_of_the_restricted_standard(chart: helm.Chart) -> None:
     for name, spec in controls(made(chart)).items():
         if name in RUN_AS_ROOT:
