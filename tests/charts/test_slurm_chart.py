@@ -54,6 +54,10 @@ def nodeset(objects: Objects, name: str) -> dict[str, Any]:
     return objects["NodeSet", name]["spec"]
 
 
+def is_hook(found: dict[str, Any]) -> bool:
+    return "helm.sh/hook" in found["metadata"].get("annotations", {})
+
+
 def containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return [*spec.get("initContainers", []), *spec["containers"]]
 
@@ -163,9 +167,20 @@ def test_nobody_else_may_do_anything_in_kubernetes(chart: helm.Chart) -> None:
     with_token = {
         name for name, spec in controls(objects).items() if spec["automountServiceAccountToken"] is not False
     }
-    assert bound == {("slurm", "prod-scheduler")}
-    assert with_token == {"prod-scheduler", "prod-hook-gateway"}  # The gateway reads the published keys.
+    assert bound == {("slurm", "prod-scheduler"), ("slurm", "prod-uninstall")}
+    # The gateway reads the published keys.
+    assert with_token == {"prod-scheduler", "prod-hook-gateway", "prod-uninstall"}
     assert nodeset(objects, "prod-gpu")["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+def test_whoever_uninstalls_may_empty_and_delete_nodesets_at_home_and_look_at_pods(chart: helm.Chart) -> None:
+    group = "sunk.coreweave.com"
+
+    found = rights(made(chart)["Role", "prod-uninstall"]["rules"])
+
+    assert found == {(group, "nodesets", verb) for verb in ("list", "patch", "delete")} | {
+        ("", "pods", "list")
+    }
 
 
 def test_slurmctld_finds_each_login_pod_by_the_host_name_that_its_srun_tells(chart: helm.Chart) -> None:
@@ -200,7 +215,7 @@ def test_nothing_of_the_host_is_asked_for(chart: helm.Chart) -> None:
 
     for name, spec in specs.items():
         assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC"}, name
-        assert not [volume for volume in spec["volumes"] if "hostPath" in volume], name
+        assert not [volume for volume in spec.get("volumes", []) if "hostPath" in volume], name
         assert not [one for one in containers(spec) if one["securityContext"].get("privileged")], name
 
 
@@ -208,13 +223,13 @@ def test_the_jwt_key_is_seen_by_slurmctld_slurmdbd_and_whoever_makes_tokens(char
     for name, spec in controls(made(chart)).items():
         holders = {
             volume["name"]
-            for volume in spec["volumes"]
+            for volume in spec.get("volumes", [])
             if "jwt.key" in [item["key"] for item in volume.get("secret", {}).get("items", [])]
         }
         seen_by = {
             container["name"]
             for container in containers(spec)
-            for mount in container["volumeMounts"]
+            for mount in container.get("volumeMounts", [])
             if mount["name"] in holders
         }
         expected = {
@@ -236,7 +251,7 @@ def test_slurmrestd_gives_memory_back_and_needs_no_key(chart: helm.Chart) -> Non
     spec = controls(made(chart))["prod-rest"]
 
     assert RESTD_ENVIRONMENT.items() <= env_of(spec).items()
-    assert not [volume for volume in spec["volumes"] if "secret" in volume]
+    assert not [volume for volume in spec.get("volumes", []) if "secret" in volume]
 
 
 def test_every_container_takes_its_image_from_one_registry_if_there_is_one(chart: helm.Chart) -> None:
@@ -321,7 +336,7 @@ def test_dashboards_and_alerts_are_those_of_the_files(chart: helm.Chart) -> None
 def test_slurmctld_waits_for_the_topology_that_it_needs(chart: helm.Chart) -> None:
     def topology(plugin: str) -> dict[str, Any]:
         spec = controls(made(chart, slurmConfig={"topologyPlugin": plugin}))["prod-controller"]
-        (conf,) = [volume for volume in spec["volumes"] if volume["name"] == "conf"]
+        (conf,) = [volume for volume in spec.get("volumes", []) if volume["name"] == "conf"]
         (source,) = [
             one for one in conf["projected"]["sources"] if one["configMap"]["name"] == "prod-topology"
         ]
@@ -348,7 +363,7 @@ def test_whoever_is_named_by_a_network_policy_is_there(chart: helm.Chart) -> Non
     ]
     subjects = {policy["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for policy in policies}
     assert set(peers) <= names
-    assert subjects == names - {"slurm-test", "slurm-accounting-setup"}
+    assert subjects == names - {"slurm-test", "slurm-accounting-setup", "slurm-uninstall"}
 
 
 def test_the_database_hears_slurmdbd_alone(chart: helm.Chart) -> None:
@@ -360,7 +375,8 @@ def test_the_database_hears_slurmdbd_alone(chart: helm.Chart) -> None:
 
 def test_a_job_that_differs_is_another_job_for_none_may_be_changed(chart: helm.Chart) -> None:
     def jobs(**values: Any) -> set[str]:  # noqa: ANN401 - values are free-form.
-        return {name for kind, name in made(chart, **values) if kind == "Job"}
+        found = made(chart, **values).items()
+        return {name for (kind, name), job in found if kind == "Job" and not is_hook(job)}
 
     assert jobs() == jobs(rest={"replicas": 3})
     assert not jobs() & jobs(podDefaults={"nodeSelector": {"a": "b"}})

@@ -9,47 +9,28 @@ import helm_python as helm
 import pytest
 import yaml
 
-from sunk_lab import nats_image, service_images
-from sunk_lab.charts import helm_of, render, sunk_values
+from sunk_lab.charts import helm_of, render
 from sunk_lab.config import from_environment
-from sunk_lab.kube.lab import KubeLab
+from sunk_lab.errors import LabError
+from sunk_lab.installation import CHARTS, NAMESPACE, Installation, images
 from sunk_lab.kube.testing import reserved_lab
 from sunk_lab.processes import wait_for
 from sunk_lab.slurm import cluster_images
-from sunk_lab.slurm.releases import SLURM_24_11
 
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.install,
     pytest.mark.timeout(900),  # The images are made from the code as it is now.
 ]
-CHARTS: Final = Path(__file__).parents[2] / "helm"
 EXAMPLES: Final = sorted((CHARTS / "slurm/examples").glob("*.yaml"))
-NAMESPACE: Final = "slurm"
-BASELINE: Final = {"pod-security.kubernetes.io/enforce": "baseline"}
-SMALL: Final = {"requests": {"cpu": "10m"}}
 PROLOG: Final = "#!/bin/bash\ntouch /var/spool/slurmd/prolog-of-$SLURM_JOB_ID\n"
 
 
-class Cluster:
+class Cluster(Installation):
     """The release of a Slurm cluster in its namespace of a lab."""
 
-    def __init__(self, lab: KubeLab) -> None:
-        self.lab = lab
-        self.helm = helm_of(lab, NAMESPACE)
-
-    def install(self) -> None:
-        self.helm.install(CHARTS / "slurm", "slurm", _slurm(), wait="watcher", timeout=240)
-
-    def kubectl(self, *args: str) -> str:
-        return self.lab.kubectl("-n", NAMESPACE, *args)
-
-    def items(self, kind: str) -> list[dict[str, Any]]:
-        """Return the objects of *kind*; Kubernetes' own schema is their type."""
-        return json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
-
-    def uids(self, kind: str) -> dict[str, str]:
-        return {found["metadata"]["name"]: found["metadata"]["uid"] for found in self.items(kind)}
+    def values(self) -> dict[str, Any]:
+        return super().values() | {"hooks": {"prolog": {"50-mark": PROLOG}}}
 
     def secrets(self) -> dict[str, Any]:
         kept = [one for one in self.items("secret") if one["type"] == "Opaque"]
@@ -57,79 +38,29 @@ class Cluster:
             one["metadata"]["name"]: one["data"] for one in kept if one["metadata"]["name"] != "slurm-nats"
         }
 
-    def login(self, command: str) -> str:
-        """Run *command* where users are."""
-        return self.kubectl("exec", "slurm-login-0", "-c", "sshd", "--", "bash", "-c", command)
-
-    def await_idle(self) -> None:
-        def idle() -> bool:
-            return self.login("sinfo -h -N -p cpu -t idle -o '%T'").split() == ["idle", "idle"]
-
-        wait_for("two idle nodes", idle, 120)
-
     def refusal(self, **values: Any) -> str:  # noqa: ANN401 - values are free-form.
         """Return why another release with *values* is refused."""
         other = helm_of(self.lab, "default")
         with pytest.raises(helm.HelmError) as refused:
-            other.install(CHARTS / "slurm", "other", _slurm() | values, namespace="default", dry_run="server")
+            other.install(
+                CHARTS / "slurm", "other", self.values() | values, namespace="default", dry_run="server"
+            )
         return str(refused.value)
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Generator[Cluster]:
     """Both releases on three Nodes, two of them compute Nodes, in a namespace of the baseline standard."""
-    cache = from_environment().cache
-
-    def say(_line: str) -> None: ...
-
-    archives = (
-        nats_image.archive_of(cache),
-        service_images.archive_of(list(service_images.SERVICES), cache, say),
-        cluster_images.slurm_image_of(SLURM_24_11, cache, say),
-        cluster_images.database_image_of(cache, say),
-    )
+    archives = images(from_environment().cache, lambda _line: None)
     with reserved_lab() as lab:
         lab.up(nodes=3)
         lab.load(*archives)
-        for name, labels in (("sunk", {}), (NAMESPACE, BASELINE)):
-            metadata = {"name": name, "labels": labels}
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-            lab.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(namespace))
-        sunk = helm_of(lab, "sunk")
-        sunk.install(CHARTS / "sunk", "sunk", sunk_values(replicas=1), wait="watcher", timeout=120)
         made = Cluster(lab)
-        made.install()
+        made.make_namespaces()
+        made.install_sunk()
+        made.install_slurm()
         made.await_idle()
         yield made
-
-
-def _slurm() -> dict[str, Any]:
-    nodes = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node2", "node3"]}
-    required = {"nodeSelectorTerms": [{"matchExpressions": [nodes]}]}
-    one = {"replicas": 1, "resources": SMALL}
-    database = {"registry": cluster_images.REGISTRY, "repository": cluster_images.DATABASE}
-    return {
-        "clusterName": "prod",
-        "slurmImage": {"registry": cluster_images.REGISTRY, "repository": cluster_images.SLURM},
-        "serviceImage": {"registry": service_images.REGISTRY, "tag": service_images.version()},
-        "mariadb": {"image": database, "resources": SMALL, "bufferPoolSize": "64M"},
-        "controller": {"resources": SMALL},
-        "accounting": {"resources": SMALL},
-        **dict.fromkeys(("rest", "login", "syncer", "scheduler", "hookGateway", "metricsExporter"), one),
-        "users": [{"name": "ada", "uid": 2000}],
-        "hooks": {"prolog": {"50-mark": PROLOG}},
-        "compute": {
-            "nodes": {
-                "cpu": {
-                    "slurm": {"cpus": 4, "memory": 4000},
-                    "terminationGracePeriodSeconds": 2,
-                    "affinity": {
-                        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
-                    },
-                }
-            }
-        },
-    }
 
 
 def test_a_user_runs_a_job_on_two_nodes_and_accounting_knows_it(cluster: Cluster) -> None:
@@ -187,7 +118,7 @@ def test_helms_own_test_passes(cluster: Cluster) -> None:
 def test_an_upgrade_that_changes_nothing_restarts_nothing_and_keeps_every_key(cluster: Cluster) -> None:
     before = cluster.uids("pod"), cluster.secrets()
 
-    cluster.helm.upgrade(CHARTS / "slurm", "slurm", _slurm(), wait="watcher", timeout=120)
+    cluster.install_slurm()
 
     assert (cluster.uids("pod"), cluster.secrets()) == before
 
@@ -246,3 +177,47 @@ def test_the_api_server_takes_every_object_of_every_example(cluster: Cluster, ex
     )
 
     assert len(taken.strip().splitlines()) == len(known)
+
+
+def test_an_uninstall_fails_and_changes_nothing_while_a_node_runs_a_job(cluster: Cluster) -> None:
+    cluster.install_slurm(cluster.values() | {"uninstall": {"waitSeconds": 5}})
+    cluster.login("sbatch --parsable --job-name=long --output=/dev/null --wrap='sleep 600'")
+    wait_for("the job to run", lambda: "RUNNING" in cluster.login("squeue -h -n long -o %T"), 60)
+
+    with pytest.raises(LabError, match="slurm-uninstall"):
+        cluster.uninstall_slurm()
+
+    (node,) = cluster.login("squeue -h -n long -o %N").split()
+    told = cluster.kubectl("logs", "job/slurm-uninstall")
+    assert f"{node}: runs jobs" in told
+    assert cluster.login("squeue -h -n long -o %T").strip() == "RUNNING"
+    cluster.login("scancel --name=long")
+    cluster.await_idle()
+
+
+def test_uninstall_keeps_keys_state_and_accounting_and_a_new_release_takes_them_over(
+    cluster: Cluster,
+) -> None:
+    cluster.login("timeout 60 srun -J remembered true")
+    kept = cluster.secrets(), cluster.uids("persistentvolumeclaim")
+
+    cluster.uninstall_slurm()
+
+    assert (cluster.secrets(), cluster.uids("persistentvolumeclaim")) == kept
+    wait_for("its Pods to be gone", lambda: cluster.items("pod") == [], 120)
+    assert cluster.items("nodeset") == []
+    cluster.install_slurm()
+    cluster.await_idle()
+    assert (cluster.secrets(), cluster.uids("persistentvolumeclaim")) == kept
+    assert "COMPLETED" in cluster.login("sacct -aXn --name=remembered -o state")
+    cluster.login("timeout 60 srun -N2 true")
+
+
+def test_an_uninstall_that_is_to_happen_now_ends_the_jobs(cluster: Cluster) -> None:
+    cluster.login("sbatch --parsable --output=/dev/null --wrap='sleep 600'")
+    wait_for("the job to run", lambda: "R" in cluster.login("squeue -h -o %t"), 60)
+    cluster.kubectl("annotate", "nodesets", "--all", "sunk.coreweave.com/uninstall=now")
+
+    cluster.uninstall_slurm()
+
+    assert cluster.items("nodeset") == []

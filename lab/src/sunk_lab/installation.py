@@ -1,0 +1,148 @@
+"""Both charts on a lab's Kubernetes, as a user with a cluster and Helm installs them.
+
+One compute Pod on each of the Nodes that are for it. Requests are small, for each Node believes that it has
+the machine to itself.
+"""
+
+import contextlib
+import json
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import helm_python as helm
+
+from sunk_lab import nats_image, service_images
+from sunk_lab.charts import helm_of, sunk_values
+from sunk_lab.errors import LabError
+from sunk_lab.kube.lab import KubeLab
+from sunk_lab.kube.prerequisites import Say
+from sunk_lab.processes import wait_for
+from sunk_lab.slurm import cluster_images
+from sunk_lab.slurm.releases import SLURM_24_11, Release
+
+CHARTS: Final = Path(__file__).resolve().parents[3] / "helm"
+NAMESPACE: Final = "slurm"
+SUNK_NAMESPACE: Final = "sunk"
+SMALL: Final = {"requests": {"cpu": "10m"}}
+_BASELINE: Final = {"pod-security.kubernetes.io/enforce": "baseline"}
+_READY_S: Final = 240
+
+
+class Installation:
+    """The releases ``sunk`` and ``slurm`` on *lab*, with *nodes* as compute Nodes."""
+
+    def __init__(self, lab: KubeLab, *, nodes: tuple[str, ...] = ("node2", "node3")) -> None:
+        self.lab = lab
+        self.nodes = nodes
+        self.helm = helm_of(lab, NAMESPACE)
+
+    def make_namespaces(self) -> None:
+        """Make both namespaces; that of Slurm has the baseline standard of Pod security."""
+        for name, labels in ((SUNK_NAMESPACE, {}), (NAMESPACE, _BASELINE)):
+            metadata = {"name": name, "labels": labels}
+            self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+    def install_sunk(self) -> None:
+        """Install or upgrade the release of the Kubernetes cluster; its Pods are ready afterwards."""
+        _install(helm_of(self.lab, SUNK_NAMESPACE), "sunk", sunk_values(replicas=1))
+
+    def install_slurm(self, values: Mapping[str, Any] | None = None) -> None:
+        """Install or upgrade the release of the Slurm cluster; its Pods are ready afterwards."""
+        _install(self.helm, "slurm", dict(values or self.values()))
+
+    def values(self) -> dict[str, Any]:
+        """Return the values of the Slurm cluster ``prod``."""
+        return slurm_values(self.nodes)
+
+    def uninstall_slurm(self) -> None:
+        """Uninstall the release of the Slurm cluster, with everything that it does not keep.
+
+        Raises:
+            LabError: Nodes run jobs; the release is as it was.
+        """
+        with _helms_errors("slurm"):
+            self.helm.uninstall("slurm", wait="watcher", timeout=_READY_S)
+
+    def await_idle(self) -> None:
+        """Wait until Slurm has every compute Node, idle."""
+        wanted = ["idle"] * len(self.nodes)
+
+        def are_idle() -> bool:
+            return self.login("sinfo -h -N -p cpu -t idle -o '%T'").split() == wanted
+
+        wait_for(f"{len(wanted)} idle nodes", are_idle, 120)
+
+    def login(self, command: str) -> str:
+        """Run *command* where users are, as root."""
+        return self.kubectl("exec", "slurm-login-0", "-c", "sshd", "--", "bash", "-c", command)
+
+    def kubectl(self, *args: str) -> str:
+        """Run kubectl in the namespace of Slurm."""
+        return self.lab.kubectl("-n", NAMESPACE, *args)
+
+    def apply(self, manifest: dict[str, Any]) -> None:
+        """Apply *manifest*."""
+        self.lab.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(manifest))
+
+    def uids(self, kind: str) -> dict[str, str]:
+        """Return which objects of *kind* are there, by name."""
+        return {found["metadata"]["name"]: found["metadata"]["uid"] for found in self.items(kind)}
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        """Return the objects of *kind*; Kubernetes' own schema is their type."""
+        return json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
+
+
+def images(cache: Path, say: Say, release: Release = SLURM_24_11) -> tuple[Path, ...]:
+    """Return the archives of every image that both charts need, made now unless they are there."""
+    return (
+        nats_image.archive_of(cache),
+        service_images.archive_of(list(service_images.SERVICES), cache, say),
+        cluster_images.slurm_image_of(release, cache, say),
+        cluster_images.database_image_of(cache, say),
+    )
+
+
+def slurm_values(nodes: tuple[str, ...]) -> dict[str, Any]:
+    """Return values of helm/slurm: the cluster ``prod`` with a compute Pod on each of *nodes*."""
+    where = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [where]}]}
+    one = {"replicas": 1, "resources": SMALL}
+    database = {"registry": cluster_images.REGISTRY, "repository": cluster_images.DATABASE}
+    return {
+        "clusterName": "prod",
+        "slurmImage": {"registry": cluster_images.REGISTRY, "repository": cluster_images.SLURM},
+        "serviceImage": {"registry": service_images.REGISTRY, "tag": service_images.version()},
+        "mariadb": {"image": database, "resources": SMALL, "bufferPoolSize": "64M"},
+        "controller": {"resources": SMALL},
+        "accounting": {"resources": SMALL},
+        **dict.fromkeys(("rest", "login", "syncer", "scheduler", "hookGateway", "metricsExporter"), one),
+        "users": [{"name": "ada", "uid": 2000}],
+        "compute": {
+            "nodes": {
+                "cpu": {
+                    "slurm": {"cpus": 4, "memory": 4000},
+                    "terminationGracePeriodSeconds": 2,
+                    "affinity": {
+                        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+                    },
+                }
+            }
+        },
+    }
+
+
+def _install(config: helm.Config, name: str, values: dict[str, Any]) -> None:
+    is_there = any(found["name"] == name for found in config.list())
+    act = config.upgrade if is_there else config.install
+    with _helms_errors(name):
+        act(CHARTS / name, name, values, wait="watcher", timeout=_READY_S)
+
+
+@contextlib.contextmanager
+def _helms_errors(name: str) -> Generator[None]:
+    try:
+        yield
+    except helm.HelmError as error:
+        raise LabError(f"helm: {name}: {error}") from error
