@@ -80,11 +80,12 @@ def test_a_prolog_of_the_values_runs_on_each_node_of_a_job(cluster: Cluster) -> 
         assert "prolog-of-" in cluster.kubectl("exec", node, "--", "ls", "/var/spool/slurmd")
 
 
-def test_a_pod_runs_through_slurm(cluster: Cluster) -> None:
-    pod = {
+def walker(**annotations: str) -> dict[str, Any]:
+    """Return a Pod through Slurm."""
+    return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "walker", "namespace": "default"},
+        "metadata": {"name": "walker", "namespace": "default", "annotations": annotations},
         "spec": {
             "schedulerName": "slurm-slurm",
             "terminationGracePeriodSeconds": 1,
@@ -100,7 +101,14 @@ def test_a_pod_runs_through_slurm(cluster: Cluster) -> None:
         },
     }
 
-    cluster.lab.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(pod))
+
+def test_a_pod_that_slurm_would_never_take_is_refused_as_it_is_applied(cluster: Cluster) -> None:
+    with pytest.raises(LabError, match="priority: must be an integer"):
+        cluster.apply(walker(**{"sunk.coreweave.com/priority": "high"}))
+
+
+def test_a_pod_runs_through_slurm(cluster: Cluster) -> None:
+    cluster.apply(walker())
 
     def phase() -> bool:
         return cluster.lab.kubectl("get", "pod", "walker", "-o", "jsonpath={.status.phase}") == "Succeeded"

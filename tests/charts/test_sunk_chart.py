@@ -294,3 +294,10 @@ def test_a_nodeset_may_be_made_where_its_cluster_is_and_nowhere_else(chart: helm
     (known,) = (entry["expression"] for entry in policy["variables"] if entry["name"] == "namespaces")
     assert msgspec.json.decode(known) == {"prod": "slurm", "stage-2": "slurm"}
     assert policy["failurePolicy"] == "Fail"
+
+
+def test_the_policy_of_pods_through_slurm_never_stands_in_the_way_of_others(chart: helm.Chart) -> None:
+    policy = render(chart)["ValidatingAdmissionPolicy", "sunk-pods"]["spec"]
+
+    assert policy["failurePolicy"] == "Ignore"  # The scheduler judges every Pod itself.
+    assert {condition["name"] for condition in policy["matchConditions"]} >= {"names-our-scheduler"}

@@ -120,6 +120,7 @@ def advice(cluster: Cluster, release: str, waited_s: int) -> str:
         "Wait for the jobs or cancel them (squeue, scancel), and uninstall again. Or end jobs and nodes:",
         f"  kubectl -n {cluster.namespace} annotate nodesets --selector {cluster.selector} {NOW}=now",
         f"  helm uninstall {release} --namespace {cluster.namespace}",
+        f"To keep the release after all: helm rollback {release} --namespace {cluster.namespace}",
     ]
     return "\n".join(lines)
 

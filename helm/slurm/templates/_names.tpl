@@ -75,3 +75,12 @@ http://{{ include "slurm.fullname" . }}-rest.{{ .Release.Namespace }}.svc:6820
 {{- if kindIs "string" $given -}}{{- $given = ternary (list) (splitList "," (nospace $given)) (eq (nospace $given) "") -}}{{- end -}}
 {{- ternary $given list (eq .Values.scheduler.scope.type "namespace") | toJson -}}
 {{- end }}
+
+{{- /* Where Pods through Slurm are, as JSON; empty: everywhere. */ -}}
+{{- define "slurm.podNamespaces" -}}
+{{- if eq .Values.scheduler.scope.type "cluster" -}}
+[]
+{{- else -}}
+{{ include "slurm.scopeNamespaces" . | fromJsonArray | default (list .Release.Namespace) | toJson }}
+{{- end }}
+{{- end }}

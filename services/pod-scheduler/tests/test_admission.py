@@ -5,20 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import helm_python as helm
 import msgspec
 import pytest
-import yaml
 
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeRejectedError
 from sunk_kube.objects import KubeObject, Pod
 from sunk_kube.resources import CONFIG_MAPS, PODS, Resource
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
+from sunk_lab.charts import render
 from sunk_pod_scheduler.validate import Rules, validate
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
-FILE = Path(__file__).parents[3] / "helm/slurm/files/admission-policy.yaml"
+CHARTS = Path(__file__).parents[3] / "helm"
 GROUP = "admissionregistration.k8s.io"
 POLICIES = Resource(
     group=GROUP,
@@ -134,13 +135,29 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+def made_by_the_charts(namespace: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return the policy, and the settings and binding of a Slurm cluster in *namespace*."""
+    known: dict[str, Any] = {"clusters": [{"name": "prod", "namespace": namespace}]}
+    cluster: dict[str, Any] = {
+        "clusterName": "prod",
+        "nats": {"existingSecret": "passwords"},
+        "scheduler": {"settings": {"POD_AFFINITY": "refuse"}},
+    }
+    sunk = render(helm.Chart.load(CHARTS / "sunk"), known, name="sunk", namespace="sunk")
+    slurm = render(helm.Chart.load(CHARTS / "slurm"), cluster, name="slurm", namespace=namespace)
+    return (
+        sunk["ValidatingAdmissionPolicy", "sunk-pods"],
+        slurm["ConfigMap", "slurm-pods-policy"],
+        slurm["ValidatingAdmissionPolicyBinding", f"slurm-{namespace}-pods"],
+    )
+
+
 @pytest.fixture
 async def judged(kube: KubeClient, namespace: str) -> AsyncGenerator[str]:
     """A namespace in whose binding the policy holds already."""
-    policy, settings, binding = yaml.safe_load_all(FILE.read_text())
+    policy, settings, binding = made_by_the_charts(namespace)
     policy["metadata"]["name"] = binding["metadata"]["name"] = binding["spec"]["policyName"] = namespace
-    settings["metadata"]["namespace"] = binding["spec"]["paramRef"]["namespace"] = namespace
-    settings["data"] |= {"scheduler-names": f"other,{OURS}", "pod-affinity": "refuse"}
+    settings["data"]["scheduler-names"] = f"other,{OURS}"
     await kube.create(CONFIG_MAPS, settings, namespace)
     await kube.create(POLICIES, policy)
     await kube.create(BINDINGS, binding)
