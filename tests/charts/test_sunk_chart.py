@@ -200,6 +200,17 @@ def test_every_user_of_nats_has_a_password_of_its_own_from_the_secret(chart: hel
     assert all(re.fullmatch(r"[a-z][A-Za-z0-9]{40,}", password) for password in passwords.values())
 
 
+def test_each_team_that_listens_has_a_user_that_hears_answers_of_its_own_only(chart: helm.Chart) -> None:
+    made = render(chart, nats={"subscribers": ["billing", "ops-2"]})
+
+    found = {name: rights for name, _, rights in nats_users(made) if name.startswith("subscriber")}
+
+    assert found.keys() == {"subscriber", "subscriber-billing", "subscriber-ops-2"}
+    assert found["subscriber-ops-2"]["subscribe"]["allow"] == ["sunk.ev.>", "_INBOX.subscriber-ops-2.>"]
+    assert found["subscriber-ops-2"]["publish"] == found["subscriber"]["publish"]
+    assert "subscriber-billing" in made["Secret", "sunk-nats-users"]["data"]
+
+
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_nats_takes_its_configuration(chart: helm.Chart, tmp_path: Path, replicas: int) -> None:
     made = render(chart, nats={"replicas": replicas})

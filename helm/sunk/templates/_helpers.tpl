@@ -143,6 +143,13 @@ nats://sunk-nats.{{ .Release.Namespace }}:4222
       {{- $_ := set $made "permissions" (include "sunk.natsPermissions" (dict "permissions" $user.permissions "clusters" $group) | fromJson) -}}
     {{- end -}}
     {{- $users = append $users $made -}}
+    {{- if eq $user.name "subscriber" -}}
+      {{- range $.Values.nats.subscribers -}}
+        {{- $own := printf "subscriber-%s" . -}}
+        {{- $theirs := toJson $made.permissions | replace "_INBOX.subscriber." (printf "_INBOX.%s." $own) | fromJson -}}
+        {{- $users = append $users (dict "name" $own "permissions" $theirs) -}}
+      {{- end -}}
+    {{- end -}}
   {{- end -}}
 {{- end -}}
 {{- toJson $users -}}
