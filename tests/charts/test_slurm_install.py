@@ -12,7 +12,7 @@ import yaml
 from sunk_lab.charts import helm_of, render
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
-from sunk_lab.installation import CHARTS, NAMESPACE, Installation, images
+from sunk_lab.installation import CHARTS, NAMESPACE, Installation, install
 from sunk_lab.kube.testing import reserved_lab
 from sunk_lab.processes import wait_for
 from sunk_lab.slurm import cluster_images
@@ -51,15 +51,10 @@ class Cluster(Installation):
 @pytest.fixture(scope="module")
 def cluster() -> Generator[Cluster]:
     """Both releases on three Nodes, two of them compute Nodes, in a namespace of the baseline standard."""
-    archives = images(from_environment().cache, lambda _line: None)
     with reserved_lab() as lab:
-        lab.up(nodes=3)
-        lab.load(*archives)
+        install(lab, from_environment().cache, lambda _line: None)
         made = Cluster(lab)
-        made.make_namespaces()
-        made.install_sunk()
-        made.install_slurm()
-        made.await_idle()
+        made.install_slurm()  # With a prolog of its own.
         yield made
 
 

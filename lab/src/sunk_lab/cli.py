@@ -13,6 +13,7 @@ from pathlib import Path
 from sunk_lab import nats_image, service_images
 from sunk_lab.config import LabConfig, from_environment
 from sunk_lab.errors import LabError
+from sunk_lab.installation import install
 from sunk_lab.kube.existing import Kube, kube_of
 from sunk_lab.kube.lab import KubeLab, check_machine
 from sunk_lab.processes import environment
@@ -53,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     add("down", _down, "end and remove everything of this lab")
     demo = add("demo", _demo, "tell the story on the whole stack")
     demo.add_argument("--keep", action="store_true", help="leave everything running")
+    cluster = add("cluster", _cluster, "both charts, installed on the lab's Kubernetes by Helm")
+    cluster.add_argument("action", choices=("up", "down"))
     add("status", _status, "what runs, with pid and memory")
     add("logs", _logs, "the end of a log; without a name, which there are").add_argument("name", nargs="?")
     text = "a shell with kubectl set up; with a node's name, on that node"
@@ -101,6 +104,19 @@ def _up(config: LabConfig, arguments: argparse.Namespace) -> int:
 def _down(config: LabConfig, _: argparse.Namespace) -> int:
     if config.kubeconfig is None:
         _stack(config).down()
+    return 0
+
+
+def _cluster(config: LabConfig, arguments: argparse.Namespace) -> int:
+    lab = KubeLab(config.number, folder=config.folder / "kube", cache=config.cache, say=_say)
+    if arguments.action == "down":
+        return _down(config, arguments)
+    if config.kubeconfig is not None:
+        raise LabError("cluster up installs on the lab's own Kubernetes; docs/install.md tells how on others")
+    if _stack(config).status():
+        raise LabError("this lab runs the story's services: ./task lab:down first, or set SUNK_LAB_NUMBER")
+    for line in install(lab, config.cache, _say).how_to_look_around():
+        _write(line)
     return 0
 
 

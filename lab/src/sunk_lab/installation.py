@@ -6,6 +6,7 @@ the machine to itself.
 
 import contextlib
 import json
+import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -73,6 +74,17 @@ class Installation:
 
         wait_for(f"{len(wanted)} idle nodes", are_idle, 120)
 
+    def how_to_look_around(self) -> list[str]:
+        """Return the commands that one may want next."""
+        login = f"kubectl -n {NAMESPACE} exec slurm-login-0 -c sshd --"
+        return [
+            f"export KUBECONFIG={self.lab.kubeconfig} PATH={self.lab.programs}:$PATH",
+            f"{login} sinfo",
+            f"{login} srun -N{len(self.nodes)} hostname",
+            f"kubectl -n {NAMESPACE} get nodesets,pods",
+            "./task cluster:down    # removes everything",
+        ]
+
     def login(self, command: str) -> str:
         """Run *command* where users are, as root."""
         return self.kubectl("exec", "slurm-login-0", "-c", "sshd", "--", "bash", "-c", command)
@@ -92,6 +104,25 @@ class Installation:
     def items(self, kind: str) -> list[dict[str, Any]]:
         """Return the objects of *kind*; Kubernetes' own schema is their type."""
         return json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
+
+
+def install(lab: KubeLab, cache: Path, say: Say) -> Installation:
+    """Bring *lab* up with both charts on it, of the code as it is now; Slurm's nodes are idle afterwards.
+
+    What is there already is upgraded.
+    """
+    archives = images(cache, say)
+    lab.up(nodes=3)
+    lab.load(*archives)
+    made = Installation(lab)
+    made.make_namespaces()
+    began = time.monotonic()
+    for name, step in (("sunk", made.install_sunk), ("slurm", made.install_slurm)):
+        step()
+        say(f"release {name} is ready, {time.monotonic() - began:.1f} s")
+    made.await_idle()
+    say(f"Slurm's nodes are idle, {time.monotonic() - began:.1f} s after the first helm install")
+    return made
 
 
 def images(cache: Path, say: Say, release: Release = SLURM_24_11) -> tuple[Path, ...]:
