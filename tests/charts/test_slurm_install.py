@@ -1,4 +1,7 @@
-"""A whole Slurm cluster from both charts on real kubelets: jobs, Pods through Slurm, upgrade."""
+"""A whole Slurm cluster from both charts on real kubelets: jobs, Pods through Slurm, upgrade, uninstall.
+
+Each run of all tests has the core; `./task test:install` runs the rest too.
+"""
 
 import json
 from collections.abc import Generator
@@ -19,9 +22,9 @@ from sunk_lab.slurm import cluster_images
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.install,
     pytest.mark.timeout(900),  # The images are made from the code as it is now.
 ]
+on_request: Final = pytest.mark.install
 EXAMPLES: Final = sorted((CHARTS / "slurm/examples").glob("*.yaml"))
 PROLOG: Final = "#!/bin/bash\ntouch /var/spool/slurmd/prolog-of-$SLURM_JOB_ID\n"
 
@@ -50,10 +53,10 @@ class Cluster(Installation):
 
 @pytest.fixture(scope="module")
 def cluster() -> Generator[Cluster]:
-    """Both releases on three Nodes, two of them compute Nodes, in a namespace of the baseline standard."""
+    """Both releases on two Nodes, which are compute Nodes too, in a namespace of the baseline standard."""
     with reserved_lab() as lab:
-        install(lab, from_environment().cache, lambda _line: None)
-        made = Cluster(lab)
+        made = Cluster(lab, nodes=("node1", "node2"))
+        install(made, from_environment().cache, lambda _line: None)
         made.install_slurm()  # With a prolog of its own.
         yield made
 
@@ -67,6 +70,7 @@ def test_a_user_runs_a_job_on_two_nodes_and_accounting_knows_it(cluster: Cluster
     wait_for("the job in sacct", lambda: "COMPLETED" in cluster.login("sacct -aXn --name=two -o state"), 30)
 
 
+@on_request
 def test_a_prolog_of_the_values_runs_on_each_node_of_a_job(cluster: Cluster) -> None:
     nodes = cluster.login("timeout 60 srun -N2 hostname").split()
 
@@ -97,6 +101,7 @@ def walker(**annotations: str) -> dict[str, Any]:
     }
 
 
+@on_request
 def test_a_pod_that_slurm_would_never_take_is_refused_as_it_is_applied(cluster: Cluster) -> None:
     with pytest.raises(LabError, match="priority: must be an integer"):
         cluster.apply(walker(**{"sunk.coreweave.com/priority": "high"}))
@@ -112,6 +117,7 @@ def test_a_pod_runs_through_slurm(cluster: Cluster) -> None:
     wait_for("its job in sacct", lambda: "sunk|COMPLETED" in cluster.login("sacct -aXnP -o user,state"), 30)
 
 
+@on_request
 def test_helms_own_test_passes(cluster: Cluster) -> None:
     told = cluster.helm.test("slurm", timeout=90, logs=True)["logs"]
 
@@ -126,6 +132,7 @@ def test_an_upgrade_that_changes_nothing_restarts_nothing_and_keeps_every_key(cl
     assert (cluster.uids("pod"), cluster.secrets()) == before
 
 
+@on_request
 @pytest.mark.parametrize(
     ("values", "why"),
     [
@@ -162,6 +169,7 @@ def test_what_the_cluster_has_already_or_not_at_all_is_refused_before_anything_i
     assert why in cluster.refusal(**values)
 
 
+@on_request
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_the_api_server_takes_every_object_of_every_example(cluster: Cluster, example: Path) -> None:
     # Of the one cluster that the sunk release knows, where it knows it.
@@ -182,6 +190,7 @@ def test_the_api_server_takes_every_object_of_every_example(cluster: Cluster, ex
     assert len(taken.strip().splitlines()) == len(known)
 
 
+@on_request
 def test_an_uninstall_fails_and_changes_nothing_while_a_node_runs_a_job(cluster: Cluster) -> None:
     cluster.install_slurm(cluster.values() | {"uninstall": {"waitSeconds": 5}})
     cluster.login("sbatch --parsable --job-name=long --output=/dev/null --wrap='sleep 600'")
@@ -216,6 +225,7 @@ def test_uninstall_keeps_keys_state_and_accounting_and_a_new_release_takes_them_
     cluster.login("timeout 60 srun -N2 true")
 
 
+@on_request
 def test_an_uninstall_that_is_to_happen_now_ends_the_jobs(cluster: Cluster) -> None:
     cluster.login("sbatch --parsable --output=/dev/null --wrap='sleep 600'")
     wait_for("the job to run", lambda: "R" in cluster.login("squeue -h -o %t"), 60)

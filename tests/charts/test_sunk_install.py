@@ -84,7 +84,7 @@ def installed() -> Generator[Installation]:
     """The release, ready, in a namespace that refuses Pods which may do more than they need."""
     cache = from_environment().cache
     archives = (
-        service_images.archive_of(["nodeset-controller"], cache, lambda _line: None),
+        service_images.archive_of(list(service_images.SERVICES), cache, lambda _line: None),
         nats_image.archive_of(cache),
     )
     with reserved_lab() as lab:

@@ -13,7 +13,7 @@ from pathlib import Path
 from sunk_lab import nats_image, service_images
 from sunk_lab.config import LabConfig, from_environment
 from sunk_lab.errors import LabError
-from sunk_lab.installation import install
+from sunk_lab.installation import Installation, install
 from sunk_lab.kube.existing import Kube, kube_of
 from sunk_lab.kube.lab import KubeLab, check_machine
 from sunk_lab.processes import environment
@@ -115,7 +115,9 @@ def _cluster(config: LabConfig, arguments: argparse.Namespace) -> int:
         raise LabError("cluster up installs on the lab's own Kubernetes; docs/install.md tells how on others")
     if _stack(config).status():
         raise LabError("this lab runs the story's services: ./task lab:down first, or set SUNK_LAB_NUMBER")
-    for line in install(lab, config.cache, _say).how_to_look_around():
+    made = Installation(lab)
+    install(made, config.cache, _say)
+    for line in made.how_to_look_around():
         _write(line)
     return 0
 

@@ -8,6 +8,7 @@ import contextlib
 import json
 import time
 from collections.abc import Generator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from sunk_lab import nats_image, service_images
 from sunk_lab.charts import helm_of, sunk_values
 from sunk_lab.errors import LabError
 from sunk_lab.kube.lab import KubeLab
+from sunk_lab.kube.nodes import number
 from sunk_lab.kube.prerequisites import Say
 from sunk_lab.processes import wait_for
 from sunk_lab.slurm import cluster_images
@@ -36,7 +38,11 @@ class Installation:
     def __init__(self, lab: KubeLab, *, nodes: tuple[str, ...] = ("node2", "node3")) -> None:
         self.lab = lab
         self.nodes = nodes
-        self.helm = helm_of(lab, NAMESPACE)
+
+    @cached_property
+    def helm(self) -> helm.Config:
+        """Return Helm for the namespace of Slurm; the lab must be up."""
+        return helm_of(self.lab, NAMESPACE)
 
     def make_namespaces(self) -> None:
         """Make both namespaces; that of Slurm has the baseline standard of Pod security."""
@@ -106,15 +112,14 @@ class Installation:
         return json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
 
 
-def install(lab: KubeLab, cache: Path, say: Say) -> Installation:
-    """Bring *lab* up with both charts on it, of the code as it is now; Slurm's nodes are idle afterwards.
+def install(made: Installation, cache: Path, say: Say) -> None:
+    """Bring the lab up with both charts on it, of the code as it is now; Slurm's nodes are idle afterwards.
 
     What is there already is upgraded.
     """
     archives = images(cache, say)
-    lab.up(nodes=3)
-    lab.load(*archives)
-    made = Installation(lab)
+    made.lab.up(nodes=max(map(number, made.nodes)))
+    made.lab.load(*archives)
     made.make_namespaces()
     began = time.monotonic()
     for name, step in (("sunk", made.install_sunk), ("slurm", made.install_slurm)):
@@ -122,7 +127,6 @@ def install(lab: KubeLab, cache: Path, say: Say) -> Installation:
         say(f"release {name} is ready, {time.monotonic() - began:.1f} s")
     made.await_idle()
     say(f"Slurm's nodes are idle, {time.monotonic() - began:.1f} s after the first helm install")
-    return made
 
 
 def images(cache: Path, say: Say, release: Release = SLURM_24_11) -> tuple[Path, ...]:
