@@ -119,7 +119,7 @@ def upgraded(made: Installation) -> None:
     same_s = timed(made.install_slurm)
     before = made.uids("pod")
     values = made.values()
-    changed = values | {"hookGateway": values["hookGateway"] | {"settings": {"GRACE_S": "6"}}}
+    changed = values | {"hookGateway": values["hookGateway"] | {"settings": {"RELEASE_WAIT_S": "5"}}}
     changed_s = timed(lambda: made.install_slurm(changed))
     restarted = sorted(name.rsplit("-", 2)[0] for name in made.uids("pod").keys() - before.keys())
     result("cluster.upgrade", same_s=same_s, changed_s=changed_s, restarted=restarted)
