@@ -33,11 +33,12 @@ _PACKAGES: Final = {
     "usr/lib/podman/aardvark-dns": "aardvark-dns",
 }
 # crun refuses a machine that mixes cgroup v1 and v2; without CAP_SYS_RESOURCE no limit may be raised.
-_CONTAINERS_CONF: Final = """[containers]
+CONTAINERS_CONF: Final = """[containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
 [engine]
 runtime = "runc"
 """
+"""What podman is told on such machines."""
 
 
 class EngineNats:
@@ -104,7 +105,7 @@ class EngineNats:
         need_root("podman as the lab uses it")
         self._folder.mkdir(parents=True, exist_ok=True)
         configuration = self._folder / "containers.conf"
-        configuration.write_text(_CONTAINERS_CONF)
+        configuration.write_text(CONTAINERS_CONF)
         self._socket_folder = Path(
             tempfile.mkdtemp(prefix="sunk-lab-")
         )  # A socket's path may have 107 characters.
