@@ -93,7 +93,8 @@ DASHBOARDS: Final[dict[str, tuple[Panel, ...]]] = {
 }
 
 
-def _restricted(query: str) -> str:
+def restricted(query: str) -> str:
+    """Return *query* for the chosen Slurm clusters."""
     return query.replace("{}", f"{{{CLUSTER}}}")
 
 
@@ -111,7 +112,7 @@ def panel(number: int, what: Panel) -> dict[str, Any]:
         "gridPos": at,
         "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
         "targets": [
-            {"refId": "A", "datasource": source, "expr": _restricted(query), "legendFormat": "__auto"}
+            {"refId": "A", "datasource": source, "expr": restricted(query), "legendFormat": "__auto"}
         ],
     }
 

@@ -262,7 +262,7 @@ def test_prometheus_takes_every_series_and_answers_every_panel(
     cluster: Cluster, prometheus: Path, tmp_path: Path
 ) -> None:
     target = cluster.url.removeprefix("http://")
-    server = Prometheus(tmp_path / "prometheus", str(prometheus), target, "lab")
+    server = Prometheus(tmp_path / "prometheus", str(prometheus), [target], "lab")
     with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as http:
 
         def ask(query: str) -> list[Any]:  # Any: Prometheus' own JSON

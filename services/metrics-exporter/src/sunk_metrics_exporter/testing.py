@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -86,7 +86,7 @@ _PROMETHEUS: Final = """global:
 scrape_configs:
   - job_name: sunk
     static_configs:
-      - targets: [{target}]
+      - targets: [{targets}]
         labels:
           slurm_cluster: {cluster}
   - job_name: prometheus
@@ -96,15 +96,15 @@ scrape_configs:
 
 
 class Prometheus:
-    """A real Prometheus that scrapes *target* (``host:port``) each second, all that it has in *folder*."""
+    """A real Prometheus that scrapes *targets* (``host:port``) each second, all that it has in *folder*."""
 
-    def __init__(self, folder: Path, program: str, target: str, cluster: str) -> None:
+    def __init__(self, folder: Path, program: str, targets: Sequence[str], cluster: str) -> None:
         folder.mkdir(exist_ok=True)
         own = f"127.0.0.1:{free_port()}"
         self.url = f"http://{own}"
         self.log = folder / "prometheus.log"
         config = folder / "prometheus.yaml"
-        config.write_text(_PROMETHEUS.format(target=target, cluster=cluster, own=own))
+        config.write_text(_PROMETHEUS.format(targets=", ".join(targets), cluster=cluster, own=own))
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
