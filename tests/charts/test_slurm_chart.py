@@ -336,6 +336,20 @@ def test_a_pod_monitor_names_a_port_of_the_pods_that_it_selects(chart: helm.Char
         assert monitor["metadata"]["labels"]["release"] == "prometheus"
 
 
+def test_without_the_operator_the_pods_themselves_say_where_they_are_scraped(chart: helm.Chart) -> None:
+    own = {"podAnnotations": {"example.com/a": "b"}}
+    scraped = made(chart, podMonitor={"annotations": True}, syncer=own)
+    silent = made(chart)
+
+    for objects, wanted in ((scraped, {"scrape": "true", "path": "/metrics"}), (silent, {})):
+        for service in SERVICES:
+            pod = objects["Deployment", service]["spec"]["template"]
+            said = pod["metadata"].get("annotations", {})
+            marks = {name.removeprefix("prometheus.io/"): said[name] for name in said if "prometheus" in name}
+            (port,) = pod["spec"]["containers"][0]["ports"]
+            assert marks == (wanted and {**wanted, "port": str(port["containerPort"])})
+
+
 def test_dashboards_and_alerts_are_those_of_the_files(chart: helm.Chart) -> None:
     objects = made(chart, dashboards={"enabled": True}, alerts={"enabled": True})
 

@@ -166,6 +166,21 @@ def test_nodeset_controller_takes_its_settings(chart: helm.Chart) -> None:
     assert (config.lease_namespace, config.kubeconfig) == ("sunk-system", None)
 
 
+def test_without_the_operator_its_pods_say_where_they_are_scraped(chart: helm.Chart) -> None:
+    def said(**own: bool) -> dict[str, str]:
+        made = render(chart, nodesetController={"podMonitor": own})
+        pod = made["Deployment", "sunk-nodeset-controller"]["spec"]["template"]
+        found: dict[str, str] = pod["metadata"].get("annotations", {})
+        return {name: value for name, value in found.items() if name.startswith("prometheus.io/")}
+
+    assert said() == {}
+    assert said(annotations=True) == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": "8080",
+        "prometheus.io/path": "/metrics",
+    }
+
+
 def test_every_setting_of_nodeset_controller_has_a_value_in_the_chart(chart: helm.Chart) -> None:
     env = env_of(pod_specs(render(chart))["sunk-nodeset-controller"])
     fields = {PREFIX + field.name.upper() for field in msgspec.structs.fields(Config)}

@@ -28,7 +28,8 @@ spec:
       {{- include "slurm.selector" $who | nindent 6 }}
   template:
     metadata:
-      {{- include "slurm.podMetadata" $who | nindent 6 }}
+      {{- $scraped := ternary (dict "prometheus.io/scrape" "true" "prometheus.io/port" "8080" "prometheus.io/path" "/metrics") dict $root.Values.podMonitor.annotations }}
+      {{- include "slurm.podMetadata" (merge (dict "annotations" $scraped) $who) | nindent 6 }}
     spec:
       {{- include "slurm.podPlacement" $who | nindent 6 }}
       {{- include "slurm.podSecurity" (dict "uid" 65532) | nindent 6 }}

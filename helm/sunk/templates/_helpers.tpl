@@ -87,8 +87,13 @@ labels:
   {{- . | nindent 2 }}
   {{- end }}
 {{- $annotations := include "sunk.podValue" (merge (dict "key" "podAnnotations") .) }}
-{{- if or .checksum $annotations }}
+{{- if or .checksum .scraped $annotations }}
 annotations:
+  {{- if .scraped }}
+  prometheus.io/scrape: "true"
+  prometheus.io/port: {{ .scraped | quote }}
+  prometheus.io/path: /metrics
+  {{- end }}
   {{- with .checksum }}
   checksum/config: {{ . }}
   {{- end }}
