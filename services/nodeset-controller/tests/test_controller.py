@@ -30,6 +30,7 @@ from sunk_kube.resources import (
     NAMESPACES,
     NODES,
     NODESETS,
+    NODESLICES,
     PODS,
 )
 from sunk_lab.nats import NatsServer
@@ -256,13 +257,20 @@ async def test_a_pod_deleted_by_hand_comes_back_under_its_name(stage: Stage) -> 
     assert after.pod == before.pod
 
 
-async def test_a_pod_that_has_failed_is_replaced(stage: Stage) -> None:
-    before = await stage.told(lambda state: state.is_ready)
-    await stage.kube.patch_status(
-        PODS, stage.name, {"status": {"phase": "Failed", "reason": "Test"}}, stage.namespace
-    )
+async def test_a_pod_that_has_failed_is_replaced_and_a_restart_forgets_no_failure(stage: Stage) -> None:
+    async def failures() -> list[int]:
+        slices = await stage.kube.list_all(NODESLICES, stage.namespace)
+        return [entry.failures for one in slices for entry in one.nodes]
 
-    await stage.told(lambda state: state.uid != before.uid)
+    before = await stage.told(lambda state: state.is_ready)
+    for often in (1, 2):
+        failed = {"status": {"phase": "Failed", "reason": "Test"}}
+        await stage.kube.patch_status(PODS, stage.name, failed, stage.namespace)
+        after = await stage.told(lambda state, uid=before.uid: state.is_ready and state.uid != uid)
+        assert await failures() == [often]
+        stage.service.end(signal.SIGKILL)
+        stage.service.start()
+        before = after
 
 
 async def test_a_cordon_reaches_the_bus_with_its_reason_and_goes_with_it(stage: Stage) -> None:

@@ -244,6 +244,13 @@ class NodeSliceEntry(KubeStruct, frozen=True):
             description="The Node is no longer the set's: only its name is kept, as long as the Node exists."
         ),
     ] = False
+    failures: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How many Pods in a row have ended by themselves here: the next one waits longer.",
+        ),
+    ] = 0
 
 
 class NodeSlice(KubeObject, frozen=True):

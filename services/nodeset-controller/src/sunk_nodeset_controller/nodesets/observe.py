@@ -1,20 +1,19 @@
 """From the views to one NodeSet and all that concerns it."""
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Pod, condition
+from sunk_kube.objects import Pod
 from sunk_nodeset_controller.clusters import BusSide
 from sunk_nodeset_controller.nodesets.fitting import Fitting
 from sunk_nodeset_controller.nodesets.members import condemned
 from sunk_nodeset_controller.nodesets.model import Fits, Observed
 from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key, refusal, seniority
-from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S
-from sunk_nodeset_controller.nodesets.slices import names_of
+from sunk_nodeset_controller.nodesets.slices import failures_of, names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.pods.hearing import missing
 from sunk_nodeset_controller.views import KubeViews, slice_owner
@@ -41,14 +40,13 @@ class Observer:
         self._clusters = clusters
         self._replace_after_s = replace_after_s
         self._fitting = Fitting(views.nodes, lock_key=lock_key)
-        self._failures: dict[str, int] = {}
 
     def observe(self, nodeset: NodeSet) -> Observed:
         """Return all that concerns *nodeset*, as it is now."""
         now = datetime.now(UTC).replace(microsecond=0)
         labelled = self._views.pods_of.of(nodeset.key)
         own = [pod for pod in labelled if is_owned(pod, nodeset)]
-        self._forgive(own, now)
+        slices = tuple(one for one in self._views.slices_of.of(nodeset.key) if is_owned(one, nodeset))
         fits = self._fitting.of(nodeset)
         jobs, guests = self._in_the_way(nodeset, own)
         ear = self._bus.ears.get(nodeset.spec.cluster)
@@ -58,37 +56,22 @@ class Observer:
             nodes=self._views.nodes.objects,
             fits=fits,
             pods=tuple(own),
-            slices=tuple(one for one in self._views.slices_of.of(nodeset.key) if is_owned(one, nodeset)),
+            slices=slices,
             foreign=self._foreign(nodeset, fits, {pinned_node(pod) for pod in own}),
             taken=self._taken(nodeset, own),
             slurm=self._slurm(nodeset.spec.cluster, own) if silence is None else None,
             doubt=silence if silence is not None or ear is None else missing(own, ear.nodes),
             jobs=jobs,
             guests=guests,
-            failures={pod.metadata.name: self._failures.get(pod.key, 0) for pod in own if pod.is_over},
+            failures=failures_of(slices),
             refusal=refusal(nodeset, self._views.nodesets.values(), self._clusters),
             now=now,
             replace_after_s=self._replace_after_s,
         )
 
-    def note_failure(self, namespace: str, name: str) -> None:
-        """Remember that the Pod *name* has ended by itself: the next one waits longer."""
-        key = f"{namespace}/{name}"
-        self._failures[key] = self._failures.get(key, 0) + 1
-
     def forget(self, key: str) -> None:
         """Forget a NodeSet that is gone."""
         self._fitting.forget(key)
-
-    def _forgive(self, pods: Iterable[Pod], now: datetime) -> None:
-        """Forget the failures of Pods that have been ready for long."""
-        if not self._failures:
-            return
-        for pod in pods:
-            ready = condition(pod.status.conditions, "Ready")
-            since = ready.last_transition_time if ready is not None and ready.status == "True" else None
-            if since is not None and now - since > timedelta(seconds=LAST_WAIT_S):
-                self._failures.pop(pod.key, None)
 
     def _taken(self, nodeset: NodeSet, own: list[Pod]) -> frozenset[str]:
         """Return the names of Pods and Slurm nodes in the namespace that are not *nodeset*'s."""

@@ -1,22 +1,27 @@
 """NodeSlices: which Nodes a NodeSet has, and under which names; pure.
 
 What must stay true: a name that was chosen stays while its Node exists, also after the set has let the Node
-go; an entry stays in its slice; a slice is written only if it changes, and holds no more than its maximum.
+go; an entry stays in its slice; a slice is written only if it changes, and holds no more than its maximum;
+that a Pod has failed is written down before it is deleted: who comes after us makes the next one no sooner.
 """
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 import msgspec
 
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import SLICE_MAX, NodeSet, NodeSlice, NodeSliceEntry
-from sunk_kube.objects import ObjectMeta
+from sunk_kube.objects import ObjectMeta, Pod, condition
 from sunk_kube.resources import NODESETS, NODESLICES
-from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan
+from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
 from sunk_nodeset_controller.nodesets.template import pinned_node
 
+FORGIVEN_S: Final = 300.0
+"""Who has been ready for longer begins anew when it fails."""
+FAILURES_MAX: Final = 20
 Manifest = dict[str, Any]
 """A slice to be. ``Any``, because a manifest has every shape."""
 
@@ -31,18 +36,46 @@ def names_of(slices: Iterable[NodeSlice]) -> dict[str, str]:
     return {entry.kube_node: entry.name for one in slices for entry in one.nodes}
 
 
+def failures_of(slices: Iterable[NodeSlice]) -> dict[str, int]:
+    """Return how often in a row the Pod of a name has ended by itself, where it has."""
+    return {entry.name: entry.failures for one in slices for entry in one.nodes if entry.failures}
+
+
 def wanted_entries(seen: Observed, found: Plan) -> dict[str, NodeSliceEntry]:
     """Return what the slices shall hold when *found* is carried out, by Node."""
     if found.invalid:
         return {entry.kube_node: entry for one in seen.slices for entry in one.nodes}
     has = {kube_node: pod.metadata.name for pod in seen.pods if (kube_node := pinned_node(pod))}
     has |= {one.kube_node: one.name for one in found.actions if isinstance(one, CreatePod)}
-    wanted = {kube_node: NodeSliceEntry(name=name, kube_node=kube_node) for kube_node, name in has.items()}
+    failures = _failures(seen, found)
+    wanted = {
+        kube_node: NodeSliceEntry(name=name, kube_node=kube_node, failures=failures.get(name, 0))
+        for kube_node, name in has.items()
+    }
     for one in seen.slices:
         for entry in one.nodes:
             if entry.kube_node in seen.nodes:
                 wanted.setdefault(entry.kube_node, msgspec.structs.replace(entry, released=True))
     return wanted
+
+
+def _failures(seen: Observed, found: Plan) -> dict[str, int]:
+    """Return how often each Pod has failed when *found* is carried out."""
+    counts = dict(seen.failures)
+    for one in found.actions:
+        if isinstance(one, ReplacePod):
+            counts[one.name] = min(counts.get(one.name, 0) + 1, FAILURES_MAX)
+    if counts:
+        for pod in seen.pods:
+            if pod.metadata.name in counts and _is_forgiven(pod, seen):
+                del counts[pod.metadata.name]
+    return counts
+
+
+def _is_forgiven(pod: Pod, seen: Observed) -> bool:
+    ready = condition(pod.status.conditions, wk.CONDITION_READY)
+    since = ready.last_transition_time if ready is not None and ready.status == "True" else None
+    return not pod.is_over and since is not None and seen.now - since > timedelta(seconds=FORGIVEN_S)
 
 
 def laid_out(seen: Observed, wanted: Mapping[str, NodeSliceEntry]) -> list[NodeSlice]:

@@ -197,8 +197,19 @@ class PodStates:
         return [one.pod for one in self._writer.view.values() if one.kube_node == node.metadata.name]
 
     def _of_nodeset(self, before: NodeSet | None, after: NodeSet | None) -> Iterable[str]:
+        """Return the Slurm nodes of a NodeSet whose will has changed; its status is made of them."""
+        if _willed(before) == _willed(after):
+            return ()
         keys = {one.key for one in (before, after) if one is not None}
         return [one.pod for one in self._writer.view.values() if f"{one.namespace}/{one.nodeset}" in keys]
+
+
+def _willed(nodeset: NodeSet | None) -> object:
+    """Return what of a NodeSet its Pods' states depend on."""
+    if nodeset is None:
+        return None
+    meta = nodeset.metadata
+    return nodeset.spec, meta.deletion_timestamp, meta.finalizers
 
 
 def _told_of(node: Node | None) -> object:
