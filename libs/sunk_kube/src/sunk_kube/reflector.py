@@ -28,6 +28,7 @@ from sunk_kube.metrics import VIEW_COMPLETE, VIEW_HEARD, VIEW_READS
 from sunk_kube.objects import KubeObject
 from sunk_kube.pages import PAGE_SIZE
 from sunk_kube.resources import Resource
+from sunk_kube.slim import slim
 from sunk_runtime.changes import Changes
 from sunk_runtime.errors import SunkError
 
@@ -241,7 +242,7 @@ class Reflector(Generic[T]):
         if found is None:
             self._objects.pop(key, None)
         else:
-            self._objects[key] = found
+            found = self._objects[key] = slim(found)
         for index in self._indexes:
             index.change(before, found)
         for listener, keys_of in self._listeners:
