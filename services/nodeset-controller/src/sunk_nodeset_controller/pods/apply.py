@@ -194,7 +194,17 @@ class PodStates:
             return ()
         if node.metadata.labels.get(wk.LABEL_CLUSTER) == self._cluster:
             return (node.metadata.labels.get(wk.LABEL_POD, ""),)
-        return [one.pod for one in self._writer.view.values() if one.kube_node == node.metadata.name]
+        return self._on(node.metadata.name)
+
+    def _on(self, kube_node: str) -> set[str]:
+        """Return the Slurm nodes on a Node that does not say so yet; asked of every Node, so from indexes."""
+        pods = self._views.pods_at.of(kube_node)
+        slices = (one for one in self._views.slices_at.of(kube_node) if one.cluster == self._cluster)
+        entries = (entry for one in slices for entry in one.nodes if entry.kube_node == kube_node)
+        return {
+            *(pod.metadata.name for pod in pods if _is_of(pod, self._cluster)),
+            *(entry.name for entry in entries),
+        }
 
     def _of_nodeset(self, before: NodeSet | None, after: NodeSet | None) -> Iterable[str]:
         """Return the Slurm nodes of a NodeSet whose will has changed; its status is made of them."""
