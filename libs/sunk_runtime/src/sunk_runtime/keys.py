@@ -27,6 +27,7 @@ BACKOFF_LAST_S: Final = 5.0
 LOOK_S: Final = 60.0
 """A look that takes longer hangs: its calls have time-outs, and all of them together are shorter."""
 _IDLE_S: Final = 60.0
+_OUTCOMES: Final = ("done", "conflict", "deferred", "refused", "failed")
 
 Handle = Callable[[str], Awaitable[float | None]]
 """Looks at one key; returns in how many seconds to look again, or None for when it changes."""
@@ -98,6 +99,11 @@ class KeyLoop:
     async def _run(
         self, sources: Iterable[AsyncIterable[str]], keys: Callable[[], Iterable[str]], resync_s: float
     ) -> None:
+        KEY_SECONDS.labels(self.name)
+        for outcome in _OUTCOMES:
+            KEYS_HANDLED.labels(
+                self.name, outcome
+            )  # A counter that begins with its first 1 shows no increase.
         async with anyio.create_task_group() as tasks:
             for source in sources:
                 tasks.start_soon(self._follow, source)
