@@ -1,4 +1,4 @@
-"""Programs that the contract's tests ask for their opinion."""
+"""Programs of Prometheus, for tests that ask for its opinion."""
 
 from pathlib import Path
 

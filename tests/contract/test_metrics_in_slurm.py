@@ -239,6 +239,16 @@ def test_the_scheduler_is_what_sdiag_says(cluster: Cluster) -> None:
     eventually(differences)
 
 
+def test_no_documented_metric_is_left_uncompared(cluster: Cluster) -> None:
+    of_nodes = slurm_says.nodes(cluster.slurm.exec(*slurm_says.sinfo()), [])
+    of_scheduler = slurm_says.scheduler(cluster.slurm.exec(*slurm_says.SDIAG))
+    of_rpcs = {"slurm_controller_rpc_count", "slurm_controller_rpc_mean_duration_seconds"}
+
+    compared = of_nodes.keys() | said_of_jobs(cluster).keys() | of_scheduler.keys() | of_rpcs
+
+    assert NAMES - compared == {"slurm_job_uptime_seconds"}  # It goes on: it has a test of its own.
+
+
 def rpc_count(cluster: Cluster, kind: str) -> float:
     return cluster.scrape()["slurm_controller_rpc_count"].get((kind,), 0)
 

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from sunk_events.jobs import Allocation, SlurmJobState
-from sunk_events.nodes import SlurmNodeState, SlurmPartitionState
+from sunk_events.nodes import RpcStatistic, SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
 from sunk_metrics_exporter.book import Book
 from sunk_metrics_exporter.collect import JobChoice
 from sunk_metrics_exporter.testing import SlurmState, scraped, slurm
@@ -122,3 +122,20 @@ def test_a_job_that_runs_on_shows_a_time_that_goes_on() -> None:
     assert scraped(book, NOW)["slurm_job_uptime_seconds"] == {whose: 90}
     assert scraped(book, NOW + timedelta(seconds=5))["slurm_job_uptime_seconds"] == {whose: 95}
     assert scraped(book, NOW - timedelta(hours=1))["slurm_job_uptime_seconds"] == {whose: 0}
+
+
+def told(submitted: int, *rpcs: tuple[str, int]) -> SlurmStatisticsState:
+    counts = tuple(RpcStatistic(message_type=kind, count=count) for kind, count in rpcs)
+    return SlurmStatisticsState(changed=NOW, jobs_submitted=submitted, backfilled_jobs=submitted, rpcs=counts)
+
+
+def test_counters_begin_anew_with_slurmctld_and_nothing_is_left_of_what_it_no_longer_counts() -> None:
+    book = Book()
+    book.update(slurm(told(90, ("REQUEST_PING", 70), ("REQUEST_SUBMIT_BATCH_JOB", 9))))
+    book.update(slurm(told(2, ("REQUEST_PING", 1))))
+
+    samples = scraped(book, NOW)
+
+    assert samples["slurm_controller_rpc_count_total"] == {("REQUEST_PING",): 1}  # As the parser calls it.
+    assert samples["slurm_scheduler_jobs_submitted"] == {(): 2}
+    assert samples["slurm_scheduler_backfilled_jobs_total"] == {(): 2}

@@ -4,6 +4,8 @@
 import math
 import re
 import signal
+import socket
+import struct
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,6 +15,7 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
+from anyio.abc import SocketAttribute
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 
@@ -299,17 +302,39 @@ async def test_drains_and_waits_are_told_by_cause_and_partition(bus: Bus, http: 
     await until(is_told)
 
 
-async def test_scrapes_at_once_and_one_that_hangs_up_take_nothing_from_each_other(
+async def hang_up_half_way(http: httpx.AsyncClient) -> int:
+    """Scrape, and reset the connection with most of the answer unread; return what was read."""
+    host, port = http.base_url.host, http.base_url.port
+    assert port is not None
+    stream = await anyio.connect_tcp(host, port)
+    raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - no database
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    await stream.send(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    with anyio.fail_after(WITHIN_S):
+        read = len(await stream.receive(1000))
+    await anyio.aclose_forcefully(stream)
+    return read
+
+
+async def test_scrapes_at_once_and_some_that_hang_up_half_way_take_nothing_from_each_other(
     bus: Bus, http: httpx.AsyncClient
 ) -> None:
     await store(bus, "gpu-1", SlurmNodeState(changed=now(), node="gpu-1", state="IDLE"))
+    for number in range(1, 2001):  # More than sockets hold.
+        long = f"{number:04}" * 250
+        job = SlurmJobState(
+            changed=now(), job=number, state="PENDING", name=long, account=long, user=long, partition="p"
+        )
+        await store(bus, str(number), job)
 
     async def is_told() -> bool:
-        return "slurm_nodes_total 1" in await scrape(http)
+        text = await scrape(http)
+        return "slurm_nodes_total 1" in text and "slurm_queue_pending 2000" in text and len(text) > 8_000_000
 
     await until(is_told)
-    async with http.stream("GET", "/metrics"):
-        pass  # Gone before its last byte.
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(hang_up_half_way, http)
     answers: list[httpx.Response] = []
 
     async def ask(accept: str, encoding: str) -> None:
