@@ -1,0 +1,80 @@
+"""A rolling update of every slurmd Pod while jobs run: no job is lost, whoever is killed on the way."""
+
+from collections.abc import Callable
+
+import pytest
+
+from sunk_lab.stack.kubeapi import condition
+from sunk_lab.stack.raw import Object, dig
+from sunk_lab.story.deeds import fresh
+from sunk_lab.story.observe import until
+from sunk_lab.story.stage import Stage
+
+pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.timeout(600)]
+
+WITHIN_S = 240.0
+NAMESPACE, NODESET = "slurm", "gpu"
+CONDEMNED = "sunk.coreweave.com/condemned"
+JOB = "#!/bin/bash\nsleep 6\n"
+
+
+def pods(stage: Stage) -> list[Object]:
+    return [pod for _, pod in stage.stack.nodeset_pods()]
+
+
+def uids(stage: Stage) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods(stage)}
+
+
+def update(stage: Stage) -> None:
+    """Change the template, so that every Pod is to be replaced, two at once."""
+    template = {"metadata": {"annotations": {"lab.sunk/update": fresh("update")}}}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}}
+    change = {"spec": {"template": template, "updateStrategy": strategy}}
+    stage.deeds.kube.patch("NodeSet", NODESET, change, NAMESPACE)
+
+
+def is_updated(stage: Stage) -> bool:
+    nodeset = stage.deeds.kube.get("NodeSet", NODESET, NAMESPACE)
+    is_seen = dig(nodeset, "status", "observedGeneration") == dig(nodeset, "metadata", "generation")
+    said = [(condition(nodeset, kind) or {}).get("status") for kind in ("Updated", "Ready")]
+    return is_seen and said == ["True", "True"]
+
+
+def how_it_stands(stage: Stage) -> object:
+    nodeset = stage.deeds.kube.get("NodeSet", NODESET, NAMESPACE)
+    drains = {node.node: stage.deeds.eyes.drain_reason(node.node) for node in stage.nodes}
+    return dig(nodeset, "status", "conditions"), drains
+
+
+def kill_the_controller_when(stage: Stage, what: str, is_so: Callable[[], bool]) -> None:
+    until(what, is_so, lambda: how_it_stands(stage), patience_s=WITHIN_S)
+    stage.stack.services.kill("nodeset-controller")
+    stage.stack.services.start("nodeset-controller")
+
+
+def test_an_update_loses_no_job_and_ends_though_its_controller_is_killed_at_each_step(stage: Stage) -> None:
+    do, before = stage.deeds, uids(stage)
+    jobs = [do.slurm.submit(JOB, node=node.node, name="training") for node in stage.nodes]
+    for job in jobs:
+        do.job_reaches(job, "RUNNING")
+    update(stage)
+
+    kill_the_controller_when(
+        stage,
+        "a Pod to be condemned",
+        lambda: any(CONDEMNED in pod["metadata"].get("annotations", {}) for pod in pods(stage)),
+    )
+    jobs += [do.slurm.submit(JOB, name="late") for _ in range(3)]
+    kill_the_controller_when(stage, "a Pod to be gone", lambda: not before <= uids(stage))
+    kill_the_controller_when(stage, "a new Pod", lambda: bool(uids(stage) - before))
+    until("the update to end", lambda: is_updated(stage), lambda: how_it_stands(stage), patience_s=WITHIN_S)
+
+    for job in jobs:
+        do.job_left(job)
+    assert not before & uids(stage)
+    assert [do.eyes.job_words(job) for job in jobs] == [{"COMPLETED"}] * len(jobs)
+    assert [(do.slurm.job(job) or {}).get("restart_cnt") for job in jobs] == [0] * len(jobs)
+    for node in stage.nodes:
+        do.undrained(node)
+        do.unlocked(node)
