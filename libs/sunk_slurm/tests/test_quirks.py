@@ -295,3 +295,24 @@ async def test_a_look_at_a_job_is_one_question_to_slurmctld_and_none_about_its_f
     assert (between - before)["REQUEST_FED_INFO"] == 1
     assert (after - between)["REQUEST_FED_INFO"] == 0
     assert (after - between)["REQUEST_JOB_INFO_SINGLE"] == 1
+
+
+async def test_bytes_that_are_no_utf8_are_replaced_and_keep_nobody_else_from_being_told(
+    cluster: HostSlurm, client: SlurmClient
+) -> None:
+    options = "--parsable --hold --chdir=/ --output=/dev/null --wrap=true"
+    submit = f"sbatch {options} --job-name=$'a\\xff' --comment=$'\\xe9'"
+    job = int(cluster.exec("bash", "-c", submit))
+    try:
+        cluster.exec("bash", "-c", "scontrol update nodename=node01 state=drain reason=$'fan \\xff'")
+
+        found = await client.job(job)
+        nodes = await client.nodes()
+
+        assert found is not None
+        assert found.name == "a\ufffd"
+        assert isinstance(nodes, NodeList)
+        assert {node.name: node.reason for node in nodes.nodes}["node01"] == "fan \ufffd"
+    finally:
+        cluster.exec("scancel", str(job))
+        cluster.exec("scontrol", "update", "nodename=node01", "state=undrain")

@@ -47,7 +47,7 @@ class _Paths(msgspec.Struct, frozen=True):
 def understood(doing: str, kind: type[T], reply: Reply) -> T:
     """Return the answer, or raise what Slurm's errors in it mean."""
     try:
-        answer = msgspec.json.decode(reply.content, type=kind)
+        answer = _decoded(reply.content, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SlurmUnavailableError(f"{doing}: {reply.shown}: {error}") from error
     if problems := [problem for problem in answer.errors if problem.error_number != 0]:
@@ -59,6 +59,18 @@ def understood(doing: str, kind: type[T], reply: Reply) -> T:
     if reply.status >= _REFUSED:
         raise SlurmRejectedError(f"{doing}: {reply.shown}")
     return answer
+
+
+def _decoded(content: bytes, kind: type[T]) -> T:
+    """Decode an answer; bytes that are no UTF-8 are replaced.
+
+    Slurm takes any bytes for a job's name or a node's reason, and slurmrestd passes them on: one user's job
+    must not keep everybody from being told of all the others.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except UnicodeDecodeError:
+        return msgspec.json.decode(content.decode("utf-8", "replace").encode(), type=kind)
 
 
 def best_version(doing: str, reply: Reply) -> str:
