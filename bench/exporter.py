@@ -39,7 +39,7 @@ PROMETHEUS: Final = {"accept": "text/plain;version=0.0.4", "accept-encoding": "g
 IN_FLIGHT: Final = 128
 CHANGES_PER_S: Final = 50
 EVERY_S: Final = 15.0
-WITHIN_S: Final = 120.0
+WITHIN_S: Final = 600.0
 
 
 class Sizes(argparse.Namespace):

@@ -168,16 +168,17 @@ def told_otherwise(cluster: Cluster, said: Callable[[], Samples]) -> list[str]:
     ]
 
 
-def test_nodes_and_partitions_are_what_sinfo_says(cluster: Cluster) -> None:
-    def said() -> Samples:
-        partitions = cluster.slurm.exec("sinfo", "--noheader", "--all", "--format=%R").split()
-        return slurm_says.nodes(cluster.slurm.exec(*slurm_says.sinfo()), sorted(set(partitions)))
+def said_of_nodes(cluster: Cluster) -> Samples:
+    partitions = cluster.slurm.exec("sinfo", "--noheader", "--all", "--format=%R").split()
+    return slurm_says.nodes(cluster.slurm.exec(*slurm_says.sinfo()), sorted(set(partitions)))
 
+
+def test_nodes_and_partitions_are_what_sinfo_says(cluster: Cluster) -> None:
     def unsaid() -> list[str]:
-        return sorted(WORDS - {labels[2] for labels in said()["slurm_node_state"]})
+        return sorted(WORDS - {labels[2] for labels in said_of_nodes(cluster)["slurm_node_state"]})
 
     eventually(unsaid)  # slurmctld takes a while to say that a reservation has begun.
-    eventually(lambda: told_otherwise(cluster, said))
+    eventually(lambda: told_otherwise(cluster, lambda: said_of_nodes(cluster)))
 
 
 def said_of_jobs(cluster: Cluster) -> Samples:
@@ -240,11 +241,10 @@ def test_the_scheduler_is_what_sdiag_says(cluster: Cluster) -> None:
 
 
 def test_no_documented_metric_is_left_uncompared(cluster: Cluster) -> None:
-    of_nodes = slurm_says.nodes(cluster.slurm.exec(*slurm_says.sinfo()), [])
     of_scheduler = slurm_says.scheduler(cluster.slurm.exec(*slurm_says.SDIAG))
     of_rpcs = {"slurm_controller_rpc_count", "slurm_controller_rpc_mean_duration_seconds"}
 
-    compared = of_nodes.keys() | said_of_jobs(cluster).keys() | of_scheduler.keys() | of_rpcs
+    compared = said_of_nodes(cluster).keys() | said_of_jobs(cluster).keys() | of_scheduler.keys() | of_rpcs
 
     assert NAMES - compared == {"slurm_job_uptime_seconds"}  # It goes on: it has a test of its own.
 
