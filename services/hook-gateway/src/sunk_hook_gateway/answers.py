@@ -54,6 +54,9 @@ RETRY: Final = Answer(503, {"retry": True})
 """Nothing was decided: the same call again, to any replica."""
 
 
+LOCKED: Final = Answer(200, {"locked": True})
+
+
 def retry(why: str) -> Answer:
     """Return `RETRY` with the reason."""
     return Answer(503, {"retry": True, "error": why})
@@ -68,7 +71,7 @@ def acquired(reply: Reply) -> Answer | None:
     """Return what the prolog is told, or None while it waits."""
     match reply:
         case LockGranted():
-            return Answer(200, {"locked": True})
+            return LOCKED
         case JobNotRunning(state=state):
             # A prolog that fails after its job was cancelled would bring the job back.
             return Answer(200, {"locked": False, "state": state})
@@ -104,6 +107,12 @@ def in_the_way(waiting: LockWaiting | None, *, may_drain: bool) -> Answer:
     )
 
 
+def kept_back(said: str) -> Answer:
+    """Return the refusal of a job that other nodes keep from its start: this one is as it should be."""
+    nobody: list[str] = []
+    return Answer(409, {"in_the_way": nobody, "reason": _reason(said), "drain": False, "hold": False})
+
+
 def drain_reason(waiting: LockWaiting | None) -> str:
     """Return the drain's reason: the first few Pods with what keeps them, in characters without quotes."""
     if waiting is None:
@@ -115,6 +124,10 @@ def drain_reason(waiting: LockWaiting | None) -> str:
         shown = sorted(waiting.in_the_way)[:_SHOWN_PODS]
         more = len(waiting.in_the_way) - len(shown)
         said = ", ".join(pod + why.get(pod, "") for pod in shown) + (f" and {more} more" if more else "")
+    return _reason(said)
+
+
+def _reason(said: str) -> str:
     head = f"{REASON_PREFIX}: {_UNSAFE.sub('_', said)}"
     return f"{head[: _REASON_MAX - len(VERIFY_TAG) - 1]} {VERIFY_TAG}"
 

@@ -5,8 +5,15 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sunk_events.base import JobId, NodeName
+from sunk_events.base import Hostlist, JobId, NodeName
 from sunk_events.locks import LockLevel
+
+
+class Component(msgspec.Struct, frozen=True, kw_only=True):
+    """Another component of a heterogeneous job, with the nodes that it has."""
+
+    job: JobId
+    nodes: Hostlist
 
 
 class Prehook(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,6 +23,10 @@ class Prehook(msgspec.Struct, frozen=True, kw_only=True):
     level: LockLevel = "normal"
     deadline_s: Annotated[float, Meta(gt=0)] | None = None
     """How long the caller waits for the lock; the service stops then too."""
+    components: Annotated[tuple[Component, ...], Meta(max_length=128)] = ()
+    """The other components of a heterogeneous job: their nodes are to be locked before this one's answer."""
+    started: Annotated[float, Meta(ge=0, le=1e11)] = 0.0
+    """When this run of the job began, in seconds since 1970: what was granted long before is of another."""
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ deadline, the refusal that keeps its job from sharing the node.
 """
 
 import logging
-import random
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -32,12 +31,12 @@ from sunk_events.requests import (
     ReleaseLock,
     ReleasePlacement,
 )
-from sunk_hook_gateway import answers
+from sunk_hook_gateway import answers, components
 from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.bodies import Nudge, Prehook, Release, Started
 from sunk_hook_gateway.config import Config
 from sunk_hook_gateway.tokens import AccessError, admit_job
-from sunk_hook_gateway.waiting import Locks, Placements
+from sunk_hook_gateway.waiting import Locks, Placements, pause_s
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import TRY_S, ask
@@ -49,8 +48,8 @@ VIEWS_WAIT_S: Final = 2.0
 """How long a call waits for views that are being read, and for a state that its script outran."""
 UNKNOWN_S: Final = 0.5
 """A node that is not known may be one whose state its first prolog outran."""
-AGAIN_S: Final = 1.0
-"""A lock or a Pod is asked for at least this often, and at once when its state changes."""
+LOOK_S: Final = 5.0
+"""A prolog that waits for other components looks at them anew this often: Slurm may end one by itself."""
 PROMISE_S: Final = 120.0
 """How long a refusal counts as a drain that the state does not show yet."""
 
@@ -83,6 +82,30 @@ class Gateway:
             return unknown
         wanted_s = body.deadline_s or self._config.prehook_deadline_s
         deadline = anyio.current_time() + min(wanted_s, self._config.prehook_deadline_max_s)
+        if body.components:
+            if answer := await self._others(node, body, deadline):
+                return answer
+            deadline = max(deadline, anyio.current_time() + TRY_S)
+        return await self._locked(node, body, deadline)
+
+    async def _others(self, node: str, body: Prehook, deadline: float) -> Answer | None:
+        """Return None when our node and those of the other components are locked; theirs lock meanwhile."""
+        try:
+            others, since = components.waited_for(body), components.since(body)
+        except ValueError as error:
+            return answers.failed(400, f"body: {error}")
+        if not components.is_granted(self._locks.get(node), body.job, since):
+            answer = await self._locked(node, body, deadline)
+            if answer != answers.LOCKED:
+                return answer
+        with anyio.CancelScope(deadline=min(deadline, anyio.current_time() + LOOK_S)):
+            await self._locks.granted(others, since)
+            return None
+        said = components.reason_of(self._locks.left(others, since))
+        return answers.retry(said) if anyio.current_time() < deadline else answers.kept_back(said)
+
+    async def _locked(self, node: str, body: Prehook, deadline: float) -> Answer:
+        """Return when the node is locked for the job, the job no longer runs, or the deadline passed."""
         waiting: LockWaiting | None = None
         with self._locks.watch(node) as watch:
             while (left_s := deadline - anyio.current_time()) > 0:
@@ -97,7 +120,7 @@ class Gateway:
                     return answer
                 if isinstance(reply, LockWaiting):
                     waiting = reply
-                with anyio.move_on_after(min(_pause_s(reply), left_s)):
+                with anyio.move_on_after(min(pause_s(reply), left_s)):
                     await watch.wait()
         return self._refuse(node, waiting)
 
@@ -168,7 +191,7 @@ class Gateway:
         announced = PlacementAnnounced(job=placement.job, node=placement.node, token=token)
         if await self._ask(announced, timeout_s=TRY_S) == Noted():
             return True
-        await anyio.sleep(_pause_s(None))
+        await anyio.sleep(pause_s(None))
         return False
 
     async def nudge(self, body: Nudge) -> Answer:
@@ -244,7 +267,7 @@ class Gateway:
                     answer = answers.released(reply)
                     if answer.status not in {202, 503}:
                         return answer
-                with anyio.move_on_after(min(_pause_s(reply), left_s)):
+                with anyio.move_on_after(min(pause_s(reply), left_s)):
                     await watch.wait()
         return answer
 
@@ -255,7 +278,7 @@ class Gateway:
             reply = await self._ask(request, timeout_s=left_s)
             if reply is not None and not isinstance(reply, Later):
                 return reply
-            await anyio.sleep(min(_pause_s(reply), left_s))
+            await anyio.sleep(min(pause_s(reply), left_s))
         return None
 
     async def _ask(self, request: Request, *, timeout_s: float) -> Reply | None:
@@ -266,14 +289,3 @@ class Gateway:
             fields = {"question": type(request).__name__, "error": str(error)}
             log.debug("no answer", extra=fields)
             return None
-
-
-def _pause_s(reply: Reply | None) -> float:
-    """Return how long to wait before asking again, spread so that a fleet does not ask at once."""
-    if reply is None:
-        wait_s = 0.3
-    elif isinstance(reply, Later):
-        wait_s = min(reply.retry_after_s, AGAIN_S)
-    else:
-        wait_s = AGAIN_S
-    return max(0.02, wait_s * random.uniform(0.7, 1.3))  # noqa: S311 - spreads callers, no secret

@@ -1,16 +1,36 @@
 """Who waits for a node's lock or a job's placement is woken when its state changes."""
 
-from collections.abc import Generator
+import random
+from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
-from typing import Generic, TypeVar
+from datetime import datetime
+from typing import Final, Generic, TypeVar
 
 import anyio
 
+from sunk_events.base import Reply
 from sunk_events.locks import LockState
 from sunk_events.placements import PlacementState
+from sunk_events.requests import Later
+from sunk_hook_gateway.components import JobOnNode, is_granted
 from sunk_runtime.views import StateView
 
 K = TypeVar("K")
+
+
+AGAIN_S: Final = 1.0
+"""A lock or a Pod is asked for at least this often, and at once when its state changes."""
+
+
+def pause_s(reply: Reply | None) -> float:
+    """Return how long to wait before asking again, spread so that a fleet does not ask at once."""
+    if reply is None:
+        wait_s = 0.3
+    elif isinstance(reply, Later):
+        wait_s = min(reply.retry_after_s, AGAIN_S)
+    else:
+        wait_s = AGAIN_S
+    return max(0.02, wait_s * random.uniform(0.7, 1.3))  # noqa: S311 - spreads callers, no secret
 
 
 class Watch:
@@ -59,6 +79,22 @@ class Locks:
     def __init__(self, view: StateView[LockState]) -> None:
         self._view = view
         self._watches = Watches[str]()
+
+    def get(self, node: str) -> LockState | None:
+        """Return the lock of *node* as the bus has it; None: it has none, or is not read yet."""
+        return self._view.get(node)
+
+    def left(self, others: Iterable[JobOnNode], since: datetime) -> list[JobOnNode]:
+        """Return those of *others* that have no lock granted after *since*."""
+        return [(job, node) for job, node in others if not is_granted(self._view.get(node), job, since)]
+
+    async def granted(self, others: Iterable[JobOnNode], since: datetime) -> None:
+        """Return when each of *others* has a lock granted after *since*."""
+        while left := self.left(others, since):
+            _, node = left[0]
+            with self.watch(node) as watch:
+                while self.left(left[:1], since):
+                    await watch.wait()
 
     def watch(self, node: str) -> AbstractContextManager[Watch]:
         """Watch the lock of *node*."""

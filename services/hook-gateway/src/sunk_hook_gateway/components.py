@@ -1,0 +1,49 @@
+"""Heterogeneous jobs: which locks of other nodes a component's prolog waits for, and since when they count.
+
+Slurm starts the batch script when the nodes of the first component are ready, whatever those of the others
+do; so the prolog of the node that it starts on is answered last. It only looks at the others' locks, which
+their own prologs ask for: no node may lock another.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sunk_events.locks import LockState
+from sunk_hook_gateway.bodies import Prehook
+from sunk_slurm.hostlist import expand
+
+SKEW_S: Final = 60.0
+"""The clocks of slurmctld and of who grants may differ by so much. A requeued job waits for longer."""
+
+JobOnNode = tuple[int, str]
+
+
+def waited_for(body: Prehook) -> tuple[JobOnNode, ...]:
+    """Return each other component's job on each of its nodes.
+
+    Raises:
+        ValueError: their nodes are no hostlist.
+    """
+    found = ((one.job, name) for one in body.components if one.job != body.job for name in expand(one.nodes))
+    return tuple(dict.fromkeys(found))
+
+
+def since(body: Prehook) -> datetime:
+    """Return from when on a grant is one of this run of the job, and not of one before it was requeued."""
+    return datetime.fromtimestamp(body.started, UTC) - timedelta(seconds=SKEW_S)
+
+
+def is_granted(lock: LockState | None, job: int, since: datetime) -> bool:
+    """Whether *lock* was granted to *job* after *since*."""
+    holders = lock.holders if lock is not None else ()
+    return any(
+        holder.job == job and holder.granted is not None and holder.granted >= since for holder in holders
+    )
+
+
+def reason_of(left: Iterable[JobOnNode]) -> str:
+    """Return what a job that is refused was waiting for, in few words."""
+    names = sorted({node for _, node in left})
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""  # noqa: PLR2004 - as many as Pods
+    return f"other components are not locked: {', '.join(names[:4])}{more}"
