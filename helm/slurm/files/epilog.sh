@@ -10,32 +10,47 @@
 trap 'exit 0' EXIT
 # slurmd gives an epilog next to no environment.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
+if [[ -z ${SLURM_CONF:-} && -r /run/slurm/conf/slurm.conf ]]; then
+    export SLURM_CONF=/run/slurm/conf/slurm.conf
+fi
+readonly settings=${SUNK_HOOKS_ENV:-/etc/sunk/hooks.env}
 # shellcheck disable=SC1090,SC1091
-source "${SUNK_HOOKS_ENV:-/etc/sunk/hooks.env}" || exit 0
+source "$settings" || exit 0
+# shellcheck source=gateway.sh
+source "${settings%/*}/gateway.sh" || exit 0
 
 readonly job=$SLURM_JOB_ID node=$SLURMD_NODENAME
+
+say() {
+    echo "sunk epilog: job $job: $*" >&2
+}
+
+# An epilog that Slurm ends is one that failed.
+longest=$((${SUNK_HOOKS_DEADLINE_S:-50} + 15))
+limit=$(slurms_limit Epilog)
+if [[ -n $limit ]] && ((limit < longest + 15)); then
+    say "slurm.conf ends epilogs after $limit s: set PrologEpilogTimeout=$((longest + 15))"
+    longest=$((limit > 20 ? limit - 15 : limit / 4))
+fi
 # An ordinary job's node is not held up for a gateway that does not answer; a placeholder's is.
-bound=10
+bound=$((longest < 10 ? longest : 10))
 if [[ ${SLURM_JOB_EXTRA:-} == '{"sunk":{'* ]]; then
-    bound=$((${SUNK_HOOKS_DEADLINE_S:-50} + 15))
+    bound=$longest
 fi
 
 while ((SECONDS < bound)); do
-    # The token goes through standard input: arguments can be read by everybody on the node.
-    status=$(printf 'Authorization: Bearer %s\n' "$(<"${SUNK_HOOKS_TOKEN_FILE:-/var/run/secrets/sunk/token}")" |
-        curl --silent --header @- --header 'Content-Type: application/json' --data "{\"job\":$job}" \
-            --connect-timeout 5 --max-time 15 --output /dev/null --write-out '%{http_code}' \
-            "$SUNK_HOOKS_URL/v1/nodes/$node/release")
+    left=$((longest - SECONDS))
+    post "/v1/nodes/$node/release" "{\"job\":$job}" "$((left < 15 ? (left > 1 ? left : 1) : 15))" || break
     case $status in
         200)
             exit 0
             ;;
         202)
-            bound=$((${SUNK_HOOKS_DEADLINE_S:-50} + 15)) # The Pod is still there, whatever the job's extra says.
+            bound=$longest # The Pod is still there, whatever the job's extra says.
             sleep 0.1
             ;;
         4??)
-            echo "sunk epilog: job $job: HTTP $status" >&2
+            say "HTTP $status"
             exit 0
             ;;
         *)
@@ -43,4 +58,4 @@ while ((SECONDS < bound)); do
             ;;
     esac
 done
-echo "sunk epilog: job $job: not released in $bound s" >&2
+say "${trouble:-not released in $bound s}"

@@ -6,7 +6,7 @@
 # And a prolog that fails after its job was cancelled brings the job back: so a job that no longer runs
 # ends it well.
 #
-# Settings: /etc/sunk/hooks.env (SUNK_HOOKS_URL, SUNK_HOOKS_TOKEN_FILE, SUNK_HOOKS_DEADLINE_S).
+# Settings: /etc/sunk/hooks.env (SUNK_HOOKS_DEADLINE_S, and those of gateway.sh, which stands beside it).
 # slurm.conf's PrologEpilogTimeout is 30 s more than SUNK_HOOKS_DEADLINE_S: this script is done before.
 
 set -u
@@ -15,17 +15,32 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=
 if [[ -z ${SLURM_CONF:-} && -r /run/slurm/conf/slurm.conf ]]; then
     export SLURM_CONF=/run/slurm/conf/slurm.conf
 fi
+readonly settings=${SUNK_HOOKS_ENV:-/etc/sunk/hooks.env}
 # shellcheck disable=SC1090,SC1091
-source "${SUNK_HOOKS_ENV:-/etc/sunk/hooks.env}"
+source "$settings"
+# shellcheck source=gateway.sh
+source "${settings%/*}/gateway.sh"
 
 readonly job=$SLURM_JOB_ID node=$SLURMD_NODENAME
-readonly deadline=${SUNK_HOOKS_DEADLINE_S:-50}
-readonly give_up=$((deadline + 15)) # 15 s are left for what a refusal asks for.
-readonly own_reason='k8s: prolog pre-hook failed: no answer from the hook gateway (sunk:verify-undrain)'
-answer='' status=''
+# Slurm requeues and cancels a heterogeneous job by its first component only.
+readonly whole_job=${SLURM_HET_JOB_ID:-$SLURM_JOB_ID}
+deadline=${SUNK_HOOKS_DEADLINE_S:-50}
+give_up=$((deadline + 15)) # 15 s are left for what a refusal asks for.
+others=''
 
 say() {
     echo "sunk prolog: job $job: $*" >&2
+}
+
+# Slurm kills a prolog without a word, and the job of one that was killed may start.
+fit_into_slurms_limit() {
+    local limit
+    limit=$(slurms_limit Prolog)
+    if [[ -n $limit ]] && ((limit < deadline + 30)); then
+        say "slurm.conf ends prologs after $limit s: set PrologEpilogTimeout=$((deadline + 30)) for SUNK_HOOKS_DEADLINE_S=$deadline"
+        deadline=$((limit > 31 ? limit - 30 : 1))
+        give_up=$(((deadline + limit) / 2))
+    fi
 }
 
 # Whoever could set a job's extra to our mark gets no more than a stricter lock.
@@ -37,17 +52,43 @@ level() {
     fi
 }
 
-# Calls the gateway; sets status (000 without an answer) and answer.
+# Slurm starts a heterogeneous job's script when the nodes of its first component are ready: the node that
+# the script starts on has to wait for the nodes of the other components too. Sets others, as JSON; fails
+# where slurmctld did not say.
+find_others() {
+    local shown line state nodes found=''
+    others=''
+    [[ ${SLURM_HET_JOB_ID:-} == "$job" ]] || return 0
+    shown=$(slurm scontrol --oneliner show job "$job" 2>/dev/null) || return
+    while IFS= read -r line; do
+        state='' nodes=''
+        if [[ $line == "JobId=$job "* ]]; then
+            # srun and salloc wait for all components by themselves.
+            [[ $line == *' BatchFlag=1 '* ]] || return 0
+            [[ $line != *' BatchHost='* || $line == *" BatchHost=$node "* ]] || return 0
+            continue
+        fi
+        [[ $line =~ \ JobState=([A-Z_]+) ]] && state=${BASH_REMATCH[1]}
+        [[ $line =~ \ NodeList=([^\ ]+) ]] && nodes=${BASH_REMATCH[1]}
+        case $state in
+            RUNNING | CONFIGURING | SUSPENDED)
+                [[ $line =~ ^JobId=([0-9]+)\  && -n $nodes && $nodes != '(null)' ]] || return
+                found+="${found:+,}{\"job\":${BASH_REMATCH[1]},\"nodes\":\"$nodes\"}"
+                ;;
+            PENDING | '') return 1 ;; # Slurm starts them one after the other.
+        esac
+    done <<<"$shown"
+    others=$found
+}
+
+# Calls the gateway; fails where another call would fail too.
 call() {
     local left=$((deadline - SECONDS)) patience=$((give_up - SECONDS)) body
-    body="{\"job\":$job,\"level\":\"$(level)\",\"deadline_s\":$((left > 1 ? left : 1))}"
-    # The token goes through standard input: arguments can be read by everybody on the node.
-    answer=$(printf 'Authorization: Bearer %s\n' "$(<"${SUNK_HOOKS_TOKEN_FILE:-/var/run/secrets/sunk/token}")" |
-        curl --silent --header @- --header 'Content-Type: application/json' --data "$body" \
-            --connect-timeout 5 --max-time "$((patience > 1 ? patience : 1))" --write-out '\n%{http_code}' \
-            "$SUNK_HOOKS_URL/v1/nodes/$node/prehook")
-    status=${answer##*$'\n'}
-    answer=${answer%$'\n'*}
+    body="{\"job\":$job,\"level\":\"$(level)\",\"deadline_s\":$((left > 1 ? left : 1))"
+    if [[ -n $others ]]; then
+        body+=",\"started\":${SLURM_JOB_START_TIME:-0},\"components\":[$others]"
+    fi
+    post "/v1/nodes/$node/prehook" "$body}" "$((patience > 1 ? patience : 1))"
 }
 
 # Slurm's client, never for longer than this script has.
@@ -94,9 +135,9 @@ stop_job() {
         is_running || return 0
         shown=$(slurm scontrol --oneliner show job "$job" 2>/dev/null)
         if [[ $shown =~ Requeue=0 ]]; then
-            slurm scancel "$job"
+            slurm scancel "$whole_job"
         elif [[ $shown == *Requeue=1* ]]; then
-            slurm scontrol "$1" "$job"
+            slurm scontrol "$1" "$whole_job"
         fi
         is_running || return 0
         sleep 0.3
@@ -115,33 +156,48 @@ refuse() {
     stop_job "$2"
 }
 
-while [[ -n ${SUNK_HOOKS_URL:-} ]] && ((SECONDS < give_up)); do
-    call
-    case $status in
-        200)
-            exit 0
-            ;;
-        409)
-            reason=$own_reason drain=false how=requeue
-            [[ $answer =~ \"reason\":\"([^\"]*)\" ]] && reason=${BASH_REMATCH[1]}
-            [[ $answer == *'"drain":true'* ]] && drain=true
-            [[ $answer == *'"hold":true'* ]] && how=requeuehold
-            say "refused: $reason"
-            refuse "$drain" "$how" "$reason"
-            exit
-            ;;
-        4??)
-            say "HTTP $status: $answer"
-            break
-            ;;
-    esac
+# Does what the answer at the deadline asks for.
+be_refused() {
+    local reason='k8s: prolog pre-hook failed (sunk:verify-undrain)' drain=false how=requeue
+    [[ $answer =~ \"reason\":\"([^\"]*)\" ]] && reason=${BASH_REMATCH[1]}
+    [[ $answer == *'"drain":true'* ]] && drain=true
+    [[ $answer == *'"hold":true'* ]] && how=requeuehold
+    say "refused: $reason"
+    refuse "$drain" "$how" "$reason"
+}
+
+fit_into_slurms_limit
+while ((SECONDS < give_up)); do
+    if ! find_others; then
+        trouble='slurmctld does not tell the components of the job'
+        is_running || exit 0
+    elif call; then
+        case $status in
+            200)
+                exit 0
+                ;;
+            409)
+                be_refused
+                exit
+                ;;
+            4??)
+                say "HTTP $status: $answer"
+                trouble="the hook gateway said HTTP $status"
+                break
+                ;;
+        esac
+        [[ -z $others ]] || is_running || exit 0
+    else
+        break
+    fi
     # No answer, or none yet: any replica may give the next one. Spread, for a job has many nodes.
     sleep "0.$((RANDOM % 6 + 3))"
 done
 
-say 'no answer'
+trouble=${trouble:-no answer from the hook gateway}
+say "$trouble"
 if is_running; then
-    refuse true requeue "$own_reason"
+    refuse true requeue "k8s: prolog pre-hook failed: $trouble (sunk:verify-undrain)"
     exit 1
 fi
 exit 0

@@ -4,27 +4,39 @@ The real scontrol is exercised end to end; here it stands in to see what is done
 """
 
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from sunk_hook_gateway.testing.certificates import Authority
 from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, refusal, scripted_gateway
 
 FILES = Path(__file__).parents[3] / "helm/slurm/files"
-NOTED: Said = (200, "{}")
+OURS = ("prolog.sh", "epilog.sh", "reboot.sh", "check.sh", "gateway.sh")
+NEEDED = ("bash", "cat", "sleep", "timeout")
+"""All that a minimal image has to have, besides Slurm."""
+NOTED: Said = (200, {})
 MARK = '{"sunk":{"uid":"u","pod":"ns/p","attempt":0,"mark":"m"}}'
 
-# Knows one job and one node; its folder holds their states and what was done.
+# Knows one job, which may have a second component, and one node; its folder holds their states and what
+# was done.
 SCONTROL = """#!/bin/bash
 cd "${0%/*}" || exit 1
 [[ -e down ]] && { echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }
 case "$*" in
     *'show job 7')
         [[ -e job ]] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
-        echo "JobId=7 JobName=x JobState=$(<job) Reason=Prolog Requeue=$(<requeue) NodeList=gpu-1"
+        echo "JobId=7 JobName=x JobState=$(<job) Reason=Prolog Requeue=$(<requeue) BatchFlag=1 $(<het)"
+        [[ -e component ]] && echo "JobId=8 HetJobId=7 HetJobOffset=1 $(<component)"
         ;;
+    *'show job 8')
+        echo "JobId=8 HetJobId=7 JobState=$(<job) Requeue=$(<requeue) BatchFlag=1 NodeList=gpu-1"
+        ;;
+    'show config') cat config ;;
     *'show node gpu-1') echo "NodeName=gpu-1 CPUAlloc=1 State=$(<node) Reason=x" ;;
     *) echo "scontrol $*" >>done; [[ $1 == requeue* ]] && echo PENDING >job ;;
 esac
@@ -46,22 +58,30 @@ def gateway() -> Generator[ScriptedGateway]:
 class Node:
     """A node with a job on it, as its scripts see it."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, *, has_curl: bool) -> None:
         self._folder = folder
+        programs = folder / "programs"
+        programs.mkdir()
+        for name in (*NEEDED, *(("curl",) if has_curl else ())):
+            (programs / name).symlink_to(str(shutil.which(name)))
         for name, text in (("scontrol", SCONTROL), ("scancel", SCANCEL)):
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
         (folder / "token").write_text("node-token\n")
+        (folder / "gateway.sh").symlink_to(FILES / "gateway.sh")
+        self.stderr = ""
         self.configure(url)
         self.say("job", "RUNNING")
         self.say("requeue", "1")
+        self.say("het", "NodeList=gpu-1 BatchHost=gpu-1 NumNodes=1")
         self.say("node", "MIXED")
 
-    def configure(self, url: str, *, deadline_s: int = 20) -> None:
+    def configure(self, url: str, *, deadline_s: int = 20, authority: Path | str = "") -> None:
         # The settings are read after the script has set its PATH.
         (self._folder / "hooks.env").write_text(
             f"SUNK_HOOKS_URL={url}\nSUNK_HOOKS_TOKEN_FILE={self._folder}/token\n"
-            f"SUNK_HOOKS_DEADLINE_S={deadline_s}\nPATH={self._folder}:$PATH\n"
+            f"SUNK_HOOKS_CA_FILE={authority}\n"
+            f"SUNK_HOOKS_DEADLINE_S={deadline_s}\nPATH={self._folder}:{self._folder}/programs\n"
         )
 
     def say(self, name: str, text: str) -> None:
@@ -76,35 +96,57 @@ class Node:
         path = self._folder / "done"
         return path.read_text().splitlines() if path.exists() else []
 
-    def run(self, script: str, *, extra: str = "") -> int:
+    def run(self, script: str, *arguments: str, extra: str = "", **more: str) -> int:
         env = {
             "SLURM_JOB_ID": "7",
             "SLURMD_NODENAME": "gpu-1",
+            "SLURM_CONF": str(self._folder / "slurm.conf"),
             "SUNK_HOOKS_ENV": str(self._folder / "hooks.env"),
             **({"SLURM_JOB_EXTRA": extra} if extra else {}),
+            **more,
         }
-        return subprocess.run([FILES / script], env=env, check=False, timeout=60).returncode
+        command = [FILES / script, *arguments]
+        ended = subprocess.run(command, env=env, check=False, timeout=60, capture_output=True, text=True)
+        self.stdout, self.stderr = ended.stdout, ended.stderr
+        return ended.returncode
 
 
 @pytest.fixture
-def node(tmp_path: Path, gateway: ScriptedGateway) -> Node:
-    return Node(tmp_path, gateway.url)
+def node(request: pytest.FixtureRequest, tmp_path: Path, gateway: ScriptedGateway) -> Node:
+    return Node(tmp_path, gateway.url, has_curl=getattr(request, "param", True))
+
+
+with_and_without_curl = pytest.mark.parametrize(
+    "node", [True, False], ids=["curl", "bash alone"], indirect=True
+)
 
 
 DRAINED = (
     "scontrol update nodename=gpu-1 state=drain"
     " reason=k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
 )
-DRAINED_BY_ITSELF = (
-    "scontrol update nodename=gpu-1 state=drain"
-    " reason=k8s: prolog pre-hook failed: no answer from the hook gateway (sunk:verify-undrain)"
-)
+
+
+def drained_by_itself(why: str = "no answer from the hook gateway") -> str:
+    reason = f"k8s: prolog pre-hook failed: {why} (sunk:verify-undrain)"
+    return f"scontrol update nodename=gpu-1 state=drain reason={reason}"
 
 
 def test_scripts_can_be_executed() -> None:
-    assert all(os.access(FILES / name, os.X_OK) for name in ("prolog.sh", "epilog.sh", "reboot.sh"))
+    assert all(os.access(FILES / name, os.X_OK) for name in OURS if name != "gateway.sh")
 
 
+def test_shellcheck_finds_nothing_in_the_scripts() -> None:
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+
+    told = subprocess.run(
+        [shellcheck, "--external-sources", *OURS], cwd=FILES, check=False, capture_output=True, text=True
+    )
+
+    assert told.stdout == ""
+
+
+@with_and_without_curl
 def test_a_prolog_ends_well_when_its_node_is_locked(node: Node, gateway: ScriptedGateway) -> None:
     assert node.run("prolog.sh") == 0
 
@@ -127,6 +169,7 @@ def test_a_users_own_extra_is_no_mark(node: Node, gateway: ScriptedGateway) -> N
     assert gateway.sent[0][2]["level"] == "normal"
 
 
+@with_and_without_curl
 def test_a_prolog_tries_again_while_replicas_stop_and_connections_break(
     node: Node, gateway: ScriptedGateway
 ) -> None:
@@ -161,6 +204,7 @@ def test_a_refused_prolog_drains_its_node_before_the_job_leaves_it_and_ends_well
     assert node.done == done
 
 
+@with_and_without_curl
 def test_a_drain_that_someone_else_set_stays_as_it_is(node: Node, gateway: ScriptedGateway) -> None:
     node.say("node", "MIXED+DRAIN")
     gateway.answers = [refusal(drain=True, hold=False)]
@@ -183,6 +227,7 @@ def test_a_prolog_whose_job_no_longer_runs_does_nothing_and_ends_well(
     assert node.done == []
 
 
+@with_and_without_curl
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413])
 def test_a_prolog_that_is_not_let_in_drains_its_node_and_fails_after_the_job_has_left(
     node: Node, gateway: ScriptedGateway, status: int
@@ -190,29 +235,49 @@ def test_a_prolog_that_is_not_let_in_drains_its_node_and_fails_after_the_job_has
     gateway.answers = [(status, {"error": "no"})]
 
     assert node.run("prolog.sh") == 1
-    assert node.done == [DRAINED_BY_ITSELF, "scontrol requeue 7"]
+    assert node.done == [drained_by_itself(f"the hook gateway said HTTP {status}"), "scontrol requeue 7"]
 
 
 def test_a_prolog_without_settings_lets_no_job_start(node: Node, tmp_path: Path) -> None:
     (tmp_path / "hooks.env").write_text(f"PATH={tmp_path}:$PATH\n")
 
     assert node.run("prolog.sh") == 1
-    assert node.done == [DRAINED_BY_ITSELF, "scontrol requeue 7"]
+    assert node.done == [drained_by_itself("SUNK_HOOKS_URL is not set"), "scontrol requeue 7"]
 
 
+def test_a_prolog_without_its_other_half_lets_no_job_start(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "gateway.sh").unlink()
+
+    assert node.run("prolog.sh") == 1
+    assert node.done == [drained_by_itself(), "scontrol requeue 7"]
+
+
+@with_and_without_curl
+def test_half_an_answer_is_none(node: Node, gateway: ScriptedGateway) -> None:
+    status, content = refusal(drain=True, hold=False)
+    gateway.answers = [(-status, content), (200, {"locked": True})]
+
+    assert node.run("prolog.sh") == 0
+    assert len(gateway.sent) == 2
+    assert node.done == []
+
+
+@with_and_without_curl
 def test_a_prolog_that_nobody_answers_gives_up_before_slurm_ends_it(node: Node) -> None:
     node.configure("http://127.0.0.1:9", deadline_s=-13)  # Nothing listens there; two seconds are left.
 
     assert node.run("prolog.sh") == 1
-    assert node.done == [DRAINED_BY_ITSELF, "scontrol requeue 7"]
+    assert node.done == [drained_by_itself(), "scontrol requeue 7"]
 
 
+@with_and_without_curl
 def test_an_epilog_gives_the_lock_back(node: Node, gateway: ScriptedGateway) -> None:
     assert node.run("epilog.sh") == 0
 
     assert gateway.sent == [("/v1/nodes/gpu-1/release", "Bearer node-token", {"job": 7})]
 
 
+@with_and_without_curl
 def test_an_epilog_blocks_while_the_placeholders_pod_is_there(node: Node, gateway: ScriptedGateway) -> None:
     gateway.answers = [(202, {"gone": False}), (503, {"retry": True}), (202, {"gone": False}), (200, {})]
 
@@ -241,6 +306,7 @@ def test_an_epilog_stops_waiting_for_a_pod_that_stays(node: Node, gateway: Scrip
     assert node.run("epilog.sh", extra=MARK) == 0
 
 
+@with_and_without_curl
 @pytest.mark.parametrize(
     ("answers", "code", "calls"),
     [
@@ -252,10 +318,167 @@ def test_an_epilog_stops_waiting_for_a_pod_that_stays(node: Node, gateway: Scrip
 def test_slurms_reboot_of_a_node_is_handed_to_the_gateway(
     node: Node, gateway: ScriptedGateway, answers: list[Said], code: int, calls: int
 ) -> None:
-    gateway.answers = answers
+    gateway.answers = [*answers]
 
     assert node.run("reboot.sh") == code
     assert [(path, token) for path, token, _ in gateway.sent] == [
         ("/v1/nodes/gpu-1/reboot", "Bearer node-token")
     ] * calls
     assert node.done == []
+
+
+def test_a_gateway_with_tls_is_called_where_its_authority_is_known(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with scripted_gateway(authority.server()) as gateway:
+        node = Node(tmp_path, gateway.url, has_curl=True)
+        node.configure(gateway.url, authority=authority.file)
+
+        assert [node.run(script) for script in ("prolog.sh", "epilog.sh", "reboot.sh")] == [0, 0, 0]
+        assert [token for _, token, _ in gateway.sent] == ["Bearer node-token"] * 3
+
+
+def test_a_gateway_whose_authority_is_not_known_is_told_nothing(tmp_path: Path) -> None:
+    with scripted_gateway(Authority(tmp_path).server()) as gateway:
+        node = Node(tmp_path, gateway.url, has_curl=True)
+        node.configure(gateway.url, authority=Authority(tmp_path, "another").file, deadline_s=-13)
+
+        assert node.run("prolog.sh") == 1
+        assert gateway.sent == []
+        why = "SUNK_HOOKS_CA_FILE does not vouch for the certificate of the hook gateway"
+        assert node.done == [drained_by_itself(why), "scontrol requeue 7"]
+
+
+def test_an_image_without_curl_says_that_tls_needs_it(tmp_path: Path) -> None:
+    node = Node(tmp_path, "https://127.0.0.1:9", has_curl=False)
+
+    assert node.run("prolog.sh") == 1
+    why = "no curl in this image, and bash alone cannot call https addresses"
+    assert node.done == [drained_by_itself(why), "scontrol requeue 7"]
+    assert node.run("epilog.sh") == 0
+    assert node.run("reboot.sh") == 1
+    assert why in node.stderr
+
+
+@pytest.mark.parametrize(
+    ("conf", "limit_s"),
+    [
+        ("PrologEpilogTimeout=40\n", 40),
+        ("KillWait=5\n prologepilogtimeout = 90\nPrologEpilogTimeout=41 # once more", 41),
+        ("PrologEpilogTimeout=300\nPrologTimeout=42\n", 42),
+    ],
+)
+def test_a_prolog_is_done_before_slurm_ends_it_and_says_what_to_set(
+    node: Node, gateway: ScriptedGateway, conf: str, limit_s: int
+) -> None:
+    node.say("slurm.conf", conf)
+
+    assert node.run("prolog.sh") == 0
+    assert gateway.sent[0][2]["deadline_s"] in {limit_s - 30, limit_s - 31}
+    assert f"slurm.conf ends prologs after {limit_s} s: set PrologEpilogTimeout=50" in node.stderr
+
+
+@pytest.mark.parametrize("conf", ["PrologEpilogTimeout=50\n", "PrologEpilogTimeout=65534\n", "#X=1\n"])
+def test_a_prolog_with_time_enough_says_nothing(node: Node, gateway: ScriptedGateway, conf: str) -> None:
+    node.say("slurm.conf", conf)
+
+    assert node.run("prolog.sh") == 0
+    assert gateway.sent[0][2]["deadline_s"] in {19, 20}
+    assert node.stderr == ""
+
+
+OTHERS = [{"job": 8, "nodes": "gpu-[2-3]"}]
+HET = {"SLURM_HET_JOB_ID": "7", "SLURM_JOB_START_TIME": "1700000000"}
+
+
+@pytest.mark.parametrize(
+    ("host", "others"),
+    [
+        pytest.param("NodeList=gpu-[1,4] BatchHost=gpu-1 NumNodes=2", OTHERS, id="where the script starts"),
+        pytest.param("NodeList=gpu-[0-1] BatchHost=gpu-0 NumNodes=2", None, id="another of its nodes"),
+    ],
+)
+def test_the_first_node_of_a_heterogeneous_job_waits_for_the_other_components(
+    node: Node, gateway: ScriptedGateway, host: str, others: object
+) -> None:
+    node.say("het", host)
+    node.say("component", "JobState=RUNNING ReqNodeList=(null) NodeList=gpu-[2-3] BatchHost=gpu-2")
+
+    assert node.run("prolog.sh", **HET) == 0
+    (_, _, body) = gateway.sent[0]
+    assert body.get("components") == others
+    assert body.get("started") == (1700000000 if others else None)
+
+
+def test_a_component_that_slurm_has_not_started_yet_is_waited_for(
+    node: Node, gateway: ScriptedGateway
+) -> None:
+    node.configure(gateway.url, deadline_s=-13)
+    node.say("component", "JobState=PENDING ReqNodeList=gpu-2 NodeList= NumNodes=1")
+
+    assert node.run("prolog.sh", **HET) == 1
+    assert gateway.sent == []
+    why = "slurmctld does not tell the components of the job"
+    assert node.done == [drained_by_itself(why), "scontrol requeue 7"]
+
+
+def test_a_component_that_was_cancelled_by_itself_is_not_waited_for(
+    node: Node, gateway: ScriptedGateway
+) -> None:
+    node.say("component", "JobState=CANCELLED NodeList=gpu-2 NumNodes=1")
+
+    assert node.run("prolog.sh", **HET) == 0
+    assert "components" not in gateway.sent[0][2]
+
+
+@pytest.mark.parametrize(("requeue", "done"), [("1", "scontrol requeue 7"), ("0", "scancel 7")])
+def test_a_refused_component_takes_the_whole_heterogeneous_job_back(
+    node: Node, gateway: ScriptedGateway, requeue: str, done: str
+) -> None:
+    node.say("requeue", requeue)
+    gateway.answers = [refusal(drain=True, hold=False)]
+
+    assert node.run("prolog.sh", **(HET | {"SLURM_JOB_ID": "8"})) == 0
+    assert "components" not in gateway.sent[0][2]
+    assert node.done == [DRAINED, done]
+
+
+GOOD = """PrologFlags = Alloc,DeferBatch
+Prolog[0]   = /p
+Epilog[0] = /e
+PrologEpilogTimeout     = 50
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        pytest.param(GOOD, "", id="good"),
+        pytest.param(GOOD.replace(" 50", " 65534"), "", id="unlimited"),
+        pytest.param(GOOD.replace("DeferBatch", "X11"), "set PrologFlags=Alloc,DeferBatch", id="flags"),
+        pytest.param(GOOD.replace("Batch", "Batch,Serial"), "PrologFlags has Serial", id="serial"),
+        pytest.param(GOOD.replace("/p", "(null)"), "Prolog is not set", id="no prolog"),
+        pytest.param(GOOD.replace(" 50", " 49"), "PrologEpilogTimeout=49: Slurm ends a prolog", id="short"),
+        pytest.param(GOOD + "EpilogTimeout = 20 sec\n", "EpilogTimeout=20: Slurm ends an epilog", id="26.05"),
+    ],
+)
+def test_a_check_says_what_in_slurm_conf_breaks_the_promise(node: Node, config: str, said: str) -> None:
+    node.say("config", "Configuration data as of now\n" + config)
+
+    assert node.run("check.sh") == bool(said)
+    assert said in node.stdout
+    assert bool(node.stdout) == bool(said)
+
+
+def test_a_check_says_what_is_wrong_with_the_settings(tmp_path: Path) -> None:
+    node = Node(tmp_path, "https://gateway:8443", has_curl=False)
+    node.configure("https://gateway:8443", authority="/nowhere")
+    node.say("config", GOOD)
+    (tmp_path / "token").write_text("")
+
+    assert node.run("check.sh") == 1
+    assert [line.split(": ")[1].split("=")[0] for line in node.stdout.splitlines()] == [
+        "SUNK_HOOKS_URL",
+        "SUNK_HOOKS_CA_FILE",
+        "SUNK_HOOKS_TOKEN_FILE",
+    ]
+    assert node.run("check.sh", "conf") == 0

@@ -56,6 +56,8 @@ class PodSlurm:
     prolog: str = ""
     """The scripts' text; empty: none."""
     epilog: str = ""
+    gateway: str = ""
+    """What both source from beside their settings."""
     cluster: str = "lab"
     namespace: str = "slurm"
     control_selector: tuple[tuple[str, str], ...] = (("kubernetes.io/hostname", "node1"),)
@@ -85,7 +87,9 @@ def cluster_manifests(slurm: PodSlurm) -> list[Manifest]:
         _keys(slurm),
         _config_map(slurm, "slurm", _slurm_files(slurm)),
         _config_map(slurm, "slurm-start", {"start": _START}),
-        _config_map(slurm, "slurm-hooks", {"hooks.env": render_hooks_env(slurm)}),
+        _config_map(
+            slurm, "slurm-hooks", {"hooks.env": render_hooks_env(slurm), "gateway.sh": slurm.gateway}
+        ),
         # Without an address of its own: srun and slurmd want to speak to the Pod itself.
         _service(slurm, "slurmctld", SLURMCTLD_PORT, is_headless=True),
         _controller(slurm),
@@ -136,6 +140,10 @@ def slurmd_pod_template(slurm: PodSlurm, shape: SlurmdShape = SlurmdShape()) -> 
             "volumes": volumes,
         },
     }
+
+
+def _hooks(slurm: PodSlurm) -> dict[str, str]:
+    return {"hooks.env": render_hooks_env(slurm), "gateway.sh": slurm.gateway}
 
 
 def render_hooks_env(slurm: PodSlurm) -> str:

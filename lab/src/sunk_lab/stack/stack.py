@@ -212,6 +212,7 @@ class Stack:
             hooks_url=f"http://{self._lab.network.host}:{PORTS['hook-gateway']}",
             prolog=(scripts / "prolog.sh").read_text(),
             epilog=(scripts / "epilog.sh").read_text(),
+            gateway=(scripts / "gateway.sh").read_text(),
             cluster=CLUSTER,
             namespace=SLURM_NAMESPACE,
             kill_wait_s=KILL_WAIT_S,

@@ -1,13 +1,14 @@
 """A gateway that says what it is told to, for the scripts that call it."""
 
 import json
+import ssl
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 Said = tuple[int, object]
-"""Status and body; status 0 closes the connection without an answer."""
+"""Status and body; status 0 closes the connection without an answer, a negative one in the middle of it."""
 
 
 class ScriptedGateway(ThreadingHTTPServer):
@@ -15,8 +16,11 @@ class ScriptedGateway(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         self.answers: list[Said] = [(200, {})]
         self.by_path: dict[str, Said] = {}
         """For calls whose answer depends on who calls."""
@@ -27,7 +31,7 @@ class ScriptedGateway(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"{self._scheme}://127.0.0.1:{self.server_port}"
 
     def answer(self, path: str) -> Said:
         """Return what to say to a call of *path*, when it may be said."""
@@ -47,18 +51,20 @@ class _Handler(BaseHTTPRequestHandler):
         if status == 0:
             self.close_connection = True
             return
-        self.send_response(status)
+        body = json.dumps(content, separators=(",", ":")).encode()
+        self.send_response(abs(status))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(json.dumps(content, separators=(",", ":")).encode())
+        self.wfile.write(body if status > 0 else body[: len(body) // 2])
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
         pass
 
 
 @contextmanager
-def scripted_gateway() -> Generator[ScriptedGateway]:
+def scripted_gateway(tls: ssl.SSLContext | None = None) -> Generator[ScriptedGateway]:
     """Run one while the context lasts."""
-    server = ScriptedGateway()
+    server = ScriptedGateway(tls)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

@@ -1,0 +1,86 @@
+# shellcheck shell=bash
+# Sourced by prolog.sh, epilog.sh, reboot.sh and check.sh, beside whose settings it stands: how they call the
+# hook gateway, and for how long Slurm lets them.
+#
+# What must stay true: the token is no argument of anything, for arguments can be read by everybody on the
+# node; half an answer is none; every call ends in time.
+#
+# Settings: SUNK_HOOKS_URL, SUNK_HOOKS_TOKEN_FILE, and with https SUNK_HOOKS_CA_FILE.
+
+# shellcheck disable=SC2034 # For those who source this.
+status=000 answer='' trouble=''
+
+# Calls POST $1 with the body $2, for $3 seconds at most. Sets status (000 without an answer) and answer.
+# Fails, with the reason in trouble, where the same call would fail again.
+# shellcheck disable=SC2034
+post() {
+    local said token
+    status=000 answer='' trouble=''
+    if [[ -z ${SUNK_HOOKS_URL:-} ]]; then
+        trouble='SUNK_HOOKS_URL is not set'
+        return 1
+    fi
+    token=$(<"${SUNK_HOOKS_TOKEN_FILE:-/var/run/secrets/sunk/token}")
+    if type -P curl >/dev/null; then
+        said=$(printf 'Authorization: Bearer %s\n' "$token" | post_by_curl "$1" "$2" "$3") || {
+            (($? == 60)) && trouble='SUNK_HOOKS_CA_FILE does not vouch for the certificate of the hook gateway'
+            return 0
+        }
+        status=${said##*$'\n'}
+        answer=${said%$'\n'*}
+    elif [[ $SUNK_HOOKS_URL =~ ^http://([^]/:[]+|\[[0-9a-fA-F:]+\])(:([0-9]+))?(/.*)?$ ]]; then
+        said=$(printf '%s\n' "$token" |
+            post_by_bash "${BASH_REMATCH[1]}" "${BASH_REMATCH[3]:-80}" "${BASH_REMATCH[4]}$1" "$2" "$3")
+        if [[ $said =~ ^HTTP/1\.[01]\ ([0-9]{3}) && $said == *$'\r\n\r\n'*'}' ]]; then
+            status=${BASH_REMATCH[1]}
+            answer=${said#*$'\r\n\r\n'}
+        fi
+    else
+        trouble="no curl in this image, and bash alone cannot call ${SUNK_HOOKS_URL%%:*} addresses"
+        return 1
+    fi
+}
+
+# Its header is standard input.
+post_by_curl() {
+    curl --silent --header @- --header 'Content-Type: application/json' --data "$2" \
+        ${SUNK_HOOKS_CA_FILE:+--cacert "$SUNK_HOOKS_CA_FILE"} --connect-timeout 5 --max-time "$3" \
+        --write-out '\n%{http_code}' "$SUNK_HOOKS_URL$1"
+}
+
+# $1: host, $2: port, $3: path, $4: body, $5: seconds; the token is standard input.
+post_by_bash() {
+    local host=${1#[} token
+    read -r token
+    printf 'POST %s HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %s\r\n' "$3" "$1:$2" "$token" |
+        cat - <(printf 'Content-Type: application/json\r\nContent-Length: %s\r\n\r\n%s' "${#4}" "$4") |
+        timeout --kill-after=1 "$5" bash -c 'exchange "$@"' exchange "${host%]}" "$2"
+}
+
+# Sends standard input to $1, port $2, and prints what comes back. A process of its own, for bash cannot
+# bound a connect: whoever waits for five seconds ends it.
+exchange() {
+    { sleep 5 && kill "$$"; } &>/dev/null &
+    exec 3<>"/dev/tcp/$1/$2" || exit
+    kill "$!"
+    cat >&3
+    cat <&3
+}
+export -f exchange
+
+# Prints after how many seconds Slurm ends a script of the kind $1 (Prolog or Epilog); nothing where it does
+# not, or where that is not in the file that slurmd reads.
+slurms_limit() {
+    local conf key value
+    { conf=$(<"${SLURM_CONF:-/etc/slurm/slurm.conf}"); } 2>/dev/null || return 0
+    shopt -s nocasematch
+    for key in "$1Timeout" PrologEpilogTimeout; do
+        # Of a key given twice the last holds.
+        if [[ $'\n'$conf =~ .*$'\n'[[:blank:]]*"$key"[[:blank:]]*=[[:blank:]]*([0-9]+) ]]; then
+            value=${BASH_REMATCH[1]}
+            ((value == 0 || value >= 65534)) || echo "$value"
+            break
+        fi
+    done
+    shopt -u nocasematch
+}
