@@ -8,6 +8,7 @@
 # Settings: as prolog.sh.
 
 trap 'exit 0' EXIT
+trap '' PIPE # An epilog whose slurmd has died goes on: nobody reads what it says.
 # slurmd gives an epilog next to no environment.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
 if [[ -z ${SLURM_CONF:-} && -r /run/slurm/conf/slurm.conf ]]; then

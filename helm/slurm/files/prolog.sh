@@ -10,6 +10,7 @@
 # slurm.conf's PrologEpilogTimeout is 30 s more than SUNK_HOOKS_DEADLINE_S: this script is done before.
 
 set -u
+trap '' PIPE # A prolog whose slurmd has died goes on: nobody reads what it says.
 # slurmd gives a prolog next to no environment.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
 if [[ -z ${SLURM_CONF:-} && -r /run/slurm/conf/slurm.conf ]]; then

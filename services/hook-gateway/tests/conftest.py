@@ -8,10 +8,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sunk_hook_gateway.testing.cluster import HOOKS
 from sunk_hook_gateway.testing.hooks import CLUSTER
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_hook_gateway.testing.process import Process, settings_of
 from sunk_lab.nats import NatsServer
+from sunk_lab.slurm.host import HostSlurm
+from sunk_lab.slurm.releases import RELEASES, Release
+from sunk_lab.slurm.testing import running_slurm
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import WITHIN_S
 
@@ -93,3 +97,10 @@ async def bus(nats_url: str) -> AsyncGenerator[Bus]:
 async def http(gateway: tuple[Process, str]) -> AsyncGenerator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=gateway[1], trust_env=False, timeout=30) as client:
         yield client
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def slurm(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
+    release: Release = request.param
+    with running_slurm(release, nodes=3, more=HOOKS) as slurm:
+        yield slurm

@@ -3,6 +3,7 @@
 import json
 import ssl
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,8 +25,17 @@ class ScriptedGateway(ThreadingHTTPServer):
         self.answers: list[Said] = [(200, {})]
         self.by_path: dict[str, Said] = {}
         """For calls whose answer depends on who calls."""
+        self.delays: dict[str, float] = {}
+        """For how many seconds answers are held back, by path."""
         self.sent: list[tuple[str, str | None, dict[str, object]]] = []
         self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def relent(self) -> None:
+        """Say yes to everybody from now on."""
+        self.by_path.clear()
+        self.delays.clear()
+        self.answers = [(200, {})]
         self.may_answer.set()
 
     @property
@@ -36,6 +46,7 @@ class ScriptedGateway(ThreadingHTTPServer):
     def answer(self, path: str) -> Said:
         """Return what to say to a call of *path*, when it may be said."""
         self.may_answer.wait()
+        time.sleep(self.delays.get(path, 0.0))
         if path in self.by_path:
             return self.by_path[path]
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
