@@ -1,6 +1,5 @@
 """One nats-server and one gateway process a module; each test takes names of its own."""
 
-import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
@@ -9,7 +8,7 @@ import httpx
 import pytest
 
 from sunk_hook_gateway.testing.cluster import HOOKS
-from sunk_hook_gateway.testing.hooks import CLUSTER
+from sunk_hook_gateway.testing.hooks import CLUSTER, free_port
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_hook_gateway.testing.process import Process, settings_of
 from sunk_lab.nats import NatsServer
@@ -18,12 +17,6 @@ from sunk_lab.slurm.releases import RELEASES, Release
 from sunk_lab.slurm.testing import running_slurm
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import WITHIN_S
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
