@@ -5,6 +5,7 @@ would turn one outage into many.
 """
 
 import logging
+import ssl
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
@@ -63,7 +64,14 @@ def routes(health: Health) -> list[BaseRoute]:
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
 
 
-async def serve_http(host: str, port: int, health: Health, more: Sequence[BaseRoute] = ()) -> None:
+async def serve_http(
+    host: str,
+    port: int,
+    health: Health,
+    more: Sequence[BaseRoute] = (),
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> None:
     """Serve until cancelled. *more* goes first, so that a service may have its own /metrics."""
     app = Starlette(routes=[*more, *routes(health)])
     config = uvicorn.Config(
@@ -76,6 +84,7 @@ async def serve_http(host: str, port: int, health: Health, more: Sequence[BaseRo
         access_log=False,
         log_config=None,
         timeout_graceful_shutdown=5,
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
     )
     server = _Server(config)
     try:
