@@ -18,6 +18,7 @@ from sunk_runtime.errors import ConfigError
             "exclude each other",
             id="two ways at once",
         ),
+        pytest.param({"CLUSTER": "c1", "TLS_CERT_FILE": "/c"}, "need each other", id="no key"),
     ],
 )
 def test_a_wrong_setting_is_named(

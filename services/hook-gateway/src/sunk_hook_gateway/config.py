@@ -32,6 +32,12 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """A JWKS file instead of the API server's published keys; needs ``token_issuer``."""
     static_token_file: Path | None = None
     """Outside Kubernetes: one token for all nodes, in place of Pod tokens."""
+    tls_cert_file: Path | None = None
+    """The certificate with its chain: hooks are then answered with TLS only, at ``tls_port``."""
+    tls_key_file: Path | None = None
+    """The certificate's key. Both files are looked at each 10 s, so they may be renewed."""
+    tls_port: Annotated[int, Meta(ge=1, le=65535)] = 8443
+    """Where hooks are answered if there is a certificate; ``http_port`` keeps the rest."""
     prehook_deadline_s: Seconds = 50.0
     """How long a prolog's call blocks if it names no deadline. PrologEpilogTimeout is 30 s more."""
     prehook_deadline_max_s: Seconds = 3600.0
@@ -57,4 +63,6 @@ def read_config(arguments: Sequence[str] = ()) -> Config:
         raise ConfigError(f"{PREFIX}STATIC_TOKEN_FILE and {PREFIX}TOKEN_KEYS_FILE exclude each other")
     if config.token_keys_file and not config.token_issuer:
         raise ConfigError(f"{PREFIX}TOKEN_KEYS_FILE needs {PREFIX}TOKEN_ISSUER")
+    if bool(config.tls_cert_file) != bool(config.tls_key_file):
+        raise ConfigError(f"{PREFIX}TLS_CERT_FILE and {PREFIX}TLS_KEY_FILE need each other")
     return config

@@ -1,14 +1,14 @@
 """The composition root of the hook gateway."""
 
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
@@ -16,6 +16,7 @@ from sunk_events.nodesets import KubePodState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
 from sunk_hook_gateway.calls import Gateway
+from sunk_hook_gateway.certificate import Certificate
 from sunk_hook_gateway.config import Config, read_config
 from sunk_hook_gateway.keys import PodTokens, StaticToken, from_api_server, from_file
 from sunk_hook_gateway.openapi import document
@@ -55,15 +56,30 @@ async def work() -> None:
             health.require(view.bucket, lambda view=view: view.is_complete)
         health.require("token keys", lambda: callers.is_ready)
         health.require("not stopping", lambda: not serving.is_stopping)
-        routes = [*serving.routes(), Route("/openapi.json", _openapi)]
+        hooks = [*serving.routes(), Route("/openapi.json", _openapi)]
+        servers = _servers(config, health, hooks)
         async with following(nodes, pods, lock_view, placement_view):
             await serve(
-                lambda: serve_http(config.http_host, config.http_port, health, routes),
+                *servers,
                 locks.run,
                 placements.run,
                 callers.run,
                 stopping=serving.stop,
             )
+
+
+def _servers(
+    config: Config, health: Health, hooks: list[BaseRoute]
+) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
+    """Return what serves the hooks, with TLS only if there is a certificate, and what serves the rest."""
+    if config.tls_cert_file is None or config.tls_key_file is None:
+        return (lambda: serve_http(config.http_host, config.http_port, health, hooks),)
+    certificate = Certificate(config.tls_cert_file, config.tls_key_file)
+    return (
+        lambda: serve_http(config.http_host, config.http_port, health),
+        lambda: serve_http(config.http_host, config.tls_port, health, hooks, tls=certificate.context),
+        certificate.run,
+    )
 
 
 @asynccontextmanager

@@ -1,0 +1,67 @@
+"""What the gateway speaks TLS with: a certificate on disk that is renewed there, as cert-manager does.
+
+What must stay true: a connection is made with the newest pair that fits together; one that was written by
+half leaves the one before in use.
+"""
+
+import logging
+import os
+import ssl
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from sunk_runtime.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 10.0
+"""How often the files are looked at."""
+
+
+class Certificate:
+    """A certificate with its key, for as long as `run` runs the newest one."""
+
+    def __init__(self, file: Path, key_file: Path) -> None:
+        """Read both.
+
+        Raises:
+            ConfigError: they cannot be read, or are no pair.
+        """
+        self._files = file, key_file
+        try:
+            self._seen = self._stamp()
+            self.context: Final = self._read()
+        except OSError as error:
+            raise ConfigError(f"{file}, {key_file}: no certificate with its key: {error}") from error
+
+    async def run(self, *, look_s: float = LOOK_S) -> None:
+        """Take over what is renewed on disk, until cancelled; connections that stand are left alone."""
+        while True:
+            await anyio.sleep(look_s)
+            await anyio.to_thread.run_sync(self._renew)
+
+    def _renew(self) -> None:
+        try:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return
+            self._read()  # Apart first: a context that met a wrong key would have lost the right one.
+            self.context.load_cert_chain(*self._files)
+        except OSError as error:
+            log.warning("certificate not renewed", extra={"file": str(self._files[0]), "error": str(error)})
+        else:
+            self._seen = stamp
+            log.info("certificate renewed", extra={"file": str(self._files[0])})
+
+    def _read(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*self._files)
+        return context
+
+    def _stamp(self) -> tuple[tuple[int, int], ...]:
+        """Return what changes when one of the files does, also where a link is turned."""
+        found = (os.stat(file) for file in self._files)  # noqa: PTH116 - follows links, as it shall
+        return tuple((one.st_mtime_ns, one.st_ino) for one in found)

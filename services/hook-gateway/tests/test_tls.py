@@ -1,0 +1,139 @@
+"""TLS: hooks are answered with the certificate that is on disk now, and with nothing less."""
+
+import shutil
+import ssl
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import httpx
+import pytest
+
+from sunk_events.requests import AcquireLock, LockGranted
+from sunk_hook_gateway.certificate import Certificate
+from sunk_hook_gateway.testing.certificates import Authority
+from sunk_hook_gateway.testing.hooks import CLUSTER, call, free_port, register, standing_in
+from sunk_hook_gateway.testing.issuer import Issuer
+from sunk_hook_gateway.testing.process import Process, settings_of
+from sunk_runtime.errors import ConfigError
+from sunk_runtime.http import Health, serve_http
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.testing import until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@asynccontextmanager
+async def serving(certificate: Certificate) -> AsyncGenerator[int]:
+    """Serve with *certificate* while the context lasts, and yield the port."""
+    port = free_port()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(certificate.run, look_s=0.05))
+        tasks.start_soon(partial(serve_http, "127.0.0.1", port, Health(), tls=certificate.context))
+        yield port
+        tasks.cancel_scope.cancel()
+
+
+async def shown(port: int) -> str:
+    """Return the certificate that a new connection is shown, as soon as somebody listens."""
+    with anyio.fail_after(60):
+        while True:
+            try:
+                return await anyio.to_thread.run_sync(ssl.get_server_certificate, ("127.0.0.1", port))
+            except OSError:
+                await anyio.sleep(0.05)
+
+
+async def test_a_certificate_that_is_renewed_on_disk_is_shown_to_the_next_connection(
+    authority: Authority,
+) -> None:
+    file, key_file = authority.issue()
+    async with serving(Certificate(file, key_file)) as port:
+        assert await shown(port) == file.read_text()
+        authority.issue()
+
+        async def is_renewed() -> bool:
+            return await shown(port) == file.read_text()
+
+        await until(is_renewed, within_s=60)
+
+
+async def test_a_certificate_without_its_key_is_not_taken_over_before_the_key_is_there(
+    authority: Authority,
+) -> None:
+    file, key_file = authority.issue()
+    new, new_key = authority.issue("new")
+    before = file.read_text()
+    async with serving(Certificate(file, key_file)) as port:
+        assert await shown(port) == before
+        shutil.copyfile(new, file)
+        await anyio.sleep(0.5)
+        assert await shown(port) == before
+
+        shutil.copyfile(new_key, key_file)
+
+        async def is_renewed() -> bool:
+            return await shown(port) == new.read_text()
+
+        await until(is_renewed, within_s=60)
+
+
+def test_a_certificate_that_is_no_pair_with_its_key_ends_the_process_at_start(
+    authority: Authority, tmp_path: Path
+) -> None:
+    file, _ = authority.issue()
+    _, other = authority.issue("other")
+
+    with pytest.raises(ConfigError, match="no certificate with its key"):
+        Certificate(file, other)
+    with pytest.raises(ConfigError, match="no certificate with its key"):
+        Certificate(file, tmp_path / "nothing")
+
+
+@pytest.fixture
+def ports(nats_url: str, keys_file: Path, authority: Authority, tmp_path: Path) -> Generator[tuple[int, int]]:
+    file, key_file = authority.issue()
+    plain, tls = free_port(), free_port()
+    more = {"TLS_CERT_FILE": str(file), "TLS_KEY_FILE": str(key_file), "TLS_PORT": str(tls)}
+    process = Process(tmp_path, settings_of(CLUSTER, nats_url, plain, keys_file) | more)
+    try:
+        yield plain, tls
+    finally:
+        process.close()
+
+
+async def test_with_a_certificate_hooks_are_answered_with_tls_only(
+    bus: Bus, ports: tuple[int, int], authority: Authority, issuer: Issuer
+) -> None:
+    plain, tls = ports
+    await register(bus, "tls1")
+    context = ssl.create_default_context(cafile=str(authority.file))
+    async with (
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{plain}", trust_env=False, timeout=30) as open_http,
+        httpx.AsyncClient(
+            base_url=f"https://127.0.0.1:{tls}", trust_env=False, timeout=30, verify=context
+        ) as http,
+    ):
+
+        async def is_ready() -> bool:
+            try:
+                return (await open_http.get("/readyz")).is_success
+            except httpx.TransportError:
+                return False
+
+        await until(is_ready, within_s=90)
+        _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+        async with answering_locks:
+            path, token = "/v1/nodes/tls1/prehook", issuer.token("tls1")
+            assert await call(http, path, token, {"job": 1}) == {"locked": True}
+            refused = await open_http.post(path, json={"job": 1})
+
+    assert refused.status_code == 404
