@@ -41,6 +41,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """slurm.conf's KillWait. ``--slurm-kill-wait`` overrides it."""
     hooks_url: str = "http://sunk-hook-gateway:8081"
     """Where placeholders' scripts find the hook gateway, as the nodes see it."""
+    hooks_ca_file: str = ""
+    """What vouches for its certificate, as the nodes see it; empty: what their system trusts."""
     key_file: Path
     """At least 32 random bytes; of them are made tokens and marks. Keep it: placeholders live by it."""
     user_id: Annotated[int, Meta(gt=0)] = 64100

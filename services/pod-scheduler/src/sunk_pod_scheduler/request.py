@@ -29,6 +29,8 @@ class Placeholder(msgspec.Struct, frozen=True, kw_only=True):
     script: str
     hooks_url: str
     """Where the script finds the hook gateway."""
+    hooks_ca_file: str = ""
+    """What vouches for its certificate."""
     kill_wait_s: float
     key: bytes
 
@@ -52,6 +54,7 @@ def describe(pod: Pod, wanted: Wanted, choice: Choice, attempt: int, made: Place
         "SUNK_HOOKS_URL": made.hooks_url,
         "SUNK_PLACEHOLDER_TOKEN": tokens.token(made.key, meta.uid, attempt),
         "SUNK_KILL_WAIT_S": f"{made.kill_wait_s:g}",
+        **({"CURL_CA_BUNDLE": made.hooks_ca_file} if made.hooks_ca_file else {}),
     }
     return JobDescription(
         script=made.script,
