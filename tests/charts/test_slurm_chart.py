@@ -318,6 +318,33 @@ def test_every_component_has_its_own_place_environment_and_volumes(chart: helm.C
     assert controls(objects)[other]["nodeSelector"] == {"size": "small"}
 
 
+def test_with_a_certificate_hooks_are_called_with_tls_and_nodes_get_nothing_but_its_authority(
+    chart: helm.Chart,
+) -> None:
+    objects = made(
+        chart, hookGateway={"tls": {"existingSecret": "hooks-tls"}}, networkPolicy={"enabled": True}
+    )
+    url = "https://prod-hook-gateway.slurm.svc:8443"
+    settings = objects["ConfigMap", "prod-scripts"]["data"]["hooks.env"].splitlines()
+    specs = controls(objects)
+    scheduler, gateway = (env_of(specs[f"prod-{name}"]) for name in ("scheduler", "hook-gateway"))
+    compute = nodeset(objects, "prod-gpu")["template"]["spec"]
+    secrets = [volume["secret"] for volume in compute["volumes"] if "secret" in volume]
+    ports = objects["Service", "prod-hook-gateway"]["spec"]["ports"]
+    rules = objects["NetworkPolicy", "prod-sunk-hook-gateway"]["spec"]["ingress"]
+
+    assert {f"SUNK_HOOKS_URL={url}", "SUNK_HOOKS_CA_FILE=/etc/sunk/hooks-ca/ca.crt"} < {*settings}
+    assert scheduler["SUNK_POD_SCHEDULER_HOOKS_URL"] == url
+    assert scheduler["SUNK_POD_SCHEDULER_HOOKS_CA_FILE"] == "/etc/sunk/hooks-ca/ca.crt"
+    assert gateway["SUNK_HOOK_GATEWAY_TLS_CERT_FILE"] == "/etc/sunk/tls/tls.crt"
+    assert [secret["items"] for secret in secrets if secret["secretName"] == "hooks-tls"] == [
+        [{"key": "ca.crt", "path": "ca.crt"}]
+    ]
+    assert {port["port"] for port in ports} == {port["port"] for port in rules[0]["ports"]} - {"http"} | {
+        8080
+    }
+
+
 def test_a_pod_monitor_names_a_port_of_the_pods_that_it_selects(chart: helm.Chart) -> None:
     objects = made(chart, podMonitor={"enabled": True, "labels": {"release": "prometheus"}})
     monitors = [found for (kind, _), found in objects.items() if kind == "PodMonitor"]

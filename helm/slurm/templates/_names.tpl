@@ -57,7 +57,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
 {{- define "slurm.hooksUrl" -}}
-http://{{ include "slurm.fullname" . }}-hook-gateway.{{ .Release.Namespace }}.svc:8080
+{{- $host := printf "%s-hook-gateway.%s.svc" (include "slurm.fullname" .) .Release.Namespace -}}
+{{ if .Values.hookGateway.tls.existingSecret }}https://{{ $host }}:8443{{ else }}http://{{ $host }}:8080{{ end }}
 {{- end }}
 
 {{- define "slurm.restUrl" -}}
