@@ -90,6 +90,26 @@ def test_with_nothing_in_the_way_the_lock_is_granted_and_said_to_be() -> None:
     assert decision.answers == {1: Granted()}
 
 
+def test_a_prolog_that_asks_again_is_told_what_was_granted_since_its_call_began() -> None:
+    lock = standing("locked", holder(asked=0, granted=3))
+
+    again = decide(seen(lock, now=5, asks=(replace(ask(asked=5), since=at(0)),)), RULES)
+    another_call = decide(seen(lock, now=5, asks=(replace(ask(asked=5), since=at(4)),)), RULES)
+
+    assert (again.step, again.lock, again.answers) == (Step.KEEP, lock, {1: Granted()})
+    assert (another_call.step, another_call.answers) == (Step.LOOK, {})
+
+
+def test_what_was_granted_while_the_taint_was_on_is_worth_nothing_once_it_is_off() -> None:
+    lock = replace(standing("locked", holder(asked=0, granted=3)), is_tainted=False)
+
+    decision = decide(seen(lock, now=5, asks=(replace(ask(asked=5), since=at(0)),)), RULES)
+
+    assert decision.step is Step.CLOSE
+    assert decision.lock.holders[0].granted is None
+    assert decision.answers == {}
+
+
 @pytest.mark.parametrize(
     ("level", "way", "value", "answer"),
     [

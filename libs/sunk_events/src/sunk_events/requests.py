@@ -38,6 +38,8 @@ class AcquireLock(Request, frozen=True, kw_only=True, tag="sunk.request.v1.acqui
     level: LockLevel
     deadline: Moment
     """When the asker's own caller gives up."""
+    waited_s: Annotated[float, Meta(ge=0)] = 0.0
+    """For how long that caller has waited: a lock that was granted since is its answer."""
 
 
 class LockGranted(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.lock_granted"):

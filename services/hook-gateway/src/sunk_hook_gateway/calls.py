@@ -50,6 +50,8 @@ UNKNOWN_S: Final = 0.5
 """A node that is not known may be one whose state its first prolog outran."""
 LOOK_S: Final = 5.0
 """A prolog that waits for other components looks at them anew this often: Slurm may end one by itself."""
+LAST_S: Final = 1.5
+"""So much is left of a call for its last question: its answer decides whether the node is drained."""
 PROMISE_S: Final = 120.0
 """How long a refusal counts as a drain that the state does not show yet."""
 
@@ -107,6 +109,7 @@ class Gateway:
     async def _locked(self, node: str, body: Prehook, deadline: float) -> Answer:
         """Return when the node is locked for the job, the job no longer runs, or the deadline passed."""
         waiting: LockWaiting | None = None
+        began = anyio.current_time()
         with self._locks.watch(node) as watch:
             while (left_s := deadline - anyio.current_time()) > 0:
                 request = AcquireLock(
@@ -114,13 +117,15 @@ class Gateway:
                     job=body.job,
                     level=self._level(body),
                     deadline=datetime.now(UTC) + timedelta(seconds=left_s),
+                    waited_s=anyio.current_time() - began,
                 )
                 reply = await self._ask(request, timeout_s=left_s)
                 if reply is not None and (answer := answers.acquired(reply)):
                     return answer
                 if isinstance(reply, LockWaiting):
                     waiting = reply
-                with anyio.move_on_after(min(pause_s(reply), left_s)):
+                left_s = deadline - anyio.current_time()
+                with anyio.move_on_after(min(pause_s(reply), max(0.05, left_s - LAST_S))):
                     await watch.wait()
         return self._refuse(node, waiting)
 

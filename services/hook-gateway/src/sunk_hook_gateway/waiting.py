@@ -11,13 +11,15 @@ import anyio
 from sunk_events.base import Reply
 from sunk_events.locks import LockState
 from sunk_events.placements import PlacementState
-from sunk_events.requests import Later
+from sunk_events.requests import Later, LockWaiting
 from sunk_hook_gateway.components import JobOnNode, is_granted
 from sunk_runtime.views import StateView
 
 K = TypeVar("K")
 
 
+WAITING_S: Final = 2.5
+"""A lock that waits for Pods tells of its change; thousands that ask all the same are work for nothing."""
 AGAIN_S: Final = 1.0
 """A lock or a Pod is asked for at least this often, and at once when its state changes."""
 
@@ -29,7 +31,7 @@ def pause_s(reply: Reply | None) -> float:
     elif isinstance(reply, Later):
         wait_s = min(reply.retry_after_s, AGAIN_S)
     else:
-        wait_s = AGAIN_S
+        wait_s = WAITING_S if isinstance(reply, LockWaiting) else AGAIN_S
     return max(0.02, wait_s * random.uniform(0.7, 1.3))  # noqa: S311 - spreads callers, no secret
 
 

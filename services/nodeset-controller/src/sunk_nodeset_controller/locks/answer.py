@@ -80,7 +80,8 @@ class LockAnswers:
         left_s = (request.deadline - began).total_seconds()
         if self._clocks.note("an asker, or ours", min(0.0, left_s)):
             return Later(reason=f"the deadline is {-left_s:.0f} s over: a clock is off, {WHAT_TO_DO}")
-        with self._locks.desk(request.node).asking(request.job, request.level, began) as waiter:
+        desk, waited_s = self._locks.desk(request.node), request.waited_s
+        with desk.asking(request.job, request.level, began, waited_s=waited_s) as waiter:
             self._loop.poke(request.node)
             await waiter.wait(hold_s(left_s))
         is_last = left_s <= LAST_S

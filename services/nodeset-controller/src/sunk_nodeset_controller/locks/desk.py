@@ -5,13 +5,16 @@ Losing it is harmless: prologs ask again, holders stand on the Node, and Slurm s
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 import anyio
 
 from sunk_events.locks import LockLevel
 from sunk_nodeset_controller.locks.clearing import Asked
 from sunk_nodeset_controller.locks.model import Answer, Ask, Granted, NotRunning, Way
+
+WAITED_MAX_S: Final = 3600.0
 
 
 class Waiter:
@@ -65,11 +68,14 @@ class Desk:
         return not told and not found and self.idle_since is None
 
     @contextmanager
-    def asking(self, job: int, level: LockLevel, now: datetime) -> Generator[Waiter]:
+    def asking(
+        self, job: int, level: LockLevel, now: datetime, *, waited_s: float = 0.0
+    ) -> Generator[Waiter]:
         """Hold a question of *job* while the context lasts; several of one job are one ask."""
         before = self._asks.get(job)
         if before is None or (level == "strict" and before.level == "normal"):
-            self._asks[job] = Ask(job=job, level=level, asked=now)
+            since = now - timedelta(seconds=min(waited_s, WAITED_MAX_S)) if waited_s else None
+            self._asks[job] = Ask(job=job, level=level, asked=now, since=since)
         waiter = Waiter()
         self._waiters.setdefault(job, set()).add(waiter)
         try:

@@ -154,7 +154,7 @@ def _holders(
     for ask in seen.asks:
         if verdicts[ask.job] is None:
             before = holders.get(ask.job)
-            holders[ask.job] = _asked(before, ask) if before else _new(ask.job, ask.level, ask.asked)
+            holders[ask.job] = _asked(before, ask, seen) if before else _new(ask.job, ask.level, ask.asked)
     for job, found in seen.jobs.items():
         if found.place == "running" and job not in holders and not _is_stale(job, seen):
             holders[job] = _new(job, "normal", seen.now)
@@ -165,10 +165,11 @@ def _new(job: int, level: LockLevel, asked: datetime) -> Holder:
     return Holder(job=job, level=level, asked=asked)
 
 
-def _asked(holder: Holder, ask: Ask) -> Holder:
-    """Return *holder* as *ask* changes it: each call of a prolog is worth a fresh look."""
+def _asked(holder: Holder, ask: Ask, seen: Seen) -> Holder:
+    """Return *holder* as *ask* changes it: each call of a prolog is worth a fresh look, but only one."""
+    since = ask.since if ask.since is not None and _stand(seen.lock) == "on" else ask.asked
     level: LockLevel = "strict" if "strict" in {holder.level, ask.level} else "normal"
-    granted = holder.granted if holder.granted is not None and holder.granted >= ask.asked else None
+    granted = holder.granted if holder.granted is not None and holder.granted >= since else None
     return replace(holder, level=level, granted=granted)
 
 

@@ -83,6 +83,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId
     level: LockLevel
     asked: datetime
+    since: datetime | None = None
+    """Since when it waits, where it asks again."""
 
 
 JobPlace = Literal["waiting", "running", "completing", "left"]
