@@ -18,6 +18,7 @@ from locks_stage import NAMESPACE, TAINT, WITHIN_S, Sizes, Stage, in_parallel, m
 from sunk_kube.client import KubeClient
 from sunk_kube.resources import NODES, PODS
 from sunk_lab.kube.testing import reserved_lab
+from sunk_nodeset_controller.locks.run import CONCURRENCY
 from sunk_runtime.testing import until
 
 
@@ -86,7 +87,10 @@ async def tainted_until_gone(stage: Stage, name: str) -> None:
 
 
 async def thousand(stage: Stage) -> None:
-    """All nodes' prologs at once."""
+    """All nodes' prologs at once; bare: the calls of the API server that they are made of."""
+    began = time.perf_counter()
+    await in_parallel([lambda name=name: bare_calls(stage.kube, name) for name in stage.nodes], CONCURRENCY)
+    bare = {"bare_s": round(time.perf_counter() - began, 2)}
     took: list[float] = []
     usages = {"gateway": Usage(stage.gateway), "manager": Usage(stage.manager)}
 
@@ -99,7 +103,14 @@ async def thousand(stage: Stage) -> None:
         for name in stage.nodes:
             tasks.start_soon(prolog, name)
     used = {key: value for who, one in usages.items() for key, value in one.figures(who).items()}
-    emit("locks.thousand", len(took), size(stage), {"s": round(max(took) / 1000, 2)}, percentiles(took), used)
+    emit(
+        "locks.thousand",
+        len(took),
+        size(stage),
+        {"s": round(max(took) / 1000, 2)} | bare,
+        percentiles(took),
+        used,
+    )
     await in_parallel(lambda name=name: stage.released(name, 4) for name in stage.nodes)
 
 
