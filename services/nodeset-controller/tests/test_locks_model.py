@@ -50,6 +50,8 @@ class Job:
         self.is_prolog_waiting = False
         self.has_started = False
         self.may_start_from = 0.0
+        self.called = 0.0
+        """When its prolog began to ask."""
 
 
 class Pod:
@@ -96,6 +98,7 @@ class World(RuleBasedStateMachine):
         found = self.jobs[job]
         if found.slurm == "away" and self.now >= found.may_start_from:
             found.slurm, found.level, found.is_prolog_waiting = "running", level, True
+            found.called = self.now
 
     @rule(job=st.sampled_from(JOBS), level=st.sampled_from(["normal", "strict"]))
     def a_job_is_allocated_and_nothing_goes_wrong(self, job: int, level: LockLevel) -> None:
@@ -191,7 +194,8 @@ class World(RuleBasedStateMachine):
         """One turn, as the loop does it; it may die after any of its writes and looks."""
         for job, found in self.jobs.items():
             if found.is_prolog_waiting and job not in self.asks:
-                self.asks[job] = Ask(job=job, level=found.level, asked=self.at(self.now))
+                since = self.at(found.called)
+                self.asks[job] = Ask(job=job, level=found.level, asked=self.at(self.now), since=since)
         way: Way | None = None
         for deed in range(8):
             if deed == dies_after:
