@@ -43,6 +43,7 @@ _HANGING_S: Final = 1.0
 _TOKEN_REFUSED: Final = frozenset({401, 511})
 _NOT_FOUND: Final = 404
 _HEADERS: Final = {"Accept": "application/json", "Content-Type": "application/json"}
+_EXTENSIONS: Final = {"timeout": {"connect": CONNECT_TIMEOUT_S}}  # Each call has a deadline of its own.
 _NOT_SENT: Final = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -93,18 +94,15 @@ class Server:
         self._slots = anyio.Semaphore(MAX_CONNECTIONS)
         self._negotiating = anyio.Lock()
         self._url = url.rstrip("/")
-        self._client = httpx.AsyncClient(
-            transport=transport or Lanes(MAX_CONNECTIONS + 1),  # One for the probe.
-            auth=_TokenAuth(tokens),
-            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),  # Each call has a deadline of its own.
-            trust_env=False,  # A proxy of the environment must never see Slurm's tokens.
-        )
+        self._tokens = tokens
+        # Without httpx' client: its cookies, redirects and proxies are nothing for Slurm's tokens.
+        self._transport = transport or Lanes(MAX_CONNECTIONS + 1)  # One for the probe.
         address = httpx.URL(url)
         self.name: Final = f"{address.host}:{address.port or 80}"
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._client.aclose()
+        await self._transport.aclose()
 
     async def ask(self, call: Call) -> Reply:
         """Return what slurmrestd answers, whatever that is.
@@ -202,15 +200,12 @@ class Server:
         """Send once, and once more with a fresh token if the first was not accepted."""
         if call.params:
             url = f"{url}?{urlencode(call.params)}"
-        # Not by the client, which would parse the address and merge its headers anew each time.
-        request = httpx.Request(call.method, f"{self._url}{url}", content=call.body, headers=_HEADERS)
         started, outcome = time.perf_counter(), "failed"
         try:
-            response = await self._client.send(request, stream=True)
-            try:
-                reply = Reply(response.status_code, await _content(call, response))
-            finally:
-                await response.aclose()
+            reply = await self._exchanged(call, url)
+            if reply.status in _TOKEN_REFUSED:
+                self._tokens.renew()
+                reply = await self._exchanged(call, url)
             outcome = str(reply.status)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             is_sent = not isinstance(error, _NOT_SENT)
@@ -225,6 +220,19 @@ class Server:
                 f"{call.doing}: slurmrestd {text} (HTTP {reply.status})", retry_after_s=5.0
             )
         return reply
+
+    async def _exchanged(self, call: Call, url: str) -> Reply:
+        """Send once and return what came back."""
+        # The one header whose value httpx never shows.
+        headers = {**_HEADERS, "Authorization": f"Bearer {self._tokens.current()}"}
+        request = httpx.Request(
+            call.method, f"{self._url}{url}", content=call.body, headers=headers, extensions=_EXTENSIONS
+        )
+        response = await self._transport.handle_async_request(request)
+        try:
+            return Reply(response.status_code, await _content(call, response))
+        finally:
+            await response.aclose()
 
     @contextmanager
     def _limited(self, call: Call) -> Generator["_Progress"]:
@@ -248,21 +256,6 @@ class _Progress(msgspec.Struct):
     """How far a call is."""
 
     sent_at: float | None = None
-
-
-class _TokenAuth(httpx.Auth):
-    """Puts the token into the one header whose value httpx never shows, and a fresh one if it was refused."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
-        request.headers["Authorization"] = f"Bearer {self._tokens.current()}"
-        response = yield request
-        if response.status_code in _TOKEN_REFUSED:
-            self._tokens.renew()
-            request.headers["Authorization"] = f"Bearer {self._tokens.current()}"
-            yield request
 
 
 async def _content(call: Call, response: httpx.Response) -> bytes:
