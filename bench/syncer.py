@@ -10,9 +10,10 @@ import argparse
 import random
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import anyio
 from figures import emit, percentiles, require
@@ -177,14 +178,31 @@ async def measure(sizes: Sizes) -> None:
     with tempfile.TemporaryDirectory(prefix="sunk-bench-") as name:
         async with staged(sizes, Path(name)) as stage:
             await start(stage)
-            await rest(stage)
-            polled = await changes(stage, is_nudged=False)
-            emit("syncer.change_polled", len(polled), size(stage), percentiles(polled))
-            nudged = await changes(stage, is_nudged=True)
-            emit("syncer.change_nudged", len(nudged), size(stage), percentiles(nudged))
-            await cordon(stage)
-            await busy(stage)
-            require(holds=stage.syncer.is_running(), claim="the syncer still runs")
+            for part in PARTS if sizes.only is None else sizes.only:
+                await PARTS[part](stage)
+                require(holds=stage.syncer.is_running(), claim="the syncer still runs")
+
+
+async def polled(stage: Stage) -> None:
+    """Changes that nobody tells the syncer of."""
+    took = await changes(stage, is_nudged=False)
+    emit("syncer.change_polled", len(took), size(stage), percentiles(took))
+
+
+async def nudged(stage: Stage) -> None:
+    """Changes that the syncer is told to look at."""
+    took = await changes(stage, is_nudged=True)
+    emit("syncer.change_nudged", len(took), size(stage), percentiles(took))
+
+
+PARTS: Final[dict[str, Callable[[Stage], Awaitable[None]]]] = {
+    "rest": rest,
+    "polled": polled,
+    "nudged": nudged,
+    "cordon": cordon,
+    "busy": busy,
+}
+"""What is measured after the start, in this order."""
 
 
 def main() -> None:
@@ -195,6 +213,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30.0, help="of rest, and of being busy")
+    parser.add_argument(
+        "--only", nargs="*", choices=[*PARTS], help="beside the start; none of them: only that"
+    )
     parser.add_argument("--slurm", default=SLURM_26_05.version, help="release")
     sizes = parser.parse_args(namespace=Sizes())
     sizes.slurmd = sizes.slurmd or min(200, sizes.nodes // 4)

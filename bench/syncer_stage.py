@@ -53,6 +53,7 @@ class Sizes(argparse.Namespace):
     jobs: int
     rounds: int
     seconds: float
+    only: list[str] | None
     slurm: str
 
 
