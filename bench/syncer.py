@@ -88,6 +88,11 @@ def _is_drain(stage: Stage, name: str) -> bool:
     return state is not None and state.is_drain
 
 
+def _is_described(stage: Stage, name: str) -> bool:
+    state = stage.nodes.get(name)
+    return state is not None and f"kube-{name}" in state.extra
+
+
 async def say_pods(stage: Stage, names: Iterable[str], *, is_cordoned: bool) -> None:
     """Say on the bus that the Pods of *names* are ready, and their Nodes cordoned or not."""
     moment = datetime.now(UTC)
@@ -128,6 +133,7 @@ async def cordon(stage: Stage) -> None:
     """Cordon one by one, then many at once."""
     many = stage.records[: min(500, len(stage.records))]
     await say_pods(stage, many, is_cordoned=False)
+    await until(lambda: all(_is_described(stage, name) for name in many), within_s=WITHIN_S)
     took: list[float] = []
     for _ in range(stage.sizes.rounds):
         took += (await cordons(stage, (random.choice(many),)))[0]  # noqa: S311 - which one does not matter.

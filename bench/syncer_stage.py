@@ -33,6 +33,8 @@ from sunk_slurm.tokens import KeyTokens
 from sunk_syncer.testing import CLUSTER, SyncerProcess
 
 WITHIN_S: Final = 300.0
+_LINES_SHOWN: Final = 20
+"""Of the syncer's log, when a run fails."""
 
 JOB: Final = JobDescription(
     script="#!/bin/bash\nexit 0\n",
@@ -186,5 +188,9 @@ async def _watched(
         await pods.complete()
         try:
             yield stage
+        except BaseException:
+            for line in syncer.log[-_LINES_SHOWN:]:
+                print(line, file=sys.stderr)
+            raise
         finally:
             syncer.close()
