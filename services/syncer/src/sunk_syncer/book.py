@@ -25,6 +25,9 @@ class NodeBook:
     def __contains__(self, name: object) -> bool:
         return name in self._nodes
 
+    def __len__(self) -> int:
+        return len(self._nodes)
+
     @property
     def is_restless(self) -> bool:
         """Some node is about to change by itself: an epilog ends, a slurmd answers again or is given up."""

@@ -24,8 +24,9 @@ QUIET_LEAST_S: Final = 5.0
 
 LOOKS_AT_ONCE: Final = MAX_CONNECTIONS - 2
 """So many single looks of a kind at once: a list, a drain or a nudge does not wait behind 10,000 of them."""
-SETTLED_AT_ONCE: Final = 32
-"""So many nodes or jobs are told to the bus at once, while others are looked at."""
+SETTLED_AT_ONCE: Final = 128
+"""So many nodes or jobs are told to the bus at once, while others are looked at: each waits for NATS twice,
+and what waits at the same time goes out together."""
 
 
 class Rhythm(msgspec.Struct, frozen=True, kw_only=True):

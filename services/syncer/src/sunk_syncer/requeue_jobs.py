@@ -6,6 +6,7 @@ DOWN only if that hurts no other job; who asks is told what did not happen.
 
 import logging
 import time
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from sunk_events.base import REASON_MAX, Reply
@@ -21,7 +22,7 @@ from sunk_syncer.deeds import Deeds
 from sunk_syncer.metrics import REQUEUED
 from sunk_syncer.model import DownNode
 from sunk_syncer.ports import JobWrites
-from sunk_syncer.requeues import is_in_the_way, lost_prologs, why_not_down
+from sunk_syncer.requeues import PROLOG, is_in_the_way, lost_prologs, why_not_down
 from sunk_syncer.sides import Views
 from sunk_syncer.watch_jobs import JobWatch
 
@@ -128,16 +129,25 @@ class LostPrologs:
     async def run(self) -> None:
         """Look until cancelled."""
         await self._views.complete()
-        jobs = self._views.jobs
-        await self._loop.run(jobs.changes(), keys=jobs.keys, resync_s=self._config.resync_s)
+        await self._loop.run(self._in_prolog(), keys=self._hung, resync_s=self._config.resync_s)
 
     def wake(self) -> None:
         """Do now what was put off because Slurm did not answer."""
         self._loop.wake()
 
+    async def _in_prolog(self) -> AsyncGenerator[str]:
+        """Yield the jobs that changed, but not each of thousands whose prolog is nobody's concern."""
+        async for key in self._views.jobs.changes():
+            job = self._views.jobs.get(key)
+            if key in self._lost_since or (job is not None and job.reason == PROLOG):
+                yield key
+
+    def _hung(self) -> list[str]:
+        return [str(job.job) for job in self._views.jobs.values() if job.reason == PROLOG]
+
     async def _settle(self, key: str) -> float | None:
         job = self._views.jobs.get(key)
-        if job is None or job.reason != "Prolog" or not job.is_running:
+        if job is None or job.reason != PROLOG or not job.is_running:
             self._lost_since.pop(key, None)
             return None
         lost = self._lost(job)

@@ -6,11 +6,15 @@ its jobs requeued too, all of them: so only for a job that has the node for itse
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_slurm.hostlist import expand
 from sunk_slurm.wire import Job, Node
+
+PROLOG: Final = "Prolog"
+"""The reason of a job that runs, and whose prologs do."""
 
 
 def is_in_the_way(job: Job | None, node: str) -> bool:
@@ -53,7 +57,7 @@ def lost_prologs(job: SlurmJobState, nodes: Iterable[SlurmNodeState]) -> tuple[s
 
     The prolog went with the slurmd before; nobody will ever report its end.
     """
-    if not job.is_running or job.is_completing or job.reason != "Prolog" or job.started is None:
+    if not job.is_running or job.is_completing or job.reason != PROLOG or job.started is None:
         return ()
     return tuple(node.node for node in nodes if _is_younger(node.slurmd_started, job.started))
 

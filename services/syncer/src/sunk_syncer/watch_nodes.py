@@ -72,6 +72,10 @@ class NodeWatch:
         self._poller.wake()
         self._loop.wake()
 
+    def __len__(self) -> int:
+        """Return how many nodes there are, as far as we have seen."""
+        return len(self._book)
+
     def look(self, name: str) -> None:
         """Look at the one node *name* now."""
         self._to_look_at.add(name)
