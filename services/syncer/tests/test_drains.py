@@ -210,6 +210,30 @@ def test_a_drain_that_waits_for_a_verification_stays_without_one(
     assert decided(DRAINED, reason, pod, age_s=age_s, verified_age_s=verified_age_s) == ()
 
 
+@given(
+    verified_s=st.floats(0, 7200),
+    later_s=st.floats(1, 7200),
+    wrong_s=st.sampled_from([-3600.0, -180.0, 0.0, 180.0, 3600.0]),
+    who=st.sampled_from(["ours", "slurmctld's"]),
+)
+def test_a_clock_that_jumped_by_an_hour_makes_no_old_verification_new(
+    verified_s: float, later_s: float, wrong_s: float, who: str
+) -> None:
+    drained_s, now_s = verified_s + later_s, 14_401.0  # Seconds of true time: the drain came later.
+    ours_s, slurms_s = (wrong_s, 0.0) if who == "ours" else (0.0, wrong_s)
+    ahead_s = slurms_s - ours_s
+    slurm = SlurmSide(
+        node="n1",
+        state=DRAINED,
+        reason="nhc (verify-undrain)",
+        reason_age_s=(now_s + ours_s) - (drained_s + slurms_s) + ahead_s,
+        clock_ahead_s=ahead_s,
+    )
+    kube = KubeSide(pod=READY, verified_age_s=now_s + ours_s - verified_s)
+
+    assert decide(slurm, kube, prehook_pause_s=30) == ()
+
+
 def test_causes_that_may_cost_a_job_come_before_a_cordon() -> None:
     overdue, gone, not_ready, cordoned, fine = (
         urgency(KubeSide(is_overdue=True)),

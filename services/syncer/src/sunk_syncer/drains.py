@@ -124,10 +124,15 @@ def _downs(slurm: SlurmSide, kube: KubeSide, reason: str | None) -> tuple[Action
 
 
 def _is_verified(slurm: SlurmSide, kube: KubeSide) -> bool:
-    """Whether the drain waits for a verification that has passed since; of unknown age it waits on."""
+    """Whether the drain waits for a verification that has passed since; of unknown age it waits on.
+
+    The two were written by two clocks and are compared by a third: the pass has to be newer whichever of ours
+    and slurmctld's is right.
+    """
     if kube.pod is None or not slurm.state.is_drain or VERIFY not in slurm.reason:
         return False
-    return kube.verified_age_s < slurm.reason_age_s < float("inf")
+    age_s = min(slurm.reason_age_s, slurm.reason_age_s - slurm.clock_ahead_s)
+    return kube.verified_age_s < age_s < float("inf")
 
 
 def _may_lift(slurm: SlurmSide, kube: KubeSide, prehook_pause_s: float) -> bool:

@@ -54,7 +54,9 @@ class SlurmSide(msgspec.Struct, frozen=True, kw_only=True):
     state: NodeState
     reason: str = ""
     reason_age_s: float = float("inf")
-    """How long the reason stands there; infinite where Slurm does not say."""
+    """How long the reason stands there, on slurmctld's clock; infinite where Slurm does not say."""
+    clock_ahead_s: float = 0.0
+    """By how much slurmctld's clock seems to be ahead of ours: one of them is wrong, and who knows which."""
 
 
 class KubeSide(msgspec.Struct, frozen=True, kw_only=True):

@@ -134,6 +134,7 @@ def told_side(told: SlurmNodeState, moment: datetime, *, clock_ahead_s: float = 
         state=NodeState(told.state, frozenset(told.flags)),
         reason=told.reason,
         reason_age_s=_age_s(told.reason_changed, moment, clock_ahead_s),
+        clock_ahead_s=clock_ahead_s,
     )
 
 
@@ -150,6 +151,7 @@ def fresh_side(node: Node, *, clock_ahead_s: float = 0.0) -> SlurmSide:
         state=node.state_now,
         reason=node.reason,
         reason_age_s=_age_s(node.reason_changed_at.moment, now(), clock_ahead_s),
+        clock_ahead_s=clock_ahead_s,
     )
 
 
