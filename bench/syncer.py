@@ -1,9 +1,10 @@
 """The syncer between a real slurmctld and a real NATS: what it costs, and how late it is.
 
-Results: ``syncer.start`` (until the state is complete), ``syncer.rest`` and ``syncer.busy`` (cores used,
-memory and lists asked for), ``syncer.change_polled`` and ``syncer.change_nudged`` (a drain by hand until its
-fact), ``syncer.cordon_one`` and ``syncer.cordon_500`` (a cordon on the bus until the drain's fact). Some of
-the nodes have a real slurmd, the others are mere records. Held jobs are what the queue is full of.
+Results: ``syncer.bare`` (what Slurm itself needs to answer the start's and the cordons' questions),
+``syncer.start`` (until the state is complete), ``syncer.rest`` and ``syncer.busy`` (cores used, memory and
+lists asked for), ``syncer.change_polled`` and ``syncer.change_nudged`` (a drain by hand until its fact),
+``syncer.cordon_one`` and ``syncer.cordon_500`` (a cordon on the bus until the drain's fact). Some nodes
+have a real slurmd, the others are mere records. Held jobs are what the queue is full of.
 """
 
 import argparse
@@ -26,6 +27,54 @@ from sunk_events.requests import NudgeNode
 from sunk_lab.slurm.releases import SLURM_26_05
 from sunk_runtime.requests import ask
 from sunk_runtime.testing import until
+from sunk_syncer.polling import LOOKS_AT_ONCE
+
+MANY: Final = 500
+"""Nodes that are cordoned at once."""
+
+
+async def bare(stage: Stage) -> None:
+    """What the start and 500 cordons ask of Slurm, without a syncer, by the same client."""
+    usages, lists_before = await Usages.begin(stage)
+    jobs_s = await each(map(str, await stage.client.job_states()), lambda job: stage.client.job(int(job)))
+    nodes_s = await seconds(stage.client.nodes())
+    used = await usages.figures(lists_before)
+    used = {key: value for key, value in used.items() if key.endswith("_cpu_s")}
+    took = {"jobs_s": round(jobs_s, 2), "nodes_s": round(nodes_s, 2)}
+    many = stage.records[:MANY]
+    drains_s = await each(many, stage.client.node)
+    for batch in batched(many, 100):
+        drains_s += await seconds(stage.client.drain_several(batch, "bench"))
+    drains_s += await each(many, stage.client.node)
+    await each(many, stage.client.undrain)
+    emit("syncer.bare", 1, size(stage), took, {"drains_s": round(drains_s, 2)}, used)
+
+
+async def each(names: Iterable[str], ask_of: Callable[[str], Awaitable[object]]) -> float:
+    """Ask Slurm about each of *names*, as many at once as the syncer does; return how long that took."""
+    left = iter(names)
+
+    async def work() -> None:
+        for name in left:
+            await ask_of(name)
+
+    began = time.perf_counter()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(LOOKS_AT_ONCE):
+            tasks.start_soon(work)
+    return time.perf_counter() - began
+
+
+async def seconds(deed: Awaitable[object]) -> float:
+    """Return how long *deed* took."""
+    began = time.perf_counter()
+    await deed
+    return time.perf_counter() - began
+
+
+def batched(names: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
+    """Return *names* in parts of at most *size*."""
+    return [names[first : first + size] for first in range(0, len(names), size)]
 
 
 async def start(stage: Stage) -> None:
@@ -38,7 +87,7 @@ async def start(stage: Stage) -> None:
     await until(lambda: len(stage.jobs) >= sizes.jobs, within_s=WITHIN_S)
     jobs_s = time.perf_counter() - began
     used = await usages.figures(before)
-    used = {key: value for key, value in used.items() if key.endswith(("_mb", "_cpu_s"))}
+    used = {key: value for key, value in used.items() if not key.endswith("_cores")}
     emit("syncer.start", 1, size(stage), {"nodes_s": round(nodes_s, 2), "s": round(jobs_s, 2)}, used)
 
 
@@ -119,27 +168,29 @@ async def say_pods(stage: Stage, names: Iterable[str], *, is_cordoned: bool) -> 
             tasks.start_soon(say, name)
 
 
-async def cordons(stage: Stage, names: tuple[str, ...]) -> tuple[list[float], float]:
-    """Cordon *names* at once; return each one's milliseconds until its drain's fact, and all seconds."""
+async def cordons(stage: Stage, names: tuple[str, ...]) -> tuple[list[float], float, dict[str, float]]:
+    """Cordon *names* at once; return the milliseconds until each drain's fact, all seconds, the usage."""
+    usages, lists_before = await Usages.begin(stage)
     began = time.perf_counter()
     await say_pods(stage, names, is_cordoned=True)
     took = [await stage.fact_ms(NodeDrained, name, began) for name in names]
+    used = {key: value for key, value in (await usages.figures(lists_before)).items() if "_cpu_s" in key}
     await say_pods(stage, names, is_cordoned=False)
     await until(lambda: not any(_is_drain(stage, name) for name in names), within_s=WITHIN_S)
-    return took, max(took) / 1000
+    return took, max(took) / 1000, used
 
 
 async def cordon(stage: Stage) -> None:
     """Cordon one by one, then many at once."""
-    many = stage.records[: min(500, len(stage.records))]
+    many = stage.records[:MANY]
     await say_pods(stage, many, is_cordoned=False)
     await until(lambda: all(_is_described(stage, name) for name in many), within_s=WITHIN_S)
     took: list[float] = []
     for _ in range(stage.sizes.rounds):
         took += (await cordons(stage, (random.choice(many),)))[0]  # noqa: S311 - which one does not matter.
     emit("syncer.cordon_one", len(took), size(stage), percentiles(took))
-    took, all_s = await cordons(stage, many)
-    emit("syncer.cordon_500", len(many), size(stage), percentiles(took), {"s": round(all_s, 3)})
+    took, all_s, used = await cordons(stage, many)
+    emit("syncer.cordon_500", len(many), size(stage), percentiles(took), {"s": round(all_s, 3)}, used)
 
 
 async def busy(stage: Stage) -> None:
@@ -183,6 +234,7 @@ async def measure(sizes: Sizes) -> None:
     """Measure everything, one after the other."""
     with tempfile.TemporaryDirectory(prefix="sunk-bench-") as name:
         async with staged(sizes, Path(name)) as stage:
+            await bare(stage)
             await start(stage)
             for part in PARTS if sizes.only is None else sizes.only:
                 await PARTS[part](stage)

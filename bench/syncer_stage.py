@@ -1,6 +1,7 @@
 """What the syncer is measured on: a real slurmctld, a real NATS and the syncer between them."""
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import AsyncGenerator
@@ -17,7 +18,7 @@ from sunk_events import subjects
 from sunk_events.base import Event
 from sunk_events.codec import decode_event
 from sunk_events.jobs import SlurmJobState
-from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodes import NodeDrained, SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_lab.config import from_environment
 from sunk_lab.nats import NatsServer
@@ -95,10 +96,13 @@ class Usages:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._of: dict[str, Usage] = {"syncer": Usage(stage.syncer.pid)}
+        self._of: dict[str, Usage] = {}
+        if stage.syncer.is_running():
+            self._of["syncer"] = Usage(stage.syncer.pid)
         for daemon in ("slurmrestd", "slurmctld"):
             if (pid := stage.slurm.pid_of(daemon)) is not None:
                 self._of[daemon] = Usage(pid)
+        self._of["bench"] = Usage(os.getpid())
 
     @classmethod
     async def begin(cls, stage: Stage) -> tuple["Usages", dict[str, int]]:
@@ -184,7 +188,7 @@ async def _watched(
     async def note(message: Message) -> None:
         stage.note(decode_event(message.data))
 
-    async with following(nodes, jobs, pods), bus.subscribed(subjects.facts(CLUSTER), note):
+    async with following(nodes, jobs, pods), bus.subscribed(subjects.facts(CLUSTER, NodeDrained), note):
         await pods.complete()
         try:
             yield stage
