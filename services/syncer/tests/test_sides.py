@@ -5,11 +5,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import TransientError
+from sunk_runtime.jetstream import BusSettings, connect
+from sunk_runtime.views import StateView, following
 from sunk_slurm.testing import node
 from sunk_slurm.wire import Number
-from sunk_syncer.sides import fresh_side, told_side
+from sunk_syncer.sides import Views, fresh_side, told_side
+from sunk_syncer.testing import CLUSTER
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
 TOLD = SlurmNodeState(changed=T0, node="n1", state="IDLE", flags=("DRAIN",), is_drain=True, reason="x")
@@ -42,3 +50,37 @@ def test_names_with_dots_reasons_of_any_alphabet_and_words_of_a_newer_slurm_are_
     side = fresh_side(seen)
 
     assert (side.node, side.reason, side.state.is_drained) == ("n1.rack-7.example", "k8s: диск 💥", True)
+
+
+class AgedPods(StateView[KubePodState]):
+    """A view whose server was not heard of for as long as the test says."""
+
+    pretended_s = 0.0
+
+    @property
+    def age_s(self) -> float:
+        return self.pretended_s
+
+
+@pytest.mark.anyio
+async def test_nothing_is_decided_on_pods_that_were_not_heard_of_for_longer_than_their_bound(
+    nats: NatsServer,
+) -> None:
+    settings = BusSettings(url=nats.url)
+    async with connect(settings, "test") as bus:
+        await bus.provision(CLUSTER, settings)
+        pods = AgedPods(bus, CLUSTER, KubePodState)
+        nodes = StateView(bus, CLUSTER, SlurmNodeState)
+        jobs = StateView(bus, CLUSTER, SlurmJobState)
+        placements = StateView(bus, CLUSTER, PlacementState)
+        locks = StateView(bus, CLUSTER, LockState)
+        views = Views(nodes=nodes, jobs=jobs, pods=pods, placements=placements, locks=locks, age_max_s=30)
+        with pytest.raises(TransientError):
+            views.require_known("n1")  # None is complete.
+        async with following(nodes, jobs, pods, placements, locks):
+            await views.complete()
+            views.require_known("n1")
+            pods.pretended_s = 30.1
+
+            with pytest.raises(TransientError, match="not heard of for 30 s"):
+                views.require_known("n1")
