@@ -89,6 +89,27 @@ async def test_binding_adds_the_locks_toleration_and_keeps_the_others(
             await pods.bind(made, node)
 
 
+async def test_the_toleration_comes_with_the_claim_unless_the_pod_was_changed_meanwhile(
+    kube: KubeClient, namespace: str
+) -> None:
+    async with watching(kube, namespace) as pods:
+        first, second = [await create(kube, namespace, name) for name in ("first", "second")]
+        theirs = {"spec": {"tolerations": [OTHER, {"key": "more", "operator": "Exists"}]}}
+        await kube.patch(PODS, "second", theirs, namespace)
+        for made in (first, second):
+            await pods.annotate(made, '{"job":7}')
+        found = {name: await kube.get(PODS, name, namespace) for name in ("first", "second")}
+        await pods.bind(found["second"], min(node.metadata.name for node in await kube.list_all(NODES)))
+        bound = await kube.get(PODS, "second", namespace)
+
+        assert [pod.metadata.annotations[ANNOTATION_JOB] for pod in found.values()] == ['{"job":7}'] * 2
+        assert [any(tolerates(given, LOCK) for given in pod.spec.tolerations) for pod in found.values()] == [
+            True,
+            False,
+        ]
+        assert {"other", "more", TAINT_LOCK} <= {given.key for given in bound.spec.tolerations}
+
+
 async def test_a_pod_that_came_after_under_the_same_name_is_never_hit(
     kube: KubeClient, namespace: str
 ) -> None:

@@ -6,6 +6,7 @@ hit; a Pod is only "no more" when the API server itself has said so.
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -36,6 +37,17 @@ def _decides(pod: Pod) -> tuple[object, ...]:
     meta, spec = pod.metadata, pod.spec
     written = {name: text for name, text in meta.annotations.items() if name != ANNOTATION_JOB}
     return meta.uid, written, meta.deletion_timestamp, spec.node_name, spec.scheduling_gates, pod.is_over
+
+
+def _with_lock(pod: Pod) -> list[object]:
+    """Return the Pod's tolerations and the lock's; empty if it tolerates the lock already.
+
+    The list is one field: it is sent whole, and only for the version that it was read from.
+    """
+    given = pod.spec.tolerations
+    if any(tolerates(one, _LOCK) for one in given):
+        return []
+    return [msgspec.to_builtins(one) for one in (*given, _LOCK_TOLERATION)]
 
 
 class Pods:
@@ -100,30 +112,44 @@ class Pods:
         return None
 
     async def annotate(self, pod: Pod, claim: str) -> None:
-        """Write which job is the Pod's."""
-        await self.note(pod, {ANNOTATION_JOB: claim})
+        """Write which job is the Pod's, and let it tolerate the lock, unless it was changed meanwhile."""
+        annotations = {ANNOTATION_JOB: claim}
+        tolerations = [] if pod.spec.node_name else _with_lock(pod)
+        if tolerations:
+            meta = {"annotations": annotations, "resourceVersion": pod.metadata.resource_version}
+            with suppress(ConflictError):  # Then the binding does.
+                await self._patch(pod, {"metadata": meta, "spec": {"tolerations": tolerations}})
+                return
+        await self.note(pod, annotations)
 
     async def note(self, pod: Pod, annotations: Mapping[str, str]) -> None:
         """Write *annotations* on the Pod."""
         await self._patch(pod, {"metadata": {"annotations": dict(annotations)}})
 
     async def bind(self, pod: Pod, node: str) -> None:
-        """Let the Pod tolerate the lock, then bind it to the Node *node*.
+        """Let the Pod tolerate the lock, if it does not yet, then bind it to the Node *node*.
 
         Raises:
             ConflictError: the Pod is gone, another, going, or bound by now.
         """
-        meta = pod.metadata
-        found = await self._client.find(PODS, meta.name, meta.namespace)
-        if found is None or found.metadata.uid != meta.uid or found.is_terminating or found.spec.node_name:
-            raise ConflictError(f"Pod {pod.key} may not be bound any more")
-        if not any(tolerates(given, _LOCK) for given in found.spec.tolerations):
-            # The list is one field: it is sent whole, and only for the version that it was read from.
-            listed = msgspec.to_builtins([*found.spec.tolerations, _LOCK_TOLERATION])
-            version = {"resourceVersion": found.metadata.resource_version}
-            await self._patch(found, {"metadata": version, "spec": {"tolerations": listed}})
         try:
-            await self._client.bind_pod(found, node)
+            await self._bind(pod, node)
+        except ConflictError:
+            # The watch may lag behind what was written on the Pod, by ourselves too.
+            found = await self._client.find(PODS, pod.metadata.name, pod.metadata.namespace)
+            if found is None or found.metadata.uid != pod.metadata.uid:
+                raise
+            await self._bind(found, node)
+
+    async def _bind(self, pod: Pod, node: str) -> None:
+        """Bind the Pod as it is in *pod*, if it still is so."""
+        if pod.is_terminating or pod.spec.node_name:
+            raise ConflictError(f"Pod {pod.key} may not be bound any more")
+        if tolerations := _with_lock(pod):
+            version = {"resourceVersion": pod.metadata.resource_version}
+            await self._patch(pod, {"metadata": version, "spec": {"tolerations": tolerations}})
+        try:
+            await self._client.bind_pod(pod, node)
         except KubeNotFoundError as error:
             raise ConflictError(str(error)) from error
 
