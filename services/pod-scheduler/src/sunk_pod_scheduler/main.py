@@ -55,6 +55,10 @@ from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
 
 SERVICE: Final = "pod-scheduler"
+CONCURRENCY: Final = 32
+"""Pods looked at at once: enough to keep slurmctld busy, and few enough that each is soon done."""
+ASKED_AHEAD_S: Final = 60.0
+"""Who waits for an answer comes before Pods that are new by so much less: a script before a burst of Pods."""
 
 
 class Parts:
@@ -144,9 +148,9 @@ class Parts:
             check=leadership.check,
         )
         gangs = self._gangs(scheduler, jobs, book, gang_doer, lambda key: loop.poke(key))  # noqa: PLW0108 - made below
-        loop = KeyLoop("pods", gangs.reconcile, concurrency=64, woken_by=woken_by)
+        loop = KeyLoop("pods", gangs.reconcile, concurrency=CONCURRENCY, woken_by=woken_by)
         sweep = KeyLoop("strays", gangs.sweep, woken_by=woken_by)
-        answerer = Answerer(self.placements, book, self.key, loop.poke)
+        answerer = Answerer(self.placements, book, self.key, partial(loop.poke, after_s=-ASKED_AHEAD_S))
         explanations = Explanations(self.pods, self.placements, scheduler.look, gangs.explain)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(

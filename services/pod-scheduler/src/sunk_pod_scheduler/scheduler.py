@@ -14,7 +14,7 @@ from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
 from sunk_pod_scheduler.nodes import problem
-from sunk_pod_scheduler.outcomes import after
+from sunk_pod_scheduler.outcomes import after, told
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.validate import Rules
 from sunk_runtime.views import StateView, now
@@ -25,8 +25,9 @@ STEPS_MAX: Final = 12
 """More than the way from a new Pod to a bound one has; a loop of steps would be a bug."""
 
 
-FRESH: Final = timedelta(seconds=1)
-"""A look at a job that is older is taken anew before the next step."""
+FRESH: Final = timedelta(seconds=5)
+"""A look at a job that is older is taken anew at the next turn. Not within a turn, however long its calls
+take: then each look would make the calls of all others take longer, and so their looks be too old."""
 
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
@@ -66,10 +67,10 @@ class Scheduler:
 
     async def reconcile(self, uid: str) -> float | None:
         """Bring the Pod *uid* and its job as far as they get now; return when to look again."""
+        turn = now()
         try:
             for _ in range(STEPS_MAX):
-                began = now()
-                looked, known = self._known(uid, began)
+                looked, known = self._known(uid, turn)
                 seen, pod = await self._observe(uid, known)
                 self._looks.pop(uid, None)
                 action = decide(seen, now(), self._limits)
@@ -90,16 +91,23 @@ class Scheduler:
         """Look at the Pod's job anew: something has happened to it."""
         self._stirred[uid] = now()
 
-    def _known(self, uid: str, moment: datetime) -> tuple[datetime, JobSeen | None]:
-        """Return the Pod's job as it was a moment ago, unless somebody says that it has gone on, and when."""
+    def _known(self, uid: str, turn: datetime) -> tuple[datetime, JobSeen | None]:
+        """Return the Pod's job as it was lately, unless somebody says that it has gone on, and when that was.
+
+        One that was written to is as it was before but for what was written: Slurm refuses one that is over.
+        """
+        moment = now()
         looked, job = self._looks.get(uid, (moment, None))
         placement = self._placements.get(uid)
-        if job is None or placement is None or placement.job != job.job or moment - looked > FRESH:
+        if placement is None or placement.job is None or self._book.is_release_asked(uid, placement.job):
             return moment, None
-        if self._book.is_release_asked(uid, job.job) or looked <= self._stirred.get(uid, _LONG_AGO):
-            return moment, None
-        if self._book.announced_on(uid, job.job) and not job.is_running:
-            return moment, None
+        if job is not None and (job.job != placement.job or turn - looked > FRESH):
+            job = None
+        if looked <= self._stirred.get(uid, _LONG_AGO):
+            job = None
+        node = self._book.announced_on(uid, placement.job)
+        if node and (job is None or not job.is_running):
+            return moment, told(self._slurm_jobs.get(str(placement.job)), uid, node, self._key)
         return looked, job
 
     async def look(self, uid: str) -> Observed:
