@@ -54,6 +54,9 @@ LAST_S: Final = 1.5
 """So much is left of a call for its last question: its answer decides whether the node is drained."""
 PROMISE_S: Final = 120.0
 """How long a refusal counts as a drain that the state does not show yet."""
+STARTED_WAIT_S: Final = 8.0
+"""How long a script that has begun is held: it hangs up after ten seconds, and each call of its costs a
+process on its node, which a burst of Pods has better use for."""
 
 
 class Gateway:
@@ -156,7 +159,7 @@ class Gateway:
         if await self._admitted(job, token) is None:
             return answers.failed(404, f"job {job} is no placeholder")
         reply = await self._ask_until(
-            PlacementAnnounced(job=job, node=body.node, token=token), within_s=self._config.release_wait_s
+            PlacementAnnounced(job=job, node=body.node, token=token), within_s=STARTED_WAIT_S
         )
         return answers.noted(reply)
 

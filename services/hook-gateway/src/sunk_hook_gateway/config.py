@@ -44,8 +44,8 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """The longest deadline that a call may name."""
     release_wait_s: Seconds = 4.0
     """How long a release blocks while a Pod is still there; the scripts repeat it."""
-    poll_s: Seconds = 20.0
-    """How long an outcome poll is held; below the idle time-outs of common proxies."""
+    poll_s: Seconds = 45.0
+    """How long an outcome poll, a process on its node, is held; common proxies cut it after a minute."""
     max_calls: Annotated[int, Meta(ge=1)] = 12000
     """Calls held at once; one more is told to try again."""
     max_calls_per_node: Annotated[int, Meta(ge=1)] = 512
