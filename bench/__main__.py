@@ -11,6 +11,8 @@ SHARED = {
     "exporter_states",
     "figures",
     "nodesets_stage",
+    "scheduler_costs",
+    "scheduler_pods",
     "scheduler_stage",
     "syncer_stage",
 }

@@ -2,36 +2,43 @@
 
 Results: ``scheduler.slurm_alone`` and ``scheduler.kube_alone`` (the same jobs, the same Pods, without us),
 ``scheduler.single`` and ``scheduler.single_busy`` (one Pod after the other, on an idle cluster and beside
-many other jobs), ``scheduler.burst_100``, ``scheduler.burst_500``, ``scheduler.release_100``.
+many other jobs), ``scheduler.burst_100``, ``scheduler.burst_500``, ``scheduler.release_100``,
+``scheduler.gang``.
 """
 
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import anyio
 from figures import emit, percentiles, require
-from msgspec.structs import replace
 from nodesets_stage import NAMESPACE, each
-from scheduler_stage import SCHEDULER, WITHIN_S, Sizes, Stage, manifest, staged
-from syncer_stage import JOB, fill_queue
+from scheduler_pods import manifest, member, placeholder
+from scheduler_stage import WITHIN_S, Sizes, Stage, staged
+from syncer_stage import fill_queue
 
 from sunk_kube.resources import PODS
 from sunk_lab.slurm.releases import SLURM_26_05
 from sunk_runtime.testing import until
 
 SUBMITTERS = 8
+GANG_NODES, GANG_PER_NODE = 4, 8
 
 
-async def create(stage: Stage, prefix: str, count: int, scheduler: str = SCHEDULER) -> dict[str, float]:
+async def create(
+    stage: Stage, prefix: str, count: int, make: Callable[[str], dict[str, Any]] = manifest
+) -> dict[str, float]:
     """Create Pods; return when each was asked for, by uid."""
     asked: dict[str, float] = {}
 
     async def one(number: int) -> None:
         began = time.perf_counter()
-        made = await stage.kube.create(PODS, manifest(f"{prefix}-{number}", scheduler), NAMESPACE)
+        made = await stage.kube.create(PODS, make(f"{prefix}-{number}"), NAMESPACE)
         asked[made.metadata.uid] = began
 
     await each(range(count), one)
@@ -85,20 +92,19 @@ async def remove(stage: Stage, names: list[str]) -> None:
 
 
 async def bare_jobs(stage: Stage, count: int, *, at_once: int) -> tuple[list[float], float]:
-    """Start jobs that call us, without any Pod; return the milliseconds of each, and all seconds."""
+    """Start placeholders that call us, without any Pod; return the milliseconds of each, and all seconds."""
     stage.called.clear()
-    script = f'#!/bin/bash\ncurl -s "{stage.calls_url}$SLURM_JOB_NAME"\nexec sleep 600\n'
+    described = placeholder(stage.calls_url)
     asked: dict[str, float] = {}
-    jobs: list[int] = []
     left = iter(range(count))
 
     async def submit() -> None:
-        for number in left:
-            asked[str(number)] = time.perf_counter()
-            described = replace(JOB, script=script, name=str(number), tasks=1, minimum_nodes=1)
-            jobs.append(await stage.client.submit_job(described))
+        for _ in left:
+            began = time.perf_counter()
+            job = str(await stage.client.submit_job(described))
+            asked[job] = began
             if at_once == 1:
-                await until(lambda number=number: str(number) in stage.called, within_s=WITHIN_S)
+                await until(lambda job=job: job in stage.called, within_s=WITHIN_S)
 
     began = time.perf_counter()
     async with anyio.create_task_group() as tasks:
@@ -106,19 +112,25 @@ async def bare_jobs(stage: Stage, count: int, *, at_once: int) -> tuple[list[flo
             tasks.start_soon(submit)
     await until(lambda: len(stage.called) >= count, within_s=WITHIN_S)
     took_s = max(stage.called.values()) - began
-    await each(jobs, stage.client.cancel_job)
+    return [(stage.called[job] - since) * 1000 for job, since in asked.items()], took_s
+
+
+async def end_jobs(stage: Stage) -> None:
+    """Cancel the bare jobs, and wait until they are over."""
+    jobs = list(stage.called)
+    await each(jobs, lambda job: stage.client.cancel_job(int(job)))
     await until(lambda: all(_is_over(stage, job) for job in jobs), within_s=WITHIN_S)
-    return [(stage.called[name] - asked[name]) * 1000 for name in asked], took_s
 
 
-def _is_over(stage: Stage, job: int) -> bool:
-    state = stage.jobs.get(str(job))
+def _is_over(stage: Stage, job: str) -> bool:
+    state = stage.jobs.get(job)
     return state is not None and state.is_over
 
 
 async def single(stage: Stage, name: str) -> None:
     """One Pod after the other, beside as many bare jobs."""
     bare, _ = await bare_jobs(stage, stage.sizes.rounds, at_once=1)
+    await end_jobs(stage)
     total: list[float] = []
     everyone: dict[str, float] = {}
     for number in range(stage.sizes.rounds):
@@ -138,26 +150,33 @@ def size(stage: Stage) -> dict[str, float]:
 
 async def burst(stage: Stage, count: int) -> None:
     """Many Pods at once, beside Slurm alone and kube-scheduler alone."""
-    took_ms, alone_s = await bare_jobs(stage, count, at_once=SUBMITTERS)
-    alone = count / alone_s
-    emit(f"scheduler.slurm_alone_{count}", count, {"per_s": round(alone, 1)}, percentiles(took_ms))
-    await kube_alone(stage, count)
-    usage, began = stage.usage(), time.perf_counter()
+    alone_s, kube_s = await slurm_alone(stage, count), await kube_alone(stage, count)
+    usage, costs, began = stage.usage(), stage.costs(), time.perf_counter()
     asked = await create(stage, f"burst-{count}", count)
     created_s = time.perf_counter() - began
     took = await bound(stage, asked)
     all_s = max(stage.at("PlacementBound", uid) for uid in asked) - began
     figures = {"s": round(all_s, 2), "created_s": round(created_s, 2), "per_s": round(count / all_s, 1)}
-    figures |= {"share": round(count / all_s / alone, 2)} | usage.figures("scheduler") | percentiles(took)
-    figures |= parts(stage, asked)
+    figures |= {"share": round(alone_s / all_s, 2), "share_of_both": round((alone_s + kube_s) / all_s, 2)}
+    figures |= costs.figures(count) | usage.figures("scheduler") | percentiles(took) | parts(stage, asked)
     emit(f"scheduler.burst_{count}", count, size(stage), figures)
     await finish(stage, asked)
 
 
-async def kube_alone(stage: Stage, count: int) -> None:
-    """The same Pods through kube-scheduler."""
-    began = time.perf_counter()
-    asked = await create(stage, f"kube-{count}", count, "default-scheduler")
+async def slurm_alone(stage: Stage, count: int) -> float:
+    """The same jobs without Pods; return in how many seconds the last was heard."""
+    costs = stage.costs()
+    took_ms, took_s = await bare_jobs(stage, count, at_once=SUBMITTERS)
+    figures = {"s": round(took_s, 2), "per_s": round(count / took_s, 1)} | costs.figures(count)
+    emit(f"scheduler.slurm_alone_{count}", count, figures, percentiles(took_ms))
+    await end_jobs(stage)
+    return took_s
+
+
+async def kube_alone(stage: Stage, count: int) -> float:
+    """The same Pods through kube-scheduler; return in how many seconds the last was bound."""
+    costs, began = stage.costs(), time.perf_counter()
+    asked = await create(stage, f"kube-{count}", count, partial(manifest, scheduler="default-scheduler"))
 
     def are_bound() -> bool:
         found = [pod for pod in stage.pods.values() if pod.metadata.uid in asked]
@@ -165,8 +184,28 @@ async def kube_alone(stage: Stage, count: int) -> None:
 
     await until(are_bound, within_s=WITHIN_S)
     took_s = time.perf_counter() - began
-    emit(f"scheduler.kube_alone_{count}", count, {"s": round(took_s, 2), "per_s": round(count / took_s, 1)})
+    figures = {"s": round(took_s, 2), "per_s": round(count / took_s, 1)} | costs.figures(count)
+    emit(f"scheduler.kube_alone_{count}", count, figures)
     await remove(stage, [f"kube-{count}-{number}" for number in range(count)])
+    return took_s
+
+
+async def gangs(stage: Stage) -> None:
+    """Gangs of 32 Pods on four nodes, one after the other: until the last is bound, and from the first on."""
+    members = GANG_NODES * GANG_PER_NODE
+    took: list[float] = []
+    spread: list[float] = []
+    for number in range(stage.sizes.gangs):
+        name, began = f"gang-{number}", time.perf_counter()
+        make = partial(member, group=name, size=members, per_node=GANG_PER_NODE)
+        asked = await create(stage, name, members, make)
+        await bound(stage, asked)
+        moments = [stage.at("PlacementBound", uid) for uid in asked]
+        took.append((max(moments) - began) * 1000)
+        spread.append((max(moments) - min(moments)) * 1000)
+        await finish(stage, asked)
+    figures = percentiles(took) | percentiles(spread, "spread_")
+    emit("scheduler.gang", len(took), size(stage), {"members": members}, figures)
 
 
 async def release(stage: Stage) -> None:
@@ -188,6 +227,8 @@ async def measure(sizes: Sizes) -> None:
             for count in sizes.bursts:
                 await burst(stage, count)
             await release(stage)
+            if sizes.gangs:
+                await gangs(stage)
             if sizes.jobs:
                 await fill_queue(stage.client, sizes.jobs)
                 await single(stage, "single_busy")
@@ -202,6 +243,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="Pods one after the other")
     parser.add_argument("--bursts", type=int, nargs="*", default=[100, 500], help="Pods at once")
     parser.add_argument("--release", type=int, default=100, help="Pods that end at once")
+    parser.add_argument("--gangs", type=int, default=5, help="gangs of 32 Pods, one after the other")
     parser.add_argument("--jobs", type=int, default=1000, help="others, held, for single_busy")
     parser.add_argument("--slurm", default=SLURM_26_05.version, help="release")
     anyio.run(measure, parser.parse_args(namespace=Sizes()))

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-from nodesets_stage import NAMESPACE, ROLE, each, register
+from nodesets_stage import NAMESPACE, each, register
+from scheduler_costs import Costs
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -53,8 +54,8 @@ from sunk_syncer.testing import CLUSTER, SyncerProcess
 
 WITHIN_S: Final = 300.0
 CPUS: Final = 32
-SCHEDULER: Final = "sunk-scheduler"
 _FAR: Final = float("inf")
+_POLL_S: Final = 45.0
 
 
 class Sizes(argparse.Namespace):
@@ -65,6 +66,7 @@ class Sizes(argparse.Namespace):
     bursts: list[int]
     release: int
     jobs: int
+    gangs: int
     slurm: str
 
 
@@ -102,11 +104,12 @@ class Stage:
     jobs: StateView[SlurmJobState]
     pods: Reflector[Any]  # Any: of whose struct only the Node is read.
     calls_url: str
-    scheduler_pid: int = 0
+    pids: dict[str, int] = field(default_factory=dict[str, int])
+    """Processes whose processor time is told, by name."""
     facts: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
     """When the first fact of a kind about a Pod came, by kind and uid."""
     called: dict[str, float] = field(default_factory=dict[str, float])
-    """When a bare job's script called."""
+    """When a bare job's script called, by the job's id."""
 
     def at(self, kind: str, uid: str) -> float:
         """Return when that fact came; never, if it did not yet."""
@@ -114,7 +117,11 @@ class Stage:
 
     def usage(self) -> Usage:
         """Return the usage of the scheduler from now on."""
-        return Usage(self.scheduler_pid)
+        return Usage(self.pids["scheduler"])
+
+    def costs(self) -> Costs:
+        """Return everybody's processor time from now on."""
+        return Costs(self.pids, self.pids["slurmctld"])
 
     async def note(self, message: Message) -> None:
         """Remember when a fact came."""
@@ -122,9 +129,20 @@ class Stage:
         self.facts.setdefault((type(fact).__name__, fact.subject), time.perf_counter())
 
     async def hear(self, request: Request) -> Response:
-        """Remember when a bare job called."""
+        """Remember when a bare job's script called, as the gateway would answer it."""
         self.called[request.path_params["job"]] = time.perf_counter()
+        return Response(status_code=200)
+
+    @staticmethod
+    async def let_wait(_: Request) -> Response:
+        """Hold a bare job's script as the gateway does while its Pod lives."""
+        await anyio.sleep(_POLL_S)
         return Response(status_code=204)
+
+    @staticmethod
+    async def let_go(_: Request) -> Response:
+        """Let a bare job's script end that was told to."""
+        return Response(status_code=200)
 
     async def full_job_lists(self) -> int:
         """Return for how many lists of all jobs slurmctld was asked."""
@@ -157,8 +175,8 @@ async def staged(sizes: Sizes, folder: Path) -> AsyncGenerator[Stage]:
                 await _furnish(lab, kube, sizes)
                 await _name_nodes(bus, slurm)
                 async with _watched(sizes, slurm, kube, client, bus) as stage:
-                    with _services(folder, lab, nats.url, slurm) as scheduler:
-                        stage.scheduler_pid = scheduler.pid
+                    with _services(folder, lab, nats.url, slurm) as ours:
+                        stage.pids |= ours | _pids(lab, slurm, nats)
                         yield stage
     finally:
         slurm.stop()
@@ -171,7 +189,7 @@ async def _watched(
     placements, jobs = StateView(bus, CLUSTER, PlacementState), StateView(bus, CLUSTER, SlurmJobState)
     pods = Reflector(kube, PODS, namespace=NAMESPACE)
     port = free_port()
-    url = f"http://127.0.0.1:{port}/"
+    url = f"http://127.0.0.1:{port}"
     stage = Stage(sizes, kube, slurm, client, placements, jobs, pods, url)
     async with (
         following(placements, jobs),
@@ -179,7 +197,11 @@ async def _watched(
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(pods.run)
-        routes = [Route("/{job}", stage.hear)]
+        routes = [
+            Route("/v1/jobs/{job}/started", stage.hear, methods=["POST"]),
+            Route("/v1/jobs/{job}/outcome", stage.let_wait),
+            Route("/v1/jobs/{job}/release", stage.let_go, methods=["POST"]),
+        ]
         tasks.start_soon(partial(serve_http, "127.0.0.1", port, Health(), routes))
         await pods.complete()
         yield stage
@@ -204,8 +226,8 @@ class _services:  # noqa: N801 - used as a function
         )
         self._made: list[Service] = []
 
-    def __enter__(self) -> Service:
-        """Start them; return the pod-scheduler."""
+    def __enter__(self) -> dict[str, int]:
+        """Start them; return their process ids."""
         self._syncer.start()
         gateway = {"HTTP_PORT": str(self._port), "STATIC_TOKEN_FILE": str(self._folder / "token")}
         scheduler = {
@@ -217,13 +239,23 @@ class _services:  # noqa: N801 - used as a function
         common = self._common | self._kube
         self._made.append(Service("sunk_hook_gateway", common | gateway, self._folder))
         self._made.append(Service("sunk_pod_scheduler", common | scheduler, self._folder))
-        return self._made[-1]
+        gateway_pid, scheduler_pid = (service.pid for service in self._made)
+        return {"syncer": self._syncer.pid, "gateway": gateway_pid, "scheduler": scheduler_pid}
 
     def __exit__(self, *_: object) -> None:
         """End them."""
         for service in self._made:
             service.end()
         self._syncer.close()
+
+
+def _pids(lab: KubeLab, slurm: HostSlurm, nats: NatsServer) -> dict[str, int]:
+    """Return the processes of the servers, and our own."""
+    known = {process.name.removeprefix("kube-"): process.pid for process in lab.status()}
+    names = ("slurmctld", "slurmrestd")
+    found = {"nats": nats.pid, "apiserver": known.get("apiserver"), "etcd": known.get("etcd")}
+    found |= {name: slurm.pid_of(name) for name in names} | {"bench": os.getpid()}
+    return {name: pid for name, pid in found.items() if pid is not None}
 
 
 def free_port() -> int:
@@ -266,19 +298,3 @@ async def _name_nodes(bus: Bus, slurm: HostSlurm) -> None:
                 is_ready=True,
             )
             await writer.record(name, state, revision=0)
-
-
-def manifest(name: str, scheduler: str) -> dict[str, Any]:
-    """Return a Pod of one CPU."""
-    requests = {"cpu": "1", "memory": "100Mi"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "schedulerName": scheduler,
-            "nodeSelector": {ROLE: "bench"},
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{"name": "main", "image": "none", "resources": {"requests": requests}}],
-        },
-    }
