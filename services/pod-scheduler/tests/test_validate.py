@@ -1,21 +1,26 @@
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
 import pytest
 
 from sunk_kube.objects import (
     Affinity,
     Container,
+    Node,
     NodeAffinity,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
+    Pod,
     PodSpec,
     ResourceRequirements,
 )
 from sunk_kube.testing import node
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
 from sunk_pod_scheduler import annotations, marks, resources, tokens
-from sunk_pod_scheduler.nodes import Choice, choose
+from sunk_pod_scheduler.nodes import LASTS, Choice, Choices, choose
 from sunk_pod_scheduler.request import Placeholder, describe
-from sunk_pod_scheduler.testing import KEY, UID, manifest
+from sunk_pod_scheduler.testing import KEY, T0, UID, manifest
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_slurm.wire import Number
 
@@ -236,3 +241,23 @@ def test_slurm_may_only_choose_what_the_pod_may_run_on(
 
     assert {*",".join(found.excluded).split(",")} == {*",".join(expected.excluded).split(",")}
     assert (found.required, found.is_possible) == (expected.required, expected.is_possible)
+
+
+def test_pods_of_a_burst_that_are_alike_share_one_choice_and_later_ones_see_what_has_changed() -> None:
+    choices, looks = Choices(), list[datetime]()
+    picky = manifest(spec=PodSpec(containers=manifest().spec.containers, node_selector={"zone": "nowhere"}))
+
+    def chosen(pod: Pod, moment: datetime) -> Choice:
+        def nodes() -> Mapping[str, Node | None]:
+            looks.append(moment)
+            return NODES
+
+        return choices.choose(pod, nodes, (), (), moment)
+
+    first, alike, other = (chosen(pod, T0) for pod in (manifest(), manifest(name="other"), picky))
+    chosen(manifest(), T0 + LASTS + timedelta(seconds=1))
+
+    assert (first, other) == (choose(manifest(), NODES, (), ()), choose(picky, NODES, (), ()))
+    assert alike == first
+    assert other != first
+    assert looks == [T0, T0, T0 + LASTS + timedelta(seconds=1)]

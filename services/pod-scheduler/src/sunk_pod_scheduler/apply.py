@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar, assert_never
 
 import msgspec
@@ -32,7 +33,7 @@ from sunk_pod_scheduler.model import (
     TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.nodes import Choice, choose
+from sunk_pod_scheduler.nodes import Choice, Choices
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.request import Placeholder, describe
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
@@ -84,6 +85,7 @@ class Doer:
         self._views = views
         self._rules = rules
         self._placeholder = placeholder
+        self._choices = Choices()
         self._check = check
         """Raises once we may no longer lead; called right before each write to the outside."""
 
@@ -202,7 +204,8 @@ class Doer:
         if before is not None and before.lost is not None:
             return Choice(required=(before.node,))  # The Pod runs there.
         asked = wanted.asked
-        return choose(pod, self._views.nodes(self._pods), asked.required_nodes, asked.excluded_nodes)
+        nodes = partial(self._views.nodes, self._pods)
+        return self._choices.choose(pod, nodes, asked.required_nodes, asked.excluded_nodes, now())
 
     def _intent(self, pod: Pod, attempt: int) -> PlacementState:
         meta = pod.metadata

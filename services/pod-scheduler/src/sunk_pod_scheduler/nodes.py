@@ -5,7 +5,8 @@ Slurm must not choose. What Kubernetes itself taints a Node with comes and goes,
 end, before the binding; the lock's own taint and a cordon never count: the one is ours, the other a drain.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -16,6 +17,8 @@ from sunk_kube.wellknown import TAINT_LOCK, TAINT_UNSCHEDULABLE
 from sunk_slurm import hostlist
 
 _KUBERNETES_OWN: Final = "node.kubernetes.io/"
+LASTS: Final = timedelta(seconds=1)
+"""A node that came or changed a moment ago may be missed: the one that Slurm chose is looked at again."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +54,31 @@ def choose(
     if len(required) == 1:
         return Choice(required=required, excluded=_folded(excluded), is_possible=bool(left))
     return Choice(excluded=_folded({*unfit, *excluded}), is_possible=bool(left))
+
+
+class Choices:
+    """What was chosen for Pods of a burst, which mostly are alike: among many nodes a choice takes long."""
+
+    def __init__(self) -> None:
+        self._made: dict[bytes, Choice] = {}
+        self._since = datetime.min.replace(tzinfo=UTC)
+
+    def choose(
+        self,
+        pod: Pod,
+        nodes: Callable[[], Mapping[str, Node | None]],
+        required: tuple[str, ...],
+        excluded: tuple[str, ...],
+        now: datetime,
+    ) -> Choice:
+        """Return the choice for *pod*, or that of a moment ago for one that asks for the same."""
+        if now - self._since > LASTS:
+            self._made, self._since = {}, now
+        spec = pod.spec
+        asked = msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations, required, excluded))
+        if asked not in self._made:
+            self._made[asked] = choose(pod, nodes(), required, excluded)
+        return self._made[asked]
 
 
 def problem(pod: Pod, node: Node) -> str:
