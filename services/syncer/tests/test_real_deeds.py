@@ -11,10 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_events.base import Reply
+from sunk_events.jobs import JobEnded
 from sunk_events.locks import LockState
 from sunk_events.nodes import NodeExtraReplaced
 from sunk_events.nodesets import KubePodState
 from sunk_events.requests import ExplainJob, ExplainSlurmNode, Explanation, Noted, Refused, RequeueJob
+from sunk_lab.errors import LabError
 from sunk_runtime.requests import ask_until
 from sunk_runtime.testing import until
 from sunk_syncer.testing import CLUSTER, Stage
@@ -33,6 +35,7 @@ READY = KubePodState(
     is_ready=True,
 )
 CORDONED = replace(READY, is_cordoned=True, cordon_reason="disk")
+CORDONED_REASON = "k8s: cordon: disk"
 
 
 def extra(stage: Stage, node: str = N1) -> dict[str, Any]:  # Any: JSON.
@@ -41,6 +44,14 @@ def extra(stage: Stage, node: str = N1) -> dict[str, Any]:  # Any: JSON.
         return json.loads(state.extra) if state else {}
     except json.JSONDecodeError:
         return {}
+
+
+def shown(stage: Stage, node: str) -> str:
+    """What Slurm itself says of *node*; nothing while slurmctld is not there."""
+    try:
+        return stage.slurm.exec("scontrol", "show", "node", node)
+    except LabError:
+        return ""
 
 
 def described(stage: Stage, node: str = N1) -> int:
@@ -130,6 +141,34 @@ async def test_the_record_of_a_node_is_deleted_when_no_nodeslice_has_it_and_no_j
     stage.slurm.exec("scontrol", "delete", f"nodename={others}")
 
 
+@pytest.mark.faults
+async def test_a_slurmctld_that_is_back_without_its_state_is_told_and_drained_as_before(stage: Stage) -> None:
+    dynamic = "back-000-012"
+    await stage.node_slice(N1, N2, dynamic)
+    stage.slurm.add_node(dynamic)
+    await until(lambda: stage.nodes.get(dynamic) is not None, within_s=60)
+    await stage.pod(CORDONED)
+    await stage.until_node(N1, CORDONED_REASON)
+    job = submit(stage, f"--nodelist={N2}", "sleep 300")
+    await until(lambda: "JobStarted" in stage.told(job), within_s=60)
+    stage.slurm.kill_daemon("slurmctld")
+    stage.slurm.exec("sh", "-c", "rm -rf /lab/state/*")
+    stage.slurm.start_daemon("slurmctld")
+
+    await until(lambda: stage.nodes.get(dynamic) is None and stage.jobs.get(job) is None, within_s=60)
+    await until(lambda: f"Reason={CORDONED_REASON}" in shown(stage, N1), within_s=60)
+    await stage.until_node(N2, None)
+    await stage.pod(READY)
+    await stage.until_node(N1, None)
+    stage.slurm.kill_daemon(dynamic)
+
+    assert "NodeRemoved" in stage.told(dynamic)
+    ended = [fact.data.state for fact in stage.facts if isinstance(fact, JobEnded) and fact.subject == job]
+    assert ended == ["UNKNOWN"]
+    assert "NodeDrained" not in stage.told(N2)
+    assert stage.syncer.is_running()
+
+
 async def test_a_drain_that_asks_for_it_goes_with_a_newer_verification(stage: Stage) -> None:
     reason = "nhc: gpu 3 (sunk:verify-undrain)"
     await stage.pod(replace(READY, hpc_verified=datetime.now(UTC) - timedelta(hours=1)))
@@ -196,7 +235,7 @@ def submit(stage: Stage, *options: str) -> str:
 
 async def test_a_node_and_a_job_are_explained(stage: Stage) -> None:
     await stage.pod(CORDONED)
-    await stage.until_node(N1, "k8s: cordon: disk")
+    await stage.until_node(N1, CORDONED_REASON)
     job = submit(stage, "--hold", "true")
     await until(lambda: stage.jobs.get(job) is not None)
     deadline = anyio.current_time() + 10

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import socket
+import struct
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -17,6 +19,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import ConfirmNode, NodeConfirmed, Noted, NudgeJob, NudgeNode
+from sunk_lab.cut import Cable
 from sunk_runtime.requests import ask, ask_until
 from sunk_runtime.testing import until
 from sunk_runtime.views import now
@@ -25,6 +28,8 @@ from sunk_syncer.testing import CLUSTER, Stage
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 N1, N2 = "node01", "node02"
+RESETS = 8
+"""Three calls, and probes ever later until they are as seldom as they get."""
 READY = KubePodState(
     changed=datetime.now(UTC),
     pod=N1,
@@ -345,6 +350,28 @@ async def test_slurmrestd_may_go_and_come_back(stage: Stage) -> None:
     assert stage.syncer.is_running()
 
 
+@pytest.mark.faults
+async def test_connections_to_slurmrestd_may_be_reset_for_long_and_then_all_is_done(stage: Stage) -> None:
+    await stage.pod(READY)
+    stage.syncer.kill()
+    async with Resetting.serving(stage.slurm.url) as slurmrestd:
+        stage.syncer.start(slurm_url=slurmrestd.url)
+        await until(lambda: stage.syncer.says("slurm api chosen", times=2), within_s=60)
+        await slurmrestd.reset_all()
+        await stage.pod(CORDONED)
+        await until(lambda: stage.syncer.says("slurmrestd is only probed now"), within_s=60)
+        await until(lambda: slurmrestd.resets >= RESETS, within_s=120)
+        node = stage.nodes.get(N1)
+        slurmrestd.is_resetting = False
+        await stage.until_node(N1, "k8s: cordon: disk")
+        await stage.pod(READY)
+        await stage.until_node(N1, None)
+
+    assert node is not None
+    assert not node.is_drain
+    assert stage.told(N2) == ["NodeRegistered"]
+
+
 async def test_the_bus_may_go_and_come_back(stage: Stage) -> None:
     stage.nats.kill()
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
@@ -415,6 +442,46 @@ async def test_a_second_syncer_waits_and_takes_over(stage: Stage, tmp_path: Path
         assert other.says("leading")
     finally:
         other.close()
+
+
+class Resetting:
+    """What stands before slurmrestd, and ends every connection with RST while it is told to."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.is_resetting = False
+        self.resets = 0
+        self.url = ""
+        self._cable = Cable(host, port)
+
+    @classmethod
+    @asynccontextmanager
+    async def serving(cls, url: str) -> AsyncGenerator["Resetting"]:
+        """Serve what is served at *url*."""
+        host, _, port = url.removeprefix("http://").partition(":")
+        mine = cls(host, int(port))
+        async with (
+            await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+            anyio.create_task_group() as tasks,
+        ):
+            mine.url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"  # noqa: S610 - anyio, not Django
+            tasks.start_soon(listener.serve, mine.join)
+            yield mine
+            tasks.cancel_scope.cancel()
+
+    async def reset_all(self) -> None:
+        """End what is connected, and from now on what comes."""
+        self.is_resetting = True
+        await self._cable.reset()
+
+    async def join(self, client: SocketStream) -> None:
+        """Carry one connection, or end it."""
+        if not self.is_resetting:
+            await self._cable.join(client)
+            return
+        self.resets += 1
+        raw: socket.socket = client.extra(SocketAttribute.raw_socket)  # noqa: S610 - anyio, not Django
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await client.aclose()
 
 
 def submit(stage: Stage, *options: str) -> str:

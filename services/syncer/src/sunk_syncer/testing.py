@@ -190,4 +190,4 @@ class Stage(Struct):
                 return False
             return (state.reason if state.is_drain else None) == drain
 
-        await until(holds, within_s=20)
+        await until(holds, within_s=60)
