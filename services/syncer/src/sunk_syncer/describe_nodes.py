@@ -7,6 +7,7 @@ from sunk_events.base import REASON_MAX, event_id, source
 from sunk_events.nodes import NodeExtraReplaced, ReplacedExtra
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.keys import KeyLoop
+from sunk_runtime.leases import Leadership
 from sunk_runtime.views import now
 from sunk_runtime.writer import publish
 from sunk_slurm.wire import Node
@@ -27,8 +28,11 @@ _LATER_S: Final = 1.0
 class NodeDescriptions:
     """Keeps Extra and features of one cluster's nodes. Only the leader runs it."""
 
-    def __init__(self, bus: Bus, deeds: Deeds, views: Views, config: Config) -> None:
+    def __init__(
+        self, bus: Bus, deeds: Deeds, views: Views, *, leadership: Leadership, config: Config
+    ) -> None:
         self._bus = bus
+        self._leadership = leadership
         self._deeds = deeds
         self._views = views
         self._config = config
@@ -88,7 +92,7 @@ class NodeDescriptions:
             time=now(),
             data=ReplacedExtra(node=name, extra=node.extra[:REASON_MAX]),
         )
-        await publish(self._bus, cluster, event)
+        await publish(self._bus, cluster, event, fence=self._leadership)
         log.warning("extra is no JSON object and is replaced", extra={"node": name})
 
 

@@ -87,7 +87,7 @@ class Syncer:
         )
         deeds = Deeds(slurm, nodes, leadership, config)
         drains = DrainPropagation(deeds, nodes, self.sides, config)
-        descriptions = NodeDescriptions(bus, deeds, self.sides, config)
+        descriptions = NodeDescriptions(bus, deeds, self.sides, leadership=leadership, config=config)
         clean_up = NodeCleanUp(deeds, self.sides, self.slices, config)
         watches = (stirrings, nodes, jobs, statistics)
         requeues = JobRequeues(slurm, jobs, deeds, self.sides, leadership=leadership, config=config)
