@@ -102,6 +102,19 @@ async def test_one_that_hangs_is_asked_a_few_times_and_then_nobody_waits_for_it(
     assert any("calls wait for" in str(error) for error in failed)
 
 
+async def test_an_outage_is_told_by_what_began_it_however_many_calls_it_meets() -> None:
+    servers = Servers(a="hangs")
+    texts: list[str] = []
+    async with client(servers) as slurm:
+        for _ in range(FAILURES + 200):
+            with pytest.raises(SlurmUnavailableError) as caught:
+                await slurm.node("n1")
+            texts.append(str(caught.value))
+
+    assert "no answer within" in texts[-1]
+    assert max(map(len, texts)) < 200
+
+
 async def test_a_circuit_is_closed_by_a_probe_and_whoever_waits_is_woken() -> None:
     servers = Servers(a="refuses")
     woken = anyio.Event()

@@ -66,6 +66,10 @@ class SlurmUnavailableError(TransientError):
         self.is_sent = is_sent
 
 
+class NotAskedError(SlurmUnavailableError):
+    """A slurmrestd that does not answer was left alone: that tells nothing new about it."""
+
+
 class SlurmConflictError(ConflictError):
     """The job is not in the state that the request was made for. ``number`` is Slurm's own."""
 

@@ -12,7 +12,7 @@ import anyio
 
 from sunk_runtime.errors import ConfigError, SunkError
 from sunk_slurm.answers import understood
-from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.errors import NotAskedError, SlurmUnavailableError
 from sunk_slurm.server import Call, Server, Transport
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.wire import Answer
@@ -121,6 +121,8 @@ async def _ask(server: Server, call: Call, kind: type[T]) -> T | None:
     try:
         reply = await server.ask(call)
         answer = None if reply.status == _NOT_MODIFIED else understood(call.doing, kind, reply)
+    except NotAskedError:
+        raise
     except SlurmUnavailableError as error:
         if error.number is None:
             server.note_failure(str(error))

@@ -20,7 +20,7 @@ import msgspec
 from sunk_runtime.errors import SunkError
 from sunk_slurm.answers import Reply, best_version, understood
 from sunk_slurm.circuit import Circuit
-from sunk_slurm.errors import NotServedError, SlurmUnavailableError
+from sunk_slurm.errors import NotAskedError, NotServedError, SlurmUnavailableError
 from sunk_slurm.lanes import Lanes
 from sunk_slurm.metrics import ANSWER_BYTES, CALL_SECONDS, CIRCUIT_OPEN, WAITING
 from sunk_slurm.tokens import Tokens
@@ -108,12 +108,13 @@ class Server:
         """Return what slurmrestd answers, whatever that is.
 
         Raises:
-            SlurmUnavailableError: it does not, or is not asked because its circuit is open.
+            SlurmUnavailableError: it does not.
+            NotAskedError: its circuit is open.
             SlurmRejectedError: it has no API version that we speak.
         """
         if self.circuit.is_open:
             text = f"{call.doing}: slurmrestd {self.name} is not asked: {self._why}"
-            raise SlurmUnavailableError(text, is_sent=False)
+            raise NotAskedError(text, is_sent=False)
         if self._waiting >= MAX_WAITING:
             text = f"{call.doing}: {self._waiting} calls wait for slurmrestd {self.name}"
             raise SlurmUnavailableError(text, is_sent=False)
