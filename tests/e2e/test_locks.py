@@ -1,14 +1,18 @@
 """Locks that fail, on the whole stack: real kubelets, a real Slurm, our scripts as slurmd starts them."""
 
+import time
 from collections.abc import Generator
+from threading import Event, Thread
+from typing import Self
 
 import pytest
 
 from sunk_lab.config import from_environment
+from sunk_lab.errors import LabError
 from sunk_lab.stack.raw import Object
 from sunk_lab.story import manifests
 from sunk_lab.story.deeds import fresh
-from sunk_lab.story.observe import until
+from sunk_lab.story.observe import ComputeNode, until
 from sunk_lab.story.stage import Stage
 from sunk_lab.story.steps import JOB_SCRIPT
 
@@ -17,11 +21,18 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(
         from_environment().seeds < 2,
-        reason="a prolog's deadline is a minute away: SUNK_LAB_SEEDS=2 runs it",
+        reason="each takes minutes: SUNK_LAB_SEEDS=2 runs them",
     ),
 ]
 
 NEVER = "test.example/never"
+SHORT_JOB = """#!/bin/bash
+date +%s.%N > /tmp/began-$SLURM_JOB_ID
+sleep 1
+date +%s.%N > /tmp/ended-$SLURM_JOB_ID
+"""
+WAVES = 3
+IN_A_WAVE = 7
 
 
 def kept_pod(name: str, kube_node: str) -> Object:
@@ -92,3 +103,109 @@ def test_a_pod_that_never_goes_keeps_the_job_off_its_node_which_is_drained_with_
     assert reason.endswith("(sunk:verify-undrain)")
     assert "grace period of 600 s" in reason
     assert f"started-{job}" not in has_run
+
+
+class Recorder:
+    """Writes down which Nodes a Pod of *name* runs on, all the time, as the API server has it."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self._stage, self._name = stage, name
+        self._end = Event()
+        self._thread = Thread(target=self._record)
+        self.seen: list[tuple[float, float, frozenset[str]]] = []
+        """When it was asked, when it was answered, and what was said."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _record(self) -> None:
+        while not self._end.wait(0.05):
+            asked = time.time()
+            try:
+                pods = self._stage.deeds.eyes.pods(manifests.NAMESPACE, f"app={self._name}")
+            except (LabError, OSError):
+                continue  # A question that failed proves nothing either way.
+            running = frozenset(str(pod["spec"]["nodeName"]) for pod in pods if has_container(pod))
+            self.seen.append((asked, time.time(), running))
+
+    def overlaps(self, kube_node: str, began: float, ended: float) -> int:
+        """Return how often a Pod was seen on the Node within that time."""
+        return sum(
+            kube_node in running and began <= asked and answered <= ended
+            for asked, answered, running in self.seen
+        )
+
+
+def has_container(pod: Object) -> bool:
+    statuses = pod["status"].get("containerStatuses", [])
+    return any("running" in status.get("state", {}) for status in statuses)
+
+
+def spread(name: str, nodes: list[ComputeNode]) -> Object:
+    """Return a Deployment with a Pod on each of *nodes*."""
+    made = manifests.deployment(name, "")
+    made["spec"]["replicas"] = len(nodes)
+    spec = made["spec"]["template"]["spec"]
+    del spec["nodeSelector"]
+    names = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node.kube_node for node in nodes]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [names]}]}
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": name}}}
+    spec["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]},
+    }
+    return made
+
+
+def times(stage: Stage, node: ComputeNode, which: str) -> dict[int, float]:
+    """Return when each job of the node began or ended."""
+    line = f"cd /tmp; for f in {which}-*; do [ -s $f ] && echo ${{f#*-}} $(cat $f); done; true"
+    told = stage.in_slurmd(node, "bash", "-c", line).split()
+    return dict(zip(map(int, told[::2]), map(float, told[1::2]), strict=True))
+
+
+def test_no_job_of_an_array_ever_runs_beside_pods_that_come_back_in_between(stage: Stage) -> None:
+    do, name = stage.deeds, fresh("between")
+    nodes = stage.nodes[:3]
+    do.kube.apply(spread(name, nodes))
+    jobs: set[int] = set()
+
+    def are_back() -> bool:
+        everywhere = frozenset(node.kube_node for node in nodes)
+        return bool(recorder.seen) and recorder.seen[-1][2] == everywhere
+
+    def ended() -> dict[int, float]:
+        return {job: at for node in nodes for job, at in times(stage, node, "ended").items()}
+
+    before = set(ended())
+    try:
+        with Recorder(stage, name) as recorder:
+            for wave in range(1, WAVES + 1):
+                until("the Pods back", are_back, lambda: recorder.seen[-1:], patience_s=180)
+                line = f"cat > /tmp/short.sh <<'E'\n{SHORT_JOB}E\n"
+                array = f"sbatch --exclusive --array=1-{IN_A_WAVE} -D / -o /dev/null /tmp/short.sh"
+                stage.stack.slurm_command("bash", "-c", f"{line}{array}")
+                wanted = len(before) + wave * IN_A_WAVE
+                until(
+                    f"{wanted} jobs over", lambda wanted=wanted: len(ended()) >= wanted, ended, patience_s=240
+                )
+            jobs = set(ended()) - before
+    finally:
+        do.kube.delete("Deployment", name, manifests.NAMESPACE)
+    until("the Pods gone", lambda: not do.eyes.pods("default", f"app={name}"), lambda: name)
+    beside = {
+        job: recorder.overlaps(node.kube_node, began, times(stage, node, "ended")[job])
+        for node in nodes
+        for job, began in times(stage, node, "began").items()
+        if job in jobs
+    }
+    for node in nodes:
+        do.unlocked(node)
+
+    assert len(beside) == WAVES * IN_A_WAVE
+    assert not any(beside.values()), beside
