@@ -128,7 +128,8 @@ class Gateway:
                 if isinstance(reply, LockWaiting):
                     waiting = reply
                 left_s = deadline - anyio.current_time()
-                with anyio.move_on_after(min(pause_s(reply), max(0.05, left_s - LAST_S))):
+                pause = pause_s(reply, anyio.current_time() - began)
+                with anyio.move_on_after(min(pause, max(0.05, left_s - LAST_S))):
                     await watch.wait()
         return self._refuse(node, waiting)
 

@@ -20,18 +20,23 @@ K = TypeVar("K")
 
 WAITING_S: Final = 2.5
 """A lock that waits for Pods tells of its change; thousands that ask all the same are work for nothing."""
+WAITING_MAX_S: Final = 10.0
+LATER_MAX_S: Final = 4.0
+"""Who has waited for long asks less often: an answerer with no time left must not spend it on questions."""
 AGAIN_S: Final = 1.0
-"""A lock or a Pod is asked for at least this often, and at once when its state changes."""
+"""A Pod is asked for this often, a lock that nobody could tell of at first; both at once when they change."""
 
 
-def pause_s(reply: Reply | None) -> float:
+def pause_s(reply: Reply | None, waited_s: float = 0.0) -> float:
     """Return how long to wait before asking again, spread so that a fleet does not ask at once."""
     if reply is None:
         wait_s = 0.3
     elif isinstance(reply, Later):
-        wait_s = min(reply.retry_after_s, AGAIN_S)
+        wait_s = min(max(min(reply.retry_after_s, AGAIN_S), waited_s / 8), LATER_MAX_S)
+    elif isinstance(reply, LockWaiting):
+        wait_s = min(max(WAITING_S, waited_s / 4), WAITING_MAX_S)
     else:
-        wait_s = WAITING_S if isinstance(reply, LockWaiting) else AGAIN_S
+        wait_s = AGAIN_S
     return max(0.02, wait_s * random.uniform(0.7, 1.3))  # noqa: S311 - spreads callers, no secret
 
 
