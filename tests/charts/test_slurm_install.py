@@ -204,7 +204,9 @@ def test_an_uninstall_fails_and_changes_nothing_while_a_node_runs_a_job(cluster:
     assert f"{node}: runs jobs" in told
     assert cluster.login("squeue -h -n long -o %T").strip() == "RUNNING"
     cluster.login("scancel --name=long")
+    cluster.helm.rollback("slurm", wait="watcher", timeout=120)  # It is to stay after all.
     cluster.await_idle()
+    assert cluster.helm.status("slurm")["status"] == "deployed"
 
 
 def test_uninstall_keeps_keys_state_and_accounting_and_a_new_release_takes_them_over(

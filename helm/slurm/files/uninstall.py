@@ -23,6 +23,7 @@ BEFORE = "sunk.coreweave.com/replicas-before-uninstall"
 NOW = "sunk.coreweave.com/uninstall"
 PAUSE_S = 1.0
 TRIES = 30
+GONE_S = 60.0  # A NodeSet without Pods goes at once, but for a controller that is just being replaced.
 
 Object = dict[str, Any]
 
@@ -93,6 +94,11 @@ def trouble(pod: Object) -> str:
     )
 
 
+def name_of(found: Object) -> str:
+    """Return the name of an object."""
+    return found["metadata"]["name"]
+
+
 def empty(cluster: Cluster) -> None:
     """Ask every NodeSet to give its Pods up; one that is to be gone now loses them."""
     for nodeset in cluster.nodesets():
@@ -111,11 +117,10 @@ def restore(cluster: Cluster) -> None:
             cluster.resize(nodeset, json.loads(before), None)
 
 
-def advice(cluster: Cluster, release: str, waited_s: int) -> str:
-    """Return what to tell those whose cluster is not uninstalled."""
-    pods = sorted(cluster.pods(), key=lambda pod: pod["metadata"]["name"])
+def advice(cluster: Cluster, pods: list[Object], release: str, waited_s: int) -> str:
+    """Return what to tell those whose cluster is not uninstalled, as *pods* are still there."""
     lines = [f"not uninstalled: after {waited_s} s there are still nodes of Slurm, so all is as it was:"]
-    lines += [f"  {pod['metadata']['name']}: {trouble(pod)}" for pod in pods]
+    lines += [f"  {name_of(pod)}: {trouble(pod)}" for pod in sorted(pods, key=name_of)]
     lines += [
         "Wait for the jobs or cancel them (squeue, scancel), and uninstall again. Or end jobs and nodes:",
         f"  kubectl -n {cluster.namespace} annotate nodesets --selector {cluster.selector} {NOW}=now",
@@ -125,24 +130,31 @@ def advice(cluster: Cluster, release: str, waited_s: int) -> str:
     return "\n".join(lines)
 
 
+def dismiss(cluster: Cluster) -> int:
+    """Delete NodeSets without Pods: nothing can be lost with them. Return 0 once they are gone."""
+    until = time.monotonic() + GONE_S
+    while nodesets := cluster.nodesets():
+        if time.monotonic() > until:
+            print("not uninstalled: NodeSets without Pods do not go: is the nodeset-controller up?")
+            return 1
+        for nodeset in nodesets:
+            cluster.delete(nodeset, "Background")
+        time.sleep(PAUSE_S)
+    return 0
+
+
 def main(namespace: str, release: str, wait: str) -> int:
     """Return 0 once no NodeSet of *release* is left."""
     cluster = Cluster(namespace, release)
     until = time.monotonic() + int(wait)
     empty(cluster)
-    while cluster.pods():
+    while pods := cluster.pods():
         if time.monotonic() > until:
-            print(advice(cluster, release, int(wait)))
+            print(advice(cluster, pods, release, int(wait)))
             restore(cluster)
             return 1
         time.sleep(PAUSE_S)
-    while (nodesets := cluster.nodesets()) and time.monotonic() < until:
-        for nodeset in nodesets:
-            cluster.delete(nodeset, "Background")
-        time.sleep(PAUSE_S)
-    if nodesets:
-        print("not uninstalled: the NodeSets do not go: is the nodeset-controller of the sunk release up?")
-    return bool(nodesets)
+    return dismiss(cluster)
 
 
 if __name__ == "__main__":
