@@ -44,7 +44,7 @@ class Answerer:
             return _forbidden(request.job)
 
         def is_noted() -> bool:
-            found = self._of_job(request.job)
+            found = self._still(placement)
             return found is None or (found.phase in _AFTER_START and found.silent is None)
 
         self._book.hear(placement.uid, request.job, "heard")
@@ -78,18 +78,23 @@ class Answerer:
             self._poke(placement.uid)
 
             def is_begun() -> bool:
-                found = self._of_job(request.job)
+                found = self._still(placement)
                 return found is None or found.phase in {"ending", "ended"}
 
             if not await self._book.until(placement.uid, is_begun, timeout_s=WAIT_S):
                 return Later(reason=f"Pod {_name(placement)} could not be looked at yet")
-        found = self._of_job(request.job)
+        found = self._still(placement)
         return PlacementReleased(is_pod_gone=found is None or _is_pod_gone(found), pod=_name(placement))
 
     def _of_job(self, job: int) -> PlacementState | None:
         """Return the placement of a Pod, or of a gang: its members have the same job, and are not asked."""
         placements = self._placements.values()
         return next((found for found in placements if found.job == job and not found.gang), None)
+
+    def _still(self, placement: PlacementState) -> PlacementState | None:
+        """Return *placement* as it is now; None where its job is not its own any more."""
+        found = self._placements.get(placement.uid)
+        return found if found is not None and found.job == placement.job else None
 
 
 def _is_pod_gone(placement: PlacementState) -> bool:
