@@ -142,10 +142,6 @@ def slurmd_pod_template(slurm: PodSlurm, shape: SlurmdShape = SlurmdShape()) -> 
     }
 
 
-def _hooks(slurm: PodSlurm) -> dict[str, str]:
-    return {"hooks.env": render_hooks_env(slurm), "gateway.sh": slurm.gateway}
-
-
 def render_hooks_env(slurm: PodSlurm) -> str:
     """Return the settings of prolog and epilog, which Slurm starts with next to no environment."""
     return (
