@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -37,9 +38,10 @@ from sunk_kube.objects import KubeObject, Node, Pod
 from sunk_kube.resources import NAMESPACES, NODES, PODS, Resource
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.clusters import ClusterViews
+from sunk_nodeset_controller.locks.apply import LockedNodes
 from sunk_nodeset_controller.locks.daemons import DAEMONSETS
 from sunk_nodeset_controller.locks.marks import read
-from sunk_nodeset_controller.locks.model import OPEN, Clearing, LockTaint, NodeLock, Rules
+from sunk_nodeset_controller.locks.model import OPEN, Clearing, Holder, LockTaint, NodeLock, Rules
 from sunk_nodeset_controller.locks.run import run_locks
 from sunk_nodeset_controller.locks.workloads import Measure
 from sunk_runtime.errors import ConflictError, TransientError
@@ -372,6 +374,33 @@ async def test_a_manager_killed_while_a_pod_leaves_is_followed_by_one_that_goes_
     assert granted == LockGranted()
     assert not await stage.is_there("slow")
     assert (await stage.lock()).holders[0].asked == cut_off.holders[0].asked
+
+
+async def test_a_node_that_was_listed_is_taken_as_it_was_once_and_never_after_it_was_written(
+    stage: Stage,
+) -> None:
+    nodes = LockedNodes(stage.kube, Leadership("test", 1, float("inf")), DRIVING)
+    held = NodeLock(value="locked", holders=(Holder(job=7, level="normal", asked=datetime.now(UTC)),))
+    await nodes.foresee({stage.kube_node})
+    before = await stage.kube.get(NODES, stage.kube_node)
+    await stage.kube.patch(NODES, stage.kube_node, {"metadata": {"annotations": {"example.com/by": "us"}}})
+
+    foreseen = await nodes.read(stage.kube_node, is_again=False)
+    fresh = await nodes.read(stage.kube_node, is_again=False)
+    assert foreseen is not None
+    assert fresh is not None
+    assert foreseen.metadata.resource_version == before.metadata.resource_version
+    assert fresh.metadata.annotations["example.com/by"] == "us"
+
+    written = fresh
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(nodes.foresee, {stage.kube_node})
+        await anyio.lowlevel.checkpoint()
+        written = await nodes.write(fresh, held)
+    found = await nodes.read(stage.kube_node, is_again=False)
+    assert found is not None
+    assert found.metadata.resource_version == written.metadata.resource_version
+    await nodes.write(found, OPEN)
 
 
 async def test_a_prolog_whose_job_is_cancelled_while_it_waits_is_told_at_once(stage: Stage) -> None:

@@ -6,7 +6,9 @@ consistently; nothing is written unless we lead.
 """
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -26,6 +28,9 @@ from sunk_runtime.leases import Leadership
 
 log = logging.getLogger(__name__)
 
+FORESEEN_S: Final = 10.0
+"""For how long a Node that was listed with all others is as good as one that is read."""
+
 
 class LockedNodes:
     """Locks of Nodes, written while *leadership* lasts."""
@@ -35,9 +40,33 @@ class LockedNodes:
         self._leadership = leadership
         self.measure = measure
         self.taint = measure.taint
+        self._foreseen: dict[str, Node] = {}
+        self._foreseen_until = 0.0
+        self._touched: set[str] = set()
+        """What was read or written since the last list began: that list may have it as it was before."""
 
-    async def read(self, kube_node: str) -> Node | None:
-        """Return the Node, consistently read; None: there is none."""
+    async def foresee(self, kube_nodes: Collection[str]) -> None:
+        """Read *kube_nodes* in one consistent list, before each is looked at: thousands of calls less."""
+        self._foreseen, self._touched = {}, set()
+        until = time.monotonic() + FORESEEN_S
+        found = {node.metadata.name: node for node in await self._client.list_all(NODES)}
+        self._foreseen = {
+            name: found[name] for name in kube_nodes if name in found and name not in self._touched
+        }
+        self._foreseen_until = until
+
+    async def read(self, kube_node: str, *, is_again: bool = True) -> Node | None:
+        """Return the Node, consistently read; None: there is none.
+
+        Args:
+            kube_node: Its name.
+            is_again: False where nobody asks for anything: the Node as it was foreseen will do, once.
+                Nobody else changes a lock while we lead, and a write is for the version that was read.
+        """
+        self._touched.add(kube_node)
+        foreseen = self._foreseen.pop(kube_node, None)
+        if foreseen is not None and not is_again and time.monotonic() < self._foreseen_until:
+            return foreseen
         return await self._client.find(NODES, kube_node)
 
     async def write(self, node: Node, lock: NodeLock) -> Node:
@@ -48,6 +77,7 @@ class LockedNodes:
             KubeUnavailableError: it may stand there or not: read it again.
         """
         self._leadership.check()
+        self._touched.add(node.metadata.name)
         outcome = "ok"
         try:
             return await self._client.patch(NODES, node.metadata.name, patch(node, lock, self.taint))

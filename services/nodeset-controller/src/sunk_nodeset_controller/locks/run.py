@@ -1,5 +1,7 @@
 """The lock manager of one Slurm cluster: a loop over its nodes, and the answers to those who ask."""
 
+import logging
+from collections.abc import AsyncIterator
 from typing import Final
 
 import anyio
@@ -14,10 +16,13 @@ from sunk_nodeset_controller.locks.model import Rules
 from sunk_nodeset_controller.locks.reconcile import Locks
 from sunk_nodeset_controller.locks.sight import LockSight
 from sunk_nodeset_controller.locks.workloads import Measure
+from sunk_runtime.errors import SunkError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering
 from sunk_runtime.writer import StateWriter
+
+log = logging.getLogger(__name__)
 
 CONCURRENCY: Final = 64
 """Nodes looked at at once: a job may start on thousands, and a look is three short calls."""
@@ -60,8 +65,6 @@ async def run_locks(
         locks = Locks(sight, nodes, PodWatches(nodes, loop.poke, tasks), writer, rules)
         answers = LockAnswers(sight, locks, loop, explain)
         tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)
-        for node in sight.nodes():
-            loop.poke(node)
         async with (
             answering(views.bus, views.cluster, AcquireLock, answers.acquire),
             answering(views.bus, views.cluster, ReleaseLock, answers.release),
@@ -71,6 +74,17 @@ async def run_locks(
                 views.kube_pods.changes(),
                 sight.job_changes(),
                 sight.placement_changes(),
-                keys=sight.nodes,
-                resync_s=resync_s,
+                _rounds(sight, nodes, resync_s),
             )
+
+
+async def _rounds(sight: LockSight, nodes: LockedNodes, every_s: float) -> AsyncIterator[str]:
+    """Yield every node at once, and again each *every_s* seconds."""
+    while True:
+        try:
+            await nodes.foresee({sight.kube_node(node) for node in sight.nodes()})
+        except SunkError as error:
+            log.warning("nodes not listed: each is read by itself", extra={"error": str(error)})
+        for node in sight.nodes():
+            yield node
+        await anyio.sleep(every_s)
