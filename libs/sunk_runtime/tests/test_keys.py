@@ -122,6 +122,17 @@ async def test_a_key_that_failed_and_then_did_not_starts_its_back_off_anew() -> 
         tasks.cancel_scope.cancel()
 
 
+async def test_a_reason_that_defers_many_keys_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    handler = Handler(lambda _: TransientError("Slurm is away"))
+    keys = [f"key-{number}" for number in range(50)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(KeyLoop("test", handler).run, keys_of(*keys))
+        await until(lambda: len(handler.looks) == len(keys))
+        tasks.cancel_scope.cancel()
+
+    assert [line.getMessage() for line in caplog.records] == ["key deferred"]
+
+
 async def test_a_key_that_is_refused_is_not_tried_again_until_it_is_poked() -> None:
     handler = Handler(lambda _: PermanentError("no"))
     loop = KeyLoop("test", handler)

@@ -18,6 +18,7 @@ import anyio
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.metrics import KEY_SECONDS, KEYS_HANDLED, KEYS_WAITING
 from sunk_runtime.recovery import Recovery
+from sunk_runtime.repeats import Repeats
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class KeyLoop:
         """The same as a heap; an entry that `_due` does not confirm is out of date."""
         self._busy: set[str] = set()
         self._failures: dict[str, int] = {}
+        self._deferred = Repeats()
         self._changed = anyio.Event()
 
     def poke(self, key: str, *, after_s: float = 0.0) -> None:
@@ -168,7 +170,10 @@ class KeyLoop:
         except TransientError as error:
             asked_s = error.retry_after_s if math.isfinite(error.retry_after_s) else 0.0
             outcome, again_s = "deferred", max(asked_s, self._backoff(key))
-            log.warning("key deferred", extra={**fields, "error": str(error), "retry_s": round(again_s, 2)})
+            left_out = self._deferred.left_out(str(error), time.monotonic())
+            if left_out is not None:  # A server that is away defers thousands of keys, each again and again.
+                said = {"error": str(error), "retry_s": round(again_s, 2), "left_out": left_out}
+                log.warning("key deferred", extra={**fields, **said})
         except PermanentError as error:
             outcome, again_s = "refused", None  # Until it changes, or at the next resync.
             self._failures.pop(key, None)
