@@ -79,7 +79,8 @@ async def test_a_placeholders_token_ends_with_its_placement(bus: Bus, http: http
 
     async def is_refused() -> bool:
         path = "/v1/jobs/81/started"
-        answer = await http.post(path, json={"node": "s1"}, headers=bearing(token_of(81)))
+        # A script that nobody answers is held for longer than a client waits by itself.
+        answer = await http.post(path, json={"node": "s1"}, headers=bearing(token_of(81)), timeout=30)
         return answer.status_code == 404
 
     await until(is_refused)

@@ -139,7 +139,8 @@ def _replaced(
     seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits
 ) -> GangAction:
     """A seat whose Pod is dead waits for another of the same index; the others run on."""
-    if not any(one.pod.kube_node and one.is_well for one in _seated(seen, gang)):
+    is_anybody_left = any(one.pod.kube_node and one.is_well for one in _seated(seen, gang))
+    if not is_anybody_left and not (gang.min_available and are_enough(seen, gang)):
         return ends(record, "no Pod of the gang is left", now, exit_code=_exit_code(seen, gang))
     members = list(gang.members)
     taken = {member.uid for member in members}
@@ -190,6 +191,8 @@ def _bind_heirs(seen: GangSeen, gang: Gang) -> GangAction | None:
     heirs = [one for one in _seated(seen, gang) if one.is_well and not one.pod.kube_node]
     if not heirs:
         return None
+    if isinstance(seen.job, JobUnknown):
+        return Wait(ASK_AGAIN_S)  # Whether the seat is still ours only Slurm can say.
     problems = {
         one.uid: Note(reason="SeatDoesNotFit", text=one.node_problem, is_warning=True)
         for one in heirs
