@@ -49,6 +49,8 @@ class Cable:
         """End every connection with RST, as a router that forgot them does; new ones are taken."""
         for end in list(self._ends):
             raw: socket.socket = end.extra(SocketAttribute.raw_socket)  # noqa: S610 - anyio's, not Django's
+            if raw.fileno() < 0:
+                continue  # It ended with the other end of its connection, meanwhile.
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             await end.aclose()
 

@@ -471,7 +471,9 @@ class Resetting:
     async def reset_all(self) -> None:
         """End what is connected, and from now on what comes."""
         self.is_resetting = True
-        await self._cable.reset()
+        for _ in range(20):  # One that was being made is there a moment later.
+            await self._cable.reset()
+            await anyio.sleep(0.05)
 
     async def join(self, client: SocketStream) -> None:
         """Carry one connection, or end it."""

@@ -29,12 +29,17 @@ class Lanes(httpx.AsyncBaseTransport):
 
         Raises:
             httpx.PoolTimeout: every connection is in use; nothing was sent.
+            httpx.ReadError: the connection ended; it may have been sent.
         """
         if not self._free:
             raise httpx.PoolTimeout("every connection is in use", request=request)
         lane = self._free.pop()  # The one used last, which is open the most likely.
         try:
             response = await lane.handle_async_request(request)
+        except (AttributeError, OSError) as error:
+            # Of a connection that is reset as soon as it is made anyio finds no peer, and uvloop no socket.
+            self._free.append(lane)
+            raise httpx.ReadError("the connection was reset", request=request) from error
         except BaseException:
             self._free.append(lane)
             raise
