@@ -40,6 +40,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Who names none gets what Slurm computes."""
 
 
+_NOTHING_SAID: Final = Grant()
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The service user, and what each namespace may use."""
 
@@ -49,6 +52,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def grant(self, namespace: str) -> Grant:
         """Return what holds for *namespace*, each field from its own grant or else from everybody's."""
+        if not self.namespaces:  # Asked for at each look at each Pod.
+            return _NOTHING_SAID
         own = self.namespaces.get(namespace, Grant())
         others = self.namespaces.get(EVERY_NAMESPACE, Grant())
         unset = [name for name in Grant.__struct_fields__ if getattr(own, name) is None]
@@ -70,9 +75,8 @@ def identity(policy: Policy, asked: Asked) -> Identity:
     )
 
 
-def refusals(policy: Policy, namespace: str, asked: Asked) -> tuple[str, ...]:
+def refusals(policy: Policy, grant: Grant, namespace: str, asked: Asked) -> tuple[str, ...]:
     """Return what a Pod of *namespace* asks for and may not have, each with what to add to the policy."""
-    grant = policy.grant(namespace)
     users = (policy.user_id, *(grant.user_ids or ()))
     groups = (policy.group_id, *(grant.group_ids or ()))
     refused = (
@@ -93,9 +97,8 @@ def refusals(policy: Policy, namespace: str, asked: Asked) -> tuple[str, ...]:
     return refused
 
 
-def completed(policy: Policy, namespace: str, asked: Asked) -> Asked:
-    """Return *asked* with the first of what *namespace* may use where the Pod names nothing."""
-    grant = policy.grant(namespace)
+def completed(grant: Grant, asked: Asked) -> Asked:
+    """Return *asked* with the first of what is granted where the Pod names nothing."""
     return msgspec.structs.replace(
         asked,
         account=asked.account or _first(grant.accounts),

@@ -58,11 +58,12 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
     """Return what *pod* asks for, or everything that is wrong with it, in the manifest's order."""
     asked, problems = annotations.read(pod.metadata.annotations)
     namespace = pod.metadata.namespace
+    grant = rules.policy.grant(namespace)
     needed, unreadable = _needed(pod.spec)
     gpu_type, untyped = _gpu_type(pod.spec, rules.gpu_types) if needed.get(RESOURCE_GPU) else ("", ())
     everything = (
         *problems,
-        *refusals(rules.policy, namespace, asked),
+        *refusals(rules.policy, grant, namespace, asked),
         *unreadable,
         *(() if unreadable else _zero(needed)),
         *untyped,
@@ -78,7 +79,7 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
         gpus=math.ceil(needed.get(RESOURCE_GPU, Decimal(0))),
         gpu_type=gpu_type,
         identity=identity(rules.policy, asked),
-        asked=completed(rules.policy, namespace, asked),
+        asked=completed(grant, asked),
     )
 
 
