@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import anyio.lowlevel
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -377,7 +376,7 @@ async def test_a_manager_killed_while_a_pod_leaves_is_followed_by_one_that_goes_
 
 
 async def test_a_node_that_was_listed_is_taken_as_it_was_once_and_never_after_it_was_written(
-    stage: Stage,
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = LockedNodes(stage.kube, Leadership("test", 1, float("inf")), DRIVING)
     held = NodeLock(value="locked", holders=(Holder(job=7, level="normal", asked=datetime.now(UTC)),))
@@ -385,19 +384,28 @@ async def test_a_node_that_was_listed_is_taken_as_it_was_once_and_never_after_it
     before = await stage.kube.get(NODES, stage.kube_node)
     await stage.kube.patch(NODES, stage.kube_node, {"metadata": {"annotations": {"example.com/by": "us"}}})
 
-    foreseen = await nodes.read(stage.kube_node, is_again=False)
-    fresh = await nodes.read(stage.kube_node, is_again=False)
+    foreseen = await nodes.read(stage.kube_node, may_be_foreseen=True)
+    fresh = await nodes.read(stage.kube_node, may_be_foreseen=True)
     assert foreseen is not None
     assert fresh is not None
     assert foreseen.metadata.resource_version == before.metadata.resource_version
     assert fresh.metadata.annotations["example.com/by"] == "us"
 
-    written = fresh
+    listed, may_return, list_all = anyio.Event(), anyio.Event(), stage.kube.list_all
+
+    async def listing_slowly(resource: Resource[Node]) -> list[Node]:
+        found = await list_all(resource)
+        listed.set()
+        await may_return.wait()
+        return found
+
+    monkeypatch.setattr(stage.kube, "list_all", listing_slowly)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(nodes.foresee, {stage.kube_node})
-        await anyio.lowlevel.checkpoint()
+        await listed.wait()
         written = await nodes.write(fresh, held)
-    found = await nodes.read(stage.kube_node, is_again=False)
+        may_return.set()
+    found = await nodes.read(stage.kube_node, may_be_foreseen=True)
     assert found is not None
     assert found.metadata.resource_version == written.metadata.resource_version
     await nodes.write(found, OPEN)

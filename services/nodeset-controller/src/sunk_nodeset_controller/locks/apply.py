@@ -55,17 +55,17 @@ class LockedNodes:
         }
         self._foreseen_until = until
 
-    async def read(self, kube_node: str, *, is_again: bool = True) -> Node | None:
+    async def read(self, kube_node: str, *, may_be_foreseen: bool = False) -> Node | None:
         """Return the Node, consistently read; None: there is none.
 
         Args:
             kube_node: Its name.
-            is_again: False where nobody asks for anything: the Node as it was foreseen will do, once.
+            may_be_foreseen: Nobody asks for anything: the Node as it was listed will do, once.
                 Nobody else changes a lock while we lead, and a write is for the version that was read.
         """
         self._touched.add(kube_node)
         foreseen = self._foreseen.pop(kube_node, None)
-        if foreseen is not None and not is_again and time.monotonic() < self._foreseen_until:
+        if foreseen is not None and may_be_foreseen and time.monotonic() < self._foreseen_until:
             return foreseen
         return await self._client.find(NODES, kube_node)
 

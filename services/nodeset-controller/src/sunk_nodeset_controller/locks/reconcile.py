@@ -93,7 +93,7 @@ class Locks:
 
     async def _take(self, turn: _Turn) -> float | None:
         """Take steps until there is nothing to do but to wait."""
-        found, clear = await self._read(turn, is_again=bool(turn.asks)), None
+        found, clear = await self._read(turn, may_be_foreseen=not turn.asks), None
         for _ in range(STEPS):
             if found is None:
                 return await self._forget(turn)
@@ -117,8 +117,10 @@ class Locks:
             return self._settled(turn, seen, decision)
         raise ConflictError(f"node {turn.kube_node} does not hold still")
 
-    async def _read(self, turn: _Turn, *, is_again: bool = True) -> Node | None:
-        return await self._nodes.read(turn.kube_node, is_again=is_again) if turn.kube_node else None
+    async def _read(self, turn: _Turn, *, may_be_foreseen: bool = False) -> Node | None:
+        if not turn.kube_node:
+            return None
+        return await self._nodes.read(turn.kube_node, may_be_foreseen=may_be_foreseen)
 
     def _seen(self, turn: _Turn, found: Node, clear: Way | None) -> Seen:
         desk, lock = turn.desk, read(found, self._nodes.taint)
