@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,8 @@ from sunk_syncer.polling import LOOKS_AT_ONCE
 
 MANY: Final = 500
 """Nodes that are cordoned at once."""
+AT_ONCE: Final = 4
+"""Submissions of a kind under way at once, while it is busy."""
 
 
 async def bare(stage: Stage) -> None:
@@ -194,40 +197,64 @@ async def cordon(stage: Stage) -> None:
 
 
 async def busy(stage: Stage) -> None:
-    """50 submissions and cancellations a second, and 10 jobs a second that really run."""
+    """50 submissions and cancellations and 10 jobs that really run a second; changes at odd times."""
+    took: list[float] = []
+
+    async def change(name: str) -> None:
+        took.append(await drained_by_hand(stage, name, is_nudged=False))
+        await stage.client.undrain(name)
+
+    rates = {"cancelled": Rate(), "run": Rate()}
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(submit_and_cancel, stage, 50.0)
-        tasks.start_soon(submit_to_run, stage, 10.0)
+        tasks.start_soon(at_rate, 50.0, partial(submit_and_cancel, stage), rates["cancelled"])
+        tasks.start_soon(at_rate, 10.0, partial(submit_to_run, stage), rates["run"])
         await anyio.sleep(5.0)
         usages, before = await Usages.begin(stage)
-        ends = time.monotonic() + stage.sizes.seconds
-        took: list[float] = []
-        while time.monotonic() < ends or len(took) < 3:  # noqa: PLR2004 - percentiles need some.
-            name = random.choice(stage.records)  # noqa: S311 - which one does not matter.
-            took.append(await drained_by_hand(stage, name, is_nudged=False))
-            await stage.client.undrain(name)
-            await until(lambda name=name: not _is_drain(stage, name), within_s=WITHIN_S)
-        emit(
-            "syncer.busy", len(took), size(stage), percentiles(took, "polled_"), await usages.figures(before)
-        )
+        done_before = {name: rate.done for name, rate in rates.items()}
+        began = time.monotonic()
+        async with anyio.create_task_group() as changes:
+            for name in random.sample(stage.records, max(30, stage.sizes.rounds)):
+                changes.start_soon(change, name)
+                await anyio.sleep(random.uniform(0.5, 1.5))  # noqa: S311 - not in step with anybody.
+        took_s = time.monotonic() - began
+        used = await usages.figures(before)
+        per_s = {
+            f"{name}_per_s": round((rate.done - done_before[name]) / took_s, 1)
+            for name, rate in rates.items()
+        }
+        emit("syncer.busy", len(took), size(stage), percentiles(took, "polled_"), per_s, used)
         tasks.cancel_scope.cancel()
 
 
-async def submit_and_cancel(stage: Stage, per_s: float) -> None:
-    """Submit held jobs and cancel them, until cancelled."""
-    while True:
-        began = time.monotonic()
-        job = await stage.client.submit_job(replace(JOB, hold=True))
-        await stage.client.cancel_job(job)
-        await anyio.sleep(max(0.0, 1 / per_s - (time.monotonic() - began)))
+class Rate:
+    """How often something was done."""
+
+    done = 0
 
 
-async def submit_to_run(stage: Stage, per_s: float) -> None:
-    """Submit jobs that run at once and end, until cancelled."""
-    while True:
-        began = time.monotonic()
-        await stage.client.submit_job(JOB)
-        await anyio.sleep(max(0.0, 1 / per_s - (time.monotonic() - began)))
+async def at_rate(per_s: float, deed: Callable[[], Awaitable[None]], rate: Rate) -> None:
+    """Do *deed* so often, several at a time, until cancelled."""
+
+    async def work() -> None:
+        while True:
+            began = time.monotonic()
+            await deed()
+            rate.done += 1
+            await anyio.sleep(max(0.0, AT_ONCE / per_s - (time.monotonic() - began)))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(AT_ONCE):
+            tasks.start_soon(work)
+
+
+async def submit_and_cancel(stage: Stage) -> None:
+    """Submit a held job and cancel it."""
+    await stage.client.cancel_job(await stage.client.submit_job(replace(JOB, hold=True)))
+
+
+async def submit_to_run(stage: Stage) -> None:
+    """Submit a job that runs at once and ends."""
+    await stage.client.submit_job(JOB)
 
 
 async def measure(sizes: Sizes) -> None:
