@@ -31,7 +31,7 @@ def diag(**counts: int) -> Diag:
         ("REQUEST_AUTH_TOKEN", ""),
         ("REQUEST_PING", ""),
         ("REQUEST_UPDATE_NODE", "nodes jobs"),
-        ("MESSAGE_NODE_REGISTRATION_STATUS", "nodes jobs"),
+        ("MESSAGE_NODE_REGISTRATION_STATUS", ""),
         ("REQUEST_SUBMIT_BATCH_JOB", "jobs"),
         ("REQUEST_KILL_JOB", "nodes jobs"),
         ("REQUEST_OF_TOMORROW", "nodes jobs"),

@@ -25,11 +25,11 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """How often slurmctld's counters are asked for, which takes 2 ms; nodes and jobs when they have moved."""
     poll_share: Share = 0.10
     """The share of a core that lists may cost while they change: 0.5 s is followed by 5 s of rest."""
-    poll_max_s: Seconds = 6.0
-    """The longest rest while they change, however long the last answer took."""
-    quiet_share: Share = 0.01
+    poll_max_s: Seconds = 5.0
+    """The longest from one list to the next while they change, however long the last answer took."""
+    quiet_share: Share = 0.005
     """The share of a core that lists may cost while slurmctld's counters stand still."""
-    quiet_max_s: Seconds = 60.0
+    quiet_max_s: Seconds = 120.0
     """The longest rest then: what slurmctld finds out by itself, such as a dead slurmd, is seen that late."""
     poll_timeout_s: Seconds = 30.0
     """One answer with every node; 10,000 take 1.5 s."""
@@ -37,7 +37,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """How often partitions and the scheduler's statistics are asked for."""
     job_refresh_s: Seconds = 30.0
     """A job is looked at this often though its state is the same: reason and extra change without it."""
-    job_refresh_rate: Annotated[float, Meta(gt=0)] = 4.0
+    job_refresh_rate: Annotated[float, Meta(gt=0)] = 2.0
     """At most so many of those looks a second, 1.5 ms each; with many jobs each waits longer."""
     doubt_s: Seconds = 30.0
     """An answer that lacks many known nodes or jobs is not believed before it lasted this long."""

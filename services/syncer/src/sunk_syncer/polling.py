@@ -35,7 +35,7 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
     poll_s: float
     """The shortest rest."""
     max_s: float
-    """The longest, while something happens."""
+    """The longest from one question to the next, while something happens."""
     share: float
     """What asking may cost of a core, while something happens."""
     quiet_max_s: float
@@ -135,7 +135,8 @@ class Poller:
         rhythm = self._rhythm
         self._budget = self._budget.spent(cost_s, time.monotonic(), rhythm.share)
         debt_s = max(0.0, -self._budget.credit_s)
-        least_s = pause(debt_s, poll_s=rhythm.poll_s, poll_max_s=rhythm.max_s, share=rhythm.share)
+        most_busy_s = max(rhythm.poll_s, rhythm.max_s - cost_s)
+        least_s = pause(debt_s, poll_s=rhythm.poll_s, poll_max_s=most_busy_s, share=rhythm.share)
         if self._mark is None:
             return Rest(least_s, least_s)
         most_s = pause(cost_s, poll_s=rhythm.poll_s, poll_max_s=rhythm.quiet_max_s, share=rhythm.quiet_share)

@@ -3,10 +3,12 @@
 A list of 5,000 nodes costs half a second of slurmrestd and is asked for again whenever a slurmd answered a
 ping; ``sdiag`` costs two milliseconds and counts the requests that change anything. What slurmctld does by
 itself is not counted (a node stops responding), nor is the end of an epilog: lists are asked for without a
-stirring too, often while something completes, else seldom.
+stirring too, often while something completes, else seldom. A registration is no stirring: slurmctld has
+each slurmd register anew from time to time, some at each ping, so of thousands some always do; one that
+is new is looked at as soon as its Pod is ready.
 
 Source: slurmctld 24.11 and 26.05, measured: pings and looks move nothing here; each change by scontrol,
-sbatch, scancel, a slurmd or a job that starts or ends does.
+sbatch, scancel or a job that starts or ends does.
 """
 
 import re
@@ -18,8 +20,9 @@ from sunk_slurm.diag import Diag
 
 _LOOK = re.compile(
     r"_INFO|^REQUEST_(STATS|JOB_STATE|PING|AUTH_TOKEN|CONTROL_STATUS|JOB_READY|JOB_WILL_RUN)|GET"
+    r"|^MESSAGE_NODE_REGISTRATION_STATUS$"
 )
-"""RPCs that only look. One that is not known here counts as a change, which costs a look and no truth."""
+"""RPCs that only look, or say what is known. One that is not known here counts as a change, which costs a look and no truth."""
 _OF_JOBS_ONLY: Final = frozenset(
     {"REQUEST_SUBMIT_BATCH_JOB", "REQUEST_UPDATE_JOB", "REQUEST_JOB_STEP_CREATE"}
 )
