@@ -16,6 +16,7 @@ import pytest
 
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState, NodeSliceState
+from sunk_events.placements import PlacementState
 from sunk_events.requests import ConfirmNode, NodeConfirmed
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
@@ -26,6 +27,7 @@ from sunk_kube.objects import Pod, condition
 from sunk_kube.resources import (
     CONTROLLER_REVISIONS,
     CUSTOM_RESOURCE_DEFINITIONS,
+    DISRUPTION_BUDGETS,
     EVENTS,
     NAMESPACES,
     NODES,
@@ -57,6 +59,7 @@ class Slurm:
         pods: StateView[KubePodState],
         slices: StateView[NodeSliceState],
         writer: StateWriter[SlurmNodeState],
+        placements: StateWriter[PlacementState],
     ) -> None:
         self.pods = pods
         self.slices = slices
@@ -65,6 +68,21 @@ class Slurm:
         self.lost: list[str] = []
         self.confirmed: list[str] = []
         self._writer = writer
+        self._placements = placements
+
+    async def place(self, guest: Pod, node: str) -> None:
+        """Say that Slurm has placed *guest* on the Slurm node *node*."""
+        meta = guest.metadata
+        state = PlacementState(
+            changed=datetime.now(UTC),
+            uid=meta.uid,
+            namespace=meta.namespace,
+            pod=meta.name,
+            phase="bound",
+            node=node,
+        )
+        await self._placements.view.complete()
+        await self._placements.record(meta.uid, state, revision=0)
 
     def members(self) -> set[str]:
         """Return the Slurm nodes that there shall be."""
@@ -177,9 +195,11 @@ async def playing(nats: NatsServer) -> AsyncGenerator[Slurm]:
         await bus.provision(CLUSTER, settings)
         pods, states = StateView(bus, CLUSTER, KubePodState), StateView(bus, CLUSTER, SlurmNodeState)
         slices = StateView(bus, CLUSTER, NodeSliceState)
-        slurm = Slurm(pods, slices, StateWriter(bus, states, fence=None))
+        placements = StateView(bus, CLUSTER, PlacementState)
+        writers = StateWriter(bus, states, fence=None), StateWriter(bus, placements, fence=None)
+        slurm = Slurm(pods, slices, *writers)
         async with (
-            following(pods, states, slices),
+            following(pods, states, slices, placements),
             answering(bus, CLUSTER, ConfirmNode, slurm.confirm),
             anyio.create_task_group() as tasks,
         ):
@@ -327,6 +347,75 @@ async def has_slices(stage: Stage, wanted: dict[str, bool]) -> bool:
     """Whether the slices hold these Slurm nodes, and which of them are released."""
     slices = await stage.kube.list_all(NODESLICES, stage.namespace)
     return {entry.name: entry.released for one in slices for entry in one.nodes} == wanted
+
+
+async def test_a_guest_that_cannot_be_evicted_holds_up_its_own_node_only(stage: Stage) -> None:
+    await stage.is_whole(3)
+    before = {pod.metadata.name: pod for pod in await stage.pods()}
+    stage.slurm.jobs |= before.keys()
+    await stage.change(NEW_TEMPLATE)
+    rolling = {"maxUnavailable": 2, "placeholders": "evict"}
+    await stage.change({"updateStrategy": {"rollingUpdate": rolling}})
+    await until(lambda: len(stage.condemned()) == 2, within_s=PATIENCE_S)
+    stuck, other = sorted(stage.condemned())
+    guest = await make_guest(stage, before[stuck].spec.node_name)
+    await stage.slurm.place(guest, stuck)
+    why = f"{guest.key} cannot be evicted: "
+    await stage.until(lambda found: why in said(found, "Updated"))
+    stage.slurm.jobs.discard(other)
+    await stage.until(lambda found: found.status.updated_number_scheduled == 1)
+    await stage.until_pods(lambda pods: sum(pod.is_ready for pod in pods) == 3)
+
+    assert why in said(await stage.nodeset(), "Updated")
+    assert stuck in {pod.metadata.name for pod in await stage.pods() if is_the_same(pod, before[stuck])}
+    for name in BUDGETS:
+        await stage.kube.delete(DISRUPTION_BUDGETS, name, stage.namespace)
+    await until(lambda: is_evicted_by_the_service(stage, guest), within_s=PATIENCE_S)
+
+
+BUDGETS: Final = ("first", "second")
+
+
+async def make_guest(stage: Stage, kube_node: str) -> Pod:
+    """Make a Pod under two disruption budgets, which the API server evicts under no circumstances."""
+    for name in BUDGETS:
+        budget = {
+            "apiVersion": DISRUPTION_BUDGETS.api_version,
+            "kind": DISRUPTION_BUDGETS.kind,
+            "metadata": {"name": name},
+            "spec": {"minAvailable": 0, "selector": {"matchLabels": {"test.example/guest": "yes"}}},
+        }
+        await stage.kube.create(DISRUPTION_BUDGETS, budget, stage.namespace)
+    spec = {
+        "nodeName": kube_node,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "main", "image": "localhost/sunk-pause:1"}],
+    }
+    meta = {"name": "guest", "labels": {"test.example/guest": "yes"}}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+    guest = await stage.kube.create(PODS, body, stage.namespace)
+
+    async def runs() -> bool:  # What does not run yet is evicted whatever budgets say.
+        return (await stage.kube.get(PODS, "guest", stage.namespace)).is_ready
+
+    await until(runs, within_s=PATIENCE_S)
+    return guest
+
+
+def said(found: NodeSet, kind: str) -> str:
+    """Return the message of a condition."""
+    one = condition(found.status.conditions, kind)
+    return one.message if one is not None else ""
+
+
+def is_the_same(pod: Pod, before: Pod) -> bool:
+    return pod.metadata.uid == before.metadata.uid
+
+
+async def is_evicted_by_the_service(stage: Stage, guest: Pod) -> bool:
+    found = await stage.kube.find(PODS, guest.metadata.name, stage.namespace)
+    return found is None or found.is_terminating
 
 
 async def test_an_update_taken_back_half_way_releases_who_was_to_go(stage: Stage) -> None:

@@ -1,18 +1,19 @@
 """Carrying out what was planned for a NodeSet: many at once, the first ones carefully.
 
 What must stay true: a Pod is deleted for an update or a smaller size only after a fresh look at its Slurm
-node has confirmed that it is drained and idle; no answer is no confirmation.
+node has confirmed that it is drained and idle; no answer is no confirmation; who cannot be evicted holds up
+his own node only.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 import anyio
 
 from sunk_events.requests import ConfirmNode, NodeConfirmed, RequeueJob
-from sunk_kube.errors import KubeBusyError, KubeNotFoundError
+from sunk_kube.errors import KubeNotFoundError
 from sunk_nodeset_controller.clusters import BusSide
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.nodesets.model import (
@@ -30,7 +31,7 @@ from sunk_nodeset_controller.nodesets.model import (
 )
 from sunk_nodeset_controller.nodesets.slices import laid_out, slice_manifest, wanted_entries
 from sunk_nodeset_controller.nodesets.template import manifest
-from sunk_runtime.errors import ConflictError, SunkError, TransientError
+from sunk_runtime.errors import ConflictError, LostLeadershipError, SunkError, TransientError
 from sunk_runtime.requests import ask
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,15 @@ async def _one(
             errors.append(error)
 
 
+class Done(NamedTuple):
+    """What was carried out of a plan."""
+
+    actions: tuple[Action, ...]
+    """Those that one turn had time for."""
+    stuck: Mapping[str, str]
+    """Pods that could not be evicted, and why."""
+
+
 class Deeds:
     """Carries out actions."""
 
@@ -81,9 +91,10 @@ class Deeds:
         self._kube = kube
         self._bus = bus
         self._lock_key = lock_key
+        self._stuck: dict[str, str] = {}
 
-    async def carry_out(self, seen: Observed, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-        """Carry out *actions*, what goes before what comes, and return those that one turn has time for.
+    async def carry_out(self, seen: Observed, actions: tuple[Action, ...]) -> Done:
+        """Carry out *actions*, what goes before what comes, as many as one turn has time for.
 
         Raises:
             ConflictError: the view was stale.
@@ -92,8 +103,9 @@ class Deeds:
         deleted = [one for one in actions if isinstance(one, DeletePod)]
         others = [one for one in actions if not isinstance(one, DeletePod)]
         chosen = (*deleted[:CONFIRMED_AT_ONCE], *others[:A_TURN])
+        self._stuck = {}
         await gently(partial(self._apply, seen, one) for one in chosen)
-        return chosen
+        return Done(chosen, self._stuck)
 
     async def write_slices(self, seen: Observed, found: Plan) -> None:
         """Make the slices say which Nodes the set has when *found* is carried out; only what changes."""
@@ -161,11 +173,15 @@ class Deeds:
             log.info("requeue asked", extra={**fields, "reply": type(reply).__name__})
 
     async def _evict(self, seen: Observed, guest: EvictGuest) -> None:
-        """Evict a Pod that Slurm placed; a disruption budget that forbids it now is asked again."""
-        fields = {"nodeset": seen.nodeset.key, "pod": f"{guest.namespace}/{guest.name}"}
+        """Evict a Pod that Slurm placed; whatever forbids it (one budget, two, a webhook) is asked again."""
+        name = f"{guest.namespace}/{guest.name}"
+        fields = {"nodeset": seen.nodeset.key, "pod": name}
         try:
             await self._kube.evict_pod(guest.namespace, guest.name, guest.uid)
-        except KubeBusyError as error:
+        except LostLeadershipError:
+            raise
+        except SunkError as error:
+            self._stuck[name] = str(error)
             log.info("eviction waits", extra={**fields, "error": str(error)})
         else:
             log.info("guest evicted", extra=fields)

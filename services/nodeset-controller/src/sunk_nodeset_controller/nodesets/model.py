@@ -140,5 +140,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Why the other Nodes are not, by name."""
     invalid: str = ""
     """Why nothing can be planned; nothing if it can."""
+    stuck: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    """Pods that could not be evicted when this was carried out, and why."""
     is_over: bool = False
     """The NodeSet is being deleted and nothing of it is left: it may go."""

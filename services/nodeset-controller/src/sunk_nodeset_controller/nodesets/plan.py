@@ -46,9 +46,9 @@ def plan(seen: Observed) -> Plan:
         actions=(
             *replaced,
             *rolled,
-            *cleared(seen, found),
             *protections(seen, found),
             *_created(seen, feasible),
+            *cleared(seen, found),
         ),
         again_s=_soonest(again_s, found),
         feasible=feasible,

@@ -7,6 +7,7 @@ from typing import Final
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
 from sunk_kube.bodies import EventText
@@ -15,7 +16,7 @@ from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Condition, condition
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.metrics import SLURM_IS_KNOWN
-from sunk_nodeset_controller.nodesets.deeds import Deeds
+from sunk_nodeset_controller.nodesets.deeds import Deeds, Done
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan
 from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.plan import plan
@@ -84,23 +85,19 @@ class NodeSetLoop:
             await self._let_go(nodeset)
             return None
         try:
-            is_all = await self._carry_out(seen, found)
+            done = await self._carry_out(seen, found)
         except KubeRejectedError as error:
             log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
             await self._tell(nodeset, Plan(invalid=str(error)))
             return REFUSED_AGAIN_S
-        await self._tell(nodeset, found, None if found.actions else seen)
-        if not is_all:
+        await self._tell(nodeset, replace(found, stuck=done.stuck), None if found.actions else seen)
+        if len(done.actions) < len(found.actions):
             return 0.0
         waits = (found.again_s, LEFT_AGAIN_S if seen.foreign else None)
         return min((wait for wait in waits if wait is not None), default=None)
 
-    async def _carry_out(self, seen: Observed, found: Plan) -> bool:
-        """Carry out *found* and wait until the view shows it: the next plan is made on it.
-
-        Returns:
-            Whether that was all.
-        """
+    async def _carry_out(self, seen: Observed, found: Plan) -> Done:
+        """Carry out *found* and wait until the view shows it: the next plan is made on it."""
         nodeset = seen.nodeset
         await self._hold(nodeset, found)
         if not found.invalid and nodeset.metadata.deletion_timestamp is None:
@@ -108,12 +105,12 @@ class NodeSetLoop:
             await self._guard(nodeset)
         await self._deeds.write_slices(seen, found)
         if not found.actions:
-            return True
+            return Done((), {})
         done = await self._deeds.carry_out(seen, found.actions)
-        log.info("nodeset reconciled", extra={"nodeset": nodeset.key, "actions": len(done)})
-        created = [action.name for action in done if isinstance(action, CreatePod)]
+        log.info("nodeset reconciled", extra={"nodeset": nodeset.key, "actions": len(done.actions)})
+        created = [action.name for action in done.actions if isinstance(action, CreatePod)]
         await self._await_seen(nodeset.metadata.namespace, created)
-        return len(done) == len(found.actions)
+        return done
 
     async def _hold(self, nodeset: NodeSet, found: Plan) -> None:
         """See to it, before the first Pod is made, that the NodeSet does not go before its Pods."""

@@ -90,7 +90,7 @@ def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Con
         made = (
             Condition(type=ACCEPTED, status="True", reason="Accepted"),
             _scheduled(seen, found, counts),
-            _updated(seen, counts),
+            _updated(seen, found, counts),
             _ready(seen, counts),
             _known(seen),
         )
@@ -103,11 +103,11 @@ def _leaving(seen: Observed) -> Condition:
     return Condition(type=READY, status="False", reason="BeingDeleted", message=message)
 
 
-def _updated(seen: Observed, counts: NodeSetStatus) -> Condition:
+def _updated(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
     current, updated = counts.current_number_scheduled, counts.updated_number_scheduled
     if updated == current:
         return Condition(type=UPDATED, status="True", reason="AllUpdated")
-    message = f"{updated} of {current} Pods are of the present template{_waits(seen)}"
+    message = f"{updated} of {current} Pods are of the present template{_waits(seen)}{_stuck(found)}"
     return Condition(type=UPDATED, status="False", reason="PodsOutdated", message=message)
 
 
@@ -123,6 +123,15 @@ def _waits(seen: Observed) -> str:
         return f"; {shown}: what Slurm says of them is not known"
     busy = sum(state.is_busy for name in names if (state := seen.slurm.get(name)) is not None)
     return f"; {shown}: {'jobs run on ' + str(busy) + ' of them' if busy else 'being drained'}"
+
+
+def _stuck(found: Plan) -> str:
+    """Say which Pods on those nodes cannot be evicted, and why."""
+    pods = sorted(found.stuck.items())
+    named = [f"; {name} cannot be evicted: {cut(why, MESSAGE_MAX)}" for name, why in pods[:NAMES_MAX]]
+    if pods[NAMES_MAX:]:
+        named.append(f"; neither can {len(pods) - NAMES_MAX} more")
+    return "".join(named)
 
 
 def _scheduled(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
