@@ -383,7 +383,17 @@ async def test_a_slurm_that_falls_silent_is_said_and_nothing_is_done(stage: Stag
 
 async def _scale(stage: Stage, replicas: int) -> None:
     """Want so many Pods, and return when the controller has seen it."""
-    wanted = await stage.kube.patch(NODESETS, "gpu", {"spec": {"replicas": replicas}}, stage.namespace)
+    await _change(stage, {"replicas": replicas})
+
+
+async def _knows_nothing(question: ConfirmNode) -> NodeConfirmed:
+    """Answer as a syncer whose Slurm has lost its nodes."""
+    return NodeConfirmed(node=question.node, is_known=False, is_drained_and_idle=False)
+
+
+async def _change(stage: Stage, spec: dict[str, Any]) -> None:
+    """Change the NodeSet, and return when the controller has seen it."""
+    wanted = await stage.kube.patch(NODESETS, "gpu", {"spec": spec}, stage.namespace)
 
     async def is_seen() -> bool:
         status = (await stage.kube.get(NODESETS, "gpu", stage.namespace)).status
@@ -418,11 +428,17 @@ async def test_a_slurm_that_suddenly_knows_no_node_is_an_alarm_and_nothing_is_do
 
     await until(lambda: _slurm_is_known(stage, "NodesMissing"), within_s=PATIENCE_S)
     await until(lambda: _is_event(stage, "gpu"), within_s=PATIENCE_S)
-    await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "True")
     pod = await stage.pod()
     assert pod is not None
-    assert pod.metadata.uid == before.uid
-    assert wk.ANNOTATION_CONDEMNED not in pod.metadata.annotations
+    async with answering(stage.bus, CLUSTER, ConfirmNode, _knows_nothing):
+        await _scale(stage, 0)
+        await _change(stage, {"template": {"metadata": {"annotations": {"test.example/version": "2"}}}})
+        await _scale(stage, 1)
+        after = await stage.pod()
+    assert after is not None
+    assert (after.metadata.uid, after.metadata.annotations) == (before.uid, pod.metadata.annotations)
+    await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "True")
+    await _change(stage, {"template": {"metadata": None}})
     await stage.says("bad dimm")
     await until(lambda: _slurm_is_known(stage, "Heard"), within_s=PATIENCE_S)
 

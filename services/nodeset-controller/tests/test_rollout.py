@@ -28,6 +28,7 @@ from sunk_nodeset_controller.nodesets.model import (
 from sunk_nodeset_controller.nodesets.plan import plan
 from sunk_nodeset_controller.nodesets.status import status
 from sunk_nodeset_controller.nodesets.template import template_hash
+from sunk_nodeset_controller.pods.hearing import Doubt
 
 OWNER = OwnerReference(kind="NodeSet", name="gpu", uid="uid-gpu", controller=True)
 IDLE, DRAINED, DRAINING, BUSY = "idle", "drained", "draining", "busy"
@@ -237,6 +238,40 @@ def test_a_node_that_slurm_does_not_know_goes_only_if_it_is_the_exception() -> N
 
     assert plan(seen(wanted(), pods, {"gpu-1": None})).actions == (delete(1),)
     assert plan(seen(wanted(), pods, {"gpu-1": None, "gpu-2": None})).actions == ()
+
+
+def was_known(made: Pod) -> Pod:
+    """Return *made* as it is after Slurm has said something of its node."""
+    says = Condition(type=wk.CONDITION_SLURM_RUNNING, status="False", reason="Idle")
+    return replace(made, status=replace(made.status, conditions=(*made.status.conditions, says)))
+
+
+@pytest.mark.parametrize("is_ready", [True, False], ids=["ready", "not ready"])
+def test_a_node_that_slurm_has_forgotten_is_no_reason_for_its_pod_to_go(*, is_ready: bool) -> None:
+    forgotten = was_known(member(1, is_old=True, is_ready=is_ready, condemned="update"))
+    pods = forgotten, member(2), member(3)
+
+    assert plan(seen(wanted(), pods, {"gpu-1": None})).actions == ()
+
+
+@pytest.mark.parametrize(
+    "of", [wanted(0), wanted(), wanted(is_deleted=True)], ids=["scale-down", "update", "deletion"]
+)
+def test_while_slurm_suddenly_knows_far_fewer_nodes_nobody_is_chosen(of: NodeSet) -> None:
+    pods = tuple(was_known(member(number, is_old=True, is_ready=number > 1)) for number in (1, 2, 3))
+    looked = seen(of, pods, dict.fromkeys(("gpu-1", "gpu-2", "gpu-3")))
+    doubted = replace(looked, doubt=Doubt("NodesMissing", "Slurm knows 0 of 3 nodes that it knew"))
+
+    assert plan(doubted).actions == ()
+    assert plan(looked).actions != ()
+
+
+def test_what_was_chosen_before_a_doubt_goes_on_where_slurm_still_says_so() -> None:
+    pods = tuple(was_known(member(number, is_old=True, condemned="update")) for number in (1, 2, 3))
+    looked = seen(wanted(at_once=3), pods, {"gpu-1": DRAINED, "gpu-2": None, "gpu-3": None})
+    doubted = replace(looked, doubt=Doubt("NodesMissing", "Slurm knows 1 of 3 nodes that it knew"))
+
+    assert plan(doubted).actions == (delete(1, is_unknown_fine=False),)
 
 
 def test_a_pod_that_never_started_may_go_though_slurm_knows_no_node_at_all() -> None:

@@ -69,7 +69,9 @@ def _leaving(seen: Observed) -> Plan:
         return Plan(is_over=True)
     found = members(seen)
     replaced, again_s = _replaced(seen)
-    return Plan(actions=(*replaced, *ended(found)), again_s=_soonest(again_s, found), is_over=not seen.pods)
+    return Plan(
+        actions=(*replaced, *ended(seen, found)), again_s=_soonest(again_s, found), is_over=not seen.pods
+    )
 
 
 def _soonest(again_s: float | None, found: list[Member]) -> float | None:

@@ -2,8 +2,9 @@
 
 What must stay true: who was condemned stays first in line, so that planning again chooses nobody else; a
 Pod is deleted only when Slurm says that its node is drained and idle; an update keeps no more than
-``maxUnavailable`` Pods away; what a plan no longer needs is released; while Slurm is not heard nobody new
-is chosen. The mark is an annotation of the Pod: it outlives whoever set it.
+``maxUnavailable`` Pods away; what a plan no longer needs is released; while Slurm is not heard, or suddenly
+knows far fewer nodes, nobody new is chosen; that Slurm no longer knows a node is no reason for its Pod to go.
+The mark is an annotation of the Pod: it outlives whoever set it.
 
 Source: SUNK's documents, NodeSet, "Safe deletion"; Kubernetes, DaemonSet, ``maxUnavailable``.
 """
@@ -13,6 +14,7 @@ from typing import Final
 
 from sunk_nodeset_controller.nodesets.members import Member, is_loss
 from sunk_nodeset_controller.nodesets.model import Action, CondemnPod, DeletePod, Observed, ReleasePod, Why
+from sunk_nodeset_controller.pods.hearing import was_known
 
 LOOK_AGAIN_S: Final = 3.0
 """How soon a condemned Pod is looked at again though nothing was heard of it."""
@@ -26,15 +28,15 @@ def rollout(seen: Observed, found: list[Member], wanted: int) -> tuple[Action, .
     updated = _updated(seen, rest, wanted)
     reasons: dict[str, Why] = {member.name: "scale-down" for member in shrunk}
     reasons |= {member.name: "update" for member in updated}
-    return carried_on(found, reasons)
+    return carried_on(seen, found, reasons)
 
 
-def ended(found: list[Member]) -> tuple[Action, ...]:
+def ended(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
     """Return what to do with the Pods that live when their NodeSet is to be no more."""
-    return carried_on(found, {member.name: "deletion" for member in found})
+    return carried_on(seen, found, {member.name: "deletion" for member in found})
 
 
-def carried_on(found: list[Member], reasons: Mapping[str, Why]) -> tuple[Action, ...]:
+def carried_on(seen: Observed, found: list[Member], reasons: Mapping[str, Why]) -> tuple[Action, ...]:
     """Return the marks that are missing or too many, and who of the marked may go."""
     concerned = [member for member in found if member.condemned or member.name in reasons]
     loss = bool(concerned) and is_loss(found)
@@ -46,7 +48,8 @@ def carried_on(found: list[Member], reasons: Mapping[str, Why]) -> tuple[Action,
             if member.condemned:
                 actions.append(ReleasePod(meta.name, meta.uid))
         elif member.condemned != why:
-            actions.append(CondemnPod(meta.name, meta.uid, why))
+            if member.condemned or seen.doubt is None:
+                actions.append(CondemnPod(meta.name, meta.uid, why))
         elif _may_go(member, is_loss=loss):
             actions.append(DeletePod(meta.name, meta.uid, _may_be_unknown(member, is_loss=loss)))
     return tuple(actions)
@@ -62,14 +65,15 @@ def _may_go(member: Member, *, is_loss: bool) -> bool:
 
 
 def _may_be_unknown(member: Member, *, is_loss: bool) -> bool:
-    return not member.pod.is_ready or not is_loss
+    """Whether the Pod may go though Slurm does not know its node, which then never was known."""
+    return not was_known(member.pod) and (not member.pod.is_ready or not is_loss)
 
 
 def _surplus(seen: Observed, found: list[Member]) -> list[Member]:
     """Return the Pods that are too many."""
     replicas = seen.nodeset.spec.replicas
     count = len(found) - replicas if replicas is not None else 0
-    return _first(found, count, "scale-down", is_chosen=seen.slurm is not None) if count > 0 else []
+    return _first(found, count, "scale-down", is_chosen=_is_sure(seen)) if count > 0 else []
 
 
 def _updated(seen: Observed, rest: list[Member], wanted: int) -> list[Member]:
@@ -78,7 +82,7 @@ def _updated(seen: Observed, rest: list[Member], wanted: int) -> list[Member]:
     if not outdated or not seen.nodeset.spec.is_rolling:
         return []
     begun = {member.name: member for member in outdated if member.condemned == "update"}
-    if seen.slurm is None:
+    if not _is_sure(seen):
         return list(begun.values())
     away = [member for member in outdated if not member.is_available]  # Losing these costs nothing more.
     serving = sum(member.is_available for member in rest if member.name not in begun)
@@ -86,6 +90,11 @@ def _updated(seen: Observed, rest: list[Member], wanted: int) -> list[Member]:
     others = [member for member in outdated if member.is_available and member.name not in begun]
     others.sort(key=lambda member: (not member.condemned, member.order))
     return _unique(begun.values(), away, others[: max(room, 0)])
+
+
+def _is_sure(seen: Observed) -> bool:
+    """Whether what Slurm says is a reason to choose anybody."""
+    return seen.slurm is not None and seen.doubt is None
 
 
 def _unique(*groups: Iterable[Member]) -> list[Member]:
