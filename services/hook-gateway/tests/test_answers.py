@@ -96,25 +96,6 @@ def test_no_reason_needs_quoting_or_loses_its_marks(pods: list[tuple[str, str]])
     assert len(reason) <= 512
 
 
-@pytest.mark.parametrize(
-    ("drained", "total", "may"),
-    [
-        pytest.param(0, 4, True, id="the first"),
-        pytest.param(1, 4, True, id="the second"),
-        pytest.param(2, 4, False, id="a third of a small cluster"),
-        pytest.param(2, 199, False, id="1 % of less than 200 is less than two"),
-        pytest.param(9, 1000, True, id="the tenth of a thousand"),
-        pytest.param(10, 1000, False, id="the eleventh of a thousand"),
-    ],
-)
-def test_one_blocked_eviction_does_not_drain_a_fleet(drained: int, total: int, may: bool) -> None:  # noqa: FBT001 - a table's column
-    assert answers.may_drain("new", {f"n{number}" for number in range(drained)}, total) is may
-
-
-def test_a_node_that_is_drained_already_counts_once() -> None:
-    assert answers.may_drain("n1", {"n0", "n1"}, 4)
-
-
 def test_beyond_the_bound_the_job_is_held_instead() -> None:
     waiting = LockWaiting(in_the_way=("ns/b", "ns/a"), is_drain_allowed=False, is_hold_needed=True)
 

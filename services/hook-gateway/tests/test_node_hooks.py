@@ -160,6 +160,34 @@ async def test_while_no_lock_answers_no_more_than_two_nodes_are_drained(
     }
 
 
+async def test_leaves_that_were_given_to_a_whole_fleet_before_the_last_question_drain_no_more_than_two_nodes(
+    bus: Bus, start_gateway: Callable[[], Gateway], issuer: Issuer
+) -> None:
+    _, url = start_gateway()
+    nodes = ("b6", "b7", "b8", "b9")
+    for node in nodes:
+        await register(bus, node)
+    early = LockWaiting(in_the_way=("default/web",), is_drain_allowed=True)
+    answers, answering_locks = standing_in(bus, AcquireLock, early)
+    drained: list[bool] = []
+
+    async def prolog(node: str) -> None:
+        body = {"job": 26, "deadline_s": 4}
+        answer = await http.post(f"/v1/nodes/{node}/prehook", json=body, headers=bearing(issuer.token(node)))
+        drained.append(answer.json()["drain"])
+
+    async with (
+        httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
+        anyio.create_task_group() as tasks,
+        answering_locks,  # And then nobody answers: whoever gave those leaves did not count them.
+    ):
+        for node in nodes:
+            tasks.start_soon(prolog, node)
+        await until(lambda: len(answers.asked) >= len(nodes))
+
+    assert sorted(drained) == [False, False, True, True]
+
+
 async def test_a_lock_that_never_answers_refuses_at_the_deadline(
     bus: Bus, http: httpx.AsyncClient, issuer: Issuer
 ) -> None:

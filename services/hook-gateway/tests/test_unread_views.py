@@ -14,6 +14,7 @@ from sunk_hook_gateway.waiting import Locks, Placements
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.views import StateView, following
+from sunk_slurm.failed_locks import FailedLocks
 
 pytestmark = pytest.mark.anyio
 
@@ -26,6 +27,7 @@ def gateway_of(bus: Bus, nodes: StateView[SlurmNodeState], pods: StateView[KubeP
         pods=pods,
         locks=Locks(StateView(bus, CLUSTER, LockState)),
         placements=Placements(StateView(bus, CLUSTER, PlacementState)),
+        failed=FailedLocks(),
     )
 
 

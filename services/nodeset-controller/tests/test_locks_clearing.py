@@ -12,7 +12,6 @@ from sunk_kube.objects import ContainerState, ContainerStatus, ContainerTerminat
 from sunk_kube.testing import T0, pod
 from sunk_nodeset_controller.locks.answer import LAST_S, MARGIN_S, hold_s
 from sunk_nodeset_controller.locks.blocking import Refusal, blocking
-from sunk_nodeset_controller.locks.bound import is_drain_allowed
 from sunk_nodeset_controller.locks.clearing import Asked, Deed, deeds, refusals
 from sunk_nodeset_controller.locks.model import Clearing
 
@@ -117,17 +116,6 @@ def test_a_budget_and_an_ended_job_are_said_too() -> None:
         blocking([WEB], refused={}, placed={WEB.metadata.uid: 8}, now=at(5))[0].because
         == "its placeholder job 8 no longer runs here"
     )
-
-
-@given(total=st.integers(0, 500), count=st.integers(0, 40), is_again=st.booleans())
-def test_a_cascade_of_failed_locks_never_drains_more_than_two_nodes_or_one_percent(
-    total: int, count: int, *, is_again: bool
-) -> None:
-    drained = {f"n{number}" for number in range(count)}
-    node = "n0" if is_again else "other"
-    after = drained | {node} if is_drain_allowed(node, drained, total) else drained
-
-    assert len(after) <= max(2, total // 100, count)
 
 
 @given(st.floats(0.05, 4000))

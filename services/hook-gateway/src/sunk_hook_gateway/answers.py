@@ -2,13 +2,13 @@
 
 What must stay true: no answer is never "no"; at most ``max(2, 1 %)`` of the nodes are drained because a
 lock failed, whatever holds the locks up: beyond that the job is held and its node is not drained. Who
-answers for the locks decides that; only where nobody did is it counted here, by each replica for itself.
+answers for the locks decides that; each replica counts for itself too, for a leave may be an old one.
 
 Source: design of the lock, step 4.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -24,9 +24,8 @@ from sunk_events.requests import (
     PlacementReleased,
     Refused,
 )
+from sunk_slurm.failed_locks import REASON_PREFIX
 
-REASON_PREFIX: Final = "k8s: prolog pre-hook failed"
-"""Ours to lift: the syncer does when the lock answers and nothing is in the way."""
 VERIFY_TAG: Final = "(sunk:verify-undrain)"
 _SHOWN_PODS: Final = 4
 _SHOWN_WHY: Final = 90
@@ -91,16 +90,17 @@ def in_the_way(waiting: LockWaiting | None, *, may_drain: bool) -> Answer:
 
     Args:
         waiting: What the lock said last; None if it never answered.
-        may_drain: Where it never did, whether one more node may be drained by a failed lock. If not the
-            job is held, for it would be put on the same node again.
+        may_drain: Whether one more node may be drained by a failed lock. If not the job is held, for it
+            would be put on the same node again.
     """
+    drain = may_drain and (waiting is None or waiting.is_drain_allowed)
     return Answer(
         409,
         {
             "in_the_way": sorted(waiting.in_the_way) if waiting is not None else [],
             "reason": drain_reason(waiting),
-            "drain": waiting.is_drain_allowed if waiting is not None else may_drain,
-            "hold": waiting.is_hold_needed if waiting is not None else not may_drain,
+            "drain": drain,
+            "hold": not drain or (waiting is not None and waiting.is_hold_needed),
             # Last, for the prolog has no JSON parser: other people's words come after what it looks for.
             "blocking": msgspec.to_builtins(waiting.blocking) if waiting is not None else [],
         },
@@ -136,11 +136,6 @@ def _kept(one: BlockingPod) -> str:
     """Return what keeps a Pod, and since when."""
     since = f", since {one.since:%H:%M:%S} UTC" if one.since is not None else ""
     return f" ({one.because[:_SHOWN_WHY]}{since})" if one.because or since else ""
-
-
-def may_drain(node: str, drained: Collection[str], total: int) -> bool:
-    """Whether *node* may be drained too, with *drained* of *total* nodes drained by failed locks."""
-    return len(set(drained) - {node}) < max(2, total // 100)
 
 
 def noted(reply: Reply | None) -> Answer:

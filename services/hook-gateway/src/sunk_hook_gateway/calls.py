@@ -6,7 +6,6 @@ deadline, the refusal that keeps its job from sharing the node.
 """
 
 import logging
-import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
@@ -41,6 +40,7 @@ from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import TRY_S, ask
 from sunk_runtime.views import StateView
+from sunk_slurm.failed_locks import FailedLocks
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,6 @@ LOOK_S: Final = 5.0
 """A prolog that waits for other components looks at them anew this often: Slurm may end one by itself."""
 LAST_S: Final = 1.5
 """So much is left of a call for its last question: its answer decides whether the node is drained."""
-PROMISE_S: Final = 120.0
-"""How long a refusal counts as a drain that the state does not show yet."""
 STARTED_WAIT_S: Final = 8.0
 """How long a script that has begun is held: it hangs up after ten seconds, and each call of its costs a
 process on its node, which a burst of Pods has better use for."""
@@ -71,6 +69,7 @@ class Gateway:
         pods: StateView[KubePodState],
         locks: Locks,
         placements: Placements,
+        failed: FailedLocks,
     ) -> None:
         self._bus = bus
         self._config = config
@@ -78,8 +77,7 @@ class Gateway:
         self._pods = pods
         self._locks = locks
         self._placements = placements
-        self._promised: dict[str, float] = {}
-        """Nodes whose prologs were told to drain them, and until when that counts."""
+        self._failed = failed
 
     async def prehook(self, node: str, body: Prehook) -> Answer:
         """Return when the node is locked for the job, the job no longer runs, or the deadline passed."""
@@ -250,19 +248,12 @@ class Gateway:
 
     def _refuse(self, node: str, waiting: LockWaiting | None) -> Answer:
         """Return the refusal, and remember a drain that it asks for until the state shows it."""
-        now = time.monotonic()
-        self._promised = {name: until for name, until in self._promised.items() if until > now}
-        drained = {
-            state.node
-            for state in self._nodes.values()
-            if state.is_drain and state.reason.startswith(answers.REASON_PREFIX)
-        }
+        now_s = anyio.current_time()
         # What is not read yet is unknown: a node too many must not be drained for it.
-        may_drain = self._nodes.is_complete and answers.may_drain(
-            node, drained | self._promised.keys(), len(self._nodes)
-        )
-        if waiting.is_drain_allowed if waiting is not None else may_drain:
-            self._promised[node] = now + PROMISE_S
+        may_drain = self._nodes.is_complete and self._failed.may_drain(node, len(self._nodes), now_s)
+        # Only the last question's leave is counted by who gave it; an earlier one is given to all at once.
+        if may_drain and (waiting is None or waiting.is_drain_allowed):
+            self._failed.give_leave(node, now_s)
         return answers.in_the_way(waiting, may_drain=may_drain)
 
     async def _until_pod_gone(self, request: ReleasePlacement) -> Answer:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from sunk_runtime.lifecycle import run, serve
 from sunk_runtime.rights import require_rights
 from sunk_runtime.tracing import tracing
 from sunk_runtime.views import StateView, following
+from sunk_slurm.failed_locks import FailedLocks
 
 SERVICE: Final = "hook-gateway"
 
@@ -49,7 +51,10 @@ async def work() -> None:
         lock_view = StateView(bus, config.cluster, LockState)
         placement_view = StateView(bus, config.cluster, PlacementState)
         locks, placements = Locks(lock_view), Placements(placement_view)
-        gateway = Gateway(bus, config, nodes=nodes, pods=pods, locks=locks, placements=placements)
+        failed = FailedLocks()
+        gateway = Gateway(
+            bus, config, nodes=nodes, pods=pods, locks=locks, placements=placements, failed=failed
+        )
         serving = Serving(bus, config, gateway, callers)
         health = Health()
         for view in (nodes, pods, placement_view):
@@ -63,6 +68,7 @@ async def work() -> None:
                 *servers,
                 locks.run,
                 placements.run,
+                partial(failed.follow, nodes),
                 callers.run,
                 stopping=serving.stop,
             )

@@ -23,7 +23,6 @@ from sunk_events.requests import (
     Refused,
     ReleaseLock,
 )
-from sunk_nodeset_controller.locks.bound import Leaves
 from sunk_nodeset_controller.locks.desk import Waiter
 from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS
 from sunk_nodeset_controller.locks.model import Granted, NotRunning, Unsure, Waiting
@@ -32,6 +31,7 @@ from sunk_nodeset_controller.locks.sight import LockSight
 from sunk_runtime.clock import WHAT_TO_DO, Clocks
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
+from sunk_slurm.failed_locks import FailedLocks
 
 HOLD_S: Final = 4.0
 """How long a question is held; the asker waits for 5 s and asks again."""
@@ -65,12 +65,13 @@ class LockAnswers:
     """Answers questions about the locks of one cluster."""
 
     def __init__(self, sight: LockSight, locks: Locks, loop: KeyLoop, explain: Explain = only_locks) -> None:
+        self.failed: Final = FailedLocks()
+        """Kept current by who runs us. The one who answers leads, so the count is one."""
         self._sight = sight
         self._locks = locks
         self._loop = loop
         self._explain = explain
         self._clocks = Clocks(LATE_S)
-        self._leaves = Leaves(sight.views.slurm_nodes)
 
     async def acquire(self, request: AcquireLock) -> Reply:
         """Hold the question until the node is locked for the job, or for a while."""
@@ -138,7 +139,7 @@ class LockAnswers:
             case NotRunning(state):
                 return JobNotRunning(state=state)
             case Waiting(in_the_way, blocking):
-                may_drain = self._leaves.is_allowed(node, anyio.current_time(), is_last=is_last)
+                may_drain = self._may_drain(node, is_last=is_last)
                 return LockWaiting(
                     in_the_way=in_the_way[:NAMED],
                     blocking=blocking,
@@ -151,6 +152,14 @@ class LockAnswers:
                 )
             case None:
                 return Later(reason=waiter.trouble[:REASON_MAX])
+
+    def _may_drain(self, node: str, *, is_last: bool) -> bool:
+        """Whether *node* may be drained for its lock; where nobody asks again that is a leave, and counts."""
+        now_s, total = anyio.current_time(), len(self._sight.views.slurm_nodes)
+        is_allowed = self.failed.may_drain(node, total, now_s)
+        if is_allowed and is_last:
+            self.failed.give_leave(node, now_s)
+        return is_allowed
 
 
 def hold_s(left_s: float) -> float:

@@ -64,6 +64,7 @@ async def run_locks(
     async with anyio.create_task_group() as tasks:
         locks = Locks(sight, nodes, PodWatches(nodes, loop.poke, tasks), writer, rules)
         answers = LockAnswers(sight, locks, loop, explain)
+        tasks.start_soon(answers.failed.follow, views.slurm_nodes)
         tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)
         async with (
             answering(views.bus, views.cluster, AcquireLock, answers.acquire),
