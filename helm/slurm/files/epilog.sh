@@ -50,6 +50,9 @@ while ((SECONDS < bound)); do
             bound=$longest # The Pod is still there, whatever the job's extra says.
             sleep 0.1
             ;;
+        408 | 429)
+            sleep 1
+            ;;
         4??)
             say "HTTP $status"
             exit 0

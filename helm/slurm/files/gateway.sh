@@ -20,7 +20,12 @@ post() {
         trouble='SUNK_HOOKS_URL is not set'
         return 1
     fi
-    token=$(<"${SUNK_HOOKS_TOKEN_FILE:-/var/run/secrets/sunk/token}")
+    token=${SUNK_HOOKS_TOKEN_FILE:-/var/run/secrets/sunk/token}
+    if [[ ! -s $token || ! -r $token ]]; then
+        trouble="SUNK_HOOKS_TOKEN_FILE=$token cannot be read, or is empty"
+        return 1
+    fi
+    token=$(<"$token")
     if type -P curl >/dev/null; then
         said=$(printf 'Authorization: Bearer %s\n' "$token" | post_by_curl "$1" "$2" "$3") || {
             (($? == 60)) && trouble='SUNK_HOOKS_CA_FILE does not vouch for the certificate of the hook gateway'

@@ -17,16 +17,21 @@ if [[ -z ${SLURM_CONF:-} && -r /run/slurm/conf/slurm.conf ]]; then
     export SLURM_CONF=/run/slurm/conf/slurm.conf
 fi
 readonly settings=${SUNK_HOOKS_ENV:-/etc/sunk/hooks.env}
+broken=''
 # shellcheck disable=SC1090,SC1091
-source "$settings"
+[[ -r $settings ]] && source "$settings"
 # shellcheck source=gateway.sh
-source "${settings%/*}/gateway.sh"
+[[ -r ${settings%/*}/gateway.sh ]] && source "${settings%/*}/gateway.sh"
+for file in "${settings%/*}/gateway.sh" "$settings"; do
+    [[ -r $file ]] || broken="$file cannot be read"
+done
 
 readonly job=$SLURM_JOB_ID node=$SLURMD_NODENAME
 # Slurm requeues and cancels a heterogeneous job by its first component only.
 readonly whole_job=${SLURM_HET_JOB_ID:-$SLURM_JOB_ID}
 deadline=${SUNK_HOOKS_DEADLINE_S:-50}
 give_up=$((deadline + 15)) # 15 s are left for what a refusal asks for.
+end=$((give_up + 12))      # Slurm's client may take two seconds more to end.
 others=''
 
 say() {
@@ -41,6 +46,7 @@ fit_into_slurms_limit() {
         say "slurm.conf ends prologs after $limit s: set PrologEpilogTimeout=$((deadline + 30)) for SUNK_HOOKS_DEADLINE_S=$deadline"
         deadline=$((limit > 31 ? limit - 30 : 1))
         give_up=$(((deadline + limit) / 2))
+        end=$((limit > 6 ? limit - 3 : limit / 2))
     fi
 }
 
@@ -92,9 +98,10 @@ call() {
     post "/v1/nodes/$node/prehook" "$body}" "$((patience > 1 ? patience : 1))"
 }
 
-# Slurm's client, never for longer than this script has.
+# Slurm's client, never for longer than this script has, or the step that it is in.
 slurm() {
-    timeout --kill-after=1 5 "$@"
+    local left=$((${step_end:-$end} - SECONDS))
+    timeout --kill-after=1 "$((left < 5 ? (left > 1 ? left : 1) : 5))" "$@"
 }
 
 # Prints RUNNING, PENDING...; GONE if slurmctld knows no such job; nothing if it did not say.
@@ -114,15 +121,20 @@ is_running() {
     esac
 }
 
-# Drains our node; a drain that is there already stays as it is, whoever set it.
+# Drains our node; a drain that is there already stays as it is, whoever set it. A slurmctld that takes its
+# time must leave enough of ours to take the job out of RUNNING, which matters more.
 drain_node() {
-    local shown
+    local shown step_end=$((SECONDS + 8))
+    if ((step_end > end - 6)); then
+        step_end=$((end - 6))
+    fi
     for _ in 1 2 3; do
         shown=$(slurm scontrol --oneliner show node "$node" 2>/dev/null)
         [[ $shown =~ State=[^[:space:]]*DRAIN ]] && return 0
         if [[ $shown == *State=* ]]; then
             slurm scontrol update "nodename=$node" state=drain "reason=$1" && return 0
         fi
+        ((SECONDS < step_end)) || break
         sleep 0.3
     done
     say "could not drain $node"
@@ -131,7 +143,7 @@ drain_node() {
 
 # Takes the job out of RUNNING and sees that it is. $1: requeue or requeuehold.
 stop_job() {
-    local shown end=$((SECONDS + 12))
+    local shown
     while ((SECONDS < end)); do
         is_running || return 0
         shown=$(slurm scontrol --oneliner show job "$job" 2>/dev/null)
@@ -167,8 +179,8 @@ be_refused() {
     refuse "$drain" "$how" "$reason"
 }
 
-fit_into_slurms_limit
-while ((SECONDS < give_up)); do
+[[ -n $broken ]] || fit_into_slurms_limit
+while [[ -z $broken ]] && ((SECONDS < give_up)); do
     if ! find_others; then
         trouble='slurmctld does not tell the components of the job'
         is_running || exit 0
@@ -181,6 +193,7 @@ while ((SECONDS < give_up)); do
                 be_refused
                 exit
                 ;;
+            408 | 429) ;; # We were too slow, or too many.
             4??)
                 say "HTTP $status: $answer"
                 trouble="the hook gateway said HTTP $status"
@@ -195,10 +208,11 @@ while ((SECONDS < give_up)); do
     sleep "0.$((RANDOM % 6 + 3))"
 done
 
-trouble=${trouble:-no answer from the hook gateway}
+trouble=${broken:-${trouble:-no answer from the hook gateway}}
 say "$trouble"
 if is_running; then
-    refuse true requeue "k8s: prolog pre-hook failed: $trouble (sunk:verify-undrain)"
+    drain_node "k8s: prolog pre-hook failed: $trouble (sunk:verify-undrain)"
+    stop_job requeue
     exit 1
 fi
 exit 0

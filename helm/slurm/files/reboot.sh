@@ -7,11 +7,12 @@
 # Settings: as prolog.sh.
 
 set -u
+trap '' PIPE # Whoever called may not wait for what it says.
 # slurmd gives it next to no environment.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
 readonly settings=${SUNK_HOOKS_ENV:-/etc/sunk/hooks.env}
 # shellcheck disable=SC1090,SC1091
-source "$settings"
+source "$settings" || exit 1 # And bash says which file it misses.
 # shellcheck source=gateway.sh
 source "${settings%/*}/gateway.sh" || exit 1
 
@@ -19,11 +20,13 @@ source "${settings%/*}/gateway.sh" || exit 1
 readonly node=${SLURMD_NODENAME:-$(</proc/sys/kernel/hostname)} bound=60
 
 while ((SECONDS < bound)); do
-    post "/v1/nodes/$node/reboot" '{}' 15 || break
+    left=$((bound - SECONDS))
+    post "/v1/nodes/$node/reboot" '{}' "$((left < 15 ? left : 15))" || break
     case $status in
         200)
             exit 0
             ;;
+        408 | 429) ;;
         4??)
             echo "sunk reboot: $node: HTTP $status: $answer" >&2
             exit 1

@@ -37,7 +37,11 @@ case "$*" in
         echo "JobId=8 HetJobId=7 JobState=$(<job) Requeue=$(<requeue) BatchFlag=1 NodeList=gpu-1"
         ;;
     'show config') cat config ;;
-    *'show node gpu-1') echo "NodeName=gpu-1 CPUAlloc=1 State=$(<node) Reason=x" ;;
+    *'show node gpu-1')
+        [[ -e slow ]] && sleep "$(<slow)"
+        echo "NodeName=gpu-1 CPUAlloc=1 State=$(<node) Reason=x"
+        ;;
+    update*) [[ -e slow ]] && sleep 30 ;;&
     *) echo "scontrol $*" >>done; [[ $1 == requeue* ]] && echo PENDING >job ;;
 esac
 exit 0
@@ -70,6 +74,8 @@ class Node:
         (folder / "token").write_text("node-token\n")
         (folder / "gateway.sh").symlink_to(FILES / "gateway.sh")
         self.stderr = ""
+        self.limit_s = 60
+        """After so long Slurm ends its scripts."""
         self.configure(url)
         self.say("job", "RUNNING")
         self.say("requeue", "1")
@@ -106,7 +112,9 @@ class Node:
             **more,
         }
         command = [FILES / script, *arguments]
-        ended = subprocess.run(command, env=env, check=False, timeout=60, capture_output=True, text=True)
+        ended = subprocess.run(
+            command, env=env, check=False, timeout=self.limit_s, capture_output=True, text=True
+        )
         self.stdout, self.stderr = ended.stdout, ended.stderr
         return ended.returncode
 
@@ -249,7 +257,45 @@ def test_a_prolog_without_its_other_half_lets_no_job_start(node: Node, tmp_path:
     (tmp_path / "gateway.sh").unlink()
 
     assert node.run("prolog.sh") == 1
-    assert node.done == [drained_by_itself(), "scontrol requeue 7"]
+    missing = f"{tmp_path}/gateway.sh cannot be read"
+    assert node.done == [drained_by_itself(missing), "scontrol requeue 7"]
+
+
+@with_and_without_curl
+def test_a_prolog_without_a_token_says_so_and_asks_nobody(
+    node: Node, gateway: ScriptedGateway, tmp_path: Path
+) -> None:
+    (tmp_path / "token").unlink()
+
+    assert node.run("prolog.sh") == 1
+    assert gateway.sent == []
+    why = f"SUNK_HOOKS_TOKEN_FILE={tmp_path}/token cannot be read, or is empty"
+    assert node.done == [drained_by_itself(why), "scontrol requeue 7"]
+
+
+def test_a_slurmctld_that_is_slow_to_drain_leaves_time_to_take_the_job_out_of_running(
+    node: Node, gateway: ScriptedGateway
+) -> None:
+    node.say("slurm.conf", "PrologEpilogTimeout=25\n")
+    node.say("slow", "4")
+    gateway.answers = [refusal(drain=True, hold=False)]
+
+    node.limit_s = 25
+
+    assert node.run("prolog.sh") == 0
+    assert node.done == ["scontrol requeue 7"]
+
+
+@pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh", "reboot.sh"])
+@pytest.mark.parametrize("status", [408, 429])
+def test_an_answer_that_is_about_this_call_only_is_asked_for_again(
+    node: Node, gateway: ScriptedGateway, script: str, status: int
+) -> None:
+    gateway.answers = [(status, {"error": "too slow"}), (200, {"locked": True})]
+
+    assert node.run(script) == 0
+    assert len(gateway.sent) == 2
+    assert node.done == []
 
 
 @with_and_without_curl
