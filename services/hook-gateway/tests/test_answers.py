@@ -139,7 +139,7 @@ def test_a_pod_is_gone_only_when_its_owner_says_so(reply: Reply | None, answer: 
 
 
 def placement(
-    phase: PlacementPhase, *, is_pod_present: bool = True, exit_code: int | None = None
+    phase: PlacementPhase, *, job: int = 7, is_pod_present: bool = True, exit_code: int | None = None
 ) -> PlacementState:
     return PlacementState(
         changed=datetime(2026, 1, 1, tzinfo=UTC),
@@ -147,6 +147,7 @@ def placement(
         namespace="ns",
         pod="p",
         phase=phase,
+        job=job,
         is_pod_present=is_pod_present,
         exit_code=exit_code,
     )
@@ -162,7 +163,8 @@ BOUND = placement("bound")
         pytest.param(placement("ending"), None, id="the Pod is still terminating"),
         pytest.param(placement("ending", is_pod_present=False, exit_code=3), 3, id="the Pod failed"),
         pytest.param(placement("ended", exit_code=0), 0, id="the Pod is over"),
-        pytest.param(None, 0, id="the placement is gone"),
+        pytest.param(None, None, id="the placement is lost: that says nothing of the Pod"),
+        pytest.param(placement("submitted", job=9), 0, id="another job has the Pod's place"),
     ],
 )
 def test_a_placeholder_ends_as_its_pod_did_and_not_before(

@@ -107,7 +107,7 @@ async def test_a_poll_is_held_while_the_pod_lives_and_answered_with_its_exit_cod
     assert answers[0].json() == {"exit_code": 3}
 
 
-async def test_a_placement_that_goes_while_it_is_polled_ends_the_script(
+async def test_a_placement_that_is_lost_ends_no_script_and_one_that_is_stored_anew_does(
     bus: Bus, http: httpx.AsyncClient
 ) -> None:
     await place(bus, 52, token=token_of(52))
@@ -120,8 +120,16 @@ async def test_a_placement_that_goes_while_it_is_polled_ends_the_script(
         tasks.start_soon(script)
         await until(lambda: is_held(http, "job_outcome"))
         await forget(bus, 52)
+    assert answers.pop().status_code == 204
+    assert (await poll(http, 52, token_of(52))).status_code == 404  # The script asks again.
+    await place(bus, 52, token=token_of(52))
 
-    assert answers[0].json() == {"exit_code": 0}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(script)
+        await until(lambda: is_held(http, "job_outcome"))
+        await place(bus, 52, "ended", token=token_of(52), is_pod_present=False, exit_code=3)
+
+    assert answers[0].json() == {"exit_code": 3}
 
 
 async def test_a_poll_that_is_cut_has_the_job_looked_at(bus: Bus, gateway: Gateway) -> None:

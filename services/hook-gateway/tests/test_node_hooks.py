@@ -7,6 +7,7 @@ import anyio
 import httpx
 import pytest
 
+from sunk_events.locks import LockHolder, LockState
 from sunk_events.requests import (
     AcquireLock,
     BlockingPod,
@@ -20,6 +21,7 @@ from sunk_events.requests import (
     ReleasePlacement,
 )
 from sunk_hook_gateway.testing.hooks import (
+    NOW,
     Gateway,
     bearing,
     call,
@@ -27,6 +29,7 @@ from sunk_hook_gateway.testing.hooks import (
     place,
     register,
     standing_in,
+    store,
     token_of,
 )
 from sunk_hook_gateway.testing.issuer import Issuer
@@ -262,6 +265,22 @@ async def test_the_epilog_of_a_placeholder_waits_for_its_pod_before_the_lock_is_
     assert gone == {"gone": True}
     assert pods.asked[0] == ReleasePlacement(job=32)
     assert locks.asked == [ReleaseLock(node="c2", job=32)]
+
+
+async def test_the_epilog_of_a_placeholder_whose_placement_is_lost_waits_for_its_pod_too(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "c4")
+    holder = LockHolder(job=34, level="strict", granted=NOW)
+    lock = LockState(changed=NOW, node="c4", kube_node="k4", lock="locked_strict", holders=(holder,))
+    await store(bus, "c4", lock)
+    _, answering_pods = standing_in(bus, ReleasePlacement, Later(reason="the placement is made anew"))
+    locks, answering_locks = standing_in(bus, ReleaseLock, Noted())
+    async with answering_locks, answering_pods:
+        path, token = "/v1/nodes/c4/release", issuer.token("c4")
+        await call(http, path, token, {"job": 34}, expect=503)
+
+    assert not locks.asked
 
 
 async def test_an_epilog_that_nobody_answers_is_told_to_try_again(

@@ -151,7 +151,7 @@ class World:
             ),
             check=lambda: None,
         )
-        self.answerer = Answerer(self.placements, book, KEY, self.poked)
+        self.answerer = Answerer(self.placements, self.pods, book, KEY, self.poked)
         return Scheduler(
             pods=pods or self.pods,
             jobs=ports,
@@ -668,7 +668,7 @@ def gangs(found: World) -> Gangs:
         key=KEY,
     )
     single = found.scheduler()
-    found.answerer = Answerer(found.placements, book, KEY, found.poked)
+    found.answerer = Answerer(found.placements, found.pods, book, KEY, found.poked)
     return Gangs(
         single=single,
         pods=found.pods,

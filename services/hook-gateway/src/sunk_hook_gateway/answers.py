@@ -167,8 +167,13 @@ def outcome(known: PlacementState, present: PlacementState | None) -> Answer | N
 
     Args:
         known: The placement as it was last seen with this job.
-        present: The placement now; None if there is none with this job any more.
+        present: The same Pod's placement now. None says nothing of the Pod: placements are forgotten once
+            their jobs have ended, so one that a script still polls for is lost, and will be stored anew.
     """
-    if present is not None and present.is_pod_present and present.phase != "ended":
+    if present is None:
         return None
-    return Answer(200, {"exit_code": (present or known).exit_code or 0})
+    if present.job != known.job:
+        return Answer(200, {"exit_code": 0})  # Another job has the Pod's place.
+    if present.is_pod_present and present.phase != "ended":
+        return None
+    return Answer(200, {"exit_code": present.exit_code or 0})

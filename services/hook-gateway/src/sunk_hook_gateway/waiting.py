@@ -103,6 +103,11 @@ class Locks:
                 while self.left(left[:1], since):
                     await watch.wait()
 
+    def is_placeholder(self, node: str, job: int) -> bool:
+        """Whether *job* asked for *node* as only placeholders do."""
+        lock = self._view.get(node)
+        return lock is not None and any(one.job == job and one.level == "strict" for one in lock.holders)
+
     def watch(self, node: str) -> AbstractContextManager[Watch]:
         """Watch the lock of *node*."""
         return self._watches.of(node)
@@ -132,6 +137,10 @@ class Placements:
         uid = self._uid_by_job.get(job)
         placement = self._view.get(uid) if uid else None
         return placement if placement is not None and placement.job == job else None
+
+    def now(self, placement: PlacementState) -> PlacementState | None:
+        """Return the placement of the same Pod as it is now, whatever its job is by now."""
+        return self._view.get(placement.uid)
 
     def watch(self, job: int) -> AbstractContextManager[Watch]:
         """Watch the placement of *job* come, change and go."""

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from sunk_events.base import Reply
 from sunk_events.placements import PlacementState
 from sunk_events.requests import (
@@ -14,8 +16,11 @@ from sunk_events.requests import (
     Refused,
     ReleasePlacement,
 )
-from sunk_pod_scheduler import tokens
+from sunk_kube.wellknown import ANNOTATION_JOB
+from sunk_pod_scheduler import marks, tokens
 from sunk_pod_scheduler.book import Announcement, Book
+from sunk_pod_scheduler.gangs.kin import kin
+from sunk_pod_scheduler.ports import PodPort
 from sunk_runtime.views import StateView
 
 WAIT_S: Final = 4.0
@@ -23,13 +28,29 @@ WAIT_S: Final = 4.0
 _AFTER_START: Final = frozenset({"started", "bound", "ending", "ended"})
 
 
+class _Lost(msgspec.Struct, frozen=True):
+    """A Pod that runs for a job of which no placement tells."""
+
+    uid: str
+    pod: str
+    owner: str
+    """Whose placement is missing: the Pod's, or its gang's."""
+    attempt: int
+
+
 class Answerer:
     """Answers from placements; what has to be done first is left in the book."""
 
     def __init__(
-        self, placements: StateView[PlacementState], book: Book, key: bytes, poke: Callable[[str], None]
+        self,
+        placements: StateView[PlacementState],
+        pods: PodPort,
+        book: Book,
+        key: bytes,
+        poke: Callable[[str], None],
     ) -> None:
         self._placements = placements
+        self._pods = pods
         self._book = book
         self._key = key
         self._poke = poke
@@ -69,7 +90,7 @@ class Answerer:
         self._placements.require_complete()
         placement = self._of_job(request.job)
         if placement is None:
-            return PlacementReleased(is_pod_gone=True)
+            return await self._released_unplaced(request)
         # Without a token it is the node's own epilog, which the gateway knows by its node's token.
         if request.token and not tokens.is_token(request.token, self._key, placement.uid, placement.attempt):
             return _forbidden(request.job)
@@ -85,6 +106,33 @@ class Answerer:
                 return Later(reason=f"Pod {_name(placement)} could not be looked at yet")
         found = self._still(placement)
         return PlacementReleased(is_pod_gone=found is None or _is_pod_gone(found), pod=_name(placement))
+
+    async def _released_unplaced(self, request: ReleasePlacement) -> Reply:
+        """Tell of a job without a placement: its Pod is gone, unless the placement was lost."""
+        self._pods.require_complete()
+        found = await self._lost(request.job)
+        if found is None:
+            return PlacementReleased(is_pod_gone=True)
+        if request.token and not tokens.is_token(request.token, self._key, found.owner, found.attempt):
+            return _forbidden(request.job)
+        self._book.ask_release(found.owner, request.job)
+        self._poke(found.uid)
+        return Later(reason=f"the placement of Pod {found.pod} is lost, and made anew")
+
+    async def _lost(self, job: int) -> _Lost | None:
+        """Return a Pod that is on a Node and says that *job* is its job, if its placement is missing."""
+        for uid in self._pods.uids():
+            pod = await self._pods.find(uid, "", "")
+            text = "" if pod is None else pod.metadata.annotations.get(ANNOTATION_JOB, "")
+            if pod is None or str(job) not in text or not pod.spec.node_name:
+                continue
+            gang = kin(pod)
+            for owner in (uid, *((gang.id,) if gang else ())):
+                claim = marks.read_claim(self._key, owner, text)
+                is_left = not pod.is_over or pod.is_terminating
+                if claim is not None and claim.job == job and is_left and self._placements.get(owner) is None:
+                    return _Lost(uid, pod.key, owner, claim.attempt)
+        return None
 
     def _of_job(self, job: int) -> PlacementState | None:
         """Return the placement of a Pod, or of a gang: its members have the same job, and are not asked."""

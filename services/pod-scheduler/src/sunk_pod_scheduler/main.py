@@ -150,7 +150,9 @@ class Parts:
         gangs = self._gangs(scheduler, jobs, book, gang_doer, lambda key: loop.poke(key))  # noqa: PLW0108 - made below
         loop = KeyLoop("pods", gangs.reconcile, concurrency=CONCURRENCY, woken_by=woken_by)
         sweep = KeyLoop("strays", gangs.sweep, woken_by=woken_by)
-        answerer = Answerer(self.placements, book, self.key, partial(loop.poke, after_s=-ASKED_AHEAD_S))
+        answerer = Answerer(
+            self.placements, self.pods, book, self.key, partial(loop.poke, after_s=-ASKED_AHEAD_S)
+        )
         explanations = Explanations(self.pods, self.placements, scheduler.look, gangs.explain)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
