@@ -15,7 +15,7 @@ import pytest
 
 from sunk_runtime.errors import ConfigError
 from sunk_slurm.client import SlurmClient
-from sunk_slurm.errors import SlurmConflictError, SlurmRejectedError, SlurmUnavailableError
+from sunk_slurm.errors import INVALID_JOB_ID, SlurmConflictError, SlurmRejectedError, SlurmUnavailableError
 from sunk_slurm.reads import NodeList, NotModified
 from sunk_slurm.submission import JobDescription
 from sunk_slurm.tokens import FileTokens, KeyTokens, tokens_from
@@ -52,6 +52,33 @@ def client(answer: Callable[[httpx.Request], httpx.Response], tokens: OneToken |
 def error(status: int, number: int, words: str = "said so") -> httpx.Response:
     problem = {"error_number": number, "error": words, "description": "what", "source": "here"}
     return httpx.Response(status, json={"errors": [problem]})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(httpx.Response(200, json={"jobs": []}), id="an empty list"),
+        pytest.param(httpx.Response(200, json={}), id="no list"),
+        pytest.param(httpx.Response(200, json={"jobs": [{"job_id": 8}]}), id="another job"),
+        pytest.param(httpx.Response(304), id="not modified, although nothing was asked about"),
+    ],
+)
+async def test_a_job_is_not_absent_because_an_answer_leaves_it_out(answer: httpx.Response) -> None:
+    async with client(lambda _: answer) as slurm:
+        with pytest.raises(SlurmUnavailableError):
+            await slurm.job(7)
+
+
+@pytest.mark.parametrize("whole", ["array_job_id", "het_job_id"])
+async def test_the_first_of_several_jobs_may_be_gone_before_the_others(whole: str) -> None:
+    other = {"job_id": 8, whole: {"set": True, "infinite": False, "number": 7}}
+    async with client(lambda _: httpx.Response(200, json={"jobs": [other]})) as slurm:
+        assert await slurm.job(7) is None
+
+
+async def test_only_slurms_own_error_makes_a_job_absent() -> None:
+    async with client(lambda _: error(500, INVALID_JOB_ID)) as slurm:
+        assert await slurm.job(7) is None
 
 
 @pytest.mark.parametrize(

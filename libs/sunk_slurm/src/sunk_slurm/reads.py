@@ -149,14 +149,22 @@ class SlurmReads:
         return next((node for node in answer.nodes if node.name == name), None) if answer else None
 
     async def job(self, job: int) -> Job | None:
-        """Return one job; None where slurmctld does not know it (any more)."""
+        """Return one job; None where slurmctld does not know it (any more).
+
+        It says so by an error, never by leaving it out; but of an array, or of a heterogeneous job, the first
+        may be gone while others are there, which are told then.
+        """
         try:
             answer = await self._one("job", f"look at job {job}", JobsAnswer, f"job/{job}", _JOB_FLAGS)
         except SlurmRejectedError as error:
             if error.number == INVALID_JOB_ID:
                 return None
             raise
-        return next((found for found in answer.jobs if found.job_id == job), None) if answer else None
+        told = answer.jobs if answer else ()
+        found = next((one for one in told if one.job_id == job), None)
+        if found is None and not any(job in {one.array_job_id.value, one.het_job_id.value} for one in told):
+            raise SlurmUnavailableError(f"look at job {job}: neither the job nor an error was told")
+        return found
 
     async def job_states(self) -> dict[int, KnownJob]:
         """Return the state of every job record that slurmctld has, by its id. Cheap also for 10,000."""
