@@ -68,12 +68,18 @@ class Reconfigure:
 
 
 def digest(files: Sequence[Path]) -> str:
-    """Return what tells one content of *files* from another; empty where one cannot be read now."""
+    """Return what tells one content of *files* from another; empty where one cannot be read now.
+
+    A file that is not there says something too: most clusters have no topology.conf.
+    """
     total = hashlib.sha256()
     for file in files:
         try:
             content = file.read_bytes()
+        except FileNotFoundError:
+            total.update(b"-")
+            continue
         except OSError:
             return ""
-        total.update(len(content).to_bytes(8, "big") + content)
+        total.update(b"+" + len(content).to_bytes(8, "big") + content)
     return total.hexdigest()
