@@ -1,5 +1,7 @@
 """Slurm is reconfigured when its files have changed."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -32,24 +34,46 @@ class Slurm:
         self.times += 1
 
 
+@asynccontextmanager
+async def following(slurm: Slurm, *files: Path, again_s: float) -> AsyncGenerator[None]:
+    """Have *slurm* reconfigured by the leader when *files* change."""
+    config = Config(
+        cluster="lab",
+        reconfigure_files=":".join(map(str, files)),
+        reconfigure_after_s=0.05,
+        reconfigure_again_s=again_s,
+        call_timeout_s=1,
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Reconfigure(slurm, Leadership("syncer", 1, float("inf")), config).run)
+        yield
+        tasks.cancel_scope.cancel()
+
+
 async def test_it_is_reconfigured_once_a_change_however_many_files_change_together(tmp_path: Path) -> None:
     topology, gres = tmp_path / "topology.conf", tmp_path / "gres.conf"
     topology.write_text("a")
     slurm = Slurm()
-    config = Config(
-        cluster="lab", reconfigure_files=f"{topology}:{gres}", reconfigure_after_s=0.05, call_timeout_s=1
-    )
-    async with anyio.create_task_group() as tasks:
-        reconfigure = Reconfigure(slurm, Leadership("syncer", 1, float("inf")), config)
-        tasks.start_soon(reconfigure.run)
+    async with following(slurm, topology, gres, again_s=600):
         await until(lambda: slurm.times == 1)  # What changed while nobody led is not known.
         topology.write_text("c")
         gres.write_text("d")
         await until(lambda: slurm.times == 2)
         await anyio.sleep(0.3)
-        tasks.cancel_scope.cancel()
 
     assert slurm.times == 2
+
+
+async def test_each_change_is_told_twice_as_slurmctld_may_get_the_file_after_us(tmp_path: Path) -> None:
+    conf = tmp_path / "slurm.conf"
+    slurm = Slurm()
+    async with following(slurm, conf, again_s=0.1):
+        await until(lambda: slurm.times == 2)
+        conf.write_text("a")
+        await until(lambda: slurm.times == 4)
+        await anyio.sleep(0.3)
+
+    assert slurm.times == 4
 
 
 def test_a_file_that_is_not_there_hides_no_change_of_another(tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     reconfigure_files: str = ""
     """Files of Slurm's configuration, with colons between, after whose change Slurm is reconfigured."""
     reconfigure_after_s: Seconds = 15.0
-    """How long they must have stayed as they are: slurmctld's Pod gets them some time before or after us."""
+    """How long they must have stayed as they are."""
+    reconfigure_again_s: Seconds = 120.0
+    """Slurm is asked again so long after: the Pod of slurmctld may get a file a minute later than ours."""
     slurm_node_clean_up: bool = True
     """Whether records of nodes that registered themselves are deleted when no NodeSlice has them any more."""
     clean_up_after_s: Seconds = 10.0

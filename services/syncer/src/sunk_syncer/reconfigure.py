@@ -1,7 +1,8 @@
 """Has Slurm read its configuration again when a file of it has changed: topology, gres.
 
 What must stay true: one reconfigure at a time, changes that come soon after one another are one; nothing
-waits for it. What changed while nobody led is not known, so a new leader asks for one.
+waits for it. Each change is told twice, for slurmctld reads the files of its own Pod, which another kubelet
+brings there. What changed while nobody led is not known, so a new leader asks too.
 """
 
 import hashlib
@@ -32,26 +33,28 @@ class Reconfigure:
         self._leadership = leadership
         self._files = tuple(Path(part) for part in config.reconfigure_files.split(":") if part)
         self._config = config
-        self._done = ""
 
     async def run(self) -> None:
         """Look at the files until cancelled."""
         if not self._files:
             return
-        seen, since = "", time.monotonic()
+        after_s, again_s = self._config.reconfigure_after_s, self._config.reconfigure_again_s
+        seen = ""
+        due: tuple[float, ...] = ()
         while True:
             found = await anyio.to_thread.run_sync(digest, self._files)
-            if found != seen:
-                seen, since = found, time.monotonic()
-            is_settled = time.monotonic() - since >= self._config.reconfigure_after_s
-            if found and found != self._done and is_settled:
-                await self._reconfigure(found)
-            await anyio.sleep(min(1.0, self._config.reconfigure_after_s))
+            now = time.monotonic()
+            if found and found != seen:
+                seen, due = found, (now + after_s, now + after_s + again_s)
+            if due and now >= due[0] and await self._reconfigure():
+                due = due[1:]
+            await anyio.sleep(min(1.0, after_s))
 
     def wake(self) -> None:
         """Do nothing: what failed is tried again in a few seconds anyway."""
 
-    async def _reconfigure(self, found: str) -> None:
+    async def _reconfigure(self) -> bool:
+        """Return whether Slurm did."""
         started = time.monotonic()
         try:
             self._leadership.check()
@@ -60,11 +63,11 @@ class Reconfigure:
             log.warning("slurm not reconfigured", extra={"error": str(error)})
             RECONFIGURE_SECONDS.labels("failed").observe(time.monotonic() - started)
             await anyio.sleep(_FAILED_PAUSE_S)
-            return
-        self._done = found
+            return False
         took_s = time.monotonic() - started
         RECONFIGURE_SECONDS.labels("done").observe(took_s)
         log.info("slurm reconfigured", extra={"took_s": round(took_s, 3)})
+        return True
 
 
 def digest(files: Sequence[Path]) -> str:
