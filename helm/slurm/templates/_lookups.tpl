@@ -1,0 +1,93 @@
+{{- /* What the values promise that the cluster does not keep. Each refusal names the key and the fix. */ -}}
+{{- /* Names that others have already. */ -}}
+{{- define "slurm.checkNames" -}}
+{{- if .Values.scheduler.enabled }}
+{{- $mine := include "slurm.schedulerName" . }}
+{{- range (lookup "apps/v1" "Deployment" "" "" | default dict).items }}
+{{- $theirs := dig "metadata" "annotations" "sunk.coreweave.com/scheduler-name" "" . }}
+{{- $isUs := and (eq .metadata.namespace $.Release.Namespace) (eq .metadata.name (printf "%s-scheduler" (include "slurm.fullname" $))) }}
+{{- if and (eq $theirs $mine) (not $isUs) }}
+{{- fail (printf "scheduler.name: %s is served by %s/%s already, and both would place the same Pods: set another" $mine .metadata.namespace .metadata.name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range (lookup "sunk.coreweave.com/v1alpha1" "NodeSet" "" "" | default dict).items }}
+{{- $isOurs := and (eq .metadata.namespace $.Release.Namespace) (eq (dig "labels" "app.kubernetes.io/instance" "" .metadata) $.Release.Name) }}
+{{- if and (eq .spec.cluster $.Values.clusterName) (not $isOurs) }}
+{{- fail (printf "clusterName: %s has the NodeSet %s/%s already, and a name stands for one Slurm cluster: set another" $.Values.clusterName .metadata.namespace .metadata.name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* What the sunk release must know of us, if it can be seen. */ -}}
+{{- define "slurm.checkSunk" -}}
+{{- if not (.Capabilities.APIVersions.Has "sunk.coreweave.com/v1alpha1/NodeSet") }}
+{{- fail "compute.nodes: the cluster has no kind NodeSet: install helm/sunk first" }}
+{{- end }}
+{{- if not .Values.nats.existingSecret }}
+{{- $users := dig "data" dict (lookup "v1" "Secret" .Values.sunk.namespace .Values.nats.usersSecret | default dict) }}
+{{- if not $users }}
+{{- fail (printf "nats.usersSecret: there is no Secret %s/%s: install helm/sunk first, set sunk.namespace to where it is, or set nats.existingSecret" .Values.sunk.namespace .Values.nats.usersSecret) }}
+{{- end }}
+{{- range $service := list "syncer" "pod-scheduler" "hook-gateway" "metrics-exporter" }}
+{{- if not (hasKey $users (printf "%s-%s" $service $.Values.clusterName)) }}
+{{- fail (printf "clusterName: the sunk release knows no Slurm cluster %s: add it to the clusters of helm/sunk, or set the name that it has" $.Values.clusterName) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with lookup "apps/v1" "Deployment" .Values.sunk.namespace .Values.sunk.controllerName }}
+{{- $said := dict }}
+{{- range (first .spec.template.spec.containers).env }}{{ $_ := set $said (trimPrefix "SUNK_NODESET_CONTROLLER_" .name) (.value | default "") }}{{ end }}
+{{- include "slurm.checkSaid" (dict "root" $ "said" $said) }}
+{{- end }}
+{{- end }}
+
+{{- /* What both releases must say alike. Arguments: root, said (the settings of the sunk release's nodeset-controller). */ -}}
+{{- define "slurm.checkSaid" -}}
+{{- $said := .said }}
+{{- with .root }}
+{{- $lock := $said.LOCK_KEY | default "sunk.coreweave.com/lock" }}
+{{- if ne $lock .Values.sunk.lockKey }}
+{{- fail (printf "sunk.lockKey: the sunk release locks Nodes by the taint %s, and our Pods would not bear it: set the same in both" $lock) }}
+{{- end }}
+{{- $kind := $said.TOPOLOGY | default "none" }}
+{{- if not (or .Values.slurmConfig.topologyConfigMap (has .Values.slurmConfig.topologyPlugin (list "topology/default" (printf "topology/%s" $kind)))) }}
+{{- fail (printf "slurmConfig.topologyPlugin: %s reads a topology.conf, and the sunk release makes that of kind %s: choose the same in helm/sunk, or give slurmConfig.topologyConfigMap" .Values.slurmConfig.topologyPlugin $kind) }}
+{{- end }}
+{{- if .Values.syncer.nodePermissions.enabled }}
+{{- if not (has .Values.clusterName (splitList "," ($said.NODE_PERMISSIONS | default ""))) }}
+{{- fail (printf "syncer.nodePermissions.enabled: the sunk release does not let %s have Nodes rebooted: permit it in the clusters of helm/sunk first" .Values.clusterName) }}
+{{- end }}
+{{- $condition := $said.REBOOT_CONDITION | default "PhaseState" }}
+{{- if ne $condition .Values.syncer.hooksAPI.nodeRebootCondition }}
+{{- fail (printf "syncer.hooksAPI.nodeRebootCondition: the sunk release, which writes Nodes, writes %s: set the same in both" $condition) }}
+{{- end }}
+{{- $reason := $said.REBOOT_REASON | default "production-powerreset" }}
+{{- if ne $reason .Values.syncer.hooksAPI.nodeRebootReason }}
+{{- fail (printf "syncer.hooksAPI.nodeRebootReason: the sunk release, which writes Nodes, writes %s: set the same in both" $reason) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "slurm.checkStorage" -}}
+{{- $classes := (lookup "storage.k8s.io/v1" "StorageClass" "" "" | default dict).items | default list }}
+{{- $names := list }}
+{{- $hasDefault := false }}
+{{- range $classes }}
+{{- $names = append $names .metadata.name }}
+{{- if eq (dig "annotations" "storageclass.kubernetes.io/is-default-class" "" .metadata) "true" }}{{ $hasDefault = true }}{{ end }}
+{{- end }}
+{{- $wanted := dict "controller.stateVolume.storageClassName" .Values.controller.stateVolume.storageClassName }}
+{{- if and .Values.accounting.enabled (not .Values.accounting.external.host) }}
+{{- $_ := set $wanted "mariadb.storageClassName" .Values.mariadb.storageClassName }}
+{{- end }}
+{{- range $key, $class := $wanted }}
+{{- if and $class (not (has $class $names)) }}
+{{- fail (printf "%s: there is no StorageClass %s: set one of %s" $key $class (join ", " $names | default "none at all")) }}
+{{- end }}
+{{- if and (not $class) (not $hasDefault) }}
+{{- fail (printf "%s: is empty, and no StorageClass is the default: set one of %s" $key (join ", " $names | default "none at all")) }}
+{{- end }}
+{{- end }}
+{{- end }}

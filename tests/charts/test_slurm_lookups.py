@@ -1,0 +1,68 @@
+"""What the chart that each Slurm cluster has refuses because of what the cluster says, without a cluster."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+import helm_python as helm
+import pytest
+
+from sunk_lab.charts import render
+
+CHART: Final = Path(__file__).parents[2] / "helm/slurm"
+VALUES: Final[dict[str, Any]] = {"clusterName": "prod", "nats": {"existingSecret": "passwords"}}
+PROBE: Final = """
+{{- range $check, $arguments := .Files.Get "found.json" | fromJson }}
+{{- include $check (set $arguments "root" $) }}
+{{- end }}
+"""
+"""A template that asks checks of the chart about what a cluster would have answered."""
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    chart = tmp_path_factory.mktemp("charts") / "slurm"
+    shutil.copytree(CHART, chart)
+    (chart / "templates/probe.yaml").write_text(PROBE)
+    return chart
+
+
+def ask(probed: Path, check: str, found: dict[str, Any], **values: Any) -> None:  # noqa: ANN401 - free-form.
+    """Have *check* judge *values*, where the cluster has *found*."""
+    (probed / "found.json").write_text(json.dumps({check: found}))
+    render(helm.Chart.load(probed), VALUES | values, name="prod", namespace="slurm")
+
+
+@pytest.mark.parametrize(
+    ("said", "values", "why"),
+    [
+        ({"LOCK_KEY": "example.com/lock"}, {}, "sunk.lockKey: the sunk release locks Nodes by .*example.com"),
+        (
+            {"TOPOLOGY": "block"},
+            {"slurmConfig": {"topologyPlugin": "topology/tree"}},
+            "slurmConfig.topologyPlugin: topology/tree reads a topology.conf, .* of kind block",
+        ),
+        (
+            {"NODE_PERMISSIONS": "stage"},
+            {"syncer": {"nodePermissions": {"enabled": True}}},
+            "syncer.nodePermissions.enabled: the sunk release does not let prod",
+        ),
+        (
+            {"NODE_PERMISSIONS": "prod", "REBOOT_REASON": "other"},
+            {"syncer": {"nodePermissions": {"enabled": True}}},
+            "syncer.hooksAPI.nodeRebootReason: .* writes other: set the same in both",
+        ),
+    ],
+    ids=["another lock", "another topology", "no reboots", "another reason to reboot"],
+)
+def test_what_the_sunk_release_says_otherwise_is_refused_with_key_and_fix(
+    probed: Path, said: dict[str, Any], values: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(helm.HelmRenderError, match=why):
+        ask(probed, "slurm.checkSaid", {"said": said}, **values)
+
+
+def test_what_both_releases_say_alike_is_taken(probed: Path) -> None:
+    ask(probed, "slurm.checkSaid", {"said": {"LOCK_KEY": "a/b"}}, sunk={"lockKey": "a/b"})
+    ask(probed, "slurm.checkSaid", {"said": {}})
