@@ -261,9 +261,12 @@ def test_the_jwt_key_is_seen_by_slurmctld_slurmdbd_and_whoever_makes_tokens(char
         assert seen_by == expected.get(re.sub("-setup-.*", "-setup", name), set()), name
 
 
-def test_no_pod_of_ours_is_evicted_by_a_lock(chart: helm.Chart) -> None:
-    for name, spec in controls(made(chart, sunk={"lockKey": "example.com/lock"})).items():
+def test_no_pod_of_ours_or_through_slurm_is_evicted_by_a_lock(chart: helm.Chart) -> None:
+    specs = controls(made(chart, sunk={"lockKey": "example.com/lock"}))
+
+    for name, spec in specs.items():
         assert {"key": "example.com/lock", "operator": "Exists"} in spec["tolerations"], name
+    assert env_of(specs["prod-scheduler"])["SUNK_POD_SCHEDULER_LOCK_KEY"] == "example.com/lock"
 
 
 def test_slurmrestd_gives_memory_back_and_needs_no_key(chart: helm.Chart) -> None:

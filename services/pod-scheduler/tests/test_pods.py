@@ -24,10 +24,10 @@ OTHER = {"key": "other", "operator": "Equal", "value": "x", "effect": "NoExecute
 
 
 @asynccontextmanager
-async def watching(kube: KubeClient, namespace: str) -> AsyncGenerator[Pods]:
+async def watching(kube: KubeClient, namespace: str, lock_key: str = TAINT_LOCK) -> AsyncGenerator[Pods]:
     watched = Reflector(kube, PODS, namespace=namespace, fields=f"spec.schedulerName={OURS}")
     nodes = Reflector(kube, NODES)
-    pods = Pods(kube, [watched], nodes)
+    pods = Pods(kube, [watched], nodes, lock_key)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watched.run)
         tasks.start_soon(nodes.run)
@@ -108,6 +108,26 @@ async def test_the_toleration_comes_with_the_claim_unless_the_pod_was_changed_me
             False,
         ]
         assert {"other", "more", TAINT_LOCK} <= {given.key for given in bound.spec.tolerations}
+
+
+async def test_a_lock_of_another_key_is_tolerated_and_no_reason_to_shun_its_node(
+    kube: KubeClient, namespace: str
+) -> None:
+    taints = [{"key": key, "effect": "NoExecute"} for key in ("example.com/lock", "theirs")]
+    body = {"metadata": {"name": "locked"}, "spec": {"taints": taints}}
+    await kube.create(NODES, body)
+    try:
+        async with watching(kube, namespace, "example.com/lock") as pods:
+            made = await create(kube, namespace)
+            await pods.annotate(made, '{"job":7}')
+            found = await kube.get(PODS, "infer", namespace)
+            locked = pods.node("locked")
+    finally:
+        await kube.delete(NODES, "locked")
+
+    assert any(tolerates(given, Taint(key="example.com/lock")) for given in found.spec.tolerations)
+    assert locked is not None
+    assert {"theirs"} == {taint.key for taint in locked.spec.taints} - {"node.kubernetes.io/not-ready"}
 
 
 async def test_a_pod_that_came_after_under_the_same_name_is_never_hit(

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from sunk_events.base import ClusterName
+from sunk_kube.wellknown import TAINT_LOCK
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.policy import Policy
 from sunk_pod_scheduler.realms import Realm
@@ -65,6 +66,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     gang_wait_s: Seconds = 300.0
     """How long a gang waits for members before its Pods are warned of it, and for the replacement of one that
     died before the gang ends."""
+    lock_key: Annotated[str, Meta(min_length=1)] = TAINT_LOCK
+    """Key of the taint that locks Nodes, as the nodeset-controller's: our Pods tolerate it."""
     topology_labels: tuple[str, ...] = ()
     """Labels of Nodes that name what they share in the network, from the top down: a gang's
     ranks follow them. Empty: they follow the names of the Slurm nodes."""

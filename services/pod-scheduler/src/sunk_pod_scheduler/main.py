@@ -105,7 +105,7 @@ class Parts:
     def pods_of(self, names: Iterable[str]) -> Pods:
         """Return the Pods of some of our names."""
         watched = [view for name in names for view in self.watched_by_name[name]]
-        return Pods(self.kube, watched, self.nodes)
+        return Pods(self.kube, watched, self.nodes, self.config.lock_key)
 
     async def work(self, leadership: Leadership) -> None:
         """Schedule while we lead."""

@@ -2,7 +2,8 @@
 
 A Pod's nodeSelector and required node affinity, and the taints that its Nodes keep, become nodes that
 Slurm must not choose. What Kubernetes itself taints a Node with comes and goes, so it only counts at the
-end, before the binding; the lock's own taint and a cordon never count: the one is ours, the other a drain.
+end, before the binding; a cordon never counts, for it becomes a drain. The lock's taint, which is ours, is
+none of the taints here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +14,7 @@ import msgspec
 
 from sunk_kube.matching import selects, untolerated
 from sunk_kube.objects import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint
-from sunk_kube.wellknown import TAINT_LOCK, TAINT_UNSCHEDULABLE
+from sunk_kube.wellknown import TAINT_UNSCHEDULABLE
 from sunk_slurm import hostlist
 
 _KUBERNETES_OWN: Final = "node.kubernetes.io/"
@@ -117,8 +118,8 @@ def _selectors(pod: Pod) -> list[NodeSelector]:
 
 
 def _taints(pod: Pod, node: Node) -> list[Taint]:
-    keep = {TAINT_LOCK, TAINT_UNSCHEDULABLE}
-    return [taint for taint in untolerated(pod.spec.tolerations, node.spec.taints) if taint.key not in keep]
+    found = untolerated(pod.spec.tolerations, node.spec.taints)
+    return [taint for taint in found if taint.key != TAINT_UNSCHEDULABLE]
 
 
 def _folded(names: Iterable[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from sunk_kube.matching import tolerates
 from sunk_kube.objects import Node, Pod, Taint, Toleration, condition
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import PODS
-from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK, TAINT_LOCK_VALUE
+from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
 from sunk_runtime.changes import Changes
 from sunk_runtime.errors import ConflictError, SunkError
 
@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 CONDITION_POD_SCHEDULED: Final = "PodScheduled"
 CONDITION_SLURM_JOB_LOST: Final = "SlurmJobLost"
 """True while a Pod runs without a job, because slurmctld has lost its state."""
-_LOCK: Final = Taint(key=TAINT_LOCK, value=TAINT_LOCK_VALUE, effect="NoExecute")
-_LOCK_TOLERATION: Final = Toleration(key=TAINT_LOCK, operator="Exists")
 
 
 def _decides(pod: Pod) -> tuple[object, ...]:
@@ -39,24 +37,39 @@ def _decides(pod: Pod) -> tuple[object, ...]:
     return meta.uid, written, meta.deletion_timestamp, spec.node_name, spec.scheduling_gates, pod.is_over
 
 
-def _with_lock(pod: Pod) -> list[object]:
-    """Return the Pod's tolerations and the lock's; empty if it tolerates the lock already.
+def _with_lock(pod: Pod, key: str) -> list[object]:
+    """Return the Pod's tolerations and the lock's; empty if it tolerates every lock already.
 
     The list is one field: it is sent whole, and only for the version that it was read from.
     """
     given = pod.spec.tolerations
-    if any(tolerates(one, _LOCK) for one in given):
+    lock = Taint(key=key, effect="NoExecute")
+    if any(one.operator == "Exists" and tolerates(one, lock) for one in given):
         return []
-    return [msgspec.to_builtins(one) for one in (*given, _LOCK_TOLERATION)]
+    return [msgspec.to_builtins(one) for one in (*given, Toleration(key=key, operator="Exists"))]
+
+
+def _without_lock(node: Node, key: str) -> Node:
+    others = tuple(taint for taint in node.spec.taints if taint.key != key)
+    if len(others) == len(node.spec.taints):
+        return node
+    return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=others))
 
 
 class Pods:
-    """The Pods of our scheduler names, and the Nodes."""
+    """The Pods of our scheduler names, and the Nodes; *lock_key* is the taint of those that are locked."""
 
-    def __init__(self, client: KubeClient, watched: Sequence[Reflector[Pod]], nodes: Reflector[Node]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        watched: Sequence[Reflector[Pod]],
+        nodes: Reflector[Node],
+        lock_key: str = TAINT_LOCK,
+    ) -> None:
         self._client = client
         self._watched = watched
         self._nodes = nodes
+        self._lock_key = lock_key
         self._key_by_uid: dict[str, str] = {}
 
     def changes(self) -> Changes:
@@ -89,8 +102,9 @@ class Pods:
         return [pod.metadata.uid for view in self._watched for pod in view.values()]
 
     def node(self, name: str) -> Node | None:
-        """Return a Node."""
-        return self._nodes.get(name)
+        """Return a Node, but for the lock: it is ours, and our Pods tolerate it."""
+        node = self._nodes.get(name)
+        return None if node is None else _without_lock(node, self._lock_key)
 
     def uid_of(self, key: str) -> str:
         """Return the uid of the Pod ``namespace/name``, as watched; empty where there is none."""
@@ -114,7 +128,7 @@ class Pods:
     async def annotate(self, pod: Pod, claim: str) -> None:
         """Write which job is the Pod's, and let it tolerate the lock, unless it was changed meanwhile."""
         annotations = {ANNOTATION_JOB: claim}
-        tolerations = [] if pod.spec.node_name else _with_lock(pod)
+        tolerations = [] if pod.spec.node_name else _with_lock(pod, self._lock_key)
         if tolerations:
             meta = {"annotations": annotations, "resourceVersion": pod.metadata.resource_version}
             with suppress(ConflictError):  # Then the binding does.
@@ -145,7 +159,7 @@ class Pods:
         """Bind the Pod as it is in *pod*, if it still is so."""
         if pod.is_terminating or pod.spec.node_name:
             raise ConflictError(f"Pod {pod.key} may not be bound any more")
-        if tolerations := _with_lock(pod):
+        if tolerations := _with_lock(pod, self._lock_key):
             version = {"resourceVersion": pod.metadata.resource_version}
             await self._patch(pod, {"metadata": version, "spec": {"tolerations": tolerations}})
         try:
