@@ -9,13 +9,14 @@ of a NodeSet, if it is `now`, takes its Pods away with all their jobs.
 
 import json
 import pathlib
+import signal
 import ssl
 import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
+from typing import Any, NoReturn
 
 API = "https://kubernetes.default.svc"
 ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -110,16 +111,16 @@ def empty(cluster: Cluster) -> None:
 
 
 def restore(cluster: Cluster) -> None:
-    """Give every NodeSet its former size."""
+    """Give every NodeSet its former size; one that is being deleted stays empty."""
     for nodeset in cluster.nodesets():
         before = nodeset["metadata"].get("annotations", {}).get(BEFORE)
-        if before is not None:
+        if before is not None and "deletionTimestamp" not in nodeset["metadata"]:
             cluster.resize(nodeset, json.loads(before), None)
 
 
 def advice(cluster: Cluster, pods: list[Object], release: str, waited_s: int) -> str:
     """Return what to tell those whose cluster is not uninstalled, as *pods* are still there."""
-    lines = [f"not uninstalled: after {waited_s} s there are still nodes of Slurm, so all is as it was:"]
+    lines = [f"not uninstalled: after {waited_s} s there are still nodes of Slurm:"]
     lines += [f"  {name_of(pod)}: {trouble(pod)}" for pod in sorted(pods, key=name_of)]
     lines += [
         "Wait for the jobs or cancel them (squeue, scancel), and uninstall again. Or end jobs and nodes:",
@@ -143,18 +144,36 @@ def dismiss(cluster: Cluster) -> int:
     return 0
 
 
-def main(namespace: str, release: str, wait: str) -> int:
-    """Return 0 once no NodeSet of *release* is left."""
-    cluster = Cluster(namespace, release)
-    until = time.monotonic() + int(wait)
+def uninstall(cluster: Cluster, release: str, wait_s: int) -> int:
+    """Return 0 once no NodeSet of *release* is left, else what the process ends with."""
+    until = time.monotonic() + wait_s
     empty(cluster)
     while pods := cluster.pods():
         if time.monotonic() > until:
-            print(advice(cluster, pods, release, int(wait)))
-            restore(cluster)
+            print(advice(cluster, pods, release, wait_s))
             return 1
         time.sleep(PAUSE_S)
     return dismiss(cluster)
+
+
+def end(signum: int, _: object) -> NoReturn:
+    """End, as somebody asked."""
+    sys.exit(f"not uninstalled: told to end by {signal.Signals(signum).name}")
+
+
+def main(namespace: str, release: str, wait: str) -> int:
+    """Uninstall; whatever ends it before its time, a signal too, the NodeSets have their sizes again."""
+    # The first process of a container hears no signal that it does not handle.
+    signal.signal(signal.SIGTERM, end)
+    cluster = Cluster(namespace, release)
+    status = 1
+    try:
+        status = uninstall(cluster, release, int(wait))
+    finally:
+        if status:
+            restore(cluster)
+            print("the NodeSets have their sizes again")
+    return status
 
 
 if __name__ == "__main__":
