@@ -269,6 +269,13 @@ def test_no_pod_of_ours_or_through_slurm_is_evicted_by_a_lock(chart: helm.Chart)
     assert env_of(specs["prod-scheduler"])["SUNK_POD_SCHEDULER_LOCK_KEY"] == "example.com/lock"
 
 
+def test_a_conversion_of_the_database_may_take_a_day(chart: helm.Chart) -> None:
+    (slurmdbd,) = controls(made(chart))["prod-accounting"]["containers"]
+
+    probe = slurmdbd["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 24 * 3600
+
+
 def test_slurmrestd_gives_memory_back_and_needs_no_key(chart: helm.Chart) -> None:
     spec = controls(made(chart))["prod-rest"]
 
