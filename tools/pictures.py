@@ -1,8 +1,8 @@
 """Draws what the dashboards show: a real Prometheus' answers to their queries, of a real run of the lab.
 
 The whole stack comes up; Prometheus scrapes all five services while the story's steps are told again and
-again, jobs wait, and a drain by hand stands; then each dashboard becomes an SVG file. Nothing of it is
-committed: the command makes it again.
+again, jobs wait, and a drain by hand stands; then each panel becomes an SVG file, and each dashboard a page
+of them. Nothing of it is committed: the command makes it again.
 """
 
 import argparse
@@ -16,8 +16,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
-from charts import Chart, Line, page
 from gen_dashboards import DASHBOARDS, restricted, slug
+from panels import Line, Panel, page, svg
 
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
@@ -90,9 +90,9 @@ def queue(stage: Stage) -> None:
     do.unlocked(node)
 
 
-def charts(http: httpx.Client, title: str, cluster: str, begin: float, end: float) -> list[Chart]:
+def panels(http: httpx.Client, title: str, cluster: str, begin: float, end: float) -> list[Panel]:
     """Return what the panels of a dashboard show between two moments."""
-    found: list[Chart] = []
+    found: list[Panel] = []
     for name, unit, query in DASHBOARDS[title]:
         asked = {
             "query": restricted(query).replace("$cluster", cluster),
@@ -102,7 +102,7 @@ def charts(http: httpx.Client, title: str, cluster: str, begin: float, end: floa
         }
         answer = http.get("/api/v1/query_range", params=asked).raise_for_status().json()
         series = answer["data"]["result"]
-        found.append(Chart(name, unit, tuple(_line(one, name, begin) for one in series)))
+        found.append(Panel(name, unit, tuple(_line(one, name, begin) for one in series)))
     return found
 
 
@@ -115,15 +115,17 @@ def _line(series: dict[str, Any], title: str, begin: float) -> Line:  # Any: Pro
 
 
 def draw(http: httpx.Client, cluster: str, begin: float, end: float, folder: Path) -> list[Path]:
-    """Write one picture a dashboard and return them."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write one page a dashboard, with its pictures beside it, and return the pages."""
     drawn: list[Path] = []
     for title in DASHBOARDS:
-        file = folder / f"{slug(title)}.svg"
-        file.write_text(
-            page(f"SUNK: {title}", charts(http, title, cluster, begin, end), length_s=end - begin)
-        )
-        drawn.append(file)
+        pictures = folder / slug(title)
+        pictures.mkdir(parents=True, exist_ok=True)
+        files: dict[str, str] = {}
+        for panel in panels(http, title, cluster, begin, end):
+            files[panel.title] = f"{slug(title)}/{slug(panel.title)}.svg"
+            (folder / files[panel.title]).write_text(svg(panel))
+        drawn.append(folder / f"{slug(title)}.html")
+        drawn[-1].write_text(page(f"SUNK: {title}", files))
     return drawn
 
 
