@@ -13,6 +13,7 @@ from sunk_pod_scheduler.limits import (
     ENDED_GRACE_S,
     LOOK_AGAIN_S,
     LOST_CONFIRM_S,
+    SILENT_FIRST_S,
     WAITING_AGAIN_S,
     WAITING_FIRST_S,
     Limits,
@@ -41,8 +42,9 @@ from sunk_pod_scheduler.model import (
     Wait,
 )
 from sunk_pod_scheduler.testing import JOB, KUBE_NODE, SLURM_NODE, T0, job, placement, pod, seen
+from sunk_pod_scheduler.waiting import PRIORITY_S
 
-LIMITS = Limits(kill_wait_s=30)
+LIMITS = Limits(kill_wait_s=30, hooks_url="http://hooks:8081")
 GONE = JobGone()
 UNKNOWN = JobUnknown()
 HELD = job("PENDING", is_held=True, reason="JobHeldUser")
@@ -56,6 +58,37 @@ LEAVING = pod(kube_node=KUBE_NODE, is_terminating=True)
 
 def act(found: Observed, *, after_s: float = 0.0) -> Action:
     return decide(found, T0 + timedelta(seconds=after_s), LIMITS)
+
+
+def test_a_job_with_its_priority_is_released_and_one_that_does_not_get_it_is_after_a_while() -> None:
+    asks = replace(pod(), priority=77)
+    found = seen(asks, placement("submitted"), replace(PENDING, priority=77))
+    other = seen(asks, placement("submitted"), replace(PENDING, priority=4))
+
+    assert phase_after(act(found)) == "Record released"
+    assert phase_after(act(other, after_s=PRIORITY_S)) == "Record released"
+
+
+def test_a_script_that_never_announces_itself_is_said_to_be_silent_with_where_it_should_call() -> None:
+    running = replace(RUNNING, started=T0 + timedelta(seconds=10))
+    found = seen(pod(), placement("released"), running)
+
+    assert act(found, after_s=30) == Wait(10.0)
+    said = act(found, after_s=40)
+    assert isinstance(said, Blame)
+    assert (said.event, said.is_warning) == ("ScriptSilent", True)
+    assert all(word in said.state.reason for word in (str(JOB), SLURM_NODE, LIMITS.hooks_url))
+    assert act(replace(found, placement=said.state), after_s=41) == Wait(LOOK_AGAIN_S)
+
+
+def test_a_job_in_its_prolog_is_said_to_wait_for_the_lock_and_its_script_is_silent_only_later() -> None:
+    prolog = seen(pod(), placement("released"), replace(RUNNING, reason="Prolog", started=T0))
+    said = act(prolog, after_s=WAITING_FIRST_S)
+
+    assert isinstance(said, Blame)
+    assert (said.event, said.is_warning) == ("WaitingForLock", False)
+    through = seen(pod(), said.state, replace(RUNNING, started=T0))
+    assert act(through, after_s=31) == Wait(WAITING_FIRST_S + SILENT_FIRST_S - 31)
 
 
 def phase_after(action: Action) -> str:
@@ -103,6 +136,16 @@ def phase_after(action: Action) -> str:
         ),
         pytest.param(
             seen(pod(), placement("submitted"), HELD), ReleaseJob(JOB), id="its id is stored: release"
+        ),
+        pytest.param(
+            seen(replace(pod(), priority=77), placement("submitted"), HELD),
+            ReleaseJob(JOB, 77),
+            id="with the priority that it asks for",
+        ),
+        pytest.param(
+            seen(replace(pod(), priority=77), placement("submitted"), replace(PENDING, priority=4)),
+            ReleaseJob(JOB, 77),
+            id="released, and killed before the priority was set: again",
         ),
         pytest.param(
             seen(pod(), placement("released"), HELD),

@@ -507,10 +507,9 @@ class Fuse:
             def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - it stands for whatever it wraps
                 found = getattr(inner, name)
                 if name not in {
-                    "submit",
-                    "release",
-                    "set_extra",
-                    "cancel",
+                    "submit_job",
+                    "update_job",
+                    "cancel_job",
                     "annotate",
                     "bind",
                     "delete",
@@ -542,7 +541,8 @@ async def test_killed_at_any_call_the_next_scheduler_ends_with_one_pod_on_one_jo
         found.script = "#!/bin/bash\nexec sleep 600\n"  # We announce it, and TERM ends it at once.
         for at in range(30):
             uid = f"uid-{at}"
-            found.pods.put(manifest(uid=uid, name=f"pod-{at}", requests={"cpu": "1", "memory": "1Mi"}))
+            requests, asked = {"cpu": "1", "memory": "1Mi"}, {"sunk.coreweave.com/priority": "77"}
+            found.pods.put(manifest(uid=uid, name=f"pod-{at}", requests=requests, annotations=asked))
             fuse = Fuse(at, is_after=is_after)
             await drive(found, fused_scheduler(found, fuse), uid, fuse)
             if fuse.is_blown:
@@ -559,18 +559,17 @@ async def test_killed_at_any_call_the_next_scheduler_ends_with_one_pod_on_one_jo
             found.pods.vanish(uid)
             await until(partial(leaves, found, uid))
             if not fuse.is_blown:
-                assert at > 8  # The way has that many writes at least.
+                assert job.priority.value == 77
+                assert at > 9  # The way has that many writes at least.
                 return
         pytest.fail("the way to a bound Pod has no end")
 
 
 def fused_scheduler(found: World, fuse: Fuse) -> Scheduler:
     """Return a scheduler whose writes to Slurm, to Pods and to the bus are on *fuse*."""
-    jobs = Jobs(found.client, found.slurm_jobs, KEY, timeout_s=5)
+    jobs = Jobs(fuse.around(found.client), found.slurm_jobs, KEY, timeout_s=5)
     writer = StateWriter(found.bus, found.placements, fence=None)
-    return found.scheduler(
-        jobs=fuse.around(jobs), pods=fuse.around(found.pods), writer=fuse_writer(fuse, writer)
-    )
+    return found.scheduler(jobs=jobs, pods=fuse.around(found.pods), writer=fuse_writer(fuse, writer))
 
 
 def fuse_writer(fuse: Fuse, writer: StateWriter[PlacementState]) -> Any:  # noqa: ANN401 - it stands for whatever it wraps
@@ -578,6 +577,31 @@ def fuse_writer(fuse: Fuse, writer: StateWriter[PlacementState]) -> Any:  # noqa
     fused = fuse.around(writer)
     fused.view = writer.view
     return fused
+
+
+async def test_killed_between_a_jobs_release_and_its_priority_the_next_scheduler_sets_it(
+    nats: NatsServer, newest: HostSlurm, free_tcp_port: int
+) -> None:
+    newest.exec("scontrol", "update", "PartitionName=main", "State=DOWN")  # Its jobs wait.
+    try:
+        async with world(nats, newest, free_tcp_port) as found:
+            found.pods.put(manifest(annotations={"sunk.coreweave.com/priority": "77"}))
+            fuse = Fuse(4, is_after=True)  # Intent, submission, annotation, its id, release: and no more.
+            with pytest.raises(BaseExceptionGroup):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(fused_scheduler(found, fuse).reconcile, UID)
+            (job,) = await found.alive()
+            assert fuse.is_blown
+            assert job.state_reason != "JobHeldUser"
+            assert job.priority.value != 77
+
+            await found.scheduler().reconcile(UID)
+
+            (job,) = await found.alive()
+            assert job.priority.value == 77
+            assert (found.phase(UID), found.pods.said[UID]) == ("released", "PlaceholderSubmitted")
+    finally:
+        newest.exec("scontrol", "update", "PartitionName=main", "State=UP")
 
 
 async def leaves(found: World, uid: str) -> bool:
@@ -685,12 +709,14 @@ def gangs(found: World) -> Gangs:
 
 
 @asynccontextmanager
-async def ganging(found: World, *, least: int | None = None) -> AsyncGenerator[list[str]]:
+async def ganging(
+    found: World, *, least: int | None = None, exclusive: str = ""
+) -> AsyncGenerator[list[str]]:
     """Run what looks at gangs, with one of a Pod for each node; yield their uids when *least* of them run."""
     loop = KeyLoop("pods", gangs(found).reconcile)
     found.poke = loop.poke
     size, uids = len(found.names), [f"uid-{index}" for index in range(len(found.names))]
-    annotations = {GANG_SIZE: str(size)}
+    annotations = {GANG_SIZE: str(size), "sunk.coreweave.com/exclusive": exclusive}
     if least is not None:
         annotations[GANG_MIN_AVAILABLE] = str(least)
     async with anyio.create_task_group() as tasks:
@@ -707,9 +733,10 @@ async def ganging(found: World, *, least: int | None = None) -> AsyncGenerator[l
 async def test_a_gang_is_one_job_on_as_many_nodes_and_scancel_takes_all_of_it_before_the_job_leaves(
     nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
 ) -> None:
-    async with world(nats, slurm, free_tcp_port) as found, ganging(found) as uids:
+    async with world(nats, slurm, free_tcp_port) as found, ganging(found, exclusive="false") as uids:
         (job,) = await found.alive()
 
+        assert found.pods.warned == {uid: ["OldAnnotation"] for uid in uids}
         assert (job.node_count.value, job.cpus.value) == (len(uids), len(uids))
         assert [found.pods.pods[uid].spec.node_name for uid in uids] == [
             f"kube-{name}" for name in sorted(found.names)

@@ -49,6 +49,8 @@ T = TypeVar("T")
 
 NO_NODE_AGAIN_S: Final = 2.0
 """A NodeSet's Pods may be on their way to Slurm."""
+RELEASED: Final = frozenset({"released", "started"})
+"""Where a submitted job goes; a fast one has started when we look."""
 
 
 class Views(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +105,7 @@ class Doer:
             case Wait():
                 return action.after_s
             case Record():
-                await self._store(self._placeholder.known(action.state))
+                await self._record(action.state, seen, pod)
             case Refuse():
                 await self._on(pod, lambda found: self._refuse(found, action))
             case Blame():
@@ -115,7 +117,7 @@ class Doer:
             case Resume():
                 await self._on(pod, lambda found: self._resume(found, action.attempt))
             case ReleaseJob():
-                await self._release(action.job, pod)
+                await self._release(action, pod)
             case MarkStarted():
                 await self._jobs.set_extra(action.job, action.extra + marks.STARTED)
             case Bind():
@@ -154,12 +156,27 @@ class Doer:
         if before is not None and before.job is not None and state.job is None:
             metrics.JOBS_LOST.inc()
 
+    async def _record(self, state: PlacementState, seen: Observed, pod: Pod | None) -> None:
+        before = seen.placement
+        if before is not None and before.phase == "submitted" and state.phase in RELEASED:
+            await self._tell_released(pod, state)
+        await self._store(self._placeholder.known(state))
+
+    async def _tell_released(self, pod: Pod | None, state: PlacementState) -> None:
+        """Say what happened; not before: Slurm plans the job meanwhile. Killed here, it is said again."""
+        if pod is None or pod.spec.node_name:
+            return
+        await self._pods.say(pod, "PlaceholderSubmitted", f"Slurm job {state.job} is submitted for {pod.key}")
+        wanted = validate(pod, self._rules)
+        for warned in warnings(pod, wanted) if isinstance(wanted, Wanted) else ():
+            await self._pods.warn(pod, warned.reason, warned.message)
+
     async def _refuse(self, pod: Pod, action: Refuse) -> None:
         await self._pods.refuse(pod, "ValidationFailed", "; ".join(action.problems))
         await self._store(action.state)
 
     async def _blame(self, pod: Pod, action: Blame) -> None:
-        say = self._pods.refuse if action.event == "JobHeld" else self._pods.put_off
+        say = self._pods.refuse if action.is_warning else self._pods.put_off
         await say(pod, action.event, action.state.reason)
         await self._store(action.state)
 
@@ -244,17 +261,13 @@ class Doer:
             log.info("pod left while its job was submitted", extra={"pod": pod.key, "job": job})
         await self._store(replace(intent, job=job, changed=now(), reason=""))
 
-    async def _release(self, job: int, pod: Pod | None) -> None:
-        found = None if pod is None else validate(pod, self._rules)
-        wanted = found if isinstance(found, Wanted) else None
-        asked = wanted.asked.priority if wanted is not None else None
-        await self._jobs.release(job, asked.value if asked else None)
-        if pod is None:
-            return
-        # Only now: Slurm plans the job meanwhile.
-        await self._pods.say(pod, "PlaceholderSubmitted", f"Slurm job {job} is submitted for {pod.key}")
-        for warned in warnings(pod, wanted) if wanted is not None else ():
-            await self._pods.warn(pod, warned.reason, warned.message)
+    async def _release(self, action: ReleaseJob, pod: Pod | None) -> None:
+        try:
+            await self._jobs.release(action.job, action.priority)
+        except SlurmRejectedError as error:
+            if pod is not None:
+                await self._pods.refuse(pod, "ReleaseRefused", f"Slurm refuses for job {action.job}: {error}")
+            raise
 
     async def _rejected(self, pod: Pod, intent: PlacementState, reason: str) -> None:
         """Slurm may take it later, when its partition, account or node is there: try again, ever rarer."""

@@ -123,6 +123,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
         """Return the settings that decisions need."""
         return Limits(
             kill_wait_s=self.slurm_kill_wait_s,
+            hooks_url=self.hooks_url,
             adopts_lost=self.lost_jobs == "adopt",
             lost_s=self.lost_jobs_s,
             gang_wait_s=self.gang_wait_s,

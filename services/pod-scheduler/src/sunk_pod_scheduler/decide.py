@@ -13,20 +13,17 @@ from typing import Final
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementPhase, PlacementState
-from sunk_pod_scheduler import lost
+from sunk_pod_scheduler import lost, waiting
 from sunk_pod_scheduler.limits import (
     ASK_AGAIN_S,
     ENDED_GRACE_S,
     LOOK_AGAIN_S,
-    WAITING_AGAIN_S,
-    WAITING_FIRST_S,
     Limits,
     backoff_s,
 )
 from sunk_pod_scheduler.model import (
     Action,
     Bind,
-    Blame,
     CancelJob,
     DeletePod,
     Forget,
@@ -43,7 +40,7 @@ from sunk_pod_scheduler.model import (
     TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.outcomes import bound_alone, end, ending, fresh, refuse, said, waits_for, without
+from sunk_pod_scheduler.outcomes import bound_alone, end, ending, fresh, refuse, said, without
 from sunk_pod_scheduler.validate import TERMINATION_OFFSET_S
 
 
@@ -109,6 +106,8 @@ def _placing(  # noqa: C901, PLR0911 - a table of cases
             return without(pod, placement, f"job {job.job} is {job.base}", now)
         case JobSeen() if seen.is_release_asked:
             return without(pod, placement, f"job {job.job} is about to end", now)
+        case JobSeen() if job.is_running and placement.phase != "started":
+            return _starting(seen, placement, job, now, limits)
         case JobSeen() if job.is_running:
             return _running(seen, pod, placement, job, now)
         case JobSeen():
@@ -132,46 +131,26 @@ def _pending(pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetim
     if pod.kube_node and placement.lost is None:
         return bound_alone(placement, now)
     if placement.phase == "submitted":
-        if job.is_held:
-            return ReleaseJob(job.job)
+        if job.is_held or waiting.lacks_priority(pod, placement, job, now):
+            return ReleaseJob(job.job, pod.priority)
         return Record(state=replace(placement, phase="released", changed=now, reason=""))
     if placement.lost is not None:
         return lost.pending(placement, job, now, limits)
-    return _held(placement, job, now) if job.reason == "JobHeldAdmin" else _waiting(placement, job, now)
+    return waiting.pending(placement, job, now)
 
 
-def _held(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
-    reason = (
-        f"Slurm holds job {job.job} (JobHeldAdmin): slurmctld does not know its user, or an "
-        "administrator holds it"
-    )
-    if placement.reason == reason:
-        return Wait(LOOK_AGAIN_S)
-    return Blame(state=replace(placement, changed=now, reason=reason), event="JobHeld")
-
-
-def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
-    """Say what Slurm says, but neither of a moment's wait nor of each turn that its reason takes."""
-    reason = waits_for(job)
-    if not reason:
-        return Wait(WAITING_FIRST_S)
-    if reason == placement.reason:
-        return Wait(LOOK_AGAIN_S)
-    quiet_s = WAITING_AGAIN_S if placement.reason else WAITING_FIRST_S
-    left_s = (placement.changed + timedelta(seconds=quiet_s) - now).total_seconds()
-    if left_s > 0:
-        return Wait(min(left_s, LOOK_AGAIN_S))
-    return Blame(state=replace(placement, changed=now, reason=reason), event="WaitingForSlurm")
+def _starting(
+    seen: Observed, placement: PlacementState, job: JobSeen, now: datetime, limits: Limits
+) -> Action:
+    node = _started_on(seen, job)
+    if not node:
+        return waiting.starting(placement, job, now, limits)
+    return Record(state=replace(placement, phase="started", changed=now, node=node, reason=""))
 
 
 def _running(  # noqa: PLR0911 - a table of cases
     seen: Observed, pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetime
 ) -> Action:
-    if placement.phase != "started":
-        node = _started_on(seen, job)
-        if not node:
-            return Wait(LOOK_AGAIN_S)
-        return Record(state=replace(placement, phase="started", changed=now, node=node, reason=""))
     if placement.node not in job.nodes:
         return without(pod, placement, f"job {job.job} does not run on {placement.node}", now)
     if not seen.kube_node:

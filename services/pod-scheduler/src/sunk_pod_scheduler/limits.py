@@ -12,6 +12,8 @@ WAITING_FIRST_S: Final = 5.0
 """How long a job waits before its Pod says why: most start at once."""
 WAITING_AGAIN_S: Final = 60.0
 """How long a Pod keeps to what it said: Slurm's reason may change at each of its turns."""
+SILENT_FIRST_S: Final = 30.0
+"""How long a job runs before it is said that its script has not announced itself."""
 LOST_CONFIRM_S: Final = 10.0
 """How long Slurm has to go on not knowing a job before another is submitted."""
 ENDED_GRACE_S: Final = 10.0
@@ -23,6 +25,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that decisions need."""
 
     kill_wait_s: float = 30.0
+    hooks_url: str = ""
+    """Where scripts call, for people."""
     adopts_lost: bool = True
     """A Pod that runs gets another job where Slurm has lost its own; False: it is deleted after a while."""
     silent_s: float = 15.0

@@ -13,7 +13,7 @@ from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.marks import Claim
-from sunk_pod_scheduler.validate import Rules, validate
+from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_slurm import hostlist
 from sunk_slurm.wire import Job
 
@@ -35,6 +35,8 @@ class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Our annotation, if it is ours."""
     problems: tuple[str, ...] = ()
     """Why it cannot be passed to Slurm."""
+    priority: int | None = None
+    """What it asks its job to have; None: what Slurm computes."""
 
     @property
     def is_finished(self) -> bool:
@@ -55,7 +57,10 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Slurm's word for why it waits."""
     description: str = ""
     """More of it in Slurm's own words, where it has any."""
+    priority: int | None = None
     nodes: tuple[str, ...] = ()
+    started: datetime | None = None
+    """When its prolog began."""
     ended: datetime | None = None
     is_marked_started: bool = False
     extra: str = ""
@@ -132,7 +137,12 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
     """Say on the Pod why its job does not start, and store it."""
 
     state: PlacementState
-    event: Literal["JobHeld", "WaitingForSlurm"]
+    event: Literal["JobHeld", "WaitingForSlurm", "WaitingForLock", "ScriptSilent"]
+
+    @property
+    def is_warning(self) -> bool:
+        """Somebody has to do something."""
+        return self.event in {"JobHeld", "ScriptSilent"}
 
 
 class TellLoss(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,9 +164,10 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class ReleaseJob(msgspec.Struct, frozen=True):
-    """Let Slurm start the held job."""
+    """Let Slurm start the held job, with the priority that its Pod asks for."""
 
     job: int
+    priority: int | None = None
 
 
 class MarkStarted(msgspec.Struct, frozen=True):
@@ -223,7 +234,12 @@ def pod_seen(pod: Pod, key: bytes, rules: Rules) -> PodSeen:
         exit_code=_exit_code(pod),
         claim=marks.read_claim(key, meta.uid, meta.annotations.get(ANNOTATION_JOB, "")),
         problems=found if isinstance(found, tuple) else (),
+        priority=_priority(found) if isinstance(found, Wanted) else None,
     )
+
+
+def _priority(wanted: Wanted) -> int | None:
+    return wanted.asked.priority.value if wanted.asked.priority else None
 
 
 def _exit_code(pod: Pod) -> int:
@@ -246,7 +262,9 @@ def job_seen(job: Job) -> JobSeen:
         is_held=state.is_pending and job.state_reason in HELD_REASONS,
         reason=job.state_reason,
         description=job.state_description,
+        priority=job.priority.value,
         nodes=hostlist.expand(job.nodes),
+        started=job.start_time.moment,
         ended=job.end_time.moment,
         is_marked_started=marks.is_started(job.extra),
         extra=job.extra,

@@ -101,7 +101,7 @@ def after(action: Action, seen: Observed, placement: PlacementState | None) -> J
         case Submit() if placement is not None and placement.job is not None:
             return JobSeen(job=placement.job, base="PENDING", is_held=True)
         case ReleaseJob() if isinstance(job, JobSeen):
-            return replace(job, is_held=False, reason="")
+            return replace(job, is_held=False, reason="", priority=action.priority or job.priority)
         case MarkStarted() if isinstance(job, JobSeen):
             return replace(job, is_marked_started=True, extra=action.extra + marks.STARTED)
         case Wait() | Record() | Refuse() | Blame() | TellLoss() | Bind() if isinstance(job, JobSeen):

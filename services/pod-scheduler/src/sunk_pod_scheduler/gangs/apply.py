@@ -1,7 +1,7 @@
 """Actions of gangs to calls. Each is idempotent or leaves what tells that it was begun."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from sunk_kube.wellknown import (
     ANNOTATION_JOB,
 )
 from sunk_pod_scheduler import marks, metrics
-from sunk_pod_scheduler.apply import NO_NODE_AGAIN_S, Views
+from sunk_pod_scheduler.apply import NO_NODE_AGAIN_S, RELEASED, Views
 from sunk_pod_scheduler.facts import Teller, facts
 from sunk_pod_scheduler.gangs.model import (
     Align,
@@ -47,7 +47,6 @@ from sunk_pod_scheduler.model import (
 from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.request import Placeholder
-from sunk_pod_scheduler.validate import Wanted
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
@@ -105,9 +104,7 @@ class GangDoer:
             case Resume():
                 await self._resume(seen, pods, action.attempt)
             case ReleaseJob():
-                await self._jobs.release(action.job, _priority(seen))
-                text = f"Slurm job {action.job} is submitted for {len(seated(seen, pods))} Pods"
-                await self._voice.say(seated(seen, pods), "PlaceholderSubmitted", text)
+                await self._release(action, seen, pods)
             case MarkStarted():
                 await self._jobs.set_extra(action.job, action.extra + marks.STARTED)
             case Align():
@@ -150,8 +147,10 @@ class GangDoer:
 
     async def _record(self, state: PlacementState, seen: GangSeen, pods: Pods) -> None:
         before = seen.record
-        await self._store(self._placeholder.known(state))
         ours = seated(seen, pods)
+        if before is not None and before.phase == "submitted" and state.phase in RELEASED:
+            await self._tell_released(ours, state, seen)
+        await self._store(self._placeholder.known(state))
         if state.phase == "ending" and (before is None or before.phase != "ending"):
             await self._voice.say(ours, "GangEnds", f"{name(seen)} ends: {state.reason}")
         if before is not None and (before.lost is None) != (state.lost is None):
@@ -160,12 +159,27 @@ class GangDoer:
         if before is not None and before.job is not None and state.job is None:
             metrics.JOBS_LOST.inc()
 
+    async def _release(self, action: ReleaseJob, seen: GangSeen, pods: Pods) -> None:
+        try:
+            await self._jobs.release(action.job, action.priority)
+        except SlurmRejectedError as error:
+            text = f"Slurm refuses for job {action.job}: {error}"
+            note = Note(reason="ReleaseRefused", text=text, is_warning=True)
+            await self._voice.tell(pods, dict.fromkeys(uids(seen), note))
+            raise
+
+    async def _tell_released(self, ours: Sequence[Pod], state: PlacementState, seen: GangSeen) -> None:
+        """Say what happened, and what users had better know. Killed here, it is said again."""
+        unbound = [pod for pod in ours if not pod.spec.node_name]
+        text = f"Slurm job {state.job} is submitted for {len(ours)} Pods"
+        await self._voice.say(unbound, "PlaceholderSubmitted", text)
+        await self._voice.warn(unbound, {uid: one.wanted for uid, one in seen.members.items()})
+
     async def _blame(self, action: Refuse | Blame, seen: GangSeen, pods: Pods) -> None:
         if isinstance(action, Refuse):
             note = Note(reason="ValidationFailed", text="; ".join(action.problems), is_warning=True)
         else:
-            is_held = action.event == "JobHeld"
-            note = Note(reason=action.event, text=action.state.reason, is_warning=is_held)
+            note = Note(reason=action.event, text=action.state.reason, is_warning=action.is_warning)
         await self._voice.tell(pods, dict.fromkeys(uids(seen), note))
         await self._store(action.state)
 
@@ -278,8 +292,3 @@ class GangDoer:
             await self._pods.say(pod, "Bound", text + f"on {action.kube_nodes[uid]}")
 
         await each([uid for uid in action.kube_nodes if uid in pods], bind)
-
-
-def _priority(seen: GangSeen) -> int | None:
-    wanted = next((one.wanted for one in seen.members.values() if isinstance(one.wanted, Wanted)), None)
-    return wanted.asked.priority.value if wanted is not None and wanted.asked.priority else None

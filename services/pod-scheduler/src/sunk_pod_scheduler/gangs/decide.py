@@ -177,6 +177,7 @@ def _together(seen: GangSeen, record: PlacementState, gang: Gang) -> PodSeen:
         created=record.created,
         kube_node=next((one.pod.kube_node for one in found if one.pod.kube_node), ""),
         problems=tuple(problems),
+        priority=next((one.pod.priority for one in found), None),
     )
 
 

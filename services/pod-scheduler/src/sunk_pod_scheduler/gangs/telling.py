@@ -9,6 +9,8 @@ from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler.gangs.model import GangSeen, Note
 from sunk_pod_scheduler.ports import PodPort
+from sunk_pod_scheduler.validate import Wanted
+from sunk_pod_scheduler.warnings import warnings
 from sunk_runtime.errors import SunkError
 
 T = TypeVar("T")
@@ -43,6 +45,16 @@ class Voice:
             await self._pods.say(pod, reason, text)
 
         await each(pods, say)
+
+    async def warn(self, pods: Iterable[Pod], wanted: Mapping[str, Wanted | None]) -> None:
+        """Say by Event what the users of *pods* had better know; *wanted*: by uid, what each asks for."""
+
+        async def warn(pod: Pod) -> None:
+            asked = wanted.get(pod.metadata.uid)
+            for warned in warnings(pod, asked) if asked is not None else ():
+                await self._pods.warn(pod, warned.reason, warned.message)
+
+        await each(pods, warn)
 
     async def tell_loss(self, pods: Iterable[Pod], state: PlacementState) -> None:
         """Say on Pods that run whether Slurm has lost their job."""
