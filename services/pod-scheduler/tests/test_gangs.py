@@ -286,7 +286,7 @@ def test_the_job_has_room_for_the_largest_member_on_every_seat() -> None:
     assert job.cpus_per_task == 3
     assert job.memory_per_node is not None
     assert job.memory_per_node.value == 800
-    assert job.tres_per_node == "gres/gpu:2"
+    assert (job.tres_per_node, job.shared) == ("gres/gpu:2", ("user",))
     assert (job.name, job.hold, job.requeue) == ("default/train", True, False)
 
 

@@ -59,7 +59,7 @@ def test_what_a_namespace_may_use_is_passed_on() -> None:
     found = validate(in_namespace("ml", named), Rules(policy=POLICY))
 
     assert isinstance(found, Wanted)
-    assert found.identity == Identity(1001, 64100)
+    assert found.identity == Identity(1001, 64100, is_own=True)
     assert (found.asked.account, found.asked.partition, found.asked.qos) == ("lab", "long,batch", "low")
 
 

@@ -147,6 +147,28 @@ def test_gpus_become_gres(spec: PodSpec, rules: Rules, expected: str) -> None:
     assert (job.tres_per_node, job.cpus_per_task, job.memory_per_node) == (expected, 8, Number.of(65536))
 
 
+@pytest.mark.parametrize(
+    ("spec", "exclusive", "shared"),
+    [
+        pytest.param(gpu_pod(), "", ("user",), id="GPUs: with placeholders only"),
+        pytest.param(gpu_pod(), "false", ("user",), id="the old boolean too"),
+        pytest.param(gpu_pod(), "ok", ("oversubscribe",), id="unless somebody insists"),
+        pytest.param(gpu_pod(), "none", ("none",), id="or wants the whole node"),
+        pytest.param(
+            PodSpec(containers=(Container(resources=asking(cpu="1", memory="1Gi")),)), "", (), id="no GPUs"
+        ),
+    ],
+)
+def test_a_pod_with_gpus_does_not_share_its_node_with_slurm_jobs(
+    spec: PodSpec, exclusive: str, shared: tuple[str, ...]
+) -> None:
+    found = manifest(spec=spec, annotations={PREFIX + "exclusive": exclusive})
+    wanted = validate(found, Rules())
+
+    assert isinstance(wanted, Wanted)
+    assert describe(found, wanted, Choice(), 0, MADE).shared == shared
+
+
 def test_a_gpu_model_that_slurm_does_not_have_is_named() -> None:
     assert validate(manifest(spec=gpu_pod(model="NVIDIA_B200")), H100) == (
         "gpu.nvidia.com/model: NVIDIA_B200 is no GPU type of this Slurm cluster; known: NVIDIA_H100",

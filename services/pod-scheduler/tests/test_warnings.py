@@ -9,6 +9,7 @@ from sunk_kube.objects import (
     TopologySpread,
 )
 from sunk_kube.wellknown import PREFIX
+from sunk_pod_scheduler.policy import Grant, Policy
 from sunk_pod_scheduler.testing import manifest
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_pod_scheduler.warnings import Warned, warnings
@@ -99,6 +100,26 @@ def test_gpus_that_are_shared_with_anybody_are_warned_of() -> None:
 
     assert reasons(spec, "ok") == ["SharedGPUs"]
     assert reasons(spec, "user") == []
+    assert reasons(spec) == []
+
+
+def test_gpus_of_a_user_with_jobs_of_its_own_are_warned_of_unless_the_node_is_the_pods_alone() -> None:
+    rules = Rules(policy=Policy(namespaces={"default": Grant(user_ids=(1001,))}))
+
+    def told(exclusive: str) -> list[str]:
+        asked = {PREFIX + "user-id": "1001", PREFIX + "exclusive": exclusive}
+        pod = manifest(spec=PodSpec(containers=(container("1", "2", gpus="1"),)), annotations=asked)
+        wanted = validate(pod, rules)
+        assert isinstance(wanted, Wanted)
+        return [warned.reason for warned in warnings(pod, wanted)]
+
+    assert (told(""), told("none")) == (["SharedGPUs"], [])
+
+
+def test_the_old_boolean_says_what_it_means_for_gpus() -> None:
+    (warned,) = said(PodSpec(containers=(container("1", "2", gpus="1"),)), "false")
+
+    assert (warned.reason, warned.message.endswith("; with GPUs it means user")) == ("OldAnnotation", True)
 
 
 @pytest.mark.parametrize("value", ["true", "false"])

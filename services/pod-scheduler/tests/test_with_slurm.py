@@ -382,6 +382,25 @@ async def test_a_pod_preempts_a_slurm_job(nats: NatsServer, slurm: HostSlurm, fr
         assert await is_base(found, training, "PREEMPTED")
 
 
+async def test_slurm_jobs_keep_off_the_node_of_a_pod_with_some_of_its_gpus_and_other_pods_do_not(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        for uid in ("one", "two"):
+            asked = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}
+            where = {"sunk.coreweave.com/required-nodes": found.names[0]}
+            found.pods.put(manifest(uid=uid, name=uid, requests=asked, annotations=where))
+        await until(lambda: found.is_running("one") and found.is_running("two"))
+        other = int(submit(slurm, f"--nodelist={found.names[0]}", "--gres=gpu:1"))
+        elsewhere = int(submit(slurm, f"--nodelist={found.names[1]}", "--gres=gpu:1"))
+        await until(lambda: is_base(found, elsewhere, "RUNNING"))
+        waiting = await is_base(found, other, "PENDING")
+        for job in (other, elsewhere):
+            await found.client.cancel_job(job)
+
+        assert waiting
+
+
 def submit(slurm: HostSlurm, *options: str) -> str:
     """Submit a job that is nobody's placeholder; return its id."""
     return slurm.exec("sbatch", "--parsable", "--output=/dev/null", *options, "--wrap", "exec sleep 600")

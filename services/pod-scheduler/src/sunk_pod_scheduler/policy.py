@@ -65,6 +65,8 @@ class Identity(msgspec.Struct, frozen=True):
 
     user_id: int
     group_id: int
+    is_own: bool = False
+    """A user whose jobs are not only placeholders: a namespace's grant."""
 
 
 def identity(policy: Policy, asked: Asked) -> Identity:
@@ -72,6 +74,7 @@ def identity(policy: Policy, asked: Asked) -> Identity:
     return Identity(
         policy.user_id if asked.user_id is None else asked.user_id,
         policy.group_id if asked.group_id is None else asked.group_id,
+        is_own=asked.user_id not in {None, policy.user_id},
     )
 
 

@@ -1,7 +1,8 @@
 """A valid Pod to the placeholder job that holds its place in Slurm.
 
 No requeue, or the same job id would come back; memory always, or the job would take its node's whole;
-USR1 to the script, or it would hear nothing when a preemption's grace begins.
+USR1 to the script, or it would hear nothing when a preemption's grace begins; with GPUs its node is for
+placeholders only, or Slurm would give a job the same devices as the kubelet gives the Pod.
 
 Source: measured on Slurm 24.11 and 26.05.
 """
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler import marks, tokens
+from sunk_pod_scheduler.annotations import SHARED_OF
 from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.validate import Wanted
 from sunk_slurm.submission import JobDescription
@@ -85,7 +87,7 @@ def describe(pod: Pod, wanted: Wanted, choice: Choice, attempt: int, made: Place
         cpus_per_task=wanted.cpus,
         memory_per_node=Number.of(wanted.memory_mib),
         tres_per_node=_gres(wanted),
-        shared=asked.shared,
+        shared=asked.shared or (SHARED_OF["user"] if wanted.gpus else ()),
         time_limit=asked.time_limit,
         kill_warning_signal="USR1",
         kill_warning_flags=("BATCH_JOB",),

@@ -38,17 +38,30 @@ def warnings(pod: Pod, wanted: Wanted) -> tuple[Warned, ...]:
             "request, or ask for a fraction"
         )
         found.append(Warned("StaticCPUs", text))
-    if wanted.gpus and wanted.asked.shared == SHARED_OF["ok"]:
-        text = (
-            f"{EXCLUSIVE}: ok with GPUs: Slurm and the kubelet hand GPUs out each for itself, so a Slurm job "
-            "may be given the Pod's; use user or none"
-        )
+    if text := _shared_gpus(wanted):
+        text = f"{text}, as Slurm and the kubelet hand GPUs out each for itself"
         found.append(Warned("SharedGPUs", text))
     old = pod.metadata.annotations.get(EXCLUSIVE, "").strip().lower()
     if old in OLD_SHARED_OF:
         text = f"{EXCLUSIVE}: {old} is the old boolean; write one of {', '.join(SHARED_OF)}"
+        if wanted.gpus and not OLD_SHARED_OF[old]:
+            text += "; with GPUs it means user"
         found.append(Warned("OldAnnotation", text))
     return tuple(found)
+
+
+def _shared_gpus(wanted: Wanted) -> str:
+    """Return whose jobs may be given the Pod's GPUs; empty where nobody's may."""
+    if not wanted.gpus or wanted.asked.shared == SHARED_OF["none"]:
+        return ""
+    if wanted.asked.shared == SHARED_OF["ok"]:
+        return f"{EXCLUSIVE}: ok: any Slurm job may be given the Pod's GPUs (use user or none)"
+    if wanted.identity.is_own:
+        user = wanted.identity.user_id
+        return (
+            f"{PREFIX}user-id: Slurm jobs of user {user} may be given the Pod's GPUs (use {EXCLUSIVE}: none)"
+        )
+    return ""
 
 
 def _pinned(spec: PodSpec) -> tuple[str, ...]:
