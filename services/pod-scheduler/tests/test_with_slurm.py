@@ -30,7 +30,7 @@ from sunk_lab.slurm.releases import RELEASES, SLURM_26_05
 from sunk_lab.slurm.testing import running_slurm
 from sunk_pod_scheduler import marks, tokens
 from sunk_pod_scheduler.answers import Answerer
-from sunk_pod_scheduler.apply import Doer, Views
+from sunk_pod_scheduler.apply import Doer
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.facts import Teller
 from sunk_pod_scheduler.gangs.apply import GangDoer
@@ -43,6 +43,7 @@ from sunk_pod_scheduler.policy import Policy
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.scheduler import Scheduler
+from sunk_pod_scheduler.submitting import Views
 from sunk_pod_scheduler.testing import KEY, UID, MemoryPods, manifest
 from sunk_pod_scheduler.validate import Rules
 from sunk_runtime.http import Health, serve_http
@@ -51,6 +52,7 @@ from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
+from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.tokens import KeyTokens
 from sunk_slurm.wire import Job
 
@@ -484,6 +486,26 @@ async def test_what_slurm_does_not_take_is_said_on_the_pod_and_tried_again(
         await until(lambda: (state := found.placements.get(UID)) is not None and state.attempt >= 2)
 
         assert found.pods.said[UID] == "SubmissionFailed"
+
+
+async def test_a_pod_says_that_slurm_does_not_answer_and_is_submitted_once_it_does(
+    nats: NatsServer, newest: HostSlurm, free_tcp_port: int
+) -> None:
+    tokens_of = KeyTokens(newest.jwt_key)
+    async with (
+        world(nats, newest, free_tcp_port) as found,
+        SlurmClient(f"http://127.0.0.1:{free_tcp_port}", tokens_of) as nobody,
+    ):
+        found.pods.put(manifest())
+        for _ in ("submitted", "looked for, as it may have been"):
+            away = Jobs(nobody, found.slurm_jobs, KEY, timeout_s=5)
+            with pytest.raises(SlurmUnavailableError):
+                await found.scheduler(jobs=away).reconcile(UID)
+            assert found.pods.said.pop(UID) == "SlurmUnavailable"
+
+        await found.scheduler().reconcile(UID)
+
+        assert found.pods.said[UID] == "PlaceholderSubmitted"
 
 
 async def test_only_the_scripts_own_token_speaks_for_its_placeholder(

@@ -1,18 +1,11 @@
 """Actions to calls. Each is idempotent or leaves what tells that it was begun, so a repeat is harmless."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar, assert_never
 
-import msgspec
-from msgspec.structs import replace
-
-from sunk_events.base import REASON_MAX
-from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_kube.objects import Node, Pod
+from sunk_kube.objects import Pod
 from sunk_pod_scheduler import marks, metrics
 from sunk_pod_scheduler.facts import Teller, facts
 from sunk_pod_scheduler.limits import ASK_AGAIN_S
@@ -33,13 +26,13 @@ from sunk_pod_scheduler.model import (
     TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.nodes import Choice, Choices
 from sunk_pod_scheduler.ports import JobPort, PodPort
-from sunk_pod_scheduler.request import Placeholder, describe
+from sunk_pod_scheduler.request import Placeholder
+from sunk_pod_scheduler.submitting import Submitter, Views
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_pod_scheduler.warnings import warnings
 from sunk_runtime.errors import ConflictError
-from sunk_runtime.views import StateView, now
+from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.errors import SlurmRejectedError
 
@@ -47,22 +40,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-NO_NODE_AGAIN_S: Final = 2.0
-"""A NodeSet's Pods may be on their way to Slurm."""
 RELEASED: Final = frozenset({"released", "started"})
 """Where a submitted job goes; a fast one has started when we look."""
-
-
-class Views(msgspec.Struct, frozen=True, kw_only=True):
-    """What we know of Slurm nodes and their Pods, from the bus."""
-
-    kube_pods: StateView[KubePodState]
-    slurm_nodes: StateView[SlurmNodeState]
-
-    def nodes(self, pods: PodPort) -> Mapping[str, Node | None]:
-        """Return the Node of every node that Slurm has; None where it is no NodeSet's."""
-        states = {name: self.kube_pods.get(name) for name in self.slurm_nodes.keys()}  # noqa: SIM118 - not a dict
-        return {name: None if state is None else pods.node(state.kube_node) for name, state in states.items()}
 
 
 class Doer:
@@ -84,12 +63,20 @@ class Doer:
         self._pods = pods
         self._jobs = jobs
         self._placements = placements
-        self._views = views
         self._rules = rules
         self._placeholder = placeholder
-        self._choices = Choices()
         self._check = check
         """Raises once we may no longer lead; called right before each write to the outside."""
+        self._submitter = Submitter(
+            pods=pods,
+            jobs=jobs,
+            placements=placements.view,
+            store=self._store,
+            views=views,
+            rules=rules,
+            placeholder=placeholder,
+            check=check,
+        )
 
     async def apply(  # noqa: C901, PLR0912 - one case an action, none decides anything
         self, action: Action, seen: Observed, pod: Pod | None
@@ -113,9 +100,9 @@ class Doer:
             case TellLoss():
                 await self._on(pod, lambda found: self._tell_loss(found, action.state))
             case Submit():
-                return await self._on(pod, lambda found: self._submit(found, action.attempt))
+                return await self._on(pod, lambda found: self._submitter.submit(found, action.attempt))
             case Resume():
-                await self._on(pod, lambda found: self._resume(found, action.attempt))
+                await self._on(pod, lambda found: self._submitter.resume(found, action.attempt))
             case ReleaseJob():
                 await self._release(action, pod)
             case MarkStarted():
@@ -195,72 +182,6 @@ class Doer:
         text = f"Slurm job {action.state.job} placed {pod.key} on {action.state.kube_node}"
         await self._pods.say(pod, "Bound", text)
 
-    async def _submit(self, pod: Pod, attempt: int) -> float | None:
-        """Store the intent first: from then on a job may exist that only its mark tells."""
-        wanted = self._valid(pod)
-        self._views.slurm_nodes.require_complete()
-        self._views.kube_pods.require_complete()
-        choice = self._choice(pod, wanted)
-        if not choice.is_possible:
-            await self._pods.refuse(pod, "NoNodeFits", "no Slurm node fits what the Pod asks of its Node")
-            return NO_NODE_AGAIN_S
-        intent = self._intent(pod, attempt)
-        description = describe(pod, wanted, choice, attempt, self._placeholder)
-        await self._store(intent)
-        self._check()
-        try:
-            job = await self._jobs.submit(description)
-        except SlurmRejectedError as error:
-            await self._rejected(pod, intent, str(error))
-        else:
-            await self._submitted(pod, intent, job)
-        return None
-
-    def _choice(self, pod: Pod, wanted: Wanted) -> Choice:
-        before = self._placements.view.get(pod.metadata.uid)
-        if before is not None and before.lost is not None:
-            return Choice(required=(before.node,))  # The Pod runs there.
-        asked = wanted.asked
-        nodes = partial(self._views.nodes, self._pods)
-        return self._choices.choose(pod, nodes, asked.required_nodes, asked.excluded_nodes, now())
-
-    def _intent(self, pod: Pod, attempt: int) -> PlacementState:
-        meta = pod.metadata
-        before = self._placements.view.get(meta.uid)
-        digest = self._placeholder.digest(meta.uid, attempt)
-        if before is not None and before.lost is not None:
-            return replace(before, changed=now(), attempt=attempt, token_sha256=digest)
-        return PlacementState(
-            changed=now(),
-            uid=meta.uid,
-            namespace=meta.namespace,
-            pod=meta.name,
-            phase="submitted",
-            attempt=attempt,
-            token_sha256=digest,
-            created=meta.creation_timestamp,
-        )
-
-    async def _resume(self, pod: Pod, attempt: int) -> None:
-        """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
-        intent = self._placements.view.get(pod.metadata.uid)
-        if intent is None:
-            raise ConflictError("the intent is gone")
-        job = await self._jobs.find_marked(pod.metadata.uid, attempt)
-        if job is None:
-            await self._store(replace(intent, token_sha256=""))
-        else:
-            await self._submitted(pod, intent, job)
-
-    async def _submitted(self, pod: Pod, intent: PlacementState, job: int) -> None:
-        self._check()
-        claim = marks.claim(self._placeholder.key, intent.uid, intent.attempt, job)
-        try:
-            await self._pods.annotate(pod, claim)
-        except ConflictError:
-            log.info("pod left while its job was submitted", extra={"pod": pod.key, "job": job})
-        await self._store(replace(intent, job=job, changed=now(), reason=""))
-
     async def _release(self, action: ReleaseJob, pod: Pod | None) -> None:
         try:
             await self._jobs.release(action.job, action.priority)
@@ -268,25 +189,3 @@ class Doer:
             if pod is not None:
                 await self._pods.refuse(pod, "ReleaseRefused", f"Slurm refuses for job {action.job}: {error}")
             raise
-
-    async def _rejected(self, pod: Pod, intent: PlacementState, reason: str) -> None:
-        """Slurm may take it later, when its partition, account or node is there: try again, ever rarer."""
-        if intent.lost is None:
-            await self._pods.refuse(pod, "SubmissionFailed", reason)
-        else:
-            await self._pods.tell_loss(pod, "SubmissionFailed", reason, is_lost=True)
-        await self._store(
-            replace(
-                intent,
-                attempt=intent.attempt + 1,
-                token_sha256="",
-                changed=now(),
-                reason=reason[:REASON_MAX],
-            )
-        )
-
-    def _valid(self, pod: Pod) -> Wanted:
-        found = validate(pod, self._rules)
-        if isinstance(found, tuple):
-            raise ConflictError(f"Pod {pod.key} is not valid any more")
-        return found

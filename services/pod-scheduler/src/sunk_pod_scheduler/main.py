@@ -27,7 +27,7 @@ from sunk_kube.objects import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, PODS
 from sunk_pod_scheduler.answers import Answerer
-from sunk_pod_scheduler.apply import Doer, Views
+from sunk_pod_scheduler.apply import Doer
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.config import PREFIX, Config, read_config
 from sunk_pod_scheduler.explanations import Explanations
@@ -42,6 +42,7 @@ from sunk_pod_scheduler.pods import Pods
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.strays import is_news
+from sunk_pod_scheduler.submitting import Views
 from sunk_runtime import lifecycle
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, connect

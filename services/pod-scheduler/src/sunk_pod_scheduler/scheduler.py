@@ -8,7 +8,7 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler import marks, metrics, strays
-from sunk_pod_scheduler.apply import Doer, Views
+from sunk_pod_scheduler.apply import Doer
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
@@ -16,6 +16,7 @@ from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed,
 from sunk_pod_scheduler.nodes import problem
 from sunk_pod_scheduler.outcomes import after, told
 from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.submitting import Views
 from sunk_pod_scheduler.validate import Rules
 from sunk_runtime.views import StateView, now
 

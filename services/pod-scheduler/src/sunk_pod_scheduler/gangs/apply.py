@@ -17,7 +17,7 @@ from sunk_kube.wellknown import (
     ANNOTATION_JOB,
 )
 from sunk_pod_scheduler import marks, metrics
-from sunk_pod_scheduler.apply import NO_NODE_AGAIN_S, RELEASED, Views
+from sunk_pod_scheduler.apply import RELEASED
 from sunk_pod_scheduler.facts import Teller, facts
 from sunk_pod_scheduler.gangs.model import (
     Align,
@@ -47,10 +47,11 @@ from sunk_pod_scheduler.model import (
 from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.request import Placeholder
+from sunk_pod_scheduler.submitting import NO_NODE_AGAIN_S, Views
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
-from sunk_slurm.errors import SlurmRejectedError
+from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -164,8 +165,7 @@ class GangDoer:
             await self._jobs.release(action.job, action.priority)
         except SlurmRejectedError as error:
             text = f"Slurm refuses for job {action.job}: {error}"
-            note = Note(reason="ReleaseRefused", text=text, is_warning=True)
-            await self._voice.tell(pods, dict.fromkeys(uids(seen), note))
+            await self._voice.refuse(seated(seen, pods), "ReleaseRefused", text)
             raise
 
     async def _tell_released(self, ours: Sequence[Pod], state: PlacementState, seen: GangSeen) -> None:
@@ -211,6 +211,9 @@ class GangDoer:
             job = await self._jobs.submit(description)
         except SlurmRejectedError as error:
             await self._rejected(intent, pods, str(error))
+        except SlurmUnavailableError:
+            await self._voice.unavailable(intent, pods)
+            raise
         else:
             await self._submitted(intent, ours, job)
         return None
@@ -237,7 +240,11 @@ class GangDoer:
         intent = seen.record
         if intent is None:
             raise ConflictError("the intent is gone")
-        job = await self._jobs.find_marked(seen.id, attempt)
+        try:
+            job = await self._jobs.find_marked(seen.id, attempt)
+        except SlurmUnavailableError:
+            await self._voice.unavailable(intent, pods)
+            raise
         if job is None:
             await self._store(replace(intent, token_sha256=""))
         else:

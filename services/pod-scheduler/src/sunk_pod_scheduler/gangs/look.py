@@ -12,7 +12,6 @@ from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_GANG_RANK, ANNOTATION_JOB
 from sunk_pod_scheduler import marks
-from sunk_pod_scheduler.apply import Views
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.gangs.kin import Kin, kin, order, terms
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen
@@ -20,6 +19,7 @@ from sunk_pod_scheduler.gangs.ports import WorkloadPort
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, pod_seen
 from sunk_pod_scheduler.nodes import problem
 from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.submitting import Views
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_runtime.views import StateView
 

@@ -9,6 +9,7 @@ from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler.gangs.model import GangSeen, Note
 from sunk_pod_scheduler.ports import PodPort
+from sunk_pod_scheduler.submitting import UNAVAILABLE, UNAVAILABLE_TEXT
 from sunk_pod_scheduler.validate import Wanted
 from sunk_pod_scheduler.warnings import warnings
 from sunk_runtime.errors import SunkError
@@ -37,6 +38,18 @@ class Voice:
                 await say(pod, notes[uid].reason, notes[uid].text)
 
         await each(notes, tell)
+
+    async def refuse(self, pods: Iterable[Pod], reason: str, text: str) -> None:
+        """Say what is wrong with all of *pods*."""
+        note = Note(reason=reason, text=text, is_warning=True)
+        found = {pod.metadata.uid: pod for pod in pods}
+        await self.tell(found, dict.fromkeys(found, note))
+
+    async def unavailable(self, intent: PlacementState, pods: Pods) -> None:
+        """Say that the gang of *intent* is not submitted because Slurm does not answer."""
+        members = () if intent.roster is None or intent.lost is not None else intent.roster.members
+        note = Note(reason=UNAVAILABLE, text=UNAVAILABLE_TEXT)
+        await self.tell(pods, dict.fromkeys((member.uid for member in members), note))
 
     async def say(self, pods: Iterable[Pod], reason: str, text: str) -> None:
         """Say *text* by Event on all of *pods*."""
