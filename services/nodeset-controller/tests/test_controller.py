@@ -273,6 +273,86 @@ async def test_a_pod_that_has_failed_is_replaced_and_a_restart_forgets_no_failur
         before = after
 
 
+async def test_a_pod_whose_label_is_taken_off_is_not_gone_and_gets_it_back(stage: Stage) -> None:
+    before = await stage.told(lambda state: state.is_ready)
+    phases: set[str] = set()
+
+    async def watch() -> None:
+        async for _ in stage.pods.changes():
+            state = stage.pods.get(stage.name)
+            phases.add(state.phase if state is not None else "forgotten")
+
+    async def is_labelled() -> bool:
+        pod = await stage.pod()
+        return pod is not None and pod.metadata.labels.get(wk.LABEL_NODESET) == "gpu"
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        for _ in range(3):
+            labels = {wk.LABEL_NODESET: None, wk.LABEL_CLUSTER: None}
+            await stage.kube.patch(PODS, stage.name, {"metadata": {"labels": labels}}, stage.namespace)
+            await until(is_labelled, within_s=PATIENCE_S)
+        await stage.says("bad dimm")
+        await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
+        tasks.cancel_scope.cancel()
+
+    state = stage.pods.get(stage.name)
+    assert state is not None
+    assert (state.uid, phases) == (before.uid, {"running"})
+
+
+async def test_a_label_alone_makes_no_nodeset_pod(stage: Stage) -> None:
+    before = await stage.told(lambda state: state.is_ready)
+    labels = {wk.LABEL_NODESET: "gpu", wk.LABEL_CLUSTER: CLUSTER}
+    impostor = await _create_pod(stage, "impostor", "default", stage.node, labels)
+    try:
+        await stage.says("bad dimm")
+        await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
+        await stage.kube.delete(PODS, stage.name, stage.namespace)
+        await stage.told(lambda state: state.is_ready and state.uid != before.uid)
+        labels = (await stage.kube_node()).metadata.labels
+    finally:
+        await stage.kube.delete(PODS, "impostor", "default", uid=impostor.metadata.uid, grace_period_s=0)
+    assert (labels[wk.LABEL_NAMESPACE], labels[wk.LABEL_POD]) == (stage.namespace, stage.name)
+
+
+async def test_a_name_that_somebody_elses_pod_has_is_left_to_it_and_said(stage: Stage) -> None:
+    await stage.told(lambda state: state.is_ready)
+    stage.service.end(signal.SIGTERM)
+    await stage.kube.delete(PODS, stage.name, stage.namespace, grace_period_s=0)
+    await until(lambda: _is_gone(stage), within_s=PATIENCE_S)
+    await _create_pod(stage, stage.name, stage.namespace, stage.node, {})
+    stage.service.start()
+
+    async def is_ready_elsewhere() -> bool:
+        pods = await stage.kube.list_all(PODS, stage.namespace, labels=wk.LABEL_NODESET)
+        return [pod.is_ready for pod in pods if pod.metadata.name != stage.name] == [True]
+
+    async def is_said() -> bool:
+        conditions = (await stage.kube.get(NODESETS, "gpu", stage.namespace)).status.conditions
+        found = condition(conditions, "Scheduled")
+        return found is not None and f"names that other Pods have: {stage.name}" in found.message
+
+    await until(is_ready_elsewhere, within_s=PATIENCE_S)
+    await until(is_said, within_s=PATIENCE_S)
+
+
+async def _is_gone(stage: Stage) -> bool:
+    return await stage.pod() is None
+
+
+async def _create_pod(stage: Stage, name: str, namespace: str, kube_node: str, labels: dict[str, str]) -> Pod:
+    """Make a Pod that is no NodeSet's."""
+    spec = {
+        "nodeName": kube_node,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "main", "image": "localhost/sunk-pause:1"}],
+    }
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    return await stage.kube.create(PODS, body, namespace)
+
+
 async def test_a_cordon_reaches_the_bus_with_its_reason_and_goes_with_it(stage: Stage) -> None:
     await stage.told(lambda state: state.is_ready)
     cordon = {

@@ -1,6 +1,6 @@
 """The writes of this service: each checks right before it that we still lead."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -35,6 +35,18 @@ class FencedKube:
         """Create a NodeSet Pod. Raises `KubeExistsError` where one of its name exists."""
         self._check("create pod")
         return await self._client.create(PODS, body, body["metadata"]["namespace"])
+
+    async def find_pod(self, namespace: str, name: str) -> Pod | None:
+        """Return the Pod of that name, labelled or not, consistently read; None: there is none."""
+        return await self._client.find(PODS, name, namespace)
+
+    async def label_pod(self, pod: Pod, labels: Mapping[str, str]) -> None:
+        """Put labels on this Pod, and on no later one of its name."""
+        self._check("label pod")
+        meta = pod.metadata
+        await self._client.patch(
+            PODS, meta.name, {"metadata": {"labels": labels}}, meta.namespace, uid=meta.uid
+        )
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Delete this Pod and no later one of its name; it being gone is success."""

@@ -58,7 +58,7 @@ async def work(
             loop = KeyLoop(name, handle, concurrency=at_once)
             tasks.start_soon(partial(loop.run, changes, keys=keys, resync_s=config.resync_s))
         for cluster in await bus.clusters():
-            told = partial(tell, config, views, cluster, leadership, pod_changes)
+            told = partial(tell, config, views, cluster, leadership, kube=kube, pods=pod_changes)
             words = NodeWords(views, cluster, bus.ears[cluster.cluster])
             locked = partial(lock, config, client, cluster, leadership, words)
             rebooted = partial(reboot, config, views, cluster, kube)
@@ -68,11 +68,17 @@ async def work(
 
 
 async def tell(
-    config: Config, views: KubeViews, cluster: ClusterViews, leadership: Leadership, pods: Changes
+    config: Config,
+    views: KubeViews,
+    cluster: ClusterViews,
+    leadership: Leadership,
+    *,
+    kube: FencedKube,
+    pods: Changes,
 ) -> None:
     """Keep one Slurm cluster and its NodeSet Pods told of each other, until cancelled."""
     writer = StateWriter(cluster.bus, cluster.kube_pods, fence=leadership)
-    states = PodStates(views, writer, cluster.slurm_nodes, leadership, lock_key=config.lock_key)
+    states = PodStates(views, kube, writer, cluster.slurm_nodes, leadership, lock_key=config.lock_key)
     await cluster.kube_pods.complete()  # It says what was known before: without it nothing can be told.
     woken_by = [cluster.bus.recovery, cluster.kube_pods.recovery]
     loop = KeyLoop(f"states-{cluster.cluster}", states.settle, woken_by=woken_by)

@@ -11,7 +11,7 @@ from sunk_kube.objects import Node, Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, NODESETS, NODESLICES, PODS
 from sunk_nodeset_controller.nodesets.feasible import place
-from sunk_nodeset_controller.nodesets.owners import owner_key
+from sunk_nodeset_controller.nodesets.owners import is_member_pod, owner_key
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_runtime.changes import Changes
@@ -61,8 +61,16 @@ class KubeViews:
 
     def pod_on(self, kube_node: str) -> Pod | None:
         """Return the NodeSet Pod on a Node; of two, the one that is not about to go."""
-        pods = self.pods_at.of(kube_node)
+        pods = self.member_pods(kube_node)
         return min(pods, key=lambda pod: (pod.is_terminating, pod.is_over, pod.key), default=None)
+
+    def member_pods(self, kube_node: str) -> list[Pod]:
+        """Return the NodeSet Pods on a Node; a label alone makes none."""
+        pods = self.pods_at.of(kube_node)
+        return [pod for pod in pods if is_member_pod(pod, self._namespaces())] if pods else pods
+
+    def _namespaces(self) -> set[str]:
+        return {nodeset.metadata.namespace for nodeset in self.nodesets.objects.values()}
 
     def is_member(self, nodeset_key: str, kube_node: str) -> bool:
         """Whether a NodeSet has a Node, be there a Pod on it now or not. Only complete views can say no."""
@@ -121,6 +129,14 @@ class KubeViews:
             were, are = (members_of((one,)) if one is not None else {} for one in (before, after))
             return were.keys() ^ are.keys()
 
+        def of_nodeset(before: NodeSet | None, after: NodeSet | None) -> Iterable[str]:
+            if before is not None and after is not None:
+                return ()
+            keys = {one.metadata.namespace for one in (before, after) if one is not None}
+            pods = self.pods.objects.values()
+            return {pinned_node(pod) for pod in pods if pod.metadata.namespace in keys} - {""}
+
+        self.nodesets.follow(changes, of_nodeset)
         self.pods.follow(changes, of_pod)
         self.slices.follow(changes, of_slice)
         return changes

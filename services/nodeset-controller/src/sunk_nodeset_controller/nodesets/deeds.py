@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, assert_never
 import anyio
 
 from sunk_events.requests import ConfirmNode, NodeConfirmed, RequeueJob
-from sunk_kube.errors import KubeNotFoundError
+from sunk_kube.errors import KubeExistsError, KubeNotFoundError
 from sunk_nodeset_controller.clusters import BusSide
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.nodesets.model import (
@@ -29,8 +29,9 @@ from sunk_nodeset_controller.nodesets.model import (
     ReplacePod,
     RequeueJobOn,
 )
+from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key
 from sunk_nodeset_controller.nodesets.slices import laid_out, slice_manifest, wanted_entries
-from sunk_nodeset_controller.nodesets.template import manifest
+from sunk_nodeset_controller.nodesets.template import manifest, pod_labels
 from sunk_runtime.errors import ConflictError, LostLeadershipError, SunkError, TransientError
 from sunk_runtime.requests import ask
 
@@ -82,6 +83,8 @@ class Done(NamedTuple):
     """Those that one turn had time for."""
     stuck: Mapping[str, str]
     """Pods that could not be evicted, and why."""
+    strangers: frozenset[str]
+    """Names under which a Pod was to be made, and somebody else's is there."""
 
 
 class Deeds:
@@ -92,6 +95,7 @@ class Deeds:
         self._bus = bus
         self._lock_key = lock_key
         self._stuck: dict[str, str] = {}
+        self._strangers: set[str] = set()
 
     async def carry_out(self, seen: Observed, actions: tuple[Action, ...]) -> Done:
         """Carry out *actions*, what goes before what comes, as many as one turn has time for.
@@ -103,9 +107,9 @@ class Deeds:
         deleted = [one for one in actions if isinstance(one, DeletePod)]
         others = [one for one in actions if not isinstance(one, DeletePod)]
         chosen = (*deleted[:CONFIRMED_AT_ONCE], *others[:A_TURN])
-        self._stuck = {}
+        self._stuck, self._strangers = {}, set()
         await gently(partial(self._apply, seen, one) for one in chosen)
-        return Done(chosen, self._stuck)
+        return Done(chosen, self._stuck, frozenset(self._strangers))
 
     async def write_slices(self, seen: Observed, found: Plan) -> None:
         """Make the slices say which Nodes the set has when *found* is carried out; only what changes."""
@@ -123,8 +127,7 @@ class Deeds:
         namespace = seen.nodeset.metadata.namespace
         match action:
             case CreatePod(name, kube_node):
-                body = manifest(seen.nodeset, seen.nodes[kube_node], name, self._lock_key)
-                await self._kube.create_pod(body)
+                await self._create(seen, name, kube_node)
             case ReplacePod(name, uid):
                 await self._kube.delete_pod(namespace, name, uid)
             case CondemnPod(name, uid, why):
@@ -143,6 +146,21 @@ class Deeds:
                 await self._evict(seen, action)
             case _:
                 assert_never(action)
+
+    async def _create(self, seen: Observed, name: str, kube_node: str) -> None:
+        """Make a Pod. One of that name that we do not see has no label of ours: taken off, or never there."""
+        body = manifest(seen.nodeset, seen.nodes[kube_node], name, self._lock_key)
+        try:
+            await self._kube.create_pod(body)
+        except KubeExistsError:
+            found = await self._kube.find_pod(seen.nodeset.metadata.namespace, name)
+            if found is None or owner_key(found):
+                raise  # The view will say so.
+            if is_owned(found, seen.nodeset):
+                await self._kube.label_pod(found, pod_labels(seen.nodeset))
+                raise
+            self._strangers.add(name)
+            log.warning("name is taken", extra={"nodeset": seen.nodeset.key, "pod": name})
 
     async def _condemn(self, seen: Observed, uid: str, why: str | None) -> None:
         pod = next(pod for pod in seen.pods if pod.metadata.uid == uid)

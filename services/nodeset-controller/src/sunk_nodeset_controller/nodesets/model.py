@@ -41,6 +41,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that belong, or are left, to another NodeSet, by name, with that set's key."""
     taken: frozenset[str] = frozenset()
     """Names of Pods and Slurm nodes in the namespace that are not this set's."""
+    strangers: frozenset[str] = frozenset()
+    """Those of them that Pods of no NodeSet have."""
     slurm: Mapping[str, SlurmNodeState] | None = None
     """What Slurm says of the set's nodes, by name; None: it is not known."""
     doubt: Doubt | None = None

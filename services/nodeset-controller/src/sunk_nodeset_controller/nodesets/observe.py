@@ -41,8 +41,8 @@ class Observer:
         self._replace_after_s = replace_after_s
         self._fitting = Fitting(views.nodes, lock_key=lock_key)
 
-    def observe(self, nodeset: NodeSet) -> Observed:
-        """Return all that concerns *nodeset*, as it is now."""
+    def observe(self, nodeset: NodeSet, strangers: frozenset[str] = frozenset()) -> Observed:
+        """Return all that concerns *nodeset*, as it is now; *strangers* are names that others' Pods have."""
         now = datetime.now(UTC).replace(microsecond=0)
         labelled = self._views.pods_of.of(nodeset.key)
         own = [pod for pod in labelled if is_owned(pod, nodeset)]
@@ -58,7 +58,8 @@ class Observer:
             pods=tuple(own),
             slices=slices,
             foreign=self._foreign(nodeset, fits, {pinned_node(pod) for pod in own}),
-            taken=self._taken(nodeset, own),
+            taken=self._taken(nodeset, own) | strangers,
+            strangers=strangers,
             slurm=self._slurm(nodeset.spec.cluster, own) if silence is None else None,
             doubt=silence if silence is not None or ear is None else missing(own, ear.nodes),
             jobs=jobs,
@@ -99,7 +100,7 @@ class Observer:
     def _owner(self, kube_node: str, nodeset: NodeSet) -> str | None:
         """Return the key of the NodeSet whose Pod is on a Node, else whose slices have it; None: nobody's."""
         views = self._views
-        for pod in views.pods_at.of(kube_node):
+        for pod in views.member_pods(kube_node):
             key = owner_key(pod)
             return key if key != nodeset.key else f"{key} (an earlier one)"
         for one in views.slices_at.of(kube_node):

@@ -8,12 +8,29 @@ from collections.abc import Collection, Iterable, Mapping
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import KubeObject, Node, Pod
+from sunk_kube.resources import NODESETS
 
 
 def owner_key(pod: Pod) -> str:
     """Return the key of the NodeSet that *pod* says it belongs to; nothing if to none."""
     name = pod.metadata.labels.get(wk.LABEL_NODESET, "")
     return f"{pod.metadata.namespace}/{name}" if name else ""
+
+
+def is_member_pod(pod: Pod, namespaces: Collection[str]) -> bool:
+    """Whether *pod*, which says that it is a NodeSet's, can be one: anybody may put a label on a Pod.
+
+    Args:
+        pod: A Pod with a NodeSet's label.
+        namespaces: Those that have NodeSets.
+    """
+    if pod.metadata.namespace not in namespaces:
+        return False
+    owners = pod.metadata.owner_references
+    controller = next((one for one in owners if one.controller), None)
+    if controller is None:  # Its NodeSet was deleted without it.
+        return True
+    return (controller.api_version, controller.kind) == (NODESETS.api_version, NODESETS.kind)
 
 
 def is_owned(made: KubeObject, nodeset: NodeSet) -> bool:

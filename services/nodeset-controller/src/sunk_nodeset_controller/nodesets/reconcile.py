@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -23,6 +24,7 @@ from sunk_nodeset_controller.nodesets.plan import plan
 from sunk_nodeset_controller.nodesets.protection import budget
 from sunk_nodeset_controller.nodesets.revisions import Revisions
 from sunk_nodeset_controller.nodesets.status import ACCEPTED, SCHEDULED, SLURM_KNOWN, status
+from sunk_nodeset_controller.nodesets.strangers import Strangers
 from sunk_nodeset_controller.views import KubeViews
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ class NodeSetLoop:
         self._observer = observer
         self._deeds = deeds
         self._revisions = Revisions(kube)
+        self._strangers = Strangers()
         self._guarded: set[str] = set()
         self._rests_until: dict[str, float] = {}
 
@@ -58,6 +61,7 @@ class NodeSetLoop:
         nodeset = self._views.nodesets.get(key)
         if nodeset is None:
             self._observer.forget(key)
+            self._strangers.forget(key)
             self._revisions.forget(key)
             self._rests_until.pop(key, None)
             with suppress(KeyError):
@@ -67,7 +71,7 @@ class NodeSetLoop:
         if rest_s > 0:
             return rest_s
         began_s = time.thread_time()  # Nothing waits here: a busy machine is no reason to plan more seldom.
-        seen = self._observer.observe(nodeset)
+        seen = self._observer.observe(nodeset, self._strangers.of(key))
         found = plan(seen)
         spent_s = time.thread_time() - began_s
         is_growing = False
@@ -93,7 +97,7 @@ class NodeSetLoop:
         await self._tell(nodeset, replace(found, stuck=done.stuck), None if found.actions else seen)
         if len(done.actions) < len(found.actions):
             return 0.0
-        waits = (found.again_s, LEFT_AGAIN_S if seen.foreign else None)
+        waits = (found.again_s, LEFT_AGAIN_S if seen.foreign or done.strangers else None)
         return min((wait for wait in waits if wait is not None), default=None)
 
     async def _carry_out(self, seen: Observed, found: Plan) -> Done:
@@ -105,11 +109,12 @@ class NodeSetLoop:
             await self._guard(nodeset)
         await self._deeds.write_slices(seen, found)
         if not found.actions:
-            return Done((), {})
+            return Done((), {}, frozenset())
         done = await self._deeds.carry_out(seen, found.actions)
         log.info("nodeset reconciled", extra={"nodeset": nodeset.key, "actions": len(done.actions)})
-        created = [action.name for action in done.actions if isinstance(action, CreatePod)]
-        await self._await_seen(nodeset.metadata.namespace, created)
+        self._strangers.note(nodeset.key, done.strangers)
+        created = {action.name for action in done.actions if isinstance(action, CreatePod)}
+        await self._await_seen(nodeset.metadata.namespace, created - done.strangers)
         return done
 
     async def _hold(self, nodeset: NodeSet, found: Plan) -> None:
@@ -135,7 +140,7 @@ class NodeSetLoop:
         except KubeNotFoundError:
             log.debug("nodeset gone already", extra={"nodeset": nodeset.key})
 
-    async def _await_seen(self, namespace: str, names: list[str]) -> None:
+    async def _await_seen(self, namespace: str, names: Iterable[str]) -> None:
         missing = {f"{namespace}/{name}" for name in names}
         with anyio.move_on_after(SEEN_S):
             changes = self._views.pods.changes()
@@ -149,7 +154,7 @@ class NodeSetLoop:
         """Write what the NodeSet has come to, if that has changed; *seen* is what it still is."""
         nodeset = self._views.nodesets.get(nodeset.key) or nodeset
         if seen is None or seen.nodeset is not nodeset:
-            seen = self._observer.observe(nodeset)
+            seen = self._observer.observe(nodeset, self._strangers.of(nodeset.key))
         told = status(seen, found)
         known = condition(told.conditions, SLURM_KNOWN)
         SLURM_IS_KNOWN.labels(nodeset.key).set(known is None or known.status == "True")

@@ -136,13 +136,13 @@ def _stuck(found: Plan) -> str:
 
 def _scheduled(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
     desired, current = counts.desired_number_scheduled, counts.current_number_scheduled
-    why = _why(found)
+    why = _why(found) + _taken(seen)
     is_none_wanted = seen.nodeset.spec.replicas == 0
     if counts.number_feasible < desired or not (counts.number_feasible or is_none_wanted):
         message = f"{counts.number_feasible} of {desired} wanted Nodes are feasible{why}"
         return Condition(type=SCHEDULED, status="False", reason="TooFewFeasibleNodes", message=message)
     if current < desired:
-        message = f"{current} of {desired} Pods exist"
+        message = f"{current} of {desired} Pods exist{_taken(seen)}"
         return Condition(type=SCHEDULED, status="False", reason="PodsMissing", message=message)
     if unplaced := [words for pod in seen.pods if (words := _unplaced(pod))]:
         message = f"not on their Nodes yet{_grouped(unplaced, 'Pod')}"
@@ -154,6 +154,13 @@ def _scheduled(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
 def _why(found: Plan) -> str:
     """Say in groups why the other Nodes are not."""
     return _grouped(found.obstacles.values(), "Node")
+
+
+def _taken(seen: Observed) -> str:
+    """Say which names Pods of no NodeSet have."""
+    names = sorted(seen.strangers)
+    more = f" and {len(names) - NAMES_MAX} more" if names[NAMES_MAX:] else ""
+    return f"; names that other Pods have: {', '.join(names[:NAMES_MAX])}{more}" if names else ""
 
 
 def _grouped(reasons: Iterable[str], what: str) -> str:

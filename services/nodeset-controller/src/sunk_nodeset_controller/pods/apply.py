@@ -1,7 +1,9 @@
 """The loops over NodeSet Pods: what their Nodes and Slurm say is put on them, and the bus is told of them."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
@@ -11,9 +13,9 @@ from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.marks import Marks, joined, patch
-from sunk_nodeset_controller.nodesets.owners import cluster_holders, owner_key
+from sunk_nodeset_controller.nodesets.owners import cluster_holders, is_owned, owner_key
 from sunk_nodeset_controller.nodesets.slices import members_of
-from sunk_nodeset_controller.nodesets.template import pinned_node
+from sunk_nodeset_controller.nodesets.template import pinned_node, pod_labels
 from sunk_nodeset_controller.pods.conditions import marks, unknown
 from sunk_nodeset_controller.pods.copies import copies, cordon_reason, shown, verified
 from sunk_nodeset_controller.pods.facts import Telling, facts
@@ -27,7 +29,11 @@ from sunk_runtime.leases import Leadership
 from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
 
+log = logging.getLogger(__name__)
+
 SERVICE = "nodeset-controller"
+HIDDEN_AGAIN_S: Final = 5.0
+"""How soon a Pod that we do not see, and that is there, is looked for again."""
 
 
 class PodMarks:
@@ -91,6 +97,7 @@ class PodStates:
     def __init__(
         self,
         views: KubeViews,
+        kube: FencedKube,
         writer: StateWriter[KubePodState],
         slurm: StateView[SlurmNodeState],
         leadership: Leadership,
@@ -98,17 +105,39 @@ class PodStates:
         lock_key: str,
     ) -> None:
         self._views = views
+        self._kube = kube
         self._writer = writer
         self._slurm = slurm
         self._leadership = leadership
         self._lock_key = lock_key
         self._cluster = writer.view.cluster
 
-    async def settle(self, node: str) -> None:
-        """Tell the bus of the Pod of the Slurm node *node*."""
+    async def settle(self, node: str) -> float | None:
+        """Tell the bus of the Pod of the Slurm node *node*; return when to look again, if it hides."""
         self._views.require_complete()
         self._writer.view.require_complete()
-        await self._tell(node, self._pod(node))
+        pod = self._pod(node)
+        if pod is None and await self._is_hidden(node):
+            return HIDDEN_AGAIN_S
+        await self._tell(node, pod)
+        return None
+
+    async def _is_hidden(self, node: str) -> bool:
+        """Whether the Pod that the bus knows is there after all, without the labels by which we see it.
+
+        Nobody is told that it is gone, for its jobs run on. While its NodeSet controls it, it gets them back.
+        """
+        before = self._writer.view.get(node)
+        if before is None or before.phase == "gone":
+            return False
+        found = await self._kube.find_pod(before.namespace, before.pod)
+        if found is None or found.metadata.uid != before.uid or self._pod(node) is not None:
+            return False
+        nodeset = self._views.nodesets.get(f"{before.namespace}/{before.nodeset}")
+        log.warning("pod without its label", extra={"pod": found.key})
+        if nodeset is not None and is_owned(found, nodeset):
+            await self._kube.label_pod(found, pod_labels(nodeset))
+        return True
 
     def key_of(self, node: str) -> str:
         """Return the key of the Pod that is the Slurm node *node*."""
@@ -198,7 +227,7 @@ class PodStates:
 
     def _on(self, kube_node: str) -> set[str]:
         """Return the Slurm nodes on a Node that does not say so yet; asked of every Node, so from indexes."""
-        pods = self._views.pods_at.of(kube_node)
+        pods = self._views.member_pods(kube_node)
         slices = (one for one in self._views.slices_at.of(kube_node) if one.cluster == self._cluster)
         entries = (entry for one in slices for entry in one.nodes if entry.kube_node == kube_node)
         return {

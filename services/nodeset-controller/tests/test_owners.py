@@ -1,0 +1,46 @@
+"""Whose Pod is whose: labels may be put on by anybody, and taken off."""
+
+import pytest
+
+from sunk_kube import wellknown as wk
+from sunk_kube.objects import OwnerReference
+from sunk_kube.resources import NODESETS
+from sunk_kube.testing import pod
+from sunk_nodeset_controller.nodesets.owners import is_member_pod
+from sunk_nodeset_controller.nodesets.strangers import REMEMBERED_S, Strangers
+
+OURS = OwnerReference(api_version=NODESETS.api_version, kind="NodeSet", name="gpu", uid="u", controller=True)
+THEIRS = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="v", controller=True)
+SLINKYS = OwnerReference(
+    api_version="slinky.slurm.net/v1alpha1", kind="NodeSet", name="gpu", uid="w", controller=True
+)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "owners", "is_one"),
+    [
+        ("slurm", (OURS,), True),
+        ("slurm", (), True),
+        ("web", (OURS,), False),
+        ("web", (), False),
+        ("slurm", (THEIRS,), False),
+        ("slurm", (SLINKYS,), False),
+    ],
+    ids=["ours", "orphan", "another namespace", "a stranger", "a replica set's", "another NodeSet's"],
+)
+def test_a_label_alone_makes_no_nodeset_pod(
+    namespace: str, owners: tuple[OwnerReference, ...], *, is_one: bool
+) -> None:
+    labelled = pod("gpu-1", namespace=namespace, labels={wk.LABEL_NODESET: "gpu"}, owners=owners)
+
+    assert is_member_pod(labelled, {"slurm"}) is is_one
+
+
+def test_a_name_that_a_stranger_had_is_tried_again_later() -> None:
+    clock = [0.0]
+    strangers = Strangers(lambda: clock[0])
+    strangers.note("slurm/gpu", ["gpu-1"])
+
+    assert (strangers.of("slurm/gpu"), strangers.of("slurm/cpu")) == ({"gpu-1"}, frozenset())
+    clock[0] = REMEMBERED_S
+    assert strangers.of("slurm/gpu") == frozenset()
