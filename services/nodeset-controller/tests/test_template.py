@@ -8,7 +8,7 @@ from sunk_kube.matching import untolerated
 from sunk_kube.nodesets import DynamicFeature, Features
 from sunk_kube.objects import Pod, Taint
 from sunk_kube.testing import node, nodeset
-from sunk_nodeset_controller.nodesets.feasible import obstacle, requests
+from sunk_nodeset_controller.nodesets.feasible import fits, obstacle, requests
 from sunk_nodeset_controller.nodesets.template import features, manifest, pinned_node, pod_spec, template_hash
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -36,10 +36,41 @@ def container(**words: object) -> dict[str, Any]:
 
 
 def test_slurmd_asks_kubernetes_for_little_and_for_no_gpu() -> None:
-    limits = {"limits": {"memory": "1Gi"}}
-
     assert container()["resources"] == {"requests": {"cpu": "100m", "memory": "256Mi"}}
-    assert container(resources=limits)["resources"] == limits
+
+
+@pytest.mark.parametrize(
+    ("given", "requests"),
+    [
+        ({"limits": {"cpu": "128", "memory": "1Ti"}}, {"cpu": "100m", "memory": "256Mi"}),
+        ({"requests": {"cpu": "2"}, "limits": {"memory": "1Ti"}}, {"cpu": "2", "memory": "256Mi"}),
+        ({"limits": {"cpu": "50m"}}, {"cpu": "50m", "memory": "256Mi"}),
+    ],
+    ids=["limits alone", "one request", "a limit below"],
+)
+def test_a_limit_is_no_request(given: dict[str, dict[str, str]], requests: dict[str, str]) -> None:
+    assert container(resources=given)["resources"] == {**given, "requests": requests}
+
+
+def test_what_the_containers_of_a_pod_share_is_asked_for_by_the_pod() -> None:
+    spec = {"resources": {"limits": {"memory": "1Gi"}}}
+    made = manifest(nodeset(spec=spec), node(), "gpu-000-011", wk.TAINT_LOCK)
+
+    assert "resources" not in made["spec"]["containers"][0]
+
+
+def test_a_limit_that_is_no_quantity_is_named() -> None:
+    containers = [{"name": "a", "image": "b", "resources": {"limits": {"cpu": "1.2.3"}}}]
+
+    assert "'1.2.3'" in fits(nodeset(spec={"containers": containers}), (), wk.TAINT_LOCK).invalid
+
+
+def test_a_gpu_in_the_limits_alone_is_asked_for() -> None:
+    limits = {"cpu": "999", "nvidia.com/gpu": 8}
+    containers = [{"name": "a", "image": "b", "resources": {"limits": limits}}]
+    spec = pod_spec(nodeset(spec={"containers": containers}), wk.TAINT_LOCK)
+
+    assert obstacle(spec, requests(spec), node()) == "not enough nvidia.com/gpu"
 
 
 def test_slurmd_is_told_its_name_its_cluster_and_its_features() -> None:

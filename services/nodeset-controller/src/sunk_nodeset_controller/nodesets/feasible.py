@@ -13,10 +13,10 @@ import msgspec
 
 from sunk_kube.matching import selects, untolerated
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Node, PodSpec
-from sunk_kube.quantity import largest, number, total
+from sunk_kube.objects import Node, PodSpec, ResourceRequirements
+from sunk_kube.quantity import Quantity, largest, number, total
 from sunk_nodeset_controller.nodesets.model import Fits
-from sunk_nodeset_controller.nodesets.template import pod_spec
+from sunk_nodeset_controller.nodesets.template import SMALL, pod_spec
 
 
 def requests(spec: PodSpec) -> dict[str, Decimal]:
@@ -27,12 +27,19 @@ def requests(spec: PodSpec) -> dict[str, Decimal]:
     """
     sidecars = [one for one in spec.init_containers if one.restart_policy == "Always"]
     others = [one for one in spec.init_containers if one.restart_policy != "Always"]
-    running = total(one.resources.requests for one in (*spec.containers, *sidecars))
-    starting = (total((one.resources.requests,)) for one in others)
+    running = total(_asked(one.resources) for one in (*spec.containers, *sidecars))
+    starting = (total((_asked(one.resources),)) for one in others)
     asked = largest((running, *starting))
     if spec.resources is not None and spec.resources.requests:
         asked |= total((spec.resources.requests,))  # What is asked for the Pod as a whole stands above.
     return {name: amount + number(spec.overhead.get(name, 0)) for name, amount in asked.items()}
+
+
+def _asked(resources: ResourceRequirements) -> Mapping[str, Quantity]:
+    """Return what a container asks for: where no request is given or added, Kubernetes takes the limit."""
+    total((resources.limits,))  # Raises where one is no quantity.
+    limits = {name: amount for name, amount in resources.limits.items() if name not in SMALL}
+    return {**limits, **resources.requests}
 
 
 def obstacle(spec: PodSpec, asked: Mapping[str, Decimal], node: Node) -> str:

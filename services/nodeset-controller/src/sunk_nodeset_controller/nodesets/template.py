@@ -5,7 +5,8 @@ tolerations of the lock and of a DaemonSet, so that no outage of the API server 
 template leaves open: small requests, the environment of slurmd, and readiness by slurmd's own port.
 
 Requests are small on purpose: what jobs use is Slurm's to count, and a slurmd that asked Kubernetes for its
-whole Node would leave no room for the Pods that Slurm places there. GPUs are never asked for.
+whole Node would leave no room for the Pods that Slurm places there; where a request is missing Kubernetes
+takes the limit for it. GPUs are never asked for.
 
 Source: SUNK's documents, NodeSet, "Pod creation"; Kubernetes, DaemonSet, "Taints and tolerations".
 """
@@ -20,6 +21,7 @@ import msgspec
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import Features, NodeSet
 from sunk_kube.objects import Node, Pod, PodSpec, Toleration
+from sunk_kube.quantity import number
 from sunk_kube.resources import NODESETS
 
 Manifest = dict[str, Any]
@@ -38,7 +40,7 @@ _WITHOUT_NETWORK: Final = (wk.TAINT_NETWORK_UNAVAILABLE, "NoSchedule")
 """What those bear besides that have their Node's own network."""
 
 SMALL: Final = {"cpu": "100m", "memory": "256Mi"}
-"""What a container requests that says nothing of requests or limits."""
+"""What a container requests that does not say how much."""
 SLURMD_PORT: Final = "slurmd"
 """The name of the container port whose answer is readiness, where the template has no readinessProbe."""
 _ENVIRONMENT: Final = (
@@ -142,12 +144,12 @@ def _pinned(spec: Mapping[str, Any], kube_node: str, lock_key: str) -> Manifest:
     made["restartPolicy"] = "Always"
     for kind in ("initContainers", "containers"):
         if kind in made:
-            made[kind] = [_furnished(one) for one in made[kind]]
+            made[kind] = [_furnished(one, is_shared=bool(made.get("resources"))) for one in made[kind]]
     return made
 
 
-def _furnished(container: Mapping[str, Any]) -> Manifest:
-    """Return *container* with what its template leaves open."""
+def _furnished(container: Mapping[str, Any], *, is_shared: bool) -> Manifest:
+    """Return *container* with what its template leaves open; *is_shared*: what to ask for, the Pod says."""
     made = dict(container)
     given = made.get("env", [])
     names = {one.get("name") for one in given}
@@ -156,11 +158,21 @@ def _furnished(container: Mapping[str, Any]) -> Manifest:
         *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in own),
         *given,
     ]
-    if not made.get("resources"):
-        made["resources"] = {"requests": dict(SMALL)}
+    if not is_shared:
+        made["resources"] = _asked(made.get("resources") or {})
     if "readinessProbe" not in made and SLURMD_PORT in {one.get("name") for one in made.get("ports", [])}:
         made["readinessProbe"] = {"tcpSocket": {"port": SLURMD_PORT}, "periodSeconds": 5}
     return made
+
+
+def _asked(given: Mapping[str, Any]) -> Manifest:
+    """Return the resources of a container: small requests where *given* has none, whatever its limits."""
+    limits, requests = given.get("limits") or {}, given.get("requests") or {}
+    small = {
+        name: limits[name] if name in limits and number(limits[name]) < number(amount) else amount
+        for name, amount in SMALL.items()
+    }
+    return {**given, "requests": {**small, **requests}}
 
 
 def _plain(tolerations: Iterable[Toleration]) -> list[Manifest]:
