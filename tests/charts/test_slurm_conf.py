@@ -61,7 +61,7 @@ def test_slurmctld_takes_the_slurm_conf_of_every_example(slurm_lab: HostSlurm, e
         key.strip(): value.strip() for key, _, value in (line.partition("=") for line in shown.splitlines())
     }
     assert told["PrologFlags"] == "Alloc,DeferBatch"
-    assert told["PrologEpilogTimeout"].split()[0] == "90"
+    assert told["PrologEpilogTimeout"].split()[0] == "150"
     assert told["ReturnToService"] == "2"
     assert told["SelectTypeParameters"] == "CR_CORE_MEMORY"
     assert "enable_configless" in told["SlurmctldParameters"]

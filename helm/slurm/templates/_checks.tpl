@@ -43,7 +43,7 @@ preemptparameters: slurmConfig.preemption
 preempttype: slurmConfig.preemption
 proctracktype: slurmConfig.proctrackType
 prolog: hooks.prolog
-prologepilogtimeout: slurmConfig.hookDeadline, it is 30 s more
+prologepilogtimeout: slurmConfig.hookDeadline and hooks.timeoutSeconds, it is 30 s more
 epilogtimeout: slurmConfig.hookDeadline
 prologtimeout: slurmConfig.hookDeadline
 prologflags: nothing, jobs wait for their nodes' locks with Alloc,DeferBatch only

@@ -1,0 +1,50 @@
+"""Slurm's Prolog and Epilog, as the chart has them: scripts end in time, and the node is given back."""
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+SCRIPTS: Final = Path(__file__).parents[2] / "helm/slurm/files/scripts"
+ENDED: Final = 124  # What timeout(1) says of what it has ended.
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A folder that stands for /etc/sunk of a node, with hooks that leave a mark."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/hooks.env").write_text("SUNK_HOOKS_SCRIPTS_S=1\n")
+    for kind in ("prolog", "epilog"):
+        (tmp_path / f"{kind}.d").mkdir()
+        wrapper = (SCRIPTS / kind).read_text().replace("/etc/sunk", str(tmp_path))
+        write(tmp_path / f"scripts/{kind}", wrapper)
+        write(tmp_path / f"scripts/{kind}.sh", f"#!/bin/bash\ntouch {tmp_path}/called-{kind}\n")
+    return tmp_path
+
+
+def write(file: Path, text: str) -> None:
+    file.write_text(text)
+    file.chmod(0o755)
+
+
+@pytest.mark.parametrize("kind", ["prolog", "epilog"])
+def test_a_script_that_never_ends_is_ended_and_has_failed(node: Path, kind: str) -> None:
+    write(node / f"{kind}.d/50-hangs", "#!/bin/bash\nsleep 600\n")
+
+    ended = subprocess.run([node / "scripts" / kind], check=False, capture_output=True, text=True, timeout=60)
+
+    assert ended.returncode == ENDED
+    assert f"50-hangs: exit status {ENDED}" in ended.stderr
+    assert (node / f"called-{kind}").exists()
+
+
+def test_scripts_run_in_their_names_order_and_the_first_failure_is_told(node: Path) -> None:
+    for name, status in (("20-b", 3), ("10-a", 0), ("30-c", 4)):
+        write(node / f"epilog.d/{name}", f"#!/bin/bash\necho {name} >>{node}/ran\nexit {status}\n")
+
+    ended = subprocess.run([node / "scripts/epilog"], check=False, timeout=60)
+
+    assert ended.returncode == 3
+    assert (node / "ran").read_text().split() == ["10-a", "20-b", "30-c"]
+    assert (node / "called-epilog").exists()
