@@ -37,6 +37,8 @@ def ask(probed: Path, check: str, found: dict[str, Any], **values: Any) -> None:
 @pytest.mark.parametrize(
     ("said", "values", "why"),
     [
+        ({"NATS_REPLICAS": "3"}, {}, "nats.replicas: the sunk release keeps streams on 3 servers"),
+        ({"NATS_URL": "nats://bus:4222"}, {}, "nats.url: is empty, .*: set nats://bus:4222"),
         ({"LOCK_KEY": "example.com/lock"}, {}, "sunk.lockKey: the sunk release locks Nodes by .*example.com"),
         (
             {"TOPOLOGY": "block"},
@@ -54,7 +56,14 @@ def ask(probed: Path, check: str, found: dict[str, Any], **values: Any) -> None:
             "syncer.hooksAPI.nodeRebootReason: .* writes other: set the same in both",
         ),
     ],
-    ids=["another lock", "another topology", "no reboots", "another reason to reboot"],
+    ids=[
+        "three servers",
+        "another bus",
+        "another lock",
+        "another topology",
+        "no reboots",
+        "another reason to reboot",
+    ],
 )
 def test_what_the_sunk_release_says_otherwise_is_refused_with_key_and_fix(
     probed: Path, said: dict[str, Any], values: dict[str, Any], why: str
@@ -63,6 +72,17 @@ def test_what_the_sunk_release_says_otherwise_is_refused_with_key_and_fix(
         ask(probed, "slurm.checkSaid", {"said": said}, **values)
 
 
+def test_a_cluster_in_another_namespace_than_the_sunk_release_says_is_refused(probed: Path) -> None:
+    with pytest.raises(helm.HelmRenderError, match="clusterName: the sunk release has prod in namespace hpc"):
+        ask(probed, "slurm.checkSaid", {"said": {}, "namespace": "hpc"})
+    ask(probed, "slurm.checkSaid", {"said": {}, "namespace": "slurm"})
+
+
 def test_what_both_releases_say_alike_is_taken(probed: Path) -> None:
-    ask(probed, "slurm.checkSaid", {"said": {"LOCK_KEY": "a/b"}}, sunk={"lockKey": "a/b"})
+    ask(
+        probed,
+        "slurm.checkSaid",
+        {"said": {"LOCK_KEY": "a/b", "NATS_REPLICAS": "1"}},
+        sunk={"lockKey": "a/b"},
+    )
     ask(probed, "slurm.checkSaid", {"said": {}})

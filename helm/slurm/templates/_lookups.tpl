@@ -38,14 +38,31 @@
 {{- with lookup "apps/v1" "Deployment" .Values.sunk.namespace .Values.sunk.controllerName }}
 {{- $said := dict }}
 {{- range (first .spec.template.spec.containers).env }}{{ $_ := set $said (trimPrefix "SUNK_NODESET_CONTROLLER_" .name) (.value | default "") }}{{ end }}
-{{- include "slurm.checkSaid" (dict "root" $ "said" $said) }}
+{{- $namespace := "" }}
+{{- range dig "spec" "variables" list (lookup "admissionregistration.k8s.io/v1" "ValidatingAdmissionPolicy" "" "sunk-nodesets" | default dict) }}
+{{- if eq .name "namespaces" }}{{ $namespace = index (fromJson .expression) $.Values.clusterName | default "" }}{{ end }}
+{{- end }}
+{{- include "slurm.checkSaid" (dict "root" $ "said" $said "namespace" $namespace) }}
 {{- end }}
 {{- end }}
 
-{{- /* What both releases must say alike. Arguments: root, said (the settings of the sunk release's nodeset-controller). */ -}}
+{{- /* What both releases must say alike. Arguments: root, said (the settings of the sunk
+release's nodeset-controller), namespace (where that release wants our NodeSets, if it says). */ -}}
 {{- define "slurm.checkSaid" -}}
 {{- $said := .said }}
+{{- $namespace := .namespace }}
 {{- with .root }}
+{{- if and $namespace (ne $namespace .Release.Namespace) }}
+{{- fail (printf "clusterName: the sunk release has %s in namespace %s: install there, or set this namespace in its clusters" .Values.clusterName $namespace) }}
+{{- end }}
+{{- $replicas := $said.NATS_REPLICAS | default "1" }}
+{{- if ne $replicas (toString (int .Values.nats.replicas)) }}
+{{- fail (printf "nats.replicas: the sunk release keeps streams on %s servers: set the same in both" $replicas) }}
+{{- end }}
+{{- $url := $said.NATS_URL | default (include "slurm.natsUrl" .) }}
+{{- if and (not .Values.nats.url) (ne $url (include "slurm.natsUrl" .)) }}
+{{- fail (printf "nats.url: is empty, and the bus of the sunk release is not its own: set %s" $url) }}
+{{- end }}
 {{- $lock := $said.LOCK_KEY | default "sunk.coreweave.com/lock" }}
 {{- if ne $lock .Values.sunk.lockKey }}
 {{- fail (printf "sunk.lockKey: the sunk release locks Nodes by the taint %s, and our Pods would not bear it: set the same in both" $lock) }}
