@@ -1,5 +1,7 @@
 """Slurm's words: states, hostlists, GRES and TRES."""
 
+from collections.abc import Iterable
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,6 +11,11 @@ from sunk_slurm.gres import Gres, gpus, parse_gres, tres_count, tres_memory_mib
 from sunk_slurm.hostlist import compress, expand
 from sunk_slurm.states import JobState, NodeState
 from sunk_slurm.wire import ExitCode, JobStateRow, Number
+
+
+def spelled(words: Iterable[str]) -> str:
+    """Name a case the same in each process: sets have no order."""
+    return " ".join(sorted(words)) or "nothing"
 
 
 @pytest.mark.parametrize(
@@ -27,7 +34,7 @@ from sunk_slurm.wire import ExitCode, JobStateRow, Number
         (["IDLE", "A_WORD_OF_TOMORROW"], set[str]()),
         ([], set[str]()),
     ],
-    ids=str,
+    ids=spelled,
 )
 def test_a_node_state_answers_as_slurms_predicates_do(words: list[str], predicates: set[str]) -> None:
     state = NodeState.of(words)
@@ -58,7 +65,7 @@ def test_a_node_state_answers_as_slurms_predicates_do(words: list[str], predicat
         (["PENDING", "COMPLETING", "REQUEUED"], {"pending", "completing"}),
         (["A_WORD_OF_TOMORROW"], set[str]()),
     ],
-    ids=str,
+    ids=spelled,
 )
 def test_a_job_state_answers_as_slurms_predicates_do(words: list[str], predicates: set[str]) -> None:
     state = JobState.of(words)
