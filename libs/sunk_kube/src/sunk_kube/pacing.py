@@ -10,8 +10,8 @@ algorithm.
 from typing import Final
 
 RATE: Final = 2000.0
-"""Calls a second: a job that starts on a thousand nodes is four thousand. The server's own fairness is the real
-bound; this one is against a mistake of ours."""
+"""Calls a second: a job that starts on a thousand nodes is four thousand. The server's own fairness is the
+real bound; this one is against a mistake of ours."""
 BURST: Final = 2000
 
 

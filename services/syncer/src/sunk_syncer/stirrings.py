@@ -22,7 +22,8 @@ _LOOK = re.compile(
     r"_INFO|^REQUEST_(STATS|JOB_STATE|PING|AUTH_TOKEN|CONTROL_STATUS|JOB_READY|JOB_WILL_RUN)|GET"
     r"|^MESSAGE_NODE_REGISTRATION_STATUS$"
 )
-"""RPCs that only look, or say what is known. One that is not known here counts as a change, which costs a look and no truth."""
+"""RPCs that only look, or say what is known. One that is not known here counts as a change, which costs a
+look and no truth."""
 _OF_JOBS_ONLY: Final = frozenset(
     {"REQUEST_SUBMIT_BATCH_JOB", "REQUEST_UPDATE_JOB", "REQUEST_JOB_STEP_CREATE"}
 )
