@@ -41,6 +41,7 @@ from sunk_pod_scheduler.model import (
     TellLoss,
     Wait,
 )
+from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.testing import JOB, KUBE_NODE, SLURM_NODE, T0, job, placement, pod, seen
 from sunk_pod_scheduler.waiting import PRIORITY_S
 
@@ -634,6 +635,42 @@ def test_a_script_whose_poll_was_cut_and_that_is_not_heard_again_is_dead_though_
     dead = decide(silent, due, LIMITS)
     assert isinstance(dead, Record)
     assert (dead.state.phase, "is dead" in dead.state.reason) == ("ending", True)
+
+
+def test_scripts_that_are_silent_together_are_cut_off_and_only_slurms_word_ends_their_pods() -> None:
+    well = placement("bound", node=SLURM_NODE)
+    silent = replace(seen(BOUND, replace(well, silent=T0), STARTED), are_many_silent=True)
+    told = act(silent, after_s=LIMITS.silent_s)
+
+    assert isinstance(told, Blame)
+    assert (told.event, told.state.phase) == ("CutOff", "bound")
+    still = replace(silent, placement=told.state)
+    assert act(still, after_s=3600) == Wait(LOOK_AGAIN_S)
+    assert phase_after(act(replace(still, job=job("NODE_FAIL")), after_s=3600)) == "Record ending"
+    back = T0 + timedelta(seconds=3600)
+    assert decide(replace(still, voice="heard"), back, LIMITS) == Record(state=well)
+    # The others are heard again: this one has as long as any to be.
+    assert decide(replace(still, are_many_silent=False), back, LIMITS) == Record(
+        state=replace(well, silent=back)
+    )
+
+
+@pytest.mark.parametrize(
+    ("silent", "every", "expected"),
+    [
+        pytest.param(2, 2, False, id="two die"),
+        pytest.param(3, 40, True, id="three are cut off"),
+        pytest.param(5, 100, False, id="5 %"),
+        pytest.param(6, 100, True, id="more than 5 %"),
+    ],
+)
+def test_more_silent_scripts_than_die_at_once_are_many(silent: int, every: int, *, expected: bool) -> None:
+    well = placement("bound", node=SLURM_NODE)
+    member = replace(well, silent=T0, gang="gang-1")  # Its gang has the script.
+    waiting = placement("released")
+    scripts = [replace(well, silent=T0)] * silent + [well] * (every - silent)
+
+    assert are_many([*scripts, member, member, waiting]) is expected
 
 
 def test_while_slurm_does_not_answer_no_script_counts_as_dead() -> None:

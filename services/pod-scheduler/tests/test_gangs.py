@@ -15,16 +15,16 @@ from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.explain import explain_member
 from sunk_pod_scheduler.gangs.kin import Terms, kin, natural, order, terms
-from sunk_pod_scheduler.gangs.model import GangAction, GangSeen, MemberSeen, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.model import Align, GangAction, GangSeen, MemberSeen, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ranks import fitted, ordered, seated
 from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang
 from sunk_pod_scheduler.gangs.workloads import JobSpec, JobStatus, KubeJob
 from sunk_pod_scheduler.limits import Limits
-from sunk_pod_scheduler.model import Wait
+from sunk_pod_scheduler.model import Record, Wait
 from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.policy import Identity
 from sunk_pod_scheduler.request import Placeholder
-from sunk_pod_scheduler.testing import KEY, T0, manifest, pod
+from sunk_pod_scheduler.testing import KEY, T0, job, manifest, placement, pod
 from sunk_pod_scheduler.validate import Wanted
 
 WANTED = Wanted(cpus=2, memory_mib=100, gpus=1, identity=Identity(1, 1))
@@ -299,3 +299,29 @@ def test_a_node_that_one_member_cannot_use_is_excluded_for_all() -> None:
     assert choice.excluded == ("gpu-2",)
     assert choice.is_possible
     assert not choose_for_all([first, picky], Asked(), {"gpu-1": fast, "gpu-2": slow}, 2).is_possible
+
+
+def test_a_gang_whose_script_is_dead_ends_though_slurm_says_running() -> None:
+    forming = after(seen(member(0), member(1), size=2), 0)
+    assert isinstance(forming, SubmitGang)
+    gang = seated(forming.gang, ("n-1", "n-2"))
+    assert gang is not None
+    record = replace(placement("bound"), roster=gang)
+    members = {
+        f"uid-{rank}": replace(member(rank), pod=replace(member(rank).pod, kube_node=f"k-{rank + 1}"))
+        for rank in (0, 1)
+    }
+    nodes = {"n-1": "k-1", "n-2": "k-2"}
+    running = job(nodes=("n-1", "n-2"), is_marked_started=True)
+    found = replace(seen(size=2), members=members, record=record, job=running, kube_nodes=nodes, voice="cut")
+    aligned = after(found, 0)
+    assert isinstance(aligned, Align)
+    found = replace(found, seats={state.uid: state for state in aligned.states})
+    limits = Limits(silent_s=15)
+
+    quiet = replace(record, silent=T0)
+    assert decide_gang(found, T0, limits) == Record(state=quiet)
+    later = decide_gang(replace(found, record=quiet), T0 + timedelta(seconds=15), limits)
+
+    assert isinstance(later, Record)
+    assert (later.state.phase, "is dead" in later.state.reason) == ("ending", True)

@@ -25,6 +25,7 @@ from sunk_kube.testing import node
 from sunk_kube.wellknown import ANNOTATION_GANG_MIN_AVAILABLE as GANG_MIN_AVAILABLE
 from sunk_kube.wellknown import ANNOTATION_GANG_SIZE as GANG_SIZE
 from sunk_lab.nats import NatsServer
+from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES, SLURM_26_05
 from sunk_lab.slurm.testing import running_slurm
@@ -32,6 +33,7 @@ from sunk_pod_scheduler import marks, tokens
 from sunk_pod_scheduler.answers import Answerer
 from sunk_pod_scheduler.apply import Doer
 from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.explain import explain
 from sunk_pod_scheduler.facts import Teller
 from sunk_pod_scheduler.gangs.apply import GangDoer
 from sunk_pod_scheduler.gangs.gangs import Gangs
@@ -67,9 +69,9 @@ URGENT = "PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
 def slurm(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
-    with running_slurm(
-        request.param, more=(f"KillWait={KILL_WAIT_S}", "PrologFlags=Alloc,DeferBatch", URGENT)
-    ) as found:
+    nodes = NodeRange(count=2, first_port=0, gpus=8)
+    more = (f"KillWait={KILL_WAIT_S}", "PrologFlags=Alloc,DeferBatch", URGENT)
+    with running_slurm(request.param, nodes=nodes, more=more) as found:
         yield found
 
 
@@ -506,6 +508,19 @@ async def test_a_pod_says_that_slurm_does_not_answer_and_is_submitted_once_it_do
         await found.scheduler().reconcile(UID)
 
         assert found.pods.said[UID] == "PlaceholderSubmitted"
+
+
+async def test_a_pod_that_fits_no_node_is_tried_ever_later_and_explained(
+    nats: NatsServer, newest: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, newest, free_tcp_port) as found, running(found) as scheduler:
+        found.pods.put(manifest(annotations={"sunk.coreweave.com/required-nodes": "nosuch"}))
+        await until(lambda: (state := found.placements.get(UID)) is not None and state.attempt >= 2)
+
+        assert found.pods.said[UID] == "NoNodeFits"
+        (finding,) = explain(await scheduler.look(UID))
+        assert "no Slurm node fits" in finding.because
+        assert "tried again at" in finding.would_change
 
 
 async def test_only_the_scripts_own_token_speaks_for_its_placeholder(

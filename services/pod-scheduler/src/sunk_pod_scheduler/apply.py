@@ -100,7 +100,7 @@ class Doer:
             case TellLoss():
                 await self._on(pod, lambda found: self._tell_loss(found, action.state))
             case Submit():
-                return await self._on(pod, lambda found: self._submitter.submit(found, action.attempt))
+                await self._on(pod, lambda found: self._submitter.submit(found, action.attempt))
             case Resume():
                 await self._on(pod, lambda found: self._submitter.resume(found, action.attempt))
             case ReleaseJob():
@@ -163,8 +163,13 @@ class Doer:
         await self._store(action.state)
 
     async def _blame(self, pod: Pod, action: Blame) -> None:
-        say = self._pods.refuse if action.is_warning else self._pods.put_off
-        await say(pod, action.event, action.state.reason)
+        reason = action.state.reason
+        if action.event == "CutOff":  # The Pod runs: it is scheduled.
+            log.warning("a script is cut off, as are many", extra={"pod": pod.key, "job": action.state.job})
+            await self._pods.warn(pod, action.event, reason)
+        else:
+            say = self._pods.refuse if action.is_warning else self._pods.put_off
+            await say(pod, action.event, reason)
         await self._store(action.state)
 
     async def _tell_loss(self, pod: Pod, state: PlacementState) -> None:

@@ -5,13 +5,11 @@ loop to have looked.
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 import anyio
 import msgspec
 
-Voice = Literal["", "cut", "heard"]
-"""What was last said of a placeholder's script: its poll was cut, or it was heard afterwards."""
+from sunk_pod_scheduler.model import Voice
 
 
 class Announcement(msgspec.Struct, frozen=True):

@@ -41,6 +41,7 @@ from sunk_pod_scheduler.model import (
     Wait,
 )
 from sunk_pod_scheduler.outcomes import bound_alone, end, ending, fresh, refuse, said, without
+from sunk_pod_scheduler.silence import listen
 from sunk_pod_scheduler.validate import TERMINATION_OFFSET_S
 
 
@@ -201,19 +202,7 @@ def _bound(  # noqa: PLR0911 - a table of cases
         case _ if placement.lost is not None:
             return TellLoss(state=replace(placement, changed=now, lost=None, reason=""))
         case _:
-            return _listen(seen, placement, now, limits)
-
-
-def _listen(seen: Observed, placement: PlacementState, now: datetime, limits: Limits) -> Action:
-    """All is well, unless the script is dead, which Slurm may take a minute to notice."""
-    if placement.silent is None:
-        return Record(state=replace(placement, silent=now)) if seen.voice == "cut" else Wait()
-    if seen.voice == "heard":
-        return Record(state=replace(placement, silent=None))
-    due = placement.silent + timedelta(seconds=limits.silent_s)
-    if now < due:
-        return Wait((due - now).total_seconds())
-    return ending(placement, f"the script of job {placement.job} is dead: its poll was cut", now)
+            return listen(seen.voice, placement, now, limits, are_many=seen.are_many_silent)
 
 
 def _pod_leaves(seen: Observed, placement: PlacementState, now: datetime, limits: Limits) -> Action:

@@ -87,6 +87,9 @@ class JobUnknown(msgspec.Struct, frozen=True):
     """Nobody could say."""
 
 
+Voice = Literal["", "cut", "heard"]
+"""What was last said of a placeholder's script: its poll was cut, or it was heard afterwards."""
+
 AnyJob = JobSeen | JobGone | JobUnknown
 
 
@@ -107,8 +110,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Why the Pod may not be bound to that Node."""
     is_release_asked: bool = False
     """The placeholder's script or its node's epilog wants the Pod gone."""
-    voice: Literal["", "cut", "heard"] = ""
+    voice: Voice = ""
     """What was last said of the placeholder's script."""
+    are_many_silent: bool = False
+    """It is silent, and so are more others than die at once."""
 
 
 # --- What can be done -----------------------------------------------------------------------------
@@ -134,15 +139,15 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Blame(msgspec.Struct, frozen=True, kw_only=True):
-    """Say on the Pod why its job does not start, and store it."""
+    """Say on the Pod why its job does not start, or what is wrong while it runs, and store it."""
 
     state: PlacementState
-    event: Literal["JobHeld", "WaitingForSlurm", "WaitingForLock", "ScriptSilent"]
+    event: Literal["JobHeld", "WaitingForSlurm", "WaitingForLock", "ScriptSilent", "CutOff"]
 
     @property
     def is_warning(self) -> bool:
         """Somebody has to do something."""
-        return self.event in {"JobHeld", "ScriptSilent"}
+        return self.event in {"JobHeld", "ScriptSilent", "CutOff"}
 
 
 class TellLoss(msgspec.Struct, frozen=True, kw_only=True):

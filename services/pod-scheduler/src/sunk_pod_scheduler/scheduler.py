@@ -16,6 +16,7 @@ from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed,
 from sunk_pod_scheduler.nodes import problem
 from sunk_pod_scheduler.outcomes import after, told
 from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.submitting import Views
 from sunk_pod_scheduler.validate import Rules
 from sunk_runtime.views import StateView, now
@@ -136,6 +137,7 @@ class Scheduler:
             node_problem=why,
             is_release_asked=self._book.is_release_asked(uid, placement.job) if placement else False,
             voice=self._book.voice(uid, placement.job) if placement else "",
+            are_many_silent=bool(placement and placement.silent) and are_many(self._placements.values()),
         )
         return seen, pod
 

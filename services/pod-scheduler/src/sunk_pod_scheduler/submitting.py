@@ -24,8 +24,9 @@ from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
 
 log = logging.getLogger(__name__)
 
-NO_NODE_AGAIN_S: Final = 2.0
-"""A NodeSet's Pods may be on their way to Slurm."""
+NO_NODE_TEXT: Final = "no Slurm node fits what the Pod asks of its Node"
+NO_NODE_ATTEMPTS: Final = 5
+"""From then on it is no longer until the next: a NodeSet's Pods may be on their way to Slurm."""
 UNAVAILABLE: Final = "SlurmUnavailable"
 UNAVAILABLE_TEXT: Final = "Slurm does not answer; the Pod is submitted once it does"
 
@@ -67,16 +68,17 @@ class Submitter:
         self._choices = Choices()
         self._check = check
 
-    async def submit(self, pod: Pod, attempt: int) -> float | None:
-        """Store the intent, then submit a held job; return when to look again if that is not now."""
+    async def submit(self, pod: Pod, attempt: int) -> None:
+        """Store the intent, then submit a held job, unless there is no node for it."""
         wanted = self._valid(pod)
         self._views.slurm_nodes.require_complete()
         self._views.kube_pods.require_complete()
         choice = self._choice(pod, wanted)
-        if not choice.is_possible:
-            await self._pods.refuse(pod, "NoNodeFits", "no Slurm node fits what the Pod asks of its Node")
-            return NO_NODE_AGAIN_S
         intent = self._intent(pod, attempt)
+        if not choice.is_possible:
+            await self._pods.refuse(pod, "NoNodeFits", NO_NODE_TEXT)
+            await self._store(put_off(intent, NO_NODE_TEXT, last=NO_NODE_ATTEMPTS))
+            return
         description = describe(pod, wanted, choice, attempt, self._placeholder)
         await self._store(intent)
         self._check()
@@ -89,7 +91,6 @@ class Submitter:
             raise
         else:
             await self._submitted(pod, intent, job)
-        return None
 
     async def _tell_unavailable(self, pod: Pod, intent: PlacementState) -> None:
         if intent.lost is None:
@@ -150,18 +151,16 @@ class Submitter:
             await self._pods.refuse(pod, "SubmissionFailed", reason)
         else:
             await self._pods.tell_loss(pod, "SubmissionFailed", reason, is_lost=True)
-        await self._store(
-            replace(
-                intent,
-                attempt=intent.attempt + 1,
-                token_sha256="",
-                changed=now(),
-                reason=reason[:REASON_MAX],
-            )
-        )
+        await self._store(put_off(intent, reason))
 
     def _valid(self, pod: Pod) -> Wanted:
         found = validate(pod, self._rules)
         if isinstance(found, tuple):
             raise ConflictError(f"Pod {pod.key} is not valid any more")
         return found
+
+
+def put_off(intent: PlacementState, reason: str, *, last: int | None = None) -> PlacementState:
+    """Return *intent* withdrawn, to be tried again ever later; from attempt *last* on no later."""
+    attempt = intent.attempt + 1 if last is None or intent.attempt < last else intent.attempt
+    return replace(intent, attempt=attempt, token_sha256="", changed=now(), reason=reason[:REASON_MAX])

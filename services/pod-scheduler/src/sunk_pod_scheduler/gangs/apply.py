@@ -47,7 +47,7 @@ from sunk_pod_scheduler.model import (
 from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.request import Placeholder
-from sunk_pod_scheduler.submitting import NO_NODE_AGAIN_S, Views
+from sunk_pod_scheduler.submitting import NO_NODE_ATTEMPTS, Views, put_off
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
@@ -80,7 +80,7 @@ class GangDoer:
         self._check = check
         """Raises once we may no longer lead; called right before each write to the outside."""
 
-    async def apply(  # noqa: C901, PLR0911, PLR0912 - one case an action, none decides anything
+    async def apply(  # noqa: C901, PLR0912 - one case an action, none decides anything
         self, action: GangAction, seen: GangSeen, pods: Pods
     ) -> float | None:
         """Carry out *action*.
@@ -101,7 +101,7 @@ class GangDoer:
             case Refuse() | Blame():
                 await self._blame(action, seen, pods)
             case SubmitGang():
-                return await self._submit(action.attempt, action.gang, seen, pods)
+                await self._submit(action.attempt, action.gang, seen, pods)
             case Resume():
                 await self._resume(seen, pods, action.attempt)
             case ReleaseJob():
@@ -180,10 +180,13 @@ class GangDoer:
             note = Note(reason="ValidationFailed", text="; ".join(action.problems), is_warning=True)
         else:
             note = Note(reason=action.event, text=action.state.reason, is_warning=action.is_warning)
-        await self._voice.tell(pods, dict.fromkeys(uids(seen), note))
+        if note.reason == "CutOff":  # The Pods run: they are scheduled.
+            await self._voice.alarm(seated(seen, pods), note)
+        else:
+            await self._voice.tell(pods, dict.fromkeys(uids(seen), note))
         await self._store(action.state)
 
-    async def _submit(self, attempt: int, gang: Gang, seen: GangSeen, pods: Pods) -> float | None:
+    async def _submit(self, attempt: int, gang: Gang, seen: GangSeen, pods: Pods) -> None:
         """Store the intent first: from then on a job may exist that only its mark tells."""
         self._views.slurm_nodes.require_complete()
         self._views.kube_pods.require_complete()
@@ -196,14 +199,13 @@ class GangDoer:
         choice = choose_for_all(ours, wanted.asked, self._views.nodes(self._pods), nodes_at_least(gang))
         if is_lost:
             choice = Choice(required=distinct(gang))  # The Pods run there.
-        if not choice.is_possible:
-            text = (
-                f"there are not {nodes_at_least(gang)} Slurm nodes that fit what the Pods of {name(seen)} ask"
-            )
-            note = Note(reason="NoNodeFits", text=text, is_warning=True)
-            await self._voice.tell(pods, dict.fromkeys((pod.metadata.uid for pod in ours), note))
-            return NO_NODE_AGAIN_S
         intent = self._intent(attempt, gang, seen)
+        if not choice.is_possible:
+            least = nodes_at_least(gang)
+            text = f"there are not {least} Slurm nodes that fit what the Pods of {name(seen)} ask"
+            await self._voice.refuse(ours, "NoNodeFits", text)
+            await self._store(put_off(intent, text, last=NO_NODE_ATTEMPTS))
+            return
         description = describe_gang(seen, gang, choice, attempt, self._placeholder, wanted=wanted)
         await self._store(intent)
         self._check()
@@ -216,7 +218,6 @@ class GangDoer:
             raise
         else:
             await self._submitted(intent, ours, job)
-        return None
 
     def _intent(self, attempt: int, gang: Gang, seen: GangSeen) -> PlacementState:
         before, digest = seen.record, self._placeholder.digest(seen.id, attempt)
@@ -272,8 +273,7 @@ class GangDoer:
         else:
             note = Note(reason="SubmissionFailed", text=reason, is_warning=True)
             await self._voice.tell(pods, dict.fromkeys(uids, note))
-        again = replace(intent, attempt=intent.attempt + 1, token_sha256="", changed=now())
-        await self._store(replace(again, reason=reason[:REASON_MAX]))
+        await self._store(put_off(intent, reason))
 
     async def _bind(self, action: BindMembers, seen: GangSeen, pods: Pods) -> None:
         """Ranks are written before the Pods are bound: a container reads them once, at its start."""

@@ -13,6 +13,7 @@ from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, LOOK_AGAIN_S, Limits
 from sunk_pod_scheduler.model import JobGone, JobSeen, JobUnknown, Record, TellLoss, Wait
 from sunk_pod_scheduler.outcomes import ending
+from sunk_pod_scheduler.silence import listen
 
 _SHOWN: Final = 4
 
@@ -41,7 +42,8 @@ def bound(  # noqa: PLR0911 - a table of cases
         return Wait(ASK_AGAIN_S)
     if record.lost is not None:
         return Record(state=replace(record, lost=None, reason=""))
-    return _bind_heirs(seen, gang) or Wait()
+    heirs = _bind_heirs(seen, gang)
+    return heirs or listen(seen.voice, record, now, limits, are_many=seen.are_many_silent)
 
 
 def left(seen: GangSeen, gang: Gang) -> str:

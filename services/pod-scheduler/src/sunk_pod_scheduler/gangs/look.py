@@ -19,6 +19,7 @@ from sunk_pod_scheduler.gangs.ports import WorkloadPort
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, pod_seen
 from sunk_pod_scheduler.nodes import problem
 from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.submitting import Views
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_runtime.views import StateView
@@ -78,6 +79,8 @@ class Looker:
             job=job,
             announced_on=self._book.announced_on(gang, record.job) if record else "",
             is_release_asked=self._book.is_release_asked(gang, record.job) if record else False,
+            voice=self._book.voice(gang, record.job) if record else "",
+            are_many_silent=bool(record and record.silent) and are_many(self._placements.values()),
             kube_nodes={node: found for node in nodes if (found := self._kube_node(node))},
             switches=self._switches(nodes),
         )

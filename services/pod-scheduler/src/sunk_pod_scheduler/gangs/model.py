@@ -18,6 +18,7 @@ from sunk_pod_scheduler.model import (
     Refuse,
     ReleaseJob,
     Resume,
+    Voice,
     Wait,
 )
 from sunk_pod_scheduler.validate import Wanted
@@ -82,6 +83,9 @@ class GangSeen(msgspec.Struct, frozen=True, kw_only=True):
     job: AnyJob = JobGone()
     announced_on: str = ""
     is_release_asked: bool = False
+    voice: Voice = ""
+    """What was last said of the placeholder's script."""
+    are_many_silent: bool = False
     kube_nodes: Mapping[str, str] = {}
     """The Node of each of the job's Slurm nodes, where it is known."""
     switches: Mapping[str, tuple[str, ...]] = {}

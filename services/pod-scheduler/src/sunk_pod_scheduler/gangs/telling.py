@@ -51,6 +51,14 @@ class Voice:
         note = Note(reason=UNAVAILABLE, text=UNAVAILABLE_TEXT)
         await self.tell(pods, dict.fromkeys((member.uid for member in members), note))
 
+    async def alarm(self, pods: Iterable[Pod], note: Note) -> None:
+        """Say by Event what is wrong with Pods that run."""
+
+        async def warn(pod: Pod) -> None:
+            await self._pods.warn(pod, note.reason, note.text)
+
+        await each(pods, warn)
+
     async def say(self, pods: Iterable[Pod], reason: str, text: str) -> None:
         """Say *text* by Event on all of *pods*."""
 
