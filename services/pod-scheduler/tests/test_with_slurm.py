@@ -64,13 +64,14 @@ CLUSTER = "lab"
 KILL_WAIT_S = 10
 WITHIN_S = 20.0
 URGENT = "PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10"
-"""Its jobs preempt those of the other partition."""
+"""Its jobs preempt those of the other partitions."""
+GRACED = "PartitionName=graced Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=120"
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
 def slurm(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
     nodes = NodeRange(count=2, first_port=0, gpus=8)
-    more = (f"KillWait={KILL_WAIT_S}", "PrologFlags=Alloc,DeferBatch", URGENT)
+    more = (f"KillWait={KILL_WAIT_S}", "PrologFlags=Alloc,DeferBatch", URGENT, GRACED)
     with running_slurm(request.param, nodes=nodes, more=more) as found:
         yield found
 
@@ -415,18 +416,56 @@ async def is_base(found: World, job: int, base: str) -> bool:
     return seen is not None and seen.state_now.base == base
 
 
-async def test_a_pods_time_limit_counts_from_before_it_is_bound(
-    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+async def test_a_pods_time_limit_counts_from_before_it_is_bound_and_ends_it_and_not_before(
+    nats: NatsServer, newest: HostSlurm, free_tcp_port: int
 ) -> None:
-    async with world(nats, slurm, free_tcp_port) as found, running(found):
+    async with world(nats, newest, free_tcp_port) as found, running(found):
         found.pods.put(manifest(annotations={"sunk.coreweave.com/timeout": "1"}))
         await until(lambda: found.is_running(UID))
         (job,) = await found.alive()
-        started = job.start_time.moment
+        bound = now()
 
-        assert job.time_limit.value == 1
+        # slurmctld looks at limits every 30 s.
+        await until(lambda: found.pods.pods[UID].is_terminating, within_s=150.0)
+        found.pods.vanish(UID)
+        await until(lambda: is_over(found, job.job_id))
+        over = await found.client.job(job.job_id)
+
+        assert over is not None
+        started, ended = over.start_time.moment, over.end_time.moment
         assert started is not None
-        assert started <= now()  # Slurm counts from before the Pod is bound, so initialisation is included.
+        assert ended is not None
+        assert started <= bound  # Initialisation is included.
+        assert (ended - started).total_seconds() >= 60
+        assert over.state_now.base == "TIMEOUT"
+
+
+async def is_over(found: World, job: int) -> bool:
+    seen = await found.client.job(job)
+    return seen is not None and seen.state_now.is_over and not seen.state_now.is_completing
+
+
+async def test_a_preemptions_grace_ends_the_pod_from_its_beginning(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        found.pods.put(manifest(annotations={"sunk.coreweave.com/partition": "graced"}))
+        await until(lambda: found.is_running(UID))
+        (job,) = await found.alive()
+        urgent = int(submit(slurm, "--partition=urgent", "--nodes=2", "--exclusive"))
+        await until(lambda: found.pods.pods[UID].is_terminating)
+        graced = await found.client.job(job.job_id)
+
+        assert graced is not None
+        assert graced.state_now.base == "RUNNING"  # Its grace has not run out.
+
+        found.pods.vanish(UID)
+        await until(lambda: is_base(found, urgent, "RUNNING"))
+        over = await found.client.job(job.job_id)
+        await found.client.cancel_job(urgent)
+
+        assert over is not None
+        assert over.state_now.base == "PREEMPTED"
 
 
 async def test_a_pod_that_outlives_kill_wait_makes_its_node_overdue_until_it_is_gone(

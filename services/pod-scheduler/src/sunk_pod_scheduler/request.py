@@ -91,7 +91,7 @@ def describe(pod: Pod, wanted: Wanted, choice: Choice, attempt: int, made: Place
         time_limit=asked.time_limit,
         kill_warning_signal="USR1",
         kill_warning_flags=("BATCH_JOB",),
-        kill_warning_delay=Number.of(int(made.kill_wait_s)),
+        kill_warning_delay=Number.of(0),  # Else it comes before the time limit too, by up to 30 s more.
     )
 
 
