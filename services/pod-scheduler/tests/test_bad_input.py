@@ -15,7 +15,7 @@ from sunk_pod_scheduler.request import Placeholder, describe
 from sunk_pod_scheduler.testing import KEY, manifest
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
 
-MADE = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", kill_wait_s=30, key=KEY)
+MADE = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", key=KEY)
 NASTY = "'; scancel -u root; $(id) `id` \\ \"}{ ] & | <a> %s \u202e\u00e9"
 ASKED = {"cpu": "1", "memory": "1Gi"}
 

@@ -11,7 +11,7 @@ from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_pod_scheduler.warnings import warnings
 
 FILE = Path(__file__).parents[3] / "docs/examples/full-node-gpu-pod.yaml"
-MADE = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", kill_wait_s=30, key=KEY)
+MADE = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", key=KEY)
 
 
 def test_the_example_of_a_whole_gpu_node_is_valid_as_it_stands_and_asks_for_all_of_it() -> None:

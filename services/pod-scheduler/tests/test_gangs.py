@@ -220,7 +220,7 @@ def test_slurm_may_give_a_gang_any_number_of_nodes_between_its_least_and_all() -
     found = seen(*(member(index, terms=TWO_OF_FOUR) for index in range(4)), size=4)
     action = after(found, 0)
     assert isinstance(action, SubmitGang)
-    made = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", kill_wait_s=30, key=KEY)
+    made = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", key=KEY)
     job = describe_gang(found, action.gang, Choice(), 0, made, wanted=WANTED)
     again = describe_gang(found, action.gang, Choice(required=("a", "b", "c", "d")), 1, made, wanted=WANTED)
 
@@ -279,7 +279,7 @@ def test_the_job_has_room_for_the_largest_member_on_every_seat() -> None:
     found = seen(member(0, terms=both), member(1, terms=both, wanted=large), size=2)
     action = after(found, 0)
     assert isinstance(action, SubmitGang)
-    made = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", kill_wait_s=30, key=KEY)
+    made = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", key=KEY)
     job = describe_gang(found, action.gang, Choice(), 0, made, wanted=WANTED)
 
     assert (job.minimum_nodes, job.maximum_nodes, job.tasks, job.tasks_per_node) == (1, 1, 2, 2)

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 CPUS = 4
 FILL, SPREAD = "CR_Core_Memory", "CR_Core_Memory,CR_LLN"
-MADE = Placeholder(script="#!/bin/bash\nsleep 600\n", hooks_url="http://hooks", kill_wait_s=30, key=KEY)
+MADE = Placeholder(script="#!/bin/bash\nsleep 600\n", hooks_url="http://hooks", key=KEY)
 
 
 async def place(client: SlurmClient, number: int) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -86,15 +88,26 @@ def gateway() -> Iterator[Gateway]:
 Start = Callable[[], "subprocess.Popen[bytes]"]
 
 
+@pytest.fixture(params=["curl", "bash alone"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the script finds its programs."""
+    if request.param == "bash alone":
+        for name in ("bash", "sleep"):
+            found = shutil.which(name)
+            assert found
+            (tmp_path / name).symlink_to(found)
+        return str(tmp_path)
+    return os.environ["PATH"]  # noqa: TID251 - where bash and curl are
+
+
 @pytest.fixture
-def start(gateway: Gateway) -> Iterator[Start]:
+def start(gateway: Gateway, path: str) -> Iterator[Start]:
     """Starts the script; what it is answered from its first call on can be said before."""
     text = resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text()
     env = {
-        "PATH": os.environ["PATH"],  # noqa: TID251 - where bash and curl are
+        "PATH": path,
         "SUNK_HOOKS_URL": gateway.url,
         "SUNK_PLACEHOLDER_TOKEN": TOKEN,
-        "SUNK_KILL_WAIT_S": "30",
         "SLURM_JOB_ID": "7",
         "SLURMD_NODENAME": "gpu-000-012",
     }
@@ -119,7 +132,7 @@ def until(is_done: Callable[[], bool]) -> None:
 
 
 def test_the_script_announces_its_node_with_its_token_and_shows_the_token_to_nobody(
-    gateway: Gateway, start: Start
+    gateway: Gateway, start: Start, path: str
 ) -> None:
     script = start()
     until(lambda: gateway.count("outcome") == 1)
@@ -131,7 +144,7 @@ def test_the_script_announces_its_node_with_its_token_and_shows_the_token_to_nob
     listed = subprocess.run(
         ["ps", "-o", "args=", "--sid", str(script.pid)], check=True, capture_output=True, text=True
     )
-    assert "curl" in listed.stdout
+    assert ("curl" in listed.stdout) is (shutil.which("curl", path=path) is not None)
     assert TOKEN not in listed.stdout.replace(resources.files("sunk_pod_scheduler").name, "")
 
 

@@ -175,7 +175,7 @@ def test_a_gpu_model_that_slurm_does_not_have_is_named() -> None:
     )
 
 
-MADE = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", kill_wait_s=30, key=KEY)
+MADE = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", key=KEY)
 
 
 def test_a_placeholder_is_held_never_requeued_and_carries_the_token_in_its_environment_only() -> None:

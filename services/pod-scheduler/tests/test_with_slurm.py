@@ -151,7 +151,6 @@ class World:
             placeholder=Placeholder(
                 script=self.script,
                 hooks_url=f"http://127.0.0.1:{self.port}",
-                kill_wait_s=KILL_WAIT_S,
                 key=KEY,
             ),
             check=lambda: None,
@@ -764,7 +763,6 @@ def gangs(found: World) -> Gangs:
     placeholder = Placeholder(
         script=found.script,
         hooks_url=f"http://127.0.0.1:{found.port}",
-        kill_wait_s=KILL_WAIT_S,
         key=KEY,
     )
     doer = GangDoer(

@@ -94,7 +94,6 @@ class Parts:
             script=resources.files(__package__ or "").joinpath("placeholder.sh").read_text(),
             hooks_url=config.hooks_url,
             hooks_ca_file=config.hooks_ca_file,
-            kill_wait_s=config.slurm_kill_wait_s,
             key=self.key,
         )
 

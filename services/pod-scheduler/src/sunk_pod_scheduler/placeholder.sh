@@ -8,7 +8,7 @@
 # background, waited for, and $ending is looked at after each wait. Slurm signals children too, so curl
 # ignores TERM: else it would die before our own trap has run, and a second TERM would cut the release off.
 #
-# From the pod-scheduler: SUNK_HOOKS_URL, SUNK_PLACEHOLDER_TOKEN, SUNK_KILL_WAIT_S. Needs bash and curl.
+# From the pod-scheduler: SUNK_HOOKS_URL, SUNK_PLACEHOLDER_TOKEN. Needs bash, and curl where there is TLS.
 set -u
 jobs_url=$SUNK_HOOKS_URL/v1/jobs/$SLURM_JOB_ID
 ending=
@@ -22,16 +22,13 @@ pause() {  # seconds: or less, if we are told to end
 
 # call METHOD PATH SECONDS [BODY]: sets $status (000: no answer) and $body; a signal cuts it short.
 call() {
-    local pipe pid
+    local pipe pid with=by_bash
+    type -P curl >/dev/null && with=by_curl
     status=000 body=
     exec {pipe}<> <(:)
     (
         trap '' TERM USR1
-        # The token is read from a descriptor: arguments are for everybody to see.
-        exec curl --silent --request "$1" --connect-timeout 5 --max-time "$3" ${4:+--data "$4"} \
-            --header 'Content-Type: application/json' \
-            --header @<(printf 'Authorization: Bearer %s\n' "$SUNK_PLACEHOLDER_TOKEN") \
-            --write-out '\n%{http_code}\n' "$jobs_url/$2" >&"$pipe" 2>/dev/null
+        "$with" "$@" >&"$pipe" 2>/dev/null
     ) &
     pid=$!
     wait "$pid"
@@ -42,6 +39,31 @@ call() {
         read -r -t 1 -u "$pipe" status
     fi
     exec {pipe}>&-
+}
+
+by_curl() {
+    # The token is read from a descriptor: arguments are for everybody to see.
+    exec curl --silent --request "$1" --connect-timeout 5 --max-time "$3" ${4:+--data "$4"} \
+        --header 'Content-Type: application/json' \
+        --header @<(printf 'Authorization: Bearer %s\n' "$SUNK_PLACEHOLDER_TOKEN") \
+        --write-out '\n%{http_code}\n' "$jobs_url/$2"
+}
+
+# Bash alone: without TLS, and a connect takes as long as the kernel tries.
+by_bash() {
+    local http line code body text=${4:-}
+    [[ $jobs_url =~ ^http://([^]/:[]+|\[[0-9a-fA-F:]+\])(:([0-9]+))?(/.*)$ ]] || return
+    local host=${BASH_REMATCH[1]#[} port=${BASH_REMATCH[3]:-80} path=${BASH_REMATCH[4]}/$2
+    exec {http}<>"/dev/tcp/${host%]}/$port" || return
+    printf '%s %s HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %s\r\n' \
+        "$1" "$path" "${BASH_REMATCH[1]}:$port" "$SUNK_PLACEHOLDER_TOKEN" >&"$http"
+    printf 'Connection: close\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n%s' \
+        "${#text}" "$text" >&"$http"
+    read -r -t "$3" -u "$http" line && [[ $line =~ ^HTTP/1\.[01]\ ([0-9]{3}) ]] || return
+    code=${BASH_REMATCH[1]}
+    while read -r -t 5 -u "$http" line && [ "$line" != $'\r' ]; do :; done
+    IFS= read -r -t 5 -u "$http" body
+    printf '%s\n%s\n' "$body" "$code"
 }
 
 release() {  # Blocks until the Pod is gone, as long as Slurm lets us live.

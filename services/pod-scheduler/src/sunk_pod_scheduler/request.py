@@ -33,7 +33,6 @@ class Placeholder(msgspec.Struct, frozen=True, kw_only=True):
     """Where the script finds the hook gateway."""
     hooks_ca_file: str = ""
     """What vouches for its certificate."""
-    kill_wait_s: float
     key: bytes
 
     def digest(self, uid: str, attempt: int) -> str:
@@ -55,7 +54,6 @@ def describe(pod: Pod, wanted: Wanted, choice: Choice, attempt: int, made: Place
         "PATH": PATH,
         "SUNK_HOOKS_URL": made.hooks_url,
         "SUNK_PLACEHOLDER_TOKEN": tokens.token(made.key, meta.uid, attempt),
-        "SUNK_KILL_WAIT_S": f"{made.kill_wait_s:g}",
         **({"CURL_CA_BUNDLE": made.hooks_ca_file} if made.hooks_ca_file else {}),
     }
     return JobDescription(
