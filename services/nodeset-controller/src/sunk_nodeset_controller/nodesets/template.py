@@ -167,7 +167,8 @@ def _furnished(container: Mapping[str, Any], *, is_shared: bool) -> Manifest:
 
 def _asked(given: Mapping[str, Any]) -> Manifest:
     """Return the resources of a container: small requests where *given* has none, whatever its limits."""
-    limits, requests = given.get("limits") or {}, given.get("requests") or {}
+    limits: Manifest = given.get("limits") or {}
+    requests: Manifest = given.get("requests") or {}
     small = {
         name: limits[name] if name in limits and number(limits[name]) < number(amount) else amount
         for name, amount in SMALL.items()

@@ -116,10 +116,9 @@ class PodStates:
         """Tell the bus of the Pod of the Slurm node *node*; return when to look again, if it hides."""
         self._views.require_complete()
         self._writer.view.require_complete()
-        pod = self._pod(node)
-        if pod is None and await self._is_hidden(node):
+        if self._pod(node) is None and await self._is_hidden(node):
             return HIDDEN_AGAIN_S
-        await self._tell(node, pod)
+        await self._tell(node, self._pod(node))  # It may have come back into view meanwhile.
         return None
 
     async def _is_hidden(self, node: str) -> bool:
@@ -131,7 +130,9 @@ class PodStates:
         if before is None or before.phase == "gone":
             return False
         found = await self._kube.find_pod(before.namespace, before.pod)
-        if found is None or found.metadata.uid != before.uid or self._pod(node) is not None:
+        if found is None or found.metadata.uid != before.uid:
+            return False
+        if self._pod(node) is not None:
             return False
         nodeset = self._views.nodesets.get(f"{before.namespace}/{before.nodeset}")
         log.warning("pod without its label", extra={"pod": found.key})
