@@ -10,13 +10,16 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
+from sunk_kube.answers import RETRY_LAST_S
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.errors import KubeBusyError, KubeUnavailableError
+from sunk_kube.leases import KubeLease
 from sunk_kube.objects import KubeObject
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import LEASES, PODS, Resource
 from sunk_kube.testing import pod
 from sunk_runtime.errors import ConfigError
+from sunk_runtime.testing import until
 
 pytestmark = pytest.mark.anyio
 
@@ -113,6 +116,46 @@ async def test_an_answer_that_is_none_means_later(tmp_path: Path, bad: Answer) -
     async with server(tmp_path, bad, timeout_s=0.5) as client:
         with pytest.raises(KubeUnavailableError):
             await client.get(PODS, "web", "default")
+
+
+async def test_a_server_that_asks_for_an_hour_is_asked_again_before(tmp_path: Path) -> None:
+    async with server(tmp_path, answer(503, {}, Retry_After="3600")) as client:
+        with pytest.raises(KubeUnavailableError) as refused:
+            await client.get(PODS, "web", "default")
+
+    assert refused.value.retry_after_s == RETRY_LAST_S
+
+
+async def test_a_refused_lease_is_tried_again_and_ends_nobody(tmp_path: Path) -> None:
+    async with server(tmp_path, answer(403, {"message": "no right yet"})) as client:
+        lease = KubeLease(client, "default", "leader", "me")
+        with pytest.raises(KubeUnavailableError, match="no right yet"):
+            await lease.acquire()
+
+
+async def test_a_watch_that_is_too_much_makes_everybody_quiet(tmp_path: Path) -> None:
+    busy = answer(429, {}, Retry_After="20")
+    async with server(tmp_path, listed("a"), busy, listed()) as client, anyio.create_task_group() as tasks:
+
+        async def is_quiet() -> bool:
+            with anyio.move_on_after(0.2) as waited:
+                await client.list_all(PODS)
+            return waited.cancelled_caught
+
+        view = Reflector(client, THINGS)
+        tasks.start_soon(view.run)
+        await view.complete()
+        await until(is_quiet, within_s=60)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_watch_that_ends_at_once_is_no_hot_loop(tmp_path: Path) -> None:
+    heard: list[bytes] = []
+    async with server(tmp_path, listed("a"), watched(), heard=heard) as client:
+        with anyio.move_on_after(1.5):
+            await Reflector(client, THINGS).run()
+
+    assert len(heard) <= 6
 
 
 async def test_too_many_requests_carry_how_long_to_wait(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunk_kube.pacing import Pace
+from sunk_kube.pacing import QUIET_LAST_S, Pace
 
 
 def test_a_burst_goes_at_once_and_what_follows_keeps_the_pace() -> None:
@@ -24,6 +24,13 @@ def test_nobody_goes_while_the_server_asks_for_quiet() -> None:
     pace.hold(100.0, 2.0)
 
     assert [pace.turn_s(now) for now in (100.0, 105.0, 107.0)] == [7.0, 2.0, 0.0]
+
+
+def test_nobody_waits_for_longer_than_half_a_minute_for_quiet_asked_once() -> None:
+    pace = Pace(rate=10, burst=3)
+    pace.hold(100.0, 3600.0)
+
+    assert pace.turn_s(100.0) == QUIET_LAST_S
 
 
 @given(st.lists(st.floats(0, 5), max_size=50), st.integers(1, 5), st.integers(1, 20))

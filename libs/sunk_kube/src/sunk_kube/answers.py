@@ -19,6 +19,8 @@ from sunk_kube.errors import (
 from sunk_runtime.errors import ConflictError, SunkError
 
 UNAUTHORIZED_RETRY_S: Final = 5.0
+RETRY_LAST_S: Final = 30.0
+"""A proxy that asks for an hour does not know what waits for us."""
 _LATER: Final = frozenset({408})
 _TOO_MANY: Final = 429
 _REFUSED: Final = 400
@@ -87,4 +89,4 @@ def _read(data: bytes) -> Status:
 
 def _retry_after(headers: Mapping[str, str]) -> float:
     value = headers.get("Retry-After", "")
-    return float(value) if value.isascii() and value.isdigit() else 1.0
+    return min(float(value), RETRY_LAST_S) if value.isascii() and value.isdigit() else 1.0

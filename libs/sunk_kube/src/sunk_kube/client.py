@@ -9,7 +9,7 @@ Source: Kubernetes API conventions; API Concepts, "Server-side pagination", "Upd
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -230,11 +230,18 @@ class KubeClient:
         """Return what the API server has at *path*, such as ``/openid/v1/jwks``."""
         return await self._session.send("GET", path)
 
-    def watch(
+    @asynccontextmanager
+    async def watch(
         self, resource: Resource[T], namespace: str | None, query: Mapping[str, str], *, silence_s: float
-    ) -> AbstractAsyncContextManager[AsyncGenerator[bytes]]:
+    ) -> AsyncGenerator[AsyncGenerator[bytes]]:
         """Yield the chunks of a watch, as `Session.stream`. For the reflector."""
-        return self._session.stream(resource.path(namespace), {**query, "watch": "true"}, silence_s=silence_s)
+        path, asked = resource.path(namespace), {**query, "watch": "true"}
+        try:
+            async with self._session.stream(path, asked, silence_s=silence_s) as chunks:
+                yield chunks
+        except KubeBusyError as error:  # At its start, or in the midst of it.
+            self._pace.hold(time.monotonic(), error.retry_after_s)
+            raise
 
     async def _call(
         self,

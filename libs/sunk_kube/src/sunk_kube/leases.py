@@ -9,15 +9,26 @@ Source: client-go, tools/leaderelection (the rules for observing); its lack of t
 
 import math
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from sunk_kube.bodies import micro_time
 from sunk_kube.client import KubeClient
-from sunk_kube.errors import KubeExistsError, KubeNotFoundError
+from sunk_kube.errors import KubeExistsError, KubeNotFoundError, KubeRejectedError, KubeUnavailableError
 from sunk_kube.objects import Lease
 from sunk_kube.resources import LEASES
 from sunk_runtime.errors import ConflictError
+
+
+@contextmanager
+def _refusals_pass() -> Generator[None]:
+    """Take a refusal for an outage: rights come and go with an upgrade, and one 403 is no reason to end."""
+    try:
+        yield
+    except KubeRejectedError as error:
+        raise KubeUnavailableError(str(error)) from error
 
 
 class KubeLease:
@@ -47,6 +58,20 @@ class KubeLease:
 
     async def acquire(self) -> int | None:
         """Take the lease if it is free, ours, or silent for longer than its holder said it would be."""
+        with _refusals_pass():
+            return await self._acquire()
+
+    async def renew(self) -> int | None:
+        """Write the lease again, if it is still ours."""
+        with _refusals_pass():
+            return await self._renew()
+
+    async def release(self) -> None:
+        """Leave the lease free, if it is still ours."""
+        with _refusals_pass():
+            await self._release()
+
+    async def _acquire(self) -> int | None:
         found = await self._client.find(LEASES, self._name, self._namespace)
         if found is None:
             return await self._create()
@@ -55,8 +80,7 @@ class KubeLease:
         token = (found.spec.lease_transitions or 0) + 1
         return await self._write(found, self._spec(token, acquired=datetime.now(UTC)))
 
-    async def renew(self) -> int | None:
-        """Write the lease again, if it is still ours."""
+    async def _renew(self) -> int | None:
         if self._held is None:
             return None
         spec = self._held.spec
@@ -68,8 +92,7 @@ class KubeLease:
                 return await self._write(found, self._spec(token, acquired=spec.acquire_time))
         return renewed
 
-    async def release(self) -> None:
-        """Leave the lease free, if it is still ours."""
+    async def _release(self) -> None:
         held, self._held = self._held, None
         if held is None:
             return

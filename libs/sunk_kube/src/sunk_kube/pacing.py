@@ -14,6 +14,9 @@ RATE: Final = 2000.0
 real bound; this one is against a mistake of ours."""
 BURST: Final = 2000
 
+QUIET_LAST_S: Final = 30.0
+"""The longest that the server's wish for quiet is granted without its saying so again."""
+
 
 class Pace:
     """Says to each call how long it waits for its turn. Times are of one monotonic clock, in seconds."""
@@ -32,5 +35,5 @@ class Pace:
         return max(turn - self._ahead_s - now, self._quiet_until - now, 0.0)
 
     def hold(self, now: float, quiet_s: float) -> None:
-        """Let no turn be before *quiet_s* seconds have passed."""
-        self._quiet_until = max(self._quiet_until, now + quiet_s)
+        """Let no turn be before *quiet_s* seconds have passed, or `QUIET_LAST_S` if that is less."""
+        self._quiet_until = max(self._quiet_until, now + min(quiet_s, QUIET_LAST_S))

@@ -22,7 +22,7 @@ import msgspec
 from sunk_kube.answers import Status, refusal
 from sunk_kube.bodies import selectors
 from sunk_kube.client import KubeClient
-from sunk_kube.errors import KubeGoneError, KubeUnavailableError
+from sunk_kube.errors import KubeBusyError, KubeGoneError, KubeUnavailableError
 from sunk_kube.indexes import Index
 from sunk_kube.metrics import VIEW_COMPLETE, VIEW_HEARD, VIEW_READS
 from sunk_kube.objects import KubeObject
@@ -42,6 +42,8 @@ KeysOf = Callable[[T | None, T | None], Iterable[str]]
 WATCH_S: Final = (60.0, 90.0)
 """How long one watch lasts. Short: that a connection died without a word is noticed at its end only."""
 SILENCE_MARGIN_S: Final = 5.0
+SHORTEST_S: Final = 1.0
+"""A watch that ends before is a failure, though it ends well: to begin again at once would be a hot loop."""
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_LAST_S: Final = 30.0
 SUSPECT_FROM: Final = 4
@@ -207,13 +209,15 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(int(lasts_s)),
             **selectors(self._fields, self._labels),
         }
-        silence_s = lasts_s + SILENCE_MARGIN_S
+        silence_s, began = lasts_s + SILENCE_MARGIN_S, time.monotonic()
         async with self._client.watch(self.resource, self._namespace, query, silence_s=silence_s) as chunks:
             self._heard_now()
             async for line in split_lines(chunks):
                 self._at = self._take(line)
                 self._failures = 0
                 self._heard_now()
+        if time.monotonic() - began < SHORTEST_S:
+            raise KubeUnavailableError(f"watch {self.resource.plural}: ended at once")
 
     def _take(self, line: bytes) -> str:
         """Take one event over and return its version.
@@ -258,7 +262,8 @@ class Reflector(Generic[T]):
         self._failures += 1
         pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads a fleet, no secret
         log.warning(what, extra={"resource": self.resource.plural, "error": str(error)})
-        await anyio.sleep(max(pause_s, getattr(error, "retry_after_s", 0.0) if self._failures > 1 else 0.0))
+        is_asked = self._failures > 1 or isinstance(error, KubeBusyError)
+        await anyio.sleep(max(pause_s, getattr(error, "retry_after_s", 0.0) if is_asked else 0.0))
 
 
 def _tell(changes: Changes, keys_of: KeysOf[T] | None, key: str, before: T | None, after: T | None) -> None:
