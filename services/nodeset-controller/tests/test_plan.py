@@ -28,6 +28,7 @@ from sunk_nodeset_controller.nodesets.naming import short_hash
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, refusal
 from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S, plan
 from sunk_nodeset_controller.nodesets.status import status
+from sunk_nodeset_controller.pods.hearing import Doubt
 
 OWNED = {wk.LABEL_NODESET: "gpu", wk.LABEL_CLUSTER: "lab", wk.LABEL_PROTECTED: "true"}
 
@@ -220,9 +221,8 @@ def test_the_status_counts_what_the_documents_count() -> None:
 
     assert told.desired_number_scheduled == told.number_feasible == 3
     assert told.current_number_scheduled == told.replicas == told.number_ready == 2
-    assert (
-        told.number_drain == told.number_running == told.number_misscheduled == told.number_unavailable == 1
-    )
+    assert told.number_drain == told.number_running == told.number_misscheduled == 1
+    assert told.number_unavailable == 2
 
 
 def test_too_few_feasible_nodes_are_explained() -> None:
@@ -298,6 +298,40 @@ def test_a_refusal_is_a_condition() -> None:
         ("Accepted", "False", "no such cluster"),
         ("Ready", "False", "no such cluster"),
     ]
+
+
+def test_what_the_api_server_refuses_is_said_and_all_else_stays_known() -> None:
+    looked = replace(seen((numbered(1),)), doubt=Doubt("SlurmNotHeard", "since noon"))
+    told = status(looked, replace(plan(looked), refused="exceeded quota"))
+    accepted, known = condition(told.conditions, "Accepted"), condition(told.conditions, "SlurmKnown")
+
+    assert (told.number_feasible, told.desired_number_scheduled, told.number_unavailable) == (1, 1, 1)
+    assert accepted is not None
+    assert (accepted.status, accepted.message) == ("False", "exceeded quota")
+    assert known is not None
+    assert known.status == "False"
+
+
+def test_a_refused_nodeset_whose_slurm_is_silent_says_so_too() -> None:
+    looked = replace(seen(refused="not yours"), doubt=Doubt("SlurmNotHeard", "since noon"))
+    found = condition(status(looked, plan(looked)).conditions, "SlurmKnown")
+
+    assert found is not None
+    assert found.status == "False"
+
+
+def test_a_set_of_all_nodes_of_which_one_is_down_is_not_ready() -> None:
+    taint = Taint(key=wk.TAINT_NOT_READY, effect="NoSchedule")
+    down = node("node2", taints=(taint,), conditions=(Condition(type="Ready", status="Unknown"),))
+    lost = own("gpu-000-002", "node2")
+    lost = replace(lost, status=replace(lost.status, conditions=(Condition(type="Ready", status="False"),)))
+    looked = seen((numbered(1), down), (own("gpu-000-001", "node1"), lost))
+    told = status(looked, plan(looked))
+    found = condition(told.conditions, "Ready")
+
+    assert found is not None
+    assert (found.status, told.number_unavailable) == ("False", 1)
+    assert found.message == "1 of 2 Pods are ready; 1 Pod: its Node is not ready"
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:

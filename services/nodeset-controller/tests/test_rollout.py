@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sunk_events.nodes import SlurmNodeState
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet, NodeSlice, NodeSliceEntry, UpdateStrategy
-from sunk_kube.objects import Condition, OwnerReference, Pod
+from sunk_kube.objects import Condition, OwnerReference, Pod, condition
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.nodesets.feasible import fits
 from sunk_nodeset_controller.nodesets.model import (
@@ -288,6 +288,18 @@ def test_the_status_says_for_whom_an_update_waits() -> None:
 
     assert (told.number_condemned, told.updated_number_scheduled) == (1, 1)
     assert found.message == "1 of 2 Pods are of the present template; gpu-1: jobs run on 1 of them"
+
+
+def test_the_status_says_whom_slurm_does_not_know_and_why_nobody_is_chosen() -> None:
+    pods = member(1, is_old=True, condemned="update"), member(2, is_old=True), member(3)
+    looked = replace(seen(wanted(), pods, {"gpu-1": None}), doubt=Doubt("NodesMissing", "half are missing"))
+    found = condition(status(looked, plan(looked)).conditions, "Updated")
+
+    assert found is not None
+    assert found.message == (
+        "1 of 3 Pods are of the present template; gpu-1: Slurm does not know 1 of them; "
+        "nobody is chosen: half are missing"
+    )
 
 
 def test_only_who_is_on_a_cordoned_node_and_runs_nothing_may_be_evicted() -> None:

@@ -142,6 +142,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Why the other Nodes are not, by name."""
     invalid: str = ""
     """Why nothing can be planned; nothing if it can."""
+    refused: str = ""
+    """What the API server would not have of it; nothing if it took all."""
     stuck: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """Pods that could not be evicted when this was carried out, and why."""
     is_over: bool = False

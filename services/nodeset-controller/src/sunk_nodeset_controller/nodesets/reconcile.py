@@ -92,7 +92,7 @@ class NodeSetLoop:
             done = await self._carry_out(seen, found)
         except KubeRejectedError as error:
             log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
-            await self._tell(nodeset, Plan(invalid=str(error)))
+            await self._tell(nodeset, replace(found, refused=str(error)))
             return REFUSED_AGAIN_S
         await self._tell(nodeset, replace(found, stuck=done.stuck), None if found.actions else seen)
         if len(done.actions) < len(found.actions):
@@ -160,15 +160,13 @@ class NodeSetLoop:
         SLURM_IS_KNOWN.labels(nodeset.key).set(known is None or known.status == "True")
         if msgspec.to_builtins(told) == msgspec.to_builtins(nodeset.status):
             return
-        try:
-            await self._kube.tell_status(nodeset, told)
-        except KubeNotFoundError:
-            return  # It has just gone, and its status with it.
         for kind, action in ((ACCEPTED, "Accept"), (SCHEDULED, "Schedule"), (SLURM_KNOWN, "Listen")):
             before = condition(nodeset.status.conditions, kind)
             after = condition(told.conditions, kind)
-            if after is not None and is_news(before, after):
+            if after is not None and is_news(before, after):  # Before the status says that it was said.
                 await self._say(nodeset, after, action)
+        with suppress(KubeNotFoundError):  # It has just gone, and its status with it.
+            await self._kube.tell_status(nodeset, told)
 
     async def _say(self, nodeset: NodeSet, found: Condition, action: str) -> None:
         """Say it as an Event; that nobody takes it holds nothing up."""

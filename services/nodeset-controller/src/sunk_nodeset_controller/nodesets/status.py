@@ -42,6 +42,7 @@ def status(seen: Observed, found: Plan) -> NodeSetStatus:
     current = [pod for pod in seen.pods if not pod.is_over]
     desired = len(found.feasible) if nodeset.spec.replicas is None else nodeset.spec.replicas
     ready = sum(pod.is_ready and not pod.is_terminating for pod in current)
+    expected = _expected(seen, found)
     is_known = not found.invalid
     revision = template_hash(nodeset)
     counts = NodeSetStatus(
@@ -55,12 +56,20 @@ def status(seen: Observed, found: Plan) -> NodeSetStatus:
         number_running=sum(_says(pod, wk.CONDITION_SLURM_RUNNING) for pod in current),
         number_drain=sum(_says(pod, wk.CONDITION_SLURM_DRAIN) for pod in current),
         number_misscheduled=sum(is_known and pinned_node(pod) not in found.feasible for pod in current),
-        number_unavailable=max(desired - ready, 0),
+        number_unavailable=max(expected - ready, 0),
         updated_number_scheduled=sum(_is_updated(pod, revision) for pod in current),
         number_condemned=len(_condemned(seen)),
         update_revision=revision,
     )
     return replace(counts, conditions=_conditions(seen, found, counts))
+
+
+def _expected(seen: Observed, found: Plan) -> int:
+    """Return how many Pods shall be ready. One on a Node that is down, so that it does not fit, is one."""
+    if seen.nodeset.spec.replicas is not None:
+        return seen.nodeset.spec.replicas
+    alive = (pod for pod in seen.pods if not pod.is_over and not pod.is_terminating)
+    return len(found.feasible | {pinned_node(pod) for pod in alive})
 
 
 def _says(pod: Pod, kind: str) -> bool:
@@ -83,23 +92,29 @@ def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Con
         made = (
             Condition(type=ACCEPTED, status="False", reason="Refused", message=found.invalid),
             Condition(type=READY, status="False", reason="Refused", message=found.invalid),
+            *([_known(seen)] if seen.doubt is not None else ()),
         )
     elif seen.nodeset.metadata.deletion_timestamp is not None:
         made = (_leaving(seen), _known(seen))
     else:
         made = (
-            Condition(type=ACCEPTED, status="True", reason="Accepted"),
+            _accepted(found),
             _scheduled(seen, found, counts),
             _updated(seen, found, counts),
-            _ready(seen, counts),
+            _ready(seen, found, counts),
             _known(seen),
         )
     return tuple(_kept(seen, one) for one in made)
 
 
+def _accepted(found: Plan) -> Condition:
+    if found.refused:
+        return Condition(type=ACCEPTED, status="False", reason="Refused", message=found.refused)
+    return Condition(type=ACCEPTED, status="True", reason="Accepted")
+
+
 def _leaving(seen: Observed) -> Condition:
-    waits = _waits(seen)
-    message = f"{len(seen.pods)} Pods are to go{waits}"
+    message = f"{len(seen.pods)} Pods are to go{_waits(seen)}"
     return Condition(type=READY, status="False", reason="BeingDeleted", message=message)
 
 
@@ -112,17 +127,22 @@ def _updated(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
 
 
 def _waits(seen: Observed) -> str:
-    """Say which condemned Pods are still waited for, and why."""
+    """Say which condemned Pods are still waited for, and why, and why nobody else is chosen."""
     names = _condemned(seen)
+    doubt = f"; nobody is chosen: {seen.doubt.message}" if seen.doubt is not None else ""
     if not names:
-        return ""
+        return doubt
     shown = ", ".join(names[:NAMES_MAX]) + (
         f" and {len(names) - NAMES_MAX} more" if names[NAMES_MAX:] else ""
     )
     if seen.slurm is None:
-        return f"; {shown}: what Slurm says of them is not known"
-    busy = sum(state.is_busy for name in names if (state := seen.slurm.get(name)) is not None)
-    return f"; {shown}: {'jobs run on ' + str(busy) + ' of them' if busy else 'being drained'}"
+        return f"; {shown}: what Slurm says of them is not known{doubt}"
+    states = [seen.slurm.get(name) for name in names]
+    busy = sum(state is not None and state.is_busy for state in states)
+    unknown = sum(state is None for state in states)
+    words = [f"jobs run on {busy} of them"] if busy else []
+    words += [f"Slurm does not know {unknown} of them"] if unknown else []
+    return f"; {shown}: {', '.join(words) or 'being drained'}{doubt}"
 
 
 def _stuck(found: Plan) -> str:
@@ -172,23 +192,32 @@ def _grouped(reasons: Iterable[str], what: str) -> str:
     return "".join(named)
 
 
-def _ready(seen: Observed, counts: NodeSetStatus) -> Condition:
-    desired, ready = counts.desired_number_scheduled, counts.number_ready
-    if ready >= desired and (desired or seen.nodeset.spec.replicas == 0):
+def _ready(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
+    expected, ready = _expected(seen, found), counts.number_ready
+    if ready >= expected and (expected or seen.nodeset.spec.replicas == 0):
         return Condition(type=READY, status="True", reason="AllReady")
-    why = _grouped(filter(None, map(_unready, seen.pods)), "Pod")
-    message = f"{ready} of {desired} Pods are ready{why}"
+    why = _grouped(filter(None, (_unready(pod, seen) for pod in seen.pods)), "Pod")
+    message = f"{ready} of {expected} Pods are ready{why}"
     return Condition(type=READY, status="False", reason="PodsNotReady", message=message)
 
 
-def _unready(pod: Pod) -> str:
+def _unready(pod: Pod, seen: Observed) -> str:
     """Return why *pod* is not ready, where Kubernetes knows; nothing where it is, or will be by itself."""
     if pod.is_ready or pod.is_over or pod.is_terminating:
         return ""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     waits = ((one.name, one.state.waiting.reason) for one in statuses if one.state.waiting is not None)
     named = (f"{name} {reason}" for name, reason in waits if reason not in _STARTING)
-    return _unplaced(pod) or next(named, "")
+    return _unplaced(pod) or _down(pod, seen) or next(named, "")
+
+
+def _down(pod: Pod, seen: Observed) -> str:
+    """Return what is wrong with the Node of *pod*, if it is not there or not ready."""
+    node = seen.nodes.get(pinned_node(pod))
+    if node is None:
+        return "its Node is gone"
+    ready = condition(node.status.conditions, wk.CONDITION_READY)
+    return "its Node is not ready" if ready is not None and ready.status != "True" else ""
 
 
 def _unplaced(pod: Pod) -> str:
