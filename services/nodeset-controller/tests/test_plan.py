@@ -9,11 +9,16 @@ from msgspec.structs import replace
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet, NodeSlice, NodeSliceEntry
 from sunk_kube.objects import (
+    Affinity,
     Condition,
     ContainerState,
     ContainerStatus,
     ContainerWaiting,
     Node,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
     ObjectMeta,
     OwnerReference,
     Pod,
@@ -153,6 +158,19 @@ def test_an_ended_pod_is_replaced_but_not_in_a_hot_loop() -> None:
 
     assert (soon.actions, soon.again_s) == ((), 6.0)
     assert due.actions == (ReplacePod("gpu-000-001", "uid-gpu-000-001", "Failed"),)
+
+
+def test_a_pod_that_waits_for_a_node_that_is_gone_goes_too() -> None:
+    def pinned(to: str, *, bound: bool = False) -> Pod:
+        made = own(f"gpu-{to}", "", phase="Pending")
+        match = NodeSelectorRequirement(key="metadata.name", operator="In", values=(to,))
+        selector = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(match,)),))
+        affinity = Affinity(node_affinity=NodeAffinity(required=selector))
+        return replace(made, spec=replace(made.spec, node_name=to if bound else "", affinity=affinity))
+
+    pods = pinned("node1"), pinned("gone"), pinned("lost", bound=True)
+
+    assert plan(seen((numbered(1),), pods)).actions == (ReplacePod("gpu-gone", "uid-gpu-gone", "Pending"),)
 
 
 def test_a_pod_that_ends_again_and_again_waits_longer_each_time() -> None:

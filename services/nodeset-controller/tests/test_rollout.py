@@ -310,8 +310,35 @@ def test_only_who_is_on_a_cordoned_node_and_runs_nothing_may_be_evicted() -> Non
 
     assert protection(DRAINED, is_cordoned=True) == (ProtectPod("gpu-1", "uid-gpu-1", is_protected=False),)
     assert protection(DRAINED, is_cordoned=False) == ()
-    for word in (IDLE, DRAINING, BUSY, None):
+    for word in (IDLE, DRAINING, BUSY):
         assert protection(word, is_cordoned=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "doubt", "is_let_go"),
+    [
+        (member(1), None, True),
+        (member(1, age_h=0.01), None, False),
+        (was_known(member(1)), None, False),
+        (member(1), Doubt("NodesMissing", "half are missing"), False),
+    ],
+    ids=["never registered", "just made", "forgotten", "in doubt"],
+)
+def test_a_slurmd_that_never_registered_holds_up_no_drain_of_its_node(
+    first: Pod, doubt: Doubt | None, *, is_let_go: bool
+) -> None:
+    looked = seen(wanted(), (first, member(2)), {"gpu-1": None})
+    nodes = {**looked.nodes, "node1": node("node1", is_cordoned=True)}
+    actions = plan(replace(looked, nodes=nodes, doubt=doubt)).actions
+
+    assert actions == ((ProtectPod("gpu-1", "uid-gpu-1", is_protected=False),) if is_let_go else ())
+
+
+def test_a_pod_whose_kubelets_clock_is_ahead_becomes_available_all_the_same() -> None:
+    ahead = member(2, ready_s=-3600)
+    found = plan(seen(wanted(at_once=1, min_ready=10), (member(1, is_old=True), ahead), {}))
+
+    assert found.actions == (condemn(1, "update"),)
 
 
 Fleet = list[tuple[bool, bool, str, str | None, int]]

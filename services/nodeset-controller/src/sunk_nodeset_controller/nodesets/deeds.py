@@ -6,6 +6,8 @@ his own node only.
 """
 
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, assert_never
@@ -43,37 +45,57 @@ CONFIRMED_AT_ONCE: Final = 64
 """Pods looked at for deletion in one turn, so that a turn stays short."""
 A_TURN: Final = 1000
 """Other actions in one turn: the rest is planned anew, on what was learned meanwhile."""
+TURN_S: Final = 20.0
+"""Then a slow API server's rest is planned anew: a turn that lasts too long is cut off, and tells nothing."""
 CONFIRM_S: Final = 2.0
 
 
-async def gently(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Do all of *work*, in batches that double, so that what is refused is refused once and not 5,000 times.
+Work = Callable[[], Awaitable[None]]
+
+
+async def gently(work: Iterable[Work], *, within_s: float = math.inf) -> int:
+    """Do *work* in its order, in batches that double: what is refused is refused once and not 5,000 times.
+
+    Returns:
+        How much of it was done: what *within_s* seconds did not suffice to begin was not.
 
     Raises:
         SunkError: the first that a batch met; no batch follows it.
     """
-    left = list(work)
-    size = 1
+    left, done, size = list(work), 0, 1
+    ends = time.monotonic() + within_s
     while left:
         batch, left = left[:size], left[size:]
-        errors: list[SunkError] = []
-        places = anyio.CapacityLimiter(AT_ONCE)
-        async with anyio.create_task_group() as tasks:
-            for one in batch:
-                tasks.start_soon(_one, one, places, errors)
-        if errors:
-            raise min(errors, key=lambda error: isinstance(error, ConflictError))  # A stale view is harmless.
+        begun = await _at_once(batch, ends)
+        done += begun
+        if begun < len(batch):
+            break
         size *= 2
+    return done
 
 
-async def _one(
-    work: Callable[[], Awaitable[None]], places: anyio.CapacityLimiter, errors: list[SunkError]
-) -> None:
-    async with places:
-        try:
-            await work()
-        except SunkError as error:
-            errors.append(error)
+async def _at_once(batch: list[Work], ends: float) -> int:
+    """Do *batch*, some of it at once, and return how much was begun before *ends*."""
+    places = anyio.CapacityLimiter(AT_ONCE)  # Who waits longest is next: what is left out is the end.
+    begun: list[Work] = []
+    errors: list[SunkError] = []
+
+    async def do(one: Work) -> None:
+        async with places:
+            if time.monotonic() >= ends:
+                return
+            begun.append(one)
+            try:
+                await one()
+            except SunkError as error:
+                errors.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for one in batch:
+            tasks.start_soon(do, one)
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, ConflictError))  # A stale view is harmless.
+    return len(begun)
 
 
 class Done(NamedTuple):
@@ -96,6 +118,7 @@ class Deeds:
         self._lock_key = lock_key
         self._stuck: dict[str, str] = {}
         self._strangers: set[str] = set()
+        self._begin = 0
 
     async def carry_out(self, seen: Observed, actions: tuple[Action, ...]) -> Done:
         """Carry out *actions*, what goes before what comes, as many as one turn has time for.
@@ -106,10 +129,16 @@ class Deeds:
         """
         deleted = [one for one in actions if isinstance(one, DeletePod)]
         others = [one for one in actions if not isinstance(one, DeletePod)]
+        if (
+            len(deleted) > CONFIRMED_AT_ONCE
+        ):  # Not always the same ones: theirs may be a node that is busy again.
+            begin = self._begin % len(deleted)
+            deleted = deleted[begin:] + deleted[:begin]
+            self._begin += CONFIRMED_AT_ONCE
         chosen = (*deleted[:CONFIRMED_AT_ONCE], *others[:A_TURN])
         self._stuck, self._strangers = {}, set()
-        await gently(partial(self._apply, seen, one) for one in chosen)
-        return Done(chosen, self._stuck, frozenset(self._strangers))
+        done = await gently((partial(self._apply, seen, one) for one in chosen), within_s=TURN_S)
+        return Done(chosen[:done], self._stuck, frozenset(self._strangers))
 
     async def write_slices(self, seen: Observed, found: Plan) -> None:
         """Make the slices say which Nodes the set has when *found* is carried out; only what changes."""

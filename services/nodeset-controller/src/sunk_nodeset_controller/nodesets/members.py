@@ -103,6 +103,8 @@ def _left_s(pod: Pod, seen: Observed) -> float | None:
         return None
     wanted_s = seen.nodeset.spec.min_ready_seconds or 0
     since = ready.last_transition_time or seen.now
+    if since > seen.now:  # The kubelet's clock is ahead; the API server's is not.
+        since = min(pod.metadata.creation_timestamp or seen.now, seen.now)
     return (since + timedelta(seconds=wanted_s) - seen.now).total_seconds() if wanted_s else 0.0
 
 

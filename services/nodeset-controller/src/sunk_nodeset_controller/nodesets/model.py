@@ -71,7 +71,7 @@ class CreatePod(msgspec.Struct, frozen=True):
 
 
 class ReplacePod(msgspec.Struct, frozen=True):
-    """Delete a Pod that has ended, so that another takes its place."""
+    """Delete a Pod that has ended, so that another takes its place, or that waits for a Node that is gone."""
 
     name: str
     uid: str

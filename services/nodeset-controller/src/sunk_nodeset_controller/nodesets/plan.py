@@ -116,15 +116,22 @@ def _name(seen: Observed, node: Node, chosen: str, taken: set[str]) -> str:
 
 
 def _replaced(seen: Observed) -> tuple[tuple[ReplacePod, ...], float | None]:
-    """Return the ended Pods that are due to be replaced, and when the next one is."""
+    """Return the Pods that ended or have no Node any more and are due to go, and when the next one is."""
     ended = sorted((pod for pod in seen.pods if pod.is_over and not pod.is_terminating), key=_name_of)
-    due = tuple(
-        ReplacePod(pod.metadata.name, pod.metadata.uid, pod.status.phase)
-        for pod in ended
-        if _wait_s(pod, seen) <= 0
-    )
+    due = [pod for pod in ended if _wait_s(pod, seen) <= 0]
+    due += sorted((pod for pod in seen.pods if _is_nowhere(pod, seen)), key=_name_of)
     waits = [wait_s for pod in ended if (wait_s := _wait_s(pod, seen)) > 0]
-    return due, min(waits, default=None)
+    return (
+        tuple(ReplacePod(pod.metadata.name, pod.metadata.uid, pod.status.phase) for pod in due),
+        min(waits, default=None),
+    )
+
+
+def _is_nowhere(pod: Pod, seen: Observed) -> bool:
+    """Whether *pod* waits for a Node that is gone. Kubernetes removes only those that ran there."""
+    if pod.spec.node_name or pod.is_over or pod.is_terminating:
+        return False
+    return bool(pinned_node(pod)) and pinned_node(pod) not in seen.nodes
 
 
 def _wait_s(pod: Pod, seen: Observed) -> float:
