@@ -1,11 +1,12 @@
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
 
 from sunk_kube.objects import Node
 from sunk_kube.testing import node
 from sunk_nodeset_controller.config import Config
-from sunk_nodeset_controller.nodes.gres import Gres, gres_conf, read_gres
+from sunk_nodeset_controller.nodes.gres import FEWER_S, Counts, Gres, gres_conf, read_gres
 from sunk_nodeset_controller.nodes.topology import Topology, topology_conf
 from sunk_runtime.errors import ConfigError
 
@@ -85,6 +86,31 @@ def test_gres_is_what_nodes_advertise_in_groups() -> None:
         "NodeName=n3 Name=gpu File=/dev/nvidia0",
         "NodeName=n[1-2] Name=gpu File=/dev/nvidia[0-7]",
     ]
+
+
+def test_a_device_plugin_that_starts_again_takes_no_gpu_from_slurm() -> None:
+    restarting = gpus("0")
+    restarting = replace(
+        restarting, status=replace(restarting.status, capacity={"nvidia.com/gpu": "8", "cpu": "8"})
+    )
+
+    assert "Count=8" in gres_conf((Gres(resource="nvidia.com/gpu", name="gpu"),), "none", {"n1": restarting})
+
+
+def test_fewer_gpus_are_believed_only_after_minutes_and_more_at_once() -> None:
+    clock = [0.0]
+    counts = Counts(lambda: clock[0])
+
+    def at(now: float, count: str) -> int:
+        clock[0] = now
+        return counts.of(gpus(count), "nvidia.com/gpu")
+
+    assert [at(0, "4"), at(1, "8"), at(2, "0"), at(FEWER_S + 1, "6")] == [4, 8, 8, 8]
+    assert counts.again_s() == 1.0
+    assert [at(FEWER_S + 2, "6"), counts.again_s()] == [6, None]
+    assert [at(400, "0"), at(401, "6"), at(800, "0")] == [6, 6, 6]
+    counts.keep(())
+    assert at(801, "0") == 0
 
 
 @pytest.mark.parametrize(

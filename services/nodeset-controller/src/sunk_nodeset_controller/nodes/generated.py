@@ -13,7 +13,7 @@ from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node
 from sunk_nodeset_controller.fenced import FencedKube
-from sunk_nodeset_controller.nodes.gres import Gres, gres_conf
+from sunk_nodeset_controller.nodes.gres import Counts, Gres, advertised, gres_conf
 from sunk_nodeset_controller.nodes.topology import Topology, topology_conf
 from sunk_nodeset_controller.nodesets.owners import cluster_holders
 from sunk_nodeset_controller.nodesets.slices import members_of
@@ -41,9 +41,10 @@ class GeneratedFiles:
         self._kube = kube
         self._wanted = wanted
         self._rest = Rest(REST_S)
+        self._counts = Counts()
 
     async def settle(self, cluster: str) -> float | None:
-        """Write what has changed for *cluster*; return when to look again if that is too soon."""
+        """Write what has changed for *cluster*; return when to look again if that is too soon to say."""
         self._views.require_complete()
         namespace = cluster_holders(self._views.nodesets.values()).get(cluster)
         if namespace is None:
@@ -53,7 +54,7 @@ class GeneratedFiles:
         self._rest.begin(cluster)
         for part, text in self._texts(cluster, namespace).items():
             await self._put(namespace, f"{cluster}-{part}", part, text)
-        return None
+        return self._counts.again_s()
 
     def _texts(self, cluster: str, namespace: str) -> Mapping[str, str]:
         slices = (
@@ -70,7 +71,9 @@ class GeneratedFiles:
             labels = {name: node.metadata.labels for name, node in nodes.items()}
             texts["topology"] = topology_conf(self._wanted.topology, labels)
         if self._wanted.gres:
-            texts["gres"] = gres_conf(self._wanted.gres, self._wanted.gres_type_label, nodes)
+            known = self._views.nodes.objects.items()
+            self._counts.keep({node.metadata.uid for name, node in known if self._views.slices_at.of(name)})
+            texts["gres"] = gres_conf(self._wanted.gres, self._wanted.gres_type_label, nodes, self._counts.of)
         return texts
 
     async def _put(self, namespace: str, name: str, part: str, text: str) -> None:
@@ -113,4 +116,4 @@ class GeneratedFiles:
             return None
         labels = (*self._wanted.topology.labels, self._wanted.gres_type_label)
         found = [node.metadata.labels.get(label) for label in labels]
-        return found, [node.status.allocatable.get(one.resource) for one in self._wanted.gres]
+        return found, [advertised(node, one.resource) for one in self._wanted.gres]
