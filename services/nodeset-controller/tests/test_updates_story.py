@@ -497,6 +497,29 @@ async def test_a_set_that_fits_nowhere_says_why_in_its_status_and_in_an_event(st
     await until(is_said, within_s=PATIENCE_S)
 
 
+async def test_a_disruption_budget_of_somebody_else_is_left_alone_and_said(stage: Stage) -> None:
+    await stage.is_whole(3)
+    labels = {"test.example/mine": "yes"}
+    mine = {
+        "apiVersion": DISRUPTION_BUDGETS.api_version,
+        "kind": DISRUPTION_BUDGETS.kind,
+        "metadata": {"name": "other-nodeset"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
+    }
+    before = await stage.kube.create(DISRUPTION_BUDGETS, mine, stage.namespace)
+    await create(stage.kube, stage.namespace, "other", replicas=0)
+
+    async def is_said() -> bool:
+        found = await stage.kube.get(NODESETS, "other", stage.namespace)
+        return "no disruption budget" in said(found, "Accepted")
+
+    await until(is_said, within_s=PATIENCE_S)
+    after = await stage.kube.get(DISRUPTION_BUDGETS, "other-nodeset", stage.namespace)
+    assert (after.metadata.labels, after.metadata.owner_references) == ({}, ())
+    assert after.metadata.uid == before.metadata.uid
+    assert await stage.kube.find(DISRUPTION_BUDGETS, "gpu-nodeset", stage.namespace) is not None
+
+
 async def test_nobody_evicts_a_running_job_but_a_cordoned_node_can_be_drained_afterwards(
     stage: Stage,
 ) -> None:

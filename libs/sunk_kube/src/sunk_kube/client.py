@@ -133,6 +133,7 @@ class KubeClient:
         kind: PatchKind = "merge",
         subresource: str = "",
         uid: str = "",
+        is_forced: bool = True,
     ) -> T:
         """Change an object and return it.
 
@@ -141,15 +142,16 @@ class KubeClient:
             name: Its name.
             body: The patch. With ``metadata.resourceVersion`` in it, it holds for that version only.
             namespace: Its namespace.
-            kind: How *body* is to be read. ``apply`` takes fields over from other managers.
+            kind: How *body* is to be read.
             subresource: Such as ``status``.
             uid: Refuse where the object is another one by now; not for JSON patches, which have ``test``.
+            is_forced: ``apply`` takes over the fields that other managers have set; else it is refused.
 
         Raises:
-            ConflictError: the object has another resourceVersion or uid.
+            ConflictError: the object has another resourceVersion or uid, or fields of another manager.
             KubeNotFoundError: there is none of that name.
         """
-        query = self._manager() | ({"force": "true"} if kind == "apply" else {})
+        query = self._manager() | ({"force": "true"} if kind == "apply" and is_forced else {})
         data = await self._call(
             "PATCH",
             resource,

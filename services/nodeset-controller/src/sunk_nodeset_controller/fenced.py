@@ -68,10 +68,12 @@ class FencedKube:
         await self._client.patch(PODS, meta.name, body, meta.namespace, uid=meta.uid)
 
     async def apply_budget(self, body: Manifest) -> None:
-        """Make a disruption budget be as *body* says."""
+        """Make a disruption budget be as *body* says. Raises `ConflictError` where somebody else made it."""
         self._check("apply budget")
         meta = body["metadata"]
-        await self._client.patch(DISRUPTION_BUDGETS, meta["name"], body, meta["namespace"], kind="apply")
+        await self._client.patch(
+            DISRUPTION_BUDGETS, meta["name"], body, meta["namespace"], kind="apply", is_forced=False
+        )
 
     async def config_map(self, namespace: str, name: str) -> ConfigMap | None:
         """Return a ConfigMap, if there is one of that name."""

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple, assert_never
 
 import anyio
@@ -101,12 +102,14 @@ async def _at_once(batch: list[Work], ends: float) -> int:
 class Done(NamedTuple):
     """What was carried out of a plan."""
 
-    actions: tuple[Action, ...]
+    actions: tuple[Action, ...] = ()
     """Those that one turn had time for."""
-    stuck: Mapping[str, str]
+    stuck: Mapping[str, str] = MappingProxyType({})
     """Pods that could not be evicted, and why."""
-    strangers: frozenset[str]
+    strangers: frozenset[str] = frozenset()
     """Names under which a Pod was to be made, and somebody else's is there."""
+    refused: str = ""
+    """What else the API server would not have."""
 
 
 class Deeds:

@@ -52,6 +52,11 @@ def _is_nobody(seen: Observed, member: Member) -> bool:
     return member.is_absent and seen.doubt is None and not is_new and not was_known(member.pod)
 
 
+def budget_name(nodeset: NodeSet) -> str:
+    """Return the name of the disruption budget of *nodeset*."""
+    return f"{nodeset.metadata.name}-nodeset"
+
+
 def budget(nodeset: NodeSet) -> dict[str, Any]:
     """Return the disruption budget of *nodeset*, which allows no eviction at all."""
     meta = nodeset.metadata
@@ -67,7 +72,7 @@ def budget(nodeset: NodeSet) -> dict[str, Any]:
         "apiVersion": DISRUPTION_BUDGETS.api_version,
         "kind": DISRUPTION_BUDGETS.kind,
         "metadata": {
-            "name": meta.name,
+            "name": budget_name(nodeset),
             "namespace": meta.namespace,
             "labels": labels,
             "ownerReferences": [owner],

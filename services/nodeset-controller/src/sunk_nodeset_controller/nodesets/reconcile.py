@@ -26,6 +26,7 @@ from sunk_nodeset_controller.nodesets.revisions import Revisions
 from sunk_nodeset_controller.nodesets.status import ACCEPTED, SCHEDULED, SLURM_KNOWN, status
 from sunk_nodeset_controller.nodesets.strangers import Strangers
 from sunk_nodeset_controller.views import KubeViews
+from sunk_runtime.errors import ConflictError
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ SEEN_S: Final = 5.0
 """How long our own Pods may take to come back to us by the watch."""
 REFUSED_AGAIN_S: Final = 10.0
 """A quota may grow, a ServiceAccount be made: neither tells us."""
+GUARD_AGAIN_S: Final = 300.0
+"""How soon a disruption budget that somebody has deleted is there again."""
 LEFT_AGAIN_S: Final = 5.0
 """How soon Nodes that are left to an older NodeSet are looked at again."""
 SHARE: Final = 0.1
@@ -52,7 +55,8 @@ class NodeSetLoop:
         self._deeds = deeds
         self._revisions = Revisions(kube)
         self._strangers = Strangers()
-        self._guarded: set[str] = set()
+        self._guarded: dict[str, tuple[float, str]] = {}
+        """By uid: when a disruption budget is due again, and why there is none."""
         self._rests_until: dict[str, float] = {}
 
     async def reconcile(self, key: str) -> float | None:
@@ -94,7 +98,9 @@ class NodeSetLoop:
             log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
             await self._tell(nodeset, replace(found, refused=str(error)))
             return REFUSED_AGAIN_S
-        await self._tell(nodeset, replace(found, stuck=done.stuck), None if found.actions else seen)
+        await self._tell(
+            nodeset, replace(found, stuck=done.stuck, refused=done.refused), None if found.actions else seen
+        )
         if len(done.actions) < len(found.actions):
             return 0.0
         waits = (found.again_s, LEFT_AGAIN_S if seen.foreign or done.strangers else None)
@@ -103,14 +109,15 @@ class NodeSetLoop:
     async def _carry_out(self, seen: Observed, found: Plan) -> Done:
         """Carry out *found* and wait until the view shows it: the next plan is made on it."""
         nodeset = seen.nodeset
+        refused = ""
         await self._hold(nodeset, found)
         if not found.invalid and nodeset.metadata.deletion_timestamp is None:
             await self._revisions.keep(seen)
-            await self._guard(nodeset)
+            refused = await self._guard(nodeset)
         await self._deeds.write_slices(seen, found)
         if not found.actions:
-            return Done((), {}, frozenset())
-        done = await self._deeds.carry_out(seen, found.actions)
+            return Done(refused=refused)
+        done = (await self._deeds.carry_out(seen, found.actions))._replace(refused=refused)
         log.info("nodeset reconciled", extra={"nodeset": nodeset.key, "actions": len(done.actions)})
         self._strangers.note(nodeset.key, done.strangers)
         created = {action.name for action in done.actions if isinstance(action, CreatePod)}
@@ -124,11 +131,21 @@ class NodeSetLoop:
         if found.actions and not is_leaving and wk.FINALIZER_NODESET not in finalizers:
             await self._kube.hold_nodeset(nodeset, (*finalizers, wk.FINALIZER_NODESET))
 
-    async def _guard(self, nodeset: NodeSet) -> None:
-        """See to it that nobody evicts the Pods of a NodeSet; once while we lead."""
-        if nodeset.metadata.uid not in self._guarded:
+    async def _guard(self, nodeset: NodeSet) -> str:
+        """See to it, now and then, that nobody evicts the Pods of a NodeSet; say why not, if it cannot be."""
+        key, now = nodeset.metadata.uid, time.monotonic()
+        due, refused = self._guarded.get(key, (now, ""))
+        if due > now:
+            return refused
+        refused = ""
+        try:
             await self._kube.apply_budget(budget(nodeset))
-            self._guarded.add(nodeset.metadata.uid)
+        except ConflictError as error:  # Somebody else's, or somebody has changed ours.
+            refused = f"no disruption budget: {error}"
+        except KubeRejectedError as error:
+            refused = f"no disruption budget: {error}"
+        self._guarded[key] = now + GUARD_AGAIN_S, refused
+        return refused
 
     async def _let_go(self, nodeset: NodeSet) -> None:
         """Let a NodeSet go that is being deleted; it being gone is success."""
