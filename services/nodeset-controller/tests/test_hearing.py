@@ -11,8 +11,8 @@ from sunk_kube.objects import Condition, Pod, condition
 from sunk_kube.testing import T0, node, pod
 from sunk_nodeset_controller.marks import patch
 from sunk_nodeset_controller.nodes.conditions import marks as node_marks
-from sunk_nodeset_controller.pods.conditions import marks, unknown
-from sunk_nodeset_controller.pods.hearing import Ear, missing
+from sunk_nodeset_controller.pods.conditions import forgotten, marks, unknown
+from sunk_nodeset_controller.pods.hearing import Absent, Ear, missing, was_known
 from sunk_nodeset_controller.pods.resting import Rest
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.views import StateView
@@ -135,6 +135,23 @@ def test_what_was_not_heard_for_long_is_unknown_and_its_drain_not_lifted() -> No
     assert cordon is not None
     assert cordon.status == "Unknown"
     assert patch(faded.metadata, faded.status.conditions, unknown(), T0) is None
+
+
+def test_a_node_that_slurm_has_not_known_for_long_is_unknown_and_no_longer_known() -> None:
+    clock = [0.0]
+    absent = Absent(600.0, lambda: clock[0])
+    drained = SlurmNodeState(changed=T0, node="n", state="IDLE", is_drain=True, reason="bad dimm")
+    bears = marks(drained)
+    annotations = {name: value for name, value in bears.annotations.items() if value is not None}
+    body = patch(pod("n", annotations=annotations).metadata, bears.conditions, forgotten(), T0)
+
+    assert (absent.is_long("n"), absent.again_s("n"), absent.again_s("other")) == (False, 600.0, None)
+    clock[0] = 600.0
+    assert absent.is_long("n")
+    assert body is not None
+    assert body["metadata"]["annotations"] == {wk.ANNOTATION_DRAIN: None}
+    assert was_known(pod("n", conditions=unknown().conditions))
+    assert not was_known(pod("n", conditions=forgotten().conditions))
 
 
 def test_no_object_is_written_twice_in_a_second() -> None:

@@ -42,7 +42,7 @@ async def work(
     )
     nodesets = NodeSetLoop(views, kube, observer, Deeds(kube, bus, lock_key=config.lock_key))
     nodes = NodeMarks(views, kube, lock_key=config.lock_key)
-    pods = PodMarks(views, kube, bus.ears)
+    pods = PodMarks(views, kube, bus.ears, unknown_s=config.slurm_unknown_s)
     nodeset_changes, pod_changes = views.nodeset_changes(), views.pod_changes()
     files = GeneratedFiles(views, kube, config.generated)
     listening = Listening(views, bus.ears, pods, nodesets=nodeset_changes, pods=pod_changes)

@@ -16,10 +16,10 @@ from sunk_nodeset_controller.marks import Marks, joined, patch
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, is_owned, owner_key
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_labels
-from sunk_nodeset_controller.pods.conditions import marks, unknown
+from sunk_nodeset_controller.pods.conditions import forgotten, marks, unknown
 from sunk_nodeset_controller.pods.copies import copies, cordon_reason, shown, verified
 from sunk_nodeset_controller.pods.facts import Telling, facts
-from sunk_nodeset_controller.pods.hearing import Ear
+from sunk_nodeset_controller.pods.hearing import Absent, Ear, missing, was_known
 from sunk_nodeset_controller.pods.resting import Rest
 from sunk_nodeset_controller.pods.state import PodObserved, condemned_for, state
 from sunk_nodeset_controller.views import KubeViews
@@ -39,10 +39,13 @@ HIDDEN_AGAIN_S: Final = 5.0
 class PodMarks:
     """The Pod Controller towards Pods: what their Node and Slurm say, in one write. Keys are Pods'."""
 
-    def __init__(self, views: KubeViews, kube: FencedKube, ears: Mapping[str, Ear]) -> None:
+    def __init__(
+        self, views: KubeViews, kube: FencedKube, ears: Mapping[str, Ear], *, unknown_s: float
+    ) -> None:
         self._views = views
         self._kube = kube
         self._ears = ears
+        self._absent = Absent(unknown_s)
         self._rest = Rest()
 
     async def settle(self, key: str) -> float | None:
@@ -54,9 +57,11 @@ class PodMarks:
         self._views.require_complete()
         pod = self._views.pods.get(key)
         if pod is None:
+            self._absent.forget(key)
             return None
         now = datetime.now(UTC)
-        return await self._put(pod, self._wanted(pod, now), now)
+        waits = (await self._put(pod, self._wanted(pod, now), now), self._absent.again_s(key))
+        return min((wait_s for wait_s in waits if wait_s is not None), default=None)
 
     async def fade(self, pod: Pod, now: datetime) -> bool:
         """Make *pod* say that nothing is known of Slurm; return whether it had to be written."""
@@ -73,9 +78,12 @@ class PodMarks:
         if ear is None or nodes is None or ear.is_unknown(now):
             return copied
         slurm = nodes.get(pod.metadata.name)
-        if slurm is None:  # Not in Slurm yet, or no more: what it said last stays.
-            return copied
-        return joined(copied, marks(slurm))
+        if slurm is not None or pod.metadata.name in nodes.undecodable or not was_known(pod):
+            self._absent.forget(pod.key)
+            return joined(copied, marks(slurm)) if slurm is not None else copied
+        if not self._absent.is_long(pod.key) or missing(self._views.pods_of.of(owner_key(pod)), nodes):
+            return copied  # What it said last stays: Slurm may have lost its nodes for a moment.
+        return joined(copied, forgotten())
 
     async def _put(self, pod: Pod, wanted: Marks, now: datetime) -> float | None:
         body = patch(pod.metadata, pod.status.conditions, wanted, now)

@@ -13,6 +13,12 @@ from sunk_nodeset_controller.pods.hearing import NOT_HEARD
 
 NOT_HEARD_MESSAGE: Final = "Slurm was not heard for long; its NodeSet says since when"
 
+NOT_IN_SLURM: Final = "NodeNotInSlurm"
+NOT_IN_SLURM_MESSAGE: Final = "Slurm no longer knows the node"
+_NO_LABELS: Final[dict[str, str | None]] = dict.fromkeys(
+    (wk.LABEL_RUNNING, wk.LABEL_DRAIN, wk.LABEL_NOT_RESPONDING)
+)
+
 
 def marks(slurm: SlurmNodeState) -> Marks:
     """Return what the Pod of a Slurm node shall bear."""
@@ -33,17 +39,21 @@ def marks(slurm: SlurmNodeState) -> Marks:
 
 def unknown() -> Marks:
     """Return what a Pod shall bear when Slurm was not heard for long. Why it was drained stays."""
+    return Marks(labels=_NO_LABELS, conditions=_unknown(NOT_HEARD, NOT_HEARD_MESSAGE))
+
+
+def forgotten() -> Marks:
+    """Return what a Pod shall bear whose node Slurm, which is heard, has not known for long."""
     return Marks(
-        labels=dict.fromkeys((wk.LABEL_RUNNING, wk.LABEL_DRAIN, wk.LABEL_NOT_RESPONDING)),
-        conditions=tuple(
-            Condition(type=kind, status="Unknown", reason=NOT_HEARD, message=NOT_HEARD_MESSAGE)
-            for kind in (
-                wk.CONDITION_SLURM_DRAIN,
-                wk.CONDITION_SLURM_RUNNING,
-                wk.CONDITION_SLURM_NOT_RESPONDING,
-            )
-        ),
+        labels=_NO_LABELS,
+        annotations={wk.ANNOTATION_DRAIN: None},
+        conditions=_unknown(NOT_IN_SLURM, NOT_IN_SLURM_MESSAGE),
     )
+
+
+def _unknown(reason: str, message: str) -> tuple[Condition, ...]:
+    kinds = wk.CONDITION_SLURM_DRAIN, wk.CONDITION_SLURM_RUNNING, wk.CONDITION_SLURM_NOT_RESPONDING
+    return tuple(Condition(type=kind, status="Unknown", reason=reason, message=message) for kind in kinds)
 
 
 def _drain(slurm: SlurmNodeState) -> Condition:

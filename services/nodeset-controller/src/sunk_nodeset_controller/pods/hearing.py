@@ -1,10 +1,11 @@
-"""Whether Slurm is heard, and what to doubt where it is not; pure but for the times that `Ear` remembers.
+"""Whether Slurm is heard, and what to doubt where it is not; pure but for the times that are remembered.
 
 What must stay true: silence is said, and is no reason to act; it is measured by when words arrive here, not
 by the clock of who said them; a restart of ours does not make old words new.
 """
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,6 +18,7 @@ from sunk_kube.bodies import second_time
 from sunk_kube.objects import Pod, condition
 from sunk_runtime.views import StateView
 
+LOOK_AGAIN_S: Final = 30.0
 BUS_SILENT_S: Final = 10.0
 """The bus gives a sign of life every second."""
 
@@ -75,6 +77,29 @@ class Ear:
             return
         self._heard = min(now, entry.value.changed) if self._revision < 0 else now
         self._revision = entry.revision
+
+
+class Absent:
+    """Remembers since when Slurm, which is heard, does not know the nodes of Pods that it knew."""
+
+    def __init__(self, long_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._long_s = long_s
+        self._clock = clock
+        self._since: dict[str, float] = {}
+
+    def is_long(self, key: str) -> bool:
+        """Note that the node of the Pod *key* is not known, and return whether that has been so for long."""
+        now = self._clock()
+        return now - self._since.setdefault(key, now) >= self._long_s
+
+    def again_s(self, key: str) -> float | None:
+        """Return when to look again at the Pod *key*; None if its node is known."""
+        since = self._since.get(key)
+        return None if since is None else max(since + self._long_s - self._clock(), LOOK_AGAIN_S)
+
+    def forget(self, key: str) -> None:
+        """Note that the node of the Pod *key* is known, or the Pod gone."""
+        self._since.pop(key, None)
 
 
 def missing(pods: Iterable[Pod], nodes: StateView[SlurmNodeState] | None) -> Doubt | None:

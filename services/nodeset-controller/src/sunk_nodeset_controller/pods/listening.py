@@ -41,13 +41,18 @@ class Listening:
 
     async def run(self) -> None:
         """Listen until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for cluster in self._ears:  # A large silent one takes minutes, and is nobody else's matter.
+                tasks.start_soon(self._fading, cluster)
+            while True:
+                now = datetime.now(UTC)
+                for cluster, ear in self._ears.items():
+                    self._compare(cluster, ear, now)
+                await anyio.sleep(LOOK_S)
+
+    async def _fading(self, cluster: str) -> None:
         while True:
-            now = datetime.now(UTC)
-            for cluster, ear in self._ears.items():
-                self._compare(cluster, ear, now)
-            for cluster, (_, _, is_unknown) in tuple(self._heard.items()):
-                if is_unknown:
-                    await self._fade(cluster)
+            await self._fade(cluster)
             await anyio.sleep(LOOK_S)
 
     def _compare(self, cluster: str, ear: Ear, now: datetime) -> None:
