@@ -86,3 +86,58 @@ def test_what_both_releases_say_alike_is_taken(probed: Path) -> None:
         sunk={"lockKey": "a/b"},
     )
     ask(probed, "slurm.checkSaid", {"said": {}})
+
+
+def stateful_set(chart: Path, kind: str, **values: Any) -> dict[str, Any]:  # noqa: ANN401 - free-form.
+    """Return the StatefulSet of *kind* that a release with *values* has."""
+    found = render(helm.Chart.load(chart), VALUES | values, name="prod", namespace="slurm")
+    return found["StatefulSet", f"prod-{kind}"]
+
+
+@pytest.mark.parametrize(
+    ("before", "values", "why"),
+    [
+        (
+            {},
+            {"controller": {"stateVolume": {"size": "20Gi"}}},
+            "controller.stateVolume.size: the volume is of 10Gi, .* no 20Gi: .*statefulset prod-controller",
+        ),
+        (
+            {"controller": {"stateVolume": {"storageClassName": "fast"}}},
+            {},
+            'controller.stateVolume.storageClassName: the volume is of class "fast"',
+        ),
+        (
+            {},
+            {"controller": {"stateVolume": {"accessModes": ["ReadWriteMany"]}}},
+            "controller.stateVolume.accessModes: the volume has ReadWriteOnce, .* no ReadWriteMany",
+        ),
+        ({}, {"mariadb": {"size": "1Ti"}}, "mariadb.size: the volume is of 20Gi, .*statefulset prod-mariadb"),
+        ({}, {"clusterName": "test"}, "clusterName: this release is prod, .*: set that"),
+        ({}, {"fullnameOverride": "other"}, "fullnameOverride: this release has prod-controller, .*set prod"),
+        (
+            {},
+            {"compute": {"nodes": {"gpu": {"podNamePrefix": "g"}}}},
+            "compute.nodes.gpu.podNamePrefix: the names of its Slurm nodes begin with gpu",
+        ),
+    ],
+    ids=["size", "class", "modes", "database", "cluster", "name", "prefix"],
+)
+def test_an_upgrade_that_cannot_work_is_refused_before_half_of_it_is_done(
+    probed: Path, before: dict[str, Any], values: dict[str, Any], why: str
+) -> None:
+    there = {
+        "slurmctld": stateful_set(CHART, "controller", **before),
+        "mariadb": stateful_set(CHART, "mariadb", **before),
+        "sets": {"prod-gpu": {"podNamePrefix": "gpu"}},
+    }
+
+    with pytest.raises(helm.HelmRenderError, match=why):
+        ask(probed, "slurm.checkStays", there, **values)
+
+
+def test_a_volume_of_the_same_size_in_other_words_is_taken(probed: Path) -> None:
+    there = {"slurmctld": stateful_set(CHART, "controller"), "sets": {}}
+
+    ask(probed, "slurm.checkStays", there, controller={"stateVolume": {"size": "10240Mi"}})
+    ask(probed, "slurm.checkStays", {"sets": {}}, controller={"stateVolume": {"size": "20Gi"}})

@@ -12,6 +12,7 @@ what a schema can tell is told by values.schema.json.
 {{- include "slurm.checkNames" . }}
 {{- include "slurm.checkSunk" . }}
 {{- include "slurm.checkStorage" . }}
+{{- include "slurm.checkUpgrade" . }}
 {{- end }}
 {{- end }}
 

@@ -108,3 +108,75 @@ release's nodeset-controller), namespace (where that release wants our NodeSets,
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{- /* What an upgrade cannot change: said before half of it is done. */ -}}
+{{- define "slurm.checkUpgrade" -}}
+{{- $found := dict "root" . "sets" dict }}
+{{- range (lookup "apps/v1" "StatefulSet" .Release.Namespace "" | default dict).items }}
+{{- if eq (dig "labels" "app.kubernetes.io/instance" "" .metadata) $.Release.Name }}
+{{- $_ := set $found (dig "labels" "app.kubernetes.io/name" "other" .metadata) . }}
+{{- end }}
+{{- end }}
+{{- range (lookup "sunk.coreweave.com/v1alpha1" "NodeSet" .Release.Namespace "" | default dict).items }}
+{{- $_ := set $found.sets .metadata.name .spec }}
+{{- end }}
+{{- include "slurm.checkStays" $found }}
+{{- end }}
+
+{{- /* Arguments: root, slurmctld and mariadb (their StatefulSets, if they are there), sets (specs of NodeSets by name). */ -}}
+{{- define "slurm.checkStays" -}}
+{{- $root := .root }}
+{{- $name := include "slurm.fullname" $root }}
+{{- $values := $root.Values }}
+{{- with .slurmctld }}
+{{- if ne .metadata.name (printf "%s-controller" $name) }}
+{{- fail (printf "fullnameOverride: this release has %s, and under another name it would be another cluster, without keys and state: set %s" .metadata.name (trimSuffix "-controller" .metadata.name)) }}
+{{- end }}
+{{- $cluster := dig "labels" "sunk.coreweave.com/cluster" $values.clusterName .spec.template.metadata }}
+{{- if ne $cluster $values.clusterName }}
+{{- fail (printf "clusterName: this release is %s, as slurmctld's state, accounting and NodeSets say: set that, or install another release" $cluster) }}
+{{- end }}
+{{- $volume := $values.controller.stateVolume }}
+{{- include "slurm.checkClaim" (dict "path" "controller.stateVolume" "set" . "size" $volume.size "class" $volume.storageClassName "modes" $volume.accessModes) }}
+{{- end }}
+{{- with .mariadb }}
+{{- if and $values.accounting.enabled (not $values.accounting.external.host) }}
+{{- include "slurm.checkClaim" (dict "path" "mariadb" "set" . "size" $values.mariadb.size "class" $values.mariadb.storageClassName "modes" (list "ReadWriteOnce")) }}
+{{- end }}
+{{- end }}
+{{- $sets := .sets }}
+{{- range $set := include "slurm.sets" $root | fromJsonArray }}
+{{- $before := dig (printf "%s-%s" $name $set.name) "podNamePrefix" "" $sets }}
+{{- $prefix := $set.values.podNamePrefix | default $set.name }}
+{{- if and $before (ne $before $prefix) }}
+{{- fail (printf "compute.nodes.%s.podNamePrefix: the names of its Slurm nodes begin with %s, and that never changes: set it, or add a set of another name" $set.name $before) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* A StatefulSet's claim never changes. Arguments: path (of the values), set, size, class, modes. */ -}}
+{{- define "slurm.checkClaim" -}}
+{{- $claim := (first .set.spec.volumeClaimTemplates).spec }}
+{{- $way := printf "set it back; or change the volume by hand, `kubectl delete statefulset %s --cascade=orphan`, and upgrade then" .set.metadata.name }}
+{{- if ne (include "slurm.bytes" $claim.resources.requests.storage) (include "slurm.bytes" .size) }}
+{{- fail (printf "%s.size: the volume is of %s, and an upgrade makes it no %s: %s" .path $claim.resources.requests.storage (toString .size) $way) }}
+{{- end }}
+{{- if ne ($claim.storageClassName | default "") .class }}
+{{- fail (printf "%s.storageClassName: the volume is of class %q, and an upgrade makes it no %q: %s" .path ($claim.storageClassName | default "") .class $way) }}
+{{- end }}
+{{- if ne (toJson $claim.accessModes) (toJson .modes) }}
+{{- fail (printf "%s.accessModes: the volume has %s, and an upgrade makes it no %s: %s" .path (join "," $claim.accessModes) (join "," .modes) $way) }}
+{{- end }}
+{{- end }}
+
+{{- /* 8Gi as a number; a spelling that is not known stays as it is. */ -}}
+{{- define "slurm.bytes" -}}
+{{- $text := toString . -}}
+{{- $unit := regexFind "[kKMGTPE]i?$" $text -}}
+{{- $factors := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- if and (hasKey $factors $unit) (regexMatch "^[0-9]+[kKMGT]?i?$" $text) -}}
+{{ mul (trimSuffix $unit $text | int64) (index $factors $unit | int64) }}
+{{- else -}}
+{{ $text }}
+{{- end }}
+{{- end }}
