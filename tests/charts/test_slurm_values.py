@@ -182,6 +182,21 @@ def test_a_changed_time_out_restarts_nothing_and_another_plugin_restarts_slurmct
     assert template(topologyPlugin="topology/tree") != template()
 
 
+def test_a_new_user_restarts_slurmctld_and_slurmdbd_and_no_compute_pod(chart: helm.Chart) -> None:
+    def templates(*users: object) -> list[object]:
+        objects = made(chart, {"users": users, "compute": SET})
+        names = (
+            ("StatefulSet", "prod-controller"),
+            ("StatefulSet", "prod-accounting"),
+            ("NodeSet", "prod-gpu"),
+        )
+        return [objects[name]["spec"]["template"] for name in names]
+
+    before, after = templates(), templates({"name": "ada", "uid": 2000})
+
+    assert [one == other for one, other in zip(before, after, strict=True)] == [False, False, True]
+
+
 def test_every_value_is_described_and_the_readme_says_the_same() -> None:
     text = (CHART / "values.yaml").read_text()
     readme = (CHART / "README.md").read_text()

@@ -17,6 +17,13 @@ add_users() {
     done
 }
 
+# Every $1 seconds, those that came since: a Pod with a job is not replaced for a user.
+follow_users() {
+    while sleep "$1"; do
+        add_users || true
+    done
+}
+
 # Services of the values: what is run once ends before the next starts; what runs long is started again when it ends.
 start_services() {
     local script
