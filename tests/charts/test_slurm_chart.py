@@ -453,6 +453,27 @@ def test_a_job_that_differs_is_another_job_for_none_may_be_changed(chart: helm.C
     assert not jobs() & jobs(accounting={"setup": ["add account physics"]})
 
 
+def test_the_placeholders_association_is_that_of_whoever_they_run_as(chart: helm.Chart) -> None:
+    def setup(**scheduler: object) -> dict[str, Any]:
+        specs = controls(made(chart, scheduler=scheduler))
+        return next(spec for name, spec in specs.items() if "accounting-setup" in name)
+
+    assert env_of(setup(userId=2000))["SUNK_USER_ID"] == "2000"
+    assert "account=sunk" not in setup(enabled=False)["containers"][0]["args"][2]
+
+
+def test_nothing_that_is_to_end_runs_for_ever(chart: helm.Chart) -> None:
+    objects = made(chart)
+    bounds = {
+        name: found["spec"].get("activeDeadlineSeconds", 0)
+        for (kind, name), found in objects.items()
+        if kind in ("Job", "Pod")
+    }
+
+    assert len(bounds) == 3
+    assert min(bounds.values()) > 0
+
+
 def test_another_version_of_the_chart_alone_restarts_nothing(chart: helm.Chart) -> None:
     for (kind, name), found in made(chart).items():
         if kind in ("Deployment", "StatefulSet", "Job", "NodeSet"):
