@@ -9,7 +9,7 @@ import helm_python as helm
 import pytest
 import yaml
 
-from sunk_lab.charts import Objects, render
+from sunk_lab.charts import Objects, env_of, render
 
 CHART: Final = Path(__file__).parents[2] / "helm/slurm"
 VALUES: Final[dict[str, Any]] = {"clusterName": "prod", "nats": {"existingSecret": "passwords"}}
@@ -81,6 +81,16 @@ def test_a_wrong_value_is_refused_with_its_path(
         ({"clusterName": ""}, "clusterName: is missing"),
         ({"slurmConfig": {"extraConfig": "killwait = 3"}}, "has killwait, .*: set slurmConfig.killWait"),
         ({"slurmConfig": {"extraConfig": "x=1\n PrologFlags=Contain"}}, "has PrologFlags, on which"),
+        (
+            {"slurmConfig": {"extraConfig": "SlurmdParameters=l3cache_as_socket"}},
+            "has SlurmdParameters, .*: set slurmConfig.slurmdParameters",
+        ),
+        ({"slurmConfig": {"extraConfig": "MinJobAge=2"}}, "has MinJobAge, on which"),
+        ({"slurmConfig": {"extraConfig": "include other.conf"}}, "has include, on which"),
+        (
+            {"podDefaults": {"extraEnv": [{"name": "SUNK_SYNCER_POLL_S", "value": "1"}]}},
+            "podDefaults.extraEnv: SUNK_SYNCER_POLL_S is a setting of one service",
+        ),
         ({"slurmConfig": {"selectTypeParameters": "CR_Core"}}, "does not count memory.*: set CR_Core_Memory"),
         (
             {"slurmConfig": {"preemption": "qos"}, "accounting": {"enabled": False}},
@@ -180,6 +190,22 @@ def test_a_changed_time_out_restarts_nothing_and_another_plugin_restarts_slurmct
 
     assert template(slurmdTimeout=120) == template()
     assert template(topologyPlugin="topology/tree") != template()
+
+
+def test_a_set_may_keep_no_memory_from_slurms_jobs(chart: helm.Chart) -> None:
+    def reserved(**own: int) -> object:
+        objects = made(chart, {"compute": {"reservedMemory": 512, "nodes": {"gpu": own}}})
+        return env_of(objects["NodeSet", "prod-gpu"]["spec"]["template"]["spec"])["SUNK_RESERVED_MIB"]
+
+    assert (reserved(), reserved(reservedMemory=0)) == ("512", "0")
+
+
+def test_a_changed_service_of_compute_pods_is_an_update_of_each_set(chart: helm.Chart) -> None:
+    def template(script: str) -> object:
+        services = {"sssd": {"type": "longrun", "script": script}}
+        return made(chart, {"compute": SET | {"s6": services}})["NodeSet", "prod-gpu"]["spec"]["template"]
+
+    assert template("sssd -i") != template("sssd -i -d 3")
 
 
 def test_a_new_user_restarts_slurmctld_and_slurmdbd_and_no_compute_pod(chart: helm.Chart) -> None:

@@ -1,6 +1,10 @@
 """How compute and login Pods start, by their own scripts with folders of a test in place of the machine's."""
 
+import base64
+import hashlib
+import hmac
 import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +38,36 @@ def calling(machine: Path, call: str) -> Generator[None]:
             yield
         finally:
             subprocess.run(["kill", "--", f"-{process.pid}"], check=True)
+
+
+def test_a_service_that_ends_well_is_started_again_after_a_moment(machine: Path) -> None:
+    ran = machine / "ran"
+    (machine / "etc/sunk/services/sssd.longrun").write_text(f"echo >>{ran}\n")
+    with calling(machine, "start_services"):
+        wait_for("a second start", lambda: ran.exists() and len(ran.read_text()) >= 2, 60, 0.05)
+        starts = len(ran.read_text())
+
+    assert starts < 10  # A machine is not kept busy by it.
+
+
+def test_a_token_is_made_anew_as_soon_as_the_key_is_another(tmp_path: Path) -> None:
+    key, token = tmp_path / "jwt.key", tmp_path / "token"
+    key.write_bytes(b"old" * 11)
+    script = (SCRIPTS / "token.py").read_text().replace("LOOK_S = 10.0", "LOOK_S = 0.05")
+    (tmp_path / "token.py").write_text(script)
+    arguments = [sys.executable, tmp_path / "token.py", key, token, "root", "3600"]
+    with subprocess.Popen(arguments) as process:
+        try:
+            wait_for("a token", token.exists, 60, 0.05)
+            first = token.read_bytes()
+            key.write_bytes(b"new" * 11)
+            wait_for("another token", lambda: token.read_bytes() != first, 60, 0.05)
+        finally:
+            process.terminate()
+
+    head, body, signature = token.read_bytes().split(b".")
+    made = hmac.new(b"new" * 11, head + b"." + body, hashlib.sha256).digest()
+    assert base64.urlsafe_b64decode(signature + b"=") == made
 
 
 def test_a_user_who_came_later_is_known_on_a_node_that_runs(machine: Path) -> None:

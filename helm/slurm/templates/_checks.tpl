@@ -34,9 +34,11 @@ clustername: clusterName
 credtype: nothing, all daemons here use auth/slurm
 defmempercpu: slurmConfig.defMemPerCPU
 epilog: hooks.epilog
+include: its lines here, where the chart can look at them
 jobacctgathertype: slurmConfig.jobAcctGatherType
 killwait: slurmConfig.killWait
 maxnodecount: slurmConfig.maxNodeCount
+minjobage: nothing, the services look at ended jobs for its 300 s
 nodename: compute.nodes, nodes register themselves
 plugstackconfig: slurmConfig.plugstackConfig
 preemptmode: slurmConfig.preemption
@@ -57,6 +59,7 @@ slurmctldhost: nothing, it is the controller's Pod
 slurmctldparameters: slurmConfig.slurmctldParameters
 slurmctldport: nothing, it is 6817
 slurmctldtimeout: slurmConfig.slurmctldTimeout
+slurmdparameters: slurmConfig.slurmdParameters
 slurmdport: nothing, it is 6818
 slurmdtimeout: slurmConfig.slurmdTimeout
 slurmduser: nothing, it is root
@@ -142,6 +145,11 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- end }}
 {{- if and .Values.syncer.nodePermissions.enabled (not (.Files.Get "files/reboot.sh")) }}
 {{- fail "syncer.nodePermissions.enabled: this version of the chart has no reboot script: set it to false" }}
+{{- end }}
+{{- range .Values.podDefaults.extraEnv }}
+{{- if hasPrefix "SUNK_" .name }}
+{{- fail (printf "podDefaults.extraEnv: %s is a setting of one service: put it into the settings of that, without the prefix" .name) }}
+{{- end }}
 {{- end }}
 {{- range $component, $service := dict "syncer" "SYNCER" "scheduler" "POD_SCHEDULER" "hookGateway" "HOOK_GATEWAY" "metricsExporter" "METRICS_EXPORTER" }}
 {{- range $entry := (index $.Values $component).extraEnv | default list }}

@@ -23,7 +23,7 @@ JobAcctGatherType={{ $conf.jobAcctGatherType }}
 MpiDefault=none
 PropagateResourceLimits=NONE
 # A node has the CPUs that its Pod has, not the machine's.
-SlurmdParameters=config_overrides
+SlurmdParameters=config_overrides{{ with $conf.slurmdParameters }},{{ . }}{{ end }}
 SelectType=select/cons_tres
 SelectTypeParameters={{ $conf.selectTypeParameters }}
 DefMemPerCPU={{ int $conf.defMemPerCPU }}

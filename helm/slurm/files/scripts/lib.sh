@@ -30,7 +30,7 @@ start_services() {
     for script in /etc/sunk/services/*; do
         case $script in
             *.oneshot) bash "$script" || return ;;
-            *.longrun) (while :; do bash "$script" || sleep 1; done) & ;;
+            *.longrun) (while :; do bash "$script" || true; sleep 1; done) & ;;
         esac
     done
 }

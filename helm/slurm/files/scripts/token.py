@@ -14,6 +14,8 @@ import signal
 import sys
 import time
 
+LOOK_S = 10.0
+
 
 def base64url(content: bytes) -> bytes:
     """Return *content* as a token spells it."""
@@ -29,18 +31,25 @@ def token_of(key: bytes, user: str, now: int, lifetime_s: int) -> bytes:
     return b".".join((head, body, base64url(hmac.new(key, head + b"." + body, hashlib.sha256).digest())))
 
 
+def end(_signum: int, _frame: object) -> None:
+    """End well."""
+    sys.exit(0)
+
+
 def main() -> None:
-    """Write a token now and whenever half of its life is over."""
+    """Write a token now, when half of its life is over, and when the key has changed."""
     key_file, token_file, user, lifetime = sys.argv[1:]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, end)
+    written, since = b"", 0.0
     while True:
-        # The key is read each time: it may have been changed.
-        token = token_of(pathlib.Path(key_file).read_bytes(), user, int(time.time()), int(lifetime))
-        new = pathlib.Path(f"{token_file}.new")
-        new.touch(mode=0o600)
-        new.write_bytes(token)
-        new.replace(token_file)
-        time.sleep(int(lifetime) / 2)
+        key = pathlib.Path(key_file).read_bytes()
+        if key != written or time.monotonic() - since >= int(lifetime) / 2:
+            new = pathlib.Path(f"{token_file}.new")
+            new.touch(mode=0o600)
+            new.write_bytes(token_of(key, user, int(time.time()), int(lifetime)))
+            new.replace(token_file)
+            written, since = key, time.monotonic()
+        time.sleep(min(LOOK_S, int(lifetime) / 2))
 
 
 if __name__ == "__main__":
