@@ -14,6 +14,8 @@ from sunk_lab.charts import Objects, env_of, render
 CHART: Final = Path(__file__).parents[2] / "helm/slurm"
 VALUES: Final[dict[str, Any]] = {"clusterName": "prod", "nats": {"existingSecret": "passwords"}}
 REQUEUE_BY_QOS: Final = {"enabled": True, "method": "qos"}
+OLD: Final = {"image": {"tag": "24.11"}}
+NEW: Final = {"image": {"tag": "26.05.2-local"}}
 SET: Final[dict[str, Any]] = {"nodes": {"gpu": {}}}
 
 
@@ -91,6 +93,18 @@ def test_a_wrong_value_is_refused_with_its_path(
             {"podDefaults": {"extraEnv": [{"name": "SUNK_SYNCER_POLL_S", "value": "1"}]}},
             "podDefaults.extraEnv: SUNK_SYNCER_POLL_S is a setting of one service",
         ),
+        (
+            {"slurmImage": {"tag": "26.05"}, "accounting": OLD},
+            "accounting.image.tag: slurmdbd would be older",
+        ),
+        (
+            {"controller": OLD, "accounting": NEW, "rest": NEW},
+            "rest.image.tag: would be newer than slurmctld",
+        ),
+        (
+            {"compute": {"nodes": {"gpu": NEW}}},
+            "compute.nodes.gpu.image.tag: would be newer than slurmctld",
+        ),
         ({"slurmConfig": {"selectTypeParameters": "CR_Core"}}, "does not count memory.*: set CR_Core_Memory"),
         (
             {"slurmConfig": {"preemption": "qos"}, "accounting": {"enabled": False}},
@@ -127,6 +141,19 @@ def test_values_that_would_break_a_promise_are_refused_with_key_and_fix(
 ) -> None:
     with pytest.raises(helm.HelmRenderError, match=why):
         made(chart, values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"accounting": NEW},
+        {"slurmImage": {"tag": "26.05"}, "compute": {"nodes": {"gpu": OLD}}},
+        {"slurmImage": {"tag": "sha256:00"}, "accounting": OLD},
+    ],
+    ids=["slurmdbd first", "nodes last", "by digest"],
+)
+def test_each_step_of_an_upgrade_of_slurm_is_taken(chart: helm.Chart, values: dict[str, Any]) -> None:
+    assert made(chart, values)
 
 
 def test_sets_of_nodes_are_layers(chart: helm.Chart) -> None:

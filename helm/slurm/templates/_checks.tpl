@@ -8,6 +8,7 @@ what a schema can tell is told by values.schema.json.
 {{- include "slurm.checkSets" . }}
 {{- include "slurm.checkServices" . }}
 {{- include "slurm.checkAccounting" . }}
+{{- include "slurm.checkVersions" . }}
 {{- if and .Values.checks.cluster (include "slurm.isConnected" .) }}
 {{- include "slurm.checkNames" . }}
 {{- include "slurm.checkSunk" . }}
@@ -168,4 +169,27 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- if and .Values.accounting.enforce (not .Values.accounting.enabled) }}
 {{- fail "accounting.enforce: nobody knows associations without accounting: set accounting.enabled to true, or leave it empty" }}
 {{- end }}
+{{- end }}
+
+{{- /* Slurm's daemons understand older ones, never newer: slurmdbd first, then slurmctld, then the rest. */ -}}
+{{- define "slurm.checkVersions" -}}
+{{- $ctld := include "slurm.version" (dict "root" . "values" .Values.controller) | int }}
+{{- $dbd := include "slurm.version" (dict "root" . "values" .Values.accounting) | int }}
+{{- if and $ctld $dbd .Values.accounting.enabled (lt $dbd $ctld) }}
+{{- fail "accounting.image.tag: slurmdbd would be older than slurmctld, which it does not understand: upgrade it first, as docs/upgrade.md says" }}
+{{- end }}
+{{- $others := dict "rest" .Values.rest "login" .Values.login }}
+{{- range $set := include "slurm.sets" . | fromJsonArray }}{{ $_ := set $others (printf "compute.nodes.%s" $set.name) $set.values }}{{ end }}
+{{- range $path, $values := $others }}
+{{- $other := include "slurm.version" (dict "root" $ "values" $values) | int }}
+{{- if and $ctld (gt $other $ctld) }}
+{{- fail (printf "%s.image.tag: would be newer than slurmctld, which does not understand it: upgrade slurmctld first, as docs/upgrade.md says" $path) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* The release of a component's Slurm as a number, 2411; 0 where its tag is no release. Arguments: root, values. */ -}}
+{{- define "slurm.version" -}}
+{{- $tag := toString (dig "image" "tag" "" .values | default .root.Values.slurmImage.tag) -}}
+{{ regexFind "^[0-9]{2}\\.[0-9]{2}" $tag | replace "." "" | default "0" }}
 {{- end }}
