@@ -26,13 +26,13 @@ for file in "${settings%/*}/gateway.sh" "$settings"; do
     [[ -r $file ]] || broken="$file cannot be read"
 done
 
-readonly job=$SLURM_JOB_ID node=$SLURMD_NODENAME
+readonly job=$SLURM_JOB_ID node=$SLURMD_NODENAME HELD_S=15
 # Slurm requeues and cancels a heterogeneous job by its first component only.
 readonly whole_job=${SLURM_HET_JOB_ID:-$SLURM_JOB_ID}
 deadline=${SUNK_HOOKS_DEADLINE_S:-50}
 give_up=$((deadline + 15)) # 15 s are left for what a refusal asks for.
 end=$((give_up + 12))      # Slurm's client may take two seconds more to end.
-others=''
+others='' waited=0
 
 say() {
     echo "sunk prolog: job $job: $*" >&2
@@ -88,14 +88,21 @@ find_others() {
     others=$found
 }
 
-# Calls the gateway; fails where another call would fail too.
+# Calls the gateway; fails where another call would fail too. A gateway that dies with its machine hangs up
+# on nobody: each call has an end, so that another one is tried.
 call() {
-    local left=$((deadline - SECONDS)) patience=$((give_up - SECONDS)) body
-    body="{\"job\":$job,\"level\":\"$(level)\",\"deadline_s\":$((left > 1 ? left : 1))"
+    local left=$((deadline - SECONDS)) patience=$((give_up - SECONDS)) held=$HELD_S body
+    ((left > 1)) || left=1
+    ((left > held + 10)) || held=$left
+    ((patience < held + 5)) || patience=$((held + 5))
+    body="{\"job\":$job,\"level\":\"$(level)\",\"deadline_s\":$left,\"hold_s\":$held,\"waited_s\":$waited"
     if [[ -n $others ]]; then
         body+=",\"started\":${SLURM_JOB_START_TIME:-0},\"components\":[$others]"
     fi
-    post "/v1/nodes/$node/prehook" "$body}" "$((patience > 1 ? patience : 1))"
+    post "/v1/nodes/$node/prehook" "$body}" "$((patience > 1 ? patience : 1))" || return
+    if [[ $status == 202 ]]; then
+        waited=$SECONDS
+    fi
 }
 
 # Slurm's client, never for longer than this script has, or the step that it is in.

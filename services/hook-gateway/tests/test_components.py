@@ -7,22 +7,15 @@ import anyio
 import httpx
 import pytest
 
-from sunk_events.locks import LockHolder, LockState
 from sunk_events.requests import AcquireLock, JobNotRunning, LockGranted
 from sunk_hook_gateway.bodies import Component, Prehook
 from sunk_hook_gateway.components import is_granted, reason_of, since, waited_for
-from sunk_hook_gateway.testing.hooks import NOW, bearing, call, is_held, register, standing_in, store
+from sunk_hook_gateway.testing.hooks import NOW, bearing, call, is_held, lock_of, register, standing_in, store
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
 
 pytestmark = pytest.mark.anyio
-
-
-def lock(node: str, job: int, granted: datetime | None) -> LockState:
-    holders = (LockHolder(job=job, level="normal", granted=granted),)
-    value = "locked" if granted else "pending"
-    return LockState(changed=NOW, node=node, kube_node=node, lock=value, holders=holders)
 
 
 def body(job: int, *components: tuple[int, str], deadline_s: float = 120) -> dict[str, Any]:
@@ -59,7 +52,7 @@ def test_a_lock_counts_once_it_is_granted_to_this_run(
 ) -> None:
     after = since(Prehook(job=7, started=NOW.timestamp()))
 
-    assert is_granted(lock("b1", job, granted), 8, after) is expected
+    assert is_granted(lock_of("b1", job, granted), 8, after) is expected
     assert is_granted(None, 8, after) is False
 
 
@@ -88,14 +81,14 @@ async def test_a_prolog_goes_on_when_all_components_are_locked_and_then_asks_for
     async with answering_locks, anyio.create_task_group() as tasks:
         tasks.start_soon(prolog)
         await until(lambda: bool(answers.asked), within_s=60)
-        await store(bus, "h1", lock("h1", 101, datetime.now(UTC)))
-        await store(bus, "h2", lock("h2", 102, datetime.now(UTC)))
-        await store(bus, "h3", lock("h3", 102, None))
+        await store(bus, "h1", lock_of("h1", 101, datetime.now(UTC)))
+        await store(bus, "h2", lock_of("h2", 102, datetime.now(UTC)))
+        await store(bus, "h3", lock_of("h3", 102, None))
         await anyio.sleep(1)
         before = len(answers.asked)
         assert await is_held(http, "prehook")
         assert not told
-        await store(bus, "h3", lock("h3", 102, datetime.now(UTC)))
+        await store(bus, "h3", lock_of("h3", 102, datetime.now(UTC)))
         await until(lambda: bool(told), within_s=60)
 
     assert told == [{"locked": True}]
@@ -107,7 +100,7 @@ async def test_a_component_that_is_not_locked_in_time_gives_the_job_back_and_dra
     bus: Bus, http: httpx.AsyncClient, issuer: Issuer
 ) -> None:
     await register(bus, "i1")
-    await store(bus, "i2", lock("i2", 202, None))
+    await store(bus, "i2", lock_of("i2", 202, None))
     _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
 
     async with answering_locks:

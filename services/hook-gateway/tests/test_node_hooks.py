@@ -26,6 +26,7 @@ from sunk_hook_gateway.testing.hooks import (
     bearing,
     call,
     is_held,
+    lock_of,
     place,
     register,
     standing_in,
@@ -77,6 +78,33 @@ async def test_a_prolog_waits_while_nobody_answers_or_knows_and_while_pods_leave
 
     assert told == [{"locked": True}]
     assert len(answers.asked) == 3
+
+
+async def test_a_prolog_that_is_held_for_less_than_it_waits_calls_again_and_is_told_at_once_when_it_may_go_on(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "a5")
+    path, token = "/v1/nodes/a5/prehook", issuer.token("a5")
+    _, answering_locks = standing_in(bus, AcquireLock, LockWaiting(in_the_way=("ns/web",)))
+    async with answering_locks:
+        body = {"job": 15, "deadline_s": 60, "hold_s": 0.5}
+        assert await call(http, path, token, body, expect=202) == {"locked": False}
+
+    await store(bus, "a5", lock_of("a5", 15, None))
+    told: list[object] = []
+
+    async def again() -> None:
+        more = {"job": 15, "deadline_s": 3000, "hold_s": 60, "waited_s": 3000}
+        told.append(await call(http, path, token, more))
+
+    _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+    async with answering_locks, anyio.create_task_group() as tasks:
+        tasks.start_soon(again)
+        await until(lambda: is_held(http, "prehook"))
+        await store(bus, "a5", lock_of("a5", 15, NOW))
+        await until(lambda: bool(told))
+
+    assert told == [{"locked": True}]
 
 
 async def test_the_prolog_of_a_cancelled_job_does_not_fail(

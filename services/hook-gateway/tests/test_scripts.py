@@ -188,6 +188,31 @@ def test_a_prolog_tries_again_while_replicas_stop_and_connections_break(
     assert node.done == []
 
 
+@with_and_without_curl
+def test_a_gateway_that_dies_with_its_machine_costs_a_prolog_one_more_call(
+    node: Node, gateway: ScriptedGateway
+) -> None:
+    node.configure(gateway.url, deadline_s=1)  # So that a call ends soon.
+    gateway.lost = 1
+
+    assert node.run("prolog.sh") == 0
+    assert len(gateway.sent) == 2
+    assert node.done == []
+
+
+@pytest.mark.parametrize(("deadline_s", "held_s"), [(50, {15}), (20, {19, 20})])
+def test_a_prolog_that_is_told_not_yet_calls_again(
+    node: Node, gateway: ScriptedGateway, deadline_s: int, held_s: set[int]
+) -> None:
+    node.configure(gateway.url, deadline_s=deadline_s)
+    gateway.answers = [(202, {"locked": False}), (200, {"locked": True})]
+
+    assert node.run("prolog.sh") == 0
+    assert len(gateway.sent) == 2
+    assert gateway.sent[0][2]["hold_s"] in held_s
+    assert node.done == []
+
+
 @pytest.mark.parametrize(
     ("answer", "requeue", "done"),
     [

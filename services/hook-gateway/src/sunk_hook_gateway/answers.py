@@ -54,6 +54,8 @@ RETRY: Final = Answer(503, {"retry": True})
 
 
 LOCKED: Final = Answer(200, {"locked": True})
+HELD: Final = Answer(202, {"locked": False})
+"""Not yet: the same call again, to any replica."""
 
 
 def retry(why: str) -> Answer:

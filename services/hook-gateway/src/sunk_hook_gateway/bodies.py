@@ -23,6 +23,11 @@ class Prehook(msgspec.Struct, frozen=True, kw_only=True):
     level: LockLevel = "normal"
     deadline_s: Annotated[float, Meta(gt=0)] | None = None
     """How long the caller waits for the lock; the service stops then too."""
+    hold_s: Annotated[float, Meta(gt=0)] | None = None
+    """For how long this call is held: then 202, and the caller asks again, perhaps another replica, for this
+    one may have died without a word. By default until the deadline."""
+    waited_s: Annotated[float, Meta(ge=0)] = 0.0
+    """How long the caller has waited before this call."""
     components: Annotated[tuple[Component, ...], Meta(max_length=128)] = ()
     """The other components of a heterogeneous job: their nodes are to be locked before this one's answer."""
     started: Annotated[float, Meta(ge=0, le=1e11)] = 0.0

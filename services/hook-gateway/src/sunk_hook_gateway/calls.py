@@ -6,21 +6,17 @@ deadline, the refusal that keeps its job from sharing the node.
 """
 
 import logging
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
 import anyio
 
 from sunk_events.base import Reply, Request
-from sunk_events.locks import LockLevel
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import (
-    AcquireLock,
     Later,
-    LockWaiting,
     Noted,
     NudgeJob,
     NudgeNode,
@@ -30,10 +26,11 @@ from sunk_events.requests import (
     ReleaseLock,
     ReleasePlacement,
 )
-from sunk_hook_gateway import answers, components
+from sunk_hook_gateway import answers
 from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.bodies import Nudge, Prehook, Release, Started
 from sunk_hook_gateway.config import Config
+from sunk_hook_gateway.prologs import Prologs
 from sunk_hook_gateway.tokens import AccessError, admit_job
 from sunk_hook_gateway.waiting import Locks, Placements, pause_s
 from sunk_runtime.errors import TransientError
@@ -48,10 +45,6 @@ VIEWS_WAIT_S: Final = 2.0
 """How long a call waits for views that are being read, and for a state that its script outran."""
 UNKNOWN_S: Final = 0.5
 """A node that is not known may be one whose state its first prolog outran."""
-LOOK_S: Final = 5.0
-"""A prolog that waits for other components looks at them anew this often: Slurm may end one by itself."""
-LAST_S: Final = 1.5
-"""So much is left of a call for its last question: its answer decides whether the node is drained."""
 STARTED_WAIT_S: Final = 8.0
 """How long a script that has begun is held: it hangs up after ten seconds, and each call of its costs a
 process on its node, which a burst of Pods has better use for."""
@@ -75,61 +68,16 @@ class Gateway:
         self._config = config
         self._nodes = nodes
         self._pods = pods
-        self._locks = locks
         self._placements = placements
-        self._failed = failed
+        self._prologs = Prologs(
+            self._ask, config, nodes=nodes, locks=locks, placements=placements, failed=failed
+        )
 
     async def prehook(self, node: str, body: Prehook) -> Answer:
         """Return when the node is locked for the job, the job no longer runs, or the deadline passed."""
         if unknown := await self._unknown(node):
             return unknown
-        wanted_s = body.deadline_s or self._config.prehook_deadline_s
-        deadline = anyio.current_time() + min(wanted_s, self._config.prehook_deadline_max_s)
-        if body.components:
-            if answer := await self._others(node, body, deadline):
-                return answer
-            deadline = max(deadline, anyio.current_time() + TRY_S)
-        return await self._locked(node, body, deadline)
-
-    async def _others(self, node: str, body: Prehook, deadline: float) -> Answer | None:
-        """Return None when our node and those of the other components are locked; theirs lock meanwhile."""
-        try:
-            others, since = components.waited_for(body), components.since(body)
-        except ValueError as error:
-            return answers.failed(400, f"body: {error}")
-        if not components.is_granted(self._locks.get(node), body.job, since):
-            answer = await self._locked(node, body, deadline)
-            if answer != answers.LOCKED:
-                return answer
-        with anyio.CancelScope(deadline=min(deadline, anyio.current_time() + LOOK_S)):
-            await self._locks.granted(others, since)
-            return None
-        said = components.reason_of(self._locks.left(others, since))
-        return answers.retry(said) if anyio.current_time() < deadline else answers.kept_back(said)
-
-    async def _locked(self, node: str, body: Prehook, deadline: float) -> Answer:
-        """Return when the node is locked for the job, the job no longer runs, or the deadline passed."""
-        waiting: LockWaiting | None = None
-        began = anyio.current_time()
-        with self._locks.watch(node) as watch:
-            while (left_s := deadline - anyio.current_time()) > 0:
-                request = AcquireLock(
-                    node=node,
-                    job=body.job,
-                    level=self._level(body),
-                    deadline=datetime.now(UTC) + timedelta(seconds=left_s),
-                    waited_s=anyio.current_time() - began,
-                )
-                reply = await self._ask(request, timeout_s=left_s)
-                if reply is not None and (answer := answers.acquired(reply)):
-                    return answer
-                if isinstance(reply, LockWaiting):
-                    waiting = reply
-                left_s = deadline - anyio.current_time()
-                pause = pause_s(reply, anyio.current_time() - began)
-                with anyio.move_on_after(min(pause, max(0.05, left_s - LAST_S))):
-                    await watch.wait()
-        return self._refuse(node, waiting)
+        return await self._prologs.prehook(node, body)
 
     async def release_node(self, node: str, body: Release) -> Answer:
         """Return when the job's Pod, if it is a placeholder, is gone and its hold on the lock is released."""
@@ -243,20 +191,6 @@ class Gateway:
         elif not self._placements.is_complete:
             raise TransientError("placements are not read yet")
         return placement
-
-    def _level(self, body: Prehook) -> LockLevel:
-        """Return the level: a placeholder's lock is strict, whatever its prolog thinks."""
-        return body.level if self._placements.of_job(body.job) is None else "strict"
-
-    def _refuse(self, node: str, waiting: LockWaiting | None) -> Answer:
-        """Return the refusal, and remember a drain that it asks for until the state shows it."""
-        now_s = anyio.current_time()
-        # What is not read yet is unknown: a node too many must not be drained for it.
-        may_drain = self._nodes.is_complete and self._failed.may_drain(node, len(self._nodes), now_s)
-        # Only the last question's leave is counted by who gave it; an earlier one is given to all at once.
-        if may_drain and (waiting is None or waiting.is_drain_allowed):
-            self._failed.give_leave(node, now_s)
-        return answers.in_the_way(waiting, may_drain=may_drain)
 
     async def _until_pod_gone(self, request: ReleasePlacement) -> Answer:
         """Ask until the Pod is gone or the bound passes, and return the last answer."""

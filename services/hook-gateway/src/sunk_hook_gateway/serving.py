@@ -228,7 +228,7 @@ def _account(endpoint: Endpoint, request: Request, answer: Answer, waited_s: flo
     }
     if error := (answer.content or {}).get("error"):
         fields["error"] = str(error)
-    if answer.status in {204, 499}:
+    if answer.status in {202, 204, 499}:
         log.debug("call answered", extra=fields)
     elif answer.status < 400:  # noqa: PLR2004 - HTTP's line between well and not
         log.info("call answered", extra=fields)

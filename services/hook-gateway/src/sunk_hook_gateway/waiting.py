@@ -40,6 +40,14 @@ def pause_s(reply: Reply | None, waited_s: float = 0.0) -> float:
     return max(0.02, wait_s * random.uniform(0.7, 1.3))  # noqa: S311 - spreads callers, no secret
 
 
+def first_pause_s(waited_s: float) -> float:
+    """Return how long a call waits before it asks, whose prolog asked in a call before: as often as in one.
+
+    A call may be held for less than the pause: so it asks by chance, as often as one that is held on would.
+    """
+    return random.uniform(0.02, 2 * min(max(WAITING_S, waited_s / 4), WAITING_MAX_S))  # noqa: S311 - no secret
+
+
 class Watch:
     """Remembers that something changed until it is waited for: look, wait, look again misses nothing."""
 
@@ -54,6 +62,11 @@ class Watch:
         """Return when something has changed since the last wait ended."""
         await self._event.wait()
         self._event = anyio.Event()
+
+    async def wait_for(self, within_s: float) -> None:
+        """Return when something has changed since the last wait ended, or after *within_s*."""
+        with anyio.move_on_after(within_s):
+            await self.wait()
 
 
 class Watches(Generic[K]):
@@ -90,6 +103,11 @@ class Locks:
     def get(self, node: str) -> LockState | None:
         """Return the lock of *node* as the bus has it; None: it has none, or is not read yet."""
         return self._view.get(node)
+
+    def is_waited_for(self, node: str, job: int) -> bool:
+        """Whether the bus says that the lock of *node* is asked for by *job* and not granted yet."""
+        lock = self._view.get(node)
+        return lock is not None and any(one.job == job and one.granted is None for one in lock.holders)
 
     def left(self, others: Iterable[JobOnNode], since: datetime) -> list[JobOnNode]:
         """Return those of *others* that have no lock granted after *since*."""

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from sunk_events import subjects
 from sunk_events.base import Reply, Request, State
 from sunk_events.codec import encode
+from sunk_events.locks import LockHolder, LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_hook_gateway.testing.process import Process
@@ -102,6 +103,13 @@ async def place(
         silent=silent,
     )
     await store(bus, state.uid, state)
+
+
+def lock_of(node: str, job: int, granted: datetime | None) -> LockState:
+    """Return a lock that *job* has since *granted*, or waits for."""
+    holders = (LockHolder(job=job, level="normal", granted=granted),)
+    value = "locked" if granted else "pending"
+    return LockState(changed=NOW, node=node, kube_node=node, lock=value, holders=holders)
 
 
 async def forget(bus: Bus, job: int) -> None:

@@ -28,6 +28,9 @@ class ScriptedGateway(ThreadingHTTPServer):
         self.delays: dict[str, float] = {}
         """For how many seconds answers are held back, by path."""
         self.sent: list[tuple[str, str | None, dict[str, object]]] = []
+        self.lost = 0
+        """So many calls are taken and never answered, as by one whose machine has died."""
+        self.over = threading.Event()
         self.may_answer = threading.Event()
         self.may_answer.set()
 
@@ -58,6 +61,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.sent.append((self.path, self.headers["Authorization"], body))
+        if self.server.lost:
+            self.server.lost -= 1
+            self.server.over.wait()
         status, content = self.server.answer(self.path)
         if status == 0:
             self.close_connection = True
@@ -81,6 +87,7 @@ def scripted_gateway(tls: ssl.SSLContext | None = None) -> Generator[ScriptedGat
     try:
         yield server
     finally:
+        server.over.set()
         server.may_answer.set()
         server.shutdown()
         thread.join()

@@ -1,0 +1,156 @@
+"""A prolog's call: held until its node is locked for its job, or for as long as it wants to be held.
+
+What must stay true: a refusal is given at the prolog's own deadline only; of the leaves to drain a node that
+nobody counted, no more than may be are passed on.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+import anyio
+
+from sunk_events.base import Reply, Request
+from sunk_events.locks import LockLevel
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.requests import AcquireLock, LockWaiting
+from sunk_hook_gateway import answers, components
+from sunk_hook_gateway.answers import Answer
+from sunk_hook_gateway.bodies import Prehook
+from sunk_hook_gateway.config import Config
+from sunk_hook_gateway.waiting import Locks, Placements, first_pause_s, pause_s
+from sunk_runtime.requests import TRY_S
+from sunk_runtime.views import StateView
+from sunk_slurm.failed_locks import FailedLocks
+
+LOOK_S: Final = 5.0
+"""A prolog that waits for other components looks at them anew this often: Slurm may end one by itself."""
+LAST_S: Final = 1.5
+"""So much is left of a call for its last question: its answer decides whether the node is drained."""
+
+
+class Ask(Protocol):
+    """Asks who decides."""
+
+    async def __call__(self, request: Request, *, timeout_s: float) -> Reply | None:
+        """Ask once; None where nobody answered, which is never "no"."""
+        ...
+
+
+class _Times:
+    """When one call ends, in the event loop's time, and how long its prolog has waited."""
+
+    def __init__(self, body: Prehook, config: Config) -> None:
+        self._began = anyio.current_time() - body.waited_s
+        wanted_s = body.deadline_s or config.prehook_deadline_s
+        self.deadline = anyio.current_time() + min(wanted_s, config.prehook_deadline_max_s)
+        hold_s = body.hold_s if body.hold_s is not None else float("inf")
+        self.held_until = anyio.current_time() + hold_s
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the call is held to the prolog's deadline, and so has to tell it what to do."""
+        return self.deadline <= self.held_until
+
+    @property
+    def left_s(self) -> float:
+        """How much of the call is left."""
+        return min(self.deadline, self.held_until) - anyio.current_time()
+
+    @property
+    def waited_s(self) -> float:
+        """How long the prolog has waited."""
+        return anyio.current_time() - self._began
+
+    def pause(self, pause_s: float) -> float:
+        """Return *pause_s*, or as much of it as leaves time for a last question."""
+        return min(pause_s, max(0.05, self.left_s - LAST_S if self.is_kept else self.left_s))
+
+    def prolong(self, least_s: float) -> None:
+        """Have at least so much left."""
+        self.deadline = max(self.deadline, anyio.current_time() + least_s)
+
+
+class Prologs:
+    """Answers prologs whose node is known."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        config: Config,
+        *,
+        nodes: StateView[SlurmNodeState],
+        locks: Locks,
+        placements: Placements,
+        failed: FailedLocks,
+    ) -> None:
+        self._ask = ask
+        self._config = config
+        self._nodes = nodes
+        self._locks = locks
+        self._placements = placements
+        self._failed = failed
+
+    async def prehook(self, node: str, body: Prehook) -> Answer:
+        """Return when the node is locked for the job, the job no longer runs, or the call has an end."""
+        times = _Times(body, self._config)
+        if body.components:
+            if answer := await self._others(node, body, times):
+                return answer
+            times.prolong(TRY_S)
+        return await self._locked(node, body, times)
+
+    async def _others(self, node: str, body: Prehook, times: _Times) -> Answer | None:
+        """Return None when our node and those of the other components are locked; theirs lock meanwhile."""
+        try:
+            others, since = components.waited_for(body), components.since(body)
+        except ValueError as error:
+            return answers.failed(400, f"body: {error}")
+        if not components.is_granted(self._locks.get(node), body.job, since):
+            answer = await self._locked(node, body, times)
+            if answer != answers.LOCKED:
+                return answer
+        with anyio.move_on_after(min(times.left_s, LOOK_S)):
+            await self._locks.granted(others, since)
+            return None
+        said = components.reason_of(self._locks.left(others, since))
+        return answers.retry(said) if anyio.current_time() < times.deadline else answers.kept_back(said)
+
+    async def _locked(self, node: str, body: Prehook, times: _Times) -> Answer:
+        """Return when the node is locked for the job, the job no longer runs, or the call has an end."""
+        waiting: LockWaiting | None = None
+        with self._locks.watch(node) as watch:
+            if body.waited_s and self._locks.is_waited_for(node, body.job):
+                # Its lock tells of its change; who asked anew with each call would ask for nothing.
+                await watch.wait_for(times.pause(first_pause_s(body.waited_s)))
+            while times.left_s > 0:
+                reply = await self._ask(self._question(node, body, times), timeout_s=times.left_s)
+                if reply is not None and (answer := answers.acquired(reply)):
+                    return answer
+                if isinstance(reply, LockWaiting):
+                    waiting = reply
+                await watch.wait_for(times.pause(pause_s(reply, times.waited_s)))
+        return self._refuse(node, waiting) if times.is_kept else answers.HELD
+
+    def _question(self, node: str, body: Prehook, times: _Times) -> AcquireLock:
+        left_s = times.deadline - anyio.current_time()
+        return AcquireLock(
+            node=node,
+            job=body.job,
+            level=self._level(body),
+            deadline=datetime.now(UTC) + timedelta(seconds=left_s),
+            waited_s=times.waited_s,
+        )
+
+    def _level(self, body: Prehook) -> LockLevel:
+        """Return the level: a placeholder's lock is strict, whatever its prolog thinks."""
+        return body.level if self._placements.of_job(body.job) is None else "strict"
+
+    def _refuse(self, node: str, waiting: LockWaiting | None) -> Answer:
+        """Return the refusal, and remember a drain that it asks for until the state shows it."""
+        now_s = anyio.current_time()
+        # What is not read yet is unknown: a node too many must not be drained for it.
+        may_drain = self._nodes.is_complete and self._failed.may_drain(node, len(self._nodes), now_s)
+        # Only the last question's leave is counted by who gave it; an earlier one is given to all at once.
+        if may_drain and (waiting is None or waiting.is_drain_allowed):
+            self._failed.give_leave(node, now_s)
+        return answers.in_the_way(waiting, may_drain=may_drain)
