@@ -94,6 +94,7 @@ def test_a_pod_that_never_goes_keeps_the_job_off_its_node_which_is_drained_with_
         do.job_reaches(job, "PENDING")
         has_run = stage.in_slurmd(node, "ls", "/tmp").split()  # noqa: S108 - in the slurmd Pod
 
+        stays_drained(stage, node, for_s=60)  # The job has left the node, and the Pod has not.
         let_go(stage, pod)
         do.undrained(node)
     finally:
@@ -103,6 +104,14 @@ def test_a_pod_that_never_goes_keeps_the_job_off_its_node_which_is_drained_with_
     assert reason.endswith("(sunk:verify-undrain)")
     assert "grace period of 600 s" in reason
     assert f"started-{job}" not in has_run
+
+
+def stays_drained(stage: Stage, node: ComputeNode, *, for_s: float) -> None:
+    """See that the node is drained for that long."""
+    end = time.monotonic() + for_s
+    while time.monotonic() < end:
+        assert stage.deeds.eyes.drain_reason(node.node)
+        time.sleep(1)
 
 
 class Recorder:

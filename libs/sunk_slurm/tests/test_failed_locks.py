@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunk_events.nodes import SlurmNodeState
-from sunk_slurm.failed_locks import LEAVE_S, REASON_PREFIX, FailedLocks
+from sunk_slurm.failed_locks import LEAVE_S, REASON_PREFIX, FailedLocks, drained_for
 
 OURS = f"{REASON_PREFIX}: ns/web (sunk:verify-undrain)"
 
@@ -68,6 +68,24 @@ def test_a_drain_that_is_no_more_makes_room(now: SlurmNodeState | None) -> None:
     found.take("n0", now)
 
     assert found.may_drain("c", 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "pods"),
+    [
+        pytest.param("default/web-1", ("default/web-1",), id="one"),
+        pytest.param(
+            "ns/a (grace period of 600 s, since 12:00:00 UTC), ns/b.c (finalizer a.example/never) and 3 more",
+            ("ns/a", "ns/b.c"),
+            id="several, with what keeps them",
+        ),
+        pytest.param("no answer from the hook gateway", (), id="none"),
+    ],
+)
+def test_the_pods_that_a_drain_is_for_are_read_from_its_reason(said: str, pods: tuple[str, ...]) -> None:
+    assert drained_for(node("n0", f"{REASON_PREFIX}: {said} (sunk:verify-undrain)")) == pods
+    assert drained_for(node("n0", f"k8s: cordon: {said}")) == ()
+    assert drained_for(None) == ()
 
 
 @given(total=st.integers(0, 500), asked=st.lists(st.integers(0, 40), max_size=40), count=st.integers(0, 40))

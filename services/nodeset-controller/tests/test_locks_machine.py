@@ -469,3 +469,48 @@ def test_every_turn_ends(view: Seen) -> None:
         else:
             return
     pytest.fail(f"still going: {decide(view, RULES)}")
+
+
+def test_the_bus_is_told_who_is_in_the_way_of_those_who_wait_as_their_level_asks() -> None:
+    normal = decide(seen(standing("pending", holder()), way=GOING), RULES)
+    strict = decide(seen(standing("pending", holder(), holder(2, "strict")), way=GOING), RULES)
+
+    assert normal.in_the_way == ()
+    assert strict.in_the_way == GOING.strict
+
+
+@pytest.mark.parametrize("lock", [standing("pending", holder()), standing("locked"), OPEN])
+def test_before_the_lock_of_a_refused_job_goes_it_is_known_whether_the_pods_of_the_drain_are_gone(
+    lock: NodeLock,
+) -> None:
+    drained = seen(lock, now=1, drained_for=WEB.strict, released={1: at(1)})
+
+    first = decide(drained, RULES)
+    then = decide(replace(drained, way=WEB), RULES)
+
+    assert (first.step, first.lock) == (Step.LOOK, lock)
+    assert (then.step, then.lock) == (Step.OPEN if lock.is_tainted else Step.WATCH, OPEN)
+    assert (then.in_the_way, then.is_drained) == (WEB.strict, True)
+    assert then.again_s is not None
+
+
+def test_only_the_pods_that_the_drain_names_keep_it() -> None:
+    others = Way(normal=("default/new",), strict=("default/new", "default/web"))
+    drained = seen(drained_for=("default/web", "default/gone"), way=others)
+
+    assert decide(drained, RULES).in_the_way == ("default/web",)
+    assert decide(replace(drained, way=Way(normal=("default/new",))), RULES).in_the_way == ()
+
+
+def test_a_node_whose_drain_is_lifted_is_looked_at_no_longer() -> None:
+    decision = decide(seen(idle_since=at(0), now=1), RULES)
+
+    assert (decision.step, decision.is_drained, decision.again_s) == (Step.REST, False, None)
+
+
+def test_a_job_on_a_drained_node_keeps_its_lock() -> None:
+    lock = standing("locked", holder(granted=1))
+
+    decision = decide(seen(lock, now=2, drained_for=WEB.strict, jobs={1: job("running", changed=1)}), RULES)
+
+    assert (decision.step, decision.lock) == (Step.KEEP, lock)

@@ -12,7 +12,7 @@ from sunk_kube.testing import node
 from sunk_kube.wellknown import ANNOTATION_LOCK, ANNOTATION_LOCK_HOLDERS
 from sunk_nodeset_controller.locks.facts import facts, state
 from sunk_nodeset_controller.locks.marks import patch, read
-from sunk_nodeset_controller.locks.model import OPEN, Holder, LockTaint, NodeLock, Way
+from sunk_nodeset_controller.locks.model import OPEN, Holder, LockTaint, NodeLock
 
 T0 = datetime(2026, 1, 1, 12, 0, 0, 250000, tzinfo=UTC)
 TAINT = LockTaint()
@@ -78,7 +78,7 @@ def test_nonsense_on_a_node_is_no_lock(annotations: dict[str, str]) -> None:
 
 
 def known(lock: NodeLock) -> LockState:
-    return state("gpu-000-011", "node1", lock, None, T0)
+    return state("gpu-000-011", "node1", lock, (), T0)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,7 @@ def test_each_change_of_a_lock_is_told_once(before: str | None, after: str, told
     assert [event.id for event in found] == ([f"{told}:gpu-000-011:7"] if told else [])
 
 
-def test_the_state_names_the_first_pods_in_the_way_of_whoever_waits() -> None:
-    seen = Way(normal=(), strict=tuple(f"default/web-{number}" for number in range(20)))
+def test_the_state_names_the_first_pods_in_the_way() -> None:
+    pods = tuple(f"default/web-{number}" for number in range(20))
 
-    assert known(HELD).in_the_way == ()
-    assert state("gpu-000-011", "node1", HELD, seen, T0).in_the_way == seen.strict[:10]
+    assert state("gpu-000-011", "node1", HELD, pods, T0).in_the_way == pods[:10]

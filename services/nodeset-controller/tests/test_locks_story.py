@@ -51,6 +51,7 @@ from sunk_runtime.requests import ask_until
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
+from sunk_slurm.failed_locks import REASON_PREFIX
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -177,6 +178,15 @@ class Stage:
         async def holds() -> bool:
             told = self.views.locks.get(NAME)
             return (await self.lock()).value == value and (told.lock if told else "false") == value
+
+        await until(holds, within_s=PATIENCE_S)
+
+    async def tells_in_the_way(self, *pods: str) -> None:
+        """Return when the bus says that there is no lock, and that *pods* would be in the way of one."""
+
+        async def holds() -> bool:
+            told = self.views.locks.get(NAME)
+            return told is not None and (told.lock, told.in_the_way) == ("false", pods)
 
         await until(holds, within_s=PATIENCE_S)
 
@@ -373,6 +383,27 @@ async def test_a_manager_killed_while_a_pod_leaves_is_followed_by_one_that_goes_
     assert granted == LockGranted()
     assert not await stage.is_there("slow")
     assert (await stage.lock()).holders[0].asked == cut_off.holders[0].asked
+
+
+async def test_the_pods_that_a_node_is_drained_for_are_in_the_way_until_they_are_gone_whoever_leads(
+    stage: Stage,
+) -> None:
+    await stage.pod("web", leaves_after_s=600)
+    pod = f"{stage.namespace}/web"
+    reason = f"{REASON_PREFIX}: {pod} (grace period of 605 s) (sunk:verify-undrain)"
+    drained = SlurmNodeState(changed=datetime.now(UTC), node=NAME, state="IDLE", is_drain=True, reason=reason)
+    async with stage.manager():
+        await stage.waits(1)
+        await stage.says(NAME, drained, stage.views.slurm_nodes)
+        assert await stage.release(1) == Noted()  # Its epilog: the job was taken back.
+        await stage.tells_in_the_way(pod)
+        assert await stage.lock() == OPEN
+
+    async with stage.manager():
+        assert await stage.release(1) == Noted()  # It has looked at the node.
+        await stage.tells_in_the_way(pod)
+        await stage.kube.delete(PODS, "web", stage.namespace, grace_period_s=0)
+        await stage.tells_in_the_way()
 
 
 async def test_a_node_that_was_listed_is_taken_as_it_was_once_and_never_after_it_was_written(

@@ -5,6 +5,7 @@ shows and from the leaves given that it does not show yet. Losing the leaves is 
 only once: whoever begins to count begins with what Slurm shows.
 """
 
+import re
 from typing import Final
 
 from sunk_events.nodes import SlurmNodeState
@@ -12,6 +13,8 @@ from sunk_runtime.views import StateView
 
 REASON_PREFIX: Final = "k8s: prolog pre-hook failed"
 """How the reason of such a drain begins; the hook gateway words it, the syncer lifts it."""
+_POD: Final = re.compile(r"(?<![^ :(])[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*")
+"""After a space or a colon; what follows a Pod says what keeps it, and no namespace has a dot."""
 LEAVE_S: Final = 120.0
 """How long a leave counts as a drain that Slurm does not show."""
 
@@ -50,6 +53,13 @@ class FailedLocks:
     def give_leave(self, node: str, now_s: float) -> None:
         """Count *node* as drained from now on, until Slurm shows it."""
         self._leaves[node] = now_s + LEAVE_S
+
+
+def drained_for(state: SlurmNodeState | None) -> tuple[str, ...]:
+    """Return the Pods that the drain of a node names, as ``namespace/name``, if a failed lock set it."""
+    if state is None or not is_drained_by_lock(state):
+        return ()
+    return tuple(dict.fromkeys(_POD.findall(state.reason.removeprefix(REASON_PREFIX))))
 
 
 def is_drained_by_lock(state: SlurmNodeState | None) -> bool:

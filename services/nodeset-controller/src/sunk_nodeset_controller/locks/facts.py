@@ -6,7 +6,6 @@ from typing import Final
 from sunk_events.base import Event, event_id, source
 from sunk_events.locks import (
     LockHolder,
-    LockLevel,
     LockLocked,
     LockPending,
     LockSnapshot,
@@ -14,17 +13,15 @@ from sunk_events.locks import (
     LockUnlocked,
     LockValue,
 )
-from sunk_nodeset_controller.locks.model import NodeLock, Way
+from sunk_nodeset_controller.locks.model import NodeLock
 
 SERVICE: Final = "nodeset-controller"
 NAMED: Final = 10
 """So many Pods in the way are named; the rest are as much in the way."""
 
 
-def state(node: str, kube_node: str, lock: NodeLock, seen: Way | None, now: datetime) -> LockState:
-    """Return what others may see of *lock*; *seen* is who was in the way, if anybody looked."""
-    waits = {holder.level for holder in lock.holders if holder.granted is None}
-    level: LockLevel = "strict" if "strict" in waits else "normal"
+def state(node: str, kube_node: str, lock: NodeLock, in_the_way: tuple[str, ...], now: datetime) -> LockState:
+    """Return what others may see of *lock* and of the Pods *in the way* of it."""
     return LockState(
         changed=now,
         node=node,
@@ -33,7 +30,7 @@ def state(node: str, kube_node: str, lock: NodeLock, seen: Way | None, now: date
         holders=tuple(
             LockHolder(job=holder.job, level=holder.level, granted=holder.granted) for holder in lock.holders
         ),
-        in_the_way=seen.of(level)[:NAMED] if seen is not None and waits else (),
+        in_the_way=in_the_way[:NAMED],
     )
 
 

@@ -35,8 +35,9 @@ from sunk_nodeset_controller.locks.model import (
 
 Stand = Literal["off", "broken", "on"]
 """Neither annotation nor taint; one without the other; both."""
-Need = Literal["nobody", "lingering", "held", "waited for"]
-"""No holder; none since a moment ago; all are granted; somebody is not."""
+Need = Literal["nobody", "lingering", "drained", "held", "waited for"]
+"""No holder; none since a moment ago; none, but a failed lock has drained the node for Pods; all are granted;
+somebody is not."""
 
 STEPS: Final[Mapping[tuple[Need, Stand], Step]] = {
     ("nobody", "off"): Step.REST,
@@ -45,6 +46,12 @@ STEPS: Final[Mapping[tuple[Need, Stand], Step]] = {
     ("lingering", "off"): Step.REST,
     ("lingering", "broken"): Step.OPEN,
     ("lingering", "on"): Step.LINGER,
+    (
+        "drained",
+        "off",
+    ): Step.WATCH,  # Once looked, as all of these: else the drain might seem to be for nobody.
+    ("drained", "broken"): Step.OPEN,
+    ("drained", "on"): Step.OPEN,
     ("held", "off"): Step.CLOSE,  # Somebody took it off: Pods may have come in.
     ("held", "broken"): Step.CLOSE,
     ("held", "on"): Step.KEEP,
@@ -71,7 +78,9 @@ def decide(seen: Seen, rules: Rules) -> Decision:
     idle_since = None if holders else seen.idle_since or seen.now
     need = _need(seen, holders, rules, idle_since)
     step = STEPS[need, _stand(seen.lock)]
-    if step is Step.LOOK and seen.way is not None:
+    if need == "drained" and seen.way is None:
+        step = Step.LOOK
+    elif step is Step.LOOK and seen.way is not None:
         step = Step.SETTLE
     lock = _lock(step, seen, holders, rules)
     unsure = any(isinstance(verdict, Unsure) for verdict in verdicts.values())
@@ -79,6 +88,8 @@ def decide(seen: Seen, rules: Rules) -> Decision:
         step=step,
         lock=lock,
         answers=_answers(step, seen, verdicts, lock),
+        in_the_way=_in_the_way(need, seen, lock),
+        is_drained=need == "drained",
         again_s=UNSURE_AGAIN_S if unsure else _again_s(step, seen, lock, rules, idle_since),
         idle_since=idle_since,
     )
@@ -215,6 +226,8 @@ def _need(seen: Seen, holders: tuple[Holder, ...], rules: Rules, idle_since: dat
     if holders:
         is_settled = seen.lock.value in {"locked", "locked_strict"}
         return "held" if is_settled and all(holder.granted for holder in holders) else "waited for"
+    if seen.drained_for:
+        return "drained"
     lingered = idle_since is not None and seen.now >= idle_since + timedelta(seconds=rules.linger_s)
     return "nobody" if lingered else "lingering"
 
@@ -222,7 +235,7 @@ def _need(seen: Seen, holders: tuple[Holder, ...], rules: Rules, idle_since: dat
 def _lock(step: Step, seen: Seen, holders: tuple[Holder, ...], rules: Rules) -> NodeLock:
     """Return what shall stand on the Node after *step*."""
     match step:
-        case Step.REST | Step.OPEN:
+        case Step.REST | Step.OPEN | Step.WATCH:
             return OPEN
         case Step.LOOK:
             return seen.lock
@@ -275,6 +288,15 @@ def _waiting(holder: Holder, way: Way) -> Waiting:
     return Waiting(pods, tuple(one for one in way.blocking if one.pod in pods))
 
 
+def _in_the_way(need: Need, seen: Seen, lock: NodeLock) -> tuple[str, ...]:
+    if seen.way is None:
+        return ()
+    if need == "drained":
+        return tuple(pod for pod in seen.way.strict if pod in seen.drained_for)
+    waits = {holder.level for holder in lock.holders if holder.granted is None}
+    return seen.way.of("strict" if "strict" in waits else "normal") if waits else ()
+
+
 def _again_s(
     step: Step, seen: Seen, lock: NodeLock, rules: Rules, idle_since: datetime | None
 ) -> float | None:
@@ -292,4 +314,4 @@ def _again_s(
         case Step.CLOSE | Step.LOOK:
             return 0.0
         case _:
-            return None
+            return LOOK_AGAIN_S if seen.drained_for else None

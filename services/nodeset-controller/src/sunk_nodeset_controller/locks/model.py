@@ -133,6 +133,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The newest sign on the bus that somebody observes Slurm."""
     idle_since: datetime | None = None
     """Since when nobody holds the lock, as far as this process has seen."""
+    drained_for: tuple[str, ...] = ()
+    """The Pods that the node's drain names, where a failed lock has drained it."""
     way: Way | None = None
     """Read after the taint was on; None: not looked yet."""
     clear_since: Mapping[LockLevel, datetime] = msgspec.field(default_factory=dict[LockLevel, datetime])
@@ -164,6 +166,7 @@ class Step(Enum):
     SETTLE = "grant those whose way is clear, let the others wait"
     LINGER = "nobody holds it; it stays for a moment"
     OPEN = "take annotation, taint and holders off"
+    WATCH = "there is no lock; list the Pods until those that the node's drain names are gone"
 
 
 class Granted(msgspec.Struct, frozen=True):
@@ -199,6 +202,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What shall stand on the Node; equal to what stands there: nothing to write."""
     answers: Mapping[int, Answer] = msgspec.field(default_factory=dict[int, Answer])
     """By job, true only once *lock* stands on the Node."""
+    in_the_way: tuple[str, ...] = ()
+    """Whom the bus is told of: the Pods that somebody waits for, or that the node is drained for."""
+    is_drained: bool = False
+    """Nobody needs the lock, but the node is drained for Pods that are looked after, and may stay."""
     again_s: float | None = None
     """When to look again though nothing changes."""
     idle_since: datetime | None = None

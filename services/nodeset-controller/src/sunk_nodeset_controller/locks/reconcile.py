@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -100,7 +101,7 @@ class Locks:
             seen = self._seen(turn, found, clear)
             decision = decide(seen, self._rules)
             if decision.step is Step.LOOK:
-                clear = await self._look(turn, seen)
+                clear = await self._look(turn, seen, does_clear=not decision.is_drained)
                 continue
             try:
                 if decision.lock != seen.lock:
@@ -135,14 +136,14 @@ class Locks:
         )
         return self._sight.seen(turn.node, lock, asked)
 
-    async def _look(self, turn: _Turn, seen: Seen) -> Way:
-        """Return the Pods in the way, as they are now that the taint is on; have them leave."""
+    async def _look(self, turn: _Turn, seen: Seen, *, does_clear: bool = True) -> Way:
+        """Return the Pods in the way, as they are now; have them leave if that is wanted."""
         pods, desk = await self._nodes.pods_on(turn.kube_node), turn.desk
         placed = self._sight.job_by_uid(pods)
         others = self._nodes.measure.others(pods, placed, alive(seen, self._rules))
         found = way(others)
         desk.looked(found, now())
-        if self._nodes.taint.evicts:
+        if self._nodes.taint.evicts and does_clear:
             await self._drive_out(desk, others, placed)
         told = blocking(others, refused=refusals(desk.asked), placed=placed, now=now())
         return replace(found, blocking=told)
@@ -167,7 +168,7 @@ class Locks:
             turn.desk.clear_since, turn.desk.asked = {}, {}
         # The kubelet refuses whoever is bound past a NoExecute taint; past the other it must be us.
         is_guarded = self._nodes.taint.evicts and decision.lock.is_tainted
-        if decision.lock.value == "pending" or is_guarded:
+        if decision.lock.value == "pending" or is_guarded or decision.is_drained:
             self._watches.start(turn.node, turn.kube_node)
         else:
             self._watches.stop(turn.node)
@@ -180,15 +181,16 @@ class Locks:
         waited_s = _account(turn, seen, decision)
         is_wanted = decision.step is not Step.REST or self._sight.views.kube_pods.get(turn.node) is not None
         await self._record(
-            turn, decision.lock, seen, is_wanted=is_wanted, waited_s=max(waited_s, default=None)
+            turn, decision, seen.now, is_wanted=is_wanted, waited_s=max(waited_s, default=None)
         )
 
     async def _record(
-        self, turn: _Turn, lock: NodeLock, seen: Seen, *, is_wanted: bool, waited_s: float | None
+        self, turn: _Turn, decision: Decision, at: datetime, *, is_wanted: bool, waited_s: float | None
     ) -> None:
         view = self._writer.view
         before, revision = view.get(turn.node), view.revision(turn.node)
-        after = state(turn.node, turn.kube_node, lock, seen.way, seen.now)
+        lock = decision.lock
+        after = state(turn.node, turn.kube_node, lock, decision.in_the_way, at)
         told = facts(before, after, revision=revision, waited_s=waited_s, cluster=view.cluster)
         if is_wanted:
             await self._writer.record(turn.node, after, told, revision=revision)
@@ -208,7 +210,7 @@ class Locks:
         view = self._writer.view
         before, revision = view.get(turn.node), view.revision(turn.node)
         if before is not None:
-            after = state(turn.node, before.kube_node, NodeLock(), None, now())
+            after = state(turn.node, before.kube_node, NodeLock(), (), now())
             told = facts(before, after, revision=revision, waited_s=None, cluster=view.cluster)
             await self._writer.forget(turn.node, told, revision=revision)
 

@@ -75,6 +75,7 @@ async def run_locks(
                 views.kube_pods.changes(),
                 sight.job_changes(),
                 sight.placement_changes(),
+                sight.drain_changes(),
                 _rounds(sight, nodes, resync_s),
             )
 

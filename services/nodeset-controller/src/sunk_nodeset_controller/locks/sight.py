@@ -6,6 +6,7 @@ from sunk_kube.objects import Pod
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.jobs import JobsOnNodes
 from sunk_nodeset_controller.locks.model import NodeLock, Seen
+from sunk_slurm.failed_locks import drained_for
 
 _BOUND = frozenset({"started", "bound", "ending"})
 """The phases of a placement in which its Pod may be on its Node."""
@@ -51,7 +52,9 @@ class LockSight:
             released=asked.released,
             jobs={job: found for job in jobs if (found := self._jobs.seen(job, node)) is not None},
             placeholders={job: self._has_pod(job, node) for job in jobs if job in self._uids},
-            is_node_busy=slurm is not None and slurm.is_busy,
+            # A node that its NodeSet has and Slurm does not show is unknown, and not idle.
+            is_node_busy=slurm.is_busy if slurm is not None else self.views.kube_pods.get(node) is not None,
+            drained_for=drained_for(slurm),
             observed=max((sign for sign in signs if sign is not None), default=None),
             idle_since=asked.idle_since,
             way=asked.way,
@@ -66,6 +69,16 @@ class LockSight:
     def job_changes(self) -> AsyncIterator[str]:
         """Return the nodes that changes of jobs concern."""
         return self._jobs.follow()
+
+    async def drain_changes(self) -> AsyncIterator[str]:
+        """Yield the nodes of which failed locks have drained for other Pods than before."""
+        known: dict[str, tuple[str, ...]] = {}
+        async for node in self.views.slurm_nodes.changes():
+            before, after = known.pop(node, ()), drained_for(self.views.slurm_nodes.get(node))
+            if after:
+                known[node] = after
+            if after != before:
+                yield node
 
     async def placement_changes(self) -> AsyncIterator[str]:
         """Yield the nodes that changes of placements concern."""
