@@ -514,3 +514,9 @@ def test_a_job_on_a_drained_node_keeps_its_lock() -> None:
     decision = decide(seen(lock, now=2, drained_for=WEB.strict, jobs={1: job("running", changed=1)}), RULES)
 
     assert (decision.step, decision.lock) == (Step.KEEP, lock)
+
+
+def test_a_taint_of_other_settings_is_taken_off_a_node_that_nobody_needs() -> None:
+    decision = decide(seen(replace(OPEN, has_old_taint=True), idle_since=at(0), now=60), RULES)
+
+    assert (decision.step, decision.lock) == (Step.OPEN, OPEN)

@@ -9,9 +9,9 @@ import pytest
 from sunk_events.locks import LockState
 from sunk_kube.objects import Node, Taint
 from sunk_kube.testing import node
-from sunk_kube.wellknown import ANNOTATION_LOCK, ANNOTATION_LOCK_HOLDERS
+from sunk_kube.wellknown import ANNOTATION_LOCK, ANNOTATION_LOCK_HOLDERS, LABEL_CLUSTER
 from sunk_nodeset_controller.locks.facts import facts, state
-from sunk_nodeset_controller.locks.marks import patch, read
+from sunk_nodeset_controller.locks.marks import left_over, patch, read
 from sunk_nodeset_controller.locks.model import OPEN, Holder, LockTaint, NodeLock
 
 T0 = datetime(2026, 1, 1, 12, 0, 0, 250000, tzinfo=UTC)
@@ -62,6 +62,27 @@ def test_a_taint_of_our_key_with_another_effect_is_replaced() -> None:
 
     assert not read(node(taints=(wrong,)), TAINT).is_tainted
     assert patched(node(taints=(wrong,)), HELD).spec.taints == (OURS,)
+
+
+def test_a_taint_of_other_settings_goes_with_the_lock_or_by_itself() -> None:
+    old = Taint(key=TAINT.key, value="true", effect="NoSchedule")
+
+    for taints in ((OTHER, old), (OTHER, old, OURS)):
+        before = read(node(taints=taints), TAINT)
+        assert before != OPEN
+        assert patched(node(taints=taints), OPEN).spec.taints == (OTHER,)
+        assert patched(node(taints=taints), HELD).spec.taints == (OTHER, OURS)
+
+
+def test_a_lock_that_nobody_looks_after_is_found_but_not_another_clusters() -> None:
+    def locked(name: str, **labels: str) -> Node:
+        return patched(node(name, labels={LABEL_CLUSTER: labels["of"]} if labels else {}), HELD)
+
+    nodes = (locked("known"), locked("given-up"), locked("ours", of="lab"), locked("theirs", of="other"))
+
+    found = left_over((*nodes, node("free")), {"known"}, "lab", TAINT)
+
+    assert [one.metadata.name for one in found] == ["given-up", "ours"]
 
 
 @pytest.mark.parametrize(

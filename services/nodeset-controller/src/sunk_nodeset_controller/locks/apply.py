@@ -45,8 +45,8 @@ class LockedNodes:
         self._touched: set[str] = set()
         """What was read or written since the last list began: that list may have it as it was before."""
 
-    async def foresee(self, kube_nodes: Collection[str]) -> None:
-        """Read *kube_nodes* in one consistent list, before each is looked at: thousands of calls less."""
+    async def foresee(self, kube_nodes: Collection[str]) -> list[Node]:
+        """Return all Nodes, consistently listed: before each of *kube_nodes* is looked at."""
         self._foreseen, self._touched = {}, set()
         until = time.monotonic() + FORESEEN_S
         found = {node.metadata.name: node for node in await self._client.list_all(NODES)}
@@ -54,6 +54,7 @@ class LockedNodes:
             name: found[name] for name in kube_nodes if name in found and name not in self._touched
         }
         self._foreseen_until = until
+        return list(found.values())
 
     async def read(self, kube_node: str, *, may_be_foreseen: bool = False) -> Node | None:
         """Return the Node, consistently read; None: there is none.

@@ -4,14 +4,15 @@ Annotation, taint and holders go in one patch that names the Node's resourceVers
 list, and a patch of it that nobody guards would undo what somebody else wrote in between.
 """
 
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import msgspec
 
 from sunk_events.locks import LockValue
 from sunk_kube.objects import Node, Taint
-from sunk_kube.wellknown import ANNOTATION_LOCK, ANNOTATION_LOCK_HOLDERS
-from sunk_nodeset_controller.locks.model import Holder, LockTaint, NodeLock
+from sunk_kube.wellknown import ANNOTATION_LOCK, ANNOTATION_LOCK_HOLDERS, LABEL_CLUSTER
+from sunk_nodeset_controller.locks.model import OPEN, Holder, LockTaint, NodeLock
 
 _VALUES: Final[dict[str, LockValue]] = {
     "pending": "pending",
@@ -31,7 +32,28 @@ def read(node: Node, taint: LockTaint) -> NodeLock:
         value=_VALUES.get(annotations.get(ANNOTATION_LOCK, ""), "false"),
         holders=_holders(annotations.get(ANNOTATION_LOCK_HOLDERS, "")),
         is_tainted=any(_is_same(found, taint) for found in node.spec.taints),
+        has_old_taint=any(
+            found.key == taint.key and not _is_same(found, taint) for found in node.spec.taints
+        ),
     )
+
+
+def left_over(nodes: Iterable[Node], known: Collection[str], cluster: str, taint: LockTaint) -> list[Node]:
+    """Return those of *nodes* that have a lock nobody looks after.
+
+    Args:
+        nodes: All Nodes.
+        known: The Nodes that a Slurm cluster's locks are about.
+        cluster: That Slurm cluster. A Node that says which it belongs to is no other's business.
+        taint: The lock's.
+    """
+    return [
+        node
+        for node in nodes
+        if node.metadata.name not in known
+        and node.metadata.labels.get(LABEL_CLUSTER, cluster) == cluster
+        and read(node, taint) != OPEN
+    ]
 
 
 def patch(node: Node, lock: NodeLock, taint: LockTaint) -> dict[str, Any]:
@@ -43,7 +65,8 @@ def patch(node: Node, lock: NodeLock, taint: LockTaint) -> dict[str, Any]:
             "annotations": {ANNOTATION_LOCK: lock.value, ANNOTATION_LOCK_HOLDERS: holders},
         }
     }
-    if lock.is_tainted != any(_is_same(found, taint) for found in node.spec.taints):
+    before = read(node, taint)
+    if lock.is_tainted != before.is_tainted or before.has_old_taint:
         body["spec"] = {"taints": msgspec.to_builtins(_taints(node, taint, is_tainted=lock.is_tainted))}
     return body
 

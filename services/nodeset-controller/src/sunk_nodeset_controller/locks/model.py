@@ -71,6 +71,8 @@ class NodeLock(msgspec.Struct, frozen=True, kw_only=True):
     holders: tuple[Holder, ...] = ()
     """By job id."""
     is_tainted: bool = False
+    has_old_taint: bool = False
+    """Another taint of our key stands there, of other settings; never wanted."""
 
 
 OPEN: Final = NodeLock()

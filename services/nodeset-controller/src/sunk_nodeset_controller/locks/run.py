@@ -1,22 +1,25 @@
 """The lock manager of one Slurm cluster: a loop over its nodes, and the answers to those who ask."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import suppress
 from typing import Final
 
 import anyio
 
 from sunk_events.requests import AcquireLock, ExplainKubeNode, ReleaseLock
 from sunk_kube.client import KubeClient
+from sunk_kube.objects import Node
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.answer import Explain, LockAnswers, only_locks
 from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
 from sunk_nodeset_controller.locks.daemons import warn_of_daemons
-from sunk_nodeset_controller.locks.model import Rules
+from sunk_nodeset_controller.locks.marks import left_over
+from sunk_nodeset_controller.locks.model import OPEN, Rules
 from sunk_nodeset_controller.locks.reconcile import Locks
 from sunk_nodeset_controller.locks.sight import LockSight
 from sunk_nodeset_controller.locks.workloads import Measure
-from sunk_runtime.errors import SunkError
+from sunk_runtime.errors import ConflictError, SunkError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering
@@ -81,12 +84,33 @@ async def run_locks(
 
 
 async def _rounds(sight: LockSight, nodes: LockedNodes, every_s: float) -> AsyncIterator[str]:
-    """Yield every node at once, and again each *every_s* seconds."""
+    """Yield every node at once, and again each *every_s* seconds; take locks off that nobody looks after."""
+    suspects: set[str] = set()
     while True:
+        known = {sight.kube_node(node) for node in sight.nodes()}
         try:
-            await nodes.foresee({sight.kube_node(node) for node in sight.nodes()})
+            listed = await nodes.foresee(known)
+            suspects = await _take_off(sight, nodes, listed, suspects)
         except SunkError as error:
             log.warning("nodes not listed: each is read by itself", extra={"error": str(error)})
         for node in sight.nodes():
             yield node
         await anyio.sleep(every_s)
+
+
+async def _take_off(
+    sight: LockSight, nodes: LockedNodes, listed: Iterable[Node], suspects: Collection[str]
+) -> set[str]:
+    """Take the locks off *suspects* that nobody looks after yet, and return all that nobody looks after.
+
+    A bus that lost its data has to be told anew which Nodes there are: so none goes at first sight.
+    """
+    sight.require_complete()
+    known = {sight.kube_node(node) for node in sight.nodes()}
+    found = left_over(listed, known, sight.views.cluster, nodes.taint)
+    for node in found:
+        if node.metadata.name in suspects:
+            log.warning("lock of nobody taken off", extra={"kube_node": node.metadata.name})
+            with suppress(ConflictError):  # Somebody has just written it: the next round looks again.
+                await nodes.write(node, OPEN)
+    return {node.metadata.name for node in found}
