@@ -422,6 +422,7 @@ async def test_a_node_that_was_listed_is_taken_as_it_was_once_and_never_after_it
     assert foreseen.metadata.resource_version == before.metadata.resource_version
     assert fresh.metadata.annotations["example.com/by"] == "us"
 
+    written = fresh
     listed, may_return, list_all = anyio.Event(), anyio.Event(), stage.kube.list_all
 
     async def listing_slowly(resource: Resource[Node]) -> list[Node]:
