@@ -68,6 +68,7 @@ class Gateway:
         self._config = config
         self._nodes = nodes
         self._pods = pods
+        self._locks = locks
         self._placements = placements
         self._prologs = Prologs(
             self._ask, config, nodes=nodes, locks=locks, placements=placements, failed=failed
