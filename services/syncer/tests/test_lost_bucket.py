@@ -1,8 +1,5 @@
 """What the syncer knows of nodes and jobs does not wait for a change in Slurm when the bus lost it."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import anyio
 import pytest
 
@@ -13,15 +10,9 @@ from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
-from sunk_slurm.diag import Diag
-from sunk_slurm.reads import KnownJob, NodeList, NotModified
-from sunk_slurm.reservations import Reservation
-from sunk_slurm.states import JobState
-from sunk_slurm.testing import job as pending
-from sunk_slurm.testing import node
-from sunk_slurm.wire import Job, Node, Partition
 from sunk_syncer.config import Config
 from sunk_syncer.polling import Rhythm
+from sunk_syncer.testing import QuietSlurm
 from sunk_syncer.watch_jobs import JobWatch
 from sunk_syncer.watch_nodes import NodeWatch
 from sunk_syncer.watch_stirrings import StirringsWatch
@@ -33,41 +24,6 @@ QUIET = Config(cluster="c1", poll_s=3600, job_refresh_s=3600)
 """Neither a list nor a job's turn comes round."""
 
 
-class Quiet:
-    """A Slurm of two nodes and two jobs in which nothing ever changes."""
-
-    def __init__(self) -> None:
-        self.jobs_looked_at = 0
-
-    async def nodes(self, update_time: int = 0) -> NodeList | NotModified:
-        return NotModified() if update_time else NodeList(nodes=(node("n1"), node("n2")), last_update=1)
-
-    async def node(self, name: str) -> Node | None:
-        return node(name)
-
-    async def job_states(self) -> dict[int, KnownJob]:
-        return {7: KnownJob(JobState("PENDING")), 8: KnownJob(JobState("PENDING"))}
-
-    async def job(self, job: int) -> Job | None:
-        self.jobs_looked_at += 1
-        return pending(job)
-
-    async def diag(self) -> Diag:
-        return Diag()
-
-    async def partitions(self) -> tuple[Partition, ...]:
-        return ()
-
-    async def reservations(self) -> tuple[Reservation, ...]:
-        return ()
-
-
-@pytest.fixture
-def nats(tmp_path: Path) -> Iterator[NatsServer]:
-    with NatsServer(tmp_path / "nats") as server:
-        yield server
-
-
 async def test_a_bucket_of_nodes_that_was_removed_is_filled_again_though_nothing_changed_in_slurm(
     nats: NatsServer,
 ) -> None:
@@ -75,8 +31,8 @@ async def test_a_bucket_of_nodes_that_was_removed_is_filled_again_though_nothing
     async with connect(settings, "test") as bus:
         await bus.provision("c1", settings)
         view = StateView(bus, "c1", SlurmNodeState)
-        stirrings = StirringsWatch(Quiet(), Rhythm.of(CONFIG, CONFIG.poll_s))
-        watch = NodeWatch(Quiet(), StateWriter(bus, view, fence=None), stirrings, CONFIG)
+        stirrings = StirringsWatch(QuietSlurm(), Rhythm.of(CONFIG, CONFIG.poll_s))
+        watch = NodeWatch(QuietSlurm(), StateWriter(bus, view, fence=None), stirrings, CONFIG)
         async with following(view), anyio.create_task_group() as tasks:
             await view.complete()
             tasks.start_soon(watch.run)
@@ -91,7 +47,7 @@ async def test_a_bucket_of_nodes_that_was_removed_is_filled_again_though_nothing
 async def test_a_bucket_of_jobs_that_was_removed_is_filled_again_though_nothing_changed_in_slurm(
     nats: NatsServer,
 ) -> None:
-    settings, slurm = BusSettings(url=nats.url), Quiet()
+    settings, slurm = BusSettings(url=nats.url), QuietSlurm()
     async with connect(settings, "test") as bus:
         await bus.provision("c1", settings)
         view = StateView(bus, "c1", SlurmJobState)

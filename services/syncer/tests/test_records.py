@@ -90,6 +90,11 @@ def test_only_a_job_that_runs_on_the_node_is_in_the_way() -> None:
     assert not is_in_the_way(None, "n1")
 
 
+def test_a_job_that_has_left_its_prolog_since_is_not_requeued_for_it() -> None:
+    assert is_in_the_way(job(1, "RUNNING", nodes=("n1",), reason="Prolog"), "n1", "Prolog")
+    assert not is_in_the_way(job(1, "RUNNING", nodes=("n1",)), "n1", "Prolog")
+
+
 def test_a_node_is_set_down_only_for_a_job_that_has_it_for_itself() -> None:
     whole, all_cpus, part = running("n1", shared=("none",)), running("n1", cpus=4), running("n1")
 

@@ -16,6 +16,7 @@ from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_slurm.errors import SlurmRejectedError
 from sunk_slurm.hostlist import expand
+from sunk_slurm.wire import Job
 from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
 from sunk_syncer.deeds import Deeds
@@ -59,18 +60,20 @@ class JobRequeues:
             log.warning("job not requeued", extra={"job": question.job, "because": reply.reason})
         return reply
 
-    async def requeue(self, job_id: int, node: str, reason: str, *, is_node_to_stay_away: bool) -> Reply:
-        """Take the job off *node*; `Noted` when it is, or on its way.
+    async def requeue(
+        self, job_id: int, node: str, reason: str, *, is_node_to_stay_away: bool, while_it_says: str = ""
+    ) -> Reply:
+        """Take the job off *node*; `Noted` when it is, on its way, or no longer in the way.
 
         Args:
             job_id: The job.
             node: Where it is in the way.
             reason: For the record.
             is_node_to_stay_away: Only while the node is drained: else the job may come back to it at once.
+            while_it_says: Only while that is the job's own reason; empty: whatever that is.
         """
-        with within(self._config.call_timeout_s, f"look at job {job_id}"):
-            job = await self._slurm.job(job_id)
-        if job is None or not is_in_the_way(job, node):
+        job = await self._look(job_id)
+        if job is None or not is_in_the_way(job, node, while_it_says):
             return Noted()
         if not job.requeue:
             return Refused(code="forbidden", reason=f"job {job_id} may not be requeued (--no-requeue)")
@@ -79,12 +82,18 @@ class JobRequeues:
         except SlurmRejectedError as error:
             return Refused(code="forbidden", reason=str(error)[:REASON_MAX])
         if how == "down":
-            refusal = await self._by_down(job_id, node, needs_drain=is_node_to_stay_away)
+            refusal = await self._by_down(
+                job_id, node, needs_drain=is_node_to_stay_away, while_it_says=while_it_says
+            )
             if refusal is not None:
                 return refusal
         REQUEUED.labels(how).inc()
         log.info("job requeued", extra={"job": job_id, "node": node, "how": how, "reason": reason})
         return Noted()
+
+    async def _look(self, job_id: int) -> Job | None:
+        with within(self._config.call_timeout_s, f"look at job {job_id}"):
+            return await self._slurm.job(job_id)
 
     async def _by_call(self, job: int) -> bool:
         """Have Slurm requeue it; return False where it has no call for that."""
@@ -95,12 +104,14 @@ class JobRequeues:
         finally:
             self._watch.look(job)
 
-    async def _by_down(self, job_id: int, node: str, *, needs_drain: bool) -> Reply | None:
+    async def _by_down(
+        self, job_id: int, node: str, *, needs_drain: bool, while_it_says: str
+    ) -> Reply | None:
         """Set the node DOWN, whose jobs Slurm then requeues; return what keeps us from it."""
         fresh = await self._deeds.look(node)
         self._views.require_known(node)
-        job = await self._slurm.job(job_id)
-        if fresh is None or job is None or not is_in_the_way(job, node):
+        job = await self._look(job_id)
+        if fresh is None or job is None or not is_in_the_way(job, node, while_it_says):
             return None
         because = why_not_down(job, fresh, self._views.jobs.values())
         if because is not None:
@@ -159,7 +170,9 @@ class LostPrologs:
         if left_s > 0:
             return left_s
         reason = "its prolog was lost with its slurmd"
-        reply = await self._requeues.requeue(job.job, lost[0], reason, is_node_to_stay_away=False)
+        reply = await self._requeues.requeue(
+            job.job, lost[0], reason, is_node_to_stay_away=False, while_it_says=PROLOG
+        )
         if isinstance(reply, Refused | Later):
             log.warning(
                 "job hangs in its prolog", extra={"job": job.job, "node": lost[0], "why": reply.reason}

@@ -17,9 +17,9 @@ PROLOG: Final = "Prolog"
 """The reason of a job that runs, and whose prologs do."""
 
 
-def is_in_the_way(job: Job | None, node: str) -> bool:
-    """Whether the job runs, or is suspended, on *node*."""
-    if job is None:
+def is_in_the_way(job: Job | None, node: str, while_it_says: str = "") -> bool:
+    """Whether the job runs, or is suspended, on *node*, with *while_it_says* as its reason if given."""
+    if job is None or (while_it_says and job.state_reason != while_it_says):
         return False
     state = job.state_now
     return (state.is_running or state.is_suspended) and not state.is_completing and is_on(job.nodes, node)

@@ -28,12 +28,60 @@ from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
+from sunk_slurm.diag import Diag
+from sunk_slurm.reads import KnownJob, NodeList, NotModified
+from sunk_slurm.reservations import Reservation
+from sunk_slurm.states import JobState
+from sunk_slurm.testing import job as one_job
+from sunk_slurm.testing import node
+from sunk_slurm.wire import Job, Node, Partition
 
 CLUSTER: Final = "lab"
 FLEETING: Final = frozenset(
     {"NodeNotResponding", "NodeResponding", "NodeAllocated", "NodeIdle", "JobCompleting"}
 )
 """What may or may not be seen in between: nobody promises to see what lasts for less than a look."""
+
+
+class QuietSlurm:
+    """What a watch asks, of a Slurm of two nodes and two jobs in which only a test changes anything."""
+
+    def __init__(self, *state: str, reason: str = "None") -> None:
+        """Give both jobs the same state and reason; PENDING if no state is given."""
+        self.state = state or ("PENDING",)
+        self.reason = reason
+        self.tasks = 1
+        """Of each job, which is an array if these are several."""
+        self.jobs_looked_at = 0
+
+    async def nodes(self, update_time: int = 0) -> NodeList | NotModified:
+        """Return both."""
+        return NotModified() if update_time else NodeList(nodes=(node("n1"), node("n2")), last_update=1)
+
+    async def node(self, name: str) -> Node | None:
+        """Return it."""
+        return node(name)
+
+    async def job_states(self) -> dict[int, KnownJob]:
+        """Return both."""
+        return dict.fromkeys((7, 8), KnownJob(JobState.of(self.state), self.tasks))
+
+    async def job(self, job: int) -> Job | None:
+        """Return it, and count."""
+        self.jobs_looked_at += 1
+        return one_job(job, *self.state, reason=self.reason)
+
+    async def diag(self) -> Diag:
+        """Return that nothing was counted."""
+        return Diag()
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        """Return none."""
+        return ()
+
+    async def reservations(self) -> tuple[Reservation, ...]:
+        """Return none."""
+        return ()
 
 
 class Commands(Protocol):

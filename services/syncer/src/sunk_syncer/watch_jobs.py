@@ -27,6 +27,7 @@ from sunk_syncer.jobs import job_facts, job_state, job_vanished
 from sunk_syncer.metrics import DOUBTED, LOOKS
 from sunk_syncer.polling import LOOKS_AT_ONCE, SETTLED_AT_ONCE, Poller, Rhythm
 from sunk_syncer.ports import SlurmJobs
+from sunk_syncer.requeues import PROLOG
 from sunk_syncer.watch_stirrings import StirringsWatch
 
 log = logging.getLogger(__name__)
@@ -57,13 +58,17 @@ class JobWatch:
         self._is_restless = False
         self._listed: dict[int, KnownJob] = {}
         self._doubt = Doubt()
+        self._are_rounds_begun = False
         self.answered: datetime | None = None
         """When Slurm was last asked for all jobs, answered and was believed."""
         self._stirrings = stirrings
         self._poller = Poller("jobs", self.poll, Rhythm.of(config, config.poll_s), mark=self._mark)
 
     async def run(self) -> None:
-        """Poll and settle until cancelled; there is no resync: each job comes round at its own time."""
+        """Poll and settle until cancelled; there is no resync: each job comes round at its own time.
+
+        Its first turn comes with the first list that is believed, whatever is known of it from before.
+        """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._poller.run)
             await self._loop.run(self._lost())
@@ -90,7 +95,23 @@ class JobWatch:
         self._is_restless = any(not _RESTLESS.isdisjoint(known.state.flags) for known in listed.values())
         if self._look_for():
             self.answered = moment
+            if not self._are_rounds_begun:
+                self._are_rounds_begun = True
+                self._begin_rounds()
         return True
+
+    def _begin_rounds(self) -> None:
+        """Look at each job that is known and as it was, in its turn: who led before has looked at them."""
+        active = [job for job, known in self._listed.items() if not known.state.is_over]
+        for turn, job in enumerate(active):
+            told = self._view.get(str(job))
+            is_in_prolog = told is not None and told.reason == PROLOG
+            self._loop.poke(str(job), after_s=0.0 if is_in_prolog else self._round_s * turn / len(active))
+
+    @property
+    def _round_s(self) -> float:
+        """How long it takes until each job was looked at once more."""
+        return max(self._config.job_refresh_s, len(self._view) / self._config.job_refresh_rate)
 
     def _mark(self) -> Callable[[], Awaitable[None]]:
         """Return what ends when jobs may have changed since now; one that completes may at any time."""
@@ -149,7 +170,7 @@ class JobWatch:
         job = int(key)
         if (told := self._only_tasks_changed(job)) is not None:
             await self._writer.record(key, told, revision=self._view.revision(key))
-            return None
+            return self._round_s
         async with self._looking:
             revision = self._view.revision(key)
             before = self._view.get(key)
@@ -188,11 +209,11 @@ class JobWatch:
         log.info("job forgotten", extra={"job": key, "state": before.state})
 
     def _again_s(self, seen: Job) -> float | None:
-        if seen.state_now.is_running and seen.state_reason == "Prolog":
+        if seen.state_now.is_running and seen.state_reason == PROLOG:
             return PROLOG_LOOK_S
         if seen.state_now.is_over and not seen.state_now.is_completing:
             return None
-        return max(self._config.job_refresh_s, len(self._view) / self._config.job_refresh_rate)
+        return self._round_s
 
 
 def _is_over(state: SlurmJobState | None) -> bool:

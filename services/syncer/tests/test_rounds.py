@@ -1,0 +1,80 @@
+"""Each job is looked at in its turn, though no word of its state changes: by whoever leads."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from sunk_events.jobs import SlurmJobState
+from sunk_lab.nats import NatsServer
+from sunk_runtime.jetstream import BusSettings, connect
+from sunk_runtime.testing import until
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
+from sunk_syncer.config import Config
+from sunk_syncer.polling import Rhythm
+from sunk_syncer.testing import CLUSTER, QuietSlurm
+from sunk_syncer.watch_jobs import JobWatch
+from sunk_syncer.watch_stirrings import StirringsWatch
+
+pytestmark = pytest.mark.anyio
+
+SELDOM = Config(cluster=CLUSTER, job_refresh_s=3600)
+OFTEN = replace(SELDOM, job_refresh_s=0.3)
+
+
+@asynccontextmanager
+async def told(nats: NatsServer) -> AsyncGenerator[StateWriter[SlurmJobState]]:
+    settings = BusSettings(url=nats.url)
+    async with connect(settings, "test") as bus:
+        await bus.provision(CLUSTER, settings)
+        view = StateView(bus, CLUSTER, SlurmJobState)
+        async with following(view):
+            await view.complete()
+            yield StateWriter(bus, view, fence=None)
+
+
+@asynccontextmanager
+async def leading(
+    slurm: QuietSlurm, writer: StateWriter[SlurmJobState], config: Config
+) -> AsyncGenerator[JobWatch]:
+    stirrings = StirringsWatch(slurm, Rhythm.of(config, config.poll_s))
+    watch = JobWatch(slurm, writer, stirrings, config)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch.run)
+        yield watch
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_new_leader_looks_at_jobs_that_it_finds_told_as_they_are(nats: NatsServer) -> None:
+    slurm = QuietSlurm()
+    async with told(nats) as writer:
+        async with leading(slurm, writer, SELDOM):
+            await until(lambda: len(writer.view) == 2)
+        slurm.reason = "Resources"
+        async with leading(slurm, writer, OFTEN):
+            await until(lambda: {job.reason for job in writer.view.values()} == {"Resources"})
+
+
+async def test_a_new_leader_looks_at_once_at_jobs_that_were_told_in_their_prolog(nats: NatsServer) -> None:
+    slurm = QuietSlurm("RUNNING", reason="Prolog")
+    async with told(nats) as writer:
+        async with leading(slurm, writer, SELDOM):
+            await until(lambda: {job.reason for job in writer.view.values()} == {"Prolog"})
+        slurm.reason = "None"
+        async with leading(slurm, writer, SELDOM):
+            await until(lambda: {job.reason for job in writer.view.values()} == {""})
+
+
+async def test_a_pending_array_that_lost_tasks_is_looked_at_again(nats: NatsServer) -> None:
+    slurm = QuietSlurm()
+    slurm.tasks = 5
+    async with told(nats) as writer, leading(slurm, writer, OFTEN) as watch:
+        await until(lambda: [job.array_tasks for job in writer.view.values()] == [5, 5])
+        slurm.tasks, slurm.reason = 3, "Priority"
+        await watch.poll()
+
+        await until(lambda: {job.reason for job in writer.view.values()} == {"Priority"})
+        assert [job.array_tasks for job in writer.view.values()] == [3, 3]
