@@ -53,14 +53,22 @@ class QuietSlurm:
         self.tasks = 1
         """Of each job, which is an array if these are several."""
         self.jobs_looked_at = 0
+        self.listed = {"n1", "n2"}
+        """The nodes that lists have."""
+        self.found = {"n1", "n2"}
+        """The nodes that looks find."""
+        self.changed = 1
+        """When nodes changed last."""
 
     async def nodes(self, update_time: int = 0) -> NodeList | NotModified:
-        """Return both."""
-        return NotModified() if update_time else NodeList(nodes=(node("n1"), node("n2")), last_update=1)
+        """Return those that are listed, if something changed since."""
+        if update_time >= self.changed:
+            return NotModified()
+        return NodeList(nodes=tuple(map(node, sorted(self.listed))), last_update=self.changed)
 
     async def node(self, name: str) -> Node | None:
-        """Return it."""
-        return node(name)
+        """Return it if it is to be found."""
+        return node(name) if name in self.found else None
 
     async def job_states(self) -> dict[int, KnownJob]:
         """Return both."""

@@ -1,7 +1,8 @@
 """Slurm's nodes to the bus: whole lists as often as it is worth, single nodes at once when asked.
 
-What must stay true: what is told of a node is never older than what was told before; a node is removed
-only after a look at that one node showed that Slurm does not know it.
+What must stay true: what is told of a node is never older than what was told before; a node that was known
+is taken for removed only when a look at it found nothing and a list asked for later, and believed, lacks it
+too: a single answer may come from a slurmctld that has just lost its state, or from another cluster's.
 """
 
 import logging
@@ -10,8 +11,10 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 import anyio
+import msgspec
 
 from sunk_events.nodes import SlurmNodeState
+from sunk_runtime.errors import TransientError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
@@ -29,6 +32,13 @@ from sunk_syncer.ports import SlurmNodes
 from sunk_syncer.watch_stirrings import StirringsWatch
 
 log = logging.getLogger(__name__)
+
+
+class _List(msgspec.Struct, frozen=True):
+    """The last whole list that was believed."""
+
+    asked: float
+    names: frozenset[str]
 
 
 class NodeWatch:
@@ -51,6 +61,9 @@ class NodeWatch:
         )
         self._looking = anyio.Semaphore(LOOKS_AT_ONCE)
         self._to_look_at: set[str] = set()
+        self._not_found: dict[str, float] = {}
+        """Known nodes of which a look found nothing, and when that was asked."""
+        self._list = _List(asked=0.0, names=frozenset())
         self._update_time = 0
         self._doubt = Doubt()
         self.answered: datetime | None = None
@@ -82,14 +95,31 @@ class NodeWatch:
         self._loop.poke(name)
 
     async def fresh(self, name: str) -> Node | None:
-        """Look at the one node *name*, tell the bus what it is, and return it; None: Slurm has none."""
+        """Look at the one node *name*, tell the bus what it is, and return it; None: Slurm has none.
+
+        Raises:
+            TransientError: a look found nothing of a node that was known, and no later list says so too.
+        """
         LOOKS.labels("node").inc()
         asked = time.monotonic()
         with within(self._config.call_timeout_s, f"look at node {name}"):
             node = await self._slurm.node(name)
+        if node is not None:
+            self._not_found.pop(name, None)
+        elif self._is_known(name):
+            self._require_lacking(name, asked)
         self._book.take_one(name, node, asked)
         self._loop.poke(name)
         return node
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._book or self._view.get(name) is not None
+
+    def _require_lacking(self, name: str, asked: float) -> None:
+        """Raise `TransientError` unless a list that is later than the first such look lacks *name* too."""
+        since = self._not_found.setdefault(name, asked)
+        if self._list.asked <= since or name in self._list.names:
+            raise TransientError(f"a look at node {name} found nothing, and no list says so yet")
 
     async def fresh_list(self) -> dict[str, Node]:
         """Look at all nodes at once, tell the bus what they are, and return them; for many it is cheaper.
@@ -108,7 +138,8 @@ class NodeWatch:
     async def poll(self) -> bool:
         """Ask for all nodes once; return whether that was more than "nothing new"."""
         asked, moment = time.monotonic(), now()
-        answer = await self._slurm.nodes(self._update_time)
+        # A list has to say whether those are there, also where nothing changed since the last one.
+        answer = await self._slurm.nodes(0 if self._not_found else self._update_time)
         if isinstance(answer, NotModified):
             self.answered = moment
             return False
@@ -119,7 +150,7 @@ class NodeWatch:
             log.info("nodes are new", extra={"nodes": len(new), "some": new[:5], "known": len(self._view)})
         for name in changed:
             self._loop.poke(name)
-        is_believed = self._look_for({node.name for node in answer.nodes})
+        is_believed = self._look_for(frozenset(node.name for node in answer.nodes), asked)
         self._update_time = answer.last_update if is_believed else 0
         if is_believed:
             self.answered = moment
@@ -130,12 +161,12 @@ class NodeWatch:
         stirred = self._stirrings.since("nodes")
 
         async def may_have_changed() -> None:
-            if not self._book.is_restless:
+            if not self._book.is_restless and not self._not_found:
                 await stirred()
 
         return may_have_changed
 
-    def _look_for(self, listed: set[str]) -> bool:
+    def _look_for(self, listed: frozenset[str], asked: float) -> bool:
         """Look at each known node that is not *listed*, unless too many are missing to believe it."""
         known = self._book.names() | set(self._view.keys())
         missing = known - listed
@@ -146,6 +177,8 @@ class NodeWatch:
             log.warning("answer not believed", extra={"known": len(known), "missing": len(missing)})
         if not self._doubt.is_over(moment, self._config.doubt_s):
             return False
+        self._list = _List(asked, listed)
+        self._not_found = {name: since for name, since in self._not_found.items() if name in missing}
         for name in missing:
             self.look(name)
         return self._doubt.since is None
@@ -172,6 +205,7 @@ class NodeWatch:
                 told = [type(fact).__name__ for fact in facts]
                 log.info("node told", extra={"node": name, "facts": told, "reason": after.reason})
         elif before is not None and self._book.is_absent(name):
+            self._not_found.pop(name, None)
             facts = node_removed(before, cluster=cluster, revision=revision, now=moment)
             await self._writer.forget(name, facts, revision=revision)
             log.info("node removed", extra={"node": name})

@@ -1,0 +1,72 @@
+"""A node is gone when a look and a later list agree on it, and not by a single answer."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from sunk_events.nodes import SlurmNodeState
+from sunk_lab.nats import NatsServer
+from sunk_runtime.errors import TransientError
+from sunk_runtime.jetstream import BusSettings, connect
+from sunk_runtime.testing import until
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
+from sunk_syncer.config import Config
+from sunk_syncer.polling import Rhythm
+from sunk_syncer.testing import CLUSTER, QuietSlurm
+from sunk_syncer.watch_nodes import NodeWatch
+from sunk_syncer.watch_stirrings import StirringsWatch
+
+pytestmark = pytest.mark.anyio
+
+CONFIG = Config(cluster=CLUSTER)
+
+
+@asynccontextmanager
+async def watching(nats: NatsServer, slurm: QuietSlurm) -> AsyncGenerator[NodeWatch]:
+    """Follow nodes until both are told."""
+    settings = BusSettings(url=nats.url)
+    async with connect(settings, "test") as bus:
+        await bus.provision(CLUSTER, settings)
+        view = StateView(bus, CLUSTER, SlurmNodeState)
+        stirrings = StirringsWatch(slurm, Rhythm.of(CONFIG, CONFIG.poll_s))
+        watch = NodeWatch(slurm, StateWriter(bus, view, fence=None), stirrings, CONFIG)
+        async with following(view), anyio.create_task_group() as tasks:
+            await view.complete()
+            tasks.start_soon(watch.run)
+            await until(lambda: sorted(view.keys()) == ["n1", "n2"])
+            yield watch
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_look_that_finds_nothing_of_a_listed_node_tells_nothing(nats: NatsServer) -> None:
+    slurm = QuietSlurm()
+    async with watching(nats, slurm) as watch:
+        slurm.found = {"n1"}
+        for _ in range(3):
+            with pytest.raises(TransientError, match="no list says so"):
+                await watch.fresh("n2")
+            await watch.poll()
+        slurm.found = {"n1", "n2"}
+        node = await watch.fresh("n2")
+
+        assert node is not None
+        assert len(watch) == 2
+
+
+async def test_a_node_that_looks_and_lists_lack_is_gone(nats: NatsServer) -> None:
+    slurm = QuietSlurm()
+    async with watching(nats, slurm) as watch:
+        slurm.found = slurm.listed = {"n1"}
+        with pytest.raises(TransientError):
+            await watch.fresh("n2")
+
+        await until(lambda: len(watch) == 1)
+        assert await watch.fresh("n2") is None
+
+
+async def test_a_node_that_was_never_there_needs_no_list(nats: NatsServer) -> None:
+    async with watching(nats, QuietSlurm()) as watch:
+        assert await watch.fresh("n3") is None
