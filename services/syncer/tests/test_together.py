@@ -45,13 +45,15 @@ class Fleet:
         self.errors: dict[str, SunkError | None] = {}
         slots = anyio.CapacityLimiter(1)
         self.clock_s = 0.0
+        self.asked: dict[str, float] = {}
+        """When the look at a node was asked for; now, if nothing is said."""
         self.together = DrainsTogether(
             slurm, leadership, slots, timeout_s=5, others=lambda: 0, clock=lambda: self.clock_s
         )
 
     async def drain(self, name: str, reason: str = "k8s: cordon") -> None:
         try:
-            await self.together.drain(name, reason)
+            await self.together.drain(name, reason, asked=self.asked.get(name, self.clock_s))
         except SunkError as error:
             self.errors[name] = error
         else:
@@ -139,6 +141,23 @@ async def test_what_was_read_too_long_ago_is_not_written_upon() -> None:
 
     assert slurm.calls == [("first",)]
     assert isinstance(fleet.errors["n1"], ConflictError)
+
+
+async def test_a_look_that_was_long_in_coming_is_as_old_as_its_question_and_holds_up_nobody() -> None:
+    slurm = Slurm()
+    fleet = Fleet(slurm)
+    fleet.clock_s, fleet.asked["n1"] = 60, 54
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(fleet.drain, "first")
+        await until(lambda: bool(slurm.calls))
+        tasks.start_soon(fleet.drain, "n1")
+        tasks.start_soon(fleet.drain, "n2")
+        await until(lambda: fleet.together.waiting == 2)
+        slurm.let.set()
+
+    assert slurm.calls == [("first",), ("n2",)]
+    assert isinstance(fleet.errors["n1"], ConflictError)
+    assert fleet.errors["n2"] is None
 
 
 async def test_who_gives_up_waiting_is_not_written() -> None:

@@ -5,7 +5,6 @@ import time
 
 import anyio
 
-from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import NodeSliceState
 from sunk_runtime.errors import TransientError
 from sunk_runtime.keys import KeyLoop
@@ -69,12 +68,13 @@ class NodeCleanUp:
         left_s = self._wait_s() - (time.monotonic() - since)
         if left_s > 0:
             return left_s
-        return await self._delete(name, told)
+        return await self._delete(name)
 
-    async def _delete(self, name: str, told: SlurmNodeState) -> float | None:
-        fresh = await self._deeds.look(name)
-        if fresh is None:
+    async def _delete(self, name: str) -> float | None:
+        seen = await self._deeds.look(name)
+        if seen is None:
             return None
+        fresh = seen.node
         self._require_known(name)
         self._listed = None
         state = fresh.state_now if fresh.state else NodeState("UNKNOWN")
@@ -88,7 +88,7 @@ class NodeCleanUp:
         if kept is not None:
             log.info("node record kept", extra={"node": name, "because": kept})
             return self._config.resync_s
-        done = await self._deeds.carry_out(DeleteNode(name), is_drained=told.is_drain)
+        done = await self._deeds.carry_out(DeleteNode(name), seen)
         self._missing_since.pop(name, None)
         return None if done else self._config.refused_again_s
 

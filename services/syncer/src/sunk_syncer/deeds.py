@@ -9,6 +9,7 @@ import time
 from typing import Final
 
 import anyio
+import msgspec
 
 from sunk_runtime.errors import TransientError
 from sunk_runtime.leases import Leadership
@@ -32,6 +33,14 @@ LIST_SHARE: Final = 1 / 8
 wait for: a look takes 1.2 ms, of a list each node 0.14 ms."""
 LOOKS_AT_ONCE: Final = 6
 """Of slurmrestd's 8 connections; the polls and the jobs have the others."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A node as a look showed it."""
+
+    node: Node
+    asked: float
+    """When Slurm was asked, in monotonic time: it was so then or later."""
 
 
 class Deeds:
@@ -66,7 +75,7 @@ class Deeds:
     def _list_from(self) -> float:
         return max(CROWD, len(self._watch) * LIST_SHARE)
 
-    async def look(self, node: str, *, may_be_listed: bool = False) -> Node | None:
+    async def look(self, node: str, *, may_be_listed: bool = False) -> Seen | None:
         """Look at *node* now, to decide about it; None: Slurm has none.
 
         Args:
@@ -76,11 +85,13 @@ class Deeds:
         self._looking += 1
         try:
             if may_be_listed and self._looking >= self._list_from:
-                found = (await self._listed()).get(node)
-                if found is not None:
-                    return found
+                listed = await self._listed()
+                if (found := listed.get(node)) is not None:
+                    return Seen(found, self._list_asked)
             async with self._looks:
-                return await self._watch.fresh(node)
+                asked = time.monotonic()
+                found = await self._watch.fresh(node)
+                return None if found is None else Seen(found, asked)
         finally:
             self._looking -= 1
 
@@ -103,23 +114,22 @@ class Deeds:
         except TransientError:
             self._watch.look(node)
 
-    async def carry_out(self, deed: Deed, *, is_drained: bool, reason_before: str = "") -> bool:
+    async def carry_out(self, deed: Deed, seen: Seen) -> bool:
         """Carry out *deed*, say so, and look at what became of it; return False where Slurm refuses it.
 
         Args:
             deed: What to do.
-            is_drained: As the node was just read; drains of those that are not are written together.
-            reason_before: What stood there, for the log.
+            seen: The node as it was just read; drains of those that are not drained are written together.
         """
         fields = {
             "node": deed.node,
             "action": type(deed).__name__,
             "reason": getattr(deed, "reason", None),
-            "reason_before": reason_before,
+            "reason_before": seen.node.reason,
         }
         self._under_way += 1
         try:
-            await self._write(deed, is_drained=is_drained)
+            await self._write(deed, seen)
             await self._look_after(deed.node)
         except SlurmRejectedError as error:
             self._watch.look(deed.node)
@@ -134,9 +144,9 @@ class Deeds:
         log.info("node changed", extra=fields)
         return True
 
-    async def _write(self, deed: Deed, *, is_drained: bool) -> None:
-        if isinstance(deed, DrainNode) and not is_drained:
-            await self._together.drain(deed.node, deed.reason)
+    async def _write(self, deed: Deed, seen: Seen) -> None:
+        if isinstance(deed, DrainNode) and not seen.node.state_now.is_drain:
+            await self._together.drain(deed.node, deed.reason, asked=seen.asked)
             ACTIONS.labels("DrainNode").inc()
             return
         async with self._slots:

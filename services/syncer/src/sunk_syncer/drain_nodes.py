@@ -10,11 +10,11 @@ from typing import Final
 
 import anyio
 
-from sunk_runtime.errors import TransientError
+from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
 from sunk_syncer.config import Config
-from sunk_syncer.deeds import Deeds
+from sunk_syncer.deeds import Deeds, Seen
 from sunk_syncer.drains import decide, is_ours, urgency
 from sunk_syncer.metrics import HELD_BACK
 from sunk_syncer.model import Action, DownNode, DrainNode, KubeSide, SlurmSide
@@ -41,6 +41,8 @@ class DrainPropagation:
         self._loop = KeyLoop("drain", self._settle, concurrency=_AT_ONCE, woken_by=views.recoveries())
         self._downed: dict[str, str] = {}
         """The uid of the Pod that each node was set down for."""
+        self._too_late: set[str] = set()
+        """Nodes whose last look was too old when their turn came: a look at one node is the quickest."""
 
     async def run(self) -> None:
         """Compare until cancelled."""
@@ -81,14 +83,14 @@ class DrainPropagation:
         if not actions:
             return self._again_s(slurm)
         is_new_drain = isinstance(actions[0], DrainNode) and not slurm.state.is_drain
-        fresh = await self._deeds.look(name, may_be_listed=is_new_drain)
-        if fresh is None:
+        seen = await self._deeds.look(name, may_be_listed=is_new_drain and name not in self._too_late)
+        if seen is None:
             return None
-        slurm = fresh_side(fresh, clock_ahead_s=self._watch.clock_ahead_s)
+        slurm = fresh_side(seen.node, clock_ahead_s=self._watch.clock_ahead_s)
         self._views.require_known(name)
         kube = self._kube_side(name)
         for action in self._decide(slurm, kube):
-            if not await self._carry_out(action, slurm, kube):
+            if not await self._carry_out(action, seen, kube):
                 return self._config.refused_again_s
         return self._again_s(slurm)
 
@@ -107,13 +109,17 @@ class DrainPropagation:
         """A drain of ours may have to go for no other reason than time."""
         return self._config.prehook_pause_s if is_ours(slurm) else None
 
-    async def _carry_out(self, action: Action, slurm: SlurmSide, kube: KubeSide) -> bool:
-        is_drained = slurm.state.is_drain
-        if not await self._deeds.carry_out(action, is_drained=is_drained, reason_before=slurm.reason):
-            return False
-        if isinstance(action, DownNode) and kube.pod is not None:
-            self._downed[slurm.node] = kube.pod.uid
-        return True
+    async def _carry_out(self, action: Action, seen: Seen, kube: KubeSide) -> bool:
+        name = seen.node.name
+        try:
+            is_done = await self._deeds.carry_out(action, seen)
+        except ConflictError:
+            self._too_late.add(name)
+            raise
+        self._too_late.discard(name)
+        if is_done and isinstance(action, DownNode) and kube.pod is not None:
+            self._downed[name] = kube.pod.uid
+        return is_done
 
     def _kube_side(self, name: str) -> KubeSide:
         return self._views.kube_side(name, now(), downed_uid=self._downed.get(name, ""))

@@ -108,20 +108,20 @@ class JobRequeues:
         self, job_id: int, node: str, *, needs_drain: bool, while_it_says: str
     ) -> Reply | None:
         """Set the node DOWN, whose jobs Slurm then requeues; return what keeps us from it."""
-        fresh = await self._deeds.look(node)
+        seen = await self._deeds.look(node)
         self._views.require_known(node)
         job = await self._look(job_id)
-        if fresh is None or job is None or not is_in_the_way(job, node, while_it_says):
+        if seen is None or job is None or not is_in_the_way(job, node, while_it_says):
             return None
-        because = why_not_down(job, fresh, self._views.jobs.values())
+        because = why_not_down(job, seen.node, self._views.jobs.values())
         if because is not None:
             text = f"this Slurm requeues only with the node set down, and {because}"
             return Refused(code="forbidden", reason=text)
-        is_drained = fresh.state_now.is_drain
+        is_drained = seen.node.state_now.is_drain
         if needs_drain and not is_drained:
             return Later(reason=f"node {node} is not drained: jobs would come back at once")
         deed = DownNode(node, None if is_drained else f"job {job_id} is requeued")
-        if not await self._deeds.carry_out(deed, is_drained=is_drained, reason_before=fresh.reason):
+        if not await self._deeds.carry_out(deed, seen):
             return Refused(code="forbidden", reason="Slurm refused to set the node down")
         self._watch.look(job_id)
         return None

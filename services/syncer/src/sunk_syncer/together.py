@@ -25,17 +25,19 @@ BULK_MAX: Final = 200
 GATHER_S: Final = 0.1
 """How long the first one waits at most for others that are being looked at."""
 _GATHER_STEP_S: Final = 0.005
-FRESH_S: Final = 2.0
-"""What was read longer ago is read again: Slurm has no compare-and-set."""
+FRESH_S: Final = 5.0
+"""What was asked for longer ago is asked for again: Slurm has no compare-and-set, and a list of 10,000 nodes
+takes 1.5 s to come."""
+_TOO_OLD: Final = "what was read of the node is too old to be written upon"
 
 
 class _Waiting:
     """A node that is to be drained."""
 
-    def __init__(self, node: str, reason: str, since: float) -> None:
+    def __init__(self, node: str, reason: str, asked: float) -> None:
         self.node = node
         self.reason = reason
-        self.since = since
+        self.asked = asked
         self.is_taken = False
         self.is_settled = anyio.Event()
         self.must_go_alone = False
@@ -78,13 +80,14 @@ class DrainsTogether:
         """How many nodes wait for their call."""
         return len(self._waiting)
 
-    async def drain(self, node: str, reason: str) -> None:
-        """Drain *node*, which was just read as not drained.
+    async def drain(self, node: str, reason: str, *, asked: float) -> None:
+        """Drain *node*, which was read as not drained by a look that was asked for at *asked*.
 
         Raises:
+            ConflictError: that is too long ago.
             SunkError: it may be drained all the same.
         """
-        mine = _Waiting(node, reason, self._clock())
+        mine = _Waiting(node, reason, asked)
         self._waiting.append(mine)
         WRITES_WAITING.set(len(self._waiting))
         try:
@@ -122,12 +125,20 @@ class DrainsTogether:
             self._waiting.remove(waiting)
             waiting.error = TransientError("the write was given up")
         try:
-            error = await self._written(batch)
-            for waiting in batch:
-                waiting.error = error
+            await self._write_fresh(batch)
         finally:
             for waiting in batch:
                 waiting.is_settled.set()
+
+    async def _write_fresh(self, batch: list[_Waiting]) -> None:
+        """Write those of *batch* that may still be written upon."""
+        fresh = [waiting for waiting in batch if self._is_fresh(waiting)]
+        error = await self._written(fresh) if fresh else None
+        for waiting in batch:
+            waiting.error = error if waiting in fresh else ConflictError(_TOO_OLD)
+
+    def _is_fresh(self, waiting: _Waiting) -> bool:
+        return self._clock() - waiting.asked <= FRESH_S
 
     async def _written(self, batch: list[_Waiting]) -> SunkError | None:
         """Write *batch* and return what went wrong for all of it."""
@@ -147,8 +158,8 @@ class DrainsTogether:
 
     async def _write(self, batch: Sequence[_Waiting]) -> None:
         self._leadership.check()
-        if self._clock() - min(waiting.since for waiting in batch) > FRESH_S:
-            raise ConflictError("what was read of the nodes is too old to be written upon")
+        if not all(map(self._is_fresh, batch)):
+            raise ConflictError(_TOO_OLD)
         nodes, reason = [waiting.node for waiting in batch], batch[0].reason
         timeout_s = min(self._timeout_s, self._leadership.left_s)
         BULK_NODES.observe(len(nodes))
