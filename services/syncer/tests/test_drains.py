@@ -118,8 +118,16 @@ def test_a_node_that_slurm_set_down_is_left_to_slurm() -> None:
 def test_a_pod_that_is_gone_drains_its_node_and_sets_it_down() -> None:
     assert decided(pod=GONE) == (
         DrainNode("n1", "k8s: pod terminated"),
-        DownNode("n1", "k8s: pod terminated"),
+        DownNode("n1", None),
     )
+
+
+def test_a_reason_that_somebody_writes_between_our_drain_and_our_down_stays() -> None:
+    drain, down = decided(pod=GONE)
+    theirs = SlurmSide(node="n1", state=DRAINED, reason="bad dimm")
+
+    assert isinstance(drain, DrainNode)
+    assert carried_out(theirs, (down,)).reason == "bad dimm"
 
 
 def test_a_pod_that_is_only_terminating_does_not_set_its_node_down() -> None:

@@ -112,15 +112,18 @@ def decide(slurm: SlurmSide, kube: KubeSide, *, prehook_pause_s: float) -> tuple
     is_foreign = slurm.state.is_drain and not ours
     is_as_wanted = is_foreign or (ours and slurm.reason == want)
     drains = () if is_as_wanted else (DrainNode(slurm.node, want),)
-    return drains + _downs(slurm, kube, None if is_foreign else want)
+    return drains + _downs(slurm, kube)
 
 
-def _downs(slurm: SlurmSide, kube: KubeSide, reason: str | None) -> tuple[Action, ...]:
-    """Set a node down whose Pod is gone, and slurmd with it, once."""
+def _downs(slurm: SlurmSide, kube: KubeSide) -> tuple[Action, ...]:
+    """Set a node down whose Pod is gone, and slurmd with it, once.
+
+    It is drained by now: the reason that stands there stays, and so does one that somebody wrote just now.
+    """
     is_gone = kube.pod is not None and kube.pod.phase == "gone"
     if not is_gone or kube.is_downed or slurm.state.is_down:
         return ()
-    return (DownNode(slurm.node, reason),)
+    return (DownNode(slurm.node, None),)
 
 
 def _is_verified(slurm: SlurmSide, kube: KubeSide) -> bool:
