@@ -35,6 +35,13 @@ def test_a_drains_age_is_counted_on_slurms_own_clock() -> None:
     assert told_side(told, T0, clock_ahead_s=360).reason_age_s == 60
 
 
+def test_while_the_clocks_were_not_compared_a_drain_is_too_young_for_anything() -> None:
+    told = replace(TOLD, reason_changed=T0 - timedelta(hours=1))
+
+    assert told_side(told, T0, clock_ahead_s=None).reason_age_s < -1e9
+    assert fresh_side(node("n1", "IDLE", "DRAIN"), clock_ahead_s=None).reason_age_s < -1e9
+
+
 def test_a_drain_of_unknown_age_is_of_no_age_at_all() -> None:
     assert told_side(TOLD, T0).reason_age_s == float("inf")
     assert fresh_side(node("n1", "IDLE", "DRAIN")).reason_age_s == float("inf")

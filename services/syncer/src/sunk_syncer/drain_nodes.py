@@ -107,6 +107,8 @@ class DrainPropagation:
 
     def _again_s(self, slurm: SlurmSide) -> float | None:
         """A drain of ours may have to go for no other reason than time."""
+        if slurm.state.is_drain and self._watch.clock_ahead_s is None:
+            return _LOOK_AGAIN_S
         return self._config.prehook_pause_s if is_ours(slurm) else None
 
     async def _carry_out(self, action: Action, seen: Seen, kube: KubeSide) -> bool:

@@ -54,7 +54,8 @@ class SlurmSide(msgspec.Struct, frozen=True, kw_only=True):
     state: NodeState
     reason: str = ""
     reason_age_s: float = float("inf")
-    """How long the reason stands there, on slurmctld's clock; infinite where Slurm does not say."""
+    """How long the reason stands there, on slurmctld's clock; infinite where Slurm does not say, and less
+    than any age while that clock was not compared with ours yet."""
     clock_ahead_s: float = 0.0
     """By how much slurmctld's clock seems to be ahead of ours: one of them is wrong, and who knows which."""
 

@@ -127,18 +127,24 @@ class Views:
         return placement.phase == "ending" or job is None or not job.is_running
 
 
-def told_side(told: SlurmNodeState, moment: datetime, *, clock_ahead_s: float = 0.0) -> SlurmSide:
-    """Return Slurm's side as the bus holds it; by *clock_ahead_s* slurmctld's clock is ahead of ours."""
+def told_side(told: SlurmNodeState, moment: datetime, *, clock_ahead_s: float | None = 0.0) -> SlurmSide:
+    """Return Slurm's side as the bus holds it.
+
+    Args:
+        told: The node.
+        moment: Now.
+        clock_ahead_s: By how much slurmctld's clock is ahead of ours; None: that is not known yet.
+    """
     return SlurmSide(
         node=told.node,
         state=NodeState(told.state, frozenset(told.flags)),
         reason=told.reason,
         reason_age_s=_age_s(told.reason_changed, moment, clock_ahead_s),
-        clock_ahead_s=clock_ahead_s,
+        clock_ahead_s=clock_ahead_s or 0.0,
     )
 
 
-def fresh_side(node: Node, *, clock_ahead_s: float = 0.0) -> SlurmSide:
+def fresh_side(node: Node, *, clock_ahead_s: float | None = 0.0) -> SlurmSide:
     """Return Slurm's side as a fresh look showed it.
 
     Raises:
@@ -151,9 +157,11 @@ def fresh_side(node: Node, *, clock_ahead_s: float = 0.0) -> SlurmSide:
         state=node.state_now,
         reason=node.reason,
         reason_age_s=_age_s(node.reason_changed_at.moment, now(), clock_ahead_s),
-        clock_ahead_s=clock_ahead_s,
+        clock_ahead_s=clock_ahead_s or 0.0,
     )
 
 
-def _age_s(changed: datetime | None, moment: datetime, clock_ahead_s: float) -> float:
+def _age_s(changed: datetime | None, moment: datetime, clock_ahead_s: float | None) -> float:
+    if clock_ahead_s is None:
+        return float("-inf")
     return (moment - changed).total_seconds() + clock_ahead_s if changed else float("inf")

@@ -68,8 +68,8 @@ class NodeWatch:
         self._doubt = Doubt()
         self.answered: datetime | None = None
         """When Slurm was last asked for all nodes, answered and was believed."""
-        self.clock_ahead_s = 0.0
-        """By how much slurmctld's clock is ahead of ours, or a little less."""
+        self.clock_ahead_s: float | None = None
+        """By how much slurmctld's clock is ahead of ours, or a little less; None: no list has told it yet."""
         self._stirrings = stirrings
         self._poller = Poller("nodes", self.poll, Rhythm.of(config, config.poll_s), mark=self._mark)
 
