@@ -295,6 +295,30 @@ async def test_a_drained_node_with_a_suspended_job_is_not_confirmed(stage: Stage
     await until(is_free, within_s=20)
 
 
+async def test_a_drained_node_whose_job_was_suspended_a_moment_ago_is_not_confirmed(stage: Stage) -> None:
+    job = submit(stage, f"--nodelist={N1}", "sleep 300")
+    await until(lambda: "JobStarted" in stage.told(job))
+    stage.syncer.kill(signal.SIGTERM)
+    began = now()
+    stage.syncer.start(poll_s="600")
+    await until(
+        lambda: (
+            (told := stage.statistics.get(subjects.STATISTICS_KEY)) is not None
+            and told.jobs_answered is not None
+            and told.jobs_answered > began
+        ),
+        within_s=60,
+    )
+    stage.slurm.exec("scontrol", "suspend", job)
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
+
+    held = await ask_until(stage.bus, CLUSTER, ConfirmNode(node=N1), deadline=anyio.current_time() + 10)
+    stage.slurm.exec("scancel", job)
+
+    assert isinstance(held, NodeConfirmed)
+    assert (held.is_known, held.is_drained_and_idle) == (True, False)
+
+
 async def test_a_nudge_looks_at_once_where_the_next_poll_is_far_away(stage: Stage) -> None:
     stage.syncer.kill(signal.SIGTERM)
     stage.syncer.start(poll_s="600")

@@ -5,7 +5,7 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.requests import ConfirmNode, NodeConfirmed, Noted, NudgeJob, NudgeNode
 from sunk_runtime.views import StateView
 from sunk_slurm.wire import Node
-from sunk_syncer.requeues import is_on
+from sunk_syncer.requeues import is_in_the_way, is_on
 from sunk_syncer.watch_jobs import JobWatch
 from sunk_syncer.watch_nodes import NodeWatch
 
@@ -16,7 +16,7 @@ def confirmed(name: str, node: Node | None, *, is_held: bool) -> NodeConfirmed:
     Args:
         name: The node that was asked for.
         node: The look.
-        is_held: A suspended job is on it: Slurm calls the node idle, and yet the job will go on there.
+        is_held: A job is on it, suspended: Slurm calls the node idle, and yet the job will go on there.
     """
     if node is None:
         return NodeConfirmed(node=name, is_known=False, is_drained_and_idle=False)
@@ -39,11 +39,21 @@ class Answers:
         self._known = known
 
     async def confirm(self, question: ConfirmNode) -> NodeConfirmed:
-        """Look at the one node now."""
+        """Look at the one node now; where it seems to be free, also at each job that is told to be there."""
         node = await self._nodes.fresh(question.node)
+        found = confirmed(question.node, node, is_held=False)
+        if not found.is_drained_and_idle or not await self._is_held(question.node):
+            return found
+        return confirmed(question.node, node, is_held=True)
+
+    async def _is_held(self, node: str) -> bool:
+        """Whether a job is on *node* all the same; one that was suspended just now is told as running."""
         self._known.require_complete()
-        halted = (job for job in self._known.values() if job.state == "SUSPENDED")
-        return confirmed(question.node, node, is_held=any(is_on(job.nodes, question.node) for job in halted))
+        told = [job for job in self._known.values() if job.is_running and is_on(job.nodes, node)]
+        for job in told:
+            if is_in_the_way(await self._jobs.fresh(job.job), node):
+                return True
+        return False
 
     async def nudge_node(self, question: NudgeNode) -> Noted:
         """Look at the node soon; whoever asks does not wait for it."""

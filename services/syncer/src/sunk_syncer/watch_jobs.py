@@ -82,6 +82,14 @@ class JobWatch:
         """Look at the one job *job* now."""
         self._loop.poke(str(job))
 
+    async def fresh(self, job: int) -> Job | None:
+        """Look at the one job *job*, have the bus told of it, and return it; None: Slurm has none."""
+        LOOKS.labels("job").inc()
+        with within(self._config.call_timeout_s, f"look at job {job}"):
+            seen = await self._slurm.job(job)
+        self._loop.poke(str(job))
+        return seen
+
     async def poll(self) -> bool:
         """Ask for the states of all jobs once, and look at those that are new or changed."""
         moment = now()
