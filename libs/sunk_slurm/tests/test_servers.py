@@ -51,6 +51,8 @@ class Servers(httpx.AsyncBaseTransport):
                     raise httpx.ConnectError("refused", request=request)
                 case "cuts":
                     raise httpx.ReadError("cut off", request=request)
+                case "is cut off from slurmctld" if path != "/openapi/v3":
+                    return httpx.Response(500, json={"errors": [{"error_number": 1800}]})
                 case _:
                     answer = VERSIONS if path == "/openapi/v3" else WELL
                     return httpx.Response(200, json=answer)
@@ -152,6 +154,17 @@ async def test_the_next_server_is_asked_where_one_fails_and_the_first_again_when
 
     assert was_left_alone
     assert servers.asked[-1] == "GET a/slurm/v0.0.44/node/n1"
+
+
+async def test_the_next_server_is_asked_where_one_cannot_reach_slurmctld() -> None:
+    servers = Servers(a="is cut off from slurmctld", b="well")
+    async with client(servers, timeout_s=5) as slurm:
+        assert await slurm.node("n1") is not None
+        with pytest.raises(SlurmUnavailableError) as raised:
+            await slurm.submit_job(TRIVIAL)
+
+    assert raised.value.number == 1800
+    assert servers.count("b/slurm/v0.0.44/job/submit") == 0
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,11 @@ REQUEUE_DISABLED: Final = 2037
 """ESLURM_DISABLED: for a requeue, the job was submitted with ``--no-requeue``."""
 JOB_FINISHED: Final = 2084
 
+_THE_WAY: Final = (1000, 1900)
+"""Between slurmrestd and slurmctld, token not accepted included."""
 _TRANSIENT_RANGES: Final = (
     (None, 0),  # -1, SLURM_ERROR: "something failed", such as "Unable to query partitions".
-    (1000, 1900),  # Between slurmrestd and slurmctld, token not accepted included.
+    _THE_WAY,
     (4000, 7000),  # slurmd, sockets, authentication.
     (7000, 7001),  # No connection to slurmdbd.
 )
@@ -54,7 +56,7 @@ class SlurmUnavailableError(TransientError):
     """slurmrestd or slurmctld does not answer, answers nonsense, or cannot at the moment."""
 
     number: int | None
-    """Slurm's own; None where slurmrestd itself failed, and another one may not."""
+    """Slurm's own; None where slurmrestd itself failed."""
     is_sent: bool
     """The request may have reached Slurm. False: certainly nothing was done."""
 
@@ -67,7 +69,7 @@ class SlurmUnavailableError(TransientError):
 
 
 class NotAskedError(SlurmUnavailableError):
-    """A slurmrestd that does not answer was left alone: that tells nothing new about it."""
+    """slurmrestd was left alone, or had no time for the call: that tells nothing new about it."""
 
 
 class SlurmConflictError(ConflictError):
@@ -103,6 +105,12 @@ def is_transient(number: int) -> bool:
     """
     ranges = any((low is None or number >= low) and number < high for low, high in _TRANSIENT_RANGES)
     return ranges or number in _TRANSIENT
+
+
+def may_be_the_way(number: int) -> bool:
+    """Whether error *number* may be of the way from slurmrestd to slurmctld: another may have a better."""
+    low, high = _THE_WAY
+    return low <= number < high
 
 
 def classified(

@@ -12,7 +12,7 @@ import anyio
 
 from sunk_runtime.errors import ConfigError, SunkError
 from sunk_slurm.answers import understood
-from sunk_slurm.errors import NotAskedError, SlurmUnavailableError
+from sunk_slurm.errors import NotAskedError, SlurmUnavailableError, may_be_the_way
 from sunk_slurm.server import Call, Server, Transport
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.wire import Answer
@@ -85,8 +85,7 @@ class Rest:
                 answer = await _ask(server, call, kind)
             except SlurmUnavailableError as error:
                 self._failures += 1
-                is_done = error.number is not None or (error.is_sent and not call.may_repeat)
-                if is_done or server is servers[-1]:
+                if server is servers[-1] or not _may_another_help(call, error):
                     raise
             else:
                 self._note_answer()
@@ -114,6 +113,13 @@ class Rest:
             await anyio.sleep(server.circuit.rest_s)
             if server.circuit.is_open and await server.probe():
                 self._wake()
+
+
+def _may_another_help(call: Call, error: SlurmUnavailableError) -> bool:
+    """Whether the next server may be asked, and may know better."""
+    if error.is_sent and not call.may_repeat:
+        return False
+    return error.number is None or may_be_the_way(error.number)
 
 
 async def _ask(server: Server, call: Call, kind: type[T]) -> T | None:
