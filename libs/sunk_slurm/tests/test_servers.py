@@ -51,6 +51,10 @@ class Servers(httpx.AsyncBaseTransport):
                     raise httpx.ConnectError("refused", request=request)
                 case "cuts":
                     raise httpx.ReadError("cut off", request=request)
+                case "hangs over its versions" if path == "/openapi/v3":
+                    await anyio.sleep_forever()
+                case "hangs over lists" if path.endswith("/nodes/"):
+                    await anyio.sleep_forever()
                 case "is cut off from slurmctld" if path != "/openapi/v3":
                     return httpx.Response(500, json={"errors": [{"error_number": 1800}]})
                 case _:
@@ -137,6 +141,34 @@ async def test_a_circuit_is_closed_by_a_probe_and_whoever_waits_is_woken() -> No
 
         assert await slurm.node("n1") is not None
     assert servers.count("diag") == 1
+
+
+async def test_a_probe_asks_in_the_version_that_was_in_use_and_does_not_wait_for_the_list_of_all() -> None:
+    servers = Servers(a="well")
+    async with client(servers, timeout_s=5) as slurm:
+        await slurm.node("n1")
+        servers.moods["a"] = "cuts"
+        for _ in range(FAILURES):
+            with pytest.raises(SlurmUnavailableError):
+                await slurm.node("n1")
+        servers.moods["a"] = "hangs over its versions"
+        await until(lambda: slurm.version == "v0.0.44")
+
+        assert await slurm.node("n1") is not None
+
+
+async def test_calls_whose_turn_did_not_come_are_no_failures_of_the_server() -> None:
+    servers = Servers(a="well")
+    async with client(servers) as slurm, anyio.create_task_group() as tasks:
+        await slurm.node("n1")
+        servers.moods["a"] = "hangs over lists"
+        for _ in range(MAX_CONNECTIONS):
+            tasks.start_soon(slurm.nodes)
+        await until(lambda: servers.under_way == MAX_CONNECTIONS)
+        for _ in range(FAILURES):
+            with pytest.raises(SlurmUnavailableError, match="no turn within"):
+                await slurm.node("n1")
+        tasks.cancel_scope.cancel()
 
 
 async def test_the_next_server_is_asked_where_one_fails_and_the_first_again_when_it_is_well() -> None:

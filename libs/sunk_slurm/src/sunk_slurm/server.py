@@ -88,6 +88,8 @@ class Server:
         """Set when the circuit opens, for the probe."""
         self.version = ""
         """The API version in use; empty before the first call and after a failure."""
+        self._last_version = ""
+        """What was chosen last: the document of all versions is long, and a probe has little time."""
         self._why = ""
         """What it failed with last."""
         self._waiting = 0
@@ -109,7 +111,7 @@ class Server:
 
         Raises:
             SlurmUnavailableError: it does not.
-            NotAskedError: its circuit is open.
+            NotAskedError: its circuit is open, or the call's turn did not come.
             SlurmRejectedError: it has no API version that we speak.
         """
         if self.circuit.is_open:
@@ -117,9 +119,10 @@ class Server:
             raise NotAskedError(text, is_sent=False)
         if self._waiting >= MAX_WAITING:
             text = f"{call.doing}: {self._waiting} calls wait for slurmrestd {self.name}"
-            raise SlurmUnavailableError(text, is_sent=False)
+            raise NotAskedError(text, is_sent=False)
         with self._limited(call) as progress:
             await self._slot()
+            progress.is_its_turn = True
             try:
                 return await self._ask_served(call, progress)
             finally:
@@ -147,12 +150,17 @@ class Server:
 
     async def probe(self) -> bool:
         """Ask once whether it answers, in Slurm's words; that closes the circuit."""
+        timeout_s = PROBE_TIMEOUT_S if self._last_version else _VERSIONS.timeout_s
+        call = msgspec.structs.replace(_PROBE, timeout_s=timeout_s)
+        self.version = self._last_version
         try:
-            with self._limited(_PROBE) as progress:
+            with self._limited(call) as progress:
+                progress.is_its_turn = True
                 understood(_PROBE.doing, Answer, await self._ask_served(_PROBE, progress))
         except SunkError as error:
             if getattr(error, "number", None) is None:
                 self.circuit, self._why = self.circuit.probed(), str(error)
+                self.version = ""
                 return False
         self.note_success()
         return True
@@ -194,6 +202,7 @@ class Server:
         async with self._negotiating:
             if not self.version:
                 self.version = best_version(_VERSIONS.doing, await self._send(_VERSIONS, _VERSIONS.path))
+                self._last_version = self.version
                 log.info("slurm api chosen", extra={"version": self.version, "server": self.name})
             return self.version
 
@@ -244,6 +253,9 @@ class Server:
                 yield progress
         except TimeoutError as error:
             is_sent = progress.sent_at is not None
+            if not progress.is_its_turn:
+                text = f"{call.doing}: no turn within {call.timeout_s:g} s"
+                raise NotAskedError(text, is_sent=False) from error
             raise SlurmUnavailableError(
                 f"{call.doing}: no answer within {call.timeout_s:g} s", is_sent=is_sent
             ) from error
@@ -256,6 +268,8 @@ class Server:
 class _Progress(msgspec.Struct):
     """How far a call is."""
 
+    is_its_turn: bool = False
+    """It has a connection; until then it tells nothing about the server."""
     sent_at: float | None = None
 
 
