@@ -41,6 +41,8 @@ class DrainPropagation:
         self._loop = KeyLoop("drain", self._settle, concurrency=_AT_ONCE, woken_by=views.recoveries())
         self._downed: dict[str, str] = {}
         """The uid of the Pod that each node was set down for."""
+        self._look_for_s: dict[str, float] = {}
+        """When to look again for each node that Slurm does not know, though its Pod is ready."""
         self._too_late: set[str] = set()
         """Nodes whose last look was too old when their turn came: a look at one node is the quickest."""
 
@@ -78,6 +80,7 @@ class DrainPropagation:
         told = self._views.nodes.get(name)
         if told is None:
             return self._look_for(name)
+        self._look_for_s.pop(name, None)
         slurm = told_side(told, now(), clock_ahead_s=self._watch.clock_ahead_s)
         actions = self._decide(slurm, self._kube_side(name))
         if not actions:
@@ -95,12 +98,18 @@ class DrainPropagation:
         return self._again_s(slurm)
 
     def _look_for(self, name: str) -> float | None:
-        """A slurmd that answers has registered, or is about to: no need to wait for the next list."""
+        """A slurmd that answers has registered, or is about to: no need to wait for the next list.
+
+        One that has not after a while never will, and its Pod may stay for ever.
+        """
         pod = self._views.pods.get(name)
         if pod is None or not pod.is_ready:
+            self._look_for_s.pop(name, None)
             return None
         self._watch.look(name)
-        return _LOOK_AGAIN_S
+        again_s = self._look_for_s.get(name, _LOOK_AGAIN_S)
+        self._look_for_s[name] = min(again_s * 2, self._config.resync_s)
+        return again_s
 
     def _decide(self, slurm: SlurmSide, kube: KubeSide) -> tuple[Action, ...]:
         return decide(slurm, kube, prehook_pause_s=self._config.prehook_pause_s)
