@@ -29,11 +29,12 @@ from sunk_runtime.testing import until
 from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.diag import Diag
+from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.reads import KnownJob, NodeList, NotModified
 from sunk_slurm.reservations import Reservation
 from sunk_slurm.states import JobState
 from sunk_slurm.testing import job as one_job
-from sunk_slurm.testing import node
+from sunk_slurm.testing import node, partition
 from sunk_slurm.wire import Job, Node, Partition
 
 CLUSTER: Final = "lab"
@@ -59,6 +60,8 @@ class QuietSlurm:
         """The nodes that looks find."""
         self.changed = 1
         """When nodes changed last."""
+        self.unanswered: set[str] = set()
+        """Of ``diag``, ``partitions`` and ``reservations``, those that fail."""
 
     async def nodes(self, update_time: int = 0) -> NodeList | NotModified:
         """Return those that are listed, if something changed since."""
@@ -81,15 +84,22 @@ class QuietSlurm:
 
     async def diag(self) -> Diag:
         """Return that nothing was counted."""
+        self._answer("diag")
         return Diag()
 
     async def partitions(self) -> tuple[Partition, ...]:
-        """Return none."""
-        return ()
+        """Return one."""
+        self._answer("partitions")
+        return (partition(),)
 
     async def reservations(self) -> tuple[Reservation, ...]:
         """Return none."""
+        self._answer("reservations")
         return ()
+
+    def _answer(self, question: str) -> None:
+        if question in self.unanswered:
+            raise SlurmUnavailableError(f"{question}: no answer")
 
 
 class Commands(Protocol):

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from sunk_events import subjects
 from sunk_events.base import State
 from sunk_events.nodes import SlurmPartitionState, SlurmReservationState, SlurmStatisticsState
+from sunk_runtime.errors import SunkError
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
 from sunk_syncer.config import Config
@@ -58,8 +59,25 @@ class StatisticsWatch:
         self._poller.wake()
 
     async def poll(self) -> bool:
-        """Ask once for each, and tell the bus."""
+        """Ask once for each, and tell the bus; what is not answered keeps nothing else from being told."""
         moment = now()
+        failed: SunkError | None = None
+        try:
+            await self._tell_lists(moment)
+        except SunkError as error:
+            failed = error
+        try:
+            seen = statistics_state(await self._slurm.diag(), moment)
+        except SunkError as error:
+            seen, failed = self._statistics.view.get(subjects.STATISTICS_KEY), error
+        if seen is not None:
+            revision = self._statistics.view.revision(subjects.STATISTICS_KEY)
+            await self._statistics.record(subjects.STATISTICS_KEY, self._dated(seen), revision=revision)
+        if failed is not None:
+            raise failed
+        return True
+
+    async def _tell_lists(self, moment: datetime) -> None:
         partitions = await self._slurm.partitions()
         reservations = await self._slurm.reservations()
         if partitions:
@@ -71,10 +89,6 @@ class StatisticsWatch:
         else:  # There is no Slurm without a partition: this one has lost its configuration, or is another.
             DOUBTED.labels("partitions").inc()
             log.warning("answer not believed", extra={"known": len(self._partitions), "missing": "all"})
-        state = self._dated(statistics_state(await self._slurm.diag(), moment))
-        revision = self._statistics.view.revision(subjects.STATISTICS_KEY)
-        await self._statistics.record(subjects.STATISTICS_KEY, state, revision=revision)
-        return True
 
     def _dated(self, state: SlurmStatisticsState) -> SlurmStatisticsState:
         """Return *state* with when Slurm was last heard of what; who led before us may know it."""
