@@ -142,6 +142,31 @@ async def test_the_record_of_a_node_is_deleted_when_no_nodeslice_has_it_and_no_j
 
 
 @pytest.mark.faults
+async def test_a_bus_that_lost_the_nodeslices_deletes_no_record(stage: Stage) -> None:
+    ours = "kept-000-012"
+    await stage.node_slice(ours)
+    stage.slurm.add_node(ours)
+    await stage.pod(replace(READY, pod=ours))
+    await until(lambda: extra(stage, ours).get("sunk", {}).get("pod") == ours, within_s=60)
+    for view in (stage.pods.view, stage.slices.view):
+        await stage.bus.api(f"STREAM.DELETE.KV_{view.bucket}", {})
+    await until(lambda: is_deferred(stage, "has no NodeSlice"), within_s=60)
+    await until(lambda: stage.slices.view.is_untouched and stage.slices.view.is_complete, within_s=60)
+    await stage.node_slice(N1)  # Not all NodeSets are told again at once.
+    await until(lambda: is_deferred(stage, "NodeSlices of late only"), within_s=60)
+    stage.slurm.kill_daemon(ours)
+
+    assert ours in stage.slurm.exec("scontrol", "show", "nodes")
+    stage.slurm.exec("scontrol", "delete", f"nodename={ours}")
+
+
+def is_deferred(stage: Stage, because: str) -> bool:
+    """Whether a clean-up was put off *because*."""
+    lines = (line for line in stage.syncer.log if line.get("loop") == "clean_up")
+    return any(because in line.get("error", "") for line in lines)
+
+
+@pytest.mark.faults
 async def test_a_slurmctld_that_is_back_without_its_state_is_told_and_drained_as_before(stage: Stage) -> None:
     dynamic = "back-000-012"
     await stage.node_slice(N1, N2, dynamic)

@@ -109,6 +109,16 @@ class StateView(Generic[S]):
         return self._complete.is_set()
 
     @property
+    def created(self) -> str:
+        """When the bucket was made, in the server's words; another one has lost what the first one held."""
+        return self._created
+
+    @property
+    def is_untouched(self) -> bool:
+        """The bucket holds nothing, not even that something was deleted: perhaps it was lost."""
+        return not self._revisions
+
+    @property
     def age_s(self) -> float:
         """Seconds since the server gave a sign of life; more than a few mean that this may be stale."""
         return time.monotonic() - self._heard

@@ -1,4 +1,8 @@
-"""Deletes records of nodes whose Node is in no NodeSlice any more. Only the leader runs it."""
+"""Deletes records of nodes whose Node is in no NodeSlice any more. Only the leader runs it.
+
+What must stay true: a bus that lost the NodeSlices deletes nothing. A bucket that holds no trace of one
+proves nothing, and one that is new proves nothing before everybody had the time to write there again.
+"""
 
 import logging
 import time
@@ -31,6 +35,9 @@ class NodeCleanUp:
             "clean_up", self._settle, concurrency=2, woken_by=[*views.recoveries(), slices.recovery]
         )
         self._missing_since: dict[str, float] = {}
+        self._created = ""
+        """When the bucket of NodeSlices was made."""
+        self._trusted_from = 0.0
         self._listed: frozenset[str] | None = None
         """What all NodeSlices have; None: they have changed."""
 
@@ -41,6 +48,7 @@ class NodeCleanUp:
         views = self._views
         await views.complete()
         await self._slices.complete()
+        self._created = self._slices.created
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow_slices)
             await self._loop.run(
@@ -95,8 +103,20 @@ class NodeCleanUp:
     def _require_known(self, name: str) -> None:
         self._views.require_known(name)
         self._slices.require_complete()
+        self._require_proof()
         if self._slices.undecodable:
             raise TransientError("a NodeSlice cannot be read: which nodes it has is unknown")
+
+    def _require_proof(self) -> None:
+        """Raise `TransientError` while what NodeSlices lack proves nothing: perhaps NATS lost them."""
+        if self._slices.is_untouched:
+            raise TransientError("the bus has no NodeSlice, nor that one was deleted", retry_after_s=5.0)
+        if self._slices.created != self._created:
+            self._created = self._slices.created
+            self._trusted_from = time.monotonic() + self._config.clean_up_doubt_s
+        if (left_s := self._trusted_from - time.monotonic()) > 0:
+            text = "the bus has NodeSlices of late only: others may be on their way"
+            raise TransientError(text, retry_after_s=min(left_s, 5.0))
 
     async def _follow_slices(self) -> None:
         async for _ in self._slices.changes():
