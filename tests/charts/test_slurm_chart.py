@@ -96,7 +96,7 @@ def test_the_scheduler_is_told_the_documents_two_arguments(chart: helm.Chart) ->
 
     (container,) = controls(objects)["prod-scheduler"]["containers"]
     assert container["name"] == "scheduler"
-    assert container["args"] == ["--scheduler-name=batch", "--slurm-kill-wait=45s"]
+    assert container["args"] == ["--scheduler-name=batch,sunk-scheduler", "--slurm-kill-wait=45s"]
     assert "KillWait=45\n" in objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
 
 
@@ -117,7 +117,43 @@ OTHERS = ("coordination.k8s.io", "leases", "list")
 def test_the_scheduler_without_a_name_is_called_for_its_namespace_and_release(chart: helm.Chart) -> None:
     (container,) = controls(made(chart))["prod-scheduler"]["containers"]
 
-    assert "--scheduler-name=slurm-prod" in container["args"]
+    assert "--scheduler-name=slurm-prod,sunk-scheduler" in container["args"]
+
+
+@pytest.mark.parametrize(
+    ("packing", "counted", "expected"),
+    [
+        pytest.param("fill", "CR_Core_Memory", "CR_Core_Memory", id="as it is"),
+        pytest.param("spread", "CR_Core_Memory", "CR_Core_Memory,CR_LLN", id="the least loaded first"),
+        pytest.param("spread", "CR_CPU_Memory,CR_LLN", "CR_CPU_Memory,CR_LLN", id="said already"),
+    ],
+)
+def test_pods_fill_nodes_or_spread(chart: helm.Chart, packing: str, counted: str, expected: str) -> None:
+    objects = made(chart, scheduler={"packing": packing}, slurmConfig={"selectTypeParameters": counted})
+
+    assert (
+        f"SelectTypeParameters={expected}\n" in objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "names", "is_alias"),
+    [
+        pytest.param({"alias": False}, "slurm-prod", False, id="not wanted"),
+        pytest.param({"name": "sunk-scheduler"}, "sunk-scheduler", False, id="it is its own name"),
+        pytest.param({}, "slurm-prod,sunk-scheduler", True, id="the first release"),
+    ],
+)
+def test_the_first_scheduler_serves_the_common_name_too_and_judges_pods_that_give_it(
+    chart: helm.Chart, scheduler: dict[str, Any], names: str, *, is_alias: bool
+) -> None:
+    objects = made(chart, scheduler=scheduler)
+    (container,) = controls(objects)["prod-scheduler"]["containers"]
+    annotations = objects["Deployment", "prod-scheduler"]["metadata"]["annotations"]
+
+    assert f"--scheduler-name={names}" in container["args"]
+    assert objects["ConfigMap", "prod-pods-policy"]["data"]["scheduler-names"] == names
+    assert annotations.get("sunk.coreweave.com/scheduler-alias") == ("true" if is_alias else None)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +230,7 @@ def test_pods_that_name_our_scheduler_are_judged_where_they_are_ours(chart: helm
     assert rule == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
     assert "matchResources" not in wide[binding]["spec"]
     assert own["ConfigMap", "prod-pods-policy"]["data"] == {
-        "scheduler-names": "slurm-prod",
+        "scheduler-names": "slurm-prod,sunk-scheduler",
         "kill-wait-s": "60",
         "pod-affinity": "refuse",
     }

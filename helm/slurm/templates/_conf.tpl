@@ -25,7 +25,7 @@ PropagateResourceLimits=NONE
 # A node has the CPUs that its Pod has, not the machine's.
 SlurmdParameters=config_overrides{{ with $conf.slurmdParameters }},{{ . }}{{ end }}
 SelectType=select/cons_tres
-SelectTypeParameters={{ $conf.selectTypeParameters }}
+SelectTypeParameters={{ $conf.selectTypeParameters }}{{ if and (eq .Values.scheduler.packing "spread") (not (contains "CR_LLN" $conf.selectTypeParameters)) }},CR_LLN{{ end }}
 DefMemPerCPU={{ int $conf.defMemPerCPU }}
 # Only both words make a batch script wait for the locks of all its nodes.
 PrologFlags=Alloc,DeferBatch

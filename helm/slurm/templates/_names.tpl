@@ -7,6 +7,21 @@
 {{ .Values.scheduler.name | default (printf "%s-%s" .Release.Namespace .Release.Name) }}
 {{- end }}
 
+{{- /* Whether the name that all schedulers have is this release's: the first that asks for it has it. */ -}}
+{{- define "slurm.hasSchedulerAlias" -}}
+{{- $taken := false }}
+{{- range (lookup "apps/v1" "Deployment" "" "" | default dict).items }}
+{{- $isUs := and (eq .metadata.namespace $.Release.Namespace) (eq .metadata.name (printf "%s-scheduler" (include "slurm.fullname" $))) }}
+{{- if and (eq (dig "metadata" "annotations" "sunk.coreweave.com/scheduler-alias" "" .) "true") (not $isUs) }}{{ $taken = true }}{{ end }}
+{{- end }}
+{{- if and .Values.scheduler.alias (not $taken) (ne (include "slurm.schedulerName" .) "sunk-scheduler") }}true{{ end }}
+{{- end }}
+
+{{- /* Every name that Pods may give, with commas. */ -}}
+{{- define "slurm.schedulerNames" -}}
+{{ include "slurm.schedulerName" . }}{{ if include "slurm.hasSchedulerAlias" . }},sunk-scheduler{{ end }}
+{{- end }}
+
 {{- /* Arguments: root, name (app.kubernetes.io/name), component. */ -}}
 {{- define "slurm.selector" -}}
 app.kubernetes.io/name: {{ .name }}
