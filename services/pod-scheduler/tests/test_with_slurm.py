@@ -43,6 +43,7 @@ from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.policy import Policy
 from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.refusals import Refusals
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.submitting import Views
@@ -112,6 +113,7 @@ class World:
             slurm_nodes=StateView(bus, CLUSTER, SlurmNodeState),
         )
         self.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy())
+        self.refusals = Refusals()
         self.port = port
         self.script = resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text()
         self.answerer: Answerer | None = None
@@ -153,6 +155,7 @@ class World:
                 hooks_url=f"http://127.0.0.1:{self.port}",
                 key=KEY,
             ),
+            refusals=self.refusals,
             check=lambda: None,
         )
         self.answerer = Answerer(self.placements, self.pods, book, KEY, self.poked)
@@ -772,6 +775,7 @@ def gangs(found: World) -> Gangs:
         placements=StateWriter(found.bus, found.placements, fence=None),
         views=found.views,
         placeholder=placeholder,
+        refusals=found.refusals,
         check=lambda: None,
     )
     looker = Looker(

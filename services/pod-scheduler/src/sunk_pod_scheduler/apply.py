@@ -27,6 +27,7 @@ from sunk_pod_scheduler.model import (
     Wait,
 )
 from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.refusals import Refusals, refusal
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.submitting import Submitter, Views
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
@@ -57,6 +58,7 @@ class Doer:
         views: Views,
         rules: Rules,
         placeholder: Placeholder,
+        refusals: Refusals,
         check: Callable[[], None],
     ) -> None:
         self._teller = teller
@@ -65,6 +67,7 @@ class Doer:
         self._placements = placements
         self._rules = rules
         self._placeholder = placeholder
+        self._refusals = refusals
         self._check = check
         """Raises once we may no longer lead; called right before each write to the outside."""
         self._submitter = Submitter(
@@ -75,6 +78,7 @@ class Doer:
             views=views,
             rules=rules,
             placeholder=placeholder,
+            refusals=refusals,
             check=check,
         )
 
@@ -147,6 +151,9 @@ class Doer:
         before = seen.placement
         if before is not None and before.phase == "submitted" and state.phase in RELEASED:
             await self._tell_released(pod, state)
+        if pod is not None and state.phase == "ended" and (why := refusal(pod)):
+            self._refusals.note(pod, state.node, why, now())
+            await self._pods.warn(pod, "KubeletRefused", f"the kubelet of {state.kube_node} refused: {why}")
         await self._store(self._placeholder.known(state))
 
     async def _tell_released(self, pod: Pod | None, state: PlacementState) -> None:

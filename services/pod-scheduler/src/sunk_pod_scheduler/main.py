@@ -39,6 +39,7 @@ from sunk_pod_scheduler.gangs.workloads import Workloads
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.neighbours import claim
 from sunk_pod_scheduler.pods import Pods
+from sunk_pod_scheduler.refusals import Refusals
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.strays import is_news
@@ -109,7 +110,7 @@ class Parts:
 
     async def work(self, leadership: Leadership) -> None:
         """Schedule while we lead."""
-        config, book = self.config, Book()
+        config, book, refusals = self.config, Book(), Refusals()
         names = await claim(self.kube, config.namespace, leadership.name, config.realm())
         self.pods = self.pods_of(names)
         jobs = Jobs(self.slurm, self.slurm_jobs, self.key, timeout_s=config.call_timeout_s)
@@ -123,6 +124,7 @@ class Parts:
             views=self.views,
             rules=self.rules,
             placeholder=self.placeholder,
+            refusals=refusals,
             check=leadership.check,
         )
         scheduler = Scheduler(
@@ -145,6 +147,7 @@ class Parts:
             placements=writer,
             views=self.views,
             placeholder=self.placeholder,
+            refusals=refusals,
             check=leadership.check,
         )
         gangs = self._gangs(scheduler, jobs, book, gang_doer, lambda key: loop.poke(key))  # noqa: PLW0108 - made below

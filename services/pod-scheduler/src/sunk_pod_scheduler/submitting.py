@@ -16,6 +16,7 @@ from sunk_kube.objects import Node, Pod
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.nodes import Choice, Choices
 from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.refusals import Refusals
 from sunk_pod_scheduler.request import Placeholder, describe
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_runtime.errors import ConflictError
@@ -56,6 +57,7 @@ class Submitter:
         views: Views,
         rules: Rules,
         placeholder: Placeholder,
+        refusals: Refusals,
         check: Callable[[], None],
     ) -> None:
         self._pods = pods
@@ -65,6 +67,7 @@ class Submitter:
         self._views = views
         self._rules = rules
         self._placeholder = placeholder
+        self._refusals = refusals
         self._choices = Choices()
         self._check = check
 
@@ -75,9 +78,10 @@ class Submitter:
         self._views.kube_pods.require_complete()
         choice = self._choice(pod, wanted)
         intent = self._intent(pod, attempt)
-        if not choice.is_possible:
-            await self._pods.refuse(pod, "NoNodeFits", NO_NODE_TEXT)
-            await self._store(put_off(intent, NO_NODE_TEXT, last=NO_NODE_ATTEMPTS))
+        why = self._refusals.enough(pod, now())
+        if why or not choice.is_possible:
+            await self._pods.refuse(pod, "KubeletRefuses" if why else "NoNodeFits", why or NO_NODE_TEXT)
+            await self._store(put_off(intent, why or NO_NODE_TEXT, last=NO_NODE_ATTEMPTS))
             return
         description = describe(pod, wanted, choice, attempt, self._placeholder)
         await self._store(intent)
@@ -102,7 +106,10 @@ class Submitter:
             return Choice(required=(before.node,))  # The Pod runs there.
         asked = wanted.asked
         nodes = partial(self._views.nodes, self._pods)
-        return self._choices.choose(pod, nodes, asked.required_nodes, asked.excluded_nodes, now())
+        known = self._views.slurm_nodes
+        refused = [name for name in self._refusals.nodes(pod, now()) if known.get(name) is not None]
+        excluded = (*asked.excluded_nodes, *refused)
+        return self._choices.choose(pod, nodes, asked.required_nodes, excluded, now())
 
     def _intent(self, pod: Pod, attempt: int) -> PlacementState:
         meta = pod.metadata

@@ -1,13 +1,10 @@
 """Actions of gangs to calls. Each is idempotent or leaves what tells that it was begun."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from msgspec.structs import replace
-
-from sunk_events.base import REASON_MAX
-from sunk_events.placements import Gang, PlacementState
+from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import (
     ANNOTATION_GANG_LEADER,
@@ -30,7 +27,7 @@ from sunk_pod_scheduler.gangs.model import (
     Tell,
 )
 from sunk_pod_scheduler.gangs.ranks import distinct
-from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang, nodes_at_least
+from sunk_pod_scheduler.gangs.submitting import GangSubmitter
 from sunk_pod_scheduler.gangs.telling import Pods, Voice, each, name, seated, uids
 from sunk_pod_scheduler.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.model import (
@@ -44,14 +41,14 @@ from sunk_pod_scheduler.model import (
     Resume,
     Wait,
 )
-from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.refusals import Refusals, refusal
 from sunk_pod_scheduler.request import Placeholder
-from sunk_pod_scheduler.submitting import NO_NODE_ATTEMPTS, Views, put_off
+from sunk_pod_scheduler.submitting import Views
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
-from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
+from sunk_slurm.errors import SlurmRejectedError
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +65,7 @@ class GangDoer:
         placements: StateWriter[PlacementState],
         views: Views,
         placeholder: Placeholder,
+        refusals: Refusals,
         check: Callable[[], None],
     ) -> None:
         self._teller = teller
@@ -75,10 +73,19 @@ class GangDoer:
         self._voice = Voice(pods)
         self._jobs = jobs
         self._placements = placements
-        self._views = views
         self._placeholder = placeholder
+        self._refusals = refusals
         self._check = check
         """Raises once we may no longer lead; called right before each write to the outside."""
+        self._submitter = GangSubmitter(
+            pods=pods,
+            jobs=jobs,
+            store=self._store,
+            views=views,
+            placeholder=placeholder,
+            refusals=refusals,
+            check=check,
+        )
 
     async def apply(  # noqa: C901, PLR0912 - one case an action, none decides anything
         self, action: GangAction, seen: GangSeen, pods: Pods
@@ -101,9 +108,9 @@ class GangDoer:
             case Refuse() | Blame():
                 await self._blame(action, seen, pods)
             case SubmitGang():
-                await self._submit(action.attempt, action.gang, seen, pods)
+                await self._submitter.submit(action.attempt, action.gang, seen, pods)
             case Resume():
-                await self._resume(seen, pods, action.attempt)
+                await self._submitter.resume(seen, pods, action.attempt)
             case ReleaseJob():
                 await self._release(action, seen, pods)
             case MarkStarted():
@@ -153,12 +160,23 @@ class GangDoer:
             await self._tell_released(ours, state, seen)
         await self._store(self._placeholder.known(state))
         if state.phase == "ending" and (before is None or before.phase != "ending"):
+            await self._note_refusals(ours, state)
             await self._voice.say(ours, "GangEnds", f"{name(seen)} ends: {state.reason}")
         if before is not None and (before.lost is None) != (state.lost is None):
             await self._voice.tell_loss(ours, state)
             metrics.JOBS_UNKNOWN.labels("lost" if state.lost is not None else "found").inc()
         if before is not None and before.job is not None and state.job is None:
             metrics.JOBS_LOST.inc()
+
+    async def _note_refusals(self, ours: Sequence[Pod], state: PlacementState) -> None:
+        members = () if state.roster is None else state.roster.members
+        node_by_uid = {member.uid: member.node for member in members}
+        moment = now()
+        for pod in ours:
+            if why := refusal(pod):
+                self._refusals.note(pod, node_by_uid.get(pod.metadata.uid, ""), why, moment)
+                text = f"the kubelet of {pod.spec.node_name} refused: {why}"
+                await self._pods.warn(pod, "KubeletRefused", text)
 
     async def _release(self, action: ReleaseJob, seen: GangSeen, pods: Pods) -> None:
         try:
@@ -185,95 +203,6 @@ class GangDoer:
         else:
             await self._voice.tell(pods, dict.fromkeys(uids(seen), note))
         await self._store(action.state)
-
-    async def _submit(self, attempt: int, gang: Gang, seen: GangSeen, pods: Pods) -> None:
-        """Store the intent first: from then on a job may exist that only its mark tells."""
-        self._views.slurm_nodes.require_complete()
-        self._views.kube_pods.require_complete()
-        found = [seen.members.get(member.uid) for member in gang.members if not member.is_empty]
-        wanted = next((one.wanted for one in found if one is not None), None)
-        ours = [pods[member.uid] for member in gang.members if member.uid in pods]
-        if wanted is None or None in found:
-            raise ConflictError(f"{name(seen)} is not valid any more")
-        is_lost = seen.record is not None and seen.record.lost is not None
-        choice = choose_for_all(ours, wanted.asked, self._views.nodes(self._pods), nodes_at_least(gang))
-        if is_lost:
-            choice = Choice(required=distinct(gang))  # The Pods run there.
-        intent = self._intent(attempt, gang, seen)
-        if not choice.is_possible:
-            least = nodes_at_least(gang)
-            text = f"there are not {least} Slurm nodes that fit what the Pods of {name(seen)} ask"
-            await self._voice.refuse(ours, "NoNodeFits", text)
-            await self._store(put_off(intent, text, last=NO_NODE_ATTEMPTS))
-            return
-        description = describe_gang(seen, gang, choice, attempt, self._placeholder, wanted=wanted)
-        await self._store(intent)
-        self._check()
-        try:
-            job = await self._jobs.submit(description)
-        except SlurmRejectedError as error:
-            await self._rejected(intent, pods, str(error))
-        except SlurmUnavailableError:
-            await self._voice.unavailable(intent, pods)
-            raise
-        else:
-            await self._submitted(intent, ours, job)
-
-    def _intent(self, attempt: int, gang: Gang, seen: GangSeen) -> PlacementState:
-        before, digest = seen.record, self._placeholder.digest(seen.id, attempt)
-        if before is not None and before.lost is not None:
-            return replace(before, changed=now(), attempt=attempt, token_sha256=digest)
-        created = [seen.members[member.uid].pod.created for member in gang.members]
-        return PlacementState(
-            changed=now(),
-            uid=seen.id,
-            namespace=seen.namespace,
-            pod=seen.name,
-            phase="submitted",
-            attempt=attempt,
-            token_sha256=digest,
-            created=max((one for one in created if one is not None), default=None),
-            roster=gang,
-        )
-
-    async def _resume(self, seen: GangSeen, pods: Pods, attempt: int) -> None:
-        """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
-        intent = seen.record
-        if intent is None:
-            raise ConflictError("the intent is gone")
-        try:
-            job = await self._jobs.find_marked(seen.id, attempt)
-        except SlurmUnavailableError:
-            await self._voice.unavailable(intent, pods)
-            raise
-        if job is None:
-            await self._store(replace(intent, token_sha256=""))
-        else:
-            await self._submitted(intent, seated(seen, pods), job)
-
-    async def _submitted(self, intent: PlacementState, pods: Iterable[Pod], job: int) -> None:
-        claim = marks.claim(self._placeholder.key, intent.uid, intent.attempt, job)
-
-        async def annotate(pod: Pod) -> None:
-            self._check()
-            try:
-                await self._pods.annotate(pod, claim)
-            except ConflictError:
-                log.info("pod left while its gang was submitted", extra={"pod": pod.key, "job": job})
-
-        await each(pods, annotate)
-        await self._store(replace(intent, job=job, changed=now(), reason=""))
-
-    async def _rejected(self, intent: PlacementState, pods: Pods, reason: str) -> None:
-        """Slurm may take it later, when its partition, account or nodes are there: ever rarer."""
-        uids = () if intent.roster is None else tuple(member.uid for member in intent.roster.members)
-        if intent.lost is not None:
-            ours = [pods[uid] for uid in uids if uid in pods]
-            await self._voice.tell_loss(ours, replace(intent, reason=reason[:REASON_MAX]))
-        else:
-            note = Note(reason="SubmissionFailed", text=reason, is_warning=True)
-            await self._voice.tell(pods, dict.fromkeys(uids, note))
-        await self._store(put_off(intent, reason))
 
     async def _bind(self, action: BindMembers, seen: GangSeen, pods: Pods) -> None:
         """Ranks are written before the Pods are bound: a container reads them once, at its start."""
