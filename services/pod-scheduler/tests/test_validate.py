@@ -6,6 +6,7 @@ import pytest
 from sunk_kube.objects import (
     Affinity,
     Container,
+    ContainerPort,
     Node,
     NodeAffinity,
     NodeSelector,
@@ -18,10 +19,11 @@ from sunk_kube.objects import (
 from sunk_kube.testing import node
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
 from sunk_pod_scheduler import annotations, marks, resources, tokens
-from sunk_pod_scheduler.nodes import LASTS, Choice, Choices, choose
+from sunk_pod_scheduler.nodes import LASTS, Choice, Choices, choose, ports_taken, problem
 from sunk_pod_scheduler.request import Placeholder, describe
 from sunk_pod_scheduler.testing import KEY, T0, UID, manifest
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
+from sunk_slurm import hostlist
 from sunk_slurm.wire import Number
 
 GRACE = "termination grace period must be less than Slurm KillWait - 5s"
@@ -283,3 +285,31 @@ def test_pods_of_a_burst_that_are_alike_share_one_choice_and_later_ones_see_what
     assert alike == first
     assert other != first
     assert looks == [T0, T0, T0 + LASTS + timedelta(seconds=1)]
+
+
+def listening(port: int, *, uid: str = "u", kube_node: str = "", protocol: str = "TCP") -> Pod:
+    ports = (ContainerPort(host_port=port, protocol=protocol),)
+    spec = PodSpec(containers=(Container(ports=ports),), node_name=kube_node)
+    return manifest(uid=uid, spec=spec)
+
+
+def test_a_node_where_another_pod_has_the_host_port_is_neither_chosen_nor_bound_to() -> None:
+    web = listening(8080)
+    there = [
+        web,
+        listening(8080, uid="a", kube_node="node2"),
+        listening(9090, uid="b", kube_node="node3"),
+        listening(8080, uid="c", kube_node="node1", protocol="UDP"),
+    ]
+    taken = ports_taken(web, lambda: there)
+    choice = choose(web, NODES, (), (), taken)
+
+    assert taken == {"node2"}
+    assert "gpu-02" in hostlist.expand(choice.excluded[0])
+    assert choice.is_possible
+    busy, free = NODES["gpu-02"], NODES["gpu-01"]
+    assert busy is not None
+    assert free is not None
+    assert "host port" in problem(web, busy, lambda: there)
+    assert problem(web, free, lambda: there) == ""
+    assert ports_taken(manifest(), lambda: there) == frozenset()

@@ -168,12 +168,21 @@ class ResourceRequirements(KubeStruct, frozen=True):
     limits: Mapping[str, Quantity] = field(default_factory=dict[str, Quantity])
 
 
+class ContainerPort(KubeStruct, frozen=True):
+    """A port that a container listens on."""
+
+    host_port: int = 0
+    """The Node's own; 0: none."""
+    protocol: str = "TCP"
+
+
 class Container(KubeStruct, frozen=True):
     """A container as it is asked for."""
 
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
     """``Always`` on an init container: a sidecar, which counts as a container."""
 

@@ -36,6 +36,7 @@ def choose(
     node_by_slurm_node: Mapping[str, Node | None],
     required: tuple[str, ...],
     excluded: tuple[str, ...],
+    taken: frozenset[str] = frozenset(),
 ) -> Choice:
     """Return what Slurm may choose from for *pod*.
 
@@ -45,11 +46,12 @@ def choose(
             None where it is no NodeSet's, or the Node is not known: no Pod can be placed there.
         required: Slurm nodes of which the Pod names one or several, by annotation; empty: any.
         excluded: Slurm nodes that it excludes by annotation.
+        taken: Nodes one of whose host ports it needs and another Pod has.
     """
     unfit = {
         name
         for name, node in node_by_slurm_node.items()
-        if (required and name not in required) or _is_unfit(pod, node)
+        if (required and name not in required) or _is_unfit(pod, node, taken)
     }
     left = node_by_slurm_node.keys() - unfit - set(excluded)
     if len(required) == 1:
@@ -71,28 +73,53 @@ class Choices:
         required: tuple[str, ...],
         excluded: tuple[str, ...],
         now: datetime,
+        *,
+        taken: frozenset[str] = frozenset(),
     ) -> Choice:
         """Return the choice for *pod*, or that of a moment ago for one that asks for the same."""
         if now - self._since > LASTS:
             self._made, self._since = {}, now
         spec = pod.spec
-        asked = msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations, required, excluded))
+        wishes = spec.node_selector, spec.affinity, spec.tolerations, required, excluded, sorted(taken)
+        asked = msgspec.json.encode(wishes)
         if asked not in self._made:
-            self._made[asked] = choose(pod, nodes(), required, excluded)
+            self._made[asked] = choose(pod, nodes(), required, excluded, taken)
         return self._made[asked]
 
 
-def problem(pod: Pod, node: Node) -> str:
-    """Return why *pod* may not be bound to *node* now; empty if it may."""
+def problem(pod: Pod, node: Node, others: Callable[[], Iterable[Pod]] = tuple) -> str:
+    """Return why *pod* may not be bound to *node* now, beside *others*; empty if it may."""
     if not _is_selected(pod, node):
         return f"Node {node.metadata.name} does not match the Pod's nodeSelector or required node affinity"
     if taints := _taints(pod, node):
         return f"Node {node.metadata.name} has the taint {taints[0].key}, which the Pod does not tolerate"
+    if node.metadata.name in ports_taken(pod, others):
+        return f"Node {node.metadata.name} has another Pod with a host port that the Pod needs"
     return ""
 
 
-def _is_unfit(pod: Pod, node: Node | None) -> bool:
-    if node is None:
+def ports_taken(pod: Pod, others: Callable[[], Iterable[Pod]]) -> frozenset[str]:
+    """Return the Nodes on which one of *others* has a host port that *pod* needs too.
+
+    Only of Pods that we watch: those that we do not are for the kubelet to tell.
+    """
+    needed = _host_ports(pod)
+    if not needed:
+        return frozenset()
+    return frozenset(
+        other.spec.node_name
+        for other in others()
+        if other.metadata.uid != pod.metadata.uid and not needed.isdisjoint(_host_ports(other))
+    )
+
+
+def _host_ports(pod: Pod) -> frozenset[tuple[str, int]]:
+    ports = (port for one in (*pod.spec.containers, *pod.spec.init_containers) for port in one.ports)
+    return frozenset((port.protocol, port.host_port) for port in ports if port.host_port)
+
+
+def _is_unfit(pod: Pod, node: Node | None, taken: frozenset[str]) -> bool:
+    if node is None or node.metadata.name in taken:
         return True
     lasting = [taint for taint in _taints(pod, node) if not taint.key.startswith(_KUBERNETES_OWN)]
     return bool(lasting) or not _is_selected(pod, node)

@@ -111,6 +111,11 @@ class Pods:
         found = (view.get(key) for view in self._watched)
         return next((pod.metadata.uid for pod in found if pod is not None), "")
 
+    def placed(self) -> list[Pod]:
+        """Return the Pods that are on Nodes and not over, as watched."""
+        watched = (pod for view in self._watched for pod in view.values())
+        return [pod for pod in watched if pod.spec.node_name and not pod.is_over]
+
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod *uid*; None only if the API server has no such Pod. Without a name: as watched."""
         key = self._key_by_uid.get(uid)

@@ -27,6 +27,10 @@ class PodPort(Protocol):
         """Return the uids of all Pods, as watched."""
         ...
 
+    def placed(self) -> list[Pod]:
+        """Return the Pods that are on Nodes and not over, as watched."""
+        ...
+
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod *uid*; None only if the API server has no such Pod. Without a name: as watched."""
         ...

@@ -154,7 +154,7 @@ class Scheduler:
         node = None if state is None else self._pods.node(state.kube_node)
         if state is None or node is None:
             return "", ""
-        return state.kube_node, "" if pod is None else problem(pod, node)
+        return state.kube_node, "" if pod is None else problem(pod, node, self._pods.placed)
 
     async def sweep(self, key: str) -> float | None:
         """Cancel the job *key* if it carries our mark and is nobody's."""

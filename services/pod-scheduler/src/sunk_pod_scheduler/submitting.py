@@ -14,7 +14,7 @@ from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Node, Pod
 from sunk_pod_scheduler import marks
-from sunk_pod_scheduler.nodes import Choice, Choices
+from sunk_pod_scheduler.nodes import Choice, Choices, ports_taken
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.refusals import Refusals
 from sunk_pod_scheduler.request import Placeholder, describe
@@ -109,7 +109,8 @@ class Submitter:
         known = self._views.slurm_nodes
         refused = [name for name in self._refusals.nodes(pod, now()) if known.get(name) is not None]
         excluded = (*asked.excluded_nodes, *refused)
-        return self._choices.choose(pod, nodes, asked.required_nodes, excluded, now())
+        taken = ports_taken(pod, self._pods.placed)
+        return self._choices.choose(pod, nodes, asked.required_nodes, excluded, now(), taken=taken)
 
     def _intent(self, pod: Pod, attempt: int) -> PlacementState:
         meta = pod.metadata

@@ -164,6 +164,10 @@ class MemoryPods:
         """Return the uids of all Pods."""
         return list(self.pods)
 
+    def placed(self) -> list[Pod]:
+        """Return the Pods that are on Nodes and not over."""
+        return [pod for pod in self.pods.values() if pod.spec.node_name and not pod.is_over]
+
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod."""
         found = self.pods.get(uid)

@@ -137,7 +137,7 @@ class Looker:
         found = (member for member in record.roster.members if member.uid == pod.metadata.uid)
         seat = next(found, None)
         node = self._pods.node(self._kube_node(seat.node)) if seat is not None and seat.node else None
-        return "" if node is None else problem(pod, node)
+        return "" if node is None else problem(pod, node, self._pods.placed)
 
     def _slurm_node(self, kube_node: str) -> str:
         found = (state for state in self._views.kube_pods.values() if state.kube_node == kube_node)

@@ -60,7 +60,9 @@ class GangSubmitter:
             raise ConflictError(f"{name(seen)} is not valid any more")
         is_lost = seen.record is not None and seen.record.lost is not None
         asked = self._without_refusing(wanted.asked, ours)
-        choice = choose_for_all(ours, asked, self._views.nodes(self._pods), nodes_at_least(gang))
+        choice = choose_for_all(
+            ours, asked, self._views.nodes(self._pods), nodes_at_least(gang), self._pods.placed
+        )
         if is_lost:
             choice = Choice(required=distinct(gang))  # The Pods run there.
         intent = self._intent(attempt, gang, seen)
