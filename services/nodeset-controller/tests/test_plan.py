@@ -32,7 +32,7 @@ from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, Re
 from sunk_nodeset_controller.nodesets.naming import short_hash
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, refusal
 from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S, plan
-from sunk_nodeset_controller.nodesets.status import status
+from sunk_nodeset_controller.nodesets.status import is_told, status
 from sunk_nodeset_controller.pods.hearing import Doubt
 
 OWNED = {wk.LABEL_NODESET: "gpu", wk.LABEL_CLUSTER: "lab", wk.LABEL_PROTECTED: "true"}
@@ -350,6 +350,25 @@ def test_a_set_of_all_nodes_of_which_one_is_down_is_not_ready() -> None:
     assert found is not None
     assert (found.status, told.number_unavailable) == ("False", 1)
     assert found.message == "1 of 2 Pods are ready; 1 Pod: its Node is not ready"
+
+
+def test_what_was_planned_before_a_change_is_told_of_that_generation() -> None:
+    looked = seen((numbered(1),), of=nodeset(generation=7))
+    told = status(looked, plan(looked), 6)
+
+    assert {told.observed_generation, *(one.observed_generation for one in told.conditions)} == {6}
+    assert status(looked, plan(looked)).observed_generation == 7
+
+
+def test_a_condition_of_somebody_else_is_no_reason_to_write() -> None:
+    looked = seen((numbered(1),))
+    told = status(looked, plan(looked))
+    theirs = Condition(type="example.com/Verified", status="True")
+    mixed = replace(told, conditions=(theirs, *reversed(told.conditions)))
+
+    assert is_told(mixed, told)
+    assert not is_told(replace(mixed, number_ready=9), told)
+    assert not is_told(replace(mixed, conditions=mixed.conditions[:-1]), told)
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:

@@ -21,11 +21,11 @@ from sunk_nodeset_controller.nodesets.model import (
     CreatePod,
     DeletePod,
     Observed,
-    ProtectPod,
     ReleasePod,
     Why,
 )
 from sunk_nodeset_controller.nodesets.plan import plan
+from sunk_nodeset_controller.nodesets.protection import is_late, may_be_evicted
 from sunk_nodeset_controller.nodesets.status import status
 from sunk_nodeset_controller.nodesets.template import template_hash
 from sunk_nodeset_controller.pods.hearing import Doubt
@@ -302,36 +302,35 @@ def test_the_status_says_whom_slurm_does_not_know_and_why_nobody_is_chosen() -> 
     )
 
 
-def test_only_who_is_on_a_cordoned_node_and_runs_nothing_may_be_evicted() -> None:
-    def protection(word: str | None, *, is_cordoned: bool) -> tuple[Action, ...]:
-        looked = seen(wanted(), (member(1), member(2)), {"gpu-1": word})
-        cordoned = node("node1", is_cordoned=is_cordoned)
-        return plan(replace(looked, nodes={**looked.nodes, "node1": cordoned})).actions
+@pytest.mark.parametrize(
+    ("word", "is_cordoned", "is_late", "may_go"),
+    [
+        (DRAINED, True, False, True),
+        (DRAINED, False, False, False),
+        (IDLE, True, False, False),
+        (DRAINING, True, False, False),
+        (BUSY, True, False, False),
+        (None, True, False, False),
+        (None, True, True, True),
+        (None, False, True, False),
+    ],
+)
+def test_only_who_is_on_a_cordoned_node_and_runs_nothing_may_be_evicted(
+    word: str | None, *, is_cordoned: bool, is_late: bool, may_go: bool
+) -> None:
+    slurm = slurm_state("gpu-1", word) if word is not None else None
 
-    assert protection(DRAINED, is_cordoned=True) == (ProtectPod("gpu-1", "uid-gpu-1", is_protected=False),)
-    assert protection(DRAINED, is_cordoned=False) == ()
-    for word in (IDLE, DRAINING, BUSY):
-        assert protection(word, is_cordoned=True) == ()
+    assert may_be_evicted(node(is_cordoned=is_cordoned), slurm, is_nobody=is_late) is may_go
+    assert not may_be_evicted(None, slurm, is_nobody=is_late)
 
 
 @pytest.mark.parametrize(
-    ("first", "doubt", "is_let_go"),
-    [
-        (member(1), None, True),
-        (member(1, age_h=0.01), None, False),
-        (was_known(member(1)), None, False),
-        (member(1), Doubt("NodesMissing", "half are missing"), False),
-    ],
-    ids=["never registered", "just made", "forgotten", "in doubt"],
+    ("first", "expected"),
+    [(member(1), True), (member(1, age_h=0.01), False), (was_known(member(1)), False)],
+    ids=["never registered", "just made", "forgotten"],
 )
-def test_a_slurmd_that_never_registered_holds_up_no_drain_of_its_node(
-    first: Pod, doubt: Doubt | None, *, is_let_go: bool
-) -> None:
-    looked = seen(wanted(), (first, member(2)), {"gpu-1": None})
-    nodes = {**looked.nodes, "node1": node("node1", is_cordoned=True)}
-    actions = plan(replace(looked, nodes=nodes, doubt=doubt)).actions
-
-    assert actions == ((ProtectPod("gpu-1", "uid-gpu-1", is_protected=False),) if is_let_go else ())
+def test_a_slurmd_that_never_registered_holds_up_no_drain_of_its_node(first: Pod, *, expected: bool) -> None:
+    assert is_late(first, T0) is expected
 
 
 def test_a_pod_whose_kubelets_clock_is_ahead_becomes_available_all_the_same() -> None:

@@ -60,13 +60,6 @@ class FencedKube:
         body = {"metadata": {"annotations": {wk.ANNOTATION_CONDEMNED: why}}}
         await self._client.patch(PODS, meta.name, body, meta.namespace, uid=meta.uid)
 
-    async def protect_pod(self, pod: Pod, *, is_protected: bool) -> None:
-        """Put this Pod, and no later one of its name, under the set's disruption budget, or take it out."""
-        self._check("protect pod")
-        meta = pod.metadata
-        body = {"metadata": {"labels": {wk.LABEL_PROTECTED: "true" if is_protected else None}}}
-        await self._client.patch(PODS, meta.name, body, meta.namespace, uid=meta.uid)
-
     async def apply_budget(self, body: Manifest) -> None:
         """Make a disruption budget be as *body* says. Raises `ConflictError` where somebody else made it."""
         self._check("apply budget")
@@ -153,11 +146,16 @@ class FencedKube:
         await self._client.patch_status(NODES, meta.name, body, kind="strategic", uid=meta.uid)
 
     async def tell_status(self, nodeset: NodeSet, status: NodeSetStatus) -> None:
-        """Write the status of a NodeSet."""
+        """Write our part of the status of a NodeSet."""
         self._check("tell status")
         meta = nodeset.metadata
-        body = {"status": msgspec.to_builtins(status)}
-        await self._client.patch_status(NODESETS, meta.name, body, meta.namespace, uid=meta.uid)
+        body = {
+            "apiVersion": NODESETS.api_version,
+            "kind": NODESETS.kind,
+            "metadata": {"name": meta.name, "namespace": meta.namespace},
+            "status": msgspec.to_builtins(status),
+        }
+        await self._client.patch_status(NODESETS, meta.name, body, meta.namespace, kind="apply", uid=meta.uid)
 
     def _check(self, write: str) -> None:
         self._leadership.check()

@@ -18,6 +18,7 @@ from sunk_nodeset_controller.nodesets.reconcile import NodeSetLoop
 from sunk_nodeset_controller.nodesets.telling import SliceStates
 from sunk_nodeset_controller.pods.apply import PodMarks, PodStates
 from sunk_nodeset_controller.pods.listening import Listening
+from sunk_nodeset_controller.pods.resting import Rest
 from sunk_nodeset_controller.pods.words import NodeWords
 from sunk_nodeset_controller.reboot import Reboots
 from sunk_nodeset_controller.views import KubeViews
@@ -40,9 +41,10 @@ async def work(
         lock_key=config.lock_key,
         replace_after_s=config.replace_after_s,
     )
-    nodesets = NodeSetLoop(views, kube, observer, Deeds(kube, bus, lock_key=config.lock_key))
+    rest = Rest()
+    nodesets = NodeSetLoop(views, kube, observer, Deeds(kube, bus, rest, lock_key=config.lock_key))
     nodes = NodeMarks(views, kube, lock_key=config.lock_key)
-    pods = PodMarks(views, kube, bus.ears, unknown_s=config.slurm_unknown_s)
+    pods = PodMarks(views, kube, bus.ears, unknown_s=config.slurm_unknown_s, rest=rest)
     nodeset_changes, pod_changes = views.nodeset_changes(), views.pod_changes()
     files = GeneratedFiles(views, kube, config.generated)
     listening = Listening(views, bus.ears, pods, nodesets=nodeset_changes, pods=pod_changes)

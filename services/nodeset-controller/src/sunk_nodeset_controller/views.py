@@ -64,6 +64,10 @@ class KubeViews:
         pods = self.member_pods(kube_node)
         return min(pods, key=lambda pod: (pod.is_terminating, pod.is_over, pod.key), default=None)
 
+    def is_member_pod(self, pod: Pod) -> bool:
+        """Whether *pod*, which has the label, is a NodeSet Pod."""
+        return is_member_pod(pod, self._namespaces())
+
     def member_pods(self, kube_node: str) -> list[Pod]:
         """Return the NodeSet Pods on a Node; a label alone makes none."""
         pods = self.pods_at.of(kube_node)

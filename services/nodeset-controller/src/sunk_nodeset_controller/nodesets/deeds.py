@@ -27,7 +27,6 @@ from sunk_nodeset_controller.nodesets.model import (
     EvictGuest,
     Observed,
     Plan,
-    ProtectPod,
     ReleasePod,
     ReplacePod,
     RequeueJobOn,
@@ -35,6 +34,7 @@ from sunk_nodeset_controller.nodesets.model import (
 from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key
 from sunk_nodeset_controller.nodesets.slices import laid_out, slice_manifest, wanted_entries
 from sunk_nodeset_controller.nodesets.template import manifest, pod_labels
+from sunk_nodeset_controller.pods.resting import Rest
 from sunk_runtime.errors import ConflictError, LostLeadershipError, SunkError, TransientError
 from sunk_runtime.requests import ask
 
@@ -110,14 +110,19 @@ class Done(NamedTuple):
     """Names under which a Pod was to be made, and somebody else's is there."""
     refused: str = ""
     """What else the API server would not have."""
+    resting: int = 0
+    """How many actions wait because their Pod was written just now."""
+    resting_s: float | None = None
+    """For how long they do."""
 
 
 class Deeds:
     """Carries out actions."""
 
-    def __init__(self, kube: FencedKube, bus: BusSide, *, lock_key: str) -> None:
+    def __init__(self, kube: FencedKube, bus: BusSide, rest: Rest, *, lock_key: str) -> None:
         self._kube = kube
         self._bus = bus
+        self._rest = rest
         self._lock_key = lock_key
         self._stuck: dict[str, str] = {}
         self._strangers: set[str] = set()
@@ -131,7 +136,8 @@ class Deeds:
             KubeRejectedError: the API server refuses; the text says why.
         """
         deleted = [one for one in actions if isinstance(one, DeletePod)]
-        others = [one for one in actions if not isinstance(one, DeletePod)]
+        resting_s = {one: left_s for one in actions if (left_s := self._resting_s(seen, one))}
+        others = [one for one in actions if not isinstance(one, DeletePod) and one not in resting_s]
         if (
             len(deleted) > CONFIRMED_AT_ONCE
         ):  # Not always the same ones: theirs may be a node that is busy again.
@@ -141,7 +147,19 @@ class Deeds:
         chosen = (*deleted[:CONFIRMED_AT_ONCE], *others[:A_TURN])
         self._stuck, self._strangers = {}, set()
         done = await gently((partial(self._apply, seen, one) for one in chosen), within_s=TURN_S)
-        return Done(chosen[:done], self._stuck, frozenset(self._strangers))
+        return Done(
+            chosen[:done],
+            self._stuck,
+            frozenset(self._strangers),
+            resting=len(resting_s),
+            resting_s=max(resting_s.values(), default=None),
+        )
+
+    def _resting_s(self, seen: Observed, action: Action) -> float:
+        """Return for how long the Pod that *action* would write must not be written: it just was."""
+        if not isinstance(action, CondemnPod | ReleasePod):
+            return 0.0
+        return self._rest.left_s(f"{seen.nodeset.metadata.namespace}/{action.name}")
 
     async def write_slices(self, seen: Observed, found: Plan) -> None:
         """Make the slices say which Nodes the set has when *found* is carried out; only what changes."""
@@ -172,8 +190,6 @@ class Deeds:
                     log.info("condemned pod deleted", extra={"nodeset": seen.nodeset.key, "pod": name})
             case RequeueJobOn(job, node):
                 await self._requeue(seen, job, node)
-            case ProtectPod(uid=uid, is_protected=is_protected):
-                await self._protect(seen, uid, is_protected=is_protected)
             case EvictGuest():
                 await self._evict(seen, action)
             case _:
@@ -196,15 +212,9 @@ class Deeds:
 
     async def _condemn(self, seen: Observed, uid: str, why: str | None) -> None:
         pod = next(pod for pod in seen.pods if pod.metadata.uid == uid)
+        self._rest.begin(pod.key)
         try:
             await self._kube.condemn_pod(pod, why)
-        except KubeNotFoundError as error:
-            raise ConflictError(str(error)) from error
-
-    async def _protect(self, seen: Observed, uid: str, *, is_protected: bool) -> None:
-        pod = next(pod for pod in seen.pods if pod.metadata.uid == uid)
-        try:
-            await self._kube.protect_pod(pod, is_protected=is_protected)
         except KubeNotFoundError as error:
             raise ConflictError(str(error)) from error
 

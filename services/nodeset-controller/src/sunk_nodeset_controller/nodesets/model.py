@@ -104,14 +104,6 @@ class DeletePod(msgspec.Struct, frozen=True):
     is_unknown_fine: bool = False
 
 
-class ProtectPod(msgspec.Struct, frozen=True):
-    """Let nobody evict a Pod, or let them."""
-
-    name: str
-    uid: str
-    is_protected: bool
-
-
 class RequeueJobOn(msgspec.Struct, frozen=True):
     """Put a job back into the queue that an update does not wait for."""
 
@@ -127,7 +119,7 @@ class EvictGuest(msgspec.Struct, frozen=True):
     uid: str
 
 
-Action = CreatePod | ReplacePod | CondemnPod | ReleasePod | DeletePod | RequeueJobOn | EvictGuest | ProtectPod
+Action = CreatePod | ReplacePod | CondemnPod | ReleasePod | DeletePod | RequeueJobOn | EvictGuest
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

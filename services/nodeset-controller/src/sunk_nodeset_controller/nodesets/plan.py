@@ -15,7 +15,6 @@ from sunk_nodeset_controller.nodesets.feasible import obstacle, requests
 from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
 from sunk_nodeset_controller.nodesets.naming import pod_name
-from sunk_nodeset_controller.nodesets.protection import protections
 from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S, ended, rollout
 from sunk_nodeset_controller.nodesets.slices import members_of, names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_spec
@@ -46,7 +45,6 @@ def plan(seen: Observed) -> Plan:
         actions=(
             *replaced,
             *rolled,
-            *protections(seen, found),
             *_created(seen, feasible),
             *cleared(seen, found),
         ),

@@ -7,15 +7,14 @@ Source: Kubernetes, PodDisruptionBudget. ``minAvailable`` as a number needs no s
 none where ``replicas`` is unset.
 """
 
-from datetime import timedelta
+from datetime import datetime
 from typing import Any, Final
 
+from sunk_events.nodes import SlurmNodeState
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Node, Pod
 from sunk_kube.resources import DISRUPTION_BUDGETS, NODESETS
-from sunk_nodeset_controller.nodesets.members import Member, is_loss
-from sunk_nodeset_controller.nodesets.model import Observed, ProtectPod
-from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.pods.hearing import was_known
 
 _ALL: Final = 1_000_000_000
@@ -23,33 +22,23 @@ REGISTERED_S: Final = 300.0
 """A Pod that Slurm has not known for so long holds up no ``kubectl drain``: there is nothing to wait for."""
 
 
-def protections(seen: Observed, found: list[Member]) -> tuple[ProtectPod, ...]:
-    """Return whose protection changes, in a stable order."""
-    changed: list[ProtectPod] = []
-    loss = is_loss(found)
-    for member in found:
-        meta = member.pod.metadata
-        is_protected = not _may_be_evicted(seen, member, is_loss=loss)
-        if (meta.labels.get(wk.LABEL_PROTECTED) == "true") != is_protected:
-            changed.append(ProtectPod(meta.name, meta.uid, is_protected))
-    return tuple(sorted(changed, key=lambda one: one.name))
+def may_be_evicted(node: Node | None, slurm: SlurmNodeState | None, *, is_nobody: bool) -> bool:
+    """Whether a Pod may be evicted.
 
-
-def _may_be_evicted(seen: Observed, member: Member, *, is_loss: bool) -> bool:
-    if member.slurm is None:
-        if is_loss or not _is_nobody(seen, member):
-            return False
-    elif not member.slurm.is_drain or member.slurm.is_busy:
+    Args:
+        node: Its Node.
+        slurm: What Slurm, which is heard, says of its Slurm node.
+        is_nobody: Slurm is heard, and the Pod's slurmd has not come to register.
+    """
+    if node is None or not node.spec.unschedulable:
         return False
-    node = seen.nodes.get(pinned_node(member.pod))
-    return node is not None and node.spec.unschedulable
+    return is_nobody if slurm is None else slurm.is_drain and not slurm.is_busy
 
 
-def _is_nobody(seen: Observed, member: Member) -> bool:
-    """Whether Slurm, which is heard, has never known the node: its slurmd does not come to register."""
-    created = member.pod.metadata.creation_timestamp
-    is_new = created is None or seen.now - created < timedelta(seconds=REGISTERED_S)
-    return member.is_absent and seen.doubt is None and not is_new and not was_known(member.pod)
+def is_late(pod: Pod, now: datetime) -> bool:
+    """Whether the slurmd of *pod*, whose node Slurm does not know, has never registered in all its time."""
+    created = pod.metadata.creation_timestamp
+    return created is not None and (now - created).total_seconds() >= REGISTERED_S and not was_known(pod)
 
 
 def budget_name(nodeset: NodeSet) -> str:

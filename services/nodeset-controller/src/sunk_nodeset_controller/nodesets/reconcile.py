@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Final
 
 import anyio
-import msgspec
 from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
@@ -23,8 +22,9 @@ from sunk_nodeset_controller.nodesets.observe import Observer
 from sunk_nodeset_controller.nodesets.plan import plan
 from sunk_nodeset_controller.nodesets.protection import budget
 from sunk_nodeset_controller.nodesets.revisions import Revisions
-from sunk_nodeset_controller.nodesets.status import ACCEPTED, SCHEDULED, SLURM_KNOWN, status
+from sunk_nodeset_controller.nodesets.status import ACCEPTED, SCHEDULED, SLURM_KNOWN, is_told, status
 from sunk_nodeset_controller.nodesets.strangers import Strangers
+from sunk_nodeset_controller.pods.resting import Rest
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.errors import ConflictError
 
@@ -55,6 +55,7 @@ class NodeSetLoop:
         self._deeds = deeds
         self._revisions = Revisions(kube)
         self._strangers = Strangers()
+        self._rest = Rest()
         self._guarded: dict[str, tuple[float, str]] = {}
         """By uid: when a disruption budget is due again, and why there is none."""
         self._rests_until: dict[str, float] = {}
@@ -96,14 +97,14 @@ class NodeSetLoop:
             done = await self._carry_out(seen, found)
         except KubeRejectedError as error:
             log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
-            await self._tell(nodeset, replace(found, refused=str(error)))
-            return REFUSED_AGAIN_S
-        await self._tell(
-            nodeset, replace(found, stuck=done.stuck, refused=done.refused), None if found.actions else seen
-        )
-        if len(done.actions) < len(found.actions):
+            rest_s = await self._tell(nodeset, replace(found, refused=str(error)))
+            return REFUSED_AGAIN_S if rest_s is None else rest_s
+        told = replace(found, stuck=done.stuck, refused=done.refused)
+        rest_s = await self._tell(nodeset, told, None if found.actions else seen)
+        if len(done.actions) + done.resting < len(found.actions):
             return 0.0
-        waits = (found.again_s, LEFT_AGAIN_S if seen.foreign or done.strangers else None)
+        left_s = LEFT_AGAIN_S if seen.foreign or done.strangers else None
+        waits = (found.again_s, left_s, rest_s, done.resting_s)
         return min((wait for wait in waits if wait is not None), default=None)
 
     async def _carry_out(self, seen: Observed, found: Plan) -> Done:
@@ -167,16 +168,23 @@ class NodeSetLoop:
             return
         raise KubeUnavailableError(f"pods of {namespace} are made, and not seen yet")
 
-    async def _tell(self, nodeset: NodeSet, found: Plan, seen: Observed | None = None) -> None:
-        """Write what the NodeSet has come to, if that has changed; *seen* is what it still is."""
-        nodeset = self._views.nodesets.get(nodeset.key) or nodeset
+    async def _tell(self, planned: NodeSet, found: Plan, seen: Observed | None = None) -> float | None:
+        """Write what the NodeSet has come to, if that has changed; *seen* is what it still is.
+
+        Returns:
+            When it is to be written, if that is too soon now.
+        """
+        nodeset = self._views.nodesets.get(planned.key) or planned
         if seen is None or seen.nodeset is not nodeset:
             seen = self._observer.observe(nodeset, self._strangers.of(nodeset.key))
-        told = status(seen, found)
+        told = status(seen, found, planned.metadata.generation)
         known = condition(told.conditions, SLURM_KNOWN)
         SLURM_IS_KNOWN.labels(nodeset.key).set(known is None or known.status == "True")
-        if msgspec.to_builtins(told) == msgspec.to_builtins(nodeset.status):
-            return
+        if is_told(nodeset.status, told):
+            return None
+        if left_s := self._rest.left_s(nodeset.key):
+            return left_s
+        self._rest.begin(nodeset.key)
         for kind, action in ((ACCEPTED, "Accept"), (SCHEDULED, "Schedule"), (SLURM_KNOWN, "Listen")):
             before = condition(nodeset.status.conditions, kind)
             after = condition(told.conditions, kind)
@@ -184,6 +192,7 @@ class NodeSetLoop:
                 await self._say(nodeset, after, action)
         with suppress(KubeNotFoundError):  # It has just gone, and its status with it.
             await self._kube.tell_status(nodeset, told)
+        return None
 
     async def _say(self, nodeset: NodeSet, found: Condition, action: str) -> None:
         """Say it as an Event; that nobody takes it holds nothing up."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
@@ -27,6 +28,7 @@ READY: Final = "Ready"
 """Every wanted Pod is ready."""
 SLURM_KNOWN: Final = "SlurmKnown"
 """What Slurm says of the nodes is known and of now."""
+_OURS: Final = frozenset({ACCEPTED, SCHEDULED, UPDATED, READY, SLURM_KNOWN})
 REASONS_MAX: Final = 5
 """Groups of reasons that a message names; the rest are counted."""
 NAMES_MAX: Final = 3
@@ -36,9 +38,10 @@ _STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Why a container waits that only has to start."""
 
 
-def status(seen: Observed, found: Plan) -> NodeSetStatus:
-    """Return the status to be written."""
+def status(seen: Observed, found: Plan, generation: int | None = None) -> NodeSetStatus:
+    """Return the status to be written; *generation* is the one that was planned, if it has changed since."""
     nodeset = seen.nodeset
+    planned = nodeset.metadata.generation if generation is None else generation
     current = [pod for pod in seen.pods if not pod.is_over]
     desired = len(found.feasible) if nodeset.spec.replicas is None else nodeset.spec.replicas
     ready = sum(pod.is_ready and not pod.is_terminating for pod in current)
@@ -46,7 +49,7 @@ def status(seen: Observed, found: Plan) -> NodeSetStatus:
     is_known = not found.invalid
     revision = template_hash(nodeset)
     counts = NodeSetStatus(
-        observed_generation=nodeset.metadata.generation,
+        observed_generation=planned,
         replicas=len(current),
         selector=f"{wk.LABEL_NODESET}={nodeset.metadata.name}",
         desired_number_scheduled=desired if is_known else nodeset.status.desired_number_scheduled,
@@ -62,6 +65,16 @@ def status(seen: Observed, found: Plan) -> NodeSetStatus:
         update_revision=revision,
     )
     return replace(counts, conditions=_conditions(seen, found, counts))
+
+
+def is_told(before: NodeSetStatus, after: NodeSetStatus) -> bool:
+    """Whether *before*, in which others may have conditions of their own, says what *after* does."""
+
+    def ours(told: NodeSetStatus) -> object:
+        found = {one.type: msgspec.to_builtins(one) for one in told.conditions if one.type in _OURS}
+        return msgspec.to_builtins(replace(told, conditions=())), found
+
+    return ours(before) == ours(after)
 
 
 def _expected(seen: Observed, found: Plan) -> int:
@@ -104,7 +117,7 @@ def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Con
             _ready(seen, found, counts),
             _known(seen),
         )
-    return tuple(_kept(seen, one) for one in made)
+    return tuple(_kept(seen, one, counts.observed_generation) for one in made)
 
 
 def _accepted(found: Plan) -> Condition:
@@ -234,10 +247,10 @@ def _known(seen: Observed) -> Condition:
     return Condition(type=SLURM_KNOWN, status="False", reason=seen.doubt.reason, message=seen.doubt.message)
 
 
-def _kept(seen: Observed, made: Condition) -> Condition:
+def _kept(seen: Observed, made: Condition, generation: int) -> Condition:
     """Return *made* with the time since when it has its status."""
     before = condition(seen.nodeset.status.conditions, made.type)
     since: datetime | None = seen.now
     if before is not None and before.status == made.status:
         since = before.last_transition_time
-    return replace(made, last_transition_time=since, observed_generation=seen.nodeset.metadata.generation)
+    return replace(made, last_transition_time=since, observed_generation=generation)

@@ -14,6 +14,7 @@ from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.marks import Marks, joined, patch
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, is_owned, owner_key
+from sunk_nodeset_controller.nodesets.protection import is_late, may_be_evicted
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_labels
 from sunk_nodeset_controller.pods.conditions import forgotten, marks, unknown
@@ -40,13 +41,13 @@ class PodMarks:
     """The Pod Controller towards Pods: what their Node and Slurm say, in one write. Keys are Pods'."""
 
     def __init__(
-        self, views: KubeViews, kube: FencedKube, ears: Mapping[str, Ear], *, unknown_s: float
+        self, views: KubeViews, kube: FencedKube, ears: Mapping[str, Ear], *, unknown_s: float, rest: Rest
     ) -> None:
         self._views = views
         self._kube = kube
         self._ears = ears
         self._absent = Absent(unknown_s)
-        self._rest = Rest()
+        self._rest = rest
 
     async def settle(self, key: str) -> float | None:
         """Make the NodeSet Pod *key* bear what it shall; return when to look again if it was just written.
@@ -56,7 +57,7 @@ class PodMarks:
         """
         self._views.require_complete()
         pod = self._views.pods.get(key)
-        if pod is None:
+        if pod is None or not self._views.is_member_pod(pod):
             self._absent.forget(key)
             return None
         now = datetime.now(UTC)
@@ -74,6 +75,8 @@ class PodMarks:
         node = self._views.nodes.get(pinned_node(pod))
         copied = copies(node, self._views.nodesets.get(owner_key(pod))) if node is not None else Marks()
         ear = self._ears.get(pod.metadata.labels.get(wk.LABEL_CLUSTER, ""))
+        protected = None if self._may_be_evicted(pod, node, ear, now) else "true"
+        copied = joined(copied, Marks(labels={wk.LABEL_PROTECTED: protected}))
         nodes = ear.nodes if ear is not None else None
         if ear is None or nodes is None or ear.is_unknown(now):
             return copied
@@ -84,6 +87,14 @@ class PodMarks:
         if not self._absent.is_long(pod.key) or missing(self._views.pods_of.of(owner_key(pod)), nodes):
             return copied  # What it said last stays: Slurm may have lost its nodes for a moment.
         return joined(copied, forgotten())
+
+    def _may_be_evicted(self, pod: Pod, node: Node | None, ear: Ear | None, now: datetime) -> bool:
+        nodes = ear.nodes if ear is not None and ear.doubt(now) is None else None
+        if nodes is None or pod.metadata.name in nodes.undecodable:
+            return False
+        slurm = nodes.get(pod.metadata.name)
+        is_nobody = slurm is None and is_late(pod, now)
+        return may_be_evicted(node, slurm, is_nobody=is_nobody)
 
     async def _put(self, pod: Pod, wanted: Marks, now: datetime) -> float | None:
         body = patch(pod.metadata, pod.status.conditions, wanted, now)

@@ -65,7 +65,9 @@ class Listening:
             for nodeset in self._views.nodesets.values():
                 if nodeset.spec.cluster == cluster:
                     self._nodesets.add(nodeset.key)
-        if before[2] and not found[2]:  # Heard again: every Pod may say again what it knows.
+        if (
+            found[::2] != before[::2]
+        ):  # Heard again, every Pod may say what it knows; in doubt, none may be evicted.
             for pod in self._of(cluster):
                 self._pods.add(pod.key)
 
