@@ -35,6 +35,11 @@ def affinity(**requirement: object) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}
 
 
+def fields(**requirement: object) -> dict[str, Any]:
+    terms = [{"matchFields": [requirement]}]
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}
+
+
 async def served(kube: KubeClient, resource: Resource[T], body: dict[str, Any], namespace: str) -> T:
     """Create *body* as soon as its definition is served, and in its present form."""
     for crd in crds():
@@ -77,6 +82,19 @@ async def refused(kube: KubeClient, namespace: str, body: dict[str, Any]) -> str
         pytest.param(nodeset({"restartPolicy": "Never"}), "restartPolicy", id="a Pod that ends"),
         pytest.param(
             nodeset({"nodeSelector": {"a": "b c"}}), "nodeSelector", id="a label value with a blank"
+        ),
+        pytest.param(
+            nodeset({"nodeSelector": {"a key": "b"}}), "nodeSelector's keys are labels", id="no label key"
+        ),
+        pytest.param(
+            nodeset(fields(key="metadata.namespace", operator="In", values=["a"])),
+            "matchFields knows metadata.name only",
+            id="a field that nobody selects by",
+        ),
+        pytest.param(
+            nodeset(fields(key="metadata.name", operator="In", values=["a", "b"])),
+            "matchFields knows metadata.name only",
+            id="two names in a field",
         ),
         pytest.param(
             nodeset(affinity(key="a", operator="In")), "operators In and NotIn need values", id="In nothing"
@@ -156,6 +174,17 @@ async def test_what_is_stored_is_what_was_applied(kube: KubeClient, namespace: s
     assert _json(stored)["spec"] == given["spec"]
     assert made.spec.max_unavailable(10) == 3
     assert made.spec.rolling.requeue is not None
+
+
+async def test_a_node_may_be_named_by_its_field_and_selected_by_a_labels_whole_name(
+    kube: KubeClient, namespace: str
+) -> None:
+    pod = {
+        **fields(key="metadata.name", operator="NotIn", values=["node7"]),
+        "nodeSelector": {"node.kubernetes.io/instance-type": "h100", "role": "compute"},
+    }
+
+    assert (await served(kube, NODESETS, nodeset(pod), namespace)).metadata.generation == 1
 
 
 async def test_a_set_is_scaled_by_its_sub_resource(kube: KubeClient, namespace: str) -> None:

@@ -51,7 +51,7 @@ def _requirement() -> Schema:
         ),
     )
     properties = {
-        "key": _text(maxLength=317, pattern=_LABEL_KEY, description="A label of Nodes, or metadata.name."),
+        "key": _text(maxLength=317, pattern=_LABEL_KEY, description="A label of Nodes."),
         "operator": _text(enum=["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]),
         "values": _list(_text(maxLength=253), 1000),
     }
@@ -59,9 +59,25 @@ def _requirement() -> Schema:
     return {**found, "x-kubernetes-validations": list(sentences)}
 
 
+def _field_requirement() -> Schema:
+    sentence = rule(
+        "self.key == 'metadata.name' && self.operator in ['In', 'NotIn']"
+        " && has(self.values) && size(self.values) == 1",
+        "matchFields knows metadata.name only, with operator In or NotIn and one value",
+    )
+    properties = {
+        "key": _text(maxLength=317, description="metadata.name."),
+        "operator": _text(maxLength=16),
+        "values": _list(_text(maxLength=253), 1000),
+    }
+    found = _object(properties, required=["key", "operator"])
+    return {**found, "x-kubernetes-validations": [sentence]}
+
+
 def _affinity() -> Schema:
-    requirements = _list(_requirement(), 32)
-    term = _object({"matchExpressions": requirements, "matchFields": requirements})
+    term = _object(
+        {"matchExpressions": _list(_requirement(), 32), "matchFields": _list(_field_requirement(), 32)}
+    )
     required = _object(
         {"nodeSelectorTerms": _list(term, 16, minItems=1)},
         required=["nodeSelectorTerms"],
@@ -114,6 +130,12 @@ def template_schema() -> Schema:
         "maxProperties": 64,
         "additionalProperties": _text(maxLength=63, pattern=_LABEL_VALUE),
         "description": "Labels that a Node must have.",
+        "x-kubernetes-validations": [
+            rule(
+                f"self.all(key, key.size() <= 317 && key.matches('{_LABEL_KEY}'))",
+                "nodeSelector's keys are labels: a name, or a domain, a slash and a name",
+            )
+        ],
     }
     spec = _object(
         {
