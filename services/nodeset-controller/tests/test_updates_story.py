@@ -445,8 +445,11 @@ async def test_a_deleted_nodeset_goes_when_its_last_job_has_ended(stage: Stage) 
     assert stage.slurm.lost == []
 
 
-async def test_pods_outlive_a_nodeset_that_is_deleted_without_them(stage: Stage) -> None:
+async def test_pods_outlive_a_nodeset_that_is_deleted_without_them_and_the_next_one_adopts_them(
+    stage: Stage,
+) -> None:
     await stage.is_whole(3)
+    before = {pod.metadata.uid for pod in await stage.pods()}
     await stage.kube.patch(NODESETS, "gpu", {"metadata": {"finalizers": ["orphan"]}}, stage.namespace)
     await stage.kube.delete(NODESETS, "gpu", stage.namespace)
 
@@ -456,6 +459,14 @@ async def test_pods_outlive_a_nodeset_that_is_deleted_without_them(stage: Stage)
     await until(is_gone, within_s=PATIENCE_S)
     pods = await stage.pods()
     assert [pod.is_terminating or bool(pod.metadata.owner_references) for pod in pods] == [False] * 3
+    await create(stage.kube, stage.namespace)
+    await stage.is_whole(3)
+    uid = (await stage.nodeset()).metadata.uid
+    assert {pod.metadata.uid for pod in await stage.pods()} == before
+    for resource in (PODS, NODESLICES, CONTROLLER_REVISIONS, DISRUPTION_BUDGETS):
+        found = await stage.kube.list_all(resource, stage.namespace, labels=wk.LABEL_NODESET)
+        assert {owner.uid for one in found for owner in one.metadata.owner_references} == {uid}
+    assert [one.metadata.name for one in await stage.kube.list_all(NODESLICES, stage.namespace)] == ["gpu-0"]
 
 
 async def test_a_deleted_namespace_takes_its_nodeset_with_it_and_slurm_is_told(stage: Stage) -> None:

@@ -8,7 +8,7 @@ from sunk_kube import wellknown as wk
 from sunk_kube.bodies import EventText, labels_selector
 from sunk_kube.client import KubeClient
 from sunk_kube.nodesets import ControllerRevision, NodeSet, NodeSetStatus, NodeSlice
-from sunk_kube.objects import ConfigMap, Node, ObjectMeta, Pod
+from sunk_kube.objects import ConfigMap, KubeObject, Node, ObjectMeta, Pod
 from sunk_kube.resources import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
@@ -17,9 +17,11 @@ from sunk_kube.resources import (
     NODESETS,
     NODESLICES,
     PODS,
+    Resource,
 )
 from sunk_nodeset_controller.marks import Patch
 from sunk_nodeset_controller.metrics import WRITES
+from sunk_nodeset_controller.nodesets.owners import owner_reference
 from sunk_nodeset_controller.nodesets.template import Manifest
 from sunk_runtime.leases import Leadership
 
@@ -104,6 +106,14 @@ class FencedKube:
         self._check("delete slice")
         meta = found.metadata
         await self._client.delete(NODESLICES, meta.name, meta.namespace, uid=meta.uid)
+
+    async def adopt(self, resource: Resource[KubeObject], found: KubeObject, nodeset: NodeSet) -> None:
+        """Make *nodeset* the controller of *found*. Raises `ConflictError` where that has changed."""
+        self._check("adopt")
+        meta = found.metadata
+        owners = [*msgspec.to_builtins(meta.owner_references), owner_reference(nodeset)]
+        body = {"metadata": {"resourceVersion": meta.resource_version, "ownerReferences": owners}}
+        await self._client.patch(resource, meta.name, body, meta.namespace, uid=meta.uid)
 
     async def revisions(self, nodeset: NodeSet) -> list[ControllerRevision]:
         """Return the templates that NodeSets of this name have had."""

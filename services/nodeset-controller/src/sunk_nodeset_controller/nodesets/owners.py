@@ -4,6 +4,7 @@ A cluster's name is the namespace's whose NodeSet is the oldest.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
@@ -36,6 +37,29 @@ def is_member_pod(pod: Pod, namespaces: Collection[str]) -> bool:
 def is_owned(made: KubeObject, nodeset: NodeSet) -> bool:
     """Whether *made* was made for *nodeset*, and not for an earlier one of its name."""
     return any(owner.uid == nodeset.metadata.uid for owner in made.metadata.owner_references)
+
+
+def owner_reference(nodeset: NodeSet) -> dict[str, Any]:
+    """Return what says of an object that *nodeset* controls it."""
+    return {
+        "apiVersion": NODESETS.api_version,
+        "kind": NODESETS.kind,
+        "name": nodeset.metadata.name,
+        "uid": nodeset.metadata.uid,
+        "controller": True,
+    }
+
+
+def is_orphan_of(found: KubeObject, nodeset: NodeSet) -> bool:
+    """Whether *found* was made for an earlier NodeSet of this name, which was deleted without it."""
+    meta = found.metadata
+    mine = {wk.LABEL_NODESET: nodeset.metadata.name, wk.LABEL_CLUSTER: nodeset.spec.cluster}
+    return (
+        meta.namespace == nodeset.metadata.namespace
+        and meta.deletion_timestamp is None
+        and all(meta.labels.get(name) == value for name, value in mine.items())
+        and not any(owner.controller for owner in meta.owner_references)
+    )
 
 
 def labelled_key(node: Node) -> str:

@@ -14,7 +14,8 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod
-from sunk_kube.resources import DISRUPTION_BUDGETS, NODESETS
+from sunk_kube.resources import DISRUPTION_BUDGETS
+from sunk_nodeset_controller.nodesets.owners import owner_reference
 from sunk_nodeset_controller.pods.hearing import was_known
 
 _ALL: Final = 1_000_000_000
@@ -49,13 +50,6 @@ def budget_name(nodeset: NodeSet) -> str:
 def budget(nodeset: NodeSet) -> dict[str, Any]:
     """Return the disruption budget of *nodeset*, which allows no eviction at all."""
     meta = nodeset.metadata
-    owner = {
-        "apiVersion": NODESETS.api_version,
-        "kind": NODESETS.kind,
-        "name": meta.name,
-        "uid": meta.uid,
-        "controller": True,
-    }
     labels = {wk.LABEL_NODESET: meta.name, wk.LABEL_CLUSTER: nodeset.spec.cluster}
     return {
         "apiVersion": DISRUPTION_BUDGETS.api_version,
@@ -64,7 +58,7 @@ def budget(nodeset: NodeSet) -> dict[str, Any]:
             "name": budget_name(nodeset),
             "namespace": meta.namespace,
             "labels": labels,
-            "ownerReferences": [owner],
+            "ownerReferences": [owner_reference(nodeset)],
         },
         "spec": {
             "minAvailable": _ALL,

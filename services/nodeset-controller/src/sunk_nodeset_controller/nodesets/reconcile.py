@@ -16,6 +16,7 @@ from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Condition, condition
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.metrics import SLURM_IS_KNOWN
+from sunk_nodeset_controller.nodesets.adoption import Adoption
 from sunk_nodeset_controller.nodesets.deeds import Deeds, Done
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan
 from sunk_nodeset_controller.nodesets.observe import Observer
@@ -36,6 +37,7 @@ REFUSED_AGAIN_S: Final = 10.0
 """A quota may grow, a ServiceAccount be made: neither tells us."""
 GUARD_AGAIN_S: Final = 300.0
 """How soon a disruption budget that somebody has deleted is there again."""
+ADOPTED_AGAIN_S: Final = 1.0
 LEFT_AGAIN_S: Final = 5.0
 """How soon Nodes that are left to an older NodeSet are looked at again."""
 SHARE: Final = 0.1
@@ -55,6 +57,7 @@ class NodeSetLoop:
         self._deeds = deeds
         self._revisions = Revisions(kube)
         self._strangers = Strangers()
+        self._adoption = Adoption(views, kube)
         self._rest = Rest()
         self._guarded: dict[str, tuple[float, str]] = {}
         """By uid: when a disruption budget is due again, and why there is none."""
@@ -93,6 +96,9 @@ class NodeSetLoop:
         if found.is_over:
             await self._let_go(nodeset)
             return None
+        is_carried_out = not found.invalid and nodeset.metadata.deletion_timestamp is None
+        if is_carried_out and await self._adoption.adopt(nodeset):
+            return ADOPTED_AGAIN_S  # The view will show them, and they are no longer to be made.
         try:
             done = await self._carry_out(seen, found)
         except KubeRejectedError as error:

@@ -14,10 +14,10 @@ import msgspec
 from sunk_kube import wellknown as wk
 from sunk_kube.errors import KubeExistsError
 from sunk_kube.nodesets import REVISIONS, ControllerRevision, NodeSet
-from sunk_kube.resources import CONTROLLER_REVISIONS, NODESETS
+from sunk_kube.resources import CONTROLLER_REVISIONS
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.nodesets.model import Observed
-from sunk_nodeset_controller.nodesets.owners import is_owned
+from sunk_nodeset_controller.nodesets.owners import is_orphan_of, is_owned, owner_reference
 from sunk_nodeset_controller.nodesets.template import template_hash
 
 
@@ -34,7 +34,11 @@ class Revisions:
         revision = template_hash(nodeset)
         if self._kept.get(nodeset.key) == revision:
             return
-        found = [one for one in await self._kube.revisions(nodeset) if is_owned(one, nodeset)]
+        listed = await self._kube.revisions(nodeset)
+        for one in listed:
+            if is_orphan_of(one, nodeset):
+                await self._kube.adopt(CONTROLLER_REVISIONS, one, nodeset)
+        found = [one for one in listed if is_owned(one, nodeset) or is_orphan_of(one, nodeset)]
         name = revision_name(nodeset, revision)
         if name not in {one.metadata.name for one in found}:
             newest = max((one.revision for one in found), default=0)
@@ -78,15 +82,7 @@ def manifest(nodeset: NodeSet, revision: str, number: int) -> dict[str, Any]:
             "name": revision_name(nodeset, revision),
             "namespace": meta.namespace,
             "labels": {wk.LABEL_NODESET: meta.name, wk.LABEL_CLUSTER: nodeset.spec.cluster},
-            "ownerReferences": [
-                {
-                    "apiVersion": NODESETS.api_version,
-                    "kind": NODESETS.kind,
-                    "name": meta.name,
-                    "uid": meta.uid,
-                    "controller": True,
-                }
-            ],
+            "ownerReferences": [owner_reference(nodeset)],
         },
         "data": {"spec": {"template": msgspec.to_builtins(nodeset.spec.template)}},
         "revision": number,

@@ -15,8 +15,9 @@ import msgspec
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import SLICE_MAX, NodeSet, NodeSlice, NodeSliceEntry
 from sunk_kube.objects import ObjectMeta, Pod, condition
-from sunk_kube.resources import NODESETS, NODESLICES
+from sunk_kube.resources import NODESLICES
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
+from sunk_nodeset_controller.nodesets.owners import owner_reference
 from sunk_nodeset_controller.nodesets.template import pinned_node
 
 FORGIVEN_S: Final = 300.0
@@ -107,13 +108,6 @@ def _sorted(entries: Iterable[NodeSliceEntry]) -> tuple[NodeSliceEntry, ...]:
 def slice_manifest(nodeset: NodeSet, made: NodeSlice) -> Manifest:
     """Return *made* as a slice of *nodeset*, whole."""
     meta = nodeset.metadata
-    owner = {
-        "apiVersion": NODESETS.api_version,
-        "kind": NODESETS.kind,
-        "name": meta.name,
-        "uid": meta.uid,
-        "controller": True,
-    }
     return {
         "apiVersion": NODESLICES.api_version,
         "kind": NODESLICES.kind,
@@ -121,7 +115,7 @@ def slice_manifest(nodeset: NodeSet, made: NodeSlice) -> Manifest:
             "name": made.metadata.name,
             "namespace": meta.namespace,
             "labels": {wk.LABEL_NODESET: meta.name, wk.LABEL_CLUSTER: nodeset.spec.cluster},
-            "ownerReferences": [owner],
+            "ownerReferences": [owner_reference(nodeset)],
         },
         "cluster": nodeset.spec.cluster,
         "nodeSet": meta.name,

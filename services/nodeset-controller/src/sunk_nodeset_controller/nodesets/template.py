@@ -22,7 +22,7 @@ from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import Features, NodeSet
 from sunk_kube.objects import Node, Pod, PodSpec, Toleration
 from sunk_kube.quantity import number
-from sunk_kube.resources import NODESETS
+from sunk_nodeset_controller.nodesets.owners import owner_reference
 
 Manifest = dict[str, Any]
 """A Pod to be. ``Any``, because a template has every shape."""
@@ -113,16 +113,7 @@ def manifest(nodeset: NodeSet, node: Node, name: str, lock_key: str) -> Manifest
             "namespace": meta.namespace,
             "labels": {**given.metadata.get("labels", {}), **pod_labels(nodeset), wk.LABEL_PROTECTED: "true"},
             "annotations": annotations,
-            "ownerReferences": [
-                {
-                    "apiVersion": NODESETS.api_version,
-                    "kind": NODESETS.kind,
-                    "name": meta.name,
-                    "uid": meta.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [{**owner_reference(nodeset), "blockOwnerDeletion": True}],
         },
         "spec": _pinned(given.spec, node.metadata.name, lock_key),
     }

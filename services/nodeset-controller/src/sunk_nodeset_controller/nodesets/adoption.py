@@ -1,0 +1,57 @@
+"""What an earlier NodeSet of the same name has left behind is taken over, as a ReplicaSet takes Pods over.
+
+What must stay true: nothing is taken from anybody: only what has no controller, bears our labels, is of the
+same Slurm cluster and has not changed since it was looked at; a Node that has a Pod of the set gets no other.
+
+Source: Kubernetes, "Garbage Collection", orphaned dependents; ReplicaSet, adoption.
+"""
+
+import logging
+
+from sunk_kube.errors import KubeRejectedError
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import KubeObject
+from sunk_kube.resources import NODESLICES, PODS, Resource
+from sunk_nodeset_controller.fenced import FencedKube
+from sunk_nodeset_controller.nodesets.owners import is_orphan_of, is_owned
+from sunk_nodeset_controller.nodesets.template import pinned_node
+from sunk_nodeset_controller.views import KubeViews
+
+log = logging.getLogger(__name__)
+
+
+class Adoption:
+    """Takes Pods and slices over; `Revisions` does so for templates."""
+
+    def __init__(self, views: KubeViews, kube: FencedKube) -> None:
+        self._views = views
+        self._kube = kube
+        self._refused: set[str] = set()
+        """By uid, what the API server does not let us take: asked for once."""
+
+    async def adopt(self, nodeset: NodeSet) -> int:
+        """Take over what is there for *nodeset*, and return how much that was."""
+        pods = self._views.pods_of.of(nodeset.key)
+        had = {pinned_node(pod) for pod in pods if is_owned(pod, nodeset)}
+        count = 0
+        for pod in pods:
+            if pinned_node(pod) not in had and await self._take(PODS, pod, nodeset):
+                had.add(pinned_node(pod))
+                count += 1
+        for one in self._views.slices_of.of(nodeset.key):
+            count += await self._take(NODESLICES, one, nodeset)
+        return count
+
+    async def _take(self, resource: Resource[KubeObject], found: KubeObject, nodeset: NodeSet) -> bool:
+        if not is_orphan_of(found, nodeset) or found.metadata.uid in self._refused:
+            return False
+        try:
+            await self._kube.adopt(resource, found, nodeset)
+        except KubeRejectedError as error:
+            self._refused.add(found.metadata.uid)
+            log.warning(
+                "orphan refused", extra={"nodeset": nodeset.key, "object": found.key, "error": str(error)}
+            )
+            return False
+        log.info("orphan adopted", extra={"nodeset": nodeset.key, "object": found.key})
+        return True
