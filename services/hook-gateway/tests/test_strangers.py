@@ -1,6 +1,7 @@
 """Callers that mean no good: twisted paths, other people's tokens, endless calls, random ones."""
 
 import json
+from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
@@ -14,16 +15,19 @@ from hypothesis import strategies as st
 from sunk_events.requests import AcquireLock, LockGranted, PlacementReleased, ReleasePlacement
 from sunk_hook_gateway.openapi import document
 from sunk_hook_gateway.testing.hooks import (
+    CLUSTER,
     Gateway,
     bearing,
     call,
     forget,
+    free_port,
     place,
     register,
     standing_in,
     token_of,
 )
 from sunk_hook_gateway.testing.issuer import Issuer
+from sunk_hook_gateway.testing.process import Process, settings_of
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import WITHIN_S, until
 
@@ -99,6 +103,50 @@ async def test_a_body_that_does_not_come_is_not_waited_for(gateway: Gateway, iss
             answer = await stream.receive()
 
     assert answer.startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.anyio
+async def test_strangers_who_call_for_jobs_take_no_prologs_place(
+    bus: Bus, nats_url: str, keys_file: Path, issuer: Issuer, tmp_path: Path
+) -> None:
+    port = free_port()
+    few = settings_of(CLUSTER, nats_url, port, keys_file) | {"MAX_CALLS": "4"}
+    gateway = Process(tmp_path, few)
+    await register(bus, "s4")
+    _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+    url = f"http://127.0.0.1:{port}"
+    try:
+        async with (
+            httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
+            anyio.create_task_group() as tasks,
+            answering_locks,
+        ):
+
+            async def stranger(job: int) -> None:
+                async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+                    head = f"POST /v1/jobs/{job}/started HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
+                    await stream.send(f"{head}Authorization: Bearer nobodys\r\n\r\n".encode() + b"{")
+                    await stream.receive()
+
+            async def are_held() -> bool:
+                return 'calls_held{call="job_started"} 4.0' in (await http.get("/metrics")).text
+
+            async def is_ready() -> bool:
+                try:
+                    return (await http.get("/readyz")).is_success
+                except httpx.TransportError:
+                    return False
+
+            await until(is_ready, within_s=9 * WITHIN_S)
+            for job in range(1, 9):
+                tasks.start_soon(stranger, job)
+            await until(are_held)
+            told = await call(http, "/v1/nodes/s4/prehook", issuer.token("s4"), {"job": 1})
+            tasks.cancel_scope.cancel()
+
+            assert told == {"locked": True}
+    finally:
+        gateway.close()
 
 
 @pytest.mark.anyio

@@ -47,9 +47,9 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     poll_s: Seconds = 45.0
     """How long an outcome poll, a process on its node, is held; common proxies cut it after a minute."""
     max_calls: Annotated[int, Meta(ge=1)] = 12000
-    """Calls held at once; one more is told to try again."""
+    """Calls of nodes held at once, and as many of placeholders; one more is told to try again."""
     max_calls_per_node: Annotated[int, Meta(ge=1)] = 512
-    """Calls of one node held at once: one that went wild leaves room for the others."""
+    """Calls of one node, or one placeholder, held at once: one that went wild leaves room for the others."""
 
 
 def read_config(arguments: Sequence[str] = ()) -> Config:

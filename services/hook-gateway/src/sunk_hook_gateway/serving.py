@@ -1,7 +1,8 @@
 """HTTP around every call: who is let in, the body's limits, a caller that hangs up, our own end.
 
-What must stay true: a caller is let in before its body is read; one that hangs up ends its call; when we
-are told to stop, every held call is answered 503 at once; no log line and no answer holds a token.
+What must stay true: a caller is let in before its body is read, and takes nobody's place before; one that
+hangs up ends its call; when we are told to stop, every held call is answered 503 at once; no log line and no
+answer holds a token.
 """
 
 import logging
@@ -51,7 +52,7 @@ class Serving:
         self._callers = callers
         self._held = 0
         self._held_by: Counter[str] = Counter()
-        """Calls held, by the Pod that makes them."""
+        """Calls held, by the Pod or the placeholder that makes them, and of all of either kind."""
         self._stopping = anyio.Event()
         self._idle = anyio.Event()
 
@@ -78,8 +79,9 @@ class Serving:
             CALLS_HELD.labels(endpoint.name).inc()
             call: Call | None = None
             try:
-                call = await self._let_in(endpoint, request)
-                with self._place(call.caller):
+                token, caller = await self._let_in(endpoint, request)
+                with self._place(endpoint, request, caller):
+                    call = Call(request.path_params, token, caller, await _body(request))
                     answer = await self._held_open(endpoint, request, call)
             except Refusal as refusal:
                 answer = refusal.answer
@@ -95,33 +97,39 @@ class Serving:
         return Route(endpoint.path, respond, methods=[endpoint.method], name=endpoint.name)
 
     @contextmanager
-    def _place(self, caller: Caller) -> Generator[None]:
-        """Take one of the places that each node has, or refuse. Who calls is known for certain here."""
-        if caller.pod and self._held_by[caller.pod] >= self._config.max_calls_per_node:
+    def _place(self, endpoint: Endpoint, request: Request, caller: Caller) -> Generator[None]:
+        """Take one of the places that there are for nodes or for placeholders, or refuse.
+
+        Which node calls is known for certain here. Who calls for a job may be anybody, and takes no prolog's
+        place.
+        """
+        is_job = endpoint.caller == "job"
+        one = f"job {request.path_params['job']}" if is_job else caller.pod
+        everybody = "jobs" if is_job else "nodes"
+        is_too_many = one and self._held_by[one] >= self._config.max_calls_per_node
+        if is_too_many or self._held_by[everybody] >= self._config.max_calls:
             raise Refusal(answers.RETRY)
-        self._held_by[caller.pod] += 1
+        taken = [one, everybody] if one else [everybody]
+        self._held_by.update(taken)
         try:
             yield
         finally:
-            self._held_by[caller.pod] -= 1
-            if not self._held_by[caller.pod]:
-                del self._held_by[caller.pod]
+            for place in taken:
+                self._held_by[place] -= 1
+                if not self._held_by[place]:
+                    del self._held_by[place]
 
-    async def _let_in(self, endpoint: Endpoint, request: Request) -> Call:
-        """Return the call with its body, or raise the `Refusal` of a caller or a body."""
-        if self.is_stopping or self._held > self._config.max_calls:
+    async def _let_in(self, endpoint: Endpoint, request: Request) -> tuple[str, Caller]:
+        """Return the caller with its token, or raise its `Refusal`."""
+        if self.is_stopping:
             raise Refusal(answers.RETRY)
         try:
             token = bearer(request.headers.get("authorization"))
-            caller = await self._caller(endpoint, request, token)
-            data = await _read(request)
+            return token, await self._caller(endpoint, request, token)
         except AccessError as error:
             raise Refusal(answers.failed(error.status, str(error))) from error
         except TransientError as error:
             raise Refusal(answers.retry(str(error))) from error
-        except ClientDisconnect as error:
-            raise Refusal(HUNG_UP) from error
-        return Call(request.path_params, token, caller, data)
 
     async def _caller(self, endpoint: Endpoint, request: Request, token: str) -> Caller:
         """Return who calls. A job's token is checked where its placement is looked up."""
@@ -202,8 +210,8 @@ class Serving:
             log.warning("hook fact not published", extra={"call": endpoint.name, "error": str(error)})
 
 
-async def _read(request: Request) -> bytes:
-    """Return the body, or refuse one that is too large or too slow."""
+async def _body(request: Request) -> bytes:
+    """Return the body, or refuse one that is too large, too slow, or does not come to its end."""
     data = bytearray()
     try:
         with anyio.fail_after(BODY_TIMEOUT_S):
@@ -211,6 +219,8 @@ async def _read(request: Request) -> bytes:
                 data += chunk
                 if len(data) > MAX_BODY:
                     raise Refusal(answers.failed(413, f"body is larger than {MAX_BODY} bytes"))
+    except ClientDisconnect as error:
+        raise Refusal(HUNG_UP) from error
     except TimeoutError as error:
         raise Refusal(answers.failed(408, f"body did not come in {BODY_TIMEOUT_S:.0f} s")) from error
     return bytes(data)
