@@ -11,7 +11,7 @@ from typing import Final
 
 from sunk_events.locks import LockState
 from sunk_hook_gateway.bodies import Prehook
-from sunk_slurm.hostlist import expand
+from sunk_slurm.hostlist import MAX_NAMES, expand
 
 SKEW_S: Final = 60.0
 """The clocks of slurmctld and of who grants may differ by so much. A requeued job waits for longer."""
@@ -23,10 +23,15 @@ def waited_for(body: Prehook) -> tuple[JobOnNode, ...]:
     """Return each other component's job on each of its nodes.
 
     Raises:
-        ValueError: their nodes are no hostlist.
+        ValueError: their nodes are no hostlist, or more than a cluster has.
     """
-    found = ((one.job, name) for one in body.components if one.job != body.job for name in expand(one.nodes))
-    return tuple(dict.fromkeys(found))
+    found: dict[JobOnNode, None] = {}
+    for one in body.components:
+        if one.job != body.job:
+            found |= dict.fromkeys((one.job, name) for name in expand(one.nodes))
+        if len(found) > MAX_NAMES:
+            raise ValueError(f"the components name more than {MAX_NAMES} nodes")
+    return tuple(found)
 
 
 def since(body: Prehook) -> datetime:

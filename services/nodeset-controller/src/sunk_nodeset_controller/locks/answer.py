@@ -4,7 +4,7 @@ What must stay true: "not yet" and "I cannot tell" are never "no"; a node is unk
 that would know it are complete.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 import anyio
@@ -72,6 +72,8 @@ class LockAnswers:
         self._loop = loop
         self._explain = explain
         self._clocks = Clocks(LATE_S)
+        self._refused: dict[tuple[str, int], datetime] = {}
+        """The deadline of each prolog that was refused lately, by node and job."""
 
     async def acquire(self, request: AcquireLock) -> Reply:
         """Hold the question until the node is locked for the job, or for a while."""
@@ -128,7 +130,14 @@ class LockAnswers:
         return Refused(code="unknown_node", reason=f"no NodeSet has a node {node}")
 
     def _account(self, request: AcquireLock, ended: datetime) -> None:
-        """Note that nobody waits any longer for a lock that is not granted."""
+        """Note, once, that nobody waits any longer for a lock that is not granted."""
+        key = (request.node, request.job)
+        old = ended - timedelta(seconds=LATE_S)
+        self._refused = {one: deadline for one, deadline in self._refused.items() if deadline > old}
+        before = self._refused.get(key)
+        self._refused[key] = request.deadline
+        if before is not None and abs((request.deadline - before).total_seconds()) < LAST_S:
+            return  # With a moment left it asks once more.
         since = self._locks.desk(request.node).waiting_since.get(request.job, ended)
         LOCK_SECONDS.labels(request.level, "refused").observe((ended - since).total_seconds())
 
