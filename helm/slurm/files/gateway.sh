@@ -50,6 +50,7 @@ post() {
 post_by_curl() {
     curl --silent --header @- --header 'Content-Type: application/json' --data "$2" \
         ${SUNK_HOOKS_CA_FILE:+--cacert "$SUNK_HOOKS_CA_FILE"} --connect-timeout 5 --max-time "$3" \
+        --keepalive-time 2 \
         --write-out '\n%{http_code}' "$SUNK_HOOKS_URL$1"
 }
 

@@ -26,7 +26,7 @@ for file in "${settings%/*}/gateway.sh" "$settings"; do
     [[ -r $file ]] || broken="$file cannot be read"
 done
 
-readonly job=$SLURM_JOB_ID node=$SLURMD_NODENAME HELD_S=15
+readonly job=$SLURM_JOB_ID node=$SLURMD_NODENAME
 # Slurm requeues and cancels a heterogeneous job by its first component only.
 readonly whole_job=${SLURM_HET_JOB_ID:-$SLURM_JOB_ID}
 deadline=${SUNK_HOOKS_DEADLINE_S:-50}
@@ -89,9 +89,9 @@ find_others() {
 }
 
 # Calls the gateway; fails where another call would fail too. A gateway that dies with its machine hangs up
-# on nobody: each call has an end, so that another one is tried.
+# on nobody: each call has an end, so that another one is tried. Who has waited for long asks less often.
 call() {
-    local left=$((deadline - SECONDS)) patience=$((give_up - SECONDS)) held=$HELD_S body
+    local left=$((deadline - SECONDS)) patience=$((give_up - SECONDS)) held=$((waited < 30 ? 15 : 60)) body
     ((left > 1)) || left=1
     ((left > held + 10)) || held=$left
     ((patience < held + 5)) || patience=$((held + 5))

@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import anyio
@@ -5,7 +6,7 @@ import pytest
 
 from sunk_hook_gateway.keys import PodTokens, StaticToken, from_api_server, from_file
 from sunk_hook_gateway.testing.issuer import AUDIENCE, ISSUER, Issuer
-from sunk_hook_gateway.tokens import AccessError, Caller, Trust
+from sunk_hook_gateway.tokens import LEEWAY_S, AccessError, Caller, Trust
 from sunk_runtime.errors import ConfigError, TransientError
 from sunk_runtime.testing import until
 
@@ -73,6 +74,33 @@ async def test_tokens_are_checked_again_once_the_keys_can_be_read() -> None:
         assert not tokens.is_ready
         is_up.set()
         assert await tokens.identify(issuer.token("gpu-1")) == Caller("gpu-1", "slurm")
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_token_that_was_let_in_is_refused_once_it_has_expired_or_its_key_is_gone() -> None:
+    old, new = Issuer(), Issuer("k2")
+    documents = Documents(old)
+    tokens = PodTokens(from_api_server(documents, ""), audience=AUDIENCE)
+    expiring = old.token("gpu-1", exp=int(time.time() - LEEWAY_S) + 4)
+    lasting = old.token("gpu-1")
+
+    async def is_refused(token: str) -> bool:
+        try:
+            await tokens.identify(token)
+        except AccessError:
+            return True
+        return False
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tokens.run)
+        assert [await tokens.identify(token) for token in (expiring, lasting)] == [
+            Caller("gpu-1", "slurm")
+        ] * 2
+        await until(lambda: is_refused(expiring))
+        assert not await is_refused(lasting)
+        documents.by_path |= Documents(new).by_path
+        assert await tokens.identify(new.token("gpu-1")) == Caller("gpu-1", "slurm")  # Has the keys read.
+        assert await is_refused(lasting)
         tasks.cancel_scope.cancel()
 
 

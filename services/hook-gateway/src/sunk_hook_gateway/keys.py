@@ -4,6 +4,7 @@ What must stay true: a token is refused for its unknown key only after a read th
 came; however many such tokens come, there is one read at a time and at most one each `PAUSE_S`.
 """
 
+import hashlib
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,16 @@ import msgspec
 
 from sunk_hook_gateway.metrics import TRUST_READS
 from sunk_hook_gateway.ports import FetchTrust
-from sunk_hook_gateway.tokens import Caller, Trust, admit_static, identify, key_id, parse_keys
+from sunk_hook_gateway.tokens import (
+    Caller,
+    Claims,
+    Trust,
+    admit_static,
+    caller_of,
+    key_id,
+    parse_keys,
+    verified,
+)
 from sunk_runtime.errors import ConfigError, SunkError, TransientError
 
 log = logging.getLogger(__name__)
@@ -23,6 +33,8 @@ PAUSE_S: Final = 1.0
 REFRESH_S: Final = 300.0
 WAIT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 4.0
+REMEMBERED: Final = 20_000
+"""So many tokens; each time that the keys are read all are verified anew."""
 
 
 class RawReader(Protocol):
@@ -73,6 +85,8 @@ class PodTokens:
         self._fetch = fetch
         self._audience = audience
         self._trust: Trust | None = None
+        self._verified: dict[bytes, Claims] = {}
+        """What tokens say that these keys have verified, by their digests: a prolog shows its token again."""
         self._begun = 0
         self._done = 0
         """The read that ended last and succeeded; reads are counted from 1."""
@@ -86,8 +100,14 @@ class PodTokens:
 
     async def identify(self, token: str) -> Caller:
         """Return the Pod that *token* is bound to, after reading the keys anew if its key is unknown."""
-        trust = await self._trust_for(key_id(token))
-        return identify(token, trust, audience=self._audience, now=datetime.now(UTC))
+        digest = hashlib.sha256(token.encode()).digest()
+        claims = self._verified.get(digest)
+        if claims is None:
+            trust = await self._trust_for(key_id(token))
+            claims = verified(token, trust, audience=self._audience)
+            if trust is self._trust and len(self._verified) < REMEMBERED:
+                self._verified[digest] = claims
+        return caller_of(claims, datetime.now(UTC))
 
     async def run(self) -> None:
         """Read the keys at start, each `REFRESH_S`, and when a token asks for it."""
@@ -103,7 +123,7 @@ class PodTokens:
     async def _read_once(self) -> bool:
         try:
             with anyio.fail_after(READ_TIMEOUT_S):
-                self._trust = await self._fetch()
+                self._trust, self._verified = await self._fetch(), {}
         except (SunkError, TimeoutError) as error:  # The keys that we have stay good.
             TRUST_READS.labels("failed").inc()
             log.warning("keys not read", extra={"error": str(error) or type(error).__name__})

@@ -63,7 +63,9 @@ class _Bound(msgspec.Struct, frozen=True):
     pod: _Named = _Named()
 
 
-class _Claims(msgspec.Struct, frozen=True):
+class Claims(msgspec.Struct, frozen=True):
+    """What a token says that somebody we trust has signed."""
+
     exp: float
     nbf: float = 0.0
     bound: _Bound = msgspec.field(default=_Bound(), name="kubernetes.io")
@@ -113,6 +115,15 @@ def key_id(token: str) -> str:
 
 def identify(token: str, trust: Trust, *, audience: str, now: datetime) -> Caller:
     """Return the Pod that *token* is bound to. Raises `AccessError`."""
+    return caller_of(verified(token, trust, audience=audience), now)
+
+
+def verified(token: str, trust: Trust, *, audience: str) -> Claims:
+    """Return what *token* says, whatever the time is; it is the same for as long as *trust* is.
+
+    Raises:
+        AccessError: nobody that we trust has signed it, or not for *audience*.
+    """
     key = trust.keys.get(key_id(token))
     if key is None:
         raise AccessError("token is signed with an unknown key")
@@ -126,9 +137,13 @@ def identify(token: str, trust: Trust, *, audience: str, now: datetime) -> Calle
             # Times are compared below, with the caller's clock.
             options={"require": ["exp", "iss", "aud"], "verify_exp": False, "verify_nbf": False},
         )
-        claims = msgspec.convert(payload, _Claims)
+        return msgspec.convert(payload, Claims)
     except (jwt.PyJWTError, msgspec.ValidationError) as error:
         raise AccessError(f"token is not valid: {_named(error)}") from error
+
+
+def caller_of(claims: Claims, now: datetime) -> Caller:
+    """Return the Pod that a token with *claims* is bound to *now*. Raises `AccessError`."""
     moment = now.timestamp()
     if moment > claims.exp + LEEWAY_S:
         raise AccessError("token has expired")

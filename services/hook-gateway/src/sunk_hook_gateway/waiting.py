@@ -20,7 +20,8 @@ K = TypeVar("K")
 
 WAITING_S: Final = 2.5
 """A lock that waits for Pods tells of its change; thousands that ask all the same are work for nothing."""
-WAITING_MAX_S: Final = 10.0
+WAITING_MAX_S: Final = 60.0
+"""Asked for all the same, for the bus may have lost the change; what manages locks needs no reminder."""
 LATER_MAX_S: Final = 4.0
 """Who has waited for long asks less often: an answerer with no time left must not spend it on questions."""
 AGAIN_S: Final = 1.0
@@ -34,10 +35,15 @@ def pause_s(reply: Reply | None, waited_s: float = 0.0) -> float:
     elif isinstance(reply, Later):
         wait_s = min(max(min(reply.retry_after_s, AGAIN_S), waited_s / 8), LATER_MAX_S)
     elif isinstance(reply, LockWaiting):
-        wait_s = min(max(WAITING_S, waited_s / 4), WAITING_MAX_S)
+        wait_s = waiting_s(waited_s)
     else:
         wait_s = AGAIN_S
     return max(0.02, wait_s * random.uniform(0.7, 1.3))  # noqa: S311 - spreads callers, no secret
+
+
+def waiting_s(waited_s: float) -> float:
+    """Return how long to wait before a lock that Pods keep from being granted is asked for again."""
+    return min(max(WAITING_S, waited_s / 2), WAITING_MAX_S)
 
 
 def first_pause_s(waited_s: float) -> float:
@@ -45,7 +51,7 @@ def first_pause_s(waited_s: float) -> float:
 
     A call may be held for less than the pause: so it asks by chance, as often as one that is held on would.
     """
-    return random.uniform(0.02, 2 * min(max(WAITING_S, waited_s / 4), WAITING_MAX_S))  # noqa: S311 - no secret
+    return random.uniform(0.02, 2 * waiting_s(waited_s))  # noqa: S311 - no secret
 
 
 class Watch:
