@@ -1,6 +1,6 @@
 import pytest
 
-from sunk_nodeset_controller.config import PREFIX, Config
+from sunk_nodeset_controller.config import PREFIX, Config, read_config
 from sunk_nodeset_controller.locks.model import LockTaint
 from sunk_runtime.config import load
 from sunk_runtime.errors import ConfigError
@@ -25,3 +25,24 @@ def test_clusters_are_a_list() -> None:
 def test_a_wrong_setting_is_named(given: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         load(Config, {PREFIX + name: value for name, value in given.items()}, PREFIX)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LOCK_DRY_RUN", "true"),
+        ("LOCK_EXEMPT_NAMESPACES", "kube-system"),
+        ("LOCK_EXEMPT_PRIORITY_CLASSES", "high"),
+        ("LOCK_DELETE_AFTER_S", "60"),
+    ],
+)
+def test_what_spares_pods_from_eviction_is_refused_where_kubernetes_does_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(PREFIX + "CLUSTERS", "lab")
+    monkeypatch.setenv(PREFIX + name, value)
+
+    with pytest.raises(ConfigError, match=name):
+        read_config()
+    monkeypatch.setenv(PREFIX + "LOCK_EFFECT", "NoSchedule")
+    assert read_config().lock_measure.taint.evicts

@@ -19,6 +19,7 @@ from sunk_runtime.errors import ConfigError
 from sunk_runtime.settings import Seconds, ServiceSettings
 
 PREFIX: Final = "SUNK_NODESET_CONTROLLER_"
+EXEMPT_CLASSES: Final = ("system-node-critical",)
 
 
 class Config(ServiceSettings, frozen=True, kw_only=True):
@@ -65,7 +66,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """With ``NoSchedule``: how long nobody may have been in the way, for the kubelet admits late Pods."""
     lock_exempt_namespaces: tuple[str, ...] = ()
     """With ``NoSchedule``: Pods of these namespaces may stay, and do not hold up a lock."""
-    lock_exempt_priority_classes: tuple[str, ...] = ("system-node-critical",)
+    lock_exempt_priority_classes: tuple[str, ...] = EXEMPT_CLASSES
     """With ``NoSchedule``: Pods of these priority classes may stay."""
     lock_exempt_daemonsets: bool = True
     """With ``NoSchedule``: Pods of DaemonSets and static Pods may stay."""
@@ -134,6 +135,16 @@ def read_config(arguments: Sequence[str] = ()) -> Config:
     """Return the settings of this process.
 
     Raises:
-        ConfigError: a setting is unknown, missing or not allowed.
+        ConfigError: a setting is unknown, missing, not allowed, or would be without effect.
     """
-    return load(Config, os.environ, PREFIX, arguments)
+    config = load(Config, os.environ, PREFIX, arguments)
+    idle = {
+        "LOCK_DRY_RUN": config.lock_dry_run,
+        "LOCK_EXEMPT_NAMESPACES": config.lock_exempt_namespaces,
+        "LOCK_EXEMPT_PRIORITY_CLASSES": config.lock_exempt_priority_classes not in {(), EXEMPT_CLASSES},
+        "LOCK_DELETE_AFTER_S": config.lock_delete_after_s,
+    }
+    ignored = ", ".join(f"{PREFIX}{name}" for name, is_set in idle.items() if is_set)
+    if ignored and config.lock_effect == "NoExecute":
+        raise ConfigError(f"{ignored}: with {PREFIX}LOCK_EFFECT=NoExecute Kubernetes drives everybody out")
+    return config
