@@ -89,6 +89,10 @@ def test_a_wrong_value_is_refused_with_its_path(
             {"nodesetController": {"topology": {"kind": "tree"}}},
             "nodesetController.topology.labels: a tree needs the labels of Nodes",
         ),
+        (
+            {"nodesetController": {"lock": {"exemptNamespaces": ["kube-system"]}}},
+            "nodesetController.lock.exemptNamespaces: with effect NoExecute Kubernetes drives everybody out",
+        ),
         ({"nats": {"enabled": False}}, "nats.url: name the address of the bus, or set nats.enabled"),
     ],
     ids=[
@@ -96,6 +100,7 @@ def test_a_wrong_value_is_refused_with_its_path(
         "store too small",
         "store larger than its volume",
         "a tree of nothing",
+        "Pods that Kubernetes does not spare",
         "no bus at all",
     ],
 )

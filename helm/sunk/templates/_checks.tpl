@@ -8,6 +8,14 @@
 {{- if and (ne $topology.kind "none") (not $topology.labels) -}}
 {{- fail (printf "nodesetController.topology.labels: a %s needs the labels of Nodes that it is made of" $topology.kind) -}}
 {{- end -}}
+{{- $lock := .Values.nodesetController.lock -}}
+{{- if eq $lock.effect "NoExecute" -}}
+{{- range $key, $spared := dict "dryRun" $lock.dryRun "exemptNamespaces" $lock.exemptNamespaces "deleteAfterSeconds" $lock.deleteAfterSeconds "exemptPriorityClasses" (ne (join "," $lock.exemptPriorityClasses) "system-node-critical") -}}
+{{- if $spared -}}
+{{- fail (printf "nodesetController.lock.%s: with effect NoExecute Kubernetes drives everybody out; set effect NoSchedule, or leave it as it is" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if .Values.nats.enabled -}}
 {{- $store := include "sunk.mebibytes" (.Values.nats.persistence.maxFileStore | trimSuffix "B") | int64 -}}
 {{- $size := include "sunk.mebibytes" .Values.nats.persistence.size | int64 -}}
