@@ -520,3 +520,9 @@ def test_a_taint_of_other_settings_is_taken_off_a_node_that_nobody_needs() -> No
     decision = decide(seen(replace(OPEN, has_old_taint=True), idle_since=at(0), now=60), RULES)
 
     assert (decision.step, decision.lock) == (Step.OPEN, OPEN)
+
+
+def test_who_came_in_past_the_taint_is_told_of_while_the_lock_is_held() -> None:
+    decision = decide(seen(standing("locked", holder(granted=1)), now=2, way=WEB), RULES)
+
+    assert (decision.step, decision.in_the_way) == (Step.KEEP, WEB.normal)

@@ -191,10 +191,16 @@ class Stage:
         await until(holds, within_s=PATIENCE_S)
 
     async def pod(
-        self, name: str, *, leaves_after_s: int = 0, bears: bool = False, priority: str = ""
+        self,
+        name: str,
+        *,
+        leaves_after_s: int = 0,
+        bears: bool = False,
+        for_s: int | None = None,
+        priority: str = "",
     ) -> Pod:
         """Return a Pod that runs on the Node, and takes its time to leave."""
-        await self.bound(name, leaves_after_s=leaves_after_s, bears=bears, priority=priority)
+        await self.bound(name, leaves_after_s=leaves_after_s, bears=bears, for_s=for_s, priority=priority)
 
         async def runs() -> bool:
             return (await self.kube.get(PODS, name, self.namespace)).is_ready
@@ -203,9 +209,18 @@ class Stage:
         return await self.kube.get(PODS, name, self.namespace)
 
     async def bound(
-        self, name: str, *, leaves_after_s: int = 0, bears: bool = False, priority: str = ""
+        self,
+        name: str,
+        *,
+        leaves_after_s: int = 0,
+        bears: bool = False,
+        for_s: int | None = None,
+        priority: str = "",
     ) -> None:
-        """Make a Pod that is bound to the Node."""
+        """Make a Pod that is bound to the Node, and bears the lock for good or *for_s* seconds."""
+        toleration: dict[str, Any] = {"key": TAINT.key, "operator": "Exists"}
+        if for_s is not None:
+            toleration |= {"effect": TAINT.effect, "tolerationSeconds": for_s}
         sleep = {"lifecycle": {"preStop": {"sleep": {"seconds": leaves_after_s}}}} if leaves_after_s else {}
         container = {"name": "main", "image": "localhost/sunk-pause:1", **sleep}
         body = {
@@ -217,7 +232,7 @@ class Stage:
                 "automountServiceAccountToken": False,
                 "terminationGracePeriodSeconds": leaves_after_s + 5,
                 "containers": [container],
-                "tolerations": [{"key": TAINT.key, "operator": "Exists"}] if bears else [],
+                "tolerations": [toleration] if bears or for_s is not None else [],
                 "priorityClassName": priority,
             },
         }
@@ -383,6 +398,23 @@ async def test_a_manager_killed_while_a_pod_leaves_is_followed_by_one_that_goes_
     assert granted == LockGranted()
     assert not await stage.is_there("slow")
     assert (await stage.lock()).holders[0].asked == cut_off.holders[0].asked
+
+
+async def test_a_pod_that_bears_the_lock_for_a_while_leaves_at_once_also_one_that_comes_to_a_locked_node(
+    stage: Stage,
+) -> None:
+    async def is_gone(name: str) -> bool:
+        return not await stage.is_there(name)
+
+    await stage.pod("before", for_s=3600)
+    async with stage.manager():
+        assert await stage.acquire(1) == LockGranted()
+        assert await is_gone("before")
+
+    await stage.pod("after", for_s=3600)
+    async with stage.manager():  # One that begins looks at once, another from time to time.
+        await until(lambda: is_gone("after"), within_s=PATIENCE_S)
+        assert await stage.release(1) == Noted()
 
 
 async def test_the_pods_that_a_node_is_drained_for_are_in_the_way_until_they_are_gone_whoever_leads(

@@ -161,3 +161,17 @@ def test_a_terminating_pod_stops_counting_for_a_normal_lock_once_its_containers_
 ) -> None:
     assert may_run(found) == may
     assert way(DRIVEN.others([found], {}, alive=set())).strict == ("default/web",)
+
+
+@pytest.mark.parametrize(
+    ("found", "measure", "is_ours"),
+    [
+        pytest.param(pod(), DRIVEN, False, id="Kubernetes drives it out"),
+        pytest.param(bearing(toleration_seconds=3600), DRIVEN, True, id="not for an hour"),
+        pytest.param(pod(), EVICTING, True, id="nobody but us"),
+    ],
+)
+def test_who_is_let_in_for_a_while_is_asked_to_leave_by_us(
+    found: Pod, measure: Measure, *, is_ours: bool
+) -> None:
+    assert measure.is_ours_to_ask(found) is is_ours

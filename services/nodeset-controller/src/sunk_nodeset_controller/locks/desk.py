@@ -46,6 +46,8 @@ class Desk:
         self.idle_since: datetime | None = None
         self.clear_since: dict[LockLevel, datetime] = {}
         """Since when every look has found nobody in the way."""
+        self.looked_at: datetime | None = None
+        """When the Pods were looked at last."""
         self.asked: dict[str, Asked] = {}
         """Who was asked to leave, by uid."""
         self.released: dict[int, datetime] = {}
@@ -101,6 +103,7 @@ class Desk:
 
     def looked(self, seen: Way, now: datetime) -> None:
         """Take what a look at the Pods has found."""
+        self.looked_at = now
         levels: tuple[LockLevel, ...] = ("normal", "strict")
         self.clear_since = {level: self.clear_since.get(level, now) for level in levels if not seen.of(level)}
 

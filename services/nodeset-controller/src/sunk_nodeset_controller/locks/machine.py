@@ -46,10 +46,7 @@ STEPS: Final[Mapping[tuple[Need, Stand], Step]] = {
     ("lingering", "off"): Step.REST,
     ("lingering", "broken"): Step.OPEN,
     ("lingering", "on"): Step.LINGER,
-    (
-        "drained",
-        "off",
-    ): Step.WATCH,  # Once looked, as all of these: else the drain might seem to be for nobody.
+    ("drained", "off"): Step.WATCH,  # And once looked, as where it is not off: see `decide`.
     ("drained", "broken"): Step.OPEN,
     ("drained", "on"): Step.OPEN,
     ("held", "off"): Step.CLOSE,  # Somebody took it off: Pods may have come in.
@@ -79,7 +76,7 @@ def decide(seen: Seen, rules: Rules) -> Decision:
     need = _need(seen, holders, rules, idle_since)
     step = STEPS[need, _stand(seen.lock)]
     if need == "drained" and seen.way is None:
-        step = Step.LOOK
+        step = Step.LOOK  # Else the drain would seem to be for nobody.
     elif step is Step.LOOK and seen.way is not None:
         step = Step.SETTLE
     lock = _lock(step, seen, holders, rules)
@@ -289,10 +286,13 @@ def _waiting(holder: Holder, way: Way) -> Waiting:
 
 
 def _in_the_way(need: Need, seen: Seen, lock: NodeLock) -> tuple[str, ...]:
+    """Return who is in the way of those who wait, of the drain's end, or came in past the taint."""
     if seen.way is None:
         return ()
     if need == "drained":
         return tuple(pod for pod in seen.way.strict if pod in seen.drained_for)
+    if need == "held":
+        return seen.way.normal
     waits = {holder.level for holder in lock.holders if holder.granted is None}
     return seen.way.of("strict" if "strict" in waits else "normal") if waits else ()
 

@@ -205,7 +205,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[int, Answer] = msgspec.field(default_factory=dict[int, Answer])
     """By job, true only once *lock* stands on the Node."""
     in_the_way: tuple[str, ...] = ()
-    """Whom the bus is told of: the Pods that somebody waits for, or that the node is drained for."""
+    """Whom the bus is told of: Pods that somebody waits for, that came in later, or that a drain is for."""
     is_drained: bool = False
     """Nobody needs the lock, but the node is drained for Pods that are looked after, and may stay."""
     again_s: float | None = None

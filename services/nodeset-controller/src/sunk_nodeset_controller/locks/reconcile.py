@@ -33,6 +33,10 @@ STEPS: Final = 8
 """Of one turn: close, look and settle are three, a conflict costs one more."""
 
 
+LATE_S: Final = 25.0
+"""Where the kubelet refuses who does not bear the taint, a lock that stands is looked at no more often."""
+
+
 class _Turn(msgspec.Struct, frozen=True):
     """What one turn is about."""
 
@@ -103,6 +107,9 @@ class Locks:
             if decision.step is Step.LOOK:
                 clear = await self._look(turn, seen, does_clear=not decision.is_drained)
                 continue
+            if decision.step is Step.KEEP and clear is None and self._may_have_come(turn, seen):
+                clear = await self._look(turn, seen)
+                continue
             try:
                 if decision.lock != seen.lock:
                     found = await self._nodes.write(found, decision.lock)
@@ -113,10 +120,17 @@ class Locks:
             if decision.step is Step.CLOSE:
                 turn.desk.clear_since = {}  # What was seen before the taint is worth nothing.
                 continue
-            if decision.step is Step.KEEP and self._nodes.taint.evicts:
+            if decision.step is Step.KEEP and clear is None and self._nodes.taint.evicts:
                 await self._look(turn, seen)
             return self._settled(turn, seen, decision)
         raise ConflictError(f"node {turn.kube_node} does not hold still")
+
+    def _may_have_come(self, turn: _Turn, seen: Seen) -> bool:
+        """Whether to look for Pods that came in past the taint; a prolog does not wait for that."""
+        if turn.asks:
+            return False
+        looked = turn.desk.looked_at
+        return self._nodes.taint.evicts or looked is None or (seen.now - looked).total_seconds() >= LATE_S
 
     async def _read(self, turn: _Turn, *, may_be_foreseen: bool = False) -> Node | None:
         if not turn.kube_node:
@@ -143,8 +157,9 @@ class Locks:
         others = self._nodes.measure.others(pods, placed, alive(seen, self._rules))
         found = way(others)
         desk.looked(found, now())
-        if self._nodes.taint.evicts and does_clear:
-            await self._drive_out(desk, others, placed)
+        if does_clear:
+            ours = [pod for pod in others if self._nodes.measure.is_ours_to_ask(pod)]
+            await self._drive_out(desk, ours, placed)
         told = blocking(others, refused=refusals(desk.asked), placed=placed, now=now())
         return replace(found, blocking=told)
 

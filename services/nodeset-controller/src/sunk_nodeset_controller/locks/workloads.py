@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from sunk_kube.objects import Pod, Toleration
 from sunk_nodeset_controller.locks.model import Clearing, LockTaint, Way
@@ -41,6 +42,18 @@ class Measure(msgspec.Struct, frozen=True):
         if self.taint.evicts and self.clearing.is_exempt(pod):
             return False  # Where Kubernetes does it, it knows of no exemptions.
         return not any(bears(toleration, self.taint) for toleration in pod.spec.tolerations)
+
+    def is_ours_to_ask(self, pod: Pod) -> bool:
+        """Whether it is us who have *pod*, which is in the way, leave, and not Kubernetes.
+
+        Who bears a ``NoExecute`` taint for some seconds is let in, and may stay for as long.
+        """
+        if self.taint.evicts:
+            return True
+        return any(
+            bears(replace(toleration, toleration_seconds=None), self.taint)
+            for toleration in pod.spec.tolerations
+        )
 
     def _is_other(self, pod: Pod, job_by_uid: Mapping[str, int | None], alive: Collection[int]) -> bool:
         if pod.metadata.uid in job_by_uid and not pod.is_over:
