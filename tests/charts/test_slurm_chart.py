@@ -72,6 +72,16 @@ def test_every_example_is_a_whole_cluster(chart: helm.Chart, example: Path) -> N
     assert {"StatefulSet", "Deployment", "NodeSet", "NetworkPolicy", "Secret"} <= kinds
 
 
+def test_a_pod_through_slurm_fits_beside_slurmd_on_a_gpu_node_of_the_example(chart: helm.Chart) -> None:
+    values = yaml.safe_load((CHART / "examples/gpu.yaml").read_text())
+    template = nodeset(render(chart, values, name="prod", namespace="slurm"), "prod-h100")["template"]
+
+    (slurmd,) = template["spec"]["containers"]
+    assert slurmd["resources"] == {"requests": {"cpu": "1", "memory": "4Gi"}}
+    env = env_of(template["spec"])
+    assert (env["SUNK_CPUS"], env["SUNK_GRES"], env["NVIDIA_VISIBLE_DEVICES"]) == ("120", "gpu:h100:8", "all")
+
+
 def test_a_cluster_needs_fewer_than_25_lines_of_values() -> None:
     assert len((CHART / "examples/minimal.yaml").read_text().splitlines()) < 25
 
