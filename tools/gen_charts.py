@@ -1,7 +1,8 @@
-"""Writes the table of values into each chart's README, from the comments of its values.yaml.
+"""Writes the table of values into each chart's README, and the services' settings into the schema.
 
-A comment right above a key describes it; what a key has below it is described with it, unless it has
-comments of its own. `--check` writes nothing, and fails where a README is stale or a value undescribed.
+The table is made of the comments of values.yaml: a comment right above a key describes it; what a key has
+below it is described with it, unless it has comments of its own. `--check` writes nothing, and fails where a
+README or the schema is stale, or a value undescribed.
 """
 
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from settings_schema import SCHEMA, with_settings
 
 CHARTS: Final = Path(__file__).parents[1] / "helm"
 _BEGIN: Final = "<!-- values: written by ./task gen from values.yaml -->\n"
@@ -89,6 +91,11 @@ def main() -> None:
             wrong.append(f"{file} is stale: run ./task gen")
         elif not is_check:
             file.write_text(new)
+    before = SCHEMA.read_text()
+    if is_check and with_settings(before) != before:
+        wrong.append(f"{SCHEMA} is stale: run ./task gen")
+    elif not is_check:
+        SCHEMA.write_text(with_settings(before))
     if wrong:
         sys.exit("\n".join(wrong))
 

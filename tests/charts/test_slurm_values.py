@@ -48,6 +48,9 @@ def made(chart: helm.Chart, values: dict[str, Any]) -> Objects:
         ({"nats": {"replicas": 2}}, "'/nats/replicas'", "must be one of 1, 3"),
         ({"slurmConfig": {"killWait": 5}}, "'/slurmConfig/killWait'", "minimum: got 5, want 10"),
         ({"slurmConfig": {"preemption": "gang"}}, "'/slurmConfig/preemption'", "must be one of"),
+        ({"syncer": {"settings": {"POL_S": "1"}}}, "'/syncer/settings'", "'POL_S' not allowed"),
+        ({"scheduler": {"settings": {"LOST_JOBS": "keep"}}}, "/settings/LOST_JOBS'", "'adopt', 'delete'"),
+        ({"syncer": {"settings": {"POLL_S": "soon"}}}, "'/syncer/settings/POLL_S'", "does not match pattern"),
         ({"users": [{"name": "ada"}]}, "'/users/0'", "missing property 'uid'"),
     ],
     ids=[
@@ -64,6 +67,9 @@ def made(chart: helm.Chart, values: dict[str, Any]) -> Objects:
         "two NATS servers",
         "no time to end",
         "an unknown way to preempt",
+        "a typo in a setting",
+        "an unknown word for a setting",
+        "a word for seconds",
         "a user without id",
     ],
 )
