@@ -45,6 +45,11 @@ plugstackconfig: slurmConfig.plugstackConfig
 preemptmode: slurmConfig.preemption
 preemptparameters: slurmConfig.preemption
 preempttype: slurmConfig.preemption
+priorityweightage: slurmConfig.priority.age
+priorityweightfairshare: slurmConfig.priority.fairshare
+priorityweightjobsize: slurmConfig.priority.jobSize
+priorityweightpartition: slurmConfig.priority.partition
+priorityweightqos: slurmConfig.priority.qos
 proctracktype: slurmConfig.proctrackType
 prolog: hooks.prolog
 prologepilogtimeout: slurmConfig.hookDeadline and hooks.timeoutSeconds, it is 30 s more

@@ -44,6 +44,11 @@ PreemptMode=CANCEL
 # Else a batch script hears nothing while its grace time runs.
 PreemptParameters=send_user_signal
 {{- end }}
+{{- range $factor, $weight := $conf.priority }}
+{{- with int $weight }}
+PriorityWeight{{ get (dict "age" "Age" "fairshare" "Fairshare" "jobSize" "JobSize" "partition" "Partition" "qos" "QOS") $factor }}={{ . }}
+{{- end }}
+{{- end }}
 TopologyPlugin={{ $conf.topologyPlugin }}
 GresTypes=gpu
 MaxNodeCount={{ int $conf.maxNodeCount }}
@@ -71,7 +76,7 @@ PlugStackConfig=plugstack.conf
 {{- range $set := include "slurm.sets" . | fromJsonArray }}
 NodeSet={{ $set.name }} Feature={{ $set.name }}
 {{- if $.Values.compute.autoPartition.enabled }}
-PartitionName={{ $set.name }} Nodes={{ $set.name }} MaxTime=INFINITE State=UP
+PartitionName={{ $set.name }} Nodes={{ $set.name }} PriorityTier={{ int $.Values.compute.autoPartition.priorityTier }} MaxTime=INFINITE State=UP
 {{- end }}
 {{- end }}
 {{ trim .Values.compute.partitions }}
