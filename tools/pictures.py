@@ -1,8 +1,8 @@
 """Draws what the dashboards show: a real Prometheus' answers to their queries, of a real run of the lab.
 
 The whole stack comes up; Prometheus scrapes all five services while the story's steps are told again and
-again, jobs wait, and a drain by hand stands; then each panel becomes an SVG file, and each dashboard a page
-of them. Nothing of it is committed: the command makes it again.
+again, jobs wait, and a drain by hand stands; then each dashboard becomes an SVG file. Nothing of it is
+committed: the command makes it again.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 from gen_dashboards import DASHBOARDS, restricted, slug
-from panels import Line, Panel, page, svg
+from panels import Line, Panel, page
 
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
@@ -115,17 +115,13 @@ def _line(series: dict[str, Any], title: str, begin: float) -> Line:  # Any: Pro
 
 
 def draw(http: httpx.Client, cluster: str, begin: float, end: float, folder: Path) -> list[Path]:
-    """Write one page a dashboard, with its pictures beside it, and return the pages."""
+    """Write one picture a dashboard and return them."""
+    folder.mkdir(parents=True, exist_ok=True)
     drawn: list[Path] = []
     for title in DASHBOARDS:
-        pictures = folder / slug(title)
-        pictures.mkdir(parents=True, exist_ok=True)
-        files: dict[str, str] = {}
-        for panel in panels(http, title, cluster, begin, end):
-            files[panel.title] = f"{slug(title)}/{slug(panel.title)}.svg"
-            (folder / files[panel.title]).write_text(svg(panel))
-        drawn.append(folder / f"{slug(title)}.html")
-        drawn[-1].write_text(page(f"SUNK: {title}", files))
+        file = folder / f"{slug(title)}.svg"
+        file.write_text(page(f"SUNK: {title}", tuple(panels(http, title, cluster, begin, end))))
+        drawn.append(file)
     return drawn
 
 

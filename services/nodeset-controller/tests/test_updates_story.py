@@ -34,6 +34,7 @@ from sunk_kube.resources import (
     NODESETS,
     NODESLICES,
     PODS,
+    Resource,
 )
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.testing import Service
@@ -463,7 +464,8 @@ async def test_pods_outlive_a_nodeset_that_is_deleted_without_them_and_the_next_
     await stage.is_whole(3)
     uid = (await stage.nodeset()).metadata.uid
     assert {pod.metadata.uid for pod in await stage.pods()} == before
-    for resource in (PODS, NODESLICES, CONTROLLER_REVISIONS, DISRUPTION_BUDGETS):
+    left: tuple[Resource[Any], ...] = (PODS, NODESLICES, CONTROLLER_REVISIONS, DISRUPTION_BUDGETS)
+    for resource in left:
         found = await stage.kube.list_all(resource, stage.namespace, labels=wk.LABEL_NODESET)
         assert {owner.uid for one in found for owner in one.metadata.owner_references} == {uid}
     assert [one.metadata.name for one in await stage.kube.list_all(NODESLICES, stage.namespace)] == ["gpu-0"]

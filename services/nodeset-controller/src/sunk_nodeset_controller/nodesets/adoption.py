@@ -7,6 +7,7 @@ Source: Kubernetes, "Garbage Collection", orphaned dependents; ReplicaSet, adopt
 """
 
 import logging
+from typing import TypeVar
 
 from sunk_kube.errors import KubeRejectedError
 from sunk_kube.nodesets import NodeSet
@@ -18,6 +19,8 @@ from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.views import KubeViews
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=KubeObject)
 
 
 class Adoption:
@@ -42,7 +45,7 @@ class Adoption:
             count += await self._take(NODESLICES, one, nodeset)
         return count
 
-    async def _take(self, resource: Resource[KubeObject], found: KubeObject, nodeset: NodeSet) -> bool:
+    async def _take(self, resource: Resource[T], found: T, nodeset: NodeSet) -> bool:
         if not is_orphan_of(found, nodeset) or found.metadata.uid in self._refused:
             return False
         try:
