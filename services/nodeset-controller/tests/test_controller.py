@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,9 +16,9 @@ import anyio
 import pytest
 
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
-from sunk_events.nodesets import KubePodState
+from sunk_events.nodesets import KubePodState, KubeWatchState
 from sunk_events.requests import ConfirmNode, ExplainKubeNode, Explanation, NodeConfirmed, Refused
-from sunk_events.subjects import STATISTICS_KEY
+from sunk_events.subjects import LEADER_KEY, STATISTICS_KEY
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
@@ -246,6 +247,17 @@ async def test_a_nodeset_runs_one_ready_pod_on_its_node_and_says_so(stage: Stage
 async def _is_counted(stage: Stage) -> bool:
     status = (await stage.kube.get(NODESETS, "gpu", stage.namespace)).status
     return status.number_ready == status.desired_number_scheduled == status.number_feasible == 1
+
+
+async def test_that_somebody_sees_kubernetes_is_said_again_and_again(stage: Stage) -> None:
+    view = StateView(stage.bus, CLUSTER, KubeWatchState)
+
+    def is_said_after(moment: datetime) -> bool:
+        return (said := view.get(LEADER_KEY)) is not None and said.seen > moment
+
+    async with following(view):
+        await until(lambda: view.get(LEADER_KEY) is not None, within_s=PATIENCE_S)
+        await until(partial(is_said_after, datetime.now(UTC)), within_s=PATIENCE_S)
 
 
 async def test_a_pod_deleted_by_hand_comes_back_under_its_name(stage: Stage) -> None:

@@ -68,6 +68,7 @@ STATES: Final[dict[type[State], Owner]] = {
     jobs.SlurmJobState: "syncer",
     nodesets.KubePodState: "nodeset-controller",
     nodesets.NodeSliceState: "nodeset-controller",
+    nodesets.KubeWatchState: "nodeset-controller",
     locks.LockState: "nodeset-controller",
     placements.PlacementState: "pod-scheduler",
 }

@@ -156,6 +156,16 @@ class KubePodState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controlle
     """The Node's, likewise."""
 
 
+class KubeWatchState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.kube_watch"):
+    """That somebody leads as nodeset-controller and sees Kubernetes. Key: ``leader``; written each 10 s.
+
+    A Pod's state is written when it changes only: without this, silence would look like calm.
+    """
+
+    seen: Moment
+    """When that was so."""
+
+
 class NodeSliceEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A Node that belongs to a NodeSet."""
 

@@ -41,6 +41,7 @@ READS: Final[dict[Service, tuple[type[State], ...]]] = {
     "syncer": (
         nodesets.KubePodState,
         nodesets.NodeSliceState,
+        nodesets.KubeWatchState,
         placements.PlacementState,
         locks.LockState,
     ),

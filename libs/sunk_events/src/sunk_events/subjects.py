@@ -94,6 +94,7 @@ _BUCKET: Final[dict[type[State], str]] = {
     jobs.SlurmJobState: "slurm_job",
     nodesets.KubePodState: "kube_pod",
     nodesets.NodeSliceState: "node_slice",
+    nodesets.KubeWatchState: "kube_watch",
     locks.LockState: "lock",
     placements.PlacementState: "placement",
 }
@@ -103,6 +104,7 @@ EVERYTHING: Final = "sunk.ev.>"
 DEAD_LETTER_STREAM: Final = "SUNK_DLQ"
 DEAD_LETTERS: Final = "sunk.dlq.>"
 STATISTICS_KEY: Final = "scheduler"
+LEADER_KEY: Final = "leader"
 _INBOXES: Final = "_INBOX"
 
 DEAD_NAME_MAX: Final = 1024

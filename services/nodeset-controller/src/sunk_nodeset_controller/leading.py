@@ -21,6 +21,7 @@ from sunk_nodeset_controller.pods.listening import Listening
 from sunk_nodeset_controller.pods.resting import Rest
 from sunk_nodeset_controller.pods.words import NodeWords
 from sunk_nodeset_controller.reboot import Reboots
+from sunk_nodeset_controller.sign_of_life import give_signs_of_life
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.changes import Changes
 from sunk_runtime.keys import KeyLoop
@@ -64,7 +65,9 @@ async def work(
             words = NodeWords(views, cluster, bus.ears[cluster.cluster])
             locked = partial(lock, config, client, cluster, leadership, words)
             rebooted = partial(reboot, config, views, cluster, kube)
+            alive = partial(give_signs_of_life, views, cluster, leadership)
             tasks.start_soon(persistently, f"tell {cluster.cluster}", told)
+            tasks.start_soon(persistently, f"be alive for {cluster.cluster}", alive)
             tasks.start_soon(persistently, f"lock {cluster.cluster}", locked)
             tasks.start_soon(persistently, f"reboot {cluster.cluster}", rebooted)
 
