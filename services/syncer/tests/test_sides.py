@@ -2,18 +2,22 @@
 
 from datetime import UTC, datetime, timedelta
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import KubePodState
+from sunk_events.nodesets import KubePodState, KubeWatchState
 from sunk_events.placements import PlacementState
+from sunk_events.subjects import LEADER_KEY
 from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import BusSettings, connect
+from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
 from sunk_slurm.testing import node
 from sunk_slurm.wire import Number
 from sunk_syncer.sides import Views, fresh_side, told_side
@@ -59,6 +63,32 @@ def test_names_with_dots_reasons_of_any_alphabet_and_words_of_a_newer_slurm_are_
     assert (side.node, side.reason, side.state.is_drained) == ("n1.rack-7.example", "k8s: диск 💥", True)
 
 
+async def kube_falls_silent(views: Views, writer: StateWriter[KubeWatchState]) -> None:
+    """Nobody who never said that he sees Kubernetes is missed; who has said so once, and again, is."""
+    state = KubeWatchState(changed=T0, seen=T0)
+    await anyio.sleep(0.4)
+    views.require_known("n1")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(views.listen)
+        for turn in range(2):
+            seen = replace(state, seen=T0 + timedelta(seconds=turn))
+            await writer.record(LEADER_KEY, seen, revision=writer.view.revision(LEADER_KEY))
+            await until(lambda: not is_held_back(views))
+            await until(lambda: is_held_back(views))
+        await writer.forget(LEADER_KEY, revision=writer.view.revision(LEADER_KEY))
+        views.require_known("n1")
+        tasks.cancel_scope.cancel()
+
+
+def is_held_back(views: Views) -> bool:
+    try:
+        views.require_known("n1")
+    except TransientError as error:
+        assert "nodeset-controller was not heard of" in str(error)  # noqa: PT017 - it may also be known
+        return True
+    return False
+
+
 class AgedPods(StateView[KubePodState]):
     """A view whose server was not heard of for as long as the test says."""
 
@@ -70,7 +100,7 @@ class AgedPods(StateView[KubePodState]):
 
 
 @pytest.mark.anyio
-async def test_nothing_is_decided_on_pods_that_were_not_heard_of_for_longer_than_their_bound(
+async def test_nothing_is_decided_on_what_was_not_heard_of_for_longer_than_its_bound(
     nats: NatsServer,
 ) -> None:
     settings = BusSettings(url=nats.url)
@@ -81,12 +111,22 @@ async def test_nothing_is_decided_on_pods_that_were_not_heard_of_for_longer_than
         jobs = StateView(bus, CLUSTER, SlurmJobState)
         placements = StateView(bus, CLUSTER, PlacementState)
         locks = StateView(bus, CLUSTER, LockState)
-        views = Views(nodes=nodes, jobs=jobs, pods=pods, placements=placements, locks=locks, age_max_s=30)
+        kube = StateView(bus, CLUSTER, KubeWatchState)
+        views = Views(
+            nodes=nodes,
+            jobs=jobs,
+            pods=pods,
+            placements=placements,
+            locks=locks,
+            kube=kube,
+            age_max_s=30,
+            kube_silent_max_s=0.3,
+        )
         with pytest.raises(TransientError):
             views.require_known("n1")  # None is complete.
-        async with following(nodes, jobs, pods, placements, locks):
+        async with following(nodes, jobs, pods, placements, locks, kube):
             await views.complete()
-            views.require_known("n1")
+            await kube_falls_silent(views, StateWriter(bus, kube, fence=None))
             pods.pretended_s = 30.1
 
             with pytest.raises(TransientError, match="not heard of for 30 s"):

@@ -49,6 +49,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """When a change that Slurm refused is tried again, if nothing changes before."""
     view_age_max_s: Seconds = 30.0
     """What others say on the bus is not believed when NATS was silent for longer: nothing is written then."""
+    kube_silent_max_s: Seconds = 60.0
+    """The same where nodeset-controller was silent, which says each 10 s that it sees Kubernetes."""
     prolog_lost_s: Seconds = 10.0
     """A job in its prolog on a node whose slurmd is younger than the job is requeued after so long."""
     reconfigure_files: str = ""

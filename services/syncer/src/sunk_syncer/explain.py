@@ -21,9 +21,16 @@ _CHANGES = {
 """What would change each cause of a drain."""
 
 
-def explain_node(told: SlurmNodeState, kube: KubeSide) -> Explanation:
-    """Return why the node is as it is in Slurm."""
-    return Explanation(findings=(*_drain(told, kube), *_down(told, kube), *_kubernetes(told, kube)))
+def explain_node(told: SlurmNodeState, kube: KubeSide, held_back: str = "") -> Explanation:
+    """Return why the node is as it is in Slurm.
+
+    Args:
+        told: The node as the bus holds it.
+        kube: Kubernetes' side.
+        held_back: Why nothing is changed in Slurm now, if that is so.
+    """
+    findings = (*_held_back(held_back), *_drain(told, kube), *_down(told, kube), *_kubernetes(told, kube))
+    return Explanation(findings=findings)
 
 
 def explain_job(
@@ -41,6 +48,15 @@ def explain_job(
     if job.state == "PENDING":
         return Explanation(findings=(_pending(job),))
     return Explanation(findings=(*_prolog(job, nodes, locks), *_completing(job)))
+
+
+def _held_back(because: str) -> Iterable[Finding]:
+    if because:
+        yield Finding(
+            what="left as it is in Slurm, whatever Kubernetes' side wants",
+            because=because[:REASON_MAX],
+            would_change="that is known again",
+        )
 
 
 def _drain(told: SlurmNodeState, kube: KubeSide) -> Iterable[Finding]:

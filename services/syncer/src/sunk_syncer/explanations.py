@@ -2,6 +2,7 @@
 
 from sunk_events.base import Reply
 from sunk_events.requests import ExplainJob, ExplainSlurmNode, Refused
+from sunk_runtime.errors import TransientError
 from sunk_runtime.views import now
 from sunk_slurm.hostlist import expand
 from sunk_syncer.explain import explain_job, explain_node
@@ -15,12 +16,18 @@ class Explanations:
         self._views = views
 
     async def node(self, question: ExplainSlurmNode) -> Reply:
-        """Say why a node is as it is."""
-        self._views.require_known(question.node)
+        """Say why a node is as it is, and whether it is left so because too little is known."""
+        self._views.require_complete()
         told = self._views.nodes.get(question.node)
         if told is None:
             return Refused(code="unknown_node", reason=f"Slurm has no node {question.node}")
-        return explain_node(told, self._views.kube_side(question.node, now()))
+        try:
+            self._views.require_known(question.node)
+        except TransientError as error:
+            held_back = str(error)
+        else:
+            held_back = ""
+        return explain_node(told, self._views.kube_side(question.node, now()), held_back)
 
     async def job(self, question: ExplainJob) -> Reply:
         """Say why a job is as it is."""

@@ -13,7 +13,7 @@ from sunk_events.nodes import (
     SlurmReservationState,
     SlurmStatisticsState,
 )
-from sunk_events.nodesets import KubePodState, NodeSliceState
+from sunk_events.nodesets import KubePodState, KubeWatchState, NodeSliceState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
 from sunk_events.requests import ConfirmNode, ExplainJob, ExplainSlurmNode, NudgeJob, NudgeNode, RequeueJob
@@ -65,7 +65,9 @@ class Syncer:
             pods=StateView(bus, cluster, KubePodState),
             placements=StateView(bus, cluster, PlacementState),
             locks=StateView(bus, cluster, LockState),
+            kube=StateView(bus, cluster, KubeWatchState),
             age_max_s=config.view_age_max_s,
+            kube_silent_max_s=config.kube_silent_max_s,
         )
 
     async def work(self, leadership: Leadership) -> None:
@@ -109,6 +111,7 @@ class Syncer:
             answering(bus, config.cluster, NudgeNode, answers.nudge_node),
             answering(bus, config.cluster, NudgeJob, answers.nudge_job),
         ):
+            tasks.start_soon(self.sides.listen)
             for part in (*watches, *acting):
                 tasks.start_soon(part.run)
             async for _ in slurm.recoveries():
@@ -137,6 +140,7 @@ async def start() -> None:
             syncer.sides.pods,
             syncer.sides.placements,
             syncer.sides.locks,
+            syncer.sides.kube,
             syncer.slices,
         )
         lease = BusLease(bus, config.cluster, SERVICE, identity(SERVICE), ttl_s=config.lease_ttl_s)

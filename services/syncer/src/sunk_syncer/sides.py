@@ -1,17 +1,20 @@
 """The two sides of a node as decisions want them: what Slurm shows, and what others have said on the bus.
 
 What must stay true: nothing is concluded from a view that is not complete, has not heard of its server for
-long, or holds a value that cannot be read; nor from an answer of Slurm that names no state.
+long, or holds a value that cannot be read; nor while nobody sees Kubernetes; nor from an answer of Slurm that
+names no state.
 """
 
+import time
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 
+from sunk_events import subjects
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import KubePodState
+from sunk_events.nodesets import KubePodState, KubeWatchState
 from sunk_events.placements import PlacementState
 from sunk_runtime.errors import TransientError
 from sunk_runtime.recovery import Recovery
@@ -32,7 +35,9 @@ class Views:
         pods: StateView[KubePodState],
         placements: StateView[PlacementState],
         locks: StateView[LockState],
+        kube: StateView[KubeWatchState],
         age_max_s: float,
+        kube_silent_max_s: float,
     ) -> None:
         """Put the views together.
 
@@ -42,26 +47,46 @@ class Views:
             pods: NodeSet Pods and their Nodes.
             placements: Pods that Slurm places.
             locks: Locks of Nodes.
+            kube: Whether somebody sees Kubernetes.
             age_max_s: Older than this none of them is believed.
+            kube_silent_max_s: Nor is any when nobody said for so long that he sees Kubernetes.
         """
         self.nodes = nodes
         self.jobs = jobs
         self.pods = pods
         self.placements = placements
         self.locks = locks
+        self.kube = kube
         self._age_max_s = age_max_s
+        self._kube_silent_max_s = kube_silent_max_s
+        self._kube_heard = time.monotonic()
         self._node_by_placement: dict[str, str] = {}
         self._placements_by_node: dict[str, set[str]] = {}
 
     def _all(self) -> tuple[StateView[Any], ...]:
-        return self.nodes, self.jobs, self.pods, self.placements, self.locks
+        return self.nodes, self.jobs, self.pods, self.placements, self.locks, self.kube
 
     def recoveries(self) -> list[Recovery]:
         """Return what tells that one of them is complete again."""
         return [view.recovery for view in self._all()]
 
+    async def listen(self) -> None:
+        """Note each sign that somebody sees Kubernetes, until cancelled."""
+        async for _ in self.kube.changes():
+            self._kube_heard = time.monotonic()
+
+    def require_seen(self) -> None:
+        """Raise `TransientError` if nobody has seen Kubernetes for long: what Pods are said to be may be old.
+
+        A nodeset-controller of before 0.2 never says so: then nobody can tell.
+        """
+        silent_s = time.monotonic() - self._kube_heard
+        if self.kube.get(subjects.LEADER_KEY) is not None and silent_s > self._kube_silent_max_s:
+            raise TransientError(f"nodeset-controller was not heard of for {silent_s:.0f} s")
+
     def require_known(self, node: str) -> None:
         """Raise `TransientError` where something that counts for *node* is not known now."""
+        self.require_seen()
         for view in self._all():
             view.require_complete()
             if view.age_s > self._age_max_s:
@@ -70,6 +95,11 @@ class Views:
             raise TransientError("a placement cannot be read: whether one is overdue is unknown")
         if node in self.pods.undecodable or node in self.locks.undecodable:
             raise TransientError(f"what is known of node {node} cannot be read", retry_after_s=5.0)
+
+    def require_complete(self) -> None:
+        """Raise `TransientError` while a view is not complete."""
+        for view in self._all():
+            view.require_complete()
 
     async def complete(self) -> None:
         """Return when every view is complete and placements are known by their nodes."""
