@@ -64,6 +64,27 @@ async def test_it_is_reconfigured_once_a_change_however_many_files_change_togeth
     assert slurm.times == 2
 
 
+async def test_who_leads_anew_reconfigures_only_for_what_was_not_read_yet(tmp_path: Path) -> None:
+    topology = tmp_path / "topology.conf"
+    topology.write_text("a")
+    slurm, leadership = Slurm(), Leadership("syncer", 1, float("inf"))
+    config = Config(
+        cluster="lab", reconfigure_files=str(topology), reconfigure_after_s=0.05, reconfigure_again_s=0.05
+    )
+    first = Reconfigure(slurm, leadership, config)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(first.run)
+        await until(lambda: first.done != "")
+        tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Reconfigure(slurm, leadership, config, done=first.done).run)
+        await anyio.sleep(0.3)
+        assert slurm.times == 2
+        topology.write_text("b")
+        await until(lambda: slurm.times == 4)
+        tasks.cancel_scope.cancel()
+
+
 async def test_each_change_is_told_twice_as_slurmctld_may_get_the_file_after_us(tmp_path: Path) -> None:
     conf = tmp_path / "slurm.conf"
     slurm = Slurm()

@@ -48,6 +48,7 @@ async def test_a_question_that_slurm_does_not_answer_hides_no_sign_of_life(
                 Config(cluster=CLUSTER),
                 nodes=Answered(),
                 jobs=Answered(),
+                reconfigured=lambda: "digest",
             )
             await watch.poll()
             slurm.unanswered, began = {question}, now()
@@ -58,3 +59,4 @@ async def test_a_question_that_slurm_does_not_answer_hides_no_sign_of_life(
     assert told is not None
     assert told.nodes_answered is not None
     assert told.nodes_answered > began
+    assert told.reconfigured == "digest"

@@ -194,3 +194,5 @@ class SlurmStatisticsState(State, frozen=True, kw_only=True, tag="sunk.syncer.v1
     """The same of all jobs."""
     partitions_answered: Moment | None = None
     """The same of partitions and reservations."""
+    reconfigured: str = ""
+    """A digest of the configuration files that slurmctld was last made to read; empty: none are followed."""

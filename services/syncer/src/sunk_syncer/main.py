@@ -17,6 +17,7 @@ from sunk_events.nodesets import KubePodState, KubeWatchState, NodeSliceState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
 from sunk_events.requests import ConfirmNode, ExplainJob, ExplainSlurmNode, NudgeJob, NudgeNode, RequeueJob
+from sunk_events.subjects import STATISTICS_KEY
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, connect
 from sunk_runtime.leases import BusLease, Leadership, lead
@@ -75,6 +76,8 @@ class Syncer:
         config, bus, slurm = self._config, self._bus, self._slurm
         for own in (self.nodes, self.jobs, self.partitions, self.reservations, self.statistics):
             await own.complete()
+        told = self.statistics.get(STATISTICS_KEY)
+        reconfigure = Reconfigure(slurm, leadership, config, done=told.reconfigured if told else "")
         stirrings = StirringsWatch(slurm, Rhythm.of(config, config.poll_s))
         nodes = NodeWatch(slurm, StateWriter(bus, self.nodes, fence=leadership), stirrings, config)
         jobs = JobWatch(slurm, StateWriter(bus, self.jobs, fence=leadership), stirrings, config)
@@ -86,6 +89,7 @@ class Syncer:
             config,
             nodes=nodes,
             jobs=jobs,
+            reconfigured=lambda: reconfigure.done,
         )
         deeds = Deeds(slurm, nodes, leadership, config)
         drains = DrainPropagation(deeds, nodes, self.sides, config)
@@ -98,7 +102,7 @@ class Syncer:
             descriptions,
             clean_up,
             LostPrologs(requeues, self.sides, config),
-            Reconfigure(slurm, leadership, config),
+            reconfigure,
         )
         answers = Answers(nodes, jobs, self.jobs)
         explanations = Explanations(self.sides)

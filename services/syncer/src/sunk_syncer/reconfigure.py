@@ -2,7 +2,8 @@
 
 What must stay true: one reconfigure at a time, changes that come soon after one another are one; nothing
 waits for it. Each change is told twice, for slurmctld reads the files of its own Pod, which another kubelet
-brings there. What changed while nobody led is not known, so a new leader asks too.
+brings there. What Slurm was made to read last stands on the bus, so that a new leader, or one that lost the
+lease for a moment, asks only if the files have changed since.
 """
 
 import hashlib
@@ -28,18 +29,23 @@ _FAILED_PAUSE_S: Final = 5.0
 class Reconfigure:
     """Follows the files. Only the leader runs it."""
 
-    def __init__(self, slurm: Reconfigures, leadership: Leadership, config: Config) -> None:
+    def __init__(
+        self, slurm: Reconfigures, leadership: Leadership, config: Config, *, done: str = ""
+    ) -> None:
+        """Prepare to follow them; *done* is the digest that Slurm was reconfigured for last, if known."""
         self._slurm = slurm
         self._leadership = leadership
         self._files = tuple(Path(part) for part in config.reconfigure_files.split(":") if part)
         self._config = config
+        self.done = done
+        """The digest of what Slurm was made to read last."""
 
     async def run(self) -> None:
         """Look at the files until cancelled."""
         if not self._files:
             return
         after_s, again_s = self._config.reconfigure_after_s, self._config.reconfigure_again_s
-        seen = ""
+        seen = self.done
         due: tuple[float, ...] = ()
         while True:
             found = await anyio.to_thread.run_sync(digest, self._files)
@@ -48,6 +54,8 @@ class Reconfigure:
                 seen, due = found, (now + after_s, now + after_s + again_s)
             if due and now >= due[0] and await self._reconfigure():
                 due = due[1:]
+                if not due:
+                    self.done = seen
             await anyio.sleep(min(1.0, after_s))
 
     def wake(self) -> None:

@@ -4,7 +4,7 @@ With them goes how old everything else is: a state does not change by being look
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -40,10 +40,12 @@ class StatisticsWatch:
         *,
         nodes: Answered,
         jobs: Answered,
+        reconfigured: Callable[[], str],
     ) -> None:
         self._slurm = slurm
         self._nodes = nodes
         self._jobs = jobs
+        self._reconfigured = reconfigured
         self._answered: datetime | None = None
         self._partitions = Table(partitions)
         self._reservations = Table(reservations)
@@ -91,13 +93,14 @@ class StatisticsWatch:
             log.warning("answer not believed", extra={"known": len(self._partitions), "missing": "all"})
 
     def _dated(self, state: SlurmStatisticsState) -> SlurmStatisticsState:
-        """Return *state* with when Slurm was last heard of what; who led before us may know it."""
+        """Return *state* with what we did and when Slurm was heard of what; who led before us may know it."""
         before = self._statistics.view.get(subjects.STATISTICS_KEY)
         return replace(
             state,
             nodes_answered=self._nodes.answered or (before and before.nodes_answered),
             jobs_answered=self._jobs.answered or (before and before.jobs_answered),
             partitions_answered=self._answered or (before and before.partitions_answered),
+            reconfigured=self._reconfigured(),
         )
 
 
