@@ -17,47 +17,89 @@ from sunk_syncer.testing import Stage
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.anyio]
 
-N1 = "node01"
-PROLOG = f"#!/bin/bash\nwhile [ -e {INSTANCE}/etc/block ]; do sleep 0.1; done\nexit 0\n"
+N1, N2 = "node01", "node02"
+PROLOG = f"#!/bin/bash\nwhile [ -e {INSTANCE}/etc/block.$SLURMD_NODENAME ]; do sleep 0.1; done\nexit 0\n"
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.version)
 def slurm(request: pytest.FixtureRequest) -> Iterator[HostSlurm]:
     more = (f"Prolog={INSTANCE}/etc/prolog",)
-    with running_slurm(request.param, nodes=NodeRange(count=1, first_port=0), more=more) as slurm:
+    with running_slurm(request.param, nodes=NodeRange(count=2, first_port=0), more=more) as slurm:
         slurm.write_file("prolog", PROLOG)
         yield slurm
 
 
-async def test_a_job_whose_prolog_was_lost_is_requeued_and_one_whose_prolog_runs_is_not(
-    stage: Stage, slurm: HostSlurm
-) -> None:
-    slurm.write_file("block", "")
-    await stage.pod(
-        KubePodState(
+@pytest.fixture
+async def impatient(stage: Stage) -> Stage:
+    """Prologs that are certainly lost are given up at once."""
+    for name in (N1, N2):
+        ready = KubePodState(
             changed=datetime.now(UTC),
-            pod=N1,
+            pod=name,
             namespace="slurm",
             nodeset="compute",
-            kube_node="k1",
-            uid="uid-1",
+            kube_node=f"k-{name}",
+            uid=f"uid-{name}",
             phase="running",
             is_ready=True,
         )
-    )
+        await stage.pod(ready)
     stage.syncer.kill()
     stage.syncer.start(prolog_lost_s="0.5")
+    return stage
+
+
+async def in_prolog(stage: Stage, slurm: HostSlurm, *options: str) -> str:
+    """Submit a job whose prolog on the first node waits, and return it when that runs."""
+    slurm.write_file(f"block.{N1}", "")
     wrap = ("--exclusive", "--requeue", "-D/", "-o/dev/null", "--wrap=sleep 300")
-    job = slurm.exec("sbatch", "--parsable", *wrap).strip()
-    await until(lambda: (state := stage.jobs.get(job)) is not None and state.reason == "Prolog", within_s=20)
+    job = slurm.exec("sbatch", "--parsable", *options, *wrap).strip()
+    await until(lambda: (state := stage.jobs.get(job)) is not None and state.reason == "Prolog", within_s=60)
     await anyio.sleep(2)  # Slurm's times are whole seconds; nothing may have happened meanwhile.
     assert "JobRequeued" not in stage.told(job)
+    return job
+
+
+async def let_go(stage: Stage, slurm: HostSlurm, job: str) -> None:
+    slurm.exec("rm", "-f", f"{INSTANCE}/etc/block.{N1}")
+    slurm.exec("scancel", job)
+    for name in (N1, N2):
+        await stage.until_node(name, None)
+
+
+def is_younger(stage: Stage, node: str, job: str) -> bool:
+    """Whether slurmd of *node* was replaced since *job* began."""
+    state, began = stage.nodes.get(node), stage.jobs.get(job)
+    if state is None or state.slurmd_started is None or began is None or began.started is None:
+        return False
+    return state.slurmd_started > began.started
+
+
+async def test_a_job_whose_prolog_was_lost_is_requeued_and_one_whose_prolog_runs_is_not(
+    impatient: Stage, slurm: HostSlurm
+) -> None:
+    stage = impatient
+    job = await in_prolog(stage, slurm, f"--nodelist={N1}")
 
     slurm.kill_daemon(N1)
     slurm.start_daemon(N1)
-    await until(lambda: "JobRequeued" in stage.told(job), within_s=20)
+    await until(lambda: "JobRequeued" in stage.told(job), within_s=60)
 
     assert stage.syncer.says("job requeued")
-    slurm.exec("rm", f"{INSTANCE}/etc/block")
-    slurm.exec("scancel", job)
-    await stage.until_node(N1, None)
+    await let_go(stage, slurm, job)
+
+
+async def test_a_reconfigure_requeues_no_job_that_waits_in_its_prolog(
+    impatient: Stage, slurm: HostSlurm
+) -> None:
+    stage = impatient
+    job = await in_prolog(stage, slurm, "--nodes=2")
+
+    slurm.exec("scontrol", "reconfigure")
+    await until(lambda: is_younger(stage, N2, job), within_s=60)
+    await anyio.sleep(3)  # By now it would have been requeued.
+    slurm.exec("rm", f"{INSTANCE}/etc/block.{N1}")
+    await until(lambda: (state := stage.jobs.get(job)) is not None and not state.reason, within_s=60)
+
+    assert "JobRequeued" not in stage.told(job)
+    await let_go(stage, slurm, job)

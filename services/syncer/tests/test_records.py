@@ -15,7 +15,7 @@ from sunk_slurm.testing import job, node
 from sunk_slurm.wire import CpusHeld, Job, JobResources, NodeHeld, NodesHeld
 from sunk_syncer.cleanup import are_many, why_kept
 from sunk_syncer.extra import merged, parsed, shown
-from sunk_syncer.requeues import is_in_the_way, lost_prologs, why_not_down
+from sunk_syncer.requeues import Lost, is_in_the_way, lost_prologs, why_not_down
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
 POD = KubePodState(
@@ -113,8 +113,18 @@ def test_a_prolog_is_lost_where_slurmd_is_younger_than_the_job(seconds: int) -> 
         changed=T0, node="n1", state="MIXED", slurmd_started=T0 + timedelta(seconds=seconds)
     )
 
-    assert lost_prologs(in_prolog, (state,)) == (("n1",) if seconds > 0 else ())
-    assert lost_prologs(replace(in_prolog, reason=""), (state,)) == ()
-    assert lost_prologs(replace(in_prolog, is_completing=True), (state,)) == ()
-    assert lost_prologs(replace(in_prolog, started=None), (state,)) == ()
-    assert lost_prologs(in_prolog, (replace(state, slurmd_started=None),)) == ()
+    assert lost_prologs(in_prolog, (state,)) == (Lost(("n1",), is_certain=True) if seconds > 0 else Lost())
+    assert lost_prologs(replace(in_prolog, reason=""), (state,)) == Lost()
+    assert lost_prologs(replace(in_prolog, is_completing=True), (state,)) == Lost()
+    assert lost_prologs(replace(in_prolog, started=None), (state,)) == Lost()
+    assert lost_prologs(in_prolog, (replace(state, slurmd_started=None),)) == Lost()
+
+
+def test_a_job_may_wait_for_the_prolog_of_any_node_whose_slurmd_is_as_old_as_the_job() -> None:
+    in_prolog = replace(OTHER, reason="Prolog", started=T0)
+    older = SlurmNodeState(changed=T0, node="n1", state="MIXED", slurmd_started=T0 - timedelta(hours=1))
+    younger = replace(older, node="n2", slurmd_started=T0 + timedelta(seconds=5))
+
+    assert lost_prologs(in_prolog, (older, younger)) == Lost(("n2",))
+    assert lost_prologs(in_prolog, (None, younger)) == Lost(("n2",))
+    assert lost_prologs(in_prolog, (older, None)) == Lost()

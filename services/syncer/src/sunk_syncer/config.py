@@ -52,7 +52,9 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     kube_silent_max_s: Seconds = 60.0
     """The same where nodeset-controller was silent, which says each 10 s that it sees Kubernetes."""
     prolog_lost_s: Seconds = 10.0
-    """A job in its prolog on a node whose slurmd is younger than the job is requeued after so long."""
+    """A job in its prolog is requeued after so long if slurmd of each of its nodes is younger than it."""
+    prolog_limit_s: Seconds = 100.0
+    """The same where some are older and may still run theirs: more than slurm.conf's PrologEpilogTimeout."""
     reconfigure_files: str = ""
     """Files of Slurm's configuration, with colons between, after whose change Slurm is reconfigured."""
     reconfigure_after_s: Seconds = 15.0

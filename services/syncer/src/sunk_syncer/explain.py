@@ -34,13 +34,13 @@ def explain_node(told: SlurmNodeState, kube: KubeSide, held_back: str = "") -> E
 
 
 def explain_job(
-    job: SlurmJobState, nodes: Iterable[SlurmNodeState], locks: Iterable[LockState]
+    job: SlurmJobState, nodes: Iterable[SlurmNodeState | None], locks: Iterable[LockState]
 ) -> Explanation:
     """Return why the job waits, or runs where it does.
 
     Args:
         job: As the bus holds it.
-        nodes: The nodes that it is on.
+        nodes: The nodes that it is on; None where nothing is known of one.
         locks: Their locks.
     """
     if job.is_over:
@@ -128,16 +128,16 @@ def _pending(job: SlurmJobState) -> Finding:
 
 
 def _prolog(
-    job: SlurmJobState, nodes: Iterable[SlurmNodeState], locks: Iterable[LockState]
+    job: SlurmJobState, nodes: Iterable[SlurmNodeState | None], locks: Iterable[LockState]
 ) -> Iterable[Finding]:
     if job.reason != "Prolog":
         return
     lost = lost_prologs(job, nodes)
-    if lost:
+    if lost.is_certain:
         yield Finding(
             what="hangs in its prolog",
             since=job.started,
-            because=f"slurmd of {', '.join(lost[:5])} was restarted while the prolog ran",
+            because=f"slurmd of {', '.join(lost.nodes[:5])} was restarted while the prolog ran",
             would_change="it is requeued in a moment; one that may not be requeued has to be cancelled",
         )
         return

@@ -39,6 +39,6 @@ class Explanations:
             names = expand(job.nodes)
         except ValueError:
             names = ()
-        nodes = [node for node in map(self._views.nodes.get, names) if node is not None]
+        nodes = [self._views.nodes.get(name) for name in names]
         locks = [lock for lock in map(self._views.locks.get, names) if lock is not None]
         return explain_job(job, nodes, locks)

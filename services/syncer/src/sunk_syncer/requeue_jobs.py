@@ -23,7 +23,7 @@ from sunk_syncer.deeds import Deeds
 from sunk_syncer.metrics import REQUEUED
 from sunk_syncer.model import DownNode
 from sunk_syncer.ports import JobWrites
-from sunk_syncer.requeues import PROLOG, is_in_the_way, lost_prologs, why_not_down
+from sunk_syncer.requeues import PROLOG, Lost, is_in_the_way, lost_prologs, why_not_down
 from sunk_syncer.sides import Views
 from sunk_syncer.watch_jobs import JobWatch
 
@@ -162,27 +162,28 @@ class LostPrologs:
             self._lost_since.pop(key, None)
             return None
         lost = self._lost(job)
-        if not lost:
+        if not lost.nodes:
             self._lost_since.pop(key, None)
             return _LOOK_AGAIN_S
         since = self._lost_since.setdefault(key, time.monotonic())
-        left_s = self._config.prolog_lost_s - (time.monotonic() - since)
+        wait_s = self._config.prolog_lost_s if lost.is_certain else self._config.prolog_limit_s
+        left_s = wait_s - (time.monotonic() - since)
         if left_s > 0:
-            return left_s
-        reason = "its prolog was lost with its slurmd"
-        reply = await self._requeues.requeue(
-            job.job, lost[0], reason, is_node_to_stay_away=False, while_it_says=PROLOG
-        )
-        if isinstance(reply, Refused | Later):
-            log.warning(
-                "job hangs in its prolog", extra={"job": job.job, "node": lost[0], "why": reply.reason}
-            )
+            return min(left_s, _LOOK_AGAIN_S)  # Another slurmd of the job may be replaced meanwhile.
+        await self._requeue(job.job, lost.nodes[0])
         return self._config.refused_again_s
 
-    def _lost(self, job: SlurmJobState) -> tuple[str, ...]:
+    async def _requeue(self, job: int, node: str) -> None:
+        reason = "its prolog was lost with its slurmd"
+        reply = await self._requeues.requeue(
+            job, node, reason, is_node_to_stay_away=False, while_it_says=PROLOG
+        )
+        if isinstance(reply, Refused | Later):
+            log.warning("job hangs in its prolog", extra={"job": job, "node": node, "why": reply.reason})
+
+    def _lost(self, job: SlurmJobState) -> Lost:
         try:
             names = expand(job.nodes)
         except ValueError:
-            return ()
-        nodes = (node for node in map(self._views.nodes.get, names) if node is not None)
-        return lost_prologs(job, nodes)
+            return Lost()
+        return lost_prologs(job, map(self._views.nodes.get, names))

@@ -1,12 +1,15 @@
 """Whether and how a job may be put back into the queue because its node is wanted for something else.
 
 Source: slurmrestd of 26.05 has a call for it (v0.0.45), that of 24.11 has none. A node that is set DOWN has
-its jobs requeued too, all of them: so only for a job that has the node for itself.
+its jobs requeued too, all of them: so only for a job that has the node for itself. ``slurmd -D`` that is told
+to reconfigure waits for its prologs and reports them first: 24.11 and 26.05, measured.
 """
 
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
@@ -52,14 +55,30 @@ def why_not_down(job: Job, node: Node, others: Iterable[SlurmJobState]) -> str |
     return None
 
 
-def lost_prologs(job: SlurmJobState, nodes: Iterable[SlurmNodeState]) -> tuple[str, ...]:
-    """Return the nodes whose slurmd is younger than the job whose prolog it should be running.
+class Lost(msgspec.Struct, frozen=True):
+    """Prologs that may have gone with the slurmd that ran them; nobody will ever report their end."""
 
-    The prolog went with the slurmd before; nobody will ever report its end.
+    nodes: tuple[str, ...] = ()
+    """Those whose slurmd is younger than the job."""
+    is_certain: bool = False
+    """They are all the nodes of the job. Else each of these may have reported its prolog before it was
+    replaced, and the job waits for that of another node, which may take as long as Slurm lets it."""
+
+
+def lost_prologs(job: SlurmJobState, nodes: Iterable[SlurmNodeState | None]) -> Lost:
+    """Return where *job*, if it is in its prolog, may have lost it.
+
+    A reconfigure replaces each slurmd, but not before the prologs that it runs have ended.
+
+    Args:
+        job: The job.
+        nodes: Every node that it is on; None where nothing is known of one.
     """
     if not job.is_running or job.is_completing or job.reason != PROLOG or job.started is None:
-        return ()
-    return tuple(node.node for node in nodes if _is_younger(node.slurmd_started, job.started))
+        return Lost()
+    known = tuple(nodes)
+    younger = [node.node for node in known if node and _is_younger(node.slurmd_started, job.started)]
+    return Lost(tuple(younger), is_certain=bool(younger) and len(younger) == len(known))
 
 
 def _is_younger(slurmd_started: datetime | None, job_started: datetime) -> bool:
