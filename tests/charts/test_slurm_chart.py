@@ -101,6 +101,12 @@ def test_every_setting_of_a_service_is_one_that_it_knows(chart: helm.Chart, name
     assert config.nats_user == module.PREFIX.removeprefix("SUNK_").replace("_", "-").lower() + "prod"
 
 
+def test_the_syncer_gives_a_prolog_up_only_after_slurm_has(chart: helm.Chart) -> None:
+    pods = controls(made(chart, slurmConfig={"hookDeadline": 600}))
+
+    assert float(env_of(pods["prod-syncer"])["SUNK_SYNCER_PROLOG_LIMIT_S"]) > 600 + 30
+
+
 def test_the_scheduler_is_told_the_documents_two_arguments(chart: helm.Chart) -> None:
     objects = made(chart, slurmConfig={"killWait": 45}, scheduler={"name": "batch"})
 
