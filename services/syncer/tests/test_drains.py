@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from sunk_events.locks import LockState
 from sunk_events.nodesets import KubePodState
 from sunk_slurm.states import NodeState
-from sunk_syncer.drains import cause, decide, urgency
-from sunk_syncer.model import Action, DownNode, DrainNode, KubeSide, SlurmSide, UndrainNode
+from sunk_syncer.drains import REQUEUE, cause, decide, urgency
+from sunk_syncer.model import Action, DownNode, DrainNode, KubeSide, ResumeNode, SlurmSide, UndrainNode
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
 READY = KubePodState(
@@ -113,6 +113,13 @@ def test_a_drain_of_someone_else_is_left_alone(pod: KubePodState, reason: str) -
 def test_a_node_that_slurm_set_down_is_left_to_slurm() -> None:
     assert decided(DOWN, "Not responding", NOT_READY) == ()
     assert decided(DOWN, "Not responding", READY) == ()
+
+
+def test_a_node_that_was_set_down_to_requeue_a_job_is_resumed_when_nothing_wants_a_drain() -> None:
+    assert decided(DOWN, "k8s: requeue of job 7") == (ResumeNode("n1"),)
+    assert decided(DOWN, "k8s: requeue of job 7", None) == (ResumeNode("n1"),)
+    assert decided(DOWN, "k8s: requeue of job 7", CORDONED) == ()
+    assert decided(IDLE, "k8s: requeue of job 7") == ()
 
 
 def test_a_pod_that_is_gone_drains_its_node_and_sets_it_down() -> None:
@@ -302,13 +309,16 @@ kubes = st.builds(
 )
 
 
+of_down = st.sampled_from(["", "Not responding", REQUEUE])
+
+
 @st.composite
 def slurm_sides(draw: st.DrawFn) -> SlurmSide:
     is_drain = draw(st.booleans())
     return SlurmSide(
         node="n1",
         state=NodeState(draw(bases), frozenset({"DRAIN"} if is_drain else ())),
-        reason=draw(our_reasons | foreign) if is_drain else draw(st.sampled_from(["", "Not responding"])),
+        reason=draw(our_reasons | foreign if is_drain else of_down),
         reason_age_s=draw(st.sampled_from([-300.0, 0.0, 60.0, float("inf")])),
     )
 
@@ -322,6 +332,8 @@ def carried_out(slurm: SlurmSide, actions: tuple[Action, ...]) -> SlurmSide:
                 slurm = replace(slurm, state=NodeState(base, flags | {"DRAIN"}), reason=reason)
             case UndrainNode():
                 slurm = replace(slurm, state=NodeState(base, flags - {"DRAIN"}), reason="")
+            case ResumeNode():
+                slurm = replace(slurm, state=NodeState("IDLE", flags - {"DRAIN"}))
             case DownNode(_, reason):
                 slurm = replace(slurm, state=NodeState("DOWN", flags), reason=reason or slurm.reason)
     return slurm
@@ -365,6 +377,6 @@ def test_a_node_that_slurm_set_down_is_never_drained_and_none_is_resumed(
 ) -> None:
     after = carried_out(slurm, decide(slurm, kube, prehook_pause_s=30))
 
-    if slurm.state.is_down:
+    if slurm.state.is_down and not slurm.reason.startswith(REQUEUE):
         assert after.state.is_down
         assert slurm.state.is_drain or not after.state.is_drain

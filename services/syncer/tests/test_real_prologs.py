@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 import anyio
 import pytest
@@ -23,7 +24,7 @@ PROLOG = f"#!/bin/bash\nwhile [ -e {INSTANCE}/etc/block.$SLURMD_NODENAME ]; do s
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.version)
 def slurm(request: pytest.FixtureRequest) -> Iterator[HostSlurm]:
-    more = (f"Prolog={INSTANCE}/etc/prolog",)
+    more = (f"Prolog={INSTANCE}/etc/prolog", "ReturnToService=0")
     with running_slurm(request.param, nodes=NodeRange(count=2, first_port=0), more=more) as slurm:
         slurm.write_file("prolog", PROLOG)
         yield slurm
@@ -65,6 +66,11 @@ async def let_go(stage: Stage, slurm: HostSlurm, job: str) -> None:
     slurm.exec("scancel", job)
     for name in (N1, N2):
         await stage.until_node(name, None)
+        await until(partial(is_up, stage, name), within_s=60)
+
+
+def is_up(stage: Stage, name: str) -> bool:
+    return (node := stage.nodes.get(name)) is not None and not node.is_down
 
 
 def is_younger(stage: Stage, node: str, job: str) -> bool:

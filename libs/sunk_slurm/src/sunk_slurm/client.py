@@ -78,6 +78,14 @@ class SlurmClient(SlurmReads):
         """Set *name* DOWN, which requeues its jobs; its DRAIN flag stays, without *reason* its reason too."""
         await self._change_node(f"set node {name} down", name, NodeChange(state=("DOWN",), reason=reason))
 
+    async def resume(self, name: str) -> None:
+        """Take *name* out of DOWN and DRAIN, whatever ReturnToService says.
+
+        Raises:
+            SlurmRejectedError: also where it is in neither.
+        """
+        await self._change_node(f"resume node {name}", name, NodeChange(state=("RESUME",)))
+
     async def set_extra(self, name: str, text: str) -> None:
         """Replace the node's Extra; state and reason stay as they are."""
         await self._change_node(f"set extra of node {name}", name, NodeChange(extra=text))

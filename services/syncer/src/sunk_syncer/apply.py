@@ -3,7 +3,7 @@
 from typing import assert_never
 
 from sunk_syncer.metrics import ACTIONS
-from sunk_syncer.model import Deed, DeleteNode, DescribeNode, DownNode, DrainNode, UndrainNode
+from sunk_syncer.model import Deed, DeleteNode, DescribeNode, DownNode, DrainNode, ResumeNode, UndrainNode
 from sunk_syncer.ports import NodeWrites
 
 
@@ -16,6 +16,8 @@ async def apply(deed: Deed, slurm: NodeWrites) -> None:
             await slurm.undrain(node)
         case DownNode(node, reason):
             await slurm.set_down(node, reason)
+        case ResumeNode(node):
+            await slurm.resume(node)
         case DescribeNode(node, extra, features):
             await slurm.describe_node(node, extra=extra, features=features)
         case DeleteNode(node):

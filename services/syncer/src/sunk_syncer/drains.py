@@ -1,8 +1,8 @@
 """The drain that Kubernetes' side wants for a Slurm node, as one table, and what to do about it.
 
 Only a reason that starts with ``k8s:`` is ever changed or removed, and one that asks for it by
-``verify-undrain``; a node that is DOWN without a drain is left to Slurm's ReturnToService; without knowledge
-of the Pod nothing is decided about it.
+``verify-undrain``; a node that is DOWN without a drain is left to Slurm's ReturnToService, unless we set it
+down to requeue a job; without knowledge of the Pod nothing is decided about it.
 
 Source: the Syncer's documents, "Slurm drains from Kubernetes", "Slurm downed nodes" and "NHC drain and HPC
 verification"; docs/architecture.
@@ -14,7 +14,7 @@ from typing import Final
 
 from sunk_events.base import REASON_MAX
 from sunk_events.nodesets import KubePodState
-from sunk_syncer.model import Action, DownNode, DrainNode, KubeSide, SlurmSide, UndrainNode
+from sunk_syncer.model import Action, DownNode, DrainNode, KubeSide, ResumeNode, SlurmSide, UndrainNode
 
 PREFIX: Final = "k8s:"
 OVERDUE: Final = "k8s: pod deletion timeout"
@@ -22,6 +22,8 @@ TERMINATED: Final = "k8s: pod terminated"
 CONDEMNED: Final = "k8s: pod pending deletion"
 NOT_READY: Final = "k8s: pod not ready"
 CORDON: Final = "k8s: cordon"
+REQUEUE: Final = "k8s: requeue"
+"""Of a node that is well and was set down for that alone, where Slurm has no other way to requeue a job."""
 PREHOOK: Final = "k8s: prolog pre-hook failed"
 """Set by the node's own prolog, and ours to lift."""
 VERIFY: Final = "verify-undrain"
@@ -104,6 +106,8 @@ def decide(slurm: SlurmSide, kube: KubeSide, *, prehook_pause_s: float) -> tuple
     """
     ours = is_ours(slurm)
     want = wanted(kube, slurm.reason if ours else "")
+    if want is None and slurm.state.is_down and slurm.reason.startswith(REQUEUE) and not ours:
+        return (ResumeNode(slurm.node),)
     if want is None:
         may_lift = _is_verified(slurm, kube) or (ours and _may_lift(slurm, kube, prehook_pause_s))
         return (UndrainNode(slurm.node),) if may_lift else ()

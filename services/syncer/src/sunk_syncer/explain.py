@@ -7,7 +7,7 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.requests import Explanation, Finding
-from sunk_syncer.drains import OVERDUE, PREFIX, PREHOOK, VERIFY, cause
+from sunk_syncer.drains import OVERDUE, PREFIX, PREHOOK, REQUEUE, VERIFY, cause
 from sunk_syncer.model import KubeSide
 from sunk_syncer.requeues import lost_prologs
 
@@ -89,6 +89,10 @@ def _down(told: SlurmNodeState, kube: KubeSide) -> Iterable[Finding]:
     if not told.is_down:
         return
     is_gone = kube.pod is not None and kube.pod.phase == "gone"
+    if told.reason.startswith(REQUEUE) and not told.is_drain:
+        because = "this Slurm requeues a job only so"
+        yield Finding(what="down", because=because, would_change="nothing: it is resumed in a moment")
+        return
     yield Finding(
         what="down",
         since=None if told.is_drain else told.reason_changed,

@@ -27,6 +27,12 @@ class DownNode(msgspec.Struct, frozen=True):
     reason: str | None
 
 
+class ResumeNode(msgspec.Struct, frozen=True):
+    """Take a node out of DOWN that we have set down for no fault of its own."""
+
+    node: str
+
+
 class DescribeNode(msgspec.Struct, frozen=True):
     """Replace a node's Extra, its features, or both; None stays as it is."""
 
@@ -41,7 +47,7 @@ class DeleteNode(msgspec.Struct, frozen=True):
     node: str
 
 
-Action = DrainNode | UndrainNode | DownNode
+Action = DrainNode | UndrainNode | DownNode | ResumeNode
 """What the table of drains asks for."""
 Deed = Action | DescribeNode | DeleteNode
 """Everything that the syncer does to a Slurm node."""

@@ -54,6 +54,10 @@ class NodeWrites(DrainWrites, Protocol):
         """Set DOWN; without *reason* the reason stays."""
         ...
 
+    async def resume(self, name: str) -> None:
+        """Take it out of DOWN; that it is in use is refused."""
+        ...
+
     async def describe_node(
         self, name: str, *, extra: str | None = None, features: tuple[str, ...] | None = None
     ) -> None:

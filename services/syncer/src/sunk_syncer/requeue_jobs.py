@@ -20,6 +20,7 @@ from sunk_slurm.wire import Job
 from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
 from sunk_syncer.deeds import Deeds
+from sunk_syncer.drains import REQUEUE
 from sunk_syncer.metrics import REQUEUED
 from sunk_syncer.model import DownNode
 from sunk_syncer.ports import JobWrites
@@ -120,7 +121,7 @@ class JobRequeues:
         is_drained = seen.node.state_now.is_drain
         if needs_drain and not is_drained:
             return Later(reason=f"node {node} is not drained: jobs would come back at once")
-        deed = DownNode(node, None if is_drained else f"job {job_id} is requeued")
+        deed = DownNode(node, None if is_drained else f"{REQUEUE} of job {job_id}")
         if not await self._deeds.carry_out(deed, seen):
             return Refused(code="forbidden", reason="Slurm refused to set the node down")
         self._watch.look(job_id)
