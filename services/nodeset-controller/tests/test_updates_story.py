@@ -23,7 +23,7 @@ from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
 from sunk_kube.errors import KubeBusyError, KubeNotFoundError
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Pod, condition
+from sunk_kube.objects import KubeObject, Pod, condition
 from sunk_kube.resources import (
     CONTROLLER_REVISIONS,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -464,11 +464,14 @@ async def test_pods_outlive_a_nodeset_that_is_deleted_without_them_and_the_next_
     await stage.is_whole(3)
     uid = (await stage.nodeset()).metadata.uid
     assert {pod.metadata.uid for pod in await stage.pods()} == before
-    left: tuple[Resource[Any], ...] = (PODS, NODESLICES, CONTROLLER_REVISIONS, DISRUPTION_BUDGETS)
-    for resource in left:
-        found = await stage.kube.list_all(resource, stage.namespace, labels=wk.LABEL_NODESET)
-        assert {owner.uid for one in found for owner in one.metadata.owner_references} == {uid}
+    for resource in (PODS, NODESLICES, CONTROLLER_REVISIONS, DISRUPTION_BUDGETS):
+        assert await owners_of(stage, resource) == {uid}
     assert [one.metadata.name for one in await stage.kube.list_all(NODESLICES, stage.namespace)] == ["gpu-0"]
+
+
+async def owners_of(stage: Stage, resource: Resource[Any]) -> set[str]:
+    found: list[KubeObject] = await stage.kube.list_all(resource, stage.namespace, labels=wk.LABEL_NODESET)
+    return {owner.uid for one in found for owner in one.metadata.owner_references}
 
 
 async def test_a_deleted_namespace_takes_its_nodeset_with_it_and_slurm_is_told(stage: Stage) -> None:

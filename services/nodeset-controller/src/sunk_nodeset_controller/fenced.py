@@ -1,7 +1,7 @@
 """The writes of this service: each checks right before it that we still lead."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
@@ -25,8 +25,6 @@ from sunk_nodeset_controller.metrics import WRITES
 from sunk_nodeset_controller.nodesets.owners import owner_reference
 from sunk_nodeset_controller.nodesets.template import Manifest
 from sunk_runtime.leases import Leadership
-
-T = TypeVar("T", bound=KubeObject)
 
 
 class FencedKube:
@@ -110,7 +108,7 @@ class FencedKube:
         meta = found.metadata
         await self._client.delete(NODESLICES, meta.name, meta.namespace, uid=meta.uid)
 
-    async def adopt(self, resource: Resource[T], found: T, nodeset: NodeSet) -> None:
+    async def adopt(self, resource: Resource[Any], found: KubeObject, nodeset: NodeSet) -> None:
         """Make *nodeset* the controller of *found*. Raises `ConflictError` where that has changed."""
         self._check("adopt")
         meta = found.metadata

@@ -7,7 +7,7 @@ Source: Kubernetes, "Garbage Collection", orphaned dependents; ReplicaSet, adopt
 """
 
 import logging
-from typing import TypeVar
+from typing import Any
 
 from sunk_kube.errors import KubeRejectedError
 from sunk_kube.nodesets import NodeSet
@@ -19,8 +19,6 @@ from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.views import KubeViews
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T", bound=KubeObject)
 
 
 class Adoption:
@@ -45,7 +43,7 @@ class Adoption:
             count += await self._take(NODESLICES, one, nodeset)
         return count
 
-    async def _take(self, resource: Resource[T], found: T, nodeset: NodeSet) -> bool:
+    async def _take(self, resource: Resource[Any], found: KubeObject, nodeset: NodeSet) -> bool:
         if not is_orphan_of(found, nodeset) or found.metadata.uid in self._refused:
             return False
         try:
