@@ -404,8 +404,11 @@ def test_no_update_takes_more_away_than_it_may(fleet: Fleet, at_once: int) -> No
 class World:
     """Pods, Slurm and time, for plans to act on."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, at_once: int) -> None:
         found, self.slurm = made_of(fleet)
+        self.at_once = at_once
+        self.exceeded: list[str] = []
+        """Pods that an update took away though too many were away."""
         self.nodes = {f"node{number}": node(f"node{number}") for number in range(1, len(fleet) + 1)}
         self.pods = {pod.metadata.name: pod for pod in found}
         self.lost_jobs = 0
@@ -422,6 +425,8 @@ class World:
                 self.slurm[name] = None
             case CondemnPod(name, _, why):
                 self.pods[name] = self._marked(name, why)
+                if why == "update" and self.pods[name].is_ready and self._away() > self.at_once:
+                    self.exceeded.append(name)
             case ReleasePod(name, _):
                 self.pods[name] = self._marked(name, "")
             case DeletePod(name, _):
@@ -429,6 +434,10 @@ class World:
                 del self.pods[name]
             case _:
                 raise AssertionError(action)
+
+    def _away(self) -> int:
+        """Return how many Nodes have no Pod that serves, or one that is about to go."""
+        return len(self.nodes) - sum(pod.is_ready and not why_of(pod) for pod in self.pods.values())
 
     def pass_time(self) -> None:
         """The syncer drains who is condemned, jobs end, slurmds come up."""
@@ -453,7 +462,7 @@ class World:
 def test_every_update_and_scaling_ends_with_what_was_asked_and_loses_no_job(
     fleet: Fleet, replicas: int | None, at_once: int, data: st.DataObject
 ) -> None:
-    world = World(fleet)
+    world = World(fleet, at_once)
     of = wanted(replicas, at_once=at_once)
     for _ in range(12 * len(fleet) + 12):
         actions = plan(world.observe(of)).actions
@@ -465,3 +474,20 @@ def test_every_update_and_scaling_ends_with_what_was_asked_and_loses_no_job(
     size = len(fleet) if replicas is None else min(replicas, len(fleet))
     assert (plan(world.observe(of)).actions, world.lost_jobs, len(world.pods)) == ((), 0, size)
     assert all(pod.metadata.annotations == member(1).metadata.annotations for pod in world.pods.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(fleets, st.integers(1, 4), st.data())
+def test_no_update_ever_keeps_more_pods_away_than_it_may(
+    fleet: Fleet, at_once: int, data: st.DataObject
+) -> None:
+    world = World([(is_old, is_ready, "", word, age) for is_old, is_ready, _, word, age in fleet], at_once)
+    for _ in range(6 * len(fleet) + 6):
+        actions = plan(world.observe(wanted(at_once=at_once))).actions
+        done = data.draw(st.integers(min(1, len(actions)), len(actions)), label="done before a kill")
+        for action in actions[:done]:
+            world.apply(action)
+        if data.draw(st.booleans(), label="time passes"):
+            world.pass_time()
+
+    assert world.exceeded == []
