@@ -3,7 +3,10 @@
 Names under ``sunk.coreweave.com/`` are the documents' own where they name one: they are the interface.
 Values that others own (``node.coreweave.cloud/…``, ``kubernetes.io/…``) are read only.
 
-Source: SUNK's public documents.
+Source: SUNK's public documents for the taint and annotation ``lock``, ``drain``, ``running``,
+``not_responding``, the five conditions and ``PhaseState``, and the annotations of Pods that Slurm places;
+its public charts for ``nodeset``, ``role`` and ``cordonReason``; the others are ours. Kubernetes, "Well-Known
+Labels, Annotations and Taints".
 """
 
 from typing import Final
@@ -62,7 +65,10 @@ ANNOTATION_CONDEMNED: Final = PREFIX + "condemned"
 """On NodeSet Pods that are to go: ``update``, ``scale-down`` or ``deletion``. Writer: nodeset-controller."""
 LABEL_PROTECTED: Final = PREFIX + "protected"
 """On NodeSet Pods, ``true``, while nobody may evict them: all but those on a cordoned Node whose Slurm node
-is drained and idle. The NodeSet's disruption budget selects by it. Writer: nodeset-controller."""
+is drained and idle, or has never registered. The NodeSet's disruption budget selects by it.
+
+Writer: nodeset-controller.
+"""
 FINALIZER_NODESET: Final = PREFIX + "nodeset"
 """On NodeSets: their Pods go first, each when its jobs have ended. Writer: nodeset-controller."""
 CONDITION_HPC_VERIFICATION: Final = "HPCVerification"
