@@ -173,7 +173,9 @@ refuse() {
     if [[ $1 == true ]]; then
         drain_node "$3"
     fi
-    stop_job "$2"
+    stop_job "$2" || return
+    # Nobody but an administrator releases it: so that it is found, and known to be ours.
+    [[ $2 != requeuehold ]] || slurm scontrol update "jobid=$whole_job" "admincomment=sunk: held: $3"
 }
 
 # Does what the answer at the deadline asks for.

@@ -111,6 +111,21 @@ def test_beyond_the_bound_the_job_is_held_instead() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("waiting", "may_drain", "told"),
+    [
+        pytest.param(None, True, "drain", id="within the bound"),
+        pytest.param(None, False, "hold", id="beyond it"),
+        pytest.param(LockWaiting(in_the_way=()), False, "hold", id="a leave that is not ours to give"),
+    ],
+)
+def test_a_refusal_is_counted_by_what_it_asks_for(
+    waiting: LockWaiting | None, told: str, *, may_drain: bool
+) -> None:
+    assert answers.told(answers.in_the_way(waiting, may_drain=may_drain)) == told
+    assert answers.told(answers.kept_back("others")) == "requeue"
+
+
 def test_a_lock_that_never_answered_is_bounded_by_the_gateway_itself() -> None:
     said = answers.in_the_way(None, may_drain=False).content or {}
 

@@ -135,6 +135,12 @@ DRAINED = (
 )
 
 
+HELD = (
+    "scontrol update jobid=7"
+    " admincomment=sunk: held: k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
+)
+
+
 def drained_by_itself(why: str = "no answer from the hook gateway") -> str:
     reason = f"k8s: prolog pre-hook failed: {why} (sunk:verify-undrain)"
     return f"scontrol update nodename=gpu-1 state=drain reason={reason}"
@@ -220,7 +226,7 @@ def test_a_prolog_that_is_told_not_yet_calls_again(
             refusal(drain=True, hold=False), "1", [DRAINED, "scontrol requeue 7"], id="drain, then requeue"
         ),
         pytest.param(
-            refusal(drain=False, hold=True), "1", ["scontrol requeuehold 7"], id="hold and not drain"
+            refusal(drain=False, hold=True), "1", ["scontrol requeuehold 7", HELD], id="hold and not drain"
         ),
         pytest.param(
             refusal(drain=True, hold=False), "0", [DRAINED, "scancel 7"], id="may not be requeued: cancel"

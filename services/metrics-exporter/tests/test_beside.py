@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
-from sunk_events.locks import LockState
+from sunk_events.locks import LockHolder, LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
@@ -104,7 +104,10 @@ def test_no_wait_is_told_of_a_job_that_started_before_us_or_never() -> None:
 
 
 def test_what_waits_longest_is_told_and_what_waits_no_more_is_not() -> None:
+    granted = LockHolder(job=1, level="normal", asked=after(-300), granted=after(-200))
+    waiting = LockHolder(job=2, level="normal", asked=after(-40))
     locks = [
+        LockState(changed=after(-1), node="d", kube_node="k", lock="pending", holders=(granted, waiting)),
         LockState(changed=after(-30), node="a", kube_node="k", lock="pending"),
         LockState(changed=after(-10), node="b", kube_node="k", lock="pending"),
         LockState(changed=after(-99), node="c", kube_node="k", lock="locked"),
@@ -116,7 +119,7 @@ def test_what_waits_longest_is_told_and_what_waits_no_more_is_not() -> None:
     seen = look(nodes, locks, [waits, bound], [], NOW)
 
     assert seen.drains == {CORDON: Drained(2, 7)}
-    assert (seen.locks, seen.lock_oldest_s) == ({"pending": 2, "locked": 1, "locked_strict": 0}, 30)
+    assert (seen.locks, seen.lock_oldest_s) == ({"pending": 3, "locked": 1, "locked_strict": 0}, 40)
     assert {phase: count for phase, count in seen.placements.items() if count} == {"released": 1, "bound": 1}
     assert seen.placement_oldest_s == 20
     empty = look([], [], [], [], NOW)

@@ -127,6 +127,10 @@ def test_each_change_of_a_lock_is_told_once(before: str | None, after: str, told
     assert [event.id for event in found] == ([f"{told}:gpu-000-011:7"] if told else [])
 
 
+def test_the_state_says_since_when_each_job_waits() -> None:
+    assert [one.asked for one in known(HELD).holders] == [T0, T0]
+
+
 def test_the_state_names_the_first_pods_in_the_way() -> None:
     pods = tuple(f"default/web-{number}" for number in range(20))
 

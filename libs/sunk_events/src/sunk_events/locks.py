@@ -50,6 +50,8 @@ class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
     level: LockLevel
     granted: Moment | None = None
     """When it was told that the Node is locked; None while it waits."""
+    asked: Moment | None = None
+    """When its prolog first asked, or when it was first seen to run there."""
 
 
 class LockState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.lock"):

@@ -109,6 +109,12 @@ def in_the_way(waiting: LockWaiting | None, *, may_drain: bool) -> Answer:
     )
 
 
+def told(refusal: Answer) -> str:
+    """Return in a word what the prolog does that gets *refusal*."""
+    content = refusal.content or {}
+    return next((deed for deed in ("drain", "hold") if content.get(deed)), "requeue")
+
+
 def kept_back(said: str) -> Answer:
     """Return the refusal of a job that other nodes keep from its start: this one is as it should be."""
     nobody: list[str] = []

@@ -10,6 +10,11 @@ CALL_SECONDS = Histogram(
     buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300),
 )
 CALLS_HELD = Gauge("sunk_hook_calls_held", "Hook calls under way.", ["call"])
+REFUSALS = Counter(
+    "sunk_hook_refusals_total",
+    "Prologs refused at their deadline, by what they were told: drain the node, hold or requeue the job.",
+    ["told"],
+)
 HANG_UPS = Counter("sunk_hook_hang_ups_total", "Callers that went before they were answered.", ["call"])
 TRUST_READS = Counter(
     "sunk_hook_trust_reads_total", "Reads of the keys that Pod tokens are signed with.", ["outcome"]

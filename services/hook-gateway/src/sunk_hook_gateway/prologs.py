@@ -17,6 +17,7 @@ from sunk_hook_gateway import answers, components
 from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.bodies import Prehook
 from sunk_hook_gateway.config import Config
+from sunk_hook_gateway.metrics import REFUSALS
 from sunk_hook_gateway.waiting import Locks, Placements, first_pause_s, pause_s
 from sunk_runtime.requests import TRY_S
 from sunk_runtime.views import StateView
@@ -153,4 +154,6 @@ class Prologs:
         # Only the last question's leave is counted by who gave it; an earlier one is given to all at once.
         if may_drain and (waiting is None or waiting.is_drain_allowed):
             self._failed.give_leave(node, now_s)
-        return answers.in_the_way(waiting, may_drain=may_drain)
+        answer = answers.in_the_way(waiting, may_drain=may_drain)
+        REFUSALS.labels(answers.told(answer)).inc()
+        return answer

@@ -62,7 +62,7 @@ def look(
         drains={cause: Drained(len(found), _oldest(found, now)) for cause, found in begins.items()},
         outlived={cause: Drained(len(found), _oldest(found, now)) for cause, found in ends.items()},
         locks=_count(LOCKS, (one.lock for one in found_locks)),
-        lock_oldest_s=_oldest([one.changed for one in found_locks if one.lock == "pending"], now),
+        lock_oldest_s=_oldest([_asked(one) for one in found_locks if one.lock == "pending"], now),
         placements=_count(PHASES, (one.phase for one in found_placements)),
         placement_oldest_s=_oldest(waiting, now),
     )
@@ -71,6 +71,12 @@ def look(
 def _count(words: Iterable[str], found: Iterable[str]) -> dict[str, int]:
     counts = Counter(found)
     return {word: counts[word] for word in words}
+
+
+def _asked(lock: LockState) -> datetime:
+    """Return since when the first job waits for *lock*: it may have changed since, for another one."""
+    waits = (one.asked for one in lock.holders if one.granted is None)
+    return min((asked for asked in waits if asked is not None), default=lock.changed)
 
 
 def _oldest(begins: list[datetime], now: datetime) -> float:

@@ -46,6 +46,8 @@ class Desk:
         self.idle_since: datetime | None = None
         self.clear_since: dict[LockLevel, datetime] = {}
         """Since when every look has found nobody in the way."""
+        self.driven: frozenset[str] = frozenset()
+        """Who was in the way at the last look and is driven out by Kubernetes, by uid."""
         self.looked_at: datetime | None = None
         """When the Pods were looked at last."""
         self.asked: dict[str, Asked] = {}

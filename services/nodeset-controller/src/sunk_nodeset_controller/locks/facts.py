@@ -28,7 +28,8 @@ def state(node: str, kube_node: str, lock: NodeLock, in_the_way: tuple[str, ...]
         kube_node=kube_node,
         lock=lock.value,
         holders=tuple(
-            LockHolder(job=holder.job, level=holder.level, granted=holder.granted) for holder in lock.holders
+            LockHolder(job=holder.job, level=holder.level, granted=holder.granted, asked=holder.asked)
+            for holder in lock.holders
         ),
         in_the_way=in_the_way[:NAMED],
     )

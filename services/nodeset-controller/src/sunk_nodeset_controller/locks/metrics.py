@@ -13,7 +13,7 @@ LOCK_WRITES = Counter(
 )
 PODS_DRIVEN = Counter(
     "sunk_lock_pods_driven_out_total",
-    "Pods asked to leave a locked Node by us, by how and outcome.",
+    "Pods made to leave a locked Node, by how (taint: Kubernetes does it) and outcome.",
     ["how", "outcome"],
 )
 DAEMONS_DRIVEN = Gauge(

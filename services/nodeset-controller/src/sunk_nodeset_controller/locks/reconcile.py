@@ -19,7 +19,7 @@ from sunk_nodeset_controller.locks.explain import findings
 from sunk_nodeset_controller.locks.facts import facts, state
 from sunk_nodeset_controller.locks.machine import alive, decide, still_released
 from sunk_nodeset_controller.locks.marks import read
-from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS
+from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS, PODS_DRIVEN
 from sunk_nodeset_controller.locks.model import Ask, Decision, NodeLock, NotRunning, Rules, Seen, Step, Way
 from sunk_nodeset_controller.locks.sight import LockSight
 from sunk_nodeset_controller.locks.workloads import way
@@ -160,6 +160,7 @@ class Locks:
         if does_clear:
             ours = [pod for pod in others if self._nodes.measure.is_ours_to_ask(pod)]
             await self._drive_out(desk, ours, placed)
+            _count_driven(desk, {pod.metadata.uid for pod in others} - placed.keys() - desk.asked.keys())
         told = blocking(others, refused=refusals(desk.asked), placed=placed, now=now())
         return replace(found, blocking=told)
 
@@ -228,6 +229,12 @@ class Locks:
             after = state(turn.node, before.kube_node, NodeLock(), (), now())
             told = facts(before, after, revision=revision, waited_s=None, cluster=view.cluster)
             await self._writer.forget(turn.node, told, revision=revision)
+
+
+def _count_driven(desk: Desk, uids: set[str]) -> None:
+    """Count whom the taint drives out, each once."""
+    PODS_DRIVEN.labels("taint", "ok").inc(len(uids - desk.driven))
+    desk.driven = frozenset(uids)
 
 
 def _account(turn: _Turn, seen: Seen, decision: Decision) -> list[float]:
