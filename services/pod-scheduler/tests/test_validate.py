@@ -171,6 +171,23 @@ def test_a_pod_with_gpus_does_not_share_its_node_with_slurm_jobs(
     assert describe(found, wanted, Choice(), 0, MADE).shared == shared
 
 
+def test_gpus_of_all_makers_count_and_what_nobody_counts_is_refused_with_the_setting() -> None:
+    asked = {"cpu": "1", "memory": "1Gi"}
+    amd = validate(manifest(requests={**asked, "amd.com/gpu": "2", "rdma/ib": "1"}), Rules())
+    fpga = {**asked, "example.com/fpga": "1", "hugepages-2Mi": "2Mi", "example.com/none": "0"}
+
+    assert isinstance(amd, Wanted)
+    assert amd.gpus == 2
+    refused = validate(manifest(requests=fpga), Rules())
+    assert isinstance(refused, tuple)
+    (reason,) = refused
+    assert reason.startswith("spec.containers[].resources.requests.example.com/fpga: Slurm does not count it")
+    assert "GPU_RESOURCES" in reason
+    counted = validate(manifest(requests=fpga), Rules(gpu_resources=("example.com/fpga",)))
+    assert isinstance(counted, Wanted)
+    assert counted.gpus == 1
+
+
 def test_a_gpu_model_that_slurm_does_not_have_is_named() -> None:
     assert validate(manifest(spec=gpu_pod(model="NVIDIA_B200")), H100) == (
         "gpu.nvidia.com/model: NVIDIA_B200 is no GPU type of this Slurm cluster; known: NVIDIA_H100",

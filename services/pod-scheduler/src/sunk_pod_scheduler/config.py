@@ -14,7 +14,7 @@ from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.policy import Policy
 from sunk_pod_scheduler.realms import Realm
 from sunk_pod_scheduler.tokens import KEY_BYTES_MIN
-from sunk_pod_scheduler.validate import Rules
+from sunk_pod_scheduler.validate import GPU_RESOURCES, UNCOUNTED_RESOURCES, Rules
 from sunk_runtime.config import load, read_table
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.settings import Seconds
@@ -55,6 +55,11 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     ``partitions``, ``reservations``, ``priorityMax``. ``*`` is for all others."""
     gpu_types: tuple[str, ...] = ()
     """GRES types: ``NVIDIA_H100=h100,NVIDIA_L4=l4``. Empty: GPUs are asked for without a type."""
+    gpu_resources: tuple[str, ...] = GPU_RESOURCES
+    """Resources of Pods that Slurm counts as ``gres/gpu``; comma-separated."""
+    uncounted_resources: tuple[str, ...] = UNCOUNTED_RESOURCES
+    """Resources of device plugins that Slurm does not count. A Pod that requests any other is refused: Slurm
+    would give its node to more Pods than it has devices for."""
     pod_affinity: Literal["warn", "refuse"] = "warn"
     """What becomes of Pods that require affinity, anti-affinity or spread among Pods, unheeded by Slurm:
     they are told so by Event, or not scheduled."""
@@ -117,6 +122,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
             policy=policy,
             refuses_pod_affinity=self.pod_affinity == "refuse",
             gpu_types=types,
+            gpu_resources=self.gpu_resources,
+            uncounted_resources=self.uncounted_resources,
         )
 
     def limits(self) -> Limits:

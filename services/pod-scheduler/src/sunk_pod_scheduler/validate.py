@@ -23,6 +23,8 @@ TERMINATION_OFFSET_S: Final = 5
 GRACE_DEFAULT_S: Final = 30
 """What the API server fills in."""
 RESOURCE_GPU: Final = "nvidia.com/gpu"
+GPU_RESOURCES: Final = (RESOURCE_GPU, "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
+UNCOUNTED_RESOURCES: Final = ("rdma/ib",)
 LABEL_GPU_MODEL: Final = "gpu.nvidia.com/model"
 MOST: Final = 1 << 63
 """Of anything. Slurm counts in 64 bits; Kubernetes cuts off here too."""
@@ -41,6 +43,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What a Pod requires of other Pods' places refuses it; False: it is told that Slurm does not heed it."""
     gpu_types: Mapping[str, str] = {}
     """GRES type by the value of ``gpu.nvidia.com/model``; empty: GPUs are asked for without a type."""
+    gpu_resources: tuple[str, ...] = GPU_RESOURCES
+    """What Slurm counts as GPUs."""
+    uncounted_resources: tuple[str, ...] = UNCOUNTED_RESOURCES
+    """What Slurm does not count, for there is enough of it; it would give any other to two at once."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +66,14 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
     namespace = pod.metadata.namespace
     grant = rules.policy.grant(namespace)
     needed, unreadable = _needed(pod.spec)
-    gpu_type, untyped = _gpu_type(pod.spec, rules.gpu_types) if needed.get(RESOURCE_GPU) else ("", ())
+    gpus = sum((needed.get(name, Decimal(0)) for name in rules.gpu_resources), Decimal(0))
+    gpu_type, untyped = _gpu_type(pod.spec, rules.gpu_types) if gpus else ("", ())
     everything = (
         *problems,
         *refusals(rules.policy, grant, namespace, asked),
         *unreadable,
-        *(() if unreadable else _zero(needed)),
+        *(() if unreadable else _zero(needed, gpus)),
+        *_uncounted(needed, rules),
         *untyped,
         *_claims(pod.spec),
         *(_unheard(pod.spec) if rules.refuses_pod_affinity else ()),
@@ -76,7 +84,7 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
     return Wanted(
         cpus=math.ceil(needed["cpu"]),
         memory_mib=math.ceil(needed["memory"] / _MIB),
-        gpus=math.ceil(needed.get(RESOURCE_GPU, Decimal(0))),
+        gpus=math.ceil(gpus),
         gpu_type=gpu_type,
         identity=identity(rules.policy, asked),
         asked=completed(grant, asked),
@@ -90,9 +98,21 @@ def _needed(spec: PodSpec) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
         return {}, (f"{_REQUESTS}: {error or 'cannot be counted'}",)
 
 
-def _zero(needed: Mapping[str, Decimal]) -> tuple[str, ...]:
+def _uncounted(needed: Mapping[str, Decimal], rules: Rules) -> tuple[str, ...]:
+    """Return what to say of resources of device plugins (those with a slash) that Slurm does not know of."""
+    known = {*rules.gpu_resources, *rules.uncounted_resources}
+    return tuple(
+        f"{_REQUESTS}.{name}: Slurm does not count it; an administrator may add it to the scheduler's "
+        "GPU_RESOURCES or UNCOUNTED_RESOURCES"
+        for name, amount in sorted(needed.items())
+        if "/" in name and name not in known and amount > 0
+    )
+
+
+def _zero(needed: Mapping[str, Decimal], gpus: Decimal) -> tuple[str, ...]:
     unset = [name for name in ("cpu", "memory") if needed.get(name, Decimal(0)) <= 0]
-    absurd = [name for name in ("cpu", "memory", RESOURCE_GPU) if needed.get(name, Decimal(0)) > MOST]
+    absurd = [name for name in ("cpu", "memory") if needed.get(name, Decimal(0)) > MOST]
+    absurd += [RESOURCE_GPU] if gpus > MOST else []
     return (
         *(f"{_REQUESTS}.{name}: must be set and not be zero" for name in unset),
         *(f"{_REQUESTS}.{name}: is more than any node has" for name in absurd),
