@@ -320,3 +320,19 @@ async def test_a_wait_without_end_is_never_taken_from_an_error() -> None:
 
         await until(lambda: handler.looks["a"] == 2)
         tasks.cancel_scope.cancel()
+
+
+async def test_what_is_weightier_has_its_turn_first_where_many_wait() -> None:
+    weights = {"light": 0.0, "heavy": 9.0, "middle": 5.0}
+    order: list[str] = []
+
+    async def handle(key: str) -> None:
+        order.append(key)
+
+    async with anyio.create_task_group() as tasks:
+        loop = KeyLoop("test", handle, concurrency=1, ahead_s=weights.__getitem__)
+        tasks.start_soon(loop.run, keys_of(*weights))
+        await until(lambda: len(order) == len(weights))
+        tasks.cancel_scope.cancel()
+
+    assert order == ["heavy", "middle", "light"]

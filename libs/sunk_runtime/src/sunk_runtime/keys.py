@@ -46,6 +46,7 @@ class KeyLoop:
         backoff_s: float = BACKOFF_LAST_S,
         look_s: float = LOOK_S,
         woken_by: Sequence[Recovery] = (),
+        ahead_s: Callable[[str], float] = lambda _key: 0.0,
     ) -> None:
         """Describe a loop; `run` runs it.
 
@@ -56,6 +57,8 @@ class KeyLoop:
             backoff_s: The longest that a key that failed waits, unless the other side asked for more.
             look_s: A look that takes longer is cancelled, and counts as failed.
             woken_by: When one of these is back, `wake` is called.
+            ahead_s: How much later another key may have come and still has its turn after this one: what
+                is weightier comes first where many wait.
         """
         self.name = name
         self._handle = handle
@@ -63,6 +66,7 @@ class KeyLoop:
         self._backoff_s = backoff_s
         self._look_s = look_s
         self._woken_by = woken_by
+        self._ahead_s = ahead_s
         self._due: dict[str, float] = {}
         """When each key's turn is, in monotonic time."""
         self._turns: list[tuple[float, str]] = []
@@ -139,13 +143,13 @@ class KeyLoop:
 
     async def _follow(self, source: AsyncIterable[str]) -> None:
         async for key in source:
-            self.poke(key)
+            self.poke(key, after_s=-self._ahead_s(key))
 
     async def _resync(self, keys: Callable[[], Iterable[str]], resync_s: float) -> None:
         while True:
             await anyio.sleep(resync_s)
             for key in keys():
-                self.poke(key)
+                self.poke(key, after_s=-self._ahead_s(key))
 
     async def _one(self, key: str) -> None:
         try:
