@@ -44,6 +44,7 @@ from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.strays import is_news
 from sunk_pod_scheduler.submitting import Views
+from sunk_pod_scheduler.turns import ahead_s
 from sunk_runtime import lifecycle
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, connect
@@ -52,7 +53,7 @@ from sunk_runtime.leases import Leadership, lead
 from sunk_runtime.requests import answering
 from sunk_runtime.rights import require_rights
 from sunk_runtime.tracing import tracing
-from sunk_runtime.views import StateView, following
+from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
 
@@ -151,7 +152,9 @@ class Parts:
             check=leadership.check,
         )
         gangs = self._gangs(scheduler, jobs, book, gang_doer, lambda key: loop.poke(key))  # noqa: PLW0108 - made below
-        loop = KeyLoop("pods", gangs.reconcile, concurrency=CONCURRENCY, woken_by=woken_by)
+        loop = KeyLoop(
+            "pods", gangs.reconcile, concurrency=CONCURRENCY, woken_by=woken_by, ahead_s=self._ahead_s
+        )
         sweep = KeyLoop("strays", gangs.sweep, woken_by=woken_by)
         answerer = Answerer(
             self.placements, self.pods, book, self.key, partial(loop.poke, after_s=-ASKED_AHEAD_S)
@@ -205,6 +208,10 @@ class Parts:
             key=self.key,
             poke=poke,
         )
+
+    def _ahead_s(self, uid: str) -> float:
+        pod = self.pods.watched(uid)
+        return 0.0 if pod is None else ahead_s(pod, now())
 
     def _keys(self) -> list[str]:
         return [*self.pods.uids(), *self.placements.keys()]

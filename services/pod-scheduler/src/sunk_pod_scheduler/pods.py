@@ -116,13 +116,16 @@ class Pods:
         watched = (pod for view in self._watched for pod in view.values())
         return [pod for pod in watched if pod.spec.node_name and not pod.is_over]
 
+    def watched(self, uid: str) -> Pod | None:
+        """Return the Pod *uid* as watched."""
+        key = self._key_by_uid.get(uid)
+        found = (view.get(key) for view in self._watched) if key else ()
+        return next((pod for pod in found if pod is not None and pod.metadata.uid == uid), None)
+
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod *uid*; None only if the API server has no such Pod. Without a name: as watched."""
-        key = self._key_by_uid.get(uid)
-        for view in self._watched if key else ():
-            found = view.get(key or "")
-            if found is not None and found.metadata.uid == uid:
-                return found
+        if (found := self.watched(uid)) is not None:
+            return found
         if name:
             found = await self._client.find(PODS, name, namespace)
             if found is not None and found.metadata.uid == uid:

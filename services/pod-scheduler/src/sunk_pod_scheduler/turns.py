@@ -1,0 +1,21 @@
+"""Whose turn comes first where many Pods wait, as after a restart: by priority, then by age."""
+
+from datetime import datetime
+from math import log10
+from typing import Final
+
+from sunk_kube.objects import Pod
+
+AHEAD_MAX_S: Final = 50.0
+"""Of any Pod; who waits for an answer comes before all of them."""
+_BY_PRIORITY_S: Final = 5.0
+_BY_AGE_S: Final = 0.1
+"""For each power of ten, of the priority and of the age in seconds."""
+
+
+def ahead_s(pod: Pod, now: datetime) -> float:
+    """Return by how much *pod* comes before a new one without priority."""
+    created = pod.metadata.creation_timestamp
+    age_s = 0.0 if created is None else max(0.0, (now - created).total_seconds())
+    weight = _BY_PRIORITY_S * log10(1 + max(0, pod.spec.priority or 0)) + _BY_AGE_S * log10(1 + age_s)
+    return min(weight, AHEAD_MAX_S)
