@@ -168,7 +168,7 @@ def _bound(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
             _finding(
                 f"the script of job {placement.job} is not heard",
                 since=placement.silent,
-                because="its poll was cut, as when its node's slurmd is started anew",
+                because=placement.reason or "its poll was cut, as when its node's slurmd is started anew",
                 would_change="it calls the hook gateway again; else the Pod is deleted",
             ),
         )
