@@ -19,6 +19,7 @@ from sunk_events.requests import ExplainJob, ExplainSlurmNode, Explanation, Note
 from sunk_lab.errors import LabError
 from sunk_runtime.requests import ask_until
 from sunk_runtime.testing import until
+from sunk_syncer.reconfigure import digest
 from sunk_syncer.testing import CLUSTER, Stage
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
@@ -287,6 +288,20 @@ async def test_slurm_is_reconfigured_when_a_file_changes(stage: Stage, tmp_path:
     await until(lambda: stage.syncer.says("slurm reconfigured", times=2))
     await stage.pod(CORDONED)
     await stage.until_node(N1, "k8s: cordon: disk")
+    read = digest((file,))
+    await until(lambda: [told.reconfigured for told in stage.statistics.values()] == [read], within_s=60)
+    stage.syncer.kill()
+    stage.syncer.start(reconfigure_files=str(file), reconfigure_after_s="0.2")
+    await stage.pod(READY)
+    await stage.until_node(N1, None)
+    file.write_text("c")
+    await until(lambda: stage.syncer.says("slurm reconfigured", times=3), within_s=60)
+    await stage.pod(CORDONED)
+    await stage.until_node(N1, "k8s: cordon: disk")
+    await stage.pod(READY)
+    await stage.until_node(N1, None)
+
+    assert not stage.syncer.says("slurm reconfigured", times=4)
 
 
 async def test_a_node_with_dots_is_drained_with_a_long_reason_of_any_alphabet(stage: Stage) -> None:

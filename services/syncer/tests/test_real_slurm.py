@@ -18,7 +18,7 @@ from sunk_events import subjects
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_events.requests import ConfirmNode, NodeConfirmed, Noted, NudgeJob, NudgeNode
+from sunk_events.requests import ConfirmNode, Later, NodeConfirmed, Noted, NudgeJob, NudgeNode
 from sunk_lab.cut import Cable
 from sunk_runtime.requests import ask, ask_until
 from sunk_runtime.testing import until
@@ -439,18 +439,32 @@ async def test_a_state_that_nobody_can_read_stops_nothing_and_is_written_anew(st
     ],
 )
 async def test_an_answer_that_makes_no_sense_removes_nothing(stage: Stage, status: int, body: str) -> None:
+    await stage.pod(READY)
     await until(lambda: stage.partitions.get("main") is not None)
     stage.syncer.kill()
-    async with answering_always(status, body) as url:
-        stage.syncer.start(slurm_url=url, doubt_s="600")
+    async with Odd.serving(stage.slurm.url, status, body) as slurmrestd:
+        stage.syncer.start(slurm_url=slurmrestd.url, doubt_s="600")
+        await until(lambda: stage.syncer.says("slurm api chosen", times=2), within_s=60)
+        await stage.pod(CORDONED)
+        for name in (N1, N2):
+            await ask(stage.bus, CLUSTER, NudgeNode(node=name))
+        answers = [await ask(stage.bus, CLUSTER, ConfirmNode(node=name)) for name in (N1, N2)]
         await until(
             lambda: stage.syncer.says("poll failed") or stage.syncer.says("answer not believed", times=3),
-            within_s=20,
+            within_s=60,
         )
+        known = {*stage.nodes.keys()}
+        slurmrestd.is_odd = False
+        await stage.until_node(N1, "k8s: cordon: disk")
+        await stage.pod(READY)
+        await stage.until_node(N1, None)
 
-        assert stage.syncer.is_running()
-
-    assert {*stage.nodes.keys()} == {N1, N2}
+    assert known == {N1, N2}
+    assert [type(answer) for answer in answers] == [Later, Later]
+    assert (stage.told(N1), stage.told(N2)) == (
+        ["NodeRegistered", "NodeDrained", "NodeUndrained"],
+        ["NodeRegistered"],
+    )
     assert stage.partitions.get("main") is not None
 
 
@@ -515,22 +529,39 @@ def submit(stage: Stage, *options: str) -> str:
     return stage.slurm.exec("sbatch", "--parsable", "-D/", "-o/dev/null", f"--wrap={script}", *more).strip()
 
 
-@asynccontextmanager
-async def answering_always(status: int, body: str) -> AsyncGenerator[str]:
-    """Serve the same answer to every question but the one for API versions."""
-    versions = json.dumps({"paths": {"/slurm/v0.0.44/nodes/": {}}})
+class Odd:
+    """What stands before slurmrestd, and answers the same to all but the question for API versions."""
 
-    async def answer(stream: SocketStream) -> None:
-        async with stream:
-            request = await stream.receive()
-            code, text = (200, versions) if b"/openapi/v3" in request else (status, body)
+    def __init__(self, cable: Cable, status: int, body: str) -> None:
+        self.is_odd = True
+        self.url = ""
+        self._cable = cable
+        self._status = status
+        self._body = body
+
+    @classmethod
+    @asynccontextmanager
+    async def serving(cls, url: str, status: int, body: str) -> AsyncGenerator["Odd"]:
+        """Serve that, and what is served at *url* when it is no longer to be odd."""
+        host, _, port = url.removeprefix("http://").partition(":")
+        mine = cls(Cable(host, int(port)), status, body)
+        async with (
+            await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+            anyio.create_task_group() as tasks,
+        ):
+            mine.url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"  # noqa: S610 - anyio, not Django
+            tasks.start_soon(listener.serve, mine.answer)
+            yield mine
+            tasks.cancel_scope.cancel()
+
+    async def answer(self, client: SocketStream) -> None:
+        """Answer one question, or carry the connection."""
+        if not self.is_odd:
+            await self._cable.join(client)
+            return
+        async with client:
+            request = await client.receive()
+            versions = json.dumps({"paths": {"/slurm/v0.0.42/nodes/": {}}})
+            code, text = (200, versions) if b"/openapi/v3" in request else (self._status, self._body)
             head = f"HTTP/1.1 {code} X\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
-            await stream.send((head + text).encode())
-
-    async with (
-        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
-        anyio.create_task_group() as tasks,
-    ):
-        tasks.start_soon(listener.serve, answer)
-        yield f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"  # noqa: S610 - anyio, not Django
-        tasks.cancel_scope.cancel()
+            await client.send((head + text).encode())
