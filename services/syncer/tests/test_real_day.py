@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from sunk_events.jobs import JobRequeued
 from sunk_events.nodesets import KubePodState
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
@@ -46,6 +47,12 @@ class Day:
         self._pods = {name: pod(name) for name in sorted(stage.nodes.keys())}
         self.by_hand: dict[str, str] = {}
         """Drains of somebody else, by node."""
+        self._jobs: list[str] = []
+        self._node_of: dict[str, str] = {}
+        self._requeued: set[str] = set()
+        """Jobs that somebody requeued by hand."""
+        self._hit: set[str] = set()
+        """Nodes whose slurmd was lost, and with it whatever ran there."""
         self.done = Counter[str]()
         self._touched = ""
 
@@ -57,11 +64,16 @@ class Day:
             self.change: 12,
             self.drain_by_hand: 3,
             self.undrain_by_hand: 3,
+            self.resume_by_hand: 1,
+            self.submit: 5,
+            self.cancel: 1,
+            self.requeue_by_hand: 1,
             self.pod_goes: 2,
             self.pod_comes: 4,
             self.restart_slurmd: 1,
             self.kill_syncer: 1,
             self.kill_slurmrestd: 1,
+            self.freeze_slurmrestd: 1,
             self.restart_slurmctld: 1,
             self.kill_nats: 1,
         }
@@ -89,7 +101,40 @@ class Day:
         await self._scontrol("update", f"node={node}", "state=undrain")
         self.by_hand.pop(node, None)
 
+    async def resume_by_hand(self, node: str) -> None:
+        shown = await self._scontrol("show", "node", node)
+        if "DRAIN" in shown or "DOWN" in shown:
+            self._try("scontrol", "update", f"node={node}", "state=resume")
+            if "DRAIN" not in await self._scontrol("show", "node", node):
+                self.by_hand.pop(node, None)
+
+    async def submit(self, node: str) -> None:
+        """A job that runs for the whole day, on that node when it may."""
+        words = ("--requeue", f"--nodelist={node}", "-D/", "-o/dev/null", "--wrap=sleep 3600")
+        if job := self._try("sbatch", "--parsable", *words):
+            self._jobs.append(job)
+            self._node_of[job] = node
+
+    async def cancel(self, node: str) -> None:
+        del node
+        if self._jobs:
+            self._try("scancel", self._jobs.pop())
+
+    async def requeue_by_hand(self, node: str) -> None:
+        del node
+        if self._jobs:
+            job = self._random.choice(self._jobs)
+            self._requeued.add(job)
+            self._try("scontrol", "requeue", job)
+
+    async def freeze_slurmrestd(self, node: str) -> None:
+        del node
+        self._stage.slurm.freeze_daemon("slurmrestd")
+        await anyio.sleep(self._random.choice([0.5, 4]))
+        self._stage.slurm.thaw_daemon("slurmrestd")
+
     async def pod_goes(self, node: str) -> None:
+        self._hit.add(node)
         self._stage.slurm.kill_daemon(node)
         await self._say(replace(self._pods[node], phase="gone", is_ready=False))
 
@@ -99,6 +144,7 @@ class Day:
 
     async def restart_slurmd(self, node: str) -> None:
         if self._pods[node].phase == "running":
+            self._hit.add(node)
             self._stage.slurm.kill_daemon(node)
             self._stage.slurm.start_daemon(node)
 
@@ -133,6 +179,25 @@ class Day:
         shown = {name: await self._scontrol("show", "node", name) for name in self._pods}
         drained = {name for name, text in shown.items() if "DRAIN" in text}
         return {name: await self._reason(name) for name in drained} == self.by_hand
+
+    async def are_jobs_told(self) -> bool:
+        """Whether the bus has the jobs that run in Slurm as running, and no other."""
+        running = self._try("squeue", "-h", "-t", "RUNNING", "-o", "%i").split()
+        told = {str(job.job) for job in self._stage.jobs.values() if job.state == "RUNNING"}
+        return told == set(running)
+
+    def requeued_without_a_cause(self) -> set[str]:
+        """Jobs that came back into the queue though nobody asked for it and no slurmd of theirs was lost."""
+        facts = self._stage.facts
+        came_back = {fact.subject for fact in facts if isinstance(fact, JobRequeued)} - self._requeued
+        return {job for job in came_back if self._node_of[job] not in self._hit}
+
+    def _try(self, *words: str) -> str:
+        """Do it if Slurm lets it be done now."""
+        try:
+            return self._stage.slurm.exec(*words).strip()
+        except LabError:
+            return ""
 
     async def _reason(self, node: str) -> str:
         found = re.search(r"Reason=(.*) \[", await self._scontrol("show", "node", node))
@@ -184,7 +249,11 @@ async def test_after_a_day_both_sides_agree_and_no_drain_of_another_was_changed(
     print(f"seed {seed}: {OPERATIONS} operations, {dict(day.done)}")  # noqa: T201 - to run it again
 
     await until(day.are_as_they_should, within_s=60)
+    await until(day.are_jobs_told, within_s=60)
+    stage.slurm.exec("scancel", "--full", "--user=root")
     for name in set(stage.nodes.keys()) - day.by_hand.keys():
         await stage.until_node(name, None)
     for name, reason in day.by_hand.items():
         await stage.until_node(name, reason)
+
+    assert day.requeued_without_a_cause() == set()
