@@ -156,12 +156,13 @@ class SyncerProcess:
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
     def start(self, **settings: str) -> None:
-        """Start it, with some settings other than usual."""
+        """Start it, with some settings other than usual; an empty one is left out."""
         more = {f"SUNK_SYNCER_{name.upper()}": value for name, value in settings.items()}
+        given = {name: value for name, value in (self._settings | more).items() if value}
         with (self._folder / "syncer.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "sunk_syncer"],
-                env={"PATH": "/usr/bin:/bin", **self._settings, **more},
+                env={"PATH": "/usr/bin:/bin", **given},
                 stdout=log,
                 stderr=log,
             )
