@@ -511,9 +511,11 @@ def test_a_node_whose_drain_is_lifted_is_looked_at_no_longer() -> None:
 def test_a_job_on_a_drained_node_keeps_its_lock() -> None:
     lock = standing("locked", holder(granted=1))
 
-    decision = decide(seen(lock, now=2, drained_for=WEB.strict, jobs={1: job("running", changed=1)}), RULES)
+    drained = seen(lock, now=2, drained_for=WEB.strict, jobs={1: job("running", changed=1)})
 
-    assert (decision.step, decision.lock) == (Step.KEEP, lock)
+    assert decide(drained, RULES).step is Step.LOOK
+    decision = decide(replace(drained, way=GOING), RULES)
+    assert (decision.step, decision.lock, decision.in_the_way) == (Step.KEEP, lock, GOING.strict)
 
 
 def test_a_taint_of_other_settings_is_taken_off_a_node_that_nobody_needs() -> None:

@@ -35,6 +35,10 @@ T0 = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 RULES = Rules()
 EVICTING = Rules(clear_s=0.5)
 JOBS = (1, 2, 3)
+DEADLINE_S = 50.0
+"""A prolog that has no lock by then drains its node and takes its job back."""
+ADMITTED_S = 0.4
+"""Past a NoSchedule taint a Pod that was bound before it comes up to this late."""
 REQUEUE_S = 121.0
 """Slurm does not start a requeued job before this has passed."""
 
@@ -57,7 +61,8 @@ class Job:
 class Pod:
     """Another workload on the Node."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.is_running = True
         self.is_leaving = False
 
@@ -66,12 +71,23 @@ class World(RuleBasedStateMachine):
     """One Node; times are seconds."""
 
     lock_rules = RULES
+    admits_s = float("-inf")
+    """How long past the taint the kubelet admits a Pod."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
         self.lock: NodeLock = OPEN
+        self.tainted = float("-inf")
+        """When the taint came on last."""
         self.pods: list[Pod] = []
+        self.on_their_way = 0
+        """Pods that the scheduler has chosen this Node for."""
+        self.born = 0
+        self.drained_for: frozenset[str] = frozenset()
+        """The Pods that the node's drain names, if a prolog has drained it."""
+        self.in_the_way: tuple[str, ...] = ()
+        """Whom the bus says to be in the way."""
         self.jobs = {job: Job() for job in JOBS}
         self.told: dict[int, JobSeen] = {}
         """What the bus has of each job."""
@@ -96,7 +112,7 @@ class World(RuleBasedStateMachine):
     @rule(job=st.sampled_from(JOBS), level=st.sampled_from(["normal", "strict"]))
     def a_job_is_allocated(self, job: int, level: LockLevel) -> None:
         found = self.jobs[job]
-        if found.slurm == "away" and self.now >= found.may_start_from:
+        if found.slurm == "away" and self.now >= found.may_start_from and not self.drained_for:
             found.slurm, found.level, found.is_prolog_waiting = "running", level, True
             found.called = self.now
 
@@ -109,6 +125,35 @@ class World(RuleBasedStateMachine):
         for _ in range(2):
             self.now += 0.6
             self.the_controller_turns(dies_after=None)
+
+    @rule(job=st.sampled_from(JOBS))
+    def a_job_is_refused(self, job: int) -> None:
+        """The usual way to a drain."""
+        self.a_pod_comes_as_soon_as_it_may()
+        self.a_job_is_allocated(job, "normal")
+        self.the_controller_turns(dies_after=None)
+        self.now += DEADLINE_S
+        self.the_controller_turns(dies_after=None)
+        self.a_prolog_comes_to_its_deadline(job)
+        self.an_epilog_runs(job, does_release=True)
+        self.the_controller_turns(dies_after=None)
+
+    @rule(job=st.sampled_from(JOBS), late_s=st.sampled_from([0.1, 0.3, 0.5]))
+    def a_pod_comes_while_a_job_gets_its_lock(self, job: int, late_s: float) -> None:
+        self.the_scheduler_chooses_the_node()
+        self.a_job_is_allocated(job, "normal")
+        self.the_controller_turns(dies_after=None)
+        self.the_others_leave()
+        self.the_controller_turns(dies_after=None)
+        self.now += late_s
+        self.the_controller_turns(dies_after=None)
+        if self.on_their_way:
+            self.a_pod_comes()
+
+    def a_pod_comes_as_soon_as_it_may(self) -> None:
+        self.the_scheduler_chooses_the_node()
+        if self.on_their_way:
+            self.a_pod_comes()
 
     @rule()
     def the_bus_has_caught_up(self) -> None:
@@ -154,10 +199,18 @@ class World(RuleBasedStateMachine):
     # --- Kubernetes -----------------------------------------------------------------------------
 
     @rule()
-    def a_pod_is_bound(self) -> None:
-        """The scheduler may not know of a taint yet: then the kubelet decides."""
+    def the_scheduler_chooses_the_node(self) -> None:
         if not self.lock.is_tainted:
-            self.pods.append(Pod())
+            self.on_their_way += 1
+
+    @precondition(lambda self: self.on_their_way)
+    @rule()
+    def a_pod_comes(self) -> None:
+        """The scheduler may not have known of a taint yet: then the kubelet decides."""
+        self.on_their_way -= 1
+        if not self.lock.is_tainted or self.now - self.tainted <= self.admits_s:
+            self.born += 1
+            self.pods.append(Pod(f"ns/p{self.born}"))
 
     @rule()
     def a_pod_is_driven_out(self) -> None:
@@ -173,6 +226,22 @@ class World(RuleBasedStateMachine):
     @rule()
     def an_ended_pod_is_gone(self) -> None:
         self.pods = [pod for pod in self.pods if pod.is_running]
+
+    @rule(job=st.sampled_from(JOBS))
+    def a_prolog_comes_to_its_deadline(self, job: int) -> None:
+        """It drains its node for whom it was told of, and takes its job back."""
+        found = self.jobs[job]
+        if found.is_prolog_waiting and self.now >= found.called + DEADLINE_S:
+            self.asks.pop(job, None)
+            found.is_prolog_waiting = False
+            self.drained_for = self.drained_for or frozenset(self.in_the_way)
+            self.a_job_ends_or_is_cancelled(job)
+
+    @precondition(lambda self: self.drained_for and not self.in_the_way)
+    @rule()
+    def the_syncer_lifts_the_drain(self) -> None:
+        assert not self.drained_for & {pod.name for pod in self.pods}
+        self.drained_for = frozenset()
 
     @rule()
     def somebody_takes_the_taint_off_while_nobody_runs(self) -> None:
@@ -205,7 +274,10 @@ class World(RuleBasedStateMachine):
             if decision.step is Step.LOOK:
                 way = self.look()
                 continue
+            if decision.lock.is_tainted and not self.lock.is_tainted:
+                self.tainted = self.now
             self.lock = decision.lock
+            self.in_the_way = decision.in_the_way
             self.now += 0.01
             if decision.step is Step.CLOSE:
                 self.clear_since = {}
@@ -229,14 +301,15 @@ class World(RuleBasedStateMachine):
             is_node_busy=self.is_busy,
             observed=None if self.observed is None else self.at(self.observed),
             idle_since=self.idle_since,
+            drained_for=tuple(sorted(self.drained_for)),
             way=way,
             clear_since=dict(self.clear_since),
         )
 
     def look(self) -> Way:
         found = Way(
-            normal=tuple("ns/p" for pod in self.pods if pod.is_running),
-            strict=tuple("ns/p" for _ in self.pods),
+            normal=tuple(pod.name for pod in self.pods if pod.is_running),
+            strict=tuple(pod.name for pod in self.pods),
         )
         levels: tuple[LockLevel, ...] = ("normal", "strict")
         self.clear_since = {
@@ -272,6 +345,9 @@ class World(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Everything is let go: the Node is free, and no prolog has been left without an answer."""
+        self.on_their_way = 0
+        for pod in self.pods:
+            pod.is_leaving = True
         for job in JOBS:
             self.a_job_ends_or_is_cancelled(job)
         for _ in range(2):
@@ -291,12 +367,14 @@ class World(RuleBasedStateMachine):
 
         assert not [job for job, found in self.jobs.items() if found.is_prolog_waiting]
         assert self.lock == OPEN
+        assert self.in_the_way == ()
 
 
 class EvictingWorld(World):
     """The same where the taint drives nobody out."""
 
     lock_rules = EVICTING
+    admits_s = ADMITTED_S
 
 
 TestLock = World.TestCase

@@ -75,8 +75,8 @@ def decide(seen: Seen, rules: Rules) -> Decision:
     idle_since = None if holders else seen.idle_since or seen.now
     need = _need(seen, holders, rules, idle_since)
     step = STEPS[need, _stand(seen.lock)]
-    if need == "drained" and seen.way is None:
-        step = Step.LOOK  # Else the drain would seem to be for nobody.
+    if seen.drained_for and seen.way is None and step in {Step.WATCH, Step.OPEN, Step.KEEP}:
+        step = Step.LOOK  # The drain goes when its Pods do.
     elif step is Step.LOOK and seen.way is not None:
         step = Step.SETTLE
     lock = _lock(step, seen, holders, rules)
@@ -286,15 +286,12 @@ def _waiting(holder: Holder, way: Way) -> Waiting:
 
 
 def _in_the_way(need: Need, seen: Seen, lock: NodeLock) -> tuple[str, ...]:
-    """Return who is in the way of those who wait, of the drain's end, or came in past the taint."""
+    """Return who is in the way of those who wait, came in past the taint, or keeps the drain."""
     if seen.way is None:
-        return ()
-    if need == "drained":
-        return tuple(pod for pod in seen.way.strict if pod in seen.drained_for)
-    if need == "held":
-        return seen.way.normal
+        return seen.drained_for  # Not looked for yet is not gone.
     waits = {holder.level for holder in lock.holders if holder.granted is None}
-    return seen.way.of("strict" if "strict" in waits else "normal") if waits else ()
+    own = seen.way.of("strict" if "strict" in waits else "normal") if waits or need == "held" else ()
+    return (*own, *(pod for pod in seen.way.strict if pod in seen.drained_for and pod not in own))
 
 
 def _again_s(
