@@ -64,6 +64,7 @@ async def test_a_replica_that_is_told_to_stop_sends_its_held_callers_elsewhere(
         process.tell(signal.SIGTERM)
 
     assert (told[0].status_code, told[0].json()) == (503, {"retry": True})
+    assert told[0].headers["Retry-After"] == "1"
     assert process.wait() == 0
 
 

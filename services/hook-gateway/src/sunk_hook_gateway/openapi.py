@@ -11,6 +11,7 @@ _ALWAYS: Final = {
     401: "no token, or no valid one",
     403: "a valid token, but of somebody else",
     404: "unknown node or job",
+    408: "the body did not come in 10 s: the same call again",
     413: "the body is larger than 64 KiB",
 }
 
