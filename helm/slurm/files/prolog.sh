@@ -91,7 +91,7 @@ find_others() {
 # Calls the gateway; fails where another call would fail too. A gateway that dies with its machine hangs up
 # on nobody: each call has an end, so that another one is tried. Who has waited for long asks less often.
 call() {
-    local left=$((deadline - SECONDS)) patience=$((give_up - SECONDS)) held=$((waited < 30 ? 15 : 60)) body
+    local left=$((deadline - SECONDS)) patience=$((give_up - SECONDS)) held=$((waited < 15 ? 15 : 60)) body
     ((left > 1)) || left=1
     ((left > held + 10)) || held=$left
     ((patience < held + 5)) || patience=$((held + 5))

@@ -43,7 +43,7 @@ def pause_s(reply: Reply | None, waited_s: float = 0.0) -> float:
 
 def waiting_s(waited_s: float) -> float:
     """Return how long to wait before a lock that Pods keep from being granted is asked for again."""
-    return min(max(WAITING_S, waited_s / 2), WAITING_MAX_S)
+    return min(max(WAITING_S, waited_s), WAITING_MAX_S)
 
 
 def first_pause_s(waited_s: float) -> float:
