@@ -7,6 +7,7 @@ import anyio
 import httpx
 import pytest
 
+from sunk_events.base import Reply
 from sunk_events.locks import LockHolder, LockState
 from sunk_events.requests import (
     AcquireLock,
@@ -21,6 +22,7 @@ from sunk_events.requests import (
     ReleasePlacement,
 )
 from sunk_hook_gateway.testing.hooks import (
+    CLUSTER,
     NOW,
     Gateway,
     bearing,
@@ -35,6 +37,7 @@ from sunk_hook_gateway.testing.hooks import (
 )
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_runtime.jetstream import Bus
+from sunk_runtime.requests import answering
 from sunk_runtime.testing import until
 
 pytestmark = pytest.mark.anyio
@@ -217,6 +220,25 @@ async def test_leaves_that_were_given_to_a_whole_fleet_before_the_last_question_
         await until(lambda: len(answers.asked) >= len(nodes))
 
     assert sorted(drained) == [False, False, True, True]
+
+
+async def test_a_former_leader_that_hangs_holds_no_prolog_up(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "b5a")
+    asked = anyio.Event()
+
+    async def hang(_: AcquireLock) -> Reply:
+        asked.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+    async with answering(bus, CLUSTER, AcquireLock, hang), answering_locks:
+        body = {"job": 27, "deadline_s": 60}
+        assert await call(http, "/v1/nodes/b5a/prehook", issuer.token("b5a"), body) == {"locked": True}
+
+    assert asked.is_set()
 
 
 async def test_a_lock_that_never_answers_refuses_at_the_deadline(
