@@ -7,6 +7,7 @@ are processes of their own.
 """
 
 import argparse
+import random
 import tempfile
 import time
 from pathlib import Path
@@ -28,7 +29,10 @@ def size(stage: Stage) -> dict[str, float]:
 
 
 async def idle(stage: Stage) -> None:
-    """Locks with nothing in the way, one after the other; bare: the four calls that each is made of."""
+    """Locks with nothing in the way, one after the other; bare: the four calls that each is made of.
+
+    Between them passes what a fleet's prologs would not wait for each other: see `apart`.
+    """
     names = stage.nodes
     await stage.locked(names[0], 1)  # Whatever is slow once.
     await stage.released(names[0], 1)
@@ -37,18 +41,29 @@ async def idle(stage: Stage) -> None:
     for number in range(stage.sizes.rounds):
         name = names[number % len(names)]
         job = 1000 + number  # Another each time: who was just released is doubted for a while.
+        await apart()
         took += await latencies(1, lambda name=name, job=job: stage.locked(name, job))
         await stage.released(name, job)
+        await apart()
         bare += await latencies(1, lambda name=name: bare_calls(stage.kube, name))
     emit("locks.idle", len(took), size(stage), percentiles(took), percentiles(bare, "bare_"))
+
+
+async def apart() -> None:
+    """Wait for a moment, another each time.
+
+    A consistent list waits until the API server's watch cache has come as far as etcd, and it asks etcd for
+    that at most each 100 ms: a list right after another one waits for the rest of those.
+    """
+    await anyio.sleep(random.uniform(0.1, 0.3))  # noqa: S311 - no secret
 
 
 async def bare_calls(kube: KubeClient, name: str) -> None:
     """Make the calls of a lock that has nothing to wait for."""
     await kube.get(NODES, name)
-    for value in ("1", "2"):
-        await kube.patch(NODES, name, {"metadata": {"annotations": {"bench.example/n": value}}})
-        await kube.list_all(PODS, fields=f"spec.nodeName={name}")
+    await kube.patch(NODES, name, {"metadata": {"annotations": {"bench.example/n": "1"}}})
+    await kube.list_all(PODS, fields=f"spec.nodeName={name}")
+    await kube.patch(NODES, name, {"metadata": {"annotations": {"bench.example/n": "2"}}})
 
 
 async def one_pod(stage: Stage) -> None:

@@ -43,7 +43,11 @@ WITHIN_S: Final = 900.0
 AT_ONCE: Final = 32
 TAINT: Final = LockTaint()
 OK: Final = 200
-AGAIN: Final = 503
+AGAIN: Final = frozenset({202, 503})
+SHORT_HOLD_S: Final = 15.0
+LONG_HOLD_S: Final = 60.0
+LONG_FROM_S: Final = 15.0
+"""For how long prolog.sh has its calls held, short ones first."""
 
 
 class Sizes(argparse.Namespace):
@@ -77,11 +81,15 @@ class Stage:
 
     async def prehook(self, node: str, job: int, *, deadline_s: float = 300.0) -> int:
         """Call as a prolog does, again while nothing is decided, and return the status."""
-        body, headers = {"job": job, "deadline_s": deadline_s}, bearing(self.tokens[node])
+        headers, began, waited_s = bearing(self.tokens[node]), time.monotonic(), 0.0
         while True:
+            left_s = max(1.0, deadline_s - (time.monotonic() - began))
+            hold_s = SHORT_HOLD_S if waited_s < LONG_FROM_S else LONG_HOLD_S
+            body = {"job": job, "deadline_s": left_s, "hold_s": hold_s, "waited_s": waited_s}
             answer = await self.http.post(f"/v1/nodes/{node}/prehook", json=body, headers=headers)
-            if answer.status_code != AGAIN:
+            if answer.status_code not in AGAIN:
                 return answer.status_code
+            waited_s = time.monotonic() - began
 
     async def locked(self, node: str, job: int) -> None:
         """Return when the node is locked for the job."""
