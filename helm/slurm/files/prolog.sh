@@ -175,7 +175,8 @@ refuse() {
     fi
     stop_job "$2" || return
     # Nobody but an administrator releases it: so that it is found, and known to be ours.
-    [[ $2 != requeuehold ]] || slurm scontrol update "jobid=$whole_job" "admincomment=sunk: held: $3"
+    [[ $2 != requeuehold ]] || slurm scontrol update "jobid=$whole_job" "admincomment=sunk: held: $3" ||
+        say 'held without a mark'
 }
 
 # Does what the answer at the deadline asks for.

@@ -42,6 +42,7 @@ case "$*" in
         echo "NodeName=gpu-1 CPUAlloc=1 State=$(<node) Reason=x"
         ;;
     update*) [[ -e slow ]] && sleep 30 ;;&
+    *admincomment*) [[ -e unmarked ]] && exit 1 ;;&
     *) echo "scontrol $*" >>done; [[ $1 == requeue* ]] && echo PENDING >job ;;
 esac
 exit 0
@@ -241,6 +242,16 @@ def test_a_refused_prolog_drains_its_node_before_the_job_leaves_it_and_ends_well
 
     assert node.run("prolog.sh") == 0
     assert node.done == done
+
+
+def test_a_job_that_is_held_and_cannot_be_marked_is_no_error_of_its_prolog(
+    node: Node, gateway: ScriptedGateway
+) -> None:
+    node.say("unmarked", "")
+    gateway.answers = [refusal(drain=False, hold=True)]
+
+    assert node.run("prolog.sh") == 0
+    assert node.done == ["scontrol requeuehold 7"]
 
 
 @with_and_without_curl
