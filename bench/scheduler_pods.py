@@ -49,7 +49,6 @@ def placeholder(url: str) -> JobDescription:
         "PATH": PATH,
         "SUNK_HOOKS_URL": url,
         "SUNK_PLACEHOLDER_TOKEN": "t" * 64,
-        "SUNK_KILL_WAIT_S": "30",
     }
     return replace(
         JOB,

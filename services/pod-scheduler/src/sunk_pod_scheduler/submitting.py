@@ -78,7 +78,7 @@ class Submitter:
         self._views.kube_pods.require_complete()
         choice = self._choice(pod, wanted)
         intent = self._intent(pod, attempt)
-        why = self._refusals.enough(pod, now())
+        why = "" if intent.lost is not None else self._refusals.enough(pod, now())
         if why or not choice.is_possible:
             await self._pods.refuse(pod, "KubeletRefuses" if why else "NoNodeFits", why or NO_NODE_TEXT)
             await self._store(put_off(intent, why or NO_NODE_TEXT, last=NO_NODE_ATTEMPTS))
