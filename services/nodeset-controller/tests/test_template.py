@@ -29,6 +29,20 @@ def test_a_pod_is_pinned_to_its_node_and_keeps_the_rest_of_its_template() -> Non
     assert made["spec"]["restartPolicy"] == "Always"
 
 
+def test_a_template_stays_as_it_is_however_many_pods_are_made_of_it() -> None:
+    spec = {
+        "affinity": affinity("a", "b"),
+        "tolerations": [{"key": "mine", "operator": "Exists"}],
+        "initContainers": [{"name": "init", "image": "i", "resources": {"limits": {"cpu": "1"}}}],
+    }
+    of = nodeset(spec=spec)
+    before = msgspec.json.encode(of.spec.template)
+    first, second = (manifest(of, node(name), "gpu-1", wk.TAINT_LOCK) for name in ("node1", "node2"))
+
+    assert msgspec.json.encode(of.spec.template) == before
+    assert first["spec"]["affinity"] != second["spec"]["affinity"]
+
+
 def container(**words: object) -> dict[str, Any]:
     """Return the container that comes of one with *words* in the template."""
     given = {"containers": [{"name": "slurmd", "image": "slurm:1", **words}]}

@@ -11,7 +11,6 @@ takes the limit for it. GPUs are never asked for.
 Source: SUNK's documents, NodeSet, "Pod creation"; Kubernetes, DaemonSet, "Taints and tolerations".
 """
 
-import copy
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -120,7 +119,7 @@ def manifest(nodeset: NodeSet, node: Node, name: str, lock_key: str) -> Manifest
 
 
 def _pinned(spec: Mapping[str, Any], kube_node: str, lock_key: str) -> Manifest:
-    made = copy.deepcopy(dict(spec))
+    made = dict(spec)  # What is changed below is made anew: the template itself stays as it is.
     by_name = {"key": "metadata.name", "operator": "In", "values": [kube_node]}
     made["affinity"] = {
         **made.get("affinity", {}),
