@@ -1,0 +1,70 @@
+"""What `./task doctor` says of a cluster, for values that are to be installed there."""
+
+import runpy
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from sunk_kube.objects import Node
+
+DOCTOR: Final[dict[str, Any]] = runpy.run_path(str(Path(__file__).parents[2] / "tools/doctor.py"))
+"""Of a script that is in no package, so its types are not known here."""
+GPU: Final = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+VALUES: Final[dict[str, Any]] = {
+    "clusterName": "prod",
+    "nats": {"existingSecret": "passwords"},
+    "compute": {"nodes": {"gpu": {"nodeSelector": {"kind": "gpu"}, "replicas": 2}}},
+}
+
+
+def node(name: str, *taints: dict[str, str], kind: str = "gpu") -> Node:
+    raw = {"metadata": {"name": name, "labels": {"kind": kind}}, "spec": {"taints": list(taints)}}
+    return msgspec.convert(raw, Node)
+
+
+GOOD: Final[dict[str, Any]] = {
+    "version": (1, 31),
+    "class_is_default": {"standard": True},
+    "nodes": (node("a"), node("b"), node("c", kind="cpu")),
+}
+
+
+def said(values: dict[str, Any], **cluster: Any) -> list[str]:  # noqa: ANN401 - free-form.
+    wanted = DOCTOR["wanted_of"](VALUES | values, "slurm", "slurm")
+    return list(DOCTOR["findings"](DOCTOR["Cluster"](**GOOD | cluster), wanted))
+
+
+def test_a_cluster_that_will_do_is_told_so() -> None:
+    assert said({}) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "cluster", "why"),
+    [
+        ({}, {"version": (1, 30)}, "version: 1.30 lacks"),
+        ({}, {"denied": ("clusterroles",)}, "rights: you may not create clusterroles"),
+        ({}, {"class_is_default": {"slow": False}}, "storage: no class is the default"),
+        (
+            {"mariadb": {"storageClassName": "fast"}},
+            {},
+            "storage: there is no class fast: name one",
+        ),
+        ({}, {"standard": "restricted"}, "Pod security: slurmd and sshd start as root"),
+        ({}, {"nodes": (node("c", kind="cpu"),)}, "compute.nodes.gpu: no Node has the labels"),
+        ({}, {"nodes": (node("a"),)}, "compute.nodes.gpu: wants 2 Nodes, and 1 fit: label more"),
+        (
+            {},
+            {"nodes": (node("a", GPU), node("b"))},
+            "wants 2 Nodes, and 1 fit; 1 have taints that it does not tolerate (nvidia.com/gpu)",
+        ),
+    ],
+    ids=["version", "rights", "default class", "class", "standard", "labels", "too few", "taints"],
+)
+def test_what_would_keep_an_install_from_working_is_named_with_what_to_do(
+    values: dict[str, Any], cluster: dict[str, Any], why: str
+) -> None:
+    (told,) = said(values, **cluster)
+
+    assert why in told

@@ -1,0 +1,184 @@
+"""Looks at a Kubernetes cluster before helm/slurm is installed: version, rights, storage, Nodes, Pods.
+
+`./task doctor -- values.yaml`, with `--namespace` (slurm) and `--release` (slurm). It only reads, by kubectl
+and its own kubeconfig. Each line is a finding, with what to do about it; it ends with 1 if there is one.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import helm_python as helm
+import msgspec
+import yaml
+
+from sunk_kube.matching import selects, untolerated
+from sunk_kube.objects import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
+
+CHART: Final = Path(__file__).parents[1] / "helm/slurm"
+OLDEST: Final = (1, 31)
+RIGHTS: Final = (
+    "customresourcedefinitions.apiextensions.k8s.io",
+    "validatingadmissionpolicies.admissionregistration.k8s.io",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+    "clusterroles.rbac.authorization.k8s.io",
+    "clusterrolebindings.rbac.authorization.k8s.io",
+)
+STANDARD: Final = "pod-security.kubernetes.io/enforce"
+DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is."""
+
+    version: tuple[int, int]
+    denied: tuple[str, ...] = ()
+    """What we may not create."""
+    class_is_default: Mapping[str, bool] = {}
+    nodes: tuple[Node, ...] = ()
+    standard: str = ""
+    """Of Pod security, which the namespace enforces; empty: none, or no namespace yet."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the values ask for."""
+
+    classes: tuple[str, ...] = ()
+    """Storage classes; empty text for the default."""
+    sets: Mapping[str, PodSpec] = {}
+    """What Pods of each NodeSet are."""
+    replicas: Mapping[str, int] = {}
+    """How many a set wants, where it says so."""
+
+
+def findings(cluster: Cluster, wanted: Wanted) -> Iterator[str]:
+    """Yield what would keep *wanted* from working on *cluster*, each with what to do."""
+    if cluster.version < OLDEST:
+        shown = ".".join(map(str, cluster.version))
+        yield f"version: {shown} lacks admission policies or sidecars: upgrade to 1.31 or newer"
+    for kind in cluster.denied:
+        yield f"rights: you may not create {kind}: have an administrator install the charts"
+    for name in sorted(set(wanted.classes)):
+        if name and name not in cluster.class_is_default:
+            yield f"storage: there is no class {name}: name one of {', '.join(cluster.class_is_default)}"
+        if not name and not any(cluster.class_is_default.values()):
+            yield "storage: no class is the default: make one that, or name one in the values"
+    if cluster.standard == "restricted":
+        yield f"Pod security: slurmd and sshd start as root: label the namespace {STANDARD}=baseline"
+    for name, spec in wanted.sets.items():
+        yield from _of_set(cluster, name, spec, wanted.replicas.get(name, 1))
+
+
+def _of_set(cluster: Cluster, name: str, spec: PodSpec, replicas: int) -> Iterator[str]:
+    chosen = [node for node in cluster.nodes if all(selects(one, node) for one in _selectors(spec))]
+    fit = [node for node in chosen if not untolerated(spec.tolerations, node.spec.taints)]
+    if not chosen:
+        yield f"compute.nodes.{name}: no Node has the labels of its nodeSelector and affinity: label some"
+    elif len(fit) < replicas:
+        keys = sorted({one.key for node in chosen for one in untolerated(spec.tolerations, node.spec.taints)})
+        why = f"{len(chosen) - len(fit)} have taints that it does not tolerate ({', '.join(keys)})"
+        yield (
+            f"compute.nodes.{name}: wants {replicas} Nodes, and {len(fit)} fit"
+            + (f"; {why}: add tolerations" if keys else ": label more, or set replicas")
+        )
+
+
+def _selectors(spec: PodSpec) -> Iterator[NodeSelector]:
+    if spec.node_selector:
+        labels = tuple(
+            NodeSelectorRequirement(key=key, operator="In", values=(value,))
+            for key, value in spec.node_selector.items()
+        )
+        yield NodeSelector((NodeSelectorTerm(match_expressions=labels),))
+    if spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required:
+        yield spec.affinity.node_affinity.required
+
+
+def wanted_of(values: dict[str, Any], release: str, namespace: str) -> Wanted:
+    """Return what *values* ask for, by what the chart makes of them.
+
+    Raises:
+        HelmError: The values are refused.
+    """
+    chart = helm.Chart.load(CHART)
+    chart.validate_schema(values)
+    texts = chart.render(values, name=release, namespace=namespace)
+    found = [
+        one
+        for path, text in texts.items()
+        if not path.endswith("NOTES.txt")
+        for one in yaml.safe_load_all(text)
+        if one
+    ]
+    sets = {
+        one["metadata"]["name"].removeprefix(f"{release}-"): one["spec"]
+        for one in found
+        if one["kind"] == "NodeSet"
+    }
+    claims = [claim for one in found for claim in one.get("spec", {}).get("volumeClaimTemplates", [])]
+    return Wanted(
+        classes=tuple(claim["spec"].get("storageClassName", "") for claim in claims),
+        sets={name: msgspec.convert(spec["template"]["spec"], PodSpec) for name, spec in sets.items()},
+        replicas={name: spec["replicas"] for name, spec in sets.items() if "replicas" in spec},
+    )
+
+
+def cluster_of(namespace: str) -> Cluster:
+    """Return what kubectl says."""
+    server = json.loads(_kubectl("version", "-o", "json"))["serverVersion"]
+    classes = json.loads(_kubectl("get", "storageclasses", "-o", "json"))["items"]
+    spaces = json.loads(_kubectl("get", "namespaces", "-o", "json"))["items"]
+    labels = {one["metadata"]["name"]: one["metadata"].get("labels", {}) for one in spaces}
+    return Cluster(
+        version=(int(server["major"]), int(server["minor"].rstrip("+"))),
+        denied=tuple(kind for kind in RIGHTS if not _may_create(kind)),
+        class_is_default={
+            one["metadata"]["name"]: one["metadata"].get("annotations", {}).get(DEFAULT_CLASS) == "true"
+            for one in classes
+        },
+        nodes=tuple(
+            msgspec.convert(one, Node) for one in json.loads(_kubectl("get", "nodes", "-o", "json"))["items"]
+        ),
+        standard=labels.get(namespace, {}).get(STANDARD, ""),
+    )
+
+
+def _kubectl(*arguments: str) -> str:
+    command = ["kubectl", "--request-timeout=30s", *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
+
+
+def _may_create(kind: str) -> bool:
+    command = ["kubectl", "--request-timeout=30s", "auth", "can-i", "create", kind, "--quiet"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    if done.returncode and done.stderr.strip().startswith(("error", "Unable", "The connection")):
+        sys.exit(done.stderr.strip())
+    return done.returncode == 0
+
+
+def main() -> int:
+    """Print what is found; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="./task doctor --", description="Looks at a cluster before an install."
+    )
+    parser.add_argument("values", type=Path, help="the values.yaml of helm/slurm")
+    parser.add_argument("--namespace", default="slurm")
+    parser.add_argument("--release", default="slurm")
+    given = parser.parse_args()
+    try:
+        wanted = wanted_of(yaml.safe_load(given.values.read_text()), given.release, given.namespace)
+        found = list(findings(cluster_of(given.namespace), wanted))
+    except (OSError, helm.HelmError, subprocess.SubprocessError) as error:
+        sys.exit(str(error))
+    for line in found:
+        print(line)
+    print(f"{len(found)} findings" if found else "nothing found: install")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
