@@ -256,11 +256,14 @@ async def test_slurmrestd_may_hang_and_everything_that_waited_is_done_when_it_is
     await stage.pod(READY)
     stage.slurm.freeze_daemon("slurmrestd")
     await stage.pod(CORDONED)
-    await until(lambda: stage.syncer.says("slurmrestd is only probed now"), within_s=30)
+    await until(lambda: stage.syncer.says("slurmrestd is only probed now"), within_s=60)
     stage.slurm.thaw_daemon("slurmrestd")
+    await stage.pod(replace(CORDONED, pod=N2))
+    await stage.until_node(N2, "k8s: cordon: disk")
     await stage.until_node(N1, "k8s: cordon: disk")
-    await stage.pod(READY)
-    await stage.until_node(N1, None)
+    for name in (N1, N2):
+        await stage.pod(replace(READY, pod=name))
+        await stage.until_node(name, None)
 
 
 async def test_a_node_is_confirmed_only_when_it_is_drained_and_idle(stage: Stage) -> None:
@@ -387,13 +390,16 @@ async def test_connections_to_slurmrestd_may_be_reset_for_long_and_then_all_is_d
         await until(lambda: slurmrestd.resets >= RESETS, within_s=120)
         node = stage.nodes.get(N1)
         slurmrestd.is_resetting = False
+        await stage.pod(replace(CORDONED, pod=N2))  # The first one afterwards waits for nobody either.
+        await stage.until_node(N2, "k8s: cordon: disk")
         await stage.until_node(N1, "k8s: cordon: disk")
-        await stage.pod(READY)
-        await stage.until_node(N1, None)
+        for name in (N1, N2):
+            await stage.pod(replace(READY, pod=name))
+            await stage.until_node(name, None)
 
     assert node is not None
     assert not node.is_drain
-    assert stage.told(N2) == ["NodeRegistered"]
+    assert stage.told(N1) == stage.told(N2) == ["NodeRegistered", "NodeDrained", "NodeUndrained"]
 
 
 async def test_the_bus_may_go_and_come_back(stage: Stage) -> None:
