@@ -14,11 +14,14 @@ from sunk_events.base import Reply
 from sunk_events.jobs import JobEnded
 from sunk_events.locks import LockState
 from sunk_events.nodes import NodeExtraReplaced
-from sunk_events.nodesets import KubePodState
+from sunk_events.nodesets import KubePodState, KubeWatchState
 from sunk_events.requests import ExplainJob, ExplainSlurmNode, Explanation, Noted, Refused, RequeueJob
+from sunk_events.subjects import LEADER_KEY
 from sunk_lab.errors import LabError
 from sunk_runtime.requests import ask_until
 from sunk_runtime.testing import until
+from sunk_runtime.views import StateView, following, now
+from sunk_runtime.writer import StateWriter
 from sunk_syncer.reconfigure import digest
 from sunk_syncer.testing import CLUSTER, Stage
 
@@ -142,6 +145,39 @@ async def test_the_record_of_a_node_is_deleted_when_no_nodeslice_has_it_and_no_j
     stage.slurm.exec("scontrol", "delete", f"nodename={others}")
 
 
+async def test_while_nobody_sees_kubernetes_nothing_is_drained_and_it_is_said_why(stage: Stage) -> None:
+    view = StateView(stage.bus, CLUSTER, KubeWatchState)
+    writer = StateWriter(stage.bus, view, fence=None)
+
+    async def see() -> None:
+        state = KubeWatchState(changed=now(), seen=now())
+        await writer.record(LEADER_KEY, state, revision=view.revision(LEADER_KEY))
+
+    async def is_explained() -> bool:
+        deadline = anyio.current_time() + 60
+        reply = await ask_until(stage.bus, CLUSTER, ExplainSlurmNode(node=N1), deadline=deadline)
+        assert isinstance(reply, Explanation)
+        return any("nodeset-controller" in finding.because for finding in reply.findings)
+
+    await stage.pod(READY)
+    stage.syncer.kill()
+    async with following(view):
+        await view.complete()
+        await see()
+        stage.syncer.start(kube_silent_max_s="0.5")
+        await until(is_explained, within_s=60)
+        await stage.pod(CORDONED)
+        await until(lambda: is_deferred(stage, "nodeset-controller was not heard of", "drain"), within_s=60)
+        is_left = "DRAIN" not in shown(stage, N1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stage.until_node, N1, CORDONED_REASON)
+            while (told := stage.nodes.get(N1)) is not None and not told.is_drain:
+                await see()
+                await anyio.sleep(0.1)
+
+    assert is_left
+
+
 @pytest.mark.faults
 async def test_a_bus_that_lost_the_nodeslices_deletes_no_record(stage: Stage) -> None:
     ours = "kept-000-012"
@@ -161,9 +197,9 @@ async def test_a_bus_that_lost_the_nodeslices_deletes_no_record(stage: Stage) ->
     stage.slurm.exec("scontrol", "delete", f"nodename={ours}")
 
 
-def is_deferred(stage: Stage, because: str) -> bool:
-    """Whether a clean-up was put off *because*."""
-    lines = (line for line in stage.syncer.log if line.get("loop") == "clean_up")
+def is_deferred(stage: Stage, because: str, loop: str = "clean_up") -> bool:
+    """Whether that was put off *because*."""
+    lines = (line for line in stage.syncer.log if line.get("loop") == loop)
     return any(because in line.get("error", "") for line in lines)
 
 
