@@ -113,7 +113,8 @@ class NodeWatch:
         return node
 
     def _is_known(self, name: str) -> bool:
-        return name in self._book or self._view.get(name) is not None
+        is_told = self._view.get(name) is not None and not self._book.is_absent(name)
+        return is_told or name in self._book
 
     def _require_lacking(self, name: str, asked: float) -> None:
         """Raise `TransientError` unless a list that is later than the first such look lacks *name* too."""
