@@ -80,6 +80,7 @@ def test_beyond_the_bound_the_job_is_held_and_no_node_drained(
     job = cluster.submit("-w", cluster.first)
 
     until(lambda: cluster.job(job, "Priority") == "0")  # Held.
+    until(lambda: cluster.job(job, "AdminComment") == "sunk:")  # Marked, with what follows.
     cluster.until_idle()
     assert cluster.job(job, "JobState") == "PENDING"
     assert not cluster.has_run(job)
