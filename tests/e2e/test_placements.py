@@ -1,0 +1,166 @@
+# pyright: reportUnknownMemberType=false
+"""Pods through Slurm on real kubelets, when the bus forgets, a kubelet refuses, or a crowd comes and goes."""
+
+import time
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import anyio
+import nats
+import pytest
+from nats.js.errors import NoKeysError
+
+from sunk_events import subjects
+from sunk_events.placements import PlacementState
+from sunk_lab.stack.raw import Object, dig_text
+from sunk_lab.stack.slurmapi import job_state
+from sunk_lab.stack.stack import CLUSTER
+from sunk_lab.stack.users import PEOPLE
+from sunk_lab.story import manifests
+from sunk_lab.story.deeds import fresh
+from sunk_lab.story.observe import is_running, until
+from sunk_lab.story.stage import Stage
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
+
+BUCKET = subjects.bucket(CLUSTER, PlacementState)
+CROWD = 500
+OVER = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL"}
+SLURM_CPUS = 8
+"""Of each of the lab's nodes, in Slurm's eyes: more than the machine has."""
+
+
+@pytest.fixture
+def name(stage: Stage) -> Generator[str]:
+    """A name and label for what the test makes, all of which goes with it."""
+    name = fresh("placed")
+    yield name
+    if stage.deeds.kube.get("Deployment", name) is not None:
+        stage.deeds.kube.delete("Deployment", name)
+    stage.stack.kubectl("delete", "pods", "-l", f"app={name}", "--wait=false")
+    until("its Pods gone", lambda: not pods(stage, name), lambda: len(pods(stage, name)))
+    for node in stage.nodes:
+        stage.deeds.unlocked(node)
+
+
+def pods(stage: Stage, name: str) -> list[Object]:
+    return stage.deeds.eyes.pods(manifests.NAMESPACE, f"app={name}")
+
+
+def placed(name: str, label: str, *, cpu: str = "1") -> Object:
+    pod = manifests.placed_pod(name, cpu=cpu)
+    return {**pod, "metadata": {**pod["metadata"], "labels": {"app": label}}}
+
+
+async def lose(url: str, uid: str) -> None:
+    """Purge the placement of the Pod *uid*, and return when it is stored anew."""
+    subject = subjects.key_subject(BUCKET, uid)
+    client = await nats.connect(url)
+    try:
+        heard = await client.subscribe(subject)
+        await client.flush()
+        await client.publish(subject, b"", headers={"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
+        while not (await heard.next_msg(timeout=60)).data:
+            pass
+    finally:
+        await client.close()
+
+
+def test_a_placement_that_the_bus_has_lost_ends_neither_pod_nor_job(stage: Stage, name: str) -> None:
+    do = stage.deeds
+    do.kube.create(placed(name, name))
+    do.pod_runs(name)
+    job, uid = do.placeholder_of(name), dig_text(do.kube.get("Pod", name), "metadata", "uid")
+
+    anyio.run(lose, stage.stack.nats_url_of(PEOPLE), uid)
+    time.sleep(3)  # Longer than a script needs that was told to end.
+
+    found = do.kube.get("Pod", name)
+    assert is_running(found)
+    assert dig_text(found, "metadata", "deletionTimestamp") == ""
+    assert do.eyes.job_words(job) == {"RUNNING"}
+    do.kube.delete("Pod", name)
+    do.pod_gone(name)
+    do.job_left(job)
+
+
+def test_a_pod_that_a_kubelet_refuses_is_followed_by_one_on_another_node(stage: Stage, name: str) -> None:
+    do = stage.deeds
+    nodes = [do.kube.get("Node", node.kube_node) for node in stage.nodes]
+    if any(int(dig_text(node, "status", "allocatable", "cpu")) > SLURM_CPUS for node in nodes):
+        pytest.skip("this machine's kubelets take every Pod that Slurm does")
+    pod = placed(name, name, cpu=str(SLURM_CPUS))
+    template = {"metadata": {"labels": {"app": name}}, "spec": pod["spec"]}
+    do.kube.create(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "namespace": manifests.NAMESPACE},
+            "spec": {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template},
+        }
+    )
+
+    def refused() -> list[Object]:
+        return [pod for pod in pods(stage, name) if dig_text(pod, "status", "phase") == "Failed"]
+
+    def shown() -> object:
+        return [do.story_of(pod["metadata"]["name"]) for pod in pods(stage, name)]
+
+    everywhere = {node.kube_node for node in stage.nodes}
+    until(
+        "every kubelet has refused one",
+        lambda: {dig_text(pod, "spec", "nodeName") for pod in refused()} == everywhere,
+        shown,
+    )
+    for pod in refused():
+        until("it says so", partial(has_said, stage, pod, "KubeletRefused"), shown)
+    waits = {"NoNodeFits", "KubeletRefuses"}  # Nodes are left out, or refused too many.
+    until("the next waits", lambda: any(said(stage, pod) & waits for pod in pods(stage, name)), shown)
+
+
+def said(stage: Stage, pod: Object) -> set[str]:
+    about = f"involvedObject.name={pod['metadata']['name']}"
+    found = stage.deeds.kube.list("Event", manifests.NAMESPACE, fieldSelector=about)
+    return {str(event["reason"]) for event in found}
+
+
+def has_said(stage: Stage, pod: Object, reason: str) -> bool:
+    return reason in said(stage, pod)
+
+
+async def stored(url: str) -> set[str]:
+    """Return the uids of all Pods that have a placement."""
+    client = await nats.connect(url)
+    try:
+        bucket = await client.jetstream().key_value(BUCKET.removeprefix("KV_"))
+        return set(await bucket.keys())
+    except NoKeysError:
+        return set()
+    finally:
+        await client.close()
+
+
+def test_a_crowd_of_pods_that_comes_and_goes_leaves_nothing_behind(stage: Stage, name: str) -> None:
+    do = stage.deeds
+    names = [f"{name}-{index}" for index in range(CROWD)]
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(do.kube.create, [placed(one, name, cpu="1") for one in names]))
+    uids = {dig_text(pod, "metadata", "uid") for pod in made}
+    stage.stack.kubectl("delete", "pods", "-l", f"app={name}", "--wait=false")
+
+    def alive() -> list[Object]:
+        return [
+            job
+            for job in do.slurm.jobs()
+            if str(job["name"]).startswith(f"default/{name}-") and not job_state(job) & OVER
+        ]
+
+    def is_over() -> bool:
+        url = stage.stack.nats_url_of(PEOPLE)
+        return not pods(stage, name) and not alive() and not uids & anyio.run(stored, url)
+
+    def shown() -> object:
+        return len(pods(stage, name)), [job["name"] for job in alive()][:9]
+
+    until("no Pod, job or placement left", is_over, shown, patience_s=240)
