@@ -26,7 +26,16 @@ from sunk_kube.crds import crds
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod, condition
 from sunk_kube.reflector import Reflector
-from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES, NODES, NODESETS, PODS
+from sunk_kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DISRUPTION_BUDGETS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    NODESETS,
+    NODESLICES,
+    PODS,
+)
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.kube.testing import reserved_lab
 from sunk_lab.nats import NatsServer
@@ -67,6 +76,8 @@ class Stage:
     kube: KubeClient
     pods: Reflector[Pod]
     nodes: Reflector[Node]
+    made: tuple[Reflector[Any], ...]
+    """NodeSets, slices and disruption budgets."""
     service: Service
     slurm: StateWriter[SlurmNodeState]
     statistics: StateWriter[SlurmStatisticsState]
@@ -123,9 +134,13 @@ class Stage:
         await until(is_done, within_s=WITHIN_S)
 
     def versions(self) -> dict[str, str]:
-        """Return the resourceVersion of every Pod and Node of ours."""
+        """Return the resourceVersion of every Pod and Node of ours, and of all else that is written."""
         own = [node for node in self.nodes.values() if ROLE in node.metadata.labels]
-        return {one.key: one.metadata.resource_version for one in (*self.pods.values(), *own)}
+        found = {one.key: one.metadata.resource_version for one in (*self.pods.values(), *own)}
+        for view in self.made:
+            kind = view.resource.plural
+            found |= {f"{kind} {one.key}": one.metadata.resource_version for one in view.values()}
+        return found
 
 
 async def each(names: Iterable[T], deed: Callable[[T], Awaitable[object]]) -> None:
@@ -227,7 +242,8 @@ async def staged(sizes: Sizes, folder: Path) -> AsyncGenerator[Stage]:
             slurm = StateView(bus, CLUSTER, SlurmNodeState)
             statistics = StateView(bus, CLUSTER, SlurmStatisticsState)
             pods, nodes = Reflector(kube, PODS, labels=wk.LABEL_NODESET), Reflector(kube, NODES)
-            for view in (pods, nodes):
+            made = Reflector(kube, NODESETS), Reflector(kube, NODESLICES), Reflector(kube, DISRUPTION_BUDGETS)
+            for view in (pods, nodes, *made):
                 tasks.start_soon(view.run)
                 await view.complete()
             service = Service(
@@ -250,6 +266,7 @@ async def staged(sizes: Sizes, folder: Path) -> AsyncGenerator[Stage]:
                     kube,
                     pods,
                     nodes,
+                    made,
                     service,
                     StateWriter(bus, slurm, fence=None),
                     StateWriter(bus, statistics, fence=None),
