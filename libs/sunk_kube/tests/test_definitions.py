@@ -12,6 +12,7 @@ from sunk_kube.crds import crds
 from sunk_kube.errors import KubeNotFoundError, KubeRejectedError
 from sunk_kube.objects import KubeObject
 from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODESETS, NODESLICES, Resource
+from sunk_lab.kube.lab import KubeLab
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -215,3 +216,20 @@ async def test_a_slice_keeps_its_entries_and_no_more_than_a_hundred(kube: KubeCl
 
 def _json(data: bytes) -> dict[str, Any]:
     return msgspec.json.decode(data)
+
+
+async def test_kubectl_explains_every_field_and_shows_the_documented_columns(
+    kube: KubeClient, namespace: str, request: pytest.FixtureRequest
+) -> None:
+    await served(kube, NODESETS, nodeset(), namespace)
+    lab: KubeLab = request.getfixturevalue("kube_lab")
+    explained = lab.kubectl("explain", "nodeset.spec", "--recursive=false")
+    shown = [
+        lab.kubectl("get", "nset", "-n", namespace, *wide).splitlines()[0].split()
+        for wide in ((), ("-o", "wide"))
+    ]
+
+    assert "How many Nodes are wanted." in explained
+    assert "<no description>" not in explained
+    documented = ["NAME", "DESIRED", "FEASIBLE", "CURRENT", "READY", "RUNNING", "DRAIN", "UPDATED", "AGE"]
+    assert shown == [documented, [*documented, "MISSCHEDULED", "UNAVAILABLE", "CLUSTER", "REASON"]]

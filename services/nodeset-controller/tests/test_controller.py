@@ -5,6 +5,8 @@ The tests play the syncer's part: they write what Slurm says to the bus.
 
 import itertools
 import signal
+import socket
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import anyio
+import httpx
 import pytest
 
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
@@ -23,19 +26,26 @@ from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
 from sunk_kube.errors import KubeNotFoundError
-from sunk_kube.objects import Condition, Node, Pod, condition
+from sunk_kube.objects import Condition, KubeObject, Node, Pod, condition
+from sunk_kube.reflector import Reflector
 from sunk_kube.resources import (
     CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
     CUSTOM_RESOURCE_DEFINITIONS,
+    DISRUPTION_BUDGETS,
     EVENTS,
+    LEASES,
     NAMESPACES,
     NODES,
     NODESETS,
     NODESLICES,
     PODS,
+    Resource,
 )
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.testing import Service
+from sunk_runtime.changes import Changes
+from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
 from sunk_runtime.requests import answering, ask
@@ -48,6 +58,11 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 CLUSTER = "lab"
 ROLE = "test.example/nodeset"
 PATIENCE_S = 90.0
+OWNED: tuple[Resource[Any], ...] = (
+    PODS, NODESETS, NODESLICES, DISRUPTION_BUDGETS, CONFIG_MAPS, CONTROLLER_REVISIONS,
+)  # fmt: skip
+"""What the service makes in a namespace."""
+FLAPPED: tuple[Resource[Any], ...] = (PODS, NODESETS)
 
 
 class Stage(NamedTuple):
@@ -418,31 +433,134 @@ async def test_a_killed_service_finds_again_what_happened_meanwhile(stage: Stage
     await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
 
 
+async def test_a_restart_writes_nothing_where_nothing_has_changed(stage: Stage) -> None:
+    await stage.told(lambda state: state.is_ready)
+    await stage.says("bad dimm")
+    await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
+    before = await _settled(stage)
+    stage.service.end(signal.SIGKILL)
+    stage.service.start()
+    await until(lambda: _is_answered(stage), within_s=PATIENCE_S)
+
+    assert await _settled(stage) == before
+    assert {key.partition(" ")[0] for key in before} >= {
+        "pods", "nodes", "nodesets", "nodeslices", "poddisruptionbudgets", "configmaps",
+        "controllerrevisions",
+    }  # fmt: skip
+
+
+async def _settled(stage: Stage) -> dict[str, str]:
+    """Return the versions of all that the service writes, as soon as they stay for a while."""
+    found: list[dict[str, str]] = [{}]
+
+    for part in ("topology", "gres"):  # Written again only after a while.
+        await until(lambda part=part: _is_generated(stage, part, stage.name), within_s=PATIENCE_S)
+
+    async def is_still() -> bool:
+        found.append(await _versions(stage))
+        await anyio.sleep(1.5)
+        return found[-1] == found[-2]
+
+    await until(is_still, within_s=PATIENCE_S)
+    return found[-1]
+
+
+async def _versions(stage: Stage) -> dict[str, str]:
+    node = await stage.kube_node()
+    versions = {f"nodes {node.metadata.name}": ""}  # A kubelet writes there too: what is ours is looked at.
+    ours = (
+        node.metadata.labels,
+        node.metadata.annotations,
+        [one for one in node.status.conditions if "Slurm" in one.type],
+    )
+    versions[f"nodes {node.metadata.name}"] = str(ours)
+    for resource in OWNED:
+        found: list[KubeObject] = await stage.kube.list_all(resource, stage.namespace)
+        versions |= {f"{resource.plural} {one.key}": one.metadata.resource_version for one in found}
+    return versions
+
+
+async def _is_answered(stage: Stage) -> bool:
+    """Whether somebody leads, who answers only when all is read."""
+    try:
+        await ask(stage.bus, CLUSTER, ExplainKubeNode(node=stage.name), timeout_s=1)
+    except TransientError:
+        return False
+    return True
+
+
+async def test_a_slurm_node_that_flaps_is_written_once_a_second_and_a_file_once_a_change(
+    stage: Stage,
+) -> None:
+    await stage.told(lambda state: state.is_ready)
+    before = await _settled(stage)
+    watched = {
+        resource.plural: Reflector(stage.kube, resource, namespace=stage.namespace) for resource in FLAPPED
+    }
+    counts: Counter[str] = Counter()
+    flapped_s = 0.0
+
+    async def count(plural: str, changes: Changes) -> None:
+        async for _ in changes:
+            counts[plural] += 1
+
+    async with anyio.create_task_group() as tasks:
+        for plural, view in watched.items():
+            tasks.start_soon(view.run)
+            await view.complete()
+            tasks.start_soon(count, plural, view.changes())
+        began = anyio.current_time()
+        for number in range(60):
+            await stage.says("bad dimm" if number % 2 else None, is_busy=bool(number % 3))
+            await anyio.sleep(0.05)
+        await stage.says("last")
+        await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "True")
+        await _settled(stage)
+        flapped_s = anyio.current_time() - began
+        tasks.cancel_scope.cancel()
+
+    assert 2 <= counts["pods"] <= flapped_s + 3
+    assert counts["nodesets"] <= flapped_s + 3
+    after = await _versions(stage)
+    files = {key: version for key, version in before.items() if key.startswith(("configmaps", "nodeslices"))}
+    assert files.items() <= after.items()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["told to stop", "killed"])
 async def test_a_standby_takes_over_from_a_leader(stage: Stage, number: signal.Signals) -> None:
     before = await stage.told(lambda state: state.is_ready)
+    led = (await stage.kube.get(LEASES, stage.namespace, "default")).spec
     standby = stage.service.another()
     try:
         stage.service.end(number)
+        last = (await stage.kube.get(LEASES, stage.namespace, "default")).spec
         await stage.kube.delete(PODS, stage.name, stage.namespace)
 
         await stage.told(lambda state: state.is_ready and state.uid != before.uid)
+        taken = (await stage.kube.get(LEASES, stage.namespace, "default")).spec
+        assert taken.holder_identity not in {"", led.holder_identity}
+        assert taken.lease_transitions == (led.lease_transitions or 0) + 1
+        if number is signal.SIGKILL:  # Nobody leads before the lease of the one that was killed has ended.
+            assert taken.acquire_time is not None
+            assert last.renew_time is not None
+            assert last.lease_duration_seconds is not None
+            silent_s = (taken.acquire_time - last.renew_time).total_seconds()
+            assert silent_s >= last.lease_duration_seconds
     finally:
         standby.end(signal.SIGTERM)
         stage.service.start()
 
 
 async def test_topology_and_gres_are_generated_from_the_nodes_of_a_cluster(stage: Stage) -> None:
-    async def text(part: str) -> str:
-        found = await stage.kube.find(CONFIG_MAPS, f"{CLUSTER}-{part}", stage.namespace)
-        return found.data[f"{part}.conf"] if found is not None else ""
-
-    async def has(part: str, line: str) -> bool:
-        return line in await text(part)
-
     tree = f"SwitchName=linux-{stage.node} Nodes={stage.name}\nSwitchName=linux Switches=linux-{stage.node}\n"
-    await until(lambda: has("topology", tree), within_s=PATIENCE_S)
-    await until(lambda: has("gres", f"NodeName={stage.name} Name=core Count="), within_s=PATIENCE_S)
+    await until(lambda: _is_generated(stage, "topology", tree), within_s=PATIENCE_S)
+    gres = f"NodeName={stage.name} Name=core Count="
+    await until(lambda: _is_generated(stage, "gres", gres), within_s=PATIENCE_S)
+
+
+async def _is_generated(stage: Stage, part: str, text: str) -> bool:
+    found = await stage.kube.find(CONFIG_MAPS, f"{CLUSTER}-{part}", stage.namespace)
+    return found is not None and text in found.data[f"{part}.conf"]
 
 
 async def test_a_slurm_that_falls_silent_is_said_and_nothing_is_done(stage: Stage) -> None:
@@ -450,10 +568,12 @@ async def test_a_slurm_that_falls_silent_is_said_and_nothing_is_done(stage: Stag
     await stage.says("bad dimm")
     await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
     stage.service.end(signal.SIGTERM)
-    stage.service.change(SLURM_STALE_S="1", SLURM_UNKNOWN_S="3")
+    port = free_port()
+    stage.service.change(SLURM_STALE_S="1", SLURM_UNKNOWN_S="3", HTTP_PORT=str(port))
     stage.service.start()
 
     await until(lambda: _slurm_is_known(stage, "SlurmNotHeard"), within_s=PATIENCE_S)
+    await until(lambda: _is_measured(stage, port, "0.0"), within_s=PATIENCE_S)
     await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "Unknown")
     await stage.node_shows(wk.CONDITION_SLURM_CORDON, "Unknown")
     pod, node = await stage.pod(), await stage.kube_node()
@@ -469,8 +589,23 @@ async def test_a_slurm_that_falls_silent_is_said_and_nothing_is_done(stage: Stag
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_speak, stage)
         await until(lambda: _slurm_is_known(stage, "Heard"), within_s=PATIENCE_S)
+        await until(lambda: _is_measured(stage, port, "1.0"), within_s=PATIENCE_S)
         await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
         tasks.cancel_scope.cancel()
+
+
+async def _is_measured(stage: Stage, port: int, value: str) -> bool:
+    """Whether the service's metrics say *value* of what is known of Slurm."""
+    async with httpx.AsyncClient(trust_env=False) as http:
+        text = (await http.get(f"http://127.0.0.1:{port}/metrics")).text
+    return f'sunk_nodeset_slurm_known{{nodeset="{stage.namespace}/gpu"}} {value}' in text.splitlines()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 async def _scale(stage: Stage, replicas: int) -> None:
@@ -630,6 +765,52 @@ async def test_why_a_node_is_as_it_is_can_be_asked(stage: Stage) -> None:
     assert ("its Node is cordoned", "bad fan") in [(one.what, one.because) for one in found.findings]
     assert isinstance(unknown, Refused)
     assert unknown.code == "unknown_node"
+
+
+LONG: Final = ".".join(("n" * 62,) * 4)[:253]
+ODD_NODES: Final = {"odd-none": "", "odd-six": "fd00::12", "odd-twin": "10.8.0.7", LONG: "10.9.0.7"}
+"""Nodes without address, with IPv6, with the same octets, and with the longest name, and their addresses."""
+
+
+async def test_nodes_of_any_name_and_address_get_pods_of_their_own_names(stage: Stage) -> None:
+    labels = {"test.example/odd": stage.namespace}
+    for name, address in ODD_NODES.items():
+        addresses = [{"type": "InternalIP", "address": address}] if address else []
+        room = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+        status = {"addresses": addresses, "allocatable": room, "capacity": room}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+        await stage.kube.create(NODES, {**body, "status": status})
+    good = await stage.kube.get(NODESETS, "gpu", stage.namespace)
+    tolerations = [{"operator": "Exists"}]  # Nobody's kubelet: they are not ready.
+    spec = {**good.spec.template.spec, "affinity": {}, "nodeSelector": labels, "tolerations": tolerations}
+    body = {
+        "apiVersion": NODESETS.api_version,
+        "kind": NODESETS.kind,
+        "metadata": {"name": "odd"},
+        "spec": {"cluster": CLUSTER, "template": {"spec": spec}},
+    }
+    try:
+        await stage.kube.create(NODESETS, body, stage.namespace)
+
+        async def are_named() -> bool:
+            nodes = [node for node in await stage.kube.list_all(NODES) if node.metadata.name in ODD_NODES]
+            return all(node.metadata.labels.get(wk.LABEL_POD) for node in nodes)
+
+        await until(are_named, within_s=PATIENCE_S)
+        slices = await stage.kube.list_all(NODESLICES, stage.namespace)
+        entries = {entry.kube_node: entry.name for one in slices for entry in one.nodes}
+        pods = {pod.metadata.name for pod in await stage.kube.list_all(PODS, stage.namespace)}
+    finally:
+        for name in ODD_NODES:
+            await stage.kube.delete(NODES, name)
+        for pod in await stage.kube.list_all(PODS, stage.namespace):
+            if pod.metadata.name != stage.name:
+                await stage.kube.delete(PODS, pod.metadata.name, stage.namespace, grace_period_s=0)
+
+    assert entries.keys() >= ODD_NODES.keys()
+    assert pods == set(entries.values())
+    assert len(pods) == len(ODD_NODES) + 1
+    assert {entries[LONG], entries["odd-twin"]} & {"odd-000-007"}
 
 
 PORT: Final = 29618
