@@ -4,6 +4,7 @@ Each run of all tests has the core; `./task test:install` runs the rest too.
 """
 
 import json
+import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
@@ -12,10 +13,10 @@ import helm_python as helm
 import pytest
 import yaml
 
-from sunk_lab.charts import helm_of, render
+from sunk_lab.charts import Objects, helm_of, render, sunk_values
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
-from sunk_lab.installation import CHARTS, NAMESPACE, Installation, install
+from sunk_lab.installation import CHARTS, NAMESPACE, SUNK_NAMESPACE, Installation, install
 from sunk_lab.kube.testing import reserved_lab
 from sunk_lab.processes import wait_for
 from sunk_lab.slurm import cluster_images
@@ -72,11 +73,11 @@ def test_a_user_runs_a_job_on_two_nodes_and_accounting_knows_it(cluster: Cluster
 
 @on_request
 def test_a_prolog_of_the_values_runs_on_each_node_of_a_job(cluster: Cluster) -> None:
-    nodes = cluster.login("timeout 60 srun -N2 hostname").split()
+    told = cluster.login("timeout 60 srun -N2 bash -c 'echo $SLURM_JOB_ID $(hostname)'").splitlines()
 
-    assert len(nodes) == 2
-    for node in nodes:
-        assert "prolog-of-" in cluster.kubectl("exec", node, "--", "ls", "/var/spool/slurmd")
+    assert len(told) == 2
+    for job, node in (line.split() for line in told):
+        cluster.kubectl("exec", node, "--", "test", "-e", f"/var/spool/slurmd/prolog-of-{job}")
 
 
 def walker(**annotations: str) -> dict[str, Any]:
@@ -133,6 +134,49 @@ def test_an_upgrade_that_changes_nothing_restarts_nothing_and_keeps_every_key(cl
 
 
 @on_request
+def test_a_changed_slurm_conf_reaches_slurmctld_without_a_restart(cluster: Cluster) -> None:
+    cluster.install_slurm()  # Whatever was tried before.
+    before = cluster.uids("pod")
+    values: dict[str, Any] = cluster.values() | {"slurmConfig": {"slurmdTimeout": 77}}
+    values["compute"]["partitions"] = "PartitionName=all Nodes=ALL Default=YES\nPartitionName=more Nodes=ALL"
+
+    cluster.install_slurm(values)
+
+    def is_told() -> bool:
+        return re.search(r"SlurmdTimeout\s+= 77", cluster.login("scontrol show config")) is not None
+
+    wait_for("slurmctld to have read slurm.conf", is_told, 300)
+    assert cluster.login("sinfo -h -p more -o %P").strip() == "more"
+    assert cluster.uids("pod") == before
+
+
+@on_request
+def test_what_slurm_refuses_of_accounting_setup_fails_its_job_which_says_why(cluster: Cluster) -> None:
+    lines = [
+        "add account physics",
+        "add account physics",
+        "add user ada account=nosuch",
+        "add user ada account=physics",
+    ]
+    values = cluster.values()
+    cluster.helm.upgrade(
+        CHARTS / "slurm", "slurm", values | {"accounting": values["accounting"] | {"setup": lines}}
+    )
+
+    def failed() -> list[str]:
+        wanted = "app.kubernetes.io/name=slurm-accounting-setup"
+        pods = json.loads(cluster.kubectl("get", "pods", "-l", wanted, "-o", "json"))["items"]
+        ended = [(pod, pod["status"].get("containerStatuses", [])) for pod in pods]
+        return [pod["metadata"]["name"] for pod, found in ended if any(one["restartCount"] for one in found)]
+
+    wait_for("the Job to fail", lambda: bool(failed()), 120)
+    told = cluster.kubectl("logs", failed()[0], "--previous")
+    assert "account=nosuch: No account nosuch" in told
+    shown = cluster.login("sacctmgr -nP show assoc user=ada format=account")
+    assert shown.split() == ["physics"]
+
+
+@on_request
 @pytest.mark.parametrize(
     ("values", "why"),
     [
@@ -154,6 +198,14 @@ def test_an_upgrade_that_changes_nothing_restarts_nothing_and_keeps_every_key(cl
             {"clusterName": "stage", "sunk": {"namespace": "nowhere"}},
             "there is no Secret nowhere/sunk-nats-users: install helm/sunk first",
         ),
+        (
+            {"clusterName": "stage", "nats": {"existingSecret": "x", "replicas": 3}},
+            "nats.replicas: the sunk release keeps streams on 1 servers",
+        ),
+        (
+            {"clusterName": "stage", "nats": {"existingSecret": "x"}, "sunk": {"lockKey": "a/b"}},
+            "sunk.lockKey: the sunk release locks Nodes by the taint sunk.coreweave.com/lock",
+        ),
     ],
     ids=[
         "cluster taken",
@@ -161,6 +213,8 @@ def test_an_upgrade_that_changes_nothing_restarts_nothing_and_keeps_every_key(cl
         "scheduler name taken",
         "no such storage class",
         "no sunk release",
+        "more NATS servers",
+        "another lock",
     ],
 )
 def test_what_the_cluster_has_already_or_not_at_all_is_refused_before_anything_is_made(
@@ -170,24 +224,48 @@ def test_what_the_cluster_has_already_or_not_at_all_is_refused_before_anything_i
 
 
 @on_request
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
-def test_the_api_server_takes_every_object_of_every_example(cluster: Cluster, example: Path) -> None:
-    # Of the one cluster that the sunk release knows, where it knows it.
-    values = yaml.safe_load(example.read_text()) | {"clusterName": "prod"}
-    made = render(helm.Chart.load(CHARTS / "slurm"), values, name="other", namespace=NAMESPACE)
+def test_an_upgrade_that_cannot_work_is_refused_and_the_release_is_as_it_was(cluster: Cluster) -> None:
+    before = cluster.helm.status("slurm")
+
+    with pytest.raises(LabError, match=r"controller\.stateVolume\.size: the volume is of 10Gi"):
+        cluster.install_slurm(cluster.values() | {"controller": {"stateVolume": {"size": "20Gi"}}})
+
+    assert cluster.helm.status("slurm") == before
+
+
+def taken(cluster: Cluster, namespace: str, made: Objects) -> bool:
+    """Return whether the API server would take every object of *made*, as it said."""
     # A Pod of its own needs its ServiceAccount to be there, and monitors the operator.
     known = [
         found
         for (kind, _), found in made.items()
         if kind != "Pod" and "monitoring.coreos.com" not in found["apiVersion"]
     ]
-
-    taken = cluster.lab.kubectl(
-        *("-n", NAMESPACE, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"),
+    how = ("--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict")
+    said = cluster.lab.kubectl(
+        *("-n", namespace, "apply", *how, "-f", "-"),
         input=json.dumps({"apiVersion": "v1", "kind": "List", "items": known}),
     )
+    return len(said.strip().splitlines()) == len(known)
 
-    assert len(taken.strip().splitlines()) == len(known)
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_the_api_server_takes_every_object_of_every_example(cluster: Cluster, example: Path) -> None:
+    # Of the one cluster that the sunk release knows, where it knows it.
+    values = yaml.safe_load(example.read_text()) | {"clusterName": "prod"}
+
+    made = render(helm.Chart.load(CHARTS / "slurm"), values, name="other", namespace=NAMESPACE)
+
+    assert taken(cluster, NAMESPACE, made)
+
+
+def test_the_api_server_takes_every_object_of_the_sunk_release_with_three_servers(cluster: Cluster) -> None:
+    values = sunk_values(replicas=2)
+    values["nats"] |= {"replicas": 3, "subscribers": ["billing"]}
+
+    made = render(helm.Chart.load(CHARTS / "sunk"), values, name="sunk", namespace=SUNK_NAMESPACE)
+
+    assert taken(cluster, SUNK_NAMESPACE, made)
 
 
 @on_request
