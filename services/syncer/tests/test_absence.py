@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from prometheus_client import REGISTRY
 
 from sunk_events.nodes import SlurmNodeState
 from sunk_lab.nats import NatsServer
@@ -70,3 +71,21 @@ async def test_a_node_that_looks_and_lists_lack_is_gone(nats: NatsServer) -> Non
 async def test_a_node_that_was_never_there_needs_no_list(nats: NatsServer) -> None:
     async with watching(nats, QuietSlurm()) as watch:
         assert await watch.fresh("n3") is None
+
+
+async def test_a_list_that_is_not_believed_makes_no_state_younger(nats: NatsServer) -> None:
+    slurm = QuietSlurm()
+    async with watching(nats, slurm) as watch:
+        believed = answered()
+        slurm.listed, slurm.changed = set(), 2
+        await watch.poll()
+
+        assert answered() == believed
+        slurm.listed = {"n1", "n2"}
+        await watch.poll()
+        assert answered() > believed
+
+
+def answered() -> float:
+    """Return what the syncer's metrics say of when nodes were last answered."""
+    return REGISTRY.get_sample_value("sunk_syncer_answered_timestamp_seconds", {"kind": "nodes"}) or 0.0

@@ -29,7 +29,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """The longest from one list to the next while they change, however long the last answer took."""
     quiet_share: Share = 0.005
     """The share of a core that lists may cost while slurmctld's counters stand still."""
-    quiet_max_s: Seconds = 120.0
+    quiet_max_s: Seconds = 60.0
     """The longest rest then: what slurmctld finds out by itself, such as a dead slurmd, is seen that late."""
     poll_timeout_s: Seconds = 30.0
     """One answer with every node; 10,000 take 1.5 s."""

@@ -4,7 +4,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 ANSWERED = Gauge(
     "sunk_syncer_answered_timestamp_seconds",
-    "When Slurm last answered a question about everything of a kind: the state on the bus is that old.",
+    "When Slurm last answered a question about all of a kind, and was believed: the state is that old.",
     ["kind"],
 )
 POLL_SECONDS = Histogram(

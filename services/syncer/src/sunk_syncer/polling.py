@@ -13,7 +13,7 @@ from sunk_slurm.server import MAX_CONNECTIONS
 from sunk_syncer.belief import Budget, pause
 from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
-from sunk_syncer.metrics import ANSWERED, POLL_SECONDS
+from sunk_syncer.metrics import POLL_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,6 @@ class Poller:
             return self._failed(error)
         cost_s = time.monotonic() - started
         POLL_SECONDS.labels(self._kind, "answered").observe(cost_s)
-        ANSWERED.labels(self._kind).set_to_current_time()
         if self._failures:
             log.info("poll works again", extra={"kind": self._kind, "failures": self._failures})
             self._failures = 0

@@ -24,7 +24,7 @@ from sunk_syncer.belief import Doubt
 from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
 from sunk_syncer.jobs import job_facts, job_state, job_vanished
-from sunk_syncer.metrics import DOUBTED, LOOKS
+from sunk_syncer.metrics import ANSWERED, DOUBTED, LOOKS
 from sunk_syncer.polling import LOOKS_AT_ONCE, SETTLED_AT_ONCE, Poller, Rhythm
 from sunk_syncer.ports import SlurmJobs
 from sunk_syncer.requeues import PROLOG
@@ -103,6 +103,7 @@ class JobWatch:
         self._is_restless = any(not _RESTLESS.isdisjoint(known.state.flags) for known in listed.values())
         if self._look_for():
             self.answered = moment
+            ANSWERED.labels("jobs").set_to_current_time()
             if not self._are_rounds_begun:
                 self._are_rounds_begun = True
                 self._begin_rounds()

@@ -26,7 +26,7 @@ from sunk_syncer.book import NodeBook
 from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
 from sunk_syncer.facts import node_facts, node_removed, node_state
-from sunk_syncer.metrics import DOUBTED, LOOKS
+from sunk_syncer.metrics import ANSWERED, DOUBTED, LOOKS
 from sunk_syncer.polling import LOOKS_AT_ONCE, SETTLED_AT_ONCE, Poller, Rhythm
 from sunk_syncer.ports import SlurmNodes
 from sunk_syncer.watch_stirrings import StirringsWatch
@@ -142,7 +142,7 @@ class NodeWatch:
         # A list has to say whether those are there, also where nothing changed since the last one.
         answer = await self._slurm.nodes(0 if self._not_found else self._update_time)
         if isinstance(answer, NotModified):
-            self.answered = moment
+            self._believe(moment)
             return False
         if answer.last_update:
             self.clock_ahead_s = answer.last_update - time.time()
@@ -154,8 +154,12 @@ class NodeWatch:
         is_believed = self._look_for(frozenset(node.name for node in answer.nodes), asked)
         self._update_time = answer.last_update if is_believed else 0
         if is_believed:
-            self.answered = moment
+            self._believe(moment)
         return True
+
+    def _believe(self, moment: datetime) -> None:
+        self.answered = moment
+        ANSWERED.labels("nodes").set_to_current_time()
 
     def _mark(self) -> Callable[[], Awaitable[None]]:
         """Return what ends when nodes may have changed since now."""

@@ -17,7 +17,7 @@ from sunk_runtime.errors import SunkError
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
 from sunk_syncer.config import Config
-from sunk_syncer.metrics import DOUBTED
+from sunk_syncer.metrics import ANSWERED, DOUBTED
 from sunk_syncer.polling import Poller, Rhythm
 from sunk_syncer.ports import Answered, SlurmStatistics
 from sunk_syncer.statistics import partition_state, reservation_state, statistics_state
@@ -70,6 +70,7 @@ class StatisticsWatch:
             failed = error
         try:
             seen = statistics_state(await self._slurm.diag(), moment)
+            ANSWERED.labels("statistics").set_to_current_time()
         except SunkError as error:
             seen, failed = self._statistics.view.get(subjects.STATISTICS_KEY), error
         if seen is not None:
@@ -88,6 +89,7 @@ class StatisticsWatch:
                 {seen.name: reservation_state(seen, moment) for seen in reservations}
             )
             self._answered = moment
+            ANSWERED.labels("partitions").set_to_current_time()
         else:  # There is no Slurm without a partition: this one has lost its configuration, or is another.
             DOUBTED.labels("partitions").inc()
             log.warning("answer not believed", extra={"known": len(self._partitions), "missing": "all"})

@@ -10,6 +10,7 @@ from typing import Literal
 import anyio
 
 from sunk_runtime.errors import SunkError
+from sunk_syncer.metrics import ANSWERED
 from sunk_syncer.polling import Poller, Rhythm
 from sunk_syncer.ports import SlurmStatistics
 from sunk_syncer.stirrings import Stirrings, stirrings
@@ -40,6 +41,7 @@ class StirringsWatch:
         """Ask once; return False: this is never worth stretching."""
         try:
             self._take(stirrings(await self._slurm.diag()))
+            ANSWERED.labels("counters").set_to_current_time()
         except SunkError:
             self._take(None)
             raise
