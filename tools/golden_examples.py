@@ -9,7 +9,7 @@ from sunk_events.nodesets import Condition
 from sunk_events.placements import PlacementState
 
 _UID: Final = "6f1c2f0e-8a58-4a3b-9a57-0c2f6f1d9e11"
-_SHA256: Final = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_SHA256: Final = "9f86d081884c7d65"
 _DRAIN: Final = "k8s: cordon: replace the power supply"
 
 EXAMPLES: Final[dict[str, Any]] = {
@@ -143,6 +143,10 @@ SPECIAL: Final[dict[tuple[str, str], Any]] = {
     ("SlurmJobState", "het_job"): None,
     ("SlurmStatisticsState", "cycle_mean_depth"): 17.5,
     ("SlurmStatisticsState", "cycles_per_minute"): 12.0,
+    (
+        "SlurmStatisticsState",
+        "reconfigured",
+    ): "9f86d081884c7d65",
     ("SlurmStatisticsState", "backfill_depth_mean"): 30.25,
     ("JobNotRunning", "state"): "CANCELLED",
     ("JobSnapshot", "flags"): (),

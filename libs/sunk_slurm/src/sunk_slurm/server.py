@@ -163,6 +163,7 @@ class Server:
                 self.version = ""
                 return False
         self.note_success()
+        self.version = ""  # What answers now may be a newer one, which speaks better versions too.
         return True
 
     async def _ask_served(self, call: Call, progress: "_Progress") -> Reply:
