@@ -141,6 +141,7 @@ SPECIAL: Final[dict[tuple[str, str], Any]] = {
     ("SlurmNodeState", "gpus_allocated"): 0,
     ("SlurmNodeState", "memory_allocated_mib"): 0,
     ("SlurmJobState", "het_job"): None,
+    ("KubeWatchState", "seen"): datetime(2026, 1, 15, 9, 30, 0, tzinfo=UTC),
     ("SlurmStatisticsState", "cycle_mean_depth"): 17.5,
     ("SlurmStatisticsState", "cycles_per_minute"): 12.0,
     (
