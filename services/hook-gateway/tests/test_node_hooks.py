@@ -294,11 +294,23 @@ async def test_the_epilog_of_an_ordinary_job_only_gives_the_lock_back(
     assert answers.asked == [ReleaseLock(node="c1", job=31)]
 
 
+async def is_placed(http: httpx.AsyncClient, job: int) -> None:
+    """Return when the gateway has read the placement of *job*: it then refuses a token that is another's."""
+
+    async def is_refused() -> bool:
+        path, token = f"/v1/jobs/{job}/started", token_of(job + 1)
+        answer = await http.post(path, json={"node": "c2"}, headers=bearing(token), timeout=30)
+        return answer.status_code == 403
+
+    await until(is_refused, within_s=60)
+
+
 async def test_the_epilog_of_a_placeholder_waits_for_its_pod_before_the_lock_is_given_back(
     bus: Bus, http: httpx.AsyncClient, issuer: Issuer
 ) -> None:
     await register(bus, "c2")
     await place(bus, 32, node="c2", token=token_of(32))
+    await is_placed(http, 32)
     pods, answering_pods = standing_in(bus, ReleasePlacement, PlacementReleased(is_pod_gone=False, pod="p"))
     locks, answering_locks = standing_in(bus, ReleaseLock, Noted())
     path, token = "/v1/nodes/c2/release", issuer.token("c2")
@@ -326,8 +338,15 @@ async def test_the_epilog_of_a_placeholder_whose_placement_is_lost_waits_for_its
     await store(bus, "c4", lock)
     _, answering_pods = standing_in(bus, ReleasePlacement, Later(reason="the placement is made anew"))
     locks, answering_locks = standing_in(bus, ReleaseLock, Noted())
+    path, token = "/v1/nodes/c4/release", issuer.token("c4")
+
+    async def is_held_up() -> bool:  # Once the gateway has read the lock.
+        answer = await http.post(path, json={"job": 34}, headers=bearing(token), timeout=30)
+        return answer.status_code == 503
+
     async with answering_locks, answering_pods:
-        path, token = "/v1/nodes/c4/release", issuer.token("c4")
+        await until(is_held_up, within_s=90)
+        locks.asked.clear()
         await call(http, path, token, {"job": 34}, expect=503)
 
     assert not locks.asked

@@ -87,7 +87,7 @@ async def test_a_placeholders_token_ends_with_its_placement(bus: Bus, http: http
         answer = await http.post(path, json={"node": "s1"}, headers=bearing(token_of(81)), timeout=30)
         return answer.status_code == 404
 
-    await until(is_refused)
+    await until(is_refused, within_s=90)
 
 
 @pytest.mark.anyio

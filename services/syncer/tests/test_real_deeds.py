@@ -317,27 +317,32 @@ async def test_a_node_and_a_job_are_explained(stage: Stage) -> None:
 async def test_slurm_is_reconfigured_when_a_file_changes(stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "topology.conf"
     file.write_text("a")
+    settings = {
+        "reconfigure_files": str(file),
+        "reconfigure_after_s": "0.2",
+        "reconfigure_again_s": "0.2",  # Each change is told twice.
+    }
     stage.syncer.kill()
-    stage.syncer.start(reconfigure_files=str(file), reconfigure_after_s="0.2")
-    await until(lambda: stage.syncer.says("slurm reconfigured"))
+    stage.syncer.start(**settings)
+    await until(lambda: stage.syncer.says("slurm reconfigured", times=2), within_s=60)
     file.write_text("b")
-    await until(lambda: stage.syncer.says("slurm reconfigured", times=2))
+    await until(lambda: stage.syncer.says("slurm reconfigured", times=4), within_s=60)
     await stage.pod(CORDONED)
     await stage.until_node(N1, "k8s: cordon: disk")
     read = digest((file,))
     await until(lambda: [told.reconfigured for told in stage.statistics.values()] == [read], within_s=60)
     stage.syncer.kill()
-    stage.syncer.start(reconfigure_files=str(file), reconfigure_after_s="0.2")
+    stage.syncer.start(**settings)
     await stage.pod(READY)
     await stage.until_node(N1, None)
     file.write_text("c")
-    await until(lambda: stage.syncer.says("slurm reconfigured", times=3), within_s=60)
+    await until(lambda: stage.syncer.says("slurm reconfigured", times=6), within_s=60)
     await stage.pod(CORDONED)
     await stage.until_node(N1, "k8s: cordon: disk")
     await stage.pod(READY)
     await stage.until_node(N1, None)
 
-    assert not stage.syncer.says("slurm reconfigured", times=4)
+    assert not stage.syncer.says("slurm reconfigured", times=7)
 
 
 async def test_a_node_with_dots_is_drained_with_a_long_reason_of_any_alphabet(stage: Stage) -> None:
