@@ -162,9 +162,19 @@ class Server:
                 self.circuit, self._why = self.circuit.probed(), str(error)
                 self.version = ""
                 return False
+        await self._choose_anew()
         self.note_success()
-        self.version = ""  # What answers now may be a newer one, which speaks better versions too.
         return True
+
+    async def _choose_anew(self) -> None:
+        """Choose a version of what answers now, which may be a newer one; if it does not say, the last."""
+        last, self.version = self.version, ""
+        try:
+            with self._limited(msgspec.structs.replace(_VERSIONS, timeout_s=PROBE_TIMEOUT_S)) as progress:
+                progress.is_its_turn = True
+                await self._negotiate()
+        except SunkError:
+            self.version = last
 
     async def _ask_served(self, call: Call, progress: "_Progress") -> Reply:
         """Ask in a version that is served; once more where slurmrestd was replaced by one with others."""
