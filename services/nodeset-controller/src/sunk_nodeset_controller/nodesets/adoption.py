@@ -33,9 +33,11 @@ class Adoption:
     async def adopt(self, nodeset: NodeSet) -> int:
         """Take over what is there for *nodeset*, and return how much that was."""
         pods = self._views.pods_of.of(nodeset.key)
-        had = {pinned_node(pod) for pod in pods if is_owned(pod, nodeset)}
+        orphans = [pod for pod in pods if is_orphan_of(pod, nodeset)]
+        # Asked at each turn, and hardly ever are there any: what only orphans need is not worked out for all.
+        had = {pinned_node(pod) for pod in pods if is_owned(pod, nodeset)} if orphans else set[str]()
         count = 0
-        for pod in pods:
+        for pod in orphans:
             if pinned_node(pod) not in had and await self._take(PODS, pod, nodeset):
                 had.add(pinned_node(pod))
                 count += 1

@@ -53,12 +53,13 @@ def owner_reference(nodeset: NodeSet) -> dict[str, Any]:
 def is_orphan_of(found: KubeObject, nodeset: NodeSet) -> bool:
     """Whether *found* was made for an earlier NodeSet of this name, which was deleted without it."""
     meta = found.metadata
-    mine = {wk.LABEL_NODESET: nodeset.metadata.name, wk.LABEL_CLUSTER: nodeset.spec.cluster}
+    if any(owner.controller for owner in meta.owner_references):
+        return False
     return (
         meta.namespace == nodeset.metadata.namespace
         and meta.deletion_timestamp is None
-        and all(meta.labels.get(name) == value for name, value in mine.items())
-        and not any(owner.controller for owner in meta.owner_references)
+        and meta.labels.get(wk.LABEL_NODESET) == nodeset.metadata.name
+        and meta.labels.get(wk.LABEL_CLUSTER) == nodeset.spec.cluster
     )
 
 
