@@ -18,7 +18,7 @@ from locks_stage import NAMESPACE, TAINT, WITHIN_S, Sizes, Stage, in_parallel, m
 
 from sunk_kube.client import KubeClient
 from sunk_kube.resources import NODES, PODS
-from sunk_lab.kube.testing import reserved_lab
+from sunk_lab.reserved import reserved_lab
 from sunk_nodeset_controller.locks.run import CONCURRENCY
 from sunk_runtime.testing import until
 

@@ -37,8 +37,8 @@ from sunk_kube.resources import (
     PODS,
 )
 from sunk_lab.kube.lab import KubeLab
-from sunk_lab.kube.testing import reserved_lab
 from sunk_lab.nats import NatsServer
+from sunk_lab.reserved import reserved_lab
 from sunk_nodeset_controller.nodesets.template import manifest
 from sunk_nodeset_controller.testing import Service
 from sunk_runtime.jetstream import BusSettings

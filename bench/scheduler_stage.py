@@ -37,8 +37,8 @@ from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NAMESPACES, PODS
 from sunk_lab.config import from_environment
 from sunk_lab.kube.lab import KubeLab
-from sunk_lab.kube.testing import reserved_lab
 from sunk_lab.nats import NatsServer
+from sunk_lab.reserved import reserved_lab
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import release_of

@@ -12,8 +12,8 @@ from sunk_lab.charts import helm_of, sunk_values
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.installation import CHARTS, NAMESPACE, SUNK_NAMESPACE, Installation, install
-from sunk_lab.kube.testing import reserved_lab
 from sunk_lab.processes import wait_for
+from sunk_lab.reserved import reserved_lab
 from sunk_lab.slurm.cluster_images import slurm_image_of
 from sunk_lab.slurm.releases import SLURM_26_05
 

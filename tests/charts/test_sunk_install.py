@@ -14,8 +14,8 @@ from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.kube.images import PAUSE
 from sunk_lab.kube.lab import KubeLab
-from sunk_lab.kube.testing import reserved_lab
 from sunk_lab.processes import wait_for
+from sunk_lab.reserved import reserved_lab
 
 pytestmark = [
     pytest.mark.lab,

@@ -4,8 +4,8 @@ from collections.abc import Generator
 
 import pytest
 
+from sunk_lab.reserved import reserved_stack
 from sunk_lab.stack.stack import Stack
-from sunk_lab.stack.testing import reserved_stack
 from sunk_lab.story.stage import Stage
 
 
