@@ -23,7 +23,7 @@ from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.testing import running_slurm
 from sunk_runtime.errors import SunkError
 from sunk_runtime.testing import until
-from sunk_syncer.testing import Stage
+from sunk_syncer.testing import Stage, is_reason
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.anyio]
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Day:
         reason = f"ticket {self._random.randrange(10**6)}, not k8s: ours"
         await self._scontrol("update", f"node={node}", "state=drain", f"reason={reason}")
         await anyio.sleep(0.2)  # What was read just before may be written just after: Slurm cannot compare.
-        if await self._reason(node) == reason:
+        if is_reason(await self._reason(node), reason):
             self.by_hand[node] = reason
 
     async def undrain_by_hand(self, node: str) -> None:
@@ -178,7 +178,9 @@ class Day:
         """Whether Slurm itself shows the drains by hand, each with its reason, and no other."""
         shown = {name: await self._scontrol("show", "node", name) for name in self._pods}
         drained = {name for name, text in shown.items() if "DRAIN" in text}
-        return {name: await self._reason(name) for name in drained} == self.by_hand
+        if drained != self.by_hand.keys():
+            return False
+        return all([is_reason(await self._reason(name), self.by_hand[name]) for name in drained])
 
     async def are_jobs_told(self) -> bool:
         """Whether the bus has the jobs that run in Slurm as running, and no other."""
