@@ -1,31 +1,29 @@
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-"""HTTP to the API server. Of kubernetes_asyncio only its settings and its session: raw bytes in and out.
+"""HTTP to the API server: raw bytes in and out.
 
-What must stay true: every call ends in time, with bytes or one of our errors; a token that rotates on disk
-is followed; nothing of the client library, nor of aiohttp, gets past this module and the reflector.
+What must stay true: every call ends in time, with bytes or one of our errors; nothing of aiohttp gets past
+this module and the reflector.
 
-Source: kubernetes_asyncio 36. Its models cost 30 times as much as structs, and its calls know no timeout.
+A client library's models cost 30 times as much as structs, and its calls know no timeout.
 """
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import anyio
-from kubernetes_asyncio import client as kubernetes_client
-from kubernetes_asyncio import config as kubernetes_config
-from kubernetes_asyncio.config.config_exception import ConfigException
 
+from sunk_kube.access import Access, as_pod, by_kubeconfig
 from sunk_kube.answers import refusal
 from sunk_kube.errors import KubeUnavailableError
-from sunk_kube.tokens import TokenFile, token_file
-from sunk_runtime.errors import ConfigError, SunkError
+from sunk_runtime.errors import SunkError
 
 CONNECT_S: Final = 3.0
+CONNECTIONS: Final = 100
+"""At once, watches included; further calls wait for one."""
 _REFUSED: Final = 300
 """HTTP: from here on it is no success."""
 
@@ -33,18 +31,8 @@ _REFUSED: Final = 300
 class Session:
     """Connections to one API server. Make it with `open_session`."""
 
-    def __init__(
-        self,
-        api: Any,  # noqa: ANN401 - the library's class is untyped
-        http: aiohttp.ClientSession,
-        *,
-        agent: str,
-        timeout_s: float,
-        token: TokenFile | None = None,
-    ) -> None:
-        self._api = api
-        self._token = token
-        self._host = str(api.configuration.host)
+    def __init__(self, access: Access, http: aiohttp.ClientSession, *, agent: str, timeout_s: float) -> None:
+        self._access = access
         self._http = http
         self._agent = agent
         self._timeout_s = timeout_s
@@ -73,7 +61,7 @@ class Session:
         async with (
             _translated(doing),
             self._http.request(
-                method, self._host + path, params=query, data=data, headers=headers, timeout=timeout
+                method, self._access.host + path, params=query, data=data, headers=headers, timeout=timeout
             ) as response,
         ):
             answer = await response.read()
@@ -95,7 +83,9 @@ class Session:
         headers = await self._headers()
         async with (
             _translated(doing),
-            self._http.get(self._host + path, params=query, headers=headers, timeout=timeout) as response,
+            self._http.get(
+                self._access.host + path, params=query, headers=headers, timeout=timeout
+            ) as response,
         ):
             if response.status >= _REFUSED:
                 with anyio.fail_after(self._timeout_s):
@@ -108,15 +98,10 @@ class Session:
                 response.close()  # Not handed back: its body has no end.
 
     async def _headers(self) -> dict[str, str]:
-        """Return fresh headers; the library reads a rotated token here."""
         # The keys of ServiceAccounts come as application/jwk-set+json and as nothing else.
         headers = {"Accept": "application/json, */*", "User-Agent": self._agent}
-        try:
-            if self._token is not None:
-                return headers | {"Authorization": f"Bearer {self._token.read()}"}
-            await self._api.update_params_for_auth(headers, [], ["BearerToken"])
-        except (OSError, ConfigException) as error:
-            raise KubeUnavailableError(f"read the API server's token: {error}") from error
+        if authorization := await self._access.authorization():
+            headers["Authorization"] = authorization
         return headers
 
 
@@ -144,29 +129,11 @@ async def open_session(agent: str, *, kubeconfig: Path | None, timeout_s: float)
     Raises:
         ConfigError: neither works; the text says why.
     """
-    settings = kubernetes_client.Configuration()
-    token = None
-    try:
-        if kubeconfig is not None:
-            await kubernetes_config.load_kube_config(
-                config_file=str(kubeconfig), client_configuration=settings, persist_config=False
-            )
-            token = token_file(kubeconfig)
-        else:
-            kubernetes_config.load_incluster_config(client_configuration=settings)
-        api = kubernetes_client.ApiClient(configuration=settings)
-    except (ConfigException, OSError) as error:
-        where = f"kubeconfig {kubeconfig}" if kubeconfig else "settings of a Pod in a cluster"
-        raise ConfigError(f"{where}: {error}") from error
-    try:
-        # The library's own session looks for proxies and password files at each call: a third of its cost.
-        connector = api.rest_client.pool_manager.connector
-        proxy = _proxy(str(settings.host))
-        async with aiohttp.ClientSession(connector=connector, connector_owner=False, proxy=proxy) as http:
-            yield Session(api, http, agent=agent, timeout_s=timeout_s, token=token)
-    finally:
-        with anyio.move_on_after(2, shield=True):
-            await api.close()
+    access = await by_kubeconfig(kubeconfig) if kubeconfig is not None else as_pod()
+    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=access.tls)
+    # Proxies are looked for once: looked for at each call, as trust_env does, they were a third of its cost.
+    async with aiohttp.ClientSession(connector=connector, proxy=_proxy(access.host)) as http:
+        yield Session(access, http, agent=agent, timeout_s=timeout_s)
 
 
 def _proxy(url: str) -> str | None:

@@ -2,15 +2,14 @@
 
 What must stay true: a token that was replaced is used from the next call on, without a restart.
 
-Source: kubeconfig, ``users[].user.tokenFile``. kubernetes_asyncio reads it once.
+Source: Kubernetes, projected ServiceAccount tokens; kubeconfig, ``users[].user.tokenFile``, which
+kubernetes_asyncio reads once.
 """
 
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import yaml
-
-_NO_TIME: Final = -1
 
 
 class TokenFile:
@@ -18,17 +17,18 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._changed = _NO_TIME
+        self._stamp: tuple[int, int, int] | None = None
         self._token = ""
 
     def read(self) -> str:
         """Return the token. Raises `OSError` where it cannot be read, or is empty."""
-        changed = self._path.stat().st_mtime_ns
-        if changed != self._changed:
+        found = self._path.stat()
+        stamp = found.st_mtime_ns, found.st_ino, found.st_size  # Two files in one tick have the same time.
+        if stamp != self._stamp:
             token = self._path.read_text().strip()
             if not token:
                 raise OSError(f"{self._path} is empty")
-            self._token, self._changed = token, changed
+            self._token, self._stamp = token, stamp
         return self._token
 
 
