@@ -32,11 +32,11 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @asynccontextmanager
-async def serving(certificate: Certificate) -> AsyncGenerator[int]:
+async def serving(certificate: Certificate, *, look_s: float = 0.05) -> AsyncGenerator[int]:
     """Serve with *certificate* while the context lasts, and yield the port."""
     port = free_port()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(certificate.run, look_s=0.05))
+        tasks.start_soon(partial(certificate.run, look_s=look_s))
         tasks.start_soon(partial(serve_http, "127.0.0.1", port, Health(), tls=certificate.context))
         yield port
         tasks.cancel_scope.cancel()
@@ -84,6 +84,36 @@ async def test_a_certificate_without_its_key_is_not_taken_over_before_the_key_is
             return await shown(port) == new.read_text()
 
         await until(is_renewed, within_s=60)
+
+
+async def test_connections_that_are_made_while_certificates_are_renewed_all_stand(
+    authority: Authority,
+) -> None:
+    file, key_file = authority.issue()
+    issued = {file.read_text()}
+    seen: list[str] = []
+    async with serving(Certificate(file, key_file), look_s=0) as port:
+        await shown(port)
+
+        async def connect() -> None:
+            while len(seen) < 400 or len(set(seen)) < 10:
+                seen.append(await anyio.to_thread.run_sync(ssl.get_server_certificate, ("127.0.0.1", port)))
+
+        async def renew() -> None:
+            while True:
+                await anyio.to_thread.run_sync(authority.issue)
+                issued.add(file.read_text())
+                await anyio.sleep(0.005)
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as renewing:
+                renewing.start_soon(renew)
+                async with anyio.create_task_group() as connecting:
+                    for _ in range(4):
+                        connecting.start_soon(connect)
+                renewing.cancel_scope.cancel()
+
+    assert set(seen) <= issued | {file.read_text()}
 
 
 def test_a_certificate_that_is_no_pair_with_its_key_ends_the_process_at_start(

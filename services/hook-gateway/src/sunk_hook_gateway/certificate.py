@@ -1,7 +1,10 @@
 """What the gateway speaks TLS with: a certificate on disk that is renewed there, as cert-manager does.
 
 What must stay true: a connection is made with the newest pair that fits together; one that was written by
-half leaves the one before in use.
+half leaves the one before in use. A context that connections are made from is never changed: OpenSSL does
+not lock it, and the process dies.
+
+Source: SSL_CTX_use_certificate(3), SSL_set_SSL_CTX(3); Python, `ssl.SSLContext.sni_callback`.
 """
 
 import logging
@@ -33,9 +36,12 @@ class Certificate:
         self._files = file, key_file
         try:
             self._seen = self._stamp()
+            self._newest = self._read()
             self.context: Final = self._read()
+            """What a server listens with; each connection goes on with the newest."""
         except OSError as error:
             raise ConfigError(f"{file}, {key_file}: no certificate with its key: {error}") from error
+        self.context.sni_callback = self._hand_over
 
     async def run(self, *, look_s: float = LOOK_S) -> None:
         """Take over what is renewed on disk, until cancelled; connections that stand are left alone."""
@@ -48,13 +54,16 @@ class Certificate:
             stamp = self._stamp()
             if stamp == self._seen:
                 return
-            self._read()  # Apart first: a context that met a wrong key would have lost the right one.
-            self.context.load_cert_chain(*self._files)
+            self._newest = self._read()
         except OSError as error:
             log.warning("certificate not renewed", extra={"file": str(self._files[0]), "error": str(error)})
         else:
             self._seen = stamp
             log.info("certificate renewed", extra={"file": str(self._files[0])})
+
+    def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        """Go on with the newest certificate; called for each connection, whether or not it names a server."""
+        connection.context = self._newest
 
     def _read(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
