@@ -106,6 +106,19 @@ def test_a_set_may_keep_no_memory_from_slurms_jobs(chart: helm.Chart) -> None:
     assert (reserved(), reserved(reservedMemory=0)) == ("512", "0")
 
 
+def test_room_for_daemonsets_is_left_where_it_is_asked_for(chart: helm.Chart) -> None:
+    def asked(compute: str, **own: str) -> object:
+        objects = made(chart, {"compute": {"leaveRoomFor": compute, "nodes": {"gpu": own}}})
+        return objects["NodeSet", "prod-gpu"]["spec"].get("leaveRoomFor")
+
+    assert [asked(""), asked("DaemonSets"), asked("DaemonSets", leaveRoomFor="")] == [
+        None,
+        "DaemonSets",
+        None,
+    ]
+    assert asked("", leaveRoomFor="DaemonSets") == "DaemonSets"
+
+
 def test_a_changed_service_of_compute_pods_is_an_update_of_each_set(chart: helm.Chart) -> None:
     def template(script: str) -> object:
         services = {"sssd": {"type": "longrun", "script": script}}

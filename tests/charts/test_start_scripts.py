@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from sunk_lab.processes import wait_for
+from sunk_lab.slurm.host import HostSlurm
 
 SCRIPTS: Final = Path(__file__).parents[2] / "helm/slurm/files/scripts"
 
@@ -82,3 +83,73 @@ def test_a_user_who_came_later_is_known_on_a_node_that_runs(machine: Path) -> No
         "root:x:0:0::/root:/bin/bash",
         "ada:x:2000:2000::/home/ada:/bin/bash",
     ]
+
+
+class Restarting:
+    """A slurmd that registers itself, and starts again with another size as a compute Pod does."""
+
+    def __init__(self, slurm: HostSlurm) -> None:
+        self.slurm = slurm
+        self.library = slurm.write_file("lib.sh", (SCRIPTS / "lib.sh").read_text())
+
+    def start(self, cpus: int, memory_mib: int) -> None:
+        """Start it, and return when Slurm has it idle."""
+        forget = f"source {self.library}; forget_another_size self {cpus} {memory_mib}"
+        self.slurm.exec("bash", "-euc", forget)
+        self.slurm.add_node("self", cpus=cpus, memory_mib=memory_mib)
+        wait_for("the node to be up", lambda: self.words()["State"].startswith("IDLE"), 60, 0.1)
+
+    def end(self) -> None:
+        self.slurm.kill_daemon("self")
+        wait_for("slurmd's end", lambda: self.slurm.pid_of("self") is None, 60, 0.05)
+
+    def words(self) -> dict[str, str]:
+        """Return what Slurm says of it."""
+        shown = self.slurm.exec("scontrol", "--oneliner", "show", "node", "self")
+        return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+    def size(self) -> tuple[int, int]:
+        """Return how many CPUs and MiB Slurm gives away."""
+        words = self.words()
+        return int(words["CPUTot"]), int(words["RealMemory"])
+
+
+@pytest.mark.lab
+def test_a_node_that_starts_with_another_size_gets_a_record_of_that_size(slurm_lab: HostSlurm) -> None:
+    node = Restarting(slurm_lab)
+    sizes: list[tuple[int, int]] = []
+    for size in ((4, 8000), (3, 4000), (4, 12000)):
+        node.start(*size)
+        sizes.append(node.size())
+        node.end()
+
+    assert sizes == [(4, 8000), (3, 4000), (4, 12000)]
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    ("reason", "size"), [("bad dimm", (4, 8000)), ("k8s: pod pending deletion", (3, 4000))]
+)
+def test_a_drain_of_somebodys_outlives_a_change_of_size(
+    slurm_lab: HostSlurm, reason: str, size: tuple[int, int]
+) -> None:
+    node = Restarting(slurm_lab)
+    node.start(4, 8000)
+    slurm_lab.exec("scontrol", "update", "nodename=self", "state=drain", f"reason={reason}")
+    node.end()
+    node.start(3, 4000)
+
+    assert node.size() == size
+    assert ("DRAIN" in node.words()["State"]) == (reason == "bad dimm")
+
+
+@pytest.mark.lab
+def test_a_node_with_a_job_keeps_its_record(slurm_lab: HostSlurm) -> None:
+    node = Restarting(slurm_lab)
+    node.start(4, 8000)
+    slurm_lab.exec("sbatch", "-w", "self", "-o", "/dev/null", "--wrap", "sleep 600")
+    wait_for("the job", lambda: node.words()["CPUAlloc"] != "0", 60, 0.1)
+
+    slurm_lab.exec("bash", "-euc", f"source {node.library}; forget_another_size self 3 4000")
+
+    assert node.size() == (4, 8000)

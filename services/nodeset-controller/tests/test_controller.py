@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 import httpx
 import pytest
+from msgspec import field
 
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState, KubeWatchState
@@ -43,6 +44,7 @@ from sunk_kube.resources import (
     Resource,
 )
 from sunk_lab.nats import NatsServer
+from sunk_nodeset_controller.locks.daemons import DAEMONSETS
 from sunk_nodeset_controller.testing import Service
 from sunk_runtime.changes import Changes
 from sunk_runtime.errors import TransientError
@@ -63,6 +65,15 @@ OWNED: tuple[Resource[Any], ...] = (
 )  # fmt: skip
 """What the service makes in a namespace."""
 FLAPPED: tuple[Resource[Any], ...] = (PODS, NODESETS)
+
+
+class RawPod(KubeObject, frozen=True):
+    """A Pod with all that its spec says."""
+
+    spec: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+RAW_PODS: Final = Resource(group="", kind="Pod", plural="pods", struct=RawPod)
 
 
 class Stage(NamedTuple):
@@ -282,6 +293,52 @@ async def test_a_pod_deleted_by_hand_comes_back_under_its_name(stage: Stage) -> 
     after = await stage.told(lambda state: state.is_ready and state.uid != before.uid)
 
     assert after.pod == before.pod
+
+
+async def test_a_pod_is_told_what_the_daemonsets_leave_of_its_node_where_its_nodeset_asks(
+    stage: Stage,
+) -> None:
+    async def left(uid: str) -> dict[str, int]:
+        await stage.kube.delete(PODS, stage.name, stage.namespace)
+        await stage.told(lambda state: state.is_ready and state.uid != uid)
+        spec = (await stage.kube.get(RAW_PODS, stage.name, stage.namespace)).spec
+        env = spec["containers"][0]["env"]
+        return {one["name"]: int(one["value"]) for one in env if one["name"].startswith("SUNK_LEFT_")}
+
+    async def made_after(body: dict[str, Any]) -> dict[str, int]:
+        before = await stage.told(lambda state: state.is_ready)
+        if body["kind"] == "NodeSet":
+            await stage.kube.patch(NODESETS, "gpu", body, stage.namespace)
+        else:
+            await stage.kube.create(DAEMONSETS, body, stage.namespace)
+        return await left(before.uid)
+
+    labels = {"app": "agent"}
+    agent = {
+        "nodeSelector": {ROLE: stage.namespace},
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [
+            {
+                "name": "agent",
+                "image": "localhost/sunk-pause:1",
+                "resources": {"requests": {"cpu": "1", "memory": "100Mi"}},
+            }
+        ],
+    }
+    spec = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": agent},
+    }
+
+    alone = await made_after({"kind": "NodeSet", "spec": {"leaveRoomFor": "DaemonSets"}})
+    beside = await made_after(
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"}, "spec": spec}
+    )
+
+    assert beside == {
+        "SUNK_LEFT_CPUS": alone["SUNK_LEFT_CPUS"] - 1,
+        "SUNK_LEFT_MIB": alone["SUNK_LEFT_MIB"] - 100,
+    }
 
 
 async def test_a_pod_that_has_failed_is_replaced_and_a_restart_forgets_no_failure(stage: Stage) -> None:

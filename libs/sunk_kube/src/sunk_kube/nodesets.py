@@ -157,6 +157,13 @@ class NodeSetSpec(KubeStruct, frozen=True):
     template: Annotated[
         PodTemplate, Meta(description="The Pod of each Node: the slurmd and what it needs.")
     ] = PodTemplate()
+    leave_room_for: Annotated[
+        Literal["DaemonSets"] | None,
+        Meta(
+            description="DaemonSets: slurmd is told (SUNK_LEFT_CPUS, SUNK_LEFT_MIB) what its Node has left "
+            "without the requests of its own Pod and of the DaemonSets there. Default: they are not counted."
+        ),
+    ] = None
     update_strategy: Annotated[UpdateStrategy, Meta(description="How a new template reaches the nodes.")] = (
         UpdateStrategy()
     )

@@ -20,6 +20,7 @@ from sunk_kube.resources import (
     PODS,
     Resource,
 )
+from sunk_nodeset_controller.locks.daemons import DAEMONSETS, DaemonSet
 from sunk_nodeset_controller.marks import Patch
 from sunk_nodeset_controller.metrics import WRITES
 from sunk_nodeset_controller.nodesets.owners import owner_reference
@@ -42,6 +43,10 @@ class FencedKube:
     async def find_pod(self, namespace: str, name: str) -> Pod | None:
         """Return the Pod of that name, labelled or not, consistently read; None: there is none."""
         return await self._client.find(PODS, name, namespace)
+
+    async def daemonsets(self) -> list[DaemonSet]:
+        """Return all DaemonSets."""
+        return await self._client.list_all(DAEMONSETS)
 
     async def label_pod(self, pod: Pod, labels: Mapping[str, str]) -> None:
         """Put labels on this Pod, and on no later one of its name."""

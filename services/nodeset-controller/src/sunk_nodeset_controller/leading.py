@@ -43,7 +43,7 @@ async def work(
         replace_after_s=config.replace_after_s,
     )
     rest = Rest()
-    nodesets = NodeSetLoop(views, kube, observer, Deeds(kube, bus, rest, lock_key=config.lock_key))
+    nodesets = NodeSetLoop(views, kube, observer, Deeds(kube, bus, rest, measure=config.lock_measure))
     nodes = NodeMarks(views, kube, lock_key=config.lock_key)
     pods = PodMarks(views, kube, bus.ears, unknown_s=config.slurm_unknown_s, rest=rest)
     nodeset_changes, pod_changes = views.nodeset_changes(), views.pod_changes()

@@ -14,11 +14,15 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, assert_never
 
 import anyio
+import msgspec
 
 from sunk_events.requests import ConfirmNode, NodeConfirmed, RequeueJob
 from sunk_kube.errors import KubeExistsError, KubeNotFoundError
+from sunk_kube.objects import PodSpec
 from sunk_nodeset_controller.clusters import BusSide
 from sunk_nodeset_controller.fenced import FencedKube
+from sunk_nodeset_controller.locks.daemons import DaemonSet
+from sunk_nodeset_controller.locks.workloads import Measure
 from sunk_nodeset_controller.nodesets.model import (
     Action,
     CondemnPod,
@@ -32,8 +36,9 @@ from sunk_nodeset_controller.nodesets.model import (
     RequeueJobOn,
 )
 from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key
+from sunk_nodeset_controller.nodesets.room import room, with_room
 from sunk_nodeset_controller.nodesets.slices import laid_out, slice_manifest, wanted_entries
-from sunk_nodeset_controller.nodesets.template import manifest, pod_labels
+from sunk_nodeset_controller.nodesets.template import Manifest, manifest, pod_labels
 from sunk_nodeset_controller.pods.resting import Rest
 from sunk_runtime.errors import ConflictError, LostLeadershipError, SunkError, TransientError
 from sunk_runtime.requests import ask
@@ -119,14 +124,16 @@ class Done(NamedTuple):
 class Deeds:
     """Carries out actions."""
 
-    def __init__(self, kube: FencedKube, bus: BusSide, rest: Rest, *, lock_key: str) -> None:
+    def __init__(self, kube: FencedKube, bus: BusSide, rest: Rest, *, measure: Measure) -> None:
         self._kube = kube
         self._bus = bus
         self._rest = rest
-        self._lock_key = lock_key
+        self._measure = measure
         self._stuck: dict[str, str] = {}
         self._strangers: set[str] = set()
         self._begin = 0
+        self._daemons: list[DaemonSet] | None = None
+        self._listing = anyio.Lock()
 
     async def carry_out(self, seen: Observed, actions: tuple[Action, ...]) -> Done:
         """Carry out *actions*, what goes before what comes, as many as one turn has time for.
@@ -145,7 +152,7 @@ class Deeds:
             deleted = deleted[begin:] + deleted[:begin]
             self._begin += CONFIRMED_AT_ONCE
         chosen = (*deleted[:CONFIRMED_AT_ONCE], *others[:A_TURN])
-        self._stuck, self._strangers = {}, set()
+        self._stuck, self._strangers, self._daemons = {}, set(), None
         done = await gently((partial(self._apply, seen, one) for one in chosen), within_s=TURN_S)
         return Done(
             chosen[:done],
@@ -197,7 +204,7 @@ class Deeds:
 
     async def _create(self, seen: Observed, name: str, kube_node: str) -> None:
         """Make a Pod. One of that name that we do not see has no label of ours: taken off, or never there."""
-        body = manifest(seen.nodeset, seen.nodes[kube_node], name, self._lock_key)
+        body = await self._body(seen, name, kube_node)
         try:
             await self._kube.create_pod(body)
         except KubeExistsError:
@@ -209,6 +216,19 @@ class Deeds:
                 raise
             self._strangers.add(name)
             log.warning("name is taken", extra={"nodeset": seen.nodeset.key, "pod": name})
+
+    async def _body(self, seen: Observed, name: str, kube_node: str) -> Manifest:
+        node = seen.nodes[kube_node]
+        body = manifest(seen.nodeset, node, name, self._measure.taint.key)
+        if seen.nodeset.spec.leave_room_for is None:
+            return body
+        async with (
+            self._listing
+        ):  # Once a turn; without an answer no Pod is made, for it would claim too much.
+            if self._daemons is None:
+                self._daemons = await self._kube.daemonsets()
+        spec = msgspec.convert(body["spec"], PodSpec)
+        return with_room(body, room(node, spec, self._daemons, self._measure))
 
     async def _condemn(self, seen: Observed, uid: str, why: str | None) -> None:
         pod = next(pod for pod in seen.pods if pod.metadata.uid == uid)

@@ -67,9 +67,13 @@ def pod_spec(nodeset: NodeSet, lock_key: str) -> PodSpec:
 
 
 def _added(lock_key: str, is_host_network: object) -> tuple[Toleration, ...]:
-    lock = Toleration(key=lock_key, operator="Exists")
+    return Toleration(key=lock_key, operator="Exists"), *daemon_tolerations(is_host_network)
+
+
+def daemon_tolerations(is_host_network: object) -> tuple[Toleration, ...]:
+    """Return what Kubernetes adds to the tolerations of a DaemonSet's Pods."""
     borne = (*_EVERY, _WITHOUT_NETWORK) if is_host_network else _EVERY
-    return lock, *(Toleration(key=key, operator="Exists", effect=effect) for key, effect in borne)
+    return tuple(Toleration(key=key, operator="Exists", effect=effect) for key, effect in borne)
 
 
 def template_hash(nodeset: NodeSet) -> str:
