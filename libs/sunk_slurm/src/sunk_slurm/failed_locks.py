@@ -48,11 +48,16 @@ class FailedLocks:
             now_s: A clock that never goes back.
         """
         self._leaves = {given: until for given, until in self._leaves.items() if until > now_s}
-        return len((self._drained | self._leaves.keys()) - {node}) < max(2, total // 100)
+        return len((self._drained | self._leaves.keys()) - {node}) < drains_at_most(total)
 
     def give_leave(self, node: str, now_s: float) -> None:
         """Count *node* as drained from now on, until Slurm shows it."""
         self._leaves[node] = now_s + LEAVE_S
+
+
+def drains_at_most(total: int) -> int:
+    """Return how many of *total* nodes failed locks may drain at once."""
+    return max(2, total // 100)
 
 
 def drained_for(state: SlurmNodeState | None) -> tuple[str, ...]:

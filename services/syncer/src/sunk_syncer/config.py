@@ -55,6 +55,9 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """A job in its prolog is requeued after so long if slurmd of each of its nodes is younger than it."""
     prolog_limit_s: Seconds = 100.0
     """The same where some are older and may still run theirs: more than slurm.conf's PrologEpilogTimeout."""
+    held_release_s: Seconds = 300.0
+    """How long a job stays held because of a failed lock, at least; then it goes on as soon as such locks may
+    drain nodes again."""
     reconfigure_files: str = ""
     """Files of Slurm's configuration, with colons between, after whose change Slurm is reconfigured."""
     reconfigure_after_s: Seconds = 15.0

@@ -38,6 +38,7 @@ from sunk_syncer.explanations import Explanations
 from sunk_syncer.facts import SERVICE
 from sunk_syncer.polling import Rhythm
 from sunk_syncer.reconfigure import Reconfigure
+from sunk_syncer.release_jobs import JobReleases
 from sunk_syncer.requeue_jobs import JobRequeues, LostPrologs
 from sunk_syncer.sides import Views
 from sunk_syncer.watch_jobs import JobWatch
@@ -102,6 +103,7 @@ class Syncer:
             descriptions,
             clean_up,
             LostPrologs(requeues, self.sides, config),
+            JobReleases(slurm, jobs, self.sides, leadership=leadership, config=config),
             reconfigure,
         )
         answers = Answers(nodes, jobs, self.jobs)

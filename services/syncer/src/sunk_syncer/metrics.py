@@ -32,6 +32,7 @@ BULK_NODES = Histogram(
 )
 WRITES_WAITING = Gauge("sunk_syncer_drains_waiting", "Nodes that wait for their drain to be written.")
 REQUEUED = Counter("sunk_syncer_requeued_jobs_total", "Jobs put back into the queue.", ["how"])
+RELEASED = Counter("sunk_syncer_released_jobs_total", "Jobs released that failed locks had held.")
 RECONFIGURE_SECONDS = Histogram(
     "sunk_syncer_reconfigure_duration_seconds",
     "Time that slurmctld took to read its configuration again.",

@@ -7,6 +7,7 @@ from typing import Protocol
 from sunk_slurm.diag import Diag
 from sunk_slurm.reads import KnownJob, NodeList, NotModified
 from sunk_slurm.reservations import Reservation
+from sunk_slurm.submission import JobChange
 from sunk_slurm.wire import Job, Node, Partition
 
 
@@ -78,7 +79,7 @@ class Reconfigures(Protocol):
 
 
 class JobWrites(Protocol):
-    """Looks at single jobs, and puts them back into the queue."""
+    """Looks at single jobs, puts them back into the queue, and releases them."""
 
     async def job(self, job: int) -> Job | None:
         """Return one job, or None where slurmctld does not know it."""
@@ -86,6 +87,10 @@ class JobWrites(Protocol):
 
     async def requeue_job(self, job: int) -> bool:
         """Requeue it; False where Slurm's interface has no call for that."""
+        ...
+
+    async def update_job(self, job: int, change: JobChange) -> None:
+        """Change what *change* names."""
         ...
 
 

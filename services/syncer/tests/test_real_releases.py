@@ -1,0 +1,57 @@
+"""Jobs that failed locks have held go on by themselves, on a real Slurm; nobody else's hold is touched."""
+
+from functools import partial
+
+import pytest
+
+from sunk_runtime.testing import until
+from sunk_slurm.failed_locks import REASON_PREFIX
+from sunk_syncer.testing import Stage
+
+pytestmark = [pytest.mark.lab, pytest.mark.anyio]
+
+N1, N2 = "node01", "node02"
+MARK = f"admincomment=sunk: held: {REASON_PREFIX}: ns/web"
+
+
+async def requeued_and_held(stage: Stage, *, is_marked: bool = True) -> str:
+    """Have a job run, and put it back and hold it as a refused prolog does."""
+    words = ("--requeue", "-D/", "-o/dev/null", "--wrap=sleep 300")
+    job = stage.slurm.exec("sbatch", "--parsable", *words).strip()
+    await until(lambda: "JobStarted" in stage.told(job), within_s=60)
+    stage.slurm.exec("scontrol", "requeuehold", job)
+    if is_marked:
+        stage.slurm.exec("scontrol", "update", f"jobid={job}", MARK)
+    await until(partial(is_held, stage, job), within_s=60)
+    return job
+
+
+def is_held(stage: Stage, job: str) -> bool:
+    return (state := stage.jobs.get(job)) is not None and state.is_held
+
+
+async def test_held_jobs_go_on_when_failed_locks_may_drain_again(stage: Stage) -> None:
+    theirs = await requeued_and_held(stage, is_marked=False)
+    kept = await requeued_and_held(stage)
+    stage.slurm.exec("scontrol", "hold", kept)  # An administrator wants it to stay.
+    held = await requeued_and_held(stage)
+    for name in (N1, N2):
+        stage.slurm.exec(
+            "scontrol", "update", f"node={name}", "state=drain", f"reason={REASON_PREFIX}: ns/web"
+        )
+    await until(
+        lambda: all((node := stage.nodes.get(name)) is not None and node.is_drain for name in (N1, N2)),
+        within_s=60,
+    )
+    stage.syncer.kill()
+    stage.syncer.start(held_release_s="0.5")
+    await until(lambda: stage.syncer.says("job stays held"), within_s=60)
+    was_held = is_held(stage, held)
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "state=undrain")
+    await until(lambda: "JobReleased" in stage.told(held), within_s=60)
+
+    assert was_held
+    assert [line["job"] for line in stage.syncer.log if line["message"] == "job released"] == [int(held)]
+    shown = {job: stage.slurm.exec("scontrol", "show", "job", job) for job in (theirs, kept, held)}
+    assert "AdminComment=sunk: released: k8s: prolog" in shown[held]
+    assert ["Priority=0 " in shown[job] for job in (theirs, kept, held)] == [True, True, False]
