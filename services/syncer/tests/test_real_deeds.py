@@ -10,7 +10,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from sunk_events.base import Reply
+from sunk_events.base import REASON_MAX, Reply
 from sunk_events.jobs import JobEnded
 from sunk_events.locks import LockState
 from sunk_events.nodes import NodeExtraReplaced
@@ -18,10 +18,13 @@ from sunk_events.nodesets import KubePodState, KubeWatchState
 from sunk_events.requests import ExplainJob, ExplainSlurmNode, Explanation, Noted, Refused, RequeueJob
 from sunk_events.subjects import LEADER_KEY
 from sunk_lab.errors import LabError
+from sunk_lab.slurm.host import HostSlurm
 from sunk_runtime.requests import ask_until
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
+from sunk_slurm.client import SlurmClient
+from sunk_slurm.tokens import KeyTokens
 from sunk_syncer.reconfigure import digest
 from sunk_syncer.testing import CLUSTER, Stage, is_reason
 
@@ -101,6 +104,51 @@ async def test_a_long_and_deep_extra_of_a_user_stays(stage: Stage) -> None:
     shown = json.loads(stage.slurm.exec("scontrol", "show", "node", N1, "--json"))["nodes"][0]["extra"]
 
     assert {key: value for key, value in json.loads(shown).items() if key != "sunk"} == json.loads(text)
+
+
+LONG = 200_000
+"""Longer than the bus takes, and than a command's argument may be."""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_kept"),
+    [
+        pytest.param(json.dumps({"log": "x" * LONG}), True, id="an object"),
+        pytest.param(
+            json.dumps({"log": "Größe 🔥 " * (LONG // 8)}, ensure_ascii=False), True, id="not ASCII"
+        ),
+        pytest.param("{" * LONG, False, id="nested without end"),
+        pytest.param("rack 7 " * (LONG // 7), False, id="no object"),
+    ],
+)
+async def test_an_extra_of_200_kb_is_kept_or_replaced_whole_and_holds_up_nothing(
+    stage: Stage, slurm: HostSlurm, text: str, *, is_kept: bool
+) -> None:
+    async with SlurmClient(slurm.url, KeyTokens(slurm.jwt_key)) as client:
+
+        async def now_there() -> str:
+            node = await client.node(N1)
+            assert node is not None
+            return node.extra
+
+        async def is_described() -> bool:
+            return '"sunk":' in await now_there()
+
+        await client.set_extra(N1, text)
+        was_there = await now_there()
+        await stage.pod(READY)
+        await until(is_described, within_s=60)
+        await stage.pod(CORDONED)
+        await stage.until_node(N1, CORDONED_REASON)
+        await until(lambda: described(stage) == 2, within_s=60)
+        shown = json.loads(await now_there())
+
+    assert was_there == text
+    assert shown.pop("sunk")["cordonReason"] == "disk"
+    assert shown == (json.loads(text) if is_kept else {})
+    lost = {fact.data.extra for fact in stage.facts if isinstance(fact, NodeExtraReplaced)}
+    assert lost == (set[str]() if is_kept else {text[:REASON_MAX]})
+    assert described(stage) == 2
 
 
 async def test_features_follow_the_nodeset_and_a_users_stay(stage: Stage) -> None:
