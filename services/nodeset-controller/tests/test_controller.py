@@ -19,6 +19,8 @@ import httpx
 import pytest
 from msgspec import field
 
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState, KubeWatchState
 from sunk_events.requests import ConfirmNode, ExplainKubeNode, Explanation, NodeConfirmed, Refused
@@ -45,6 +47,9 @@ from sunk_kube.resources import (
 )
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.locks.daemons import DAEMONSETS
+from sunk_nodeset_controller.locks.marks import read
+from sunk_nodeset_controller.locks.model import OPEN, LockTaint
+from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.testing import Service
 from sunk_runtime.changes import Changes
 from sunk_runtime.errors import TransientError
@@ -799,6 +804,59 @@ async def test_a_pod_that_goes_for_good_is_known_as_gone_until_slurm_has_no_job_
     await until(lambda: stage.pods.get(stage.name) is None, within_s=PATIENCE_S)
 
     assert is_known
+
+
+async def test_a_deleted_nodes_pod_is_to_go_and_a_node_that_comes_back_is_locked_again(stage: Stage) -> None:
+    """Its jobs run on: nobody has told the kubelet."""
+    ghost, name = f"{stage.namespace}-ghost", "gpu-250-250"  # A Node in the API server only.
+    jobs, locks = StateView(stage.bus, CLUSTER, SlurmJobState), StateView(stage.bus, CLUSTER, LockState)
+
+    def tells(*, is_condemned: bool) -> bool:
+        found = stage.pods.get(name)
+        return found is not None and found.phase != "gone" and found.is_condemned is is_condemned
+
+    async def is_locked() -> bool:
+        node = await stage.kube.find(NODES, ghost)
+        lock = read(node, LockTaint()) if node is not None else OPEN
+        return lock.value == "locked" and [holder.job for holder in lock.holders] == [7]
+
+    async with following(jobs, locks):
+        try:
+            await stage.kube.create(NODES, _ghost(ghost, stage.namespace))
+            await until(lambda: tells(is_condemned=False), within_s=PATIENCE_S)
+            await jobs.complete()
+            running = SlurmJobState(
+                changed=datetime.now(UTC), job=7, state="RUNNING", nodes=name, is_running=True
+            )
+            await StateWriter(stage.bus, jobs, fence=None).record("7", running, revision=jobs.revision("7"))
+            await until(is_locked, within_s=PATIENCE_S)
+
+            await stage.kube.delete(NODES, ghost)
+            await until(lambda: tells(is_condemned=True), within_s=PATIENCE_S)
+            await until(lambda: locks.get(name) is None, within_s=PATIENCE_S)
+            await stage.kube.create(NODES, _ghost(ghost, stage.namespace))
+            await until(lambda: tells(is_condemned=False), within_s=PATIENCE_S)
+            await until(is_locked, within_s=PATIENCE_S)
+        finally:
+            with anyio.move_on_after(PATIENCE_S, shield=True):
+                await stage.kube.delete(NODES, ghost)
+                for pod in await stage.kube.list_all(PODS, stage.namespace):
+                    if pinned_node(pod) == ghost:  # No kubelet ends it.
+                        await stage.kube.delete(PODS, pod.metadata.name, stage.namespace, grace_period_s=0)
+
+
+def _ghost(name: str, role: str) -> dict[str, Any]:
+    room = {"cpu": "8", "memory": "8Gi", "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {ROLE: role, "kubernetes.io/hostname": name}},
+        "status": {
+            "capacity": room,
+            "allocatable": room,
+            "addresses": [{"type": "InternalIP", "address": "10.1.250.250"}],
+        },
+    }
 
 
 async def _is_infeasible(stage: Stage) -> bool:

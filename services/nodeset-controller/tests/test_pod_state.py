@@ -8,7 +8,17 @@ from sunk_events.nodesets import Condition as ToldCondition
 from sunk_events.nodesets import KubePodState, NodeVerified, PodCondemned, PodNotReady
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import Features
-from sunk_kube.objects import Condition, Node, Pod, condition
+from sunk_kube.objects import (
+    Affinity,
+    Condition,
+    Node,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    condition,
+)
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.marks import Marks, patch
 from sunk_nodeset_controller.nodes.conditions import marks as node_marks
@@ -32,6 +42,33 @@ def cordoned(reason: str | None = "bad fan") -> Node:
     return node(is_cordoned=True, annotations={wk.ANNOTATION_CORDON_REASON: reason} if reason else None)
 
 
+def leaving_node() -> Node:
+    found = node()
+    return replace(found, metadata=replace(found.metadata, deletion_timestamp=T0))
+
+
+def nowhere() -> Pod:
+    return replace(own(), spec=replace(own().spec, node_name=""))
+
+
+def unbound() -> Pod:
+    by_name = NodeSelectorRequirement(key="metadata.name", operator="In", values=("node1",))
+    terms = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(by_name,)),))
+    affinity = Affinity(node_affinity=NodeAffinity(required=terms))
+    return replace(nowhere(), spec=replace(nowhere().spec, affinity=affinity))
+
+
+def observed(found: Pod | None, on: Node | None, before: KubePodState | None = None) -> PodObserved:
+    return PodObserved(
+        pod=found,
+        node=on,
+        nodeset=nodeset(features=Features(static_features=("x",))),
+        before=before,
+        lock_key=wk.TAINT_LOCK,
+        now=LATER,
+    )
+
+
 def told(
     found: Pod | None,
     on: Node | None = None,
@@ -40,17 +77,8 @@ def told(
     is_set: bool = True,
     may_run: bool = False,
 ) -> KubePodState | None:
-    return state(
-        PodObserved(
-            pod=found,
-            node=on or node(),
-            nodeset=nodeset(features=Features(static_features=("x",))) if is_set else None,
-            before=before,
-            may_run=may_run,
-            lock_key=wk.TAINT_LOCK,
-            now=LATER,
-        )
-    )
+    seen = observed(found, on or node(), before)
+    return state(replace(seen, nodeset=seen.nodeset if is_set else None, may_run=may_run))
 
 
 def told_condition(kind: str, status: str, message: str = "") -> ToldCondition:
@@ -98,6 +126,39 @@ def test_the_phase_says_whether_slurmd_may_be_there(found: Pod, phase: str, *, i
 
     assert state is not None
     assert (state.phase, state.is_ready) == (phase, is_ready)
+
+
+@pytest.mark.parametrize(
+    ("on", "found", "is_condemned"),
+    [
+        pytest.param(node(), own(), False, id="there"),
+        pytest.param(cordoned(), own(), False, id="cordoned"),
+        pytest.param(leaving_node(), own(), True, id="being deleted"),
+        pytest.param(None, own(), True, id="deleted"),
+        pytest.param(None, own(is_ready=False), True, id="deleted, its kubelet silent"),
+        pytest.param(None, unbound(), True, id="deleted before the Pod was bound"),
+        pytest.param(None, nowhere(), False, id="a Pod of no Node"),
+    ],
+)
+def test_a_pod_whose_node_was_deleted_is_to_go(on: Node | None, found: Pod, *, is_condemned: bool) -> None:
+    seen = state(observed(found, on))
+
+    assert seen is not None
+    assert seen.is_condemned is is_condemned
+
+
+def test_what_was_known_of_a_deleted_node_stays_until_it_is_back() -> None:
+    before = told(own(), cordoned(), before=known())
+    lost = state(observed(own(), None, before))
+
+    assert before is not None
+    assert lost == replace(before, is_condemned=True, features=())  # As the Pod's annotation has them.
+    assert state(observed(own(), cordoned(), lost)) == before
+    assert state(observed(None, None, lost)) is None
+    again = replace(own(), metadata=replace(own().metadata, uid="another"))
+    assert state(observed(again, None, before)) == known(
+        changed=LATER, uid="another", is_condemned=True, features=()
+    )
 
 
 def test_a_pod_that_is_gone_stays_known_while_its_nodeset_wants_the_node() -> None:
@@ -201,8 +262,9 @@ def test_facts_say_why() -> None:
 def test_a_condemned_pod_is_told_for_what() -> None:
     found = replace(own(), metadata=replace(own().metadata, annotations={wk.ANNOTATION_CONDEMNED: "update"}))
 
-    assert condemned_for(found, nodeset()) == f"update to revision {template_hash(nodeset())}"
-    assert condemned_for(own(), nodeset()) == ""
+    assert condemned_for(found, nodeset(), node()) == f"update to revision {template_hash(nodeset())}"
+    assert condemned_for(own(), nodeset(), None) == "its Node was deleted"
+    assert condemned_for(own(), nodeset(), node()) == condemned_for(None, nodeset(), None) == ""
 
 
 def test_readiness_is_dated_by_the_kubelet_or_by_us_where_it_says_otherwise() -> None:

@@ -32,13 +32,13 @@ class PodNotReady(Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller
 
 
 class PodCondemned(Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.pod_condemned"):
-    """An update or a scale-down chose a NodeSet Pod to go; nothing is deleted yet."""
+    """A NodeSet Pod is to go: chosen by an update or a scale-down, or its Node was deleted. It is there yet."""
 
     data: PodSnapshot
 
 
 class PodSpared(Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.pod_spared"):
-    """A NodeSet Pod that was condemned may stay: the plan changed."""
+    """A NodeSet Pod that was condemned may stay: the plan changed, or its Node is back."""
 
     data: PodSnapshot
 
@@ -139,7 +139,7 @@ class KubePodState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controlle
     """``waiting``: not started yet; ``terminating``: has a deletion timestamp; ``gone``: no such object."""
     is_ready: bool = False
     is_condemned: bool = False
-    """Chosen to go by an update or a scale-down; nothing is deleted yet."""
+    """Chosen to go by an update or a scale-down, or its Node was deleted; the Pod is there yet."""
     is_cordoned: bool = False
     cordon_reason: Reason = ""
     features: tuple[str, ...] = ()

@@ -48,6 +48,10 @@ class FencedKube:
         """Return all DaemonSets."""
         return await self._client.list_all(DAEMONSETS)
 
+    async def find_node(self, name: str) -> Node | None:
+        """Return the Node of that name, consistently read; None: there is none."""
+        return await self._client.find(NODES, name)
+
     async def label_pod(self, pod: Pod, labels: Mapping[str, str]) -> None:
         """Put labels on this Pod, and on no later one of its name."""
         self._check("label pod")

@@ -177,6 +177,11 @@ class PodStates:
         pod = self._views.pods.get(self.key_of(node))
         return pod if pod is not None and _is_of(pod, self._cluster) else None
 
+    async def _node(self, kube_node: str) -> Node | None:
+        """Return a Node; one that the view does not have is asked for: the view may only be behind."""
+        found = self._views.nodes.get(kube_node)
+        return await self._kube.find_node(kube_node) if found is None and kube_node else found
+
     async def _tell(self, node: str, pod: Pod | None) -> None:
         """Facts first, then the state."""
         before, revision = self._writer.view.get(node), self._writer.view.revision(node)
@@ -185,10 +190,11 @@ class PodStates:
             kube_node, owner = pinned_node(pod), owner_key(pod)
         elif before is not None:
             kube_node, owner = before.kube_node, f"{before.namespace}/{before.nodeset}"
+        node_found = await self._node(kube_node)
         now = datetime.now(UTC)
         seen = PodObserved(
             pod=pod,
-            node=self._views.nodes.get(kube_node),
+            node=node_found,
             nodeset=self._views.nodesets.get(owner),
             before=before,
             is_member=self._views.is_member(owner, kube_node),
@@ -204,7 +210,7 @@ class PodStates:
             service=SERVICE,
             revision=revision,
             now=now,
-            condemned_for=condemned_for(pod, seen.nodeset),
+            condemned_for=condemned_for(pod, seen.nodeset, seen.node),
         )
         told = facts(before, after, telling)
         self._leadership.check()

@@ -1,12 +1,12 @@
 """A NodeSet Pod and its Node, as the bus is told of them; pure.
 
 What must stay true: a Pod whose object is gone stays, as ``gone``, while its NodeSet wants its Node, or while
-Slurm may still have jobs there, which are lost and shall be requeued at once; a state that cannot be known
-(the Node is not there) keeps what was known.
+Slurm may still have jobs there, which are lost and shall be requeued at once; a Pod whose Node was deleted
+is to go, whatever its kubelet still runs; what cannot be known (the Node is not there) stays as it was.
 """
 
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -19,6 +19,7 @@ from sunk_nodeset_controller.nodesets.template import features, pinned_node, tem
 from sunk_nodeset_controller.pods.copies import cordon_reason, shown, verified
 
 Phase = Literal["waiting", "running", "terminating", "gone"]
+LOST_NODE: Final = "its Node was deleted"
 
 
 class PodObserved(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +27,7 @@ class PodObserved(msgspec.Struct, frozen=True, kw_only=True):
 
     pod: Pod | None
     node: Node | None
-    """The Node that the Pod is or was pinned to."""
+    """The Node that the Pod is or was pinned to; None: the API server has none of that name."""
     nodeset: NodeSet | None
     before: KubePodState | None
     is_member: bool = True
@@ -66,7 +67,7 @@ def _present(seen: PodObserved, pod: Pod) -> KubePodState:
         uid=meta.uid,
         phase=phase,
         is_ready=pod.is_ready and phase == "running",
-        is_condemned=wk.ANNOTATION_CONDEMNED in meta.annotations,
+        is_condemned=wk.ANNOTATION_CONDEMNED in meta.annotations or _has_lost_node(pod, seen.node),
         pod_address=pod.status.pod_ip,
         features=tuple(filter(None, meta.annotations.get(wk.ANNOTATION_FEATURES, "").split(","))),
         is_nodeset_deleted=_is_leaving(seen),
@@ -96,10 +97,21 @@ def _is_leaving(seen: PodObserved) -> bool:
     return meta.deletion_timestamp is not None and ORPHAN not in meta.finalizers
 
 
-def condemned_for(pod: Pod | None, nodeset: NodeSet | None) -> str:
+def condemned_for(pod: Pod | None, nodeset: NodeSet | None, node: Node | None) -> str:
     """Return why *pod* is to go, in words; nothing if it is not."""
-    why = pod.metadata.annotations.get(wk.ANNOTATION_CONDEMNED, "") if pod is not None else ""
-    return f"update to revision {template_hash(nodeset)}" if why == "update" and nodeset is not None else why
+    if pod is None:
+        return ""
+    why = pod.metadata.annotations.get(wk.ANNOTATION_CONDEMNED, "")
+    if why == "update" and nodeset is not None:
+        return f"update to revision {template_hash(nodeset)}"
+    return why or (LOST_NODE if _has_lost_node(pod, node) else "")
+
+
+def _has_lost_node(pod: Pod, node: Node | None) -> bool:
+    """Whether the Node of *pod* was deleted, or is being: Kubernetes removes the Pod, if only later."""
+    if not pinned_node(pod):
+        return False
+    return node is None or node.metadata.deletion_timestamp is not None
 
 
 def _phase(pod: Pod) -> Phase:
@@ -110,9 +122,17 @@ def _phase(pod: Pod) -> Phase:
 
 
 def _with_node(found: KubePodState, seen: PodObserved) -> KubePodState:
-    node = seen.node
+    node, before = seen.node, seen.before
     if node is None:
-        return found
+        if before is None or before.uid != found.uid:
+            return found
+        return msgspec.structs.replace(
+            found,
+            is_cordoned=before.is_cordoned,
+            cordon_reason=before.cordon_reason,
+            hpc_verified=before.hpc_verified,
+            node_conditions=before.node_conditions,
+        )
     reason = cordon_reason(node)
     labels = node.metadata.labels
     return msgspec.structs.replace(
