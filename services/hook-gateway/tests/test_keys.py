@@ -139,8 +139,11 @@ async def test_a_static_token_may_rotate_and_its_file_must_exist(tmp_path: Path)
     await path.write_text("one\n")
     callers = StaticToken(tmp_path / "token")
     assert await callers.identify("one") == Caller()
-    await path.write_text("two\n")
+    await path.write_text("two\none\n")
 
+    assert await callers.identify("two") == await callers.identify("one") == Caller()
+
+    await path.write_text("two\n")
     assert await callers.identify("two") == Caller()
     with pytest.raises(AccessError):
         await callers.identify("one")

@@ -16,6 +16,7 @@ from sunk_hook_gateway.tokens import (
     bearer,
     identify,
     parse_keys,
+    static_tokens,
 )
 
 ISSUED_BY = Issuer()
@@ -93,12 +94,18 @@ def test_a_pod_speaks_for_its_own_node_only(caller: Caller) -> None:
 
 
 def test_the_static_token_speaks_for_every_node_and_an_empty_file_for_none() -> None:
-    admit(admit_static("s3cret", "s3cret"), "gpu-1", "slurm")
+    admit(admit_static("s3cret", ["s3cret"]), "gpu-1", "slurm")
 
     with pytest.raises(AccessError):
-        admit_static("other", "s3cret")
-    with pytest.raises(AccessError):
-        admit_static("", "")
+        admit_static("other", ["s3cret"])
+    for empty in ("", " \n\n"):
+        with pytest.raises(AccessError):
+            admit_static("", static_tokens(empty))
+
+
+def test_of_a_file_of_static_tokens_the_first_two_count() -> None:
+    assert static_tokens("new\n") == ("new",)
+    assert static_tokens("new\n\n old \nolder\n") == ("new", "old")
 
 
 def test_a_job_hook_needs_the_token_of_that_placeholder() -> None:

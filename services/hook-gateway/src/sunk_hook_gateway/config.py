@@ -31,7 +31,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     token_keys_file: Path | None = None
     """A JWKS file instead of the API server's published keys; needs ``token_issuer``."""
     static_token_file: Path | None = None
-    """Outside Kubernetes: one token for all nodes, in place of Pod tokens."""
+    """Outside Kubernetes: one token for all nodes, in place of Pod tokens; a second line is the old one."""
     tls_cert_file: Path | None = None
     """The certificate with its chain: hooks are then answered with TLS only, at ``tls_port``."""
     tls_key_file: Path | None = None

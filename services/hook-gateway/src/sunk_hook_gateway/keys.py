@@ -23,6 +23,7 @@ from sunk_hook_gateway.tokens import (
     caller_of,
     key_id,
     parse_keys,
+    static_tokens,
     verified,
 )
 from sunk_runtime.errors import ConfigError, SunkError, TransientError
@@ -145,7 +146,7 @@ class PodTokens:
 
 
 class StaticToken:
-    """Lets the holder of one token speak for every node: where there is no Kubernetes."""
+    """Lets the holder of a token speak for every node, where there is no Kubernetes; two while it rotates."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -158,7 +159,7 @@ class StaticToken:
     async def identify(self, token: str) -> Caller:
         """Return the holder of the static token."""
         try:
-            expected = (await anyio.Path(self._path).read_text()).strip()
+            expected = static_tokens(await anyio.Path(self._path).read_text())
         except OSError as error:
             raise TransientError(f"cannot read {self._path}: {error.strerror}") from error
         return admit_static(token, expected)
