@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.http import Health, serve_http
-from sunk_runtime.http_guard import HEAD_MAX, HEAD_TIMEOUT_S
+from sunk_runtime.http_guard import HEAD_MAX, HEAD_TIMEOUT_S, line_of
 from sunk_runtime.testing import WITHIN_S
 
 pytestmark = pytest.mark.anyio
@@ -88,6 +88,33 @@ async def test_a_services_own_route_goes_first() -> None:
 
     async with serving(Health(), Route("/metrics", own)) as port:
         assert await get(port, "/metrics") == (200, b"own")
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_call_whose_caller_hangs_up_is_ended_also_where_it_did_so_before(*, is_late: bool) -> None:
+    begun, gone, ended = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def held(request: Request) -> Response:
+        begun.set()
+        if is_late:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            gone.set()
+        with anyio.CancelScope() as scope, line_of(request).ending(scope):
+            await anyio.sleep_forever()
+        if scope.cancelled_caught:
+            ended.set()
+        return PlainTextResponse("nobody reads this")
+
+    async with serving(Health(), Route("/held", held)) as port:
+        await get(port, "/healthz")
+        with anyio.fail_after(WITHIN_S):
+            async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+                await stream.send(b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n")
+                await begun.wait()
+            await ended.wait()
+
+    assert gone.is_set() == is_late
 
 
 async def test_a_port_that_is_taken_is_a_clear_error() -> None:

@@ -81,6 +81,7 @@ async def serve_http(
         http=GuardedProtocol,
         lifespan="off",
         backlog=4096,
+        proxy_headers=False,
         access_log=False,
         log_config=None,
         timeout_graceful_shutdown=5,

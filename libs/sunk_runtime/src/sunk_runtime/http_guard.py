@@ -1,18 +1,55 @@
-"""Limits on what comes before a request is one: uvicorn with httptools has none of its own.
+"""Limits on what comes before a request is one, and word of callers that hang up.
+
+uvicorn with httptools has no such limits, and tells of a caller that went only to who asks for more of the
+body: a task for each call that is held.
 
 What must stay true: a connection whose request head is too large, or does not come, is closed; one that is
 between two requests, or waits for its answer, is left alone.
 """
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
+import anyio
+from starlette.requests import Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_MAX: Final = 32 * 1024
 """Bytes of request line and headers; a ServiceAccount's token is one or two thousand."""
 HEAD_TIMEOUT_S: Final = 10.0
 """From the connection, or from the first byte of a later request, to the end of its headers."""
+
+
+class Line:
+    """The caller's end of one connection."""
+
+    def __init__(self) -> None:
+        self._is_dead = False
+        self._scopes: set[anyio.CancelScope] = set()
+
+    @contextmanager
+    def ending(self, scope: anyio.CancelScope) -> Generator[None]:
+        """Cancel *scope* when the caller hangs up while the context lasts, or has done so before."""
+        if self._is_dead:
+            scope.cancel()
+        self._scopes.add(scope)
+        try:
+            yield
+        finally:
+            self._scopes.discard(scope)
+
+    def die(self) -> None:
+        """Take note that the caller hung up."""
+        self._is_dead = True
+        for scope in self._scopes:
+            scope.cancel()
+
+
+def line_of(request: Request) -> Line:
+    """Return the line that *request* came in by."""
+    return cast("Line", request.state.line)
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -26,6 +63,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Of the headers of this request, for all of them may come at once."""
         self._head_due: asyncio.TimerHandle | None = None
         """Runs while a head is awaited."""
+        self._line = Line()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Await the first head."""
@@ -33,9 +71,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Await nothing any more."""
+        """Await nothing any more, and tell who answers."""
         self._head_came()
         super().connection_lost(exc)
+        self._line.die()
 
     def data_received(self, data: bytes) -> None:
         """Parse *data*, and give up on a head that goes on and on."""
@@ -48,6 +87,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Await the head of a request."""
         super().on_message_begin()
+        self.scope.setdefault("state", {})["line"] = self._line
         self._header_bytes = 0
         if self._head_due is None:
             self._await_head()

@@ -29,6 +29,7 @@ from sunk_hook_gateway.ports import Callers
 from sunk_hook_gateway.routes import ENDPOINTS, Call, Endpoint, Refusal
 from sunk_hook_gateway.tokens import AccessError, Caller, admit, bearer, require_member
 from sunk_runtime.errors import PermanentError, SunkError, TransientError
+from sunk_runtime.http_guard import line_of
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.views import now
 from sunk_runtime.writer import publish
@@ -53,13 +54,15 @@ class Serving:
         self._held = 0
         self._held_by: Counter[str] = Counter()
         """Calls held, by the Pod or the placeholder that makes them, and of all of either kind."""
-        self._stopping = anyio.Event()
+        self._open: set[anyio.CancelScope] = set()
+        """Of each call that waits for its answer; a task beside it would cost more than the call."""
+        self._is_stopping = False
         self._idle = anyio.Event()
 
     @property
     def is_stopping(self) -> bool:
         """Whether new calls are turned away."""
-        return self._stopping.is_set()
+        return self._is_stopping
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes of the table."""
@@ -67,7 +70,9 @@ class Serving:
 
     async def stop(self) -> None:
         """Answer every held call 503, so that its script asks another replica; return when all are."""
-        self._stopping.set()
+        self._is_stopping = True
+        for scope in self._open:
+            scope.cancel()
         while self._held:
             self._idle = anyio.Event()
             await self._idle.wait()
@@ -145,22 +150,14 @@ class Serving:
     async def _held_open(self, endpoint: Endpoint, request: Request, call: Call) -> Answer:
         """Answer, unless the caller hangs up or we are told to stop first."""
         answer: Answer | None = None
-        async with anyio.create_task_group() as tasks:
-
-            async def stop() -> None:
-                await self._stopping.wait()
-                tasks.cancel_scope.cancel()
-
-            async def hang_up() -> None:
-                # Starlette does not cancel a handler whose caller went.
-                while (await request.receive())["type"] != "http.disconnect":
-                    pass
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(stop)
-            tasks.start_soon(hang_up)
-            answer = await self._answer(endpoint, call)
-            tasks.cancel_scope.cancel()
+        with anyio.CancelScope() as scope, line_of(request).ending(scope):
+            self._open.add(scope)
+            try:
+                if self.is_stopping:
+                    raise Refusal(answers.RETRY)
+                answer = await self._answer(endpoint, call)
+            finally:
+                self._open.discard(scope)
         if answer is not None:
             return answer
         if self.is_stopping:
