@@ -69,6 +69,11 @@ class Stack:
         return self._nats_users.address(self.nats_url, user) if self._nats_users else self.nats_url
 
     @property
+    def machines(self) -> KubeLab:
+        """Return its Kubernetes, to stop kubelets and start them again."""
+        return self._lab
+
+    @property
     def hooks_url(self) -> str:
         """Return where prologs, epilogs and placeholder scripts call."""
         return self._around.hooks_url
