@@ -32,7 +32,7 @@ class PodNotReady(Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller
 
 
 class PodCondemned(Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.pod_condemned"):
-    """A NodeSet Pod is to go: chosen by an update or a scale-down, or its Node was deleted. It is there yet."""
+    """A NodeSet Pod is to go: an update or scale-down chose it, or its Node was deleted. It is there yet."""
 
     data: PodSnapshot
 
