@@ -1,6 +1,7 @@
 """A real Slurm, a real NATS, and a syncer process between them."""
 
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,14 @@ from sunk_events.nodes import (
 )
 from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.placements import PlacementState
+from sunk_lab.errors import LabError
 from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.testing import running_slurm
 from sunk_runtime.jetstream import BusSettings, Message, connect
+from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_syncer.testing import CLUSTER, Stage, SyncerProcess
@@ -98,17 +101,26 @@ async def stage(slurm: HostSlurm, nats: NatsServer, tmp_path: Path) -> AsyncIter
                 yield stage
             finally:
                 syncer.close()
-                reset(slurm)
+                await reset(slurm)
 
 
-def reset(slurm: HostSlurm) -> None:
+async def reset(slurm: HostSlurm) -> None:
     """Leave the nodes as a test wants to find them."""
     slurm.exec("scancel", "--full", "--user=root")
     for name in slurm.node_names:
         node = slurm.exec("scontrol", "show", "node", name)
         if "DRAIN" in node:
-            slurm.exec("scontrol", "update", f"node={name}", "state=undrain")
+            await until(partial(is_undrained, slurm, name), within_s=60)
         if "Extra=" in node:
             slurm.exec("scontrol", "update", f"node={name}", "extra=")
         if "AvailableFeatures=(null)" not in node:
             slurm.exec("scontrol", "update", f"node={name}", "availablefeatures=", "activefeatures=")
+
+
+def is_undrained(slurm: HostSlurm, name: str) -> bool:
+    """Take the drain away; False where slurmctld, just restarted, does not know the node's state yet."""
+    try:
+        slurm.exec("scontrol", "update", f"node={name}", "state=undrain")
+    except LabError:
+        return False
+    return True
