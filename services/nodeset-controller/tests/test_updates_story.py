@@ -7,17 +7,18 @@ goes. A Pod that goes while a job runs on its node is a lost job.
 import signal
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import pytest
 
+from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.placements import PlacementState
-from sunk_events.requests import ConfirmNode, NodeConfirmed
+from sunk_events.requests import ConfirmNode, NodeConfirmed, Noted, RequeueJob
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
@@ -61,6 +62,7 @@ class Slurm:
         slices: StateView[NodeSliceState],
         writer: StateWriter[SlurmNodeState],
         placements: StateWriter[PlacementState],
+        states: StateWriter[SlurmJobState],
     ) -> None:
         self.pods = pods
         self.slices = slices
@@ -70,6 +72,50 @@ class Slurm:
         self.confirmed: list[str] = []
         self._writer = writer
         self._placements = placements
+        self._states = states
+        self.running: dict[int, str] = {}
+        """The node of each job that is told of by itself."""
+        self.requeued: list[tuple[int, str, bool]] = []
+        """Which job was requeued, on which node, and whether that was drained then."""
+
+    async def run_job(
+        self, job: int, node: str, *, partition: str = "main", qos: str = "normal", hours: int = 0
+    ) -> None:
+        """Say that a job runs, and has for *hours*."""
+        self.running[job] = node
+        self.jobs.add(node)
+        now = datetime.now(UTC)
+        await self._say_job(
+            SlurmJobState(
+                changed=now,
+                job=job,
+                state="RUNNING",
+                nodes=node,
+                partition=partition,
+                qos=qos,
+                started=now - timedelta(hours=hours),
+                is_running=True,
+            )
+        )
+
+    async def end_job(self, job: int) -> None:
+        """Say that a job waits in the queue again."""
+        node = self.running.pop(job)
+        await self._say_job(SlurmJobState(changed=datetime.now(UTC), job=job, state="PENDING"))
+        if node not in self.running.values():
+            self.jobs.discard(node)
+
+    async def requeue(self, question: RequeueJob) -> Noted:
+        """Do as the syncer does; asked again before the bus has said so, nothing."""
+        if question.job in self.running:
+            self.requeued.append((question.job, question.node, self.is_draining(question.node)))
+            await self.end_job(question.job)
+        return Noted()
+
+    async def _say_job(self, state: SlurmJobState) -> None:
+        view, key = self._states.view, str(state.job)
+        await view.complete()
+        await self._states.record(key, state, revision=view.revision(key))
 
     async def place(self, guest: Pod, node: str) -> None:
         """Say that Slurm has placed *guest* on the Slurm node *node*."""
@@ -88,6 +134,11 @@ class Slurm:
     def members(self) -> set[str]:
         """Return the Slurm nodes that there shall be."""
         return {entry.node for one in self.slices.values() for entry in one.entries}
+
+    def is_busy(self, name: str) -> bool:
+        """Whether Slurm says that a job runs on a node."""
+        state = self._writer.view.get(name)
+        return state is not None and state.is_busy
 
     def is_draining(self, name: str) -> bool:
         """Whether Slurm says that a node is drained while a job runs on it."""
@@ -197,11 +248,18 @@ async def playing(nats: NatsServer) -> AsyncGenerator[Slurm]:
         pods, states = StateView(bus, CLUSTER, KubePodState), StateView(bus, CLUSTER, SlurmNodeState)
         slices = StateView(bus, CLUSTER, NodeSliceState)
         placements = StateView(bus, CLUSTER, PlacementState)
-        writers = StateWriter(bus, states, fence=None), StateWriter(bus, placements, fence=None)
-        slurm = Slurm(pods, slices, *writers)
+        jobs = StateView(bus, CLUSTER, SlurmJobState)
+        slurm = Slurm(
+            pods,
+            slices,
+            StateWriter(bus, states, fence=None),
+            StateWriter(bus, placements, fence=None),
+            StateWriter(bus, jobs, fence=None),
+        )
         async with (
-            following(pods, states, slices, placements),
+            following(pods, states, slices, placements, jobs),
             answering(bus, CLUSTER, ConfirmNode, slurm.confirm),
+            answering(bus, CLUSTER, RequeueJob, slurm.requeue),
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(slurm.run)
@@ -321,6 +379,27 @@ async def test_an_update_reaches_every_node_and_loses_no_job_though_the_controll
     assert (stage.slurm.lost, away) == ([], {1})
     assert before.keys() == after.keys() == set(stage.slurm.confirmed)
     assert not set(before.values()) & set(after.values())
+
+
+async def test_an_update_requeues_the_jobs_that_its_rules_name_and_waits_for_the_others(stage: Stage) -> None:
+    await stage.is_whole(3)
+    first, second, third = sorted(pod.metadata.name for pod in await stage.pods())
+    rules = {"partitions": ["low"], "qos": ["scavenger"], "runningSeconds": 3600}
+    await stage.change({"updateStrategy": {"rollingUpdate": {"maxUnavailable": 3, "requeue": rules}}})
+    await stage.slurm.run_job(11, first, partition="low")
+    await stage.slurm.run_job(12, second, qos="scavenger")
+    await stage.slurm.run_job(13, third, hours=2)
+    await stage.slurm.run_job(14, third)
+    await until(lambda: all(map(stage.slurm.is_busy, (first, second, third))), within_s=PATIENCE_S)
+    await stage.change(NEW_TEMPLATE)
+    await until(lambda: stage.slurm.running.keys() == {14}, within_s=PATIENCE_S)
+    await stage.until(lambda found: found.status.updated_number_scheduled == 2)
+    await until(lambda: stage.condemned() == {third}, within_s=PATIENCE_S)
+    await stage.slurm.end_job(14)
+    await stage.is_whole(3)
+
+    assert sorted(stage.slurm.requeued) == [(11, first, True), (12, second, True), (13, third, True)]
+    assert stage.slurm.lost == []
 
 
 async def test_a_smaller_set_waits_for_its_jobs_and_a_larger_one_takes_its_names_back(stage: Stage) -> None:
