@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator, Callable
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
@@ -223,6 +224,54 @@ async def test_one_poisoned_key_among_thousands_stops_none_of_them() -> None:
 
         await until(lambda: len(looks) == 5002 and looks["hangs"] >= 3 and looks["fails"] >= 3)
         assert {looks[name] for name in names} == {1}
+        tasks.cancel_scope.cancel()
+
+
+async def test_looks_that_wait_for_nothing_keep_nobody_else_waiting() -> None:
+    looks: list[str] = []
+    turns = 0
+
+    async def handle(key: str) -> float | None:
+        looks.append(key)
+        return None
+
+    async def go_on() -> None:
+        nonlocal turns
+        while True:
+            await checkpoint()
+            turns += 1
+
+    names = [f"n{number}" for number in range(2000)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(go_on)
+        tasks.start_soon(KeyLoop("test", handle, concurrency=2).run, keys_of(*names))
+
+        await until(lambda: len(looks) == 2000)
+        assert turns >= 500
+        tasks.cancel_scope.cancel()
+    assert looks == names
+
+
+async def test_a_turn_in_a_while_is_taken_though_the_key_was_busy_and_another_one_still_is() -> None:
+    ended = anyio.Event()
+    looks: Counter[str] = Counter()
+
+    async def handle(key: str) -> float | None:
+        looks[key] += 1
+        if key == "long":
+            await ended.wait()
+        elif looks[key] == 1:
+            loop.poke("long")
+            loop.poke(key, after_s=0.2)
+        return None
+
+    loop = KeyLoop("test", handle, concurrency=2)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        loop.poke("short")
+
+        await until(lambda: looks == {"short": 2, "long": 1})
+        ended.set()
         tasks.cancel_scope.cancel()
 
 

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from typing import Final
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.metrics import KEY_SECONDS, KEYS_HANDLED, KEYS_WAITING
@@ -75,6 +76,9 @@ class KeyLoop:
         self._failures: dict[str, int] = {}
         self._deferred = Repeats()
         self._changed = anyio.Event()
+        self._seconds = KEY_SECONDS.labels(name)
+        self._handled = {outcome: KEYS_HANDLED.labels(name, outcome) for outcome in _OUTCOMES}
+        """Made now: a counter that begins with its first 1 shows no increase."""
 
     def poke(self, key: str, *, after_s: float = 0.0) -> None:
         """Look at *key* in *after_s* seconds, or before if that was already due."""
@@ -105,11 +109,6 @@ class KeyLoop:
     async def _run(
         self, sources: Iterable[AsyncIterable[str]], keys: Callable[[], Iterable[str]], resync_s: float
     ) -> None:
-        KEY_SECONDS.labels(self.name)
-        for outcome in _OUTCOMES:
-            KEYS_HANDLED.labels(
-                self.name, outcome
-            )  # A counter that begins with its first 1 shows no increase.
         async with anyio.create_task_group() as tasks:
             for source in sources:
                 tasks.start_soon(self._follow, source)
@@ -117,7 +116,7 @@ class KeyLoop:
             while True:
                 self._changed = anyio.Event()
                 while (key := self._next()) is not None:
-                    tasks.start_soon(self._one, key)
+                    tasks.start_soon(self._place, key)
                 KEYS_WAITING.labels(self.name).set(len(self._due))
                 is_full = len(self._busy) >= self._concurrency
                 with anyio.move_on_after(_IDLE_S if is_full else max(0.0, self._until_next())):
@@ -151,6 +150,16 @@ class KeyLoop:
             for key in keys():
                 self.poke(key, after_s=-self._ahead_s(key))
 
+    async def _place(self, first: str) -> None:
+        """Handle *first*, then whatever has its turn: a task for each of thousands of keys costs more."""
+        key: str | None = first
+        while key is not None:
+            await self._one(key)
+            key = self._next()
+            if key is not None:
+                await checkpoint()  # Looks that wait for nothing must not keep everybody else waiting.
+        self._changed.set()
+
     async def _one(self, key: str) -> None:
         try:
             again_s = await self._outcome(key)
@@ -158,7 +167,7 @@ class KeyLoop:
             self._busy.discard(key)
             if key in self._due:
                 heapq.heappush(self._turns, (self._due[key], key))
-            self._changed.set()
+                self._changed.set()
         if again_s is not None:
             self.poke(key, after_s=again_s)
 
@@ -188,8 +197,8 @@ class KeyLoop:
         else:
             outcome = "done"
             self._failures.pop(key, None)
-        KEYS_HANDLED.labels(self.name, outcome).inc()
-        KEY_SECONDS.labels(self.name).observe(time.perf_counter() - started)
+        self._handled[outcome].inc()
+        self._seconds.observe(time.perf_counter() - started)
         return again_s
 
     async def _looked(self, key: str) -> float | None:
