@@ -475,6 +475,23 @@ async def test_a_node_that_was_listed_is_taken_as_it_was_once_and_never_after_it
     await nodes.write(found, OPEN)
 
 
+async def test_a_node_that_is_new_is_taken_from_the_view_once_and_one_that_may_be_locked_never(
+    stage: Stage,
+) -> None:
+    old = await stage.kube.get(NODES, stage.kube_node)
+    await stage.kube.patch(NODES, stage.kube_node, {"metadata": {"annotations": {"example.com/by": "us"}}})
+    leadership, viewed = Leadership("test", 1, float("inf")), {stage.kube_node: old}
+    new = LockedNodes(stage.kube, leadership, DRIVING, viewed=viewed)
+    asked = LockedNodes(stage.kube, leadership, DRIVING, viewed=viewed)
+    met = LockedNodes(stage.kube, leadership, DRIVING, viewed=viewed, met=[stage.kube_node])
+
+    assert await new.read(stage.kube_node, may_be_foreseen=True) is old
+    for nodes, may_be_foreseen in ((new, True), (asked, False), (asked, True), (met, True)):
+        found = await nodes.read(stage.kube_node, may_be_foreseen=may_be_foreseen)
+        assert found is not None
+        assert found.metadata.annotations["example.com/by"] == "us"
+
+
 async def test_a_prolog_whose_job_is_cancelled_while_it_waits_is_told_at_once(stage: Stage) -> None:
     await stage.pod("slow", leaves_after_s=10)
     async with stage.manager(), anyio.create_task_group() as tasks:

@@ -1,11 +1,13 @@
 """What only the leader does: the loops, each on its own, so that an outage stops no more than it must."""
 
+from collections.abc import Mapping
 from functools import partial
 
 import anyio
 
 from sunk_events.requests import RebootNode
 from sunk_kube.client import KubeClient
+from sunk_kube.objects import Node
 from sunk_nodeset_controller.clusters import BusSide, ClusterViews, persistently
 from sunk_nodeset_controller.config import Config
 from sunk_nodeset_controller.fenced import FencedKube
@@ -63,7 +65,7 @@ async def work(
         for cluster in await bus.clusters():
             told = partial(tell, config, views, cluster, leadership, kube=kube, pods=pod_changes)
             words = NodeWords(views, cluster, bus.ears[cluster.cluster])
-            locked = partial(lock, config, client, cluster, leadership, words)
+            locked = partial(lock, config, client, cluster, leadership, words, viewed=views.nodes.objects)
             rebooted = partial(reboot, config, views, cluster, kube)
             alive = partial(give_signs_of_life, views, cluster, leadership)
             tasks.start_soon(persistently, f"tell {cluster.cluster}", told)
@@ -108,7 +110,13 @@ async def pass_on(states: PodStates, slurm_nodes: Changes, pods: Changes, told: 
 
 
 async def lock(
-    config: Config, client: KubeClient, cluster: ClusterViews, leadership: Leadership, explain: NodeWords
+    config: Config,
+    client: KubeClient,
+    cluster: ClusterViews,
+    leadership: Leadership,
+    explain: NodeWords,
+    *,
+    viewed: Mapping[str, Node],
 ) -> None:
     """Lock and unlock the Nodes of one Slurm cluster, until cancelled."""
     await run_locks(
@@ -119,6 +127,7 @@ async def lock(
         rules=config.lock_rules,
         resync_s=config.resync_s,
         explain=explain,
+        viewed=viewed,
     )
 
 

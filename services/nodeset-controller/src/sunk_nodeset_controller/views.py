@@ -7,13 +7,15 @@ import anyio
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient
 from sunk_kube.nodesets import NodeSet, NodeSlice
-from sunk_kube.objects import Node, Pod
+from sunk_kube.objects import Node, Pod, condition
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, NODESETS, NODESLICES, PODS
+from sunk_nodeset_controller.nodes.conditions import MIRRORED
 from sunk_nodeset_controller.nodesets.feasible import place
 from sunk_nodeset_controller.nodesets.owners import is_member_pod, owner_key
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
+from sunk_nodeset_controller.pods.copies import cordon_reason
 from sunk_runtime.changes import Changes
 
 
@@ -110,7 +112,9 @@ class KubeViews:
 
         def of_node(before: Node | None, after: Node | None) -> Iterable[str]:
             found = after or before
-            pod = self.pod_on(found.metadata.name) if found is not None else None
+            if found is None or copied(before) == copied(after):
+                return ()
+            pod = self.pod_on(found.metadata.name)
             return (pod.key,) if pod is not None else ()
 
         def of_nodeset(before: NodeSet | None, after: NodeSet | None) -> Iterable[str]:
@@ -127,6 +131,8 @@ class KubeViews:
         changes = self.nodes.changes()
 
         def of_pod(before: Pod | None, after: Pod | None) -> Iterable[str]:
+            if mirrored(before) == mirrored(after):
+                return ()
             return {pinned_node(pod) for pod in (before, after) if pod is not None} - {""}
 
         def of_slice(before: NodeSlice | None, after: NodeSlice | None) -> Iterable[str]:
@@ -144,6 +150,35 @@ class KubeViews:
         self.pods.follow(changes, of_pod)
         self.slices.follow(changes, of_slice)
         return changes
+
+
+def copied(node: Node | None) -> object:
+    """Return what of a Node its NodeSet Pod shows."""
+    if node is None:
+        return None
+    meta = node.metadata
+    return (
+        meta.labels,
+        meta.annotations.get(wk.ANNOTATION_LOCK),
+        cordon_reason(node),
+        condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION),
+    )
+
+
+def mirrored(pod: Pod | None) -> object:
+    """Return what of a NodeSet Pod its Node depends on: what the Pod says, and which Pod it is."""
+    if pod is None:
+        return None
+    meta = pod.metadata
+    return (
+        pinned_node(pod),
+        meta.uid,
+        meta.labels,
+        meta.owner_references,
+        pod.is_terminating,
+        pod.is_over,
+        [condition(pod.status.conditions, kind) for kind in MIRRORED],
+    )
 
 
 def slice_owner(one: NodeSlice) -> str:

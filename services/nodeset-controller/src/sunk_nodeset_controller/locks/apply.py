@@ -7,7 +7,8 @@ consistently; nothing is written unless we lead.
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -35,15 +36,35 @@ FORESEEN_S: Final = 10.0
 class LockedNodes:
     """Locks of Nodes, written while *leadership* lasts."""
 
-    def __init__(self, client: KubeClient, leadership: Leadership, measure: Measure) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        leadership: Leadership,
+        measure: Measure,
+        *,
+        viewed: Mapping[str, Node] = MappingProxyType({}),
+        met: Collection[str] = (),
+    ) -> None:
+        """Describe them.
+
+        Args:
+            client: Calls of the API server.
+            leadership: Every write asks whether it still holds.
+            measure: The taint, and who may stay on a locked Node.
+            viewed: Nodes as a view has them: it may be behind what is written, so it is asked only for Nodes
+                that nobody has written a lock on.
+            met: Those that who led before may have.
+        """
         self._client = client
         self._leadership = leadership
+        self._viewed = viewed
         self.measure = measure
         self.taint = measure.taint
         self._foreseen: dict[str, Node] = {}
         self._foreseen_until = 0.0
         self._touched: set[str] = set()
         """What was read or written since the last list began: that list may have it as it was before."""
+        self._met = set(met)
 
     async def foresee(self, kube_nodes: Collection[str]) -> list[Node]:
         """Return all Nodes, consistently listed: before each of *kube_nodes* is looked at."""
@@ -64,9 +85,14 @@ class LockedNodes:
             may_be_foreseen: Nobody asks for anything: the Node as it was listed will do, once.
                 Nobody else changes a lock while we lead, and a write is for the version that was read.
         """
-        self._touched.add(kube_node)
         foreseen = self._foreseen.pop(kube_node, None)
-        if foreseen is not None and may_be_foreseen and time.monotonic() < self._foreseen_until:
+        if foreseen is not None and time.monotonic() >= self._foreseen_until:
+            foreseen = None
+        if kube_node not in self._met:  # A new one: thousands are made at once where a NodeSet is.
+            foreseen = self._viewed.get(kube_node, foreseen)
+        self._touched.add(kube_node)
+        self._met.add(kube_node)
+        if foreseen is not None and may_be_foreseen:
             return foreseen
         return await self._client.find(NODES, kube_node)
 
@@ -79,6 +105,7 @@ class LockedNodes:
         """
         self._leadership.check()
         self._touched.add(node.metadata.name)
+        self._met.add(node.metadata.name)
         outcome = "ok"
         try:
             return await self._client.patch(NODES, node.metadata.name, patch(node, lock, self.taint))

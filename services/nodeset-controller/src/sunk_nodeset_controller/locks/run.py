@@ -1,8 +1,9 @@
 """The lock manager of one Slurm cluster: a loop over its nodes, and the answers to those who ask."""
 
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -40,6 +41,7 @@ async def run_locks(
     rules: Rules,
     resync_s: float = 300.0,
     explain: Explain = only_locks,
+    viewed: Mapping[str, Node] = MappingProxyType({}),
 ) -> None:
     """Lock and unlock the Nodes of one cluster until cancelled, going on from what stands on them.
 
@@ -51,12 +53,14 @@ async def run_locks(
         rules: The settings of the machine.
         resync_s: Every node is looked at this often though nothing happens.
         explain: What else there is to say of a node, to those who ask why it is as it is.
+        viewed: Nodes as a view has them, for the first look at one that is new.
     """
     read = (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks)
     for view in read:
         await view.complete()
     sight = LockSight(views)
-    nodes = LockedNodes(kube, leadership, measure)
+    met = {sight.kube_node(node) for node in sight.nodes()}
+    nodes = LockedNodes(kube, leadership, measure, viewed=viewed, met=met)
     writer = StateWriter(views.bus, views.locks, fence=leadership)
 
     async def look(node: str) -> float | None:
