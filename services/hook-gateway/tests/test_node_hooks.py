@@ -27,6 +27,7 @@ from sunk_hook_gateway.testing.hooks import (
     Gateway,
     bearing,
     call,
+    forget_leaves,
     is_held,
     lock_of,
     place,
@@ -162,29 +163,31 @@ async def test_at_the_deadline_a_prolog_is_told_what_the_lock_has_decided(
     }
 
 
-async def test_while_no_lock_answers_no_more_than_two_nodes_are_drained(
+async def test_while_no_lock_answers_no_more_than_two_nodes_are_drained_by_all_replicas_together(
     bus: Bus, start_gateway: Callable[[], Gateway], issuer: Issuer
 ) -> None:
-    _, url = start_gateway()  # One that has not told anybody to drain yet.
+    await forget_leaves(bus)
+    _, url = start_gateway()  # They have not told anybody to drain yet.
+    _, other = start_gateway()
     nodes = ("b1", "b2", "b3")
-    for node in nodes:
+    for node in (*nodes, "b4"):
         await register(bus, node)
     told: dict[str, dict[str, object]] = {}
 
-    async def prolog(node: str) -> None:
-        body = {"job": 21, "deadline_s": 0.3}
-        answer = await http.post(f"/v1/nodes/{node}/prehook", json=body, headers=bearing(issuer.token(node)))
+    async def prolog(url: str, node: str) -> None:
+        body, headers = {"job": 21, "deadline_s": 0.3}, bearing(issuer.token(node))
+        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http:
+            answer = await http.post(f"/v1/nodes/{node}/prehook", json=body, headers=headers)
         assert answer.status_code == 409
         told[node] = answer.json()
 
-    async with (
-        httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http,
-        anyio.create_task_group() as tasks,
-    ):
+    async with anyio.create_task_group() as tasks:
         for node in nodes:
-            tasks.start_soon(prolog, node)  # At once: no state shows the first two drains yet.
+            tasks.start_soon(prolog, url, node)  # At once: no state shows the first two drains yet.
+    await prolog(other, "b4")
 
-    assert sorted((said["drain"], said["hold"]) for said in told.values()) == [
+    assert (told["b4"]["drain"], told["b4"]["hold"]) == (False, True)
+    assert sorted((told[node]["drain"], told[node]["hold"]) for node in nodes) == [
         (False, True),
         (True, False),
         (True, False),
@@ -197,6 +200,7 @@ async def test_while_no_lock_answers_no_more_than_two_nodes_are_drained(
 async def test_leaves_that_were_given_to_a_whole_fleet_before_the_last_question_drain_no_more_than_two_nodes(
     bus: Bus, start_gateway: Callable[[], Gateway], issuer: Issuer
 ) -> None:
+    await forget_leaves(bus)
     _, url = start_gateway()
     nodes = ("b6", "b7", "b8", "b9")
     for node in nodes:

@@ -9,6 +9,7 @@ from sunk_events.placements import PlacementState
 from sunk_hook_gateway.bodies import Prehook, Release
 from sunk_hook_gateway.calls import Gateway
 from sunk_hook_gateway.config import Config
+from sunk_hook_gateway.counting import LeaveCount
 from sunk_hook_gateway.testing.hooks import CLUSTER, NOW, register
 from sunk_hook_gateway.waiting import Locks, Placements
 from sunk_runtime.errors import TransientError
@@ -27,7 +28,7 @@ def gateway_of(bus: Bus, nodes: StateView[SlurmNodeState], pods: StateView[KubeP
         pods=pods,
         locks=Locks(StateView(bus, CLUSTER, LockState)),
         placements=Placements(StateView(bus, CLUSTER, PlacementState)),
-        failed=FailedLocks(),
+        leaves=LeaveCount(bus, CLUSTER, FailedLocks()),
     )
 
 

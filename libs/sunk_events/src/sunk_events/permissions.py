@@ -91,11 +91,15 @@ ASKED_BY: Final[dict[type[Request], tuple[Service, ...]]] = {
 DURABLES: Final[dict[Service, tuple[str, ...]]] = {"metrics-exporter": ("metrics-exporter-facts",)}
 """The durable consumers by which a service reads facts."""
 
+DRAIN_LEAVES: Final = "drain-leaves"
+"""The key in which the replicas of hook-gateway count the drains of failed locks that they give leave to."""
+
 LEASES: Final[dict[Service, tuple[str, ...]]] = {
     "syncer": ("syncer",),
+    "hook-gateway": (DRAIN_LEAVES,),
     "metrics-exporter": ("metrics-exporter",),
 }
-"""The leases that a service takes on the bus."""
+"""The keys of the lease bucket that a service writes: leases that it takes, and what its replicas share."""
 
 _API: Final = "$JS.API"
 

@@ -50,9 +50,9 @@ class FailedLocks:
         self._leaves = {given: until for given, until in self._leaves.items() if until > now_s}
         return len((self._drained | self._leaves.keys()) - {node}) < drains_at_most(total)
 
-    def give_leave(self, node: str, now_s: float) -> None:
+    def give_leave(self, node: str, now_s: float, *, for_s: float = LEAVE_S) -> None:
         """Count *node* as drained from now on, until Slurm shows it."""
-        self._leaves[node] = now_s + LEAVE_S
+        self._leaves[node] = now_s + for_s
 
 
 def drains_at_most(total: int) -> int:

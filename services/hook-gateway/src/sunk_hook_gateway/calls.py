@@ -30,6 +30,7 @@ from sunk_hook_gateway import answers
 from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.bodies import Nudge, Prehook, Release, Started
 from sunk_hook_gateway.config import Config
+from sunk_hook_gateway.counting import LeaveCount
 from sunk_hook_gateway.prologs import Prologs
 from sunk_hook_gateway.tokens import AccessError, admit_job
 from sunk_hook_gateway.waiting import Locks, Placements, pause_s
@@ -37,7 +38,6 @@ from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import TRY_S, ask
 from sunk_runtime.views import StateView
-from sunk_slurm.failed_locks import FailedLocks
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Gateway:
         pods: StateView[KubePodState],
         locks: Locks,
         placements: Placements,
-        failed: FailedLocks,
+        leaves: LeaveCount,
     ) -> None:
         self._bus = bus
         self._config = config
@@ -71,7 +71,7 @@ class Gateway:
         self._locks = locks
         self._placements = placements
         self._prologs = Prologs(
-            self._ask, config, nodes=nodes, locks=locks, placements=placements, failed=failed
+            self._ask, config, nodes=nodes, locks=locks, placements=placements, leaves=leaves
         )
 
     async def prehook(self, node: str, body: Prehook) -> Answer:

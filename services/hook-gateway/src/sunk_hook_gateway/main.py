@@ -19,6 +19,7 @@ from sunk_events.placements import PlacementState
 from sunk_hook_gateway.calls import Gateway
 from sunk_hook_gateway.certificate import Certificate
 from sunk_hook_gateway.config import Config, read_config
+from sunk_hook_gateway.counting import LeaveCount
 from sunk_hook_gateway.keys import PodTokens, StaticToken, from_api_server, from_file
 from sunk_hook_gateway.openapi import document
 from sunk_hook_gateway.ports import Callers
@@ -52,8 +53,9 @@ async def work() -> None:
         placement_view = StateView(bus, config.cluster, PlacementState)
         locks, placements = Locks(lock_view), Placements(placement_view)
         failed = FailedLocks()
+        leaves = LeaveCount(bus, config.cluster, failed)
         gateway = Gateway(
-            bus, config, nodes=nodes, pods=pods, locks=locks, placements=placements, failed=failed
+            bus, config, nodes=nodes, pods=pods, locks=locks, placements=placements, leaves=leaves
         )
         serving = Serving(bus, config, gateway, callers)
         health = Health()

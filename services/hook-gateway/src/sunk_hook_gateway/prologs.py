@@ -17,11 +17,11 @@ from sunk_hook_gateway import answers, components
 from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.bodies import Prehook
 from sunk_hook_gateway.config import Config
+from sunk_hook_gateway.counting import LeaveCount
 from sunk_hook_gateway.metrics import REFUSALS
 from sunk_hook_gateway.waiting import Locks, Placements, first_pause_s, pause_s
 from sunk_runtime.requests import TRY_S
 from sunk_runtime.views import StateView
-from sunk_slurm.failed_locks import FailedLocks
 
 LOOK_S: Final = 5.0
 """A prolog that waits for other components looks at them anew this often: Slurm may end one by itself."""
@@ -82,14 +82,14 @@ class Prologs:
         nodes: StateView[SlurmNodeState],
         locks: Locks,
         placements: Placements,
-        failed: FailedLocks,
+        leaves: LeaveCount,
     ) -> None:
         self._ask = ask
         self._config = config
         self._nodes = nodes
         self._locks = locks
         self._placements = placements
-        self._failed = failed
+        self._leaves = leaves
 
     async def prehook(self, node: str, body: Prehook) -> Answer:
         """Return when the node is locked for the job, the job no longer runs, or the call has an end."""
@@ -130,7 +130,7 @@ class Prologs:
                 if isinstance(reply, LockWaiting):
                     waiting = reply
                 await watch.wait_for(times.pause(pause_s(reply, times.waited_s)))
-        return self._refuse(node, waiting) if times.is_kept else answers.HELD
+        return await self._refuse(node, waiting) if times.is_kept else answers.HELD
 
     def _question(self, node: str, body: Prehook, times: _Times) -> AcquireLock:
         left_s = times.deadline - anyio.current_time()
@@ -146,14 +146,12 @@ class Prologs:
         """Return the level: a placeholder's lock is strict, whatever its prolog thinks."""
         return body.level if self._placements.of_job(body.job) is None else "strict"
 
-    def _refuse(self, node: str, waiting: LockWaiting | None) -> Answer:
-        """Return the refusal, and remember a drain that it asks for until the state shows it."""
-        now_s = anyio.current_time()
-        # What is not read yet is unknown: a node too many must not be drained for it.
-        may_drain = self._nodes.is_complete and self._failed.may_drain(node, len(self._nodes), now_s)
+    async def _refuse(self, node: str, waiting: LockWaiting | None) -> Answer:
+        """Return the refusal, and count a drain that it asks for until the state shows it."""
         # Only the last question's leave is counted by who gave it; an earlier one is given to all at once.
-        if may_drain and (waiting is None or waiting.is_drain_allowed):
-            self._failed.give_leave(node, now_s)
+        is_allowed = waiting is None or waiting.is_drain_allowed
+        # What is not read yet is unknown: a node too many must not be drained for it.
+        may_drain = is_allowed and self._nodes.is_complete and await self._leaves.take(node, len(self._nodes))
         answer = answers.in_the_way(waiting, may_drain=may_drain)
         REFUSALS.labels(answers.told(answer)).inc()
         return answer

@@ -13,6 +13,7 @@ from sunk_events.base import Reply, Request, State
 from sunk_events.codec import encode
 from sunk_events.locks import LockHolder, LockState
 from sunk_events.nodes import SlurmNodeState
+from sunk_events.permissions import DRAIN_LEAVES
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_hook_gateway.testing.process import Process
 from sunk_runtime.jetstream import Bus
@@ -117,6 +118,12 @@ async def forget(bus: Bus, job: int) -> None:
     bucket = subjects.bucket(CLUSTER, PlacementState)
     headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
     await bus.publish(subjects.key_subject(bucket, f"uid-{job}"), b"", headers=headers)
+
+
+async def forget_leaves(bus: Bus) -> None:
+    """Have no leave to drain a node be counted any more."""
+    subject = subjects.key_subject(subjects.lease_bucket(CLUSTER), DRAIN_LEAVES)
+    await bus.publish(subject, b"", headers={"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
 
 
 class Answers:
