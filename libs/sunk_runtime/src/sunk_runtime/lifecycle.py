@@ -4,6 +4,7 @@ One failing loop ends the process: the platform starts it anew and the bus tells
 """
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -40,6 +41,7 @@ def identity(service: str) -> str:
 def run(service: str, main: Callable[[], Awaitable[None]]) -> None:
     """Run *main* as the process: 0 when it was told to stop, 1 when a loop failed, 2 for a wrong setting."""
     configure(service)
+    _collect_less()
     try:
         anyio.run(_stoppable, main, backend_options={"use_uvloop": True})
     except ConfigError as error:
@@ -51,6 +53,16 @@ def run(service: str, main: Callable[[], Awaitable[None]]) -> None:
     except SunkError as error:
         log.critical("stopped", extra={"error": str(error)})
         sys.exit(1)
+
+
+def _collect_less() -> None:
+    """Have the garbage collector look at what is new, seldom, and never again at what was imported.
+
+    A gateway that held a thousand calls spent a fifth of its time on looking through both.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def _report(group: BaseExceptionGroup[BaseException]) -> None:
