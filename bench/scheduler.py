@@ -3,12 +3,14 @@
 Results: ``scheduler.slurm_alone`` and ``scheduler.kube_alone`` (the same jobs, the same Pods, without us),
 ``scheduler.single`` and ``scheduler.single_busy`` (one Pod after the other, on an idle cluster and beside
 many other jobs), ``scheduler.burst_100``, ``scheduler.burst_500``, ``scheduler.release_100``,
-``scheduler.gang``.
+``scheduler.gang``; with ``--restart``, and alone then, ``scheduler.restart`` (until another finds all Pods).
 """
 
 import argparse
+import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -19,7 +21,7 @@ import anyio
 from figures import emit, percentiles, require
 from nodesets_stage import NAMESPACE, each
 from scheduler_pods import manifest, member, placeholder
-from scheduler_stage import WITHIN_S, Sizes, Stage, staged
+from scheduler_stage import CPUS, WITHIN_S, Sizes, Stage, staged
 from syncer_stage import fill_queue
 
 from sunk_kube.resources import PODS
@@ -28,6 +30,7 @@ from sunk_runtime.testing import until
 
 SUBMITTERS = 8
 GANG_NODES, GANG_PER_NODE = 4, 8
+LOOPS = ("pods", "strays")
 
 
 async def create(
@@ -217,11 +220,51 @@ async def release(stage: Stage) -> None:
     emit(f"scheduler.release_{count}", count, size(stage), {"s": round(took_s, 2)})
 
 
+async def restart(stage: Stage) -> None:
+    """Replace the scheduler of many Pods: when has the next one looked at all of them and at their jobs?
+
+    As many run as the nodes have CPUs, and the others wait in Slurm: scripts have the same cores as we.
+    """
+    count = stage.sizes.restart
+    asked = await create(stage, "restart", count)
+
+    def are_placed() -> bool:
+        phases = Counter(state.phase for uid in asked if (state := stage.placements.get(uid)) is not None)
+        running = phases["bound"]
+        return running >= min(count, stage.sizes.nodes * CPUS - 1) and running + phases["released"] >= count
+
+    await until(are_placed, within_s=WITHIN_S)
+    jobs = {state.job for state in stage.placements.values()}
+    figures: dict[str, float] = {}
+    for prefix, number in (("", signal.SIGTERM), ("killed_", signal.SIGKILL)):
+        stage.replace_scheduler(number)
+        usage, began = stage.usage(), time.perf_counter()
+        await until(lambda: _has_looked(stage, 0), within_s=WITHIN_S)
+        figures[f"{prefix}leads_s"] = round(time.perf_counter() - began, 2)
+        await until(lambda: _has_looked(stage, count), within_s=WITHIN_S)
+        figures[f"{prefix}s"] = round(time.perf_counter() - began, 2)
+        figures |= usage.figures(f"{prefix}scheduler")
+        now = {state.job for state in stage.placements.values()}
+        require(holds=now == jobs, claim="every Pod keeps its job")
+    emit("scheduler.restart", count, size(stage), figures)
+
+
+async def _has_looked(stage: Stage, count: int) -> bool:
+    """Whether the scheduler leads, and has looked at so many Pods and jobs: at none twice before all."""
+    await anyio.sleep(0.1)  # To be asked costs it time.
+    said = await stage.scheduler_says()
+    looks = [said.get(f'sunk_keys_handled_total{{loop="{loop}",outcome="done"}}', 0) for loop in LOOPS]
+    return min(looks) >= max(count, 1)
+
+
 async def measure(sizes: Sizes) -> None:
-    """Measure everything, one after the other."""
+    """Measure everything, one after the other; or just a restart."""
     with tempfile.TemporaryDirectory(prefix="sunk-bench-") as name:
         async with staged(sizes, Path(name)) as stage:
             await bound(stage, await create(stage, "first", 1))  # Everybody has begun.
+            if sizes.restart:
+                await restart(stage)
+                return
             lists = await stage.full_job_lists()
             await single(stage, "single")
             for count in sizes.bursts:
@@ -245,6 +288,9 @@ def main() -> None:
     parser.add_argument("--release", type=int, default=100, help="Pods that end at once")
     parser.add_argument("--gangs", type=int, default=5, help="gangs of 32 Pods, one after the other")
     parser.add_argument("--jobs", type=int, default=1000, help="others, held, for single_busy")
+    parser.add_argument(
+        "--restart", type=int, default=0, help="Pods that it has when it is replaced; nothing else"
+    )
     parser.add_argument("--slurm", default=SLURM_26_05.version, help="release")
     anyio.run(measure, parser.parse_args(namespace=Sizes()))
 

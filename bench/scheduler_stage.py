@@ -11,15 +11,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import anyio
+import httpx
 from nodesets_stage import NAMESPACE, each, register
 from scheduler_costs import Costs
 from starlette.requests import Request
@@ -67,6 +68,7 @@ class Sizes(argparse.Namespace):
     release: int
     jobs: int
     gangs: int
+    restart: int
     slurm: str
 
 
@@ -86,9 +88,9 @@ class Service:
         """Its process id."""
         return self._process.pid
 
-    def end(self) -> None:
-        """End it, whatever it does."""
-        self._process.kill()
+    def end(self, number: int = signal.SIGKILL) -> None:
+        """End it by a signal, at once if not said otherwise."""
+        self._process.send_signal(number)
         self._process.wait()
 
 
@@ -110,10 +112,23 @@ class Stage:
     """When the first fact of a kind about a Pod came, by kind and uid."""
     called: dict[str, float] = field(default_factory=dict[str, float])
     """When a bare job's script called, by the job's id."""
+    scheduler_url: str = ""
+    replace_scheduler: Callable[[int], None] = field(default=lambda _: None)
+    """Ends it by a signal, and starts another."""
 
     def at(self, kind: str, uid: str) -> float:
         """Return when that fact came; never, if it did not yet."""
         return self.facts.get((kind, uid), _FAR)
+
+    async def scheduler_says(self) -> dict[str, float]:
+        """Return the scheduler's metrics by name and labels; none while it does not answer."""
+        async with httpx.AsyncClient(trust_env=False, verify=False) as http:  # noqa: S501 - no TLS at all
+            try:
+                text = (await http.get(f"{self.scheduler_url}/metrics")).text
+            except httpx.TransportError:
+                return {}
+        lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in lines}
 
     def usage(self) -> Usage:
         """Return the usage of the scheduler from now on."""
@@ -176,7 +191,14 @@ async def staged(sizes: Sizes, folder: Path) -> AsyncGenerator[Stage]:
                 await _name_nodes(bus, slurm)
                 async with _watched(sizes, slurm, kube, client, bus) as stage:
                     with _services(folder, lab, nats.url, slurm) as ours:
-                        stage.pids |= ours | _pids(lab, slurm, nats)
+                        stage.pids |= ours.pids | _pids(lab, slurm, nats)
+                        stage.scheduler_url = ours.scheduler_url
+
+                        def replace_scheduler(number: int) -> None:
+                            ours.replace_scheduler(number)
+                            stage.pids |= ours.pids
+
+                        stage.replace_scheduler = replace_scheduler
                         yield stage
     finally:
         slurm.stop()
@@ -213,6 +235,7 @@ class _services:  # noqa: N801 - used as a function
 
     def __init__(self, folder: Path, lab: KubeLab, nats_url: str, slurm: HostSlurm) -> None:
         self._folder, self._slurm, self._port = folder, slurm, free_port()
+        self._scheduler_port = free_port()
         (folder / "key").write_bytes(os.urandom(32))
         (folder / "token").write_text("t" * 32)
         self._common = {"CLUSTER": CLUSTER, "NATS_URL": nats_url}
@@ -224,27 +247,46 @@ class _services:  # noqa: N801 - used as a function
             slurm_url=slurm.url,
             slurm_key_file=str(slurm.jwt_key),
         )
-        self._made: list[Service] = []
+        self._made: dict[str, Service] = {}
 
-    def __enter__(self) -> dict[str, int]:
-        """Start them; return their process ids."""
+    @property
+    def pids(self) -> dict[str, int]:
+        """Their process ids."""
+        return {"syncer": self._syncer.pid} | {name: service.pid for name, service in self._made.items()}
+
+    @property
+    def scheduler_url(self) -> str:
+        """Where the scheduler's metrics are."""
+        return f"http://127.0.0.1:{self._scheduler_port}"
+
+    def __enter__(self) -> Self:
+        """Start them."""
         self._syncer.start()
         gateway = {"HTTP_PORT": str(self._port), "STATIC_TOKEN_FILE": str(self._folder / "token")}
-        scheduler = {
+        common = self._common | self._kube
+        self._made["gateway"] = Service("sunk_hook_gateway", common | gateway, self._folder)
+        self._start_scheduler()
+        return self
+
+    def replace_scheduler(self, number: int) -> None:
+        """End the scheduler by the signal *number*, and start another."""
+        self._made["scheduler"].end(number)
+        self._start_scheduler()
+
+    def _start_scheduler(self) -> None:
+        settings = {
             "SLURM_URL": self._slurm.url,
             "SLURM_KEY_FILE": str(self._slurm.jwt_key),
             "KEY_FILE": str(self._folder / "key"),
             "HOOKS_URL": f"http://127.0.0.1:{self._port}",
+            "HTTP_PORT": str(self._scheduler_port),
         }
         common = self._common | self._kube
-        self._made.append(Service("sunk_hook_gateway", common | gateway, self._folder))
-        self._made.append(Service("sunk_pod_scheduler", common | scheduler, self._folder))
-        gateway_pid, scheduler_pid = (service.pid for service in self._made)
-        return {"syncer": self._syncer.pid, "gateway": gateway_pid, "scheduler": scheduler_pid}
+        self._made["scheduler"] = Service("sunk_pod_scheduler", common | settings, self._folder)
 
     def __exit__(self, *_: object) -> None:
         """End them."""
-        for service in self._made:
+        for service in self._made.values():
             service.end()
         self._syncer.close()
 
