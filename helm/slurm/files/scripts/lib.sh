@@ -35,6 +35,21 @@ start_services() {
     done
 }
 
+# Runs a command of Slurm's while slurmd, which vouches for it and has slurm.conf, does not run yet.
+with_sackd() {
+    local conf=/run/slurm/conf sackd turn
+    sackd -D --conf-server "$SUNK_CONTROLLER" &
+    sackd=$!
+    for ((turn = 0; turn < 100; turn++)); do
+        [[ ! -S /run/slurm/sack.socket || ! -r $conf/slurm.conf ]] || break
+        sleep 0.1
+    done
+    SLURM_CONF=$conf/slurm.conf "$@"
+    kill "$sackd" 2>/dev/null || true
+    wait "$sackd" || true
+    rm -rf "$conf" /run/slurm/sack.socket
+}
+
 # Slurm keeps the size that it knows of a node, whatever slurmd says: where the node $1 has nothing to do and now has
 # another than $2 CPUs and $3 MiB, its record is deleted and slurmd makes it anew. With the record a drain of somebody's
 # would go: then the size waits.
