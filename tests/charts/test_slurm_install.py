@@ -177,6 +177,76 @@ def test_what_slurm_refuses_of_accounting_setup_fails_its_job_which_says_why(clu
 
 
 @on_request
+def test_a_slurmd_that_starts_anew_leaves_room_for_the_daemonsets_of_its_node(cluster: Cluster) -> None:
+    def announced(node: str) -> tuple[int, int]:
+        told = cluster.login(f"scontrol -o show node {node}")
+        cpus, memory = re.search(r"CPUTot=(\d+)", told), re.search(r"RealMemory=(\d+)", told)
+        return int(cpus[1]) if cpus else 0, int(memory[1]) if memory else 0
+
+    (node, *_) = cluster.login("sinfo -h -N -p cpu -o %N").split()
+    before = announced(node)
+    values = cluster.values()
+    values["compute"] |= {"leaveRoomFor": "DaemonSets"}
+    values["compute"]["nodes"]["cpu"]["slurm"] = {"cpus": 999, "memory": 9999999}
+    cluster.install_slurm(values)
+    cluster.await_idle()
+    wait_for("the new size", lambda: announced(node) != before, 120)
+
+    pod = json.loads(cluster.kubectl("get", "pod", node, "-o", "json"))
+    env = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+    assert announced(node) == (int(env["SUNK_LEFT_CPUS"]), int(env["SUNK_LEFT_MIB"]))
+    cluster.login("timeout 60 srun -N2 --mem=100 true")
+
+
+@on_request
+def test_by_qos_a_job_pushes_a_pod_aside_and_a_pod_pushes_a_job_aside(cluster: Cluster) -> None:
+    values = cluster.values() | {"slurmConfig": {"preemption": "qos"}}
+    setup = [
+        "add qos urgent",
+        "modify qos where name=urgent set preempt=normal",
+        "modify user where name=sunk set qos=normal,urgent",
+    ]
+    cluster.install_slurm(values | {"accounting": values["accounting"] | {"setup": setup}})
+    wait_for("the QoS", lambda: "normal" in cluster.login("sacctmgr -nP show qos urgent format=preempt"), 120)
+    cluster.await_idle()
+
+    def job(name: str, qos: str) -> None:
+        wrap = "--mem=100 --output=/dev/null --wrap='sleep 600'"
+        cluster.login(f"sbatch --no-requeue -N2 --exclusive --job-name={name} --qos={qos} {wrap}")
+
+    def is_in(name: str, state: str) -> bool:
+        return state in cluster.login(f"squeue -h -n {name} -t all -o %T").split()
+
+    def phase(name: str) -> str:
+        return cluster.lab.kubectl(
+            *("get", "pod", name, "--ignore-not-found", "-o", "jsonpath={.status.phase}"),
+        )
+
+    cluster.apply(waiter("calm"))
+    wait_for("the Pod to run", lambda: phase("calm") == "Running", 120)
+    job("pusher", "urgent")
+    wait_for("the Pod to be gone", lambda: phase("calm") == "", 120)
+    wait_for("the urgent job", lambda: is_in("pusher", "RUNNING"), 120)
+    cluster.login("scancel --name=pusher")
+    job("training", "normal")
+    wait_for("the training job", lambda: is_in("training", "RUNNING"), 120)
+    cluster.apply(waiter("urgent", **{"sunk.coreweave.com/qos": "urgent"}))
+    wait_for("the urgent Pod", lambda: phase("urgent") == "Running", 120)
+
+    assert is_in("training", "PREEMPTED")
+    cluster.lab.kubectl("delete", "pod", "urgent")
+    cluster.await_idle()
+
+
+def waiter(name: str, **annotations: str) -> dict[str, Any]:
+    """Return a Pod through Slurm that runs until it is told to end."""
+    pod = walker(**annotations)
+    pod["metadata"]["name"] = name
+    pod["spec"]["containers"][0]["args"] = ["sleep", "3600"]
+    return pod
+
+
+@on_request
 @pytest.mark.parametrize(
     ("values", "why"),
     [
