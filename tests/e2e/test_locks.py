@@ -15,6 +15,7 @@ from sunk_lab.story.deeds import fresh
 from sunk_lab.story.observe import ComputeNode, until
 from sunk_lab.story.stage import Stage
 from sunk_lab.story.steps import JOB_SCRIPT
+from sunk_lab.story.witness import Witness
 
 pytestmark = [
     pytest.mark.lab,
@@ -112,6 +113,119 @@ def stays_drained(stage: Stage, node: ComputeNode, *, for_s: float) -> None:
     while time.monotonic() < end:
         assert stage.deeds.eyes.drain_reason(node.node)
         time.sleep(1)
+
+
+def slow_pod(name: str, kube_node: str) -> Object:
+    """Return a Pod whose container takes all but a second of its grace period of 20 s to end."""
+    pod = kept_pod(name, kube_node)
+    del pod["metadata"]["finalizers"]
+    pod["spec"]["terminationGracePeriodSeconds"] = 20
+    pod["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] = 19
+    return pod
+
+
+def tolerating_daemonset(name: str, kube_node: str) -> Object:
+    """Return a DaemonSet whose Pod stays on a locked Node."""
+    made = manifests.deployment(name, kube_node)
+    made["kind"] = "DaemonSet"
+    del made["spec"]["replicas"]
+    made["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+    return made
+
+
+def first_line(stage: Stage, node: ComputeNode, job: int) -> float:
+    """Return when the job's first line ran, as soon as it has."""
+    until(f"first line of job {job}", lambda: job in times(stage, node, "started"), lambda: job)
+    return times(stage, node, "started")[job]
+
+
+def end_job(stage: Stage, node: ComputeNode, job: int) -> None:
+    """Have the job end well, and wait until it has left."""
+    stage.in_slurmd(node, "touch", f"/tmp/end-{job}")  # noqa: S108 - in the slurmd Pod
+    stage.deeds.job_left(job)
+
+
+@pytest.fixture
+def running(stage: Stage) -> Generator[int]:
+    """A job that runs on the first node, whose lock it holds."""
+    do, node = stage.deeds, stage.nodes[0]
+    job = do.slurm.submit(JOB_SCRIPT, node=node.node, name="holds")
+    try:
+        first_line(stage, node, job)
+        yield job
+    finally:
+        do.slurm.cancel(job)
+        do.job_left(job)
+        do.unlocked(node)
+
+
+def test_a_pod_that_takes_its_grace_period_of_20_s_holds_the_job_up_and_a_daemonset_that_tolerates_stays(
+    stage: Stage,
+) -> None:
+    do, node, name, slow = stage.deeds, stage.nodes[0], fresh("agent"), fresh("slow")
+    do.kube.apply(tolerating_daemonset(name, node.kube_node))
+    try:
+        agent = do.deployment_runs(name)
+        do.kube.create(slow_pod(slow, node.kube_node))
+        until(f"{slow} running", lambda: phase(stage, slow) == "Running", lambda: phase(stage, slow))
+        with Witness(lambda: phase(stage, slow) == "Running") as witness:
+            job = do.slurm.submit(JOB_SCRIPT, node=node.node, name="held-up")
+            do.locked(node, "pending")
+            started = first_line(stage, node, job)
+        stays = do.kube.get("Pod", agent) or {}
+        end_job(stage, node, job)
+        do.unlocked(node)
+    finally:
+        do.kube.delete("DaemonSet", name, manifests.NAMESPACE)
+    until("the agent gone", lambda: not do.eyes.pods("default", f"app={name}"), lambda: name)
+
+    assert witness.last_seen < started
+    assert stays["status"]["phase"] == "Running"
+    assert "deletionTimestamp" not in stays["metadata"]
+
+
+def test_of_two_jobs_on_one_node_the_last_one_to_leave_unlocks_it(stage: Stage, running: int) -> None:
+    do, node = stage.deeds, stage.nodes[0]
+    second = do.slurm.submit(JOB_SCRIPT, node=node.node, name="shares")
+    first_line(stage, node, second)
+    end_job(stage, node, second)
+
+    stays_locked(stage, node, for_s=15)
+    assert do.eyes.job_words(running) == {"RUNNING"}
+
+
+def test_a_suspended_job_keeps_its_lock(stage: Stage, running: int) -> None:
+    node = stage.nodes[0]
+    stage.stack.slurm_command("scontrol", "suspend", str(running))
+    stage.deeds.job_reaches(running, "SUSPENDED")
+    try:
+        stays_locked(stage, node, for_s=15)
+    finally:
+        stage.stack.slurm_command("scontrol", "resume", str(running))
+
+
+def test_a_lock_that_is_asked_for_while_nobody_tells_of_slurm_is_granted_and_kept(stage: Stage) -> None:
+    do, node = stage.deeds, stage.nodes[0]
+    stage.stack.services.kill("syncer")
+    job = do.slurm.submit(JOB_SCRIPT, node=node.node, name="unseen")
+    try:
+        first_line(stage, node, job)
+        stays_locked(stage, node, for_s=15)
+        stage.stack.services.start_all()
+        stays_locked(stage, node, for_s=15)
+        end_job(stage, node, job)
+        do.unlocked(node)
+    finally:
+        stage.stack.services.start_all()
+        do.slurm.cancel(job)
+
+
+def stays_locked(stage: Stage, node: ComputeNode, *, for_s: float) -> None:
+    """See that the node is locked, taint included, for that long."""
+    end = time.monotonic() + for_s
+    while time.monotonic() < end:
+        assert stage.deeds.eyes.lock(node) == ("locked", True)
+        time.sleep(0.2)
 
 
 class Recorder:

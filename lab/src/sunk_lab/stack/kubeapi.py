@@ -23,6 +23,7 @@ _PATHS: Final = {
     "ServiceAccount": "api/v1/namespaces/{}/serviceaccounts",
     "Event": "api/v1/namespaces/{}/events",
     "Deployment": "apis/apps/v1/namespaces/{}/deployments",
+    "DaemonSet": "apis/apps/v1/namespaces/{}/daemonsets",
     "Job": "apis/batch/v1/namespaces/{}/jobs",
     "StatefulSet": "apis/apps/v1/namespaces/{}/statefulsets",
     "Lease": "apis/coordination.k8s.io/v1/namespaces/{}/leases",
