@@ -1,72 +1,86 @@
-"""Connections to one server, each with a pool of its own.
+"""Connections to one server, each used by one request at a time, and then by the next.
 
-httpcore's pool looks at every one of its connections, with system calls, whenever a request begins or ends:
-with nine of them that is more than a third of what a look at one job costs us. Which connection is free is
-known here without that.
-
-Source: httpcore 1.0.9, ``AsyncConnectionPool._assign_requests_to_connections``.
+Source: httpx' own transports; each of httpx' errors means what it means there.
 """
 
 from collections.abc import AsyncIterator, Callable
-from typing import cast
+from typing import Final
 
 import httpx
+
+from sunk_slurm.connection import Connection, connected
+
+CONNECT_TIMEOUT_S: Final = 3.0
 
 
 class Lanes(httpx.AsyncBaseTransport):
     """At most *count* requests at once; whoever asks limits itself to that."""
 
     def __init__(self, count: int) -> None:
-        context = httpx.create_ssl_context(trust_env=False)  # One for all: each reads every root certificate.
-        limits = httpx.Limits(max_connections=1)
-        self._all = [
-            httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=limits) for _ in range(count)
-        ]
-        self._free = list(self._all)
+        # One for all: it reads every root certificate.
+        self._context = httpx.create_ssl_context(trust_env=False)
+        self._free = count
+        self._idle: list[Connection] = []
+        self._is_closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send *request*; its connection is free again when the response is closed.
 
         Raises:
             httpx.PoolTimeout: every connection is in use; nothing was sent.
-            httpx.ReadError: the connection ended; it may have been sent.
+            httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol: nothing was sent either.
+            httpx.TransportError: it may have been sent.
         """
         if not self._free:
-            raise httpx.PoolTimeout("every connection is in use", request=request)
-        lane = self._free.pop()  # The one used last, which is open the most likely.
+            raise httpx.PoolTimeout("every connection is in use")
+        self._free -= 1
+        connection = None
         try:
-            response = await lane.handle_async_request(request)
-        except (AttributeError, OSError) as error:
-            # Of a connection that is reset as soon as it is made anyio finds no peer, and uvloop no socket.
-            self._free.append(lane)
-            raise httpx.ReadError("the connection was reset", request=request) from error
+            connection = self._open() or await connected(request.url, CONNECT_TIMEOUT_S, self._context)
+            status = await connection.ask(request)
         except BaseException:
-            self._free.append(lane)
+            self._take_back(connection)
             raise
-        body = cast(httpx.AsyncByteStream, response.stream)  # As httpx' own client takes for granted.
-        response.stream = _Body(body, lambda: self._free.append(lane))
-        return response
+        return httpx.Response(status, stream=_Body(connection, self._take_back))
 
     async def aclose(self) -> None:
-        """Close every connection."""
-        for lane in self._all:
-            await lane.aclose()
+        """Close every connection, those in use when they come back."""
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def _open(self) -> Connection | None:
+        """Return the connection that was used last, which is open the most likely."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_free:
+                return connection
+            connection.close()
+        return None
+
+    def _take_back(self, connection: Connection | None) -> None:
+        self._free += 1
+        if connection is None:
+            return
+        if connection.is_free and not self._is_closed:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
 
 class _Body(httpx.AsyncByteStream):
-    """A response's body that says when it is closed."""
+    """A response's body; its connection goes back when it is closed."""
 
-    def __init__(self, body: httpx.AsyncByteStream, closed: Callable[[], None]) -> None:
-        self._body = body
-        self._closed: Callable[[], None] | None = closed
+    def __init__(self, connection: Connection, take_back: Callable[[Connection], None]) -> None:
+        self._connection: Connection | None = connection
+        self._take_back = take_back
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return aiter(self._body)
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._connection is not None:
+            async for part in self._connection.body():
+                yield part
 
     async def aclose(self) -> None:
-        try:
-            await self._body.aclose()
-        finally:
-            if (closed := self._closed) is not None:
-                self._closed = None
-                closed()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._take_back(connection)
