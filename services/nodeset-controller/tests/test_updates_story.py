@@ -397,6 +397,8 @@ async def test_an_update_requeues_the_jobs_that_its_rules_name_and_waits_for_the
     await until(lambda: stage.condemned() == {third}, within_s=PATIENCE_S)
     await stage.slurm.end_job(14)
     await stage.is_whole(3)
+    # Locked for the jobs, whom this service was told of: it ends with the test, the Nodes do not.
+    await until(lambda: is_nobody_locked(stage), within_s=PATIENCE_S)
 
     assert sorted(stage.slurm.requeued) == [(11, first, True), (12, second, True), (13, third, True)]
     assert stage.slurm.lost == []
@@ -481,6 +483,11 @@ async def make_guest(stage: Stage, kube_node: str) -> Pod:
 
     await until(runs, within_s=PATIENCE_S)
     return guest
+
+
+async def is_nobody_locked(stage: Stage) -> bool:
+    nodes = await stage.kube.list_all(NODES)
+    return not any(taint.key == wk.TAINT_LOCK for node in nodes for taint in node.spec.taints)
 
 
 def said(found: NodeSet, kind: str) -> str:
