@@ -174,7 +174,7 @@ refuse() {
         drain_node "$3"
     fi
     stop_job "$2" || return
-    # Nobody but an administrator releases it: so that it is found, and known to be ours.
+    # So that it is found, and known to be ours: the syncer releases it when failed locks may drain nodes again.
     [[ $2 != requeuehold ]] || slurm scontrol update "jobid=$whole_job" "admincomment=sunk: held: $3" ||
         say 'held without a mark'
 }

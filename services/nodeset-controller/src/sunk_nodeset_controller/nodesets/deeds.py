@@ -222,9 +222,8 @@ class Deeds:
         body = manifest(seen.nodeset, node, name, self._measure.taint.key)
         if seen.nodeset.spec.leave_room_for is None:
             return body
-        async with (
-            self._listing
-        ):  # Once a turn; without an answer no Pod is made, for it would claim too much.
+        # Once a turn; without an answer no Pod is made, for it would claim too much.
+        async with self._listing:
             if self._daemons is None:
                 self._daemons = await self._kube.daemonsets()
         spec = msgspec.convert(body["spec"], PodSpec)
