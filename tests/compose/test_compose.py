@@ -1,6 +1,5 @@
 """The compose file: valid, and a Slurm whose facts are on the bus when podman brings it up."""
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Generator
@@ -12,9 +11,9 @@ import pytest
 
 from sunk_lab import nats_image, service_images
 from sunk_lab.config import from_environment
-from sunk_lab.engine import CONTAINERS_CONF
 from sunk_lab.errors import LabError
 from sunk_lab.kube.lab import check_machine
+from sunk_lab.podman import Podman
 from sunk_lab.processes import run, wait_for
 from sunk_lab.slurm import cluster_images
 from sunk_lab.slurm.ports import free_ports
@@ -23,24 +22,15 @@ from sunk_lab.slurm.releases import SLURM_24_11
 FOLDER: Final = Path(__file__).parents[2] / "compose"
 PROGRAMS: Final = Path(sys.executable).parent
 PROJECT: Final = "sunk-compose-test"
-STORAGE_CONF: Final = """[storage]
-driver = "overlay"
-graphroot = "{folder}/storage"
-runroot = "{folder}/run"
-"""
 
 
 class Compose:
     """The compose file with the images that the lab makes, in a storage of its own."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        (folder / "containers.conf").write_text(CONTAINERS_CONF)
-        (folder / "storage.conf").write_text(STORAGE_CONF.format(folder=folder))
+        self.podman = Podman(folder)
         self.metrics_port = free_ports(2)
-        self._env = {
-            "CONTAINERS_CONF": str(folder / "containers.conf"),
-            "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
+        self._env = self.podman.env | {
             "SUNK_METRICS_PORT": str(self.metrics_port),
             "SUNK_NATS_PORT": str(self.metrics_port + 1),
             "SUNK_NATS_IMAGE": nats_image.tag(),
@@ -48,13 +38,6 @@ class Compose:
             "SUNK_SYNCER_IMAGE": service_images.tag("syncer"),
             "SUNK_METRICS_EXPORTER_IMAGE": service_images.tag("metrics-exporter"),
         }
-
-    def load(self, *archives: Path) -> None:
-        for archive in archives:
-            self.podman("load", "--quiet", "--input", str(archive))
-
-    def podman(self, *args: str) -> str:
-        return run("podman", *args, env=self._env, timeout_s=240)
 
     def say(self, *args: str) -> str:
         """Run podman-compose."""
@@ -79,7 +62,7 @@ def compose(tmp_path: Path) -> Generator[Compose]:
         check_machine()
     except LabError as error:
         pytest.skip(str(error))
-    if not shutil.which("podman"):
+    if not Podman.is_there():
         pytest.skip("needs podman (Debian: podman runc netavark aardvark-dns)")
     cache = from_environment().cache
 
@@ -91,12 +74,12 @@ def compose(tmp_path: Path) -> Generator[Compose]:
         cluster_images.slurm_image_of(SLURM_24_11, cache, say),
     )
     made = Compose(tmp_path)
-    made.load(*archives)
+    made.podman.load(*archives)
     try:
         yield made
     finally:
         made.say("down", "--volumes", "--timeout", "1")
-        made.podman("rmi", "--all", "--force")
+        made.podman.clear()
 
 
 def test_the_compose_file_is_one_by_the_specifications_own_schema() -> None:

@@ -73,7 +73,7 @@ def root_of(recipe: Recipe, cache: Path, say: Say) -> Path:
             shutil.rmtree(new, ignore_errors=True)
             require(TO_MAKE_ROOTS, cache=cache, say=say)
             say(f"making a Debian {recipe.suite} root with {len(recipe.packages)} packages (about 20 s)")
-            run(*_mmdebstrap(recipe, new, _mirror()), timeout_s=_BUILD_TIMEOUT_S)
+            run(*_mmdebstrap(recipe, new, mirror()), timeout_s=_BUILD_TIMEOUT_S)
             _finish(recipe, new)
             new.rename(root)
     return root
@@ -106,7 +106,7 @@ def _mmdebstrap(recipe: Recipe, target: Path, mirror: str) -> list[str]:
     ]
 
 
-def _mirror() -> str:
+def mirror() -> str:
     """Return the address of the first Debian archive in this machine's apt configuration."""
     sites = run(
         "apt-get", "indextargets", "--format", "$(ORIGIN) $(SITE)", "Created-By: Packages", "Origin: Debian"

@@ -1,0 +1,93 @@
+"""The Dockerfiles, built by podman from bases that are made here: what is in them and what they run."""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from sunk_lab import debian, service_images
+from sunk_lab.config import from_environment
+from sunk_lab.errors import LabError
+from sunk_lab.kube.lab import check_machine
+from sunk_lab.podman import Podman
+
+pytestmark = [pytest.mark.engine, pytest.mark.install, pytest.mark.timeout(900)]
+PROJECT: Final = Path(__file__).parents[2]
+AUTHORITIES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
+PYTHON: Final = "docker.io/library/python:base"
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[Podman]:
+    """Podman with Debian's trixie, with and without Python, under the names of the bases."""
+    try:
+        check_machine()
+    except LabError as error:
+        pytest.skip(str(error))
+    if not Podman.is_there():
+        pytest.skip("needs podman (Debian: podman runc netavark aardvark-dns)")
+    made = Podman(tmp_path_factory.mktemp("podman"))
+    cache = from_environment().cache / "bases"
+    for tag, packages in (
+        ("docker.io/library/debian:trixie-slim", ("ca-certificates",)),
+        (PYTHON, ("ca-certificates", "python3", "python3-pip")),
+    ):
+        recipe = debian.Recipe(suite="trixie", packages=packages)
+        made.import_root(debian.root_of(recipe, cache, lambda _line: None), tag)
+    try:
+        yield made
+    finally:
+        made.clear()
+
+
+def build(podman: Podman, dockerfile: str, tag: str, sources: Path, **arguments: str) -> None:
+    """Build *dockerfile* with what this machine trusts and where it gets packages from."""
+    given = arguments | {"PIP_CERT": str(AUTHORITIES), "SSL_CERT_FILE": str(AUTHORITIES)}
+    podman(
+        *("build", "--pull=never", "--network=host", "--format=docker", "--tag", tag),
+        *("--volume", f"{AUTHORITIES}:{AUTHORITIES}:ro"),
+        *("--volume", f"{sources}:/etc/apt/sources.list:ro"),
+        *(f"--build-arg={name}={value}" for name, value in given.items()),
+        *("--env=PIP_BREAK_SYSTEM_PACKAGES=1", "--file", PROJECT / dockerfile, PROJECT),
+    )
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """The machine's own mirror, as apt reads it."""
+    file = tmp_path / "sources.list"
+    file.write_text(f"deb {debian.mirror()} trixie main\n")
+    return file
+
+
+def test_slurms_image_has_its_daemons_and_sssd_and_tells_what_is_in_it(podman: Podman, sources: Path) -> None:
+    build(podman, "images/slurm.Dockerfile", "slurm:24.11", sources, SUITE="trixie", VERSION="24.11")
+
+    def inside(*command: str) -> str:
+        return podman("run", "--rm", "--network=none", "slurm:24.11", *command)
+
+    for daemon in ("slurmctld", "slurmd", "slurmrestd"):
+        assert inside(daemon, "-V").startswith("slurm-wlm 24.11")
+    assert inside("which", "slurmdbd", "sackd", "sshd")
+    assert inside("sssd", "--version")
+    assert "sss" in inside("grep", "^passwd", "/etc/nsswitch.conf")
+    assert inside("id", "-u", "sunk").strip() == "64100"
+    assert "\nslurmctld 24.11" in inside("cat", "/usr/share/sunk-packages.txt")
+
+
+@pytest.mark.parametrize("service", service_images.SERVICES)
+def test_a_services_image_runs_it_as_nobody_and_has_no_compiler(
+    podman: Podman, sources: Path, service: str
+) -> None:
+    tag = f"{service}:test"
+    build(podman, "images/services.Dockerfile", tag, sources, BASE=PYTHON, SERVICE=service)
+    run = ("run", "--rm", "--network=none", "--read-only", tag)
+
+    with pytest.raises(LabError, match=f"SUNK_{service.upper().replace('-', '_')}_"):
+        podman(*run)  # Its settings are missing, and it says which.
+
+    shell = (*run[:-1], "--entrypoint=sh", tag, "-c")
+    assert podman(*shell, "id -u; command -v gcc cc uv || true").split() == ["65532"]
+    assert json.loads(podman(*shell, "cat /opt/sunk/sbom.cdx.json"))["components"]
