@@ -134,6 +134,12 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- fail (printf "users[%d].uid: %d belongs to the system: take one from 1000 on" $name (int64 $user.uid)) }}
 {{- end }}
 {{- end }}
+{{- if and .Values.directory.sssdConfig .Values.directory.existingSecret }}
+{{- fail "directory.sssdConfig: has no effect with directory.existingSecret: put it into that Secret as sssd.conf, or name no Secret" }}
+{{- end }}
+{{- if and .Values.directory.sssdConfig (not (regexMatch "(?m)^ *services *=.*nss" .Values.directory.sssdConfig)) }}
+{{- fail "directory.sssdConfig: runs no nss, so Slurm would know nobody: write `services = nss, ssh` below [sssd]" }}
+{{- end }}
 {{- if and .Values.scheduler.enabled (eq (int64 .Values.scheduler.userId) 0) }}
 {{- fail "scheduler.userId: Pods through Slurm never run as root: set the id of a user that slurmctld knows" }}
 {{- end }}
