@@ -13,8 +13,10 @@ import helm_python as helm
 import pytest
 import yaml
 
+from sunk_hook_gateway.testing.certificates import Authority
 from sunk_lab.charts import Objects, helm_of, render, sunk_values
 from sunk_lab.config import from_environment
+from sunk_lab.directory import BASE, Directory
 from sunk_lab.errors import LabError
 from sunk_lab.installation import CHARTS, NAMESPACE, SUNK_NAMESPACE, Installation, install
 from sunk_lab.processes import wait_for
@@ -111,10 +113,7 @@ def test_a_pod_that_slurm_would_never_take_is_refused_as_it_is_applied(cluster: 
 def test_a_pod_runs_through_slurm(cluster: Cluster) -> None:
     cluster.apply(walker())
 
-    def phase() -> bool:
-        return cluster.lab.kubectl("get", "pod", "walker", "-o", "jsonpath={.status.phase}") == "Succeeded"
-
-    wait_for("the Pod to have run", phase, 60)
+    wait_for("the Pod to have run", lambda: phase(cluster, "walker") == "Succeeded", 60)
     wait_for("its job in sacct", lambda: "sunk|COMPLETED" in cluster.login("sacct -aXnP -o user,state"), 30)
 
 
@@ -199,6 +198,43 @@ def test_a_slurmd_that_starts_anew_leaves_room_for_the_daemonsets_of_its_node(cl
 
 
 @on_request
+def test_users_of_a_directory_service_log_in_and_run_jobs_and_partitions_know_their_groups(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    made = "rm -f /tmp/key; ssh-keygen -q -t ed25519 -N '' -f /tmp/key; cat /tmp/key.pub; cat /tmp/key"
+    public, private = cluster.login(made).split("\n", 1)
+    entries = (
+        f"dn: uid=grace,{BASE}\nobjectClass: account\nobjectClass: posixAccount\nobjectClass: ldapPublicKey\n"
+        f"cn: grace\nuid: grace\nuidNumber: 3000\ngidNumber: 3000\nhomeDirectory: /tmp\n"
+        f"loginShell: /bin/bash\nsshPublicKey: {public}\n\n"
+        f"dn: cn=physics,{BASE}\nobjectClass: posixGroup\ncn: physics\ngidNumber: 3000\nmemberUid: grace\n"
+    )
+    address = cluster.lab.network.host
+    with Directory(tmp_path, from_environment().cache, entries, address=address) as directory:
+        config = yaml.safe_load((CHARTS / "slurm/examples/ldap.yaml").read_text())["directory"]["sssdConfig"]
+        config = config.replace("ldaps://ldap.example.com", f"{directory.url}\nldap_id_use_start_tls = false")
+        config = config.replace("dc=example,dc=com", BASE)
+        values = cluster.values() | {"directory": {"sssdConfig": config}}
+        partitions = ("all Nodes=ALL Default=YES", "labs Nodes=ALL AllowGroups=physics")
+        values["compute"] |= {"partitions": "\n".join(f"PartitionName={line}" for line in partitions)}
+        cluster.install_slurm(values)
+        cluster.await_idle()
+        cluster.login(f"umask 077; cat >/tmp/key <<'EOF'\n{private}EOF\n")
+        ssh = "ssh -i /tmp/key -p 2222 -o StrictHostKeyChecking=no grace@localhost"
+        as_ada = "setpriv --reuid=2000 --regid=2000 --clear-groups"
+        cluster.login(f"cd /tmp; {as_ada} sbatch -p labs -J adas --output=/dev/null --wrap=true")
+
+        ran = cluster.login(f"timeout 60 {ssh} srun -N2 -p labs -J graces id -un")
+
+        assert ran.split() == ["grace", "grace"]
+        wait_for("ada's refusal", lambda: "not_in_group" in cluster.login("squeue -h -n adas -o %r"), 60)
+        cluster.login("scancel --name=adas")
+        wait_for("the job in sacct", lambda: "grace" in cluster.login("sacct -aXn --name=graces -o user"), 30)
+    cluster.install_slurm()
+    cluster.await_idle()
+
+
+@on_request
 def test_by_qos_a_job_pushes_a_pod_aside_and_a_pod_pushes_a_job_aside(cluster: Cluster) -> None:
     values = cluster.values() | {"slurmConfig": {"preemption": "qos"}}
     setup = [
@@ -217,21 +253,16 @@ def test_by_qos_a_job_pushes_a_pod_aside_and_a_pod_pushes_a_job_aside(cluster: C
     def is_in(name: str, state: str) -> bool:
         return state in cluster.login(f"squeue -h -n {name} -t all -o %T").split()
 
-    def phase(name: str) -> str:
-        return cluster.lab.kubectl(
-            *("get", "pod", name, "--ignore-not-found", "-o", "jsonpath={.status.phase}"),
-        )
-
     cluster.apply(waiter("calm"))
-    wait_for("the Pod to run", lambda: phase("calm") == "Running", 120)
+    wait_for("the Pod to run", lambda: phase(cluster, "calm") == "Running", 120)
     job("pusher", "urgent")
-    wait_for("the Pod to be gone", lambda: phase("calm") == "", 120)
+    wait_for("the Pod to be gone", lambda: phase(cluster, "calm") == "", 120)
     wait_for("the urgent job", lambda: is_in("pusher", "RUNNING"), 120)
     cluster.login("scancel --name=pusher")
     job("training", "normal")
     wait_for("the training job", lambda: is_in("training", "RUNNING"), 120)
     cluster.apply(waiter("urgent", **{"sunk.coreweave.com/qos": "urgent"}))
-    wait_for("the urgent Pod", lambda: phase("urgent") == "Running", 120)
+    wait_for("the urgent Pod", lambda: phase(cluster, "urgent") == "Running", 120)
 
     assert is_in("training", "PREEMPTED")
     cluster.lab.kubectl("delete", "pod", "urgent")
@@ -244,6 +275,134 @@ def waiter(name: str, **annotations: str) -> dict[str, Any]:
     pod["metadata"]["name"] = name
     pod["spec"]["containers"][0]["args"] = ["sleep", "3600"]
     return pod
+
+
+@on_request
+def test_an_update_by_helm_waits_for_a_job_and_nodes_go_come_and_are_rolled_back(cluster: Cluster) -> None:
+    def nodes() -> dict[str, str]:
+        return {name: uid for name, uid in cluster.uids("pod").items() if name.startswith("cpu-")}
+
+    before = nodes()
+    cluster.login("sbatch --parsable -J across --output=/dev/null --wrap='sleep 60'")
+    wait_for("the job to run", lambda: "RUNNING" in cluster.login("squeue -h -n across -o %T"), 60)
+    (busy,) = cluster.login("squeue -h -n across -o %N").split()
+    (calm,) = before.keys() - {busy}
+    values = cluster.values()
+    values["compute"] |= {"s6": {"10-hello": {"type": "oneshot", "script": "echo hello"}}}
+    cluster.helm.upgrade(CHARTS / "slurm", "slurm", values)
+
+    wait_for("the idle node to be new", lambda: nodes().get(calm, before[calm]) != before[calm], 180)
+    assert nodes()[busy] == before[busy]
+    assert cluster.login("squeue -h -n across -o %T").strip() == "RUNNING"
+    wait_for("the other node to be new", lambda: nodes().get(busy, before[busy]) != before[busy], 300)
+    assert cluster.login("sacct -aXnP --name=across -o state,restarts").split() == ["COMPLETED|0"]
+    cluster.await_idle()
+
+    values["compute"]["nodes"]["cpu"]["replicas"] = 1
+    cluster.helm.upgrade(CHARTS / "slurm", "slurm", values)
+    wait_for("one node to go", lambda: len(cluster.login("sinfo -h -N -p all -o %N").split()) == 1, 180)
+    cluster.helm.rollback("slurm", wait="watcher", timeout=180)
+    cluster.await_idle()
+    assert cluster.login("timeout 60 srun -N2 true") == ""
+
+
+DATABASE: Final = """
+mariadb-install-db --datadir=/tmp/data --auth-root-authentication-method=normal --skip-test-db >/dev/null
+cat >/tmp/init.sql <<SQL
+CREATE DATABASE books;
+CREATE USER 'clerk'@'%' IDENTIFIED BY 'secret words';
+GRANT ALL ON books.* TO 'clerk'@'%';
+SQL
+exec mariadbd --no-defaults --datadir=/tmp/data --init-file=/tmp/init.sql --socket=/tmp/mysqld.sock \\
+    --bind-address=0.0.0.0 --innodb-snapshot-isolation=OFF
+"""
+
+
+@on_request
+def test_accounting_goes_into_a_database_of_the_users_own(cluster: Cluster) -> None:
+    image = f"{cluster_images.REGISTRY}/{cluster_images.DATABASE}:{cluster_images.DATABASE_VERSION}"
+    container = {"name": "mariadb", "image": image, "command": ["bash", "-ec", DATABASE]}
+    ports = [{"port": 3307, "targetPort": 3306}]
+    labels = {"app": "books"}
+    for kind, spec in (
+        ("Pod", {"containers": [container]}),
+        ("Service", {"selector": labels, "ports": ports}),
+    ):
+        metadata = {"name": "books", "namespace": "default", "labels": labels}
+        cluster.apply({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec})
+    metadata = {"name": "books", "namespace": NAMESPACE}
+    secret = {"stringData": {"password": "secret words"}}
+    cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata} | secret)
+    external = {"host": "books.default.svc", "port": 3307, "user": "clerk", "database": "books"}
+    values = cluster.values()
+    values["accounting"] |= {"external": external | {"existingSecret": "books"}}
+
+    cluster.install_slurm(values)
+    cluster.login("timeout 60 srun -J booked true")
+
+    wait_for(
+        "the job in sacct", lambda: "COMPLETED" in cluster.login("sacct -aXn --name=booked -o state"), 60
+    )
+    tables = (
+        "mariadb --socket=/tmp/mysqld.sock --user=root books --execute='SELECT job_name FROM prod_job_table'"
+    )
+    assert "booked" in cluster.lab.kubectl("exec", "books", "--", "bash", "-c", tables)
+    assert "slurm-mariadb" not in {found["metadata"]["name"] for found in cluster.items("statefulset")}
+    cluster.install_slurm()
+    wait_for("the old books", lambda: "booked" not in cluster.login("sacct -aXn -o jobname%20"), 60)
+    cluster.await_idle()
+
+
+@on_request
+def test_hooks_are_called_with_tls_and_a_renewed_certificate_is_taken_over(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path, server="slurm-hook-gateway.slurm.svc")
+
+    def renew() -> str:
+        file, key_file = authority.issue()
+        texts = {
+            "tls.crt": file.read_text(),
+            "tls.key": key_file.read_text(),
+            "ca.crt": authority.file.read_text(),
+        }
+        metadata = {"name": "gateway-tls", "namespace": NAMESPACE}
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": metadata,
+            "stringData": texts,
+        }
+        cluster.apply(secret)
+        return texts["tls.crt"]
+
+    renew()
+    cluster.install_slurm(cluster.values() | {"hookGateway": {"tls": {"existingSecret": "gateway-tls"}}})
+    cluster.await_idle()
+    cluster.login("timeout 90 srun -N2 true")  # Its prologs lock both nodes.
+    pod = walker()
+    pod["metadata"]["name"] = "encrypted"
+    cluster.apply(pod)
+    wait_for("the Pod to have run", lambda: phase(cluster, "encrypted") == "Succeeded", 120)
+    before = cluster.uids("pod")
+
+    renewed = renew()
+
+    def shown() -> str:
+        at = "slurm-hook-gateway.slurm.svc"
+        return cluster.login(f"python3 -c 'import ssl; print(ssl.get_server_certificate((\"{at}\", 8443)))'")
+
+    wait_for("the new certificate", lambda: shown().strip() == renewed.strip(), 240)
+    cluster.login("timeout 90 srun -N2 true")
+    assert cluster.uids("pod") == before
+    cluster.install_slurm()
+    cluster.await_idle()
+
+
+def phase(cluster: Cluster, pod: str) -> str:
+    """Return the phase of *pod*; nothing if it is not there."""
+    return cluster.lab.kubectl("get", "pod", pod, "--ignore-not-found", "-o", "jsonpath={.status.phase}")
 
 
 @on_request

@@ -12,10 +12,11 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """Signs certificates for 127.0.0.1."""
+    """Signs certificates for 127.0.0.1, or a server of another name."""
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
+    def __init__(self, folder: Path, name: str = "authority", *, server: str = "") -> None:
         self._folder = folder
+        self._server = x509.DNSName(server) if server else x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.file = folder / f"{name}.crt"
@@ -29,7 +30,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         made = _builder(subject, self._name, key.public_key()).add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+            x509.SubjectAlternativeName([self._server]), critical=False
         )
         certificate = made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         files = self._folder / f"{name}.crt", self._folder / f"{name}.key"
