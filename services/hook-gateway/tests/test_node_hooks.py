@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import anyio
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from sunk_events.base import Reply
 from sunk_events.locks import LockHolder, LockState
@@ -255,6 +256,20 @@ async def test_a_lock_that_never_answers_refuses_at_the_deadline(
 
     assert isinstance(told, dict)
     assert "the lock did not answer" in str(told["reason"])  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType] - JSON
+
+
+async def test_where_no_lock_answers_the_refusal_names_the_pods_that_were_in_the_way_last(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "b4a")
+    await store(bus, "b4a", replace(lock_of("b4a", 28, None), in_the_way=("default/web",)))
+
+    async def is_named() -> bool:  # Once the gateway has read it.
+        body = {"job": 28, "deadline_s": 0.3}
+        told = await call(http, "/v1/nodes/b4a/prehook", issuer.token("b4a"), body, expect=409)
+        return "k8s: prolog pre-hook failed: default/web (sunk:verify-undrain)" in str(told)
+
+    await until(is_named)
 
 
 async def test_a_caller_that_hangs_up_is_no_longer_asked_for(

@@ -4,7 +4,9 @@ What must stay true: a refusal is given at the prolog's own deadline only; of th
 nobody counted, no more than may be are passed on.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, Protocol
 
 import anyio
@@ -19,7 +21,7 @@ from sunk_hook_gateway.bodies import Prehook
 from sunk_hook_gateway.config import Config
 from sunk_hook_gateway.counting import LeaveCount
 from sunk_hook_gateway.metrics import REFUSALS
-from sunk_hook_gateway.waiting import Locks, Placements, first_pause_s, pause_s
+from sunk_hook_gateway.waiting import Locks, Placements, Watch, pause_s, reminder_s
 from sunk_runtime.requests import TRY_S
 from sunk_runtime.views import StateView
 
@@ -119,17 +121,19 @@ class Prologs:
     async def _locked(self, node: str, body: Prehook, times: _Times) -> Answer:
         """Return when the node is locked for the job, the job no longer runs, or the call has an end."""
         waiting: LockWaiting | None = None
+        is_noted = partial(self._locks.is_waited_for, node, body.job)
         with self._locks.watch(node) as watch:
-            if body.waited_s and self._locks.is_waited_for(node, body.job):
-                # Its lock tells of its change; who asked anew with each call would ask for nothing.
-                await watch.wait_for(times.pause(first_pause_s(body.waited_s)))
+            if body.waited_s and is_noted():
+                await _noted(watch, is_noted, times.pause(reminder_s(node, times.waited_s)))
             while times.left_s > 0:
                 reply = await self._ask(self._question(node, body, times), timeout_s=times.left_s)
                 if reply is not None and (answer := answers.acquired(reply)):
                     return answer
                 if isinstance(reply, LockWaiting):
                     waiting = reply
-                await watch.wait_for(times.pause(pause_s(reply, times.waited_s)))
+                if not is_noted():
+                    await watch.wait_for(times.pause(pause_s(reply, times.waited_s)))
+                await _noted(watch, is_noted, times.pause(reminder_s(node, times.waited_s)))
         return await self._refuse(node, waiting) if times.is_kept else answers.HELD
 
     def _question(self, node: str, body: Prehook, times: _Times) -> AcquireLock:
@@ -148,6 +152,8 @@ class Prologs:
 
     async def _refuse(self, node: str, waiting: LockWaiting | None) -> Answer:
         """Return the refusal, and count a drain that it asks for until the state shows it."""
+        if waiting is None and (lock := self._locks.get(node)) is not None and lock.in_the_way:
+            waiting = LockWaiting(in_the_way=lock.in_the_way)  # Nobody answers, and these were there last.
         # Only the last question's leave is counted by who gave it; an earlier one is given to all at once.
         is_allowed = waiting is None or waiting.is_drain_allowed
         # What is not read yet is unknown: a node too many must not be drained for it.
@@ -155,3 +161,14 @@ class Prologs:
         answer = answers.in_the_way(waiting, may_drain=may_drain)
         REFUSALS.labels(answers.told(answer)).inc()
         return answer
+
+
+async def _noted(watch: Watch, is_noted: Callable[[], bool], within_s: float) -> None:
+    """Return when the lock is no longer noted as asked for: whoever is granted it is told so by a change.
+
+    At once where it is not noted, at last after *within_s*: who asked anew with each call, or change, would
+    ask for nothing.
+    """
+    with anyio.move_on_after(within_s):
+        while is_noted():
+            await watch.wait()

@@ -5,23 +5,23 @@ from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Final, Generic, TypeVar
+from zlib import crc32
 
 import anyio
 
 from sunk_events.base import Reply
 from sunk_events.locks import LockState
 from sunk_events.placements import PlacementState
-from sunk_events.requests import Later, LockWaiting
+from sunk_events.requests import Later
 from sunk_hook_gateway.components import JobOnNode, is_granted
 from sunk_runtime.views import StateView
 
 K = TypeVar("K")
 
 
-WAITING_S: Final = 2.5
-"""A lock that waits for Pods tells of its change; thousands that ask all the same are work for nothing."""
-WAITING_MAX_S: Final = 60.0
-"""Asked for all the same, for the bus may have lost the change; what manages locks needs no reminder."""
+REMIND_S: Final = 60.0
+"""A lock that is noted as asked for tells of its change, and what manages locks needs no reminder: asked for
+all the same, for the bus may have lost the change."""
 LATER_MAX_S: Final = 4.0
 """Who has waited for long asks less often: an answerer with no time left must not spend it on questions."""
 AGAIN_S: Final = 1.0
@@ -34,24 +34,17 @@ def pause_s(reply: Reply | None, waited_s: float = 0.0) -> float:
         wait_s = 0.3
     elif isinstance(reply, Later):
         wait_s = min(max(min(reply.retry_after_s, AGAIN_S), waited_s / 8), LATER_MAX_S)
-    elif isinstance(reply, LockWaiting):
-        wait_s = waiting_s(waited_s)
     else:
         wait_s = AGAIN_S
     return max(0.02, wait_s * random.uniform(0.7, 1.3))  # noqa: S311 - spreads callers, no secret
 
 
-def waiting_s(waited_s: float) -> float:
-    """Return how long to wait before a lock that Pods keep from being granted is asked for again."""
-    return min(max(WAITING_S, waited_s), WAITING_MAX_S)
+def reminder_s(node: str, waited_s: float) -> float:
+    """Return how long to wait before a lock that is noted as asked for is asked for all the same.
 
-
-def first_pause_s(waited_s: float) -> float:
-    """Return how long a call waits before it asks, whose prolog asked in a call before: as often as in one.
-
-    A call may be held for less than the pause: so it asks by chance, as often as one that is held on would.
+    By the prolog's own time, whatever the length of its calls, and another on each node.
     """
-    return random.uniform(0.02, 2 * waiting_s(waited_s))  # noqa: S311 - no secret
+    return REMIND_S - (waited_s + crc32(node.encode())) % REMIND_S
 
 
 class Watch:

@@ -57,7 +57,7 @@ STEPS: Final[Mapping[tuple[Need, Stand], Step]] = {
     ("waited for", "on"): Step.LOOK,  # And once looked: `Step.SETTLE`.
 }
 
-LOOK_AGAIN_S: Final = 10.0
+LOOK_AGAIN_S: Final = 30.0
 """While Pods are in the way; what happens to them, and each question, wakes us earlier."""
 EVICT_AGAIN_S: Final = 1.0
 """The same where we have them leave: a budget that forbids it says nothing when it allows it."""
