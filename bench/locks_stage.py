@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,9 +86,10 @@ class Stage:
             left_s = max(1.0, deadline_s - (time.monotonic() - began))
             hold_s = SHORT_HOLD_S if waited_s < LONG_FROM_S else LONG_HOLD_S
             body = {"job": job, "deadline_s": left_s, "hold_s": hold_s, "waited_s": waited_s}
-            answer = await self.http.post(f"/v1/nodes/{node}/prehook", json=body, headers=headers)
-            if answer.status_code not in AGAIN:
-                return answer.status_code
+            with suppress(httpx.TransportError):  # Of a thousand that connect at once some are too slow.
+                answer = await self.http.post(f"/v1/nodes/{node}/prehook", json=body, headers=headers)
+                if answer.status_code not in AGAIN:
+                    return answer.status_code
             waited_s = time.monotonic() - began
 
     async def locked(self, node: str, job: int) -> None:
