@@ -1,20 +1,26 @@
 """The bound on drains of failed locks."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sunk_events.locks import FailedLock, LockState
 from sunk_events.nodes import SlurmNodeState
-from sunk_slurm.failed_locks import LEAVE_S, REASON_PREFIX, FailedLocks, drained_for
+from sunk_slurm.failed_locks import LEAVE_S, REASON_PREFIX, FailedLocks, drained_for, still_failed
 
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
 OURS = f"{REASON_PREFIX}: ns/web (sunk:verify-undrain)"
 
 
 def node(name: str, reason: str) -> SlurmNodeState:
-    changed = datetime(2026, 1, 1, tzinfo=UTC)
-    return SlurmNodeState(changed=changed, node=name, state="IDLE", is_drain=bool(reason), reason=reason)
+    return SlurmNodeState(changed=T0, node=name, state="IDLE", is_drain=bool(reason), reason=reason)
+
+
+def failed(name: str, *pods: str) -> LockState:
+    kept = FailedLock(at=T0, in_the_way=pods)
+    return LockState(changed=T0, node=name, kube_node=name, lock="pending", failed=kept)
 
 
 def drained(count: int) -> FailedLocks:
@@ -83,9 +89,59 @@ def test_a_drain_that_is_no_more_makes_room(now: SlurmNodeState | None) -> None:
     ],
 )
 def test_the_pods_that_a_drain_is_for_are_read_from_its_reason(said: str, pods: tuple[str, ...]) -> None:
-    assert drained_for(node("n0", f"{REASON_PREFIX}: {said} (sunk:verify-undrain)")) == pods
-    assert drained_for(node("n0", f"k8s: cordon: {said}")) == ()
-    assert drained_for(None) == ()
+    assert drained_for(node("n0", f"{REASON_PREFIX}: {said} (sunk:verify-undrain)"), None) == pods
+    assert drained_for(node("n0", f"k8s: cordon: {said}"), None) == ()
+    assert drained_for(None, None) == ()
+
+
+def test_a_node_is_drained_for_all_that_its_lock_keeps_and_for_those_that_only_the_reason_names() -> None:
+    lock = failed("n0", "ns/db", "ns/web")
+
+    assert drained_for(node("n0", OURS), lock) == ("ns/db", "ns/web")
+    assert drained_for(node("n0", f"{REASON_PREFIX}: ns/new"), lock) == ("ns/db", "ns/web", "ns/new")
+    assert drained_for(node("n0", ""), lock) == ()
+
+
+@pytest.mark.parametrize(
+    ("after_s", "slurm", "is_kept"),
+    [
+        pytest.param(LEAVE_S - 1, node("n0", ""), True, id="Slurm may not show the drain yet"),
+        pytest.param(LEAVE_S + 1, node("n0", ""), False, id="no drain, or one that was lifted"),
+        pytest.param(LEAVE_S + 1, node("n0", "k8s: cordon: x"), False, id="another's drain"),
+        pytest.param(LEAVE_S + 1, node("n0", OURS), True, id="drained for it"),
+        pytest.param(LEAVE_S + 1, None, True, id="Slurm does not know the node"),
+    ],
+)
+def test_a_failed_lock_is_kept_while_it_counts_and_while_its_node_may_be_drained_for_it(
+    after_s: float,
+    slurm: SlurmNodeState | None,
+    is_kept: bool,  # noqa: FBT001 - a table's column
+) -> None:
+    lock = failed("n0", "ns/web")
+
+    assert still_failed(lock, slurm, T0 + timedelta(seconds=after_s)) == (lock.failed if is_kept else None)
+    assert still_failed(None, slurm, T0) is None
+
+
+def test_whoever_begins_to_count_counts_the_leaves_that_locks_keep_for_as_long_as_they_did() -> None:
+    found = FailedLocks()
+    for name in ("a", "b"):
+        found.recall(failed(name), T0 + timedelta(seconds=LEAVE_S - 20), 1000)
+
+    assert not found.may_drain("c", 4, 1019)
+    assert found.may_drain("a", 4, 1019)
+    assert found.may_drain("c", 4, 1020)
+
+
+def test_a_leave_of_a_clock_that_is_ahead_counts_no_longer_than_others_and_an_old_one_not_at_all() -> None:
+    found = FailedLocks()
+    found.recall(failed("a"), T0 - timedelta(hours=1), 0)
+    found.recall(failed("b"), T0 - timedelta(hours=1), 0)
+    assert not found.may_drain("c", 4, LEAVE_S - 1)
+    assert found.may_drain("c", 4, LEAVE_S)
+
+    found.recall(failed("d"), T0 + timedelta(hours=1), 0)
+    assert found.may_drain("c", 4, 0)
 
 
 @given(total=st.integers(0, 500), asked=st.lists(st.integers(0, 40), max_size=40), count=st.integers(0, 40))

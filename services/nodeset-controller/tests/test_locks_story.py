@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 
 from sunk_events.base import Reply, State
 from sunk_events.jobs import SlurmJobState
-from sunk_events.locks import LockLevel, LockState
+from sunk_events.locks import FailedLock, LockLevel, LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.placements import PlacementState
@@ -435,6 +435,60 @@ async def test_the_pods_that_a_node_is_drained_for_are_in_the_way_until_they_are
         assert await stage.release(1) == Noted()  # It has looked at the node.
         await stage.tells_in_the_way(pod)
         await stage.kube.delete(PODS, "web", stage.namespace, grace_period_s=0)
+        await stage.tells_in_the_way()
+
+
+async def test_leave_to_drain_is_stored_before_it_is_given_and_counted_by_whoever_leads_next(
+    stage: Stage,
+) -> None:
+    await stage.pod("web", leaves_after_s=600)
+
+    def failed() -> FailedLock | None:
+        told = stage.views.locks.get(NAME)
+        return told.failed if told is not None else None
+
+    async with anyio.create_task_group() as tasks:
+        async with stage.manager():
+            tasks.start_soon(stage.waits, 1)
+            await until(lambda: failed() is not None, within_s=PATIENCE_S)
+        tasks.cancel_scope.cancel()  # The leader was cut off, before or after it answered.
+    kept = failed()
+    assert kept is not None
+    assert kept.in_the_way == (f"{stage.namespace}/web",)
+
+    async with stage.manager():
+        told = await stage.waits(2)
+        assert (told.is_drain_allowed, told.is_hold_needed) == (True, False)
+    for other in ("other-1", "other-2"):  # Two are drained, as far as Slurm could show it by now.
+        fresh = replace(kept, at=datetime.now(UTC))
+        lock = LockState(changed=kept.at, node=other, kube_node=other, lock="pending", failed=fresh)
+        await stage.says(other, lock, stage.views.locks)
+    async with stage.manager():
+        told = await stage.waits(3)
+        assert (told.is_drain_allowed, told.is_hold_needed) == (False, True)
+
+
+async def test_a_node_is_drained_for_all_pods_that_were_in_the_way_though_its_reason_names_but_a_few(
+    stage: Stage,
+) -> None:
+    names = [f"web-{number}" for number in range(6)]
+    for name in names:
+        await stage.pod(name, leaves_after_s=600)
+    reason = f"{REASON_PREFIX}: {stage.namespace}/web-0 and 5 more (sunk:verify-undrain)"
+    drained = SlurmNodeState(changed=datetime.now(UTC), node=NAME, state="IDLE", is_drain=True, reason=reason)
+    async with stage.manager():
+        await stage.waits(1)
+        await stage.says(NAME, drained, stage.views.slurm_nodes)
+        assert await stage.release(1) == Noted()  # Its epilog: the job was taken back.
+        await stage.tells_in_the_way(*(f"{stage.namespace}/{name}" for name in names))
+        for name in names[:5]:
+            await stage.kube.delete(PODS, name, stage.namespace, grace_period_s=0)
+        await stage.tells_in_the_way(f"{stage.namespace}/web-5")
+
+    async with stage.manager():  # Also another leader knows it.
+        assert await stage.release(1) == Noted()
+        await stage.tells_in_the_way(f"{stage.namespace}/web-5")
+        await stage.kube.delete(PODS, "web-5", stage.namespace, grace_period_s=0)
         await stage.tells_in_the_way()
 
 

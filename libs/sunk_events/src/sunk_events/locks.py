@@ -54,6 +54,15 @@ class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
     """When its prolog first asked, or when it was first seen to run there."""
 
 
+class FailedLock(msgspec.Struct, frozen=True, kw_only=True):
+    """That a lock was not to be had by its prolog's deadline, and its node may be drained for it."""
+
+    at: Moment
+    """When that was decided; stored before the prolog is told."""
+    in_the_way: tuple[str, ...] = ()
+    """The Pods that were, as ``namespace/name``; of more than a hundred the first."""
+
+
 class LockState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.lock"):
     """One Node's lock as others may see it; the truth stands on the Node. Key: the Slurm node's name."""
 
@@ -62,3 +71,5 @@ class LockState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v
     lock: LockValue
     holders: tuple[LockHolder, ...] = ()
     in_the_way: tuple[str, ...] = ()
+    failed: FailedLock | None = None
+    """The last that did, for two minutes and for as long as the node is drained for it."""

@@ -1,13 +1,15 @@
 """How many nodes failed locks may drain at once: one blocked eviction must not drain a fleet.
 
 What must stay true: of all nodes at most ``max(2, 1 %)`` are drained by failed locks, counted from what Slurm
-shows and from the leaves given that it does not show yet. Losing the leaves is harmless within that bound
-only once: whoever begins to count begins with what Slurm shows.
+shows and from the leaves given that it does not show yet. Whoever begins to count begins with what Slurm
+shows, and with the leaves that are kept in the states of locks.
 """
 
 import re
+from datetime import datetime, timedelta
 from typing import Final
 
+from sunk_events.locks import FailedLock, LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_runtime.views import StateView
 
@@ -39,6 +41,17 @@ class FailedLocks:
         else:
             self._drained.discard(node)
 
+    def recall(self, lock: LockState, now: datetime, now_s: float) -> None:
+        """Take over the leave that *lock* keeps, for as long as it still counts.
+
+        Args:
+            lock: What the bus has of a node's lock.
+            now: What its times are compared with.
+            now_s: A clock that never goes back.
+        """
+        if lock.failed is not None and (left_s := _left_s(lock.failed, now)) > 0:
+            self.give_leave(lock.node, now_s, for_s=min(left_s, LEAVE_S))
+
     def may_drain(self, node: str, total: int, now_s: float) -> bool:
         """Whether *node*, one of *total*, may be drained because a lock failed.
 
@@ -60,11 +73,28 @@ def drains_at_most(total: int) -> int:
     return max(2, total // 100)
 
 
-def drained_for(state: SlurmNodeState | None) -> tuple[str, ...]:
-    """Return the Pods that the drain of a node names, as ``namespace/name``, if a failed lock set it."""
+def drained_for(state: SlurmNodeState | None, lock: LockState | None) -> tuple[str, ...]:
+    """Return the Pods that a node is drained for, as ``namespace/name``, if a failed lock set the drain.
+
+    They are kept in its *lock*. The drain's reason names the first few: all that is known where the prolog
+    had its refusal from the hook gateway alone, or the bus lost what it had.
+    """
     if state is None or not is_drained_by_lock(state):
         return ()
-    return tuple(dict.fromkeys(_POD.findall(state.reason.removeprefix(REASON_PREFIX))))
+    kept = lock.failed.in_the_way if lock is not None and lock.failed is not None else ()
+    return tuple(dict.fromkeys((*kept, *_POD.findall(state.reason.removeprefix(REASON_PREFIX)))))
+
+
+def still_failed(lock: LockState | None, state: SlurmNodeState | None, now: datetime) -> FailedLock | None:
+    """Return what of a failed lock is to be kept: it counts, or its node may yet be drained for it."""
+    failed = lock.failed if lock is not None else None
+    if failed is None or _left_s(failed, now) > 0:
+        return failed
+    return failed if state is None or is_drained_by_lock(state) else None
+
+
+def _left_s(failed: FailedLock, now: datetime) -> float:
+    return (failed.at + timedelta(seconds=LEAVE_S) - now).total_seconds()
 
 
 def is_drained_by_lock(state: SlurmNodeState | None) -> bool:

@@ -1,7 +1,7 @@
 """Answers of the lock: a question is put on the node's desk, the loop is woken, the answer is waited for.
 
 What must stay true: "not yet" and "I cannot tell" are never "no"; a node is unknown only when the views
-that would know it are complete.
+that would know it are complete; leave to drain a node is counted, and stored, before it is given.
 """
 
 from datetime import datetime, timedelta
@@ -35,8 +35,8 @@ from sunk_slurm.failed_locks import FailedLocks
 
 HOLD_S: Final = 4.0
 """How long a question is held; the asker waits for 5 s and asks again."""
-MARGIN_S: Final = 0.3
-"""Before the asker's deadline: an answer that comes after it is none."""
+MARGIN_S: Final = 0.5
+"""Before the asker's deadline, with a write to the bus in it: an answer that comes after it is none."""
 LATE_S: Final = 60.0
 """A deadline that is over for longer is no question that came late: nobody asks with such a one."""
 LAST_S: Final = 5.0
@@ -67,6 +67,10 @@ class LockAnswers:
     def __init__(self, sight: LockSight, locks: Locks, loop: KeyLoop, explain: Explain = only_locks) -> None:
         self.failed: Final = FailedLocks()
         """Kept current by who runs us. The one who answers leads, so the count is one."""
+        for node in tuple(sight.views.slurm_nodes.keys()):
+            self.failed.take(node, sight.views.slurm_nodes.get(node))
+        for lock in sight.views.locks.values():
+            self.failed.recall(lock, now(), anyio.current_time())
         self._sight = sight
         self._locks = locks
         self._loop = loop
@@ -90,7 +94,7 @@ class LockAnswers:
         is_last = left_s <= LAST_S
         if is_last and isinstance(waiter.answer, Waiting):
             self._account(request, now())
-        return self._reply(request.node, waiter, is_last=is_last)
+        return await self._reply(request.node, waiter, is_last=is_last)
 
     async def release(self, request: ReleaseLock) -> Reply:
         """Note that the job has left the node, and return when the Node says so too."""
@@ -141,7 +145,7 @@ class LockAnswers:
         since = self._locks.desk(request.node).waiting_since.get(request.job, ended)
         LOCK_SECONDS.labels(request.level, "refused").observe((ended - since).total_seconds())
 
-    def _reply(self, node: str, waiter: Waiter, *, is_last: bool) -> Reply:
+    async def _reply(self, node: str, waiter: Waiter, *, is_last: bool) -> Reply:
         match waiter.answer:
             case Granted():
                 return LockGranted()
@@ -149,6 +153,8 @@ class LockAnswers:
                 return JobNotRunning(state=state)
             case Waiting(in_the_way, blocking):
                 may_drain = self._may_drain(node, is_last=is_last)
+                if may_drain and is_last:
+                    await self._locks.fail(node, in_the_way[:NAMED])
                 return LockWaiting(
                     in_the_way=in_the_way[:NAMED],
                     blocking=blocking,

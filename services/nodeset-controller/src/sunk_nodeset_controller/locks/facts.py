@@ -5,6 +5,7 @@ from typing import Final
 
 from sunk_events.base import Event, event_id, source
 from sunk_events.locks import (
+    FailedLock,
     LockHolder,
     LockLocked,
     LockPending,
@@ -20,8 +21,16 @@ NAMED: Final = 10
 """So many Pods in the way are named; the rest are as much in the way."""
 
 
-def state(node: str, kube_node: str, lock: NodeLock, in_the_way: tuple[str, ...], now: datetime) -> LockState:
-    """Return what others may see of *lock* and of the Pods *in the way* of it."""
+def state(
+    node: str,
+    kube_node: str,
+    lock: NodeLock,
+    in_the_way: tuple[str, ...],
+    now: datetime,
+    *,
+    failed: FailedLock | None = None,
+) -> LockState:
+    """Return what others may see of *lock*, of the Pods *in the way* of it, and of the last that *failed*."""
     return LockState(
         changed=now,
         node=node,
@@ -32,6 +41,7 @@ def state(node: str, kube_node: str, lock: NodeLock, in_the_way: tuple[str, ...]
             for holder in lock.holders
         ),
         in_the_way=in_the_way[:NAMED],
+        failed=failed,
     )
 
 

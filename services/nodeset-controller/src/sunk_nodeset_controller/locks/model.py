@@ -136,7 +136,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     idle_since: datetime | None = None
     """Since when nobody holds the lock, as far as this process has seen."""
     drained_for: tuple[str, ...] = ()
-    """The Pods that the node's drain names, where a failed lock has drained it."""
+    """The Pods that the node is drained for, where a failed lock has drained it."""
     way: Way | None = None
     """Read after the taint was on; None: not looked yet."""
     clear_since: Mapping[LockLevel, datetime] = msgspec.field(default_factory=dict[LockLevel, datetime])
@@ -168,7 +168,7 @@ class Step(Enum):
     SETTLE = "grant those whose way is clear, let the others wait"
     LINGER = "nobody holds it; it stays for a moment"
     OPEN = "take annotation, taint and holders off"
-    WATCH = "there is no lock; list the Pods until those that the node's drain names are gone"
+    WATCH = "there is no lock; list the Pods until those that the node is drained for are gone"
 
 
 class Granted(msgspec.Struct, frozen=True):

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from sunk_events.locks import LockState
+from sunk_events.locks import FailedLock, LockState
 from sunk_events.requests import Finding
 from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
@@ -23,9 +24,10 @@ from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS, PODS_DRIVEN
 from sunk_nodeset_controller.locks.model import Ask, Decision, NodeLock, NotRunning, Rules, Seen, Step, Way
 from sunk_nodeset_controller.locks.sight import LockSight
 from sunk_nodeset_controller.locks.workloads import way
-from sunk_runtime.errors import ConflictError, SunkError
+from sunk_runtime.errors import ConflictError, SunkError, TransientError
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
+from sunk_slurm.failed_locks import still_failed
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +97,23 @@ class Locks:
         others = measure.others(pods, placed, alive(seen, self._rules))
         kept = blocking(others, refused=refusals(desk.asked), placed=placed, now=now())
         return findings(seen.lock, others, kept, measure)
+
+    async def fail(self, node: str, in_the_way: tuple[str, ...]) -> None:
+        """Store that *node* may be drained because Pods are *in the way*: whoever leads next counts it.
+
+        Raises:
+            SunkError: it may not be stored; the node must not be drained for it.
+        """
+        view = self._writer.view
+        for _ in range(STEPS):
+            before, revision = view.get(node), view.revision(node)
+            if before is None:
+                raise TransientError(f"the lock of {node} is not on the bus yet")
+            failed = FailedLock(at=now(), in_the_way=in_the_way)
+            with suppress(ConflictError):  # The loop has just written it: once more, on that.
+                await self._writer.record(node, replace(before, failed=failed), revision=revision)
+                return
+        raise ConflictError(f"the lock of {node} does not hold still")
 
     async def _take(self, turn: _Turn) -> float | None:
         """Take steps until there is nothing to do but to wait."""
@@ -195,18 +214,16 @@ class Locks:
         for job, answer in decision.answers.items():
             turn.desk.tell(job, answer)
         waited_s = _account(turn, seen, decision)
-        is_wanted = decision.step is not Step.REST or self._sight.views.kube_pods.get(turn.node) is not None
-        await self._record(
-            turn, decision, seen.now, is_wanted=is_wanted, waited_s=max(waited_s, default=None)
-        )
+        await self._record(turn, decision, seen.now, waited_s=max(waited_s, default=None))
 
-    async def _record(
-        self, turn: _Turn, decision: Decision, at: datetime, *, is_wanted: bool, waited_s: float | None
-    ) -> None:
-        view = self._writer.view
+    async def _record(self, turn: _Turn, decision: Decision, at: datetime, *, waited_s: float | None) -> None:
+        view, views = self._writer.view, self._sight.views
         before, revision = view.get(turn.node), view.revision(turn.node)
         lock = decision.lock
-        after = state(turn.node, turn.kube_node, lock, decision.in_the_way, at)
+        failed = still_failed(before, views.slurm_nodes.get(turn.node), at)
+        after = state(turn.node, turn.kube_node, lock, decision.in_the_way, at, failed=failed)
+        is_of_nodeset = views.kube_pods.get(turn.node) is not None
+        is_wanted = decision.step is not Step.REST or is_of_nodeset or failed is not None
         told = facts(before, after, revision=revision, waited_s=waited_s, cluster=view.cluster)
         if is_wanted:
             await self._writer.record(turn.node, after, told, revision=revision)

@@ -54,7 +54,7 @@ class LockSight:
             placeholders={job: self._has_pod(job, node) for job in jobs if job in self._uids},
             # A node that its NodeSet has and Slurm does not show is unknown, and not idle.
             is_node_busy=slurm.is_busy if slurm is not None else self.views.kube_pods.get(node) is not None,
-            drained_for=drained_for(slurm),
+            drained_for=self._drained_for(node),
             observed=max((sign for sign in signs if sign is not None), default=None),
             idle_since=asked.idle_since,
             way=asked.way,
@@ -71,10 +71,10 @@ class LockSight:
         return self._jobs.follow()
 
     async def drain_changes(self) -> AsyncIterator[str]:
-        """Yield the nodes of which failed locks have drained for other Pods than before."""
+        """Yield the nodes that failed locks have drained for other Pods than before."""
         known: dict[str, tuple[str, ...]] = {}
         async for node in self.views.slurm_nodes.changes():
-            before, after = known.pop(node, ()), drained_for(self.views.slurm_nodes.get(node))
+            before, after = known.pop(node, ()), self._drained_for(node)
             if after:
                 known[node] = after
             if after != before:
@@ -91,6 +91,9 @@ class LockSight:
                 yield node
             if after:
                 node_by_uid[uid] = after
+
+    def _drained_for(self, node: str) -> tuple[str, ...]:
+        return drained_for(self.views.slurm_nodes.get(node), self.views.locks.get(node))
 
     def _take(self, uid: str) -> None:
         """Take the placement of *uid* over into the index by job, as it is now."""
