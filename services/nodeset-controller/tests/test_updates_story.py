@@ -26,6 +26,7 @@ from sunk_kube.crds import crds
 from sunk_kube.errors import KubeBusyError, KubeNotFoundError
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import KubeObject, Pod, condition
+from sunk_kube.reflector import Reflector
 from sunk_kube.resources import (
     CONTROLLER_REVISIONS,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -40,6 +41,7 @@ from sunk_kube.resources import (
 )
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.testing import Service
+from sunk_runtime.changes import Changes
 from sunk_runtime.jetstream import BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
 from sunk_runtime.requests import answering
@@ -52,6 +54,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 CLUSTER: Final = "lab"
 ROLE: Final = "test.example/updates"
 PATIENCE_S: Final = 90.0
+GRACE_S: Final = 1
+"""Between the wish that a Pod goes and its deletion timestamp."""
 
 
 class Slurm:
@@ -178,6 +182,44 @@ class Slurm:
         return NodeConfirmed(node=question.node, is_known=True, is_drained_and_idle=is_fine)
 
 
+class Seen:
+    """What a watch of the Pods has shown."""
+
+    def __init__(self) -> None:
+        self.serving: list[int] = []
+        """How many Pods served, as of each change of one."""
+        self.condemned: set[str] = set()
+        self.ready: dict[str, datetime] = {}
+        """When each Pod became ready, by uid."""
+        self.deleted: dict[str, datetime] = {}
+        """When each Pod's deletion was asked for, by uid."""
+
+    def note(self, pods: list[Pod], changed: Pod | None) -> None:
+        """Take in a change after which there are *pods*."""
+        if changed is not None:
+            self._note(changed)
+        self.serving.append(sum(map(self._is_serving, pods)))
+
+    def _note(self, changed: Pod) -> None:
+        meta = changed.metadata
+        ready = condition(changed.status.conditions, wk.CONDITION_READY)
+        if ready is not None and ready.status == "True" and ready.last_transition_time is not None:
+            self.ready.setdefault(meta.uid, ready.last_transition_time)
+        if meta.deletion_timestamp is not None:
+            self.deleted.setdefault(meta.uid, meta.deletion_timestamp - timedelta(seconds=GRACE_S))
+        if wk.ANNOTATION_CONDEMNED in meta.annotations:
+            self.condemned.add(meta.name)
+
+    def _is_serving(self, pod: Pod) -> bool:
+        """Whether *pod* came up, and nobody takes it away; a kubelet that stalls is no update."""
+        meta = pod.metadata
+        return (
+            meta.uid in self.ready
+            and not pod.is_terminating
+            and wk.ANNOTATION_CONDEMNED not in meta.annotations
+        )
+
+
 class Stage:
     """Everything that a story needs."""
 
@@ -220,6 +262,24 @@ class Stage:
                 and found.status.observed_generation == found.metadata.generation
             )
         )
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncGenerator["Seen"]:
+        """Yield what each change of a Pod shows while the context lasts, none left out."""
+        view = Reflector(self.kube, PODS, namespace=self.namespace, labels=wk.LABEL_NODESET)
+        seen, changes = Seen(), Changes(())
+
+        def note(_: Pod | None, after: Pod | None) -> tuple[str, ...]:
+            seen.note(view.values(), after)
+            return ()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(view.run)
+            await view.complete()
+            view.follow(changes, note)
+            seen.serving.clear()  # Those were looked at one after the other.
+            yield seen
+            tasks.cancel_scope.cancel()
 
     def restart(self) -> None:
         """Kill the service between any two of its lines, and start it again."""
@@ -301,6 +361,7 @@ async def stage(nats: NatsServer, kubeconfig: Path, tmp_path: Path) -> AsyncGene
             service.end(signal.SIGTERM)
             with anyio.move_on_after(PATIENCE_S, shield=True):
                 await unlock(kube)
+        assert not service.bugs()
 
 
 async def unlock(kube: KubeClient) -> None:
@@ -330,7 +391,7 @@ async def create(
         container["resources"] = {"requests": {"cpu": cpu}}
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 1,
+        "terminationGracePeriodSeconds": GRACE_S,
         "containers": [container],
         "nodeSelector": {ROLE: namespace},
     }
@@ -364,34 +425,124 @@ async def test_an_update_reaches_every_node_and_loses_no_job_though_the_controll
     await stage.is_whole(3)
     before = {pod.metadata.name: pod.metadata.uid for pod in await stage.pods()}
     stage.slurm.jobs |= before.keys()
-    await stage.change(NEW_TEMPLATE)
-    away: set[int] = set()
-    for step in ("condemned", "confirmed", "deleted"):
-        await until(lambda: bool(stage.condemned() & stage.slurm.jobs), within_s=PATIENCE_S)
-        chosen = stage.condemned() & stage.slurm.jobs
-        away.add(len(chosen))
-        if step == "condemned":
-            stage.restart()
-        stage.slurm.jobs -= chosen  # Each job ends when its node is the one that the update waits for.
-        if step == "confirmed":
-            await until(lambda chosen=chosen: chosen <= set(stage.slurm.confirmed), within_s=PATIENCE_S)
-            stage.restart()
-        if step == "deleted":
-            uids = {before[name] for name in chosen}
-            await stage.until_pods(
-                lambda pods, uids=uids: (
-                    not any(pod.metadata.uid in uids and not pod.is_terminating for pod in pods)
+    async with stage.watching() as seen:
+        await stage.change(NEW_TEMPLATE)
+        for step in ("condemned", "confirmed", "deleted"):
+            await until(lambda: bool(stage.condemned() & stage.slurm.jobs), within_s=PATIENCE_S)
+            chosen = stage.condemned() & stage.slurm.jobs
+            if step == "condemned":
+                stage.restart()
+            stage.slurm.jobs -= chosen  # Each job ends when its node is the one that the update waits for.
+            if step == "confirmed":
+                await until(lambda chosen=chosen: chosen <= set(stage.slurm.confirmed), within_s=PATIENCE_S)
+                stage.restart()
+            if step == "deleted":
+                uids = {before[name] for name in chosen}
+                await stage.until_pods(
+                    lambda pods, uids=uids: (
+                        not any(pod.metadata.uid in uids and not pod.is_terminating for pod in pods)
+                    )
                 )
-            )
-            stage.restart()
-    await stage.is_whole(3)
+                stage.restart()
+        await stage.is_whole(3)
 
     after = {pod.metadata.name: pod.metadata.uid for pod in await stage.pods()}
     history = await stage.kube.list_all(CONTROLLER_REVISIONS, stage.namespace)
     assert sorted(one.revision for one in history) == [1, 2]
-    assert (stage.slurm.lost, away) == ([], {1})
+    assert (stage.slurm.lost, min(seen.serving)) == ([], 2)
     assert before.keys() == after.keys() == set(stage.slurm.confirmed)
     assert not set(before.values()) & set(after.values())
+
+
+async def test_with_ondelete_a_template_reaches_only_what_is_deleted_by_hand(stage: Stage) -> None:
+    await stage.is_whole(3)
+    before = {pod.metadata.name: pod.metadata.uid for pod in await stage.pods()}
+    chosen = min(before)
+    async with stage.watching() as seen:
+        await stage.change({**NEW_TEMPLATE, "updateStrategy": {"type": "OnDelete", "rollingUpdate": None}})
+        await stage.until(
+            lambda found: (
+                found.status.observed_generation == found.metadata.generation
+                and found.status.updated_number_scheduled == 0
+                and "0 of 3 Pods are of the present template" in said(found, "Updated")
+            )
+        )
+        await stage.kube.delete(PODS, chosen, stage.namespace)
+        await stage.until(
+            lambda found: found.status.updated_number_scheduled == 1 and found.status.number_ready == 3
+        )
+        after = {pod.metadata.name: pod.metadata.uid for pod in await stage.pods()}
+
+    assert {name for name in before if before[name] != after[name]} == {chosen}
+    assert (after.keys(), seen.condemned) == (before.keys(), set())
+
+
+async def test_the_next_pod_is_replaced_when_the_one_before_was_ready_for_long_enough(stage: Stage) -> None:
+    await stage.is_whole(3)
+    least = timedelta(seconds=4)
+    async with stage.watching() as seen:
+        await until(lambda: len(seen.ready) == 3, within_s=PATIENCE_S)
+        old = set(seen.ready)
+        # A Pod that is not available yet would cost nothing more.
+        last = max(seen.ready.values())
+        await until(lambda: datetime.now(UTC) - last > least + timedelta(seconds=2), within_s=PATIENCE_S)
+        await stage.change({**NEW_TEMPLATE, "minReadySeconds": int(least.total_seconds())})
+        await stage.is_whole(3)
+        await until(lambda: len(seen.ready) == 6 and old <= seen.deleted.keys(), within_s=PATIENCE_S)
+
+    replaced = sorted(seen.deleted[uid] for uid in old)
+    first, second, _ = sorted(since for uid, since in seen.ready.items() if uid not in old)
+    assert replaced[1] - first >= least
+    assert replaced[2] - second >= least
+
+
+async def test_old_templates_go_and_those_that_pods_were_made_of_stay(stage: Stage) -> None:
+    await stage.is_whole(3)
+    busy = min(pod.metadata.name for pod in await stage.pods())
+    stage.slurm.jobs.add(busy)
+    rolling = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 3}}}
+    await stage.change({**rolling, "revisionHistoryLimit": 1})
+
+    async def is_history(*numbers: int) -> bool:
+        found = await stage.kube.list_all(CONTROLLER_REVISIONS, stage.namespace)
+        return sorted(one.revision for one in found) == list(numbers)
+
+    # The first is that of the Pod which its job keeps; the newest of the others stays.
+    for version, numbers in ((2, (1, 2)), (3, (1, 2, 3)), (4, (1, 3, 4))):
+        await stage.change(
+            {"template": {"metadata": {"annotations": {"test.example/version": str(version)}}}}
+        )
+        await stage.until(
+            lambda found: (
+                found.status.observed_generation == found.metadata.generation
+                and found.status.updated_number_scheduled == 2
+                and found.status.number_ready == 3
+            )
+        )
+        await until(lambda numbers=numbers: is_history(*numbers), within_s=PATIENCE_S)
+    stage.slurm.jobs.clear()
+    await until(lambda: is_history(3, 4), within_s=PATIENCE_S)
+    await stage.change({"revisionHistoryLimit": 0})
+    await until(lambda: is_history(4), within_s=PATIENCE_S)
+    await stage.is_whole(3)
+    assert stage.slurm.lost == []
+
+
+async def test_a_pod_on_a_node_that_no_longer_fits_is_counted_and_stays(stage: Stage) -> None:
+    await stage.is_whole(3)
+    before = {pod.metadata.uid for pod in await stage.pods()}
+    kube_node = min(node.metadata.name for node in await stage.kube.list_all(NODES))
+
+    async def fits(role: str | None) -> tuple[int, ...]:
+        await stage.kube.patch(NODES, kube_node, {"metadata": {"labels": {ROLE: role}}})
+        count = 3 if role is not None else 2
+        await stage.until(lambda found: found.status.number_feasible == count)
+        status = (await stage.nodeset()).status
+        return status.number_misscheduled, status.current_number_scheduled, status.number_ready
+
+    assert await fits(None) == (1, 3, 3)
+    assert await fits(stage.namespace) == (0, 3, 3)
+    assert {pod.metadata.uid for pod in await stage.pods()} == before
 
 
 async def test_an_update_requeues_the_jobs_that_its_rules_name_and_waits_for_the_others(stage: Stage) -> None:

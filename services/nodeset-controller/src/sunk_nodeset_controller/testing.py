@@ -33,6 +33,11 @@ class Service:
         """Have other settings from the next start on."""
         self._settings |= {f"SUNK_NODESET_CONTROLLER_{name}": value for name, value in settings.items()}
 
+    def bugs(self) -> list[str]:
+        """Return the lines of its log that tell of a bug: nothing that is put into it may lead there."""
+        words = "key failed", "stopped by a bug"
+        return [line for line in self._log.read_text().splitlines() if any(word in line for word in words)]
+
     def another(self) -> "Service":
         """Return a standby with the same settings."""
         made = Service({}, self._log)

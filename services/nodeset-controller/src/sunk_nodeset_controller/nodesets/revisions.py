@@ -22,17 +22,20 @@ from sunk_nodeset_controller.nodesets.template import template_hash
 
 
 class Revisions:
-    """Keeps the history. It is looked at when a template changes, and when the service starts."""
+    """Keeps the history. It is looked at when what it depends on changes, and when the service starts."""
 
     def __init__(self, kube: FencedKube) -> None:
         self._kube = kube
-        self._kept: dict[str, str] = {}
+        self._kept: dict[str, object] = {}
+        """By key of a NodeSet: what its history was last looked at for."""
 
     async def keep(self, seen: Observed) -> None:
         """See to it that the present template is in the history, and no more than shall be."""
         nodeset = seen.nodeset
         revision = template_hash(nodeset)
-        if self._kept.get(nodeset.key) == revision:
+        used = {pod.metadata.annotations.get(wk.ANNOTATION_TEMPLATE_HASH, "") for pod in seen.pods}
+        limit = nodeset.spec.revision_history_limit
+        if self._kept.get(nodeset.key) == (revision, used, limit):
             return
         listed = await self._kube.revisions(nodeset)
         for one in listed:
@@ -46,12 +49,10 @@ class Revisions:
                 await self._kube.create_revision(manifest(nodeset, revision, newest + 1))
             except KubeExistsError:
                 return  # Of an earlier NodeSet of this name, which is on its way out: the next turn sees.
-        used = {pod.metadata.annotations.get(wk.ANNOTATION_TEMPLATE_HASH, "") for pod in seen.pods}
         names = {name, *(revision_name(nodeset, one) for one in used)}
-        limit = nodeset.spec.revision_history_limit
         for one in surplus(found, names, REVISIONS if limit is None else limit):
             await self._kube.delete_revision(one)
-        self._kept[nodeset.key] = revision
+        self._kept[nodeset.key] = revision, used, limit
 
     def forget(self, key: str) -> None:
         """Forget a NodeSet that is gone."""
