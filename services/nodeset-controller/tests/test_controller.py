@@ -9,7 +9,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -201,6 +201,7 @@ async def stage(
             await kube.delete(NAMESPACES, namespace)
             await until(lambda: _is_empty(kube, namespace), within_s=PATIENCE_S)
         service.end(signal.SIGTERM)
+    assert not service.bugs()
 
 
 async def _is_empty(kube: KubeClient, namespace: str) -> bool:
@@ -871,6 +872,86 @@ async def _is_infeasible(stage: Stage) -> bool:
     return status.number_feasible == status.current_number_scheduled == 0
 
 
+async def test_a_node_deleted_while_its_pod_terminates_and_clocks_that_are_ahead_stop_nobody(
+    stage: Stage,
+) -> None:
+    ghost, name = f"{stage.namespace}-skew", "gpu-250-250"
+    ahead = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0)
+    before = await stage.told(lambda state: state.is_ready)
+
+    def told() -> KubePodState | None:
+        return stage.pods.get(name)
+
+    def is_told(phase: str) -> bool:
+        state = told()
+        return state is not None and state.phase == phase
+
+    check = {"type": wk.CONDITION_HPC_VERIFICATION, "status": "True", "lastTransitionTime": _second(ahead)}
+    ready = {"type": wk.CONDITION_READY, "status": "True", "lastTransitionTime": _second(ahead)}
+    try:
+        await stage.kube.create(NODES, _ghost(ghost, stage.namespace))
+        await until(lambda: told() is not None, within_s=PATIENCE_S)
+        await stage.kube.patch_status(NODES, ghost, {"status": {"conditions": [check]}}, kind="strategic")
+        await until(lambda: _is_bound(stage, name, ghost), within_s=PATIENCE_S)
+        running = {"status": {"phase": "Running", "conditions": [ready]}}
+        await stage.kube.patch_status(PODS, name, running, stage.namespace, kind="strategic")
+        await until(lambda: is_told("running") and _is_verified(told(), ahead), within_s=PATIENCE_S)
+        shown = await _shown(stage, name)
+
+        await stage.kube.delete(PODS, name, stage.namespace)  # No kubelet ends it.
+        await until(lambda: is_told("terminating"), within_s=PATIENCE_S)
+        await stage.kube.delete(NODES, ghost)
+        await until(lambda: _is_condemned(told()), within_s=PATIENCE_S)
+        await stage.kube.delete(PODS, name, stage.namespace, grace_period_s=0)
+        await until(lambda: told() is None, within_s=PATIENCE_S)
+    finally:
+        with anyio.move_on_after(PATIENCE_S, shield=True):
+            await stage.kube.delete(NODES, ghost)
+            await stage.kube.delete(PODS, name, stage.namespace, grace_period_s=0)
+
+    assert shown is not None
+    assert shown.last_transition_time == ahead
+    after = await stage.pod()
+    assert after is not None
+    assert after.metadata.uid == before.uid
+
+
+async def _is_bound(stage: Stage, name: str, kube_node: str) -> bool:
+    """Whether a Pod is bound; if not, do as the scheduler, which may not like a Node without kubelet."""
+    pod = await stage.kube.find(PODS, name, stage.namespace)
+    if pod is None or pod.spec.node_name:
+        return pod is not None
+    with suppress(ConflictError, KubeNotFoundError):
+        await stage.kube.bind_pod(pod, kube_node)
+    return False
+
+
+def _is_verified(state: KubePodState | None, moment: datetime) -> bool:
+    return state is not None and state.is_ready and state.hpc_verified == moment
+
+
+def _is_condemned(state: KubePodState | None) -> bool:
+    return state is not None and state.phase == "terminating" and state.is_condemned
+
+
+async def _shown(stage: Stage, name: str) -> Condition | None:
+    """Return what the Pod shows of its Node's verification, as soon as it does."""
+
+    async def found() -> Condition | None:
+        pod = await stage.kube.get(PODS, name, stage.namespace)
+        return condition(pod.status.conditions, wk.CONDITION_HPC_VERIFICATION)
+
+    async def is_there() -> bool:
+        return await found() is not None
+
+    await until(is_there, within_s=PATIENCE_S)
+    return await found()
+
+
+def _second(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 async def test_why_a_node_is_as_it_is_can_be_asked(stage: Stage) -> None:
     await stage.told(lambda state: state.is_ready)
     cordon = {
@@ -894,13 +975,18 @@ ODD_NODES: Final = {"odd-none": "", "odd-six": "fd00::12", "odd-twin": "10.8.0.7
 """Nodes without address, with IPv6, with the same octets, and with the longest name, and their addresses."""
 
 
-async def test_nodes_of_any_name_and_address_get_pods_of_their_own_names(stage: Stage) -> None:
+ODD_VALUES: Final = {"odd-none": "", "odd-six": "1.b_C-d"}
+"""What a label says that makes a feature: nothing, and all that is allowed."""
+
+
+async def test_nodes_of_any_name_address_and_label_get_pods_of_their_own_names(stage: Stage) -> None:
     labels = {"test.example/odd": stage.namespace}
     for name, address in ODD_NODES.items():
         addresses = [{"type": "InternalIP", "address": address}] if address else []
         room = {"cpu": "8", "memory": "32Gi", "pods": "110"}
         status = {"addresses": addresses, "allocatable": room, "capacity": room}
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+        own = {"test.example/value": ODD_VALUES[name]} if name in ODD_VALUES else {}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {**labels, **own}}}
         await stage.kube.create(NODES, {**body, "status": status})
     good = await stage.kube.get(NODESETS, "gpu", stage.namespace)
     tolerations = [{"operator": "Exists"}]  # Nobody's kubelet: they are not ready.
@@ -909,7 +995,11 @@ async def test_nodes_of_any_name_and_address_get_pods_of_their_own_names(stage: 
         "apiVersion": NODESETS.api_version,
         "kind": NODESETS.kind,
         "metadata": {"name": "odd"},
-        "spec": {"cluster": CLUSTER, "template": {"spec": spec}},
+        "spec": {
+            "cluster": CLUSTER,
+            "features": {"dynamicFeatures": {"test.example/value": {"prefix": "value-"}}},
+            "template": {"spec": spec},
+        },
     }
     try:
         await stage.kube.create(NODESETS, body, stage.namespace)
@@ -921,7 +1011,8 @@ async def test_nodes_of_any_name_and_address_get_pods_of_their_own_names(stage: 
         await until(are_named, within_s=PATIENCE_S)
         slices = await stage.kube.list_all(NODESLICES, stage.namespace)
         entries = {entry.kube_node: entry.name for one in slices for entry in one.nodes}
-        pods = {pod.metadata.name for pod in await stage.kube.list_all(PODS, stage.namespace)}
+        found = await stage.kube.list_all(PODS, stage.namespace)
+        pods = {pod.metadata.name: pod.metadata.annotations.get(wk.ANNOTATION_FEATURES) for pod in found}
     finally:
         for name in ODD_NODES:
             await stage.kube.delete(NODES, name)
@@ -930,7 +1021,9 @@ async def test_nodes_of_any_name_and_address_get_pods_of_their_own_names(stage: 
                 await stage.kube.delete(PODS, pod.metadata.name, stage.namespace, grace_period_s=0)
 
     assert entries.keys() >= ODD_NODES.keys()
-    assert pods == set(entries.values())
+    assert pods.keys() == set(entries.values())
+    assert {pods[entries[name]] for name in (LONG, "odd-twin", "odd-none")} == {""}
+    assert pods[entries["odd-six"]] == "value-1.b_C-d"
     assert len(pods) == len(ODD_NODES) + 1
     assert {entries[LONG], entries["odd-twin"]} & {"odd-000-007"}
 
