@@ -18,6 +18,7 @@ import anyio
 import httpx
 import pytest
 from msgspec import field
+from prometheus_client.parser import text_string_to_metric_families
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
@@ -950,6 +951,70 @@ async def _shown(stage: Stage, name: str) -> Condition | None:
 
 def _second(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def test_a_node_in_no_nodeset_costs_no_call_and_no_look(stage: Stage) -> None:
+    await stage.told(lambda state: state.is_ready)
+    port = free_port()
+    stage.service.end(signal.SIGTERM)
+    stage.service.change(HTTP_PORT=str(port))
+    stage.service.start()
+    other = f"{stage.namespace}-other"
+    costs: list[Counter[str]] = []
+
+    async def span() -> Counter[str]:
+        """Let a Node beat and change, until the controller has seen that, and return what this cost."""
+        before = await _counts(port)
+        for number in range(20):
+            beat = {
+                "type": wk.CONDITION_READY,
+                "status": "True",
+                "lastHeartbeatTime": _second(datetime.now(UTC)),
+            }
+            beat["message"] = f"beat {len(costs)}.{number}"
+            await stage.kube.patch_status(NODES, other, {"status": {"conditions": [beat]}}, kind="strategic")
+        looks = before["looks nodesets"]
+        for number in range(3):  # It may be a Node for a NodeSet now: that alone is looked at.
+            labels = {"test.example/other": f"{len(costs)}-{number}"}
+            await stage.kube.patch(NODES, other, {"metadata": {"labels": labels}})
+            await until(lambda looks=looks: _has_looked(port, looks), within_s=PATIENCE_S)
+            looks = (await _counts(port))["looks nodesets"]
+        cost = await _counts(port)
+        cost.subtract(before)
+        return cost
+
+    try:
+        await stage.kube.create(NODES, _ghost(other, "nobody"))
+        await until(lambda: _is_answered(stage), within_s=PATIENCE_S)
+        await _settled(stage)
+        while len(costs) < 5 and not any(_is_nothing(cost) for cost in costs):  # A kubelet may disturb one.
+            costs.append(await span())
+    finally:
+        await stage.kube.delete(NODES, other)
+
+    assert any(_is_nothing(cost) for cost in costs), costs
+
+
+def _is_nothing(cost: Counter[str]) -> bool:
+    return cost["calls"] == cost["looks nodes"] == cost["looks pods"] == cost["looks files"] == 0
+
+
+async def _has_looked(port: int, before: int) -> bool:
+    return (await _counts(port))["looks nodesets"] > before
+
+
+async def _counts(port: int) -> Counter[str]:
+    """Return what the service says of its calls, without its lease's, and of its looks, by loop."""
+    async with httpx.AsyncClient(trust_env=False) as http:
+        text = (await http.get(f"http://127.0.0.1:{port}/metrics")).text
+    counts: Counter[str] = Counter()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == "sunk_kube_requests_total" and sample.labels["resource"] != LEASES.plural:
+                counts["calls"] += int(sample.value)
+            elif sample.name == "sunk_keys_handled_total":
+                counts[f"looks {sample.labels['loop']}"] += int(sample.value)
+    return counts
 
 
 async def test_why_a_node_is_as_it_is_can_be_asked(stage: Stage) -> None:

@@ -10,7 +10,7 @@ from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod, condition
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, NODESETS, NODESLICES, PODS
-from sunk_nodeset_controller.nodes.conditions import MIRRORED
+from sunk_nodeset_controller.nodes.conditions import LABELS, MIRRORED
 from sunk_nodeset_controller.nodesets.feasible import place
 from sunk_nodeset_controller.nodesets.owners import is_member_pod, owner_key
 from sunk_nodeset_controller.nodesets.slices import members_of
@@ -127,8 +127,15 @@ class KubeViews:
         return changes
 
     def node_changes(self) -> Changes:
-        """Return the names of Nodes that changed, or whose NodeSet Pod did."""
-        changes = self.nodes.changes()
+        """Return the names of Nodes whose NodeSet Pod changed, or that bear marks of ours and changed."""
+        changes = Changes(())
+
+        def of_node(before: Node | None, after: Node | None) -> Iterable[str]:
+            if after is None or borne(before) == borne(after):
+                return ()
+            name = after.metadata.name
+            is_ours = any(label in after.metadata.labels for label in LABELS)
+            return (name,) if is_ours or self.pods_at.count(name) else ()
 
         def of_pod(before: Pod | None, after: Pod | None) -> Iterable[str]:
             if mirrored(before) == mirrored(after):
@@ -146,6 +153,7 @@ class KubeViews:
             pods = self.pods.objects.values()
             return {pinned_node(pod) for pod in pods if pod.metadata.namespace in keys} - {""}
 
+        self.nodes.follow(changes, of_node)
         self.nodesets.follow(changes, of_nodeset)
         self.pods.follow(changes, of_pod)
         self.slices.follow(changes, of_slice)
@@ -163,6 +171,14 @@ def copied(node: Node | None) -> object:
         cordon_reason(node),
         condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION),
     )
+
+
+def borne(node: Node | None) -> object:
+    """Return what of a Node decides which marks of ours it shall bear, and which it does."""
+    if node is None:
+        return None
+    found = [condition(node.status.conditions, kind) for kind in (*MIRRORED, wk.CONDITION_SLURM_CORDON)]
+    return place(node), node.metadata.annotations.get(wk.ANNOTATION_DRAIN), found
 
 
 def mirrored(pod: Pod | None) -> object:

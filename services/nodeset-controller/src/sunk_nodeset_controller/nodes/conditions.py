@@ -17,7 +17,8 @@ MIRRORED: Final = (
 )
 KUBERNETES_PREFIX: Final = "k8s:"
 """How a drain's reason begins that came from Kubernetes."""
-_LABELS: Final = (wk.LABEL_NODESET, wk.LABEL_NAMESPACE, wk.LABEL_CLUSTER, wk.LABEL_POD)
+LABELS: Final = (wk.LABEL_NODESET, wk.LABEL_NAMESPACE, wk.LABEL_CLUSTER, wk.LABEL_POD)
+"""What says of a Node whose it is."""
 
 
 def marks(node: Node, pod: Pod | None, *, is_wanted: bool) -> Marks:
@@ -30,12 +31,12 @@ def marks(node: Node, pod: Pod | None, *, is_wanted: bool) -> Marks:
     """
     if pod is not None:
         return _of(pod)
-    if not any(label in node.metadata.labels for label in _LABELS):
+    if not any(label in node.metadata.labels for label in LABELS):
         return Marks()
     if is_wanted:  # Its labels stay: they also keep the name for the next Pod.
         return Marks(annotations={wk.ANNOTATION_DRAIN: None}, conditions=_unknown("PodGone"))
     return Marks(
-        labels=dict.fromkeys(_LABELS),
+        labels=dict.fromkeys(LABELS),
         annotations={wk.ANNOTATION_DRAIN: None},
         removed=(*MIRRORED, wk.CONDITION_SLURM_CORDON),
     )
