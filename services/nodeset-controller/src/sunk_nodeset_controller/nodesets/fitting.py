@@ -43,7 +43,7 @@ class Fitting:
             known.changed.update(self._nodes.keys())
         if known.changed:
             self._look_again(nodeset, known)
-        return Fits(invalid=known.invalid, obstacles=known.obstacles)
+        return Fits(invalid=known.invalid, obstacles=dict(known.obstacles))
 
     def forget(self, key: str) -> None:
         """Forget a NodeSet that is gone."""

@@ -42,7 +42,10 @@ class Observer:
         self._fitting = Fitting(views.nodes, lock_key=lock_key)
 
     def observe(self, nodeset: NodeSet, strangers: frozenset[str] = frozenset()) -> Observed:
-        """Return all that concerns *nodeset*, as it is now; *strangers* are names that others' Pods have."""
+        """Return all that concerns *nodeset*, as it is now; *strangers* are names that others' Pods have.
+
+        Nothing of it changes any more: a Node that comes later was not held against the NodeSet.
+        """
         now = datetime.now(UTC).replace(microsecond=0)
         labelled = self._views.pods_of.of(nodeset.key)
         own = [pod for pod in labelled if is_owned(pod, nodeset)]
@@ -53,7 +56,7 @@ class Observer:
         silence = None if ear is None else ear.doubt(now)
         return Observed(
             nodeset=nodeset,
-            nodes=self._views.nodes.objects,
+            nodes=dict(self._views.nodes.objects),
             fits=fits,
             pods=tuple(own),
             slices=slices,

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import anyio
@@ -25,6 +26,7 @@ from sunk_nodeset_controller.nodesets.protection import budget
 from sunk_nodeset_controller.nodesets.revisions import Revisions
 from sunk_nodeset_controller.nodesets.status import ACCEPTED, SCHEDULED, SLURM_KNOWN, is_told, status
 from sunk_nodeset_controller.nodesets.strangers import Strangers
+from sunk_nodeset_controller.nodesets.strides import Strides
 from sunk_nodeset_controller.pods.resting import Rest
 from sunk_nodeset_controller.views import KubeViews
 from sunk_runtime.errors import ConflictError
@@ -78,16 +80,15 @@ class NodeSetLoop:
         rest_s = self._rests_until.get(key, 0.0) - time.monotonic()
         if rest_s > 0:
             return rest_s
-        began_s = time.thread_time()  # Nothing waits here: a busy machine is no reason to plan more seldom.
-        seen = self._observer.observe(nodeset, self._strangers.of(key))
-        found = plan(seen)
-        spent_s = time.thread_time() - began_s
+        strides = Strides()
+        seen = await strides.take(partial(self._observer.observe, nodeset, self._strangers.of(key)))
+        found = await strides.take(partial(plan, seen))
         is_growing = False
         try:
             again_s = await self._turn(seen, found)
             is_growing = again_s == 0.0 and any(isinstance(one, CreatePod) for one in found.actions)
         finally:
-            rest_s = 0.0 if is_growing else spent_s * 2 * (1 / SHARE - 1)
+            rest_s = 0.0 if is_growing else strides.spent_s * 2 * (1 / SHARE - 1)
             self._rests_until[key] = time.monotonic() + rest_s
         return again_s
 
@@ -181,9 +182,12 @@ class NodeSetLoop:
             When it is to be written, if that is too soon now.
         """
         nodeset = self._views.nodesets.get(planned.key) or planned
+        strides = Strides()
         if seen is None or seen.nodeset is not nodeset:
-            seen = self._observer.observe(nodeset, self._strangers.of(nodeset.key))
-        told = status(seen, found, planned.metadata.generation)
+            seen = await strides.take(
+                partial(self._observer.observe, nodeset, self._strangers.of(nodeset.key))
+            )
+        told = await strides.take(partial(status, seen, found, planned.metadata.generation))
         known = condition(told.conditions, SLURM_KNOWN)
         SLURM_IS_KNOWN.labels(nodeset.key).set(known is None or known.status == "True")
         if is_told(nodeset.status, told):

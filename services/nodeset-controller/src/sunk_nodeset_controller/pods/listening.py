@@ -52,7 +52,8 @@ class Listening:
 
     async def _fading(self, cluster: str) -> None:
         while True:
-            await self._fade(cluster)
+            if self._ears[cluster].is_unknown(datetime.now(UTC)):
+                await self._fade(cluster)
             await anyio.sleep(LOOK_S)
 
     def _compare(self, cluster: str, ear: Ear, now: datetime) -> None:
