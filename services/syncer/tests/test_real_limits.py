@@ -1,4 +1,4 @@
-"""What comes to its end while the syncer runs: the life of a token, the room of an array."""
+"""What comes to its end while the syncer runs: a token, a certificate, the room of an array."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,6 +11,7 @@ from sunk_events.nodesets import KubePodState
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.testing import running_slurm
+from sunk_lab.tls import tls_proxy
 from sunk_runtime.testing import until
 from sunk_syncer.testing import Stage
 
@@ -52,6 +53,23 @@ async def test_a_token_that_ends_while_it_is_in_use_is_replaced_by_what_its_file
     await stage.until_node(N1, None)
 
     assert not any(short in str(line) for line in stage.syncer.log)
+
+
+async def test_a_slurmrestd_with_tls_is_believed_by_the_authority_that_is_set(
+    stage: Stage, slurm: HostSlurm, tmp_path: Path
+) -> None:
+    stage.syncer.kill()
+    async with tls_proxy(slurm.url, tmp_path) as slurmrestd:
+        stage.syncer.start(slurm_url=slurmrestd.url)
+        await until(lambda: any("VERIFY_FAILED" in str(line) for line in stage.syncer.log), within_s=60)
+        stage.syncer.kill()
+        stage.syncer.start(slurm_url=slurmrestd.url, slurm_ca_file=str(slurmrestd.ca_file))
+        await stage.pod(replace(READY, is_cordoned=True, cordon_reason="disk"))
+        await stage.until_node(N1, "k8s: cordon: disk")
+        slurmrestd.certify("second")
+        slurmrestd.end_all()
+        await stage.pod(READY)
+        await stage.until_node(N1, None)
 
 
 async def test_an_array_of_thousands_of_held_tasks_is_one_state(stage: Stage, slurm: HostSlurm) -> None:

@@ -12,13 +12,14 @@ Source: h11 0.16, "Re-using a connection".
 
 import asyncio
 import select
-import ssl
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from typing import Final, cast
 
 import h11
 import httpx
+
+from sunk_slurm.trust import Trust
 
 HEAD_MAX: Final = 64 * 1024
 """An answer's head is a few hundred bytes."""
@@ -119,7 +120,7 @@ class Connection(asyncio.Protocol):
             self._news.set_result(None)
 
 
-async def connected(url: httpx.URL, timeout_s: float, context: ssl.SSLContext) -> Connection:
+async def connected(url: httpx.URL, timeout_s: float, trust: Trust) -> Connection:
     """Return a connection to the server of *url*.
 
     Raises:
@@ -129,7 +130,7 @@ async def connected(url: httpx.URL, timeout_s: float, context: ssl.SSLContext) -
         raise httpx.UnsupportedProtocol(f"{url.scheme!r} is neither http nor https")
     is_tls = url.scheme == "https"
     made = asyncio.get_running_loop().create_connection(
-        Connection, url.host, url.port or (443 if is_tls else 80), ssl=context if is_tls else None
+        Connection, url.host, url.port or (443 if is_tls else 80), ssl=trust.context if is_tls else None
     )
     try:
         async with asyncio.timeout(timeout_s):

@@ -9,6 +9,7 @@ from typing import Final
 import httpx
 
 from sunk_slurm.connection import Connection, connected
+from sunk_slurm.trust import Trust
 
 CONNECT_TIMEOUT_S: Final = 3.0
 
@@ -16,9 +17,8 @@ CONNECT_TIMEOUT_S: Final = 3.0
 class Lanes(httpx.AsyncBaseTransport):
     """At most *count* requests at once; whoever asks limits itself to that."""
 
-    def __init__(self, count: int) -> None:
-        # One for all: it reads every root certificate.
-        self._context = httpx.create_ssl_context(trust_env=False)
+    def __init__(self, count: int, trust: Trust | None = None) -> None:
+        self._trust = trust or Trust()
         self._free = count
         self._idle: list[Connection] = []
         self._is_closed = False
@@ -36,7 +36,7 @@ class Lanes(httpx.AsyncBaseTransport):
         self._free -= 1
         connection = None
         try:
-            connection = self._open() or await connected(request.url, CONNECT_TIMEOUT_S, self._context)
+            connection = self._open() or await connected(request.url, CONNECT_TIMEOUT_S, self._trust)
             status = await connection.ask(request)
         except BaseException:
             self._take_back(connection)

@@ -23,6 +23,7 @@ from sunk_slurm.rest import Rest
 from sunk_slurm.server import Call, Transport
 from sunk_slurm.states import JobState
 from sunk_slurm.tokens import Tokens
+from sunk_slurm.trust import Trust
 from sunk_slurm.wire import (
     Answer,
     Job,
@@ -78,7 +79,13 @@ class SlurmReads:
     """slurmrestd of one Slurm cluster, to read. Use it as a context."""
 
     def __init__(
-        self, url: str, tokens: Tokens, *, timeout_s: float = 5.0, transport: Transport | None = None
+        self,
+        url: str,
+        tokens: Tokens,
+        *,
+        timeout_s: float = 5.0,
+        trust: Trust | None = None,
+        transport: Transport | None = None,
     ) -> None:
         """Describe a cluster's slurmrestd.
 
@@ -86,9 +93,10 @@ class SlurmReads:
             url: One address, or several with commas between, tried in turn.
             tokens: Who we are.
             timeout_s: Of a call about one node or job; lists may take `LIST_TIMEOUT_S`.
+            trust: Whom to believe that he is slurmrestd, where the address says https.
             transport: For tests.
         """
-        self._rest = Rest(url, tokens, transport=transport)
+        self._rest = Rest(url, tokens, trust=trust, transport=transport)
         self._timeout_s = timeout_s
 
     async def __aenter__(self) -> Self:

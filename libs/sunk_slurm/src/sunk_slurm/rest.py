@@ -15,6 +15,7 @@ from sunk_slurm.answers import understood
 from sunk_slurm.errors import NotAskedError, SlurmUnavailableError, may_be_the_way
 from sunk_slurm.server import Call, Server, Transport
 from sunk_slurm.tokens import Tokens
+from sunk_slurm.trust import Trust
 from sunk_slurm.wire import Answer
 
 T = TypeVar("T", bound=Answer)
@@ -27,11 +28,13 @@ _OUTAGE: Final = 3
 class Rest:
     """The slurmrestd of one cluster. Use it as a context."""
 
-    def __init__(self, url: str, tokens: Tokens, *, transport: Transport | None = None) -> None:
+    def __init__(
+        self, url: str, tokens: Tokens, *, trust: Trust | None = None, transport: Transport | None = None
+    ) -> None:
         urls = [part.strip() for part in url.split(",") if part.strip()]
         if not urls:
             raise ConfigError("give slurmrestd's address")
-        self._servers: Final = [Server(part, tokens, transport=transport) for part in urls]
+        self._servers: Final = [Server(part, tokens, trust=trust, transport=transport) for part in urls]
         self._failures = 0
         self._recoveries = 0
         self._recovered = anyio.Event()

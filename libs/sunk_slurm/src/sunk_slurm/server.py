@@ -25,6 +25,7 @@ from sunk_slurm.errors import NotAskedError, NotServedError, SlurmUnavailableErr
 from sunk_slurm.lanes import Lanes
 from sunk_slurm.metrics import ANSWER_BYTES, CALL_SECONDS, CIRCUIT_OPEN, WAITING
 from sunk_slurm.tokens import Tokens
+from sunk_slurm.trust import Trust
 from sunk_slurm.wire import Answer
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,9 @@ _PROBE: Final = Call(name="probe", doing="probe slurmrestd", path="diag/", timeo
 class Server:
     """One slurmrestd. `close` it."""
 
-    def __init__(self, url: str, tokens: Tokens, *, transport: Transport | None = None) -> None:
+    def __init__(
+        self, url: str, tokens: Tokens, *, trust: Trust | None = None, transport: Transport | None = None
+    ) -> None:
         self.circuit = Circuit()
         self.opened = anyio.Event()
         """Set when the circuit opens, for the probe."""
@@ -97,7 +100,7 @@ class Server:
         self._url = url.rstrip("/")
         self._tokens = tokens
         # Without httpx' client: its cookies, redirects and proxies are nothing for Slurm's tokens.
-        self._transport = transport or Lanes(MAX_CONNECTIONS + 1)  # One for the probe.
+        self._transport = transport or Lanes(MAX_CONNECTIONS + 1, trust)  # One for the probe.
         address = httpx.URL(url)
         self.name: Final = f"{address.host}:{address.port or 80}"
 
@@ -230,6 +233,8 @@ class Server:
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             is_sent = not isinstance(error, _NOT_SENT)
             text = f"{call.doing}: {type(error).__name__}"
+            if isinstance(error, httpx.ConnectError):  # Which certificate, which port: nothing was sent yet.
+                text += f": {error}"
             raise SlurmUnavailableError(text, is_sent=is_sent) from error
         finally:
             CALL_SECONDS.labels(call.name, outcome).observe(time.perf_counter() - started)

@@ -5,6 +5,7 @@ from pathlib import Path
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.settings import Seconds, ServiceSettings
 from sunk_slurm.tokens import Tokens, tokens_from
+from sunk_slurm.trust import Trust
 
 
 class SlurmSettings(ServiceSettings, frozen=True, kw_only=True):
@@ -12,6 +13,9 @@ class SlurmSettings(ServiceSettings, frozen=True, kw_only=True):
 
     slurm_url: str = "http://127.0.0.1:6820"
     """slurmrestd; several addresses with commas between are tried in turn."""
+    slurm_ca_file: Path | None = None
+    """The authorities that slurmrestd's certificate may be of, if its address says https; read again when it
+    changes. Empty: those that browsers know."""
     slurm_token_file: Path | None = None
     """A token for ``slurm_user``; read again when it changes. This or the key file is needed."""
     slurm_key_file: Path | None = None
@@ -20,6 +24,11 @@ class SlurmSettings(ServiceSettings, frozen=True, kw_only=True):
     """Whom tokens that we sign name. Only an administrator may drain and submit for others."""
     call_timeout_s: Seconds = 5.0
     """One call about one node or job."""
+
+    @property
+    def trust(self) -> Trust:
+        """Whom to believe that he is slurmrestd."""
+        return Trust(self.slurm_ca_file)
 
     def tokens(self, prefix: str) -> Tokens:
         """Return what makes or reads our tokens.

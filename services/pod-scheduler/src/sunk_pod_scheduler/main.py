@@ -253,7 +253,7 @@ async def serve(config: Config) -> None:
         tracing(SERVICE, config.traces),
         connect(config.bus, SERVICE) as bus,
         connect_kube(SERVICE, kubeconfig=config.kubeconfig) as kube,
-        SlurmClient(config.slurm_url, tokens) as slurm,
+        SlurmClient(config.slurm_url, tokens, trust=config.trust) as slurm,
     ):
         await require_rights(bus, permissions(SERVICE, (config.cluster,)))
         await bus.provision(config.cluster, config.bus)

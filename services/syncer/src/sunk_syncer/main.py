@@ -132,7 +132,7 @@ async def start() -> None:
     async with (
         tracing(SERVICE, config.traces),
         connect(config.bus, SERVICE) as bus,
-        SlurmClient(config.slurm_url, tokens, timeout_s=config.call_timeout_s) as slurm,
+        SlurmClient(config.slurm_url, tokens, timeout_s=config.call_timeout_s, trust=config.trust) as slurm,
     ):
         await require_rights(bus, permissions(SERVICE, (config.cluster,)))
         await bus.provision(config.cluster, config.bus)
