@@ -74,24 +74,31 @@ def require(package_by_file: Mapping[str, str], *, cache: Path, say: Say) -> Non
 def program(name: str, package: str, *, cache: Path, say: Say) -> Path:
     """Return where the program *name* is: on PATH, or unpacked from Debian's *package*.
 
-    The package is not installed, as some start a server when they are.
-
     Raises:
         LabError: It is not there and cannot be had from here; says how to.
     """
     if found := shutil.which(name):
         return Path(found)
+    return unpacked(package, cache=cache, say=say) / "usr/bin" / name
+
+
+def unpacked(package: str, *, cache: Path, say: Say) -> Path:
+    """Return the folder that Debian's *package* is unpacked in; not installed, as some then start a server.
+
+    Raises:
+        LabError: It is not there and cannot be had from here; says how to.
+    """
     kept = cache / "programs" / package
     with alone(cache / f"{package}.lock"):
         if not kept.exists():
             if os.geteuid() or not shutil.which("apt-get"):
-                raise LabError(f"{name} is missing: as root, apt-get install {package}")
-            say(f"getting {name} from the Debian package {package}")
+                raise LabError(f"Debian's {package} is missing: only root can get it, with apt-get")
+            say(f"getting the Debian package {package}")
             kept.parent.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=kept.parent) as folder:
-                where, unpacked = Path(folder), Path(folder) / "unpacked"
+                where, new = Path(folder), Path(folder) / "unpacked"
                 run(*_UPDATE, timeout_s=300)
                 run("apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package, cwd=where)
-                run("dpkg-deb", "-x", next(where.glob("*.deb")), unpacked)
-                unpacked.rename(kept)
-    return kept / "usr/bin" / name
+                run("dpkg-deb", "-x", next(where.glob("*.deb")), new)
+                new.rename(kept)
+    return kept

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sunk_lab.debian import need_root
-from sunk_lab.kube.prerequisites import Say
+from sunk_lab.kube.prerequisites import Say, unpacked
 from sunk_lab.processes import Processes, run, wait_for
 from sunk_lab.slurm.conf import (
     RESTD_ENVIRONMENT,
@@ -44,6 +44,13 @@ _ENVIRONMENT: Final = (
     "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
     f"SLURM_CONF={INSTANCE}/etc/slurm.conf",
     "LC_ALL=C.UTF-8",
+)
+_OWN_CLOCK: Final = (
+    f"LD_PRELOAD={INSTANCE}/etc/libfaketime.so",
+    f"FAKETIME_TIMESTAMP_FILE={INSTANCE}/etc/clock",
+    "FAKETIME_NO_CACHE=1",  # A change is seen at once.
+    "FAKETIME_DISABLE_SHM=1",
+    "DONT_FAKE_MONOTONIC=1",
 )
 # All slurmd of a machine would bind the same /run/slurm/sack.socket, so each gets a /run/slurm of its own.
 _OWN_RUN: Final = (
@@ -74,6 +81,7 @@ class HostSlurm:
         nodes: NodeRange | int = 2,
         records: int = 0,
         more: tuple[str, ...] = (),
+        has_own_clock: bool = False,
     ) -> None:
         """Describe a cluster; `start` starts it.
 
@@ -87,6 +95,7 @@ class HostSlurm:
             nodes: What slurm.conf names, or just how many; others may register themselves.
             records: So many more nodes without a slurmd, in the partition ``records``.
             more: Lines for slurm.conf; of a key given twice the last holds.
+            has_own_clock: Its clock can be set, see `set_clock_ahead`.
         """
         self.release: Final = release
         self.name: Final = name
@@ -96,6 +105,7 @@ class HostSlurm:
         self._nodes: Final = nodes if isinstance(nodes, NodeRange) else NodeRange(count=nodes, first_port=0)
         self._records: Final = NodeRange(count=records, first_port=0, prefix="record") if records else None
         self._more: Final = more
+        self._has_own_clock: Final = has_own_clock
         self._processes: Final = Processes(self._folder)
         self._keys: Keys = new_keys()
 
@@ -221,6 +231,12 @@ class HostSlurm:
         """Let a daemon that hangs go on."""
         self._processes.thaw(name)
 
+    def set_clock_ahead(self, by_s: int) -> None:
+        """Set the clock of every daemon and command of the cluster, at once; less than 0 is behind."""
+        new = self._folder / "etc/clock.new"
+        new.write_text(f"{by_s:+d}\n")
+        new.rename(self._folder / "etc/clock")
+
     def exec(self, *argv: str, timeout_s: float = 60.0) -> str:
         """Run a command in the cluster as root (``sinfo``, ``sbatch``) and return what it prints.
 
@@ -241,7 +257,23 @@ class HostSlurm:
 
     def _inside(self) -> tuple[str, ...]:
         pid = self._processes.require(_NAMESPACES)
-        return "nsenter", "-t", str(pid), "-m", "-u", "-p", "-r", "-w", "/usr/bin/env", "-i", *_ENVIRONMENT
+        return (
+            "nsenter",
+            "-t",
+            str(pid),
+            "-m",
+            "-u",
+            "-p",
+            "-r",
+            "-w",
+            "/usr/bin/env",
+            "-i",
+            *self._environment,
+        )
+
+    @property
+    def _environment(self) -> tuple[str, ...]:
+        return (*_ENVIRONMENT, *_OWN_CLOCK) if self._has_own_clock else _ENVIRONMENT
 
     def _is_inside(self) -> bool:
         pid = self._processes.require(_NAMESPACES)
@@ -267,6 +299,10 @@ class HostSlurm:
             os.chown(file, SLURM_UID, SLURM_UID)
         for index in range(self._nodes.gpus):  # slurmd counts device files, and only those.
             os.mknod(folder / f"gpu/{index}", 0o020666, os.makedev(1, 3))
+        if self._has_own_clock:
+            package = unpacked("libfaketime", cache=self._cache, say=self._say)
+            shutil.copy(next(package.rglob("libfaketimeMT.so.1")), folder / "etc/libfaketime.so")
+            self.set_clock_ahead(0)
         (folder / "etc/hosts").write_text("127.0.0.1 localhost ctl\n")
         (folder / "etc/slurm.conf").write_text(render_slurm_conf(conf))
         (folder / "etc/gres.conf").write_text(render_gres_conf(conf))

@@ -23,7 +23,12 @@ def slurm_lab(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
 
 @contextmanager
 def running_slurm(
-    release: Release, *, nodes: NodeRange | int = 2, records: int = 0, more: tuple[str, ...] = ()
+    release: Release,
+    *,
+    nodes: NodeRange | int = 2,
+    records: int = 0,
+    more: tuple[str, ...] = (),
+    has_own_clock: bool = False,
 ) -> Generator[HostSlurm]:
     """Run a cluster on the machine, gone at the end; skips where we are not root."""
     if os.geteuid() != 0:
@@ -38,6 +43,7 @@ def running_slurm(
             nodes=nodes,
             records=records,
             more=more,
+            has_own_clock=has_own_clock,
         )
         try:
             slurm.start()
