@@ -81,8 +81,10 @@ def batched(names: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
 
 
 async def start(stage: Stage) -> None:
-    """From nothing to a complete state."""
-    sizes, began = stage.sizes, time.perf_counter()
+    """From nothing to a complete state; a node that is cordoned before is drained on the way."""
+    sizes, cordoned = stage.sizes, stage.records[:1]
+    await say_pods(stage, cordoned, is_cordoned=True)
+    began = time.perf_counter()
     stage.syncer.start()
     usages, before = await Usages.begin(stage)
     await until(lambda: len(stage.nodes) >= sizes.nodes, within_s=WITHIN_S)
@@ -91,7 +93,11 @@ async def start(stage: Stage) -> None:
     jobs_s = time.perf_counter() - began
     used = await usages.figures(before)
     used = {key: value for key, value in used.items() if not key.endswith("_cores")}
-    emit("syncer.start", 1, size(stage), {"nodes_s": round(nodes_s, 2), "s": round(jobs_s, 2)}, used)
+    drained_s = await stage.fact_ms(NodeDrained, cordoned[0], began) / 1000
+    took = {"drained_s": round(drained_s, 2), "nodes_s": round(nodes_s, 2), "s": round(jobs_s, 2)}
+    emit("syncer.start", 1, size(stage), took, used)
+    await say_pods(stage, cordoned, is_cordoned=False)
+    await until(lambda: not _is_drain(stage, cordoned[0]), within_s=WITHIN_S)
 
 
 def size(stage: Stage) -> dict[str, float]:
