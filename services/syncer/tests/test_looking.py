@@ -7,7 +7,7 @@ from sunk_events.requests import NodeConfirmed
 from sunk_slurm.testing import node
 from sunk_syncer.answers import confirmed
 from sunk_syncer.belief import Budget, Doubt, pause
-from sunk_syncer.book import NodeBook
+from sunk_syncer.book import NodeBook, Taken
 
 BUSY = replace(node("n1", "ALLOCATED"), alloc_cpus=2)
 IDLE = node("n1", "IDLE")
@@ -67,10 +67,12 @@ def test_a_list_asked_for_before_a_single_look_does_not_undo_it() -> None:
     book = NodeBook()
     book.take_list([IDLE], 1.0)
     book.take_one("n1", node("n1", "IDLE", "DRAIN"), 3.0)
-    book.take_list([IDLE], 2.0)
+    taken = book.take_list([IDLE, node("n2")], 2.0)
+    again = book.take_list([node("n1", "IDLE", "DRAIN"), node("n2")], 2.5)
 
     seen = book.get("n1")
     assert seen is not None
+    assert (taken, again) == (Taken(["n2"], is_disputed=True), Taken([], is_disputed=False))
     assert seen.state_now.is_drain
 
 
@@ -93,7 +95,7 @@ def test_a_list_names_what_changed_and_a_look_forgets_what_is_gone() -> None:
     second = book.take_list([BUSY, node("n2")], 2.0)
     book.take_one("n2", None, 3.0)
 
-    assert (first, second, book.names()) == (["n1", "n2"], ["n1"], {"n1"})
+    assert (first.changed, second.changed, book.names()) == (["n1", "n2"], ["n1"], {"n1"})
 
 
 def test_nodes_are_restless_while_one_is_about_to_change_by_itself() -> None:

@@ -19,6 +19,8 @@ class RpcCount(msgspec.Struct, frozen=True, kw_only=True):
 class Diag(msgspec.Struct, frozen=True, kw_only=True):
     """Statistics of slurmctld's scheduler since they were reset."""
 
+    req_time: Number = NO_NUMBER
+    """Slurmctld's clock as it answered."""
     server_thread_count: int = 0
     agent_queue_size: int = 0
     dbd_agent_queue_size: int = 0

@@ -1,7 +1,8 @@
 """What was seen of each node last, from whole lists and single looks that overtake one another.
 
 A single look shows the node's state as it is, and what is allocated as of the last whole list: slurmctld
-counts anew for lists only. So states come from whichever was asked for later, counts from lists.
+counts anew for lists only. So states come from whichever was asked for later, counts from lists. Which of two
+was answered later nobody knows: a list may wait long in slurmrestd, and show what a look came too early for.
 """
 
 from collections.abc import Iterable
@@ -12,6 +13,15 @@ import msgspec
 from sunk_slurm.wire import Node
 
 _RESTLESS: Final = frozenset({"COMPLETING", "NOT_RESPONDING", "CONFIGURING"})
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What became of a whole list."""
+
+    changed: list[str]
+    """Nodes that are other than before."""
+    is_disputed: bool
+    """A look that was asked for later shows some node otherwise; what the list shows of it was left aside."""
 
 
 class NodeBook:
@@ -45,18 +55,20 @@ class NodeBook:
         """Whether a look at *name* showed that there is no such node. One not looked at is unknown."""
         return name in self._asked and name not in self._nodes
 
-    def take_list(self, nodes: Iterable[Node], asked: float) -> list[str]:
-        """Take over a whole list that was asked for at *asked*; return the names whose nodes changed."""
+    def take_list(self, nodes: Iterable[Node], asked: float) -> Taken:
+        """Take over a whole list that was asked for at *asked*."""
         changed: list[str] = []
+        is_disputed = False
         for node in nodes:
             before = self._nodes.get(node.name)
             is_overtaken = before is not None and self._asked[node.name] > asked
             seen = _with_counts(before, node) if is_overtaken and before is not None else node
+            is_disputed |= is_overtaken and seen != _with_counts(node, node)
             self._asked[node.name] = max(asked, self._asked.get(node.name, asked))
             if seen != before:
                 self._put(seen)
                 changed.append(node.name)
-        return changed
+        return Taken(changed, is_disputed)
 
     def take_one(self, name: str, node: Node | None, asked: float) -> None:
         """Take over a single look at *name*, which was asked for at *asked*; None is "no such node"."""

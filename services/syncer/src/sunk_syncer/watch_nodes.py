@@ -71,6 +71,7 @@ class NodeWatch:
         self.clock_ahead_s: float | None = None
         """By how much slurmctld's clock is ahead of ours, or a little less; None: no list has told it yet."""
         self._stirrings = stirrings
+        self._clock_turns = 0
         self._poller = Poller("nodes", self.poll, Rhythm.of(config, config.poll_s), mark=self._mark)
 
     async def run(self) -> None:
@@ -132,30 +133,41 @@ class NodeWatch:
             answer = await self._slurm.nodes()
         if isinstance(answer, NotModified):
             raise SlurmUnavailableError("look at all nodes: not modified, although everything was asked for")
-        for name in self._book.take_list(answer.nodes, asked):
+        for name in self._book.take_list(answer.nodes, asked).changed:
             self._loop.poke(name)
         return {node.name: node for node in answer.nodes}
 
     async def poll(self) -> bool:
         """Ask for all nodes once; return whether that was more than "nothing new"."""
         asked, moment = time.monotonic(), now()
-        # A list has to say whether those are there, also where nothing changed since the last one.
-        answer = await self._slurm.nodes(0 if self._not_found else self._update_time)
+        answer = await self._slurm.nodes(self._since())
         if isinstance(answer, NotModified):
             self._believe(moment)
             return False
         if answer.last_update:
             self.clock_ahead_s = answer.last_update - time.time()
-        changed = self._book.take_list(answer.nodes, asked)
-        if new := [name for name in changed if self._view.get(name) is None]:
+        taken = self._book.take_list(answer.nodes, asked)
+        if new := [name for name in taken.changed if self._view.get(name) is None]:
             log.info("nodes are new", extra={"nodes": len(new), "some": new[:5], "known": len(self._view)})
-        for name in changed:
+        for name in taken.changed:
             self._loop.poke(name)
         is_believed = self._look_for(frozenset(node.name for node in answer.nodes), asked)
-        self._update_time = answer.last_update if is_believed else 0
+        # What of this list was left aside may have been the newer: then the next one has to show it again.
+        self._update_time = answer.last_update if is_believed and not taken.is_disputed else 0
         if is_believed:
             self._believe(moment)
         return True
+
+    def _since(self) -> int:
+        """Return the time of slurmctld's since when changes are asked for; 0: everything is to be told.
+
+        A list has to say whether nodes that no look found are there, also where nothing changed since the
+        last; and on a clock that went back nothing has changed since a time that is yet to come.
+        """
+        if self._clock_turns != self._stirrings.clock_turns:
+            self._clock_turns = self._stirrings.clock_turns
+            self._update_time = 0
+        return 0 if self._not_found else self._update_time
 
     def _believe(self, moment: datetime) -> None:
         self.answered = moment

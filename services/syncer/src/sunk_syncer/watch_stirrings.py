@@ -3,6 +3,7 @@
 What must stay true: while the counters are not known, everything counts as changed.
 """
 
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Literal
@@ -14,6 +15,8 @@ from sunk_syncer.metrics import ANSWERED
 from sunk_syncer.polling import Poller, Rhythm
 from sunk_syncer.ports import SlurmStatistics
 from sunk_syncer.stirrings import Stirrings, stirrings
+
+log = logging.getLogger(__name__)
 
 Kind = Literal["nodes", "jobs"]
 Counted = tuple[tuple[str, int], ...] | None
@@ -27,6 +30,9 @@ class StirringsWatch:
         self._slurm = slurm
         self._poller = Poller("counters", self.poll, rhythm)
         self._seen: Stirrings | None = None
+        self._clock_s = 0
+        self.clock_turns = 0
+        """How often slurmctld's clock was seen to go back; "since" a time of before nothing changed."""
         self._news = anyio.Event()
 
     async def run(self) -> None:
@@ -40,7 +46,9 @@ class StirringsWatch:
     async def poll(self) -> bool:
         """Ask once; return False: this is never worth stretching."""
         try:
-            self._take(stirrings(await self._slurm.diag()))
+            seen = await self._slurm.diag()
+            self._note_clock(seen.req_time.value or self._clock_s)
+            self._take(stirrings(seen))
             ANSWERED.labels("counters").set_to_current_time()
         except SunkError:
             self._take(None)
@@ -59,6 +67,12 @@ class StirringsWatch:
         if self._seen is None:
             return None
         return self._seen.nodes if kind == "nodes" else self._seen.jobs
+
+    def _note_clock(self, clock_s: int) -> None:
+        if clock_s < self._clock_s:
+            self.clock_turns += 1
+            log.warning("slurmctld's clock went back", extra={"by_s": self._clock_s - clock_s})
+        self._clock_s = clock_s
 
     def _take(self, seen: Stirrings | None) -> None:
         if seen != self._seen:
