@@ -31,6 +31,7 @@ from sunk_runtime.testing import until
 SUBMITTERS = 8
 GANG_NODES, GANG_PER_NODE = 4, 8
 LOOPS = ("pods", "strays")
+ALL_JOBS, ONE_JOB = "REQUEST_JOB_INFO", "REQUEST_JOB_INFO_SINGLE"
 
 
 async def create(
@@ -238,12 +239,13 @@ async def restart(stage: Stage) -> None:
     figures: dict[str, float] = {}
     for prefix, number in (("", signal.SIGTERM), ("killed_", signal.SIGKILL)):
         stage.replace_scheduler(number)
-        usage, began = stage.usage(), time.perf_counter()
+        looks, usage, began = await stage.asked(ONE_JOB), stage.usage(), time.perf_counter()
         await until(lambda: _has_looked(stage, 0), within_s=WITHIN_S)
         figures[f"{prefix}leads_s"] = round(time.perf_counter() - began, 2)
         await until(lambda: _has_looked(stage, count), within_s=WITHIN_S)
         figures[f"{prefix}s"] = round(time.perf_counter() - began, 2)
         figures |= usage.figures(f"{prefix}scheduler")
+        figures[f"{prefix}looks"] = await stage.asked(ONE_JOB) - looks
         now = {state.job for state in stage.placements.values()}
         require(holds=now == jobs, claim="every Pod keeps its job")
     emit("scheduler.restart", count, size(stage), figures)
@@ -265,7 +267,7 @@ async def measure(sizes: Sizes) -> None:
             if sizes.restart:
                 await restart(stage)
                 return
-            lists = await stage.full_job_lists()
+            lists = await stage.asked(ALL_JOBS)
             await single(stage, "single")
             for count in sizes.bursts:
                 await burst(stage, count)
@@ -275,7 +277,7 @@ async def measure(sizes: Sizes) -> None:
             if sizes.jobs:
                 await fill_queue(stage.client, sizes.jobs)
                 await single(stage, "single_busy")
-            asked = await stage.full_job_lists() - lists
+            asked = await stage.asked(ALL_JOBS) - lists
             require(holds=asked == 0, claim="no list of all jobs is asked for")
 
 

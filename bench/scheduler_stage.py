@@ -159,11 +159,12 @@ class Stage:
         """Let a bare job's script end that was told to."""
         return Response(status_code=200)
 
-    async def full_job_lists(self) -> int:
-        """Return for how many lists of all jobs slurmctld was asked."""
-        diag = await self.client.diag()
-        counts = {rpc.message_type: rpc.count for rpc in diag.rpcs_by_message_type}
-        return counts.get("REQUEST_JOB_INFO", 0)
+    async def asked(self, rpc: str) -> int:
+        """Return how often slurmctld was asked that."""
+        counts = {
+            found.message_type: found.count for found in (await self.client.diag()).rpcs_by_message_type
+        }
+        return counts.get(rpc, 0)
 
 
 @asynccontextmanager

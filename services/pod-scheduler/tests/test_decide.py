@@ -150,11 +150,13 @@ def phase_after(action: Action) -> str:
         ),
         pytest.param(
             seen(pod(), placement("released"), HELD),
-            Wait(WAITING_FIRST_S),
+            Wait(WAITING_FIRST_S, is_patient=True),
             id="somebody holds a released job: theirs to release",
         ),
         pytest.param(
-            seen(pod(), placement("released"), PENDING), Wait(WAITING_FIRST_S), id="Slurm has no room"
+            seen(pod(), placement("released"), PENDING),
+            Wait(WAITING_FIRST_S, is_patient=True),
+            id="Slurm has no room",
         ),
         pytest.param(
             seen(pod(), placement("released"), RUNNING), Wait(LOOK_AGAIN_S), id="the prolog still runs"
@@ -424,8 +426,8 @@ def test_a_pod_that_waits_says_slurms_own_reason_and_not_each_of_its_turns() -> 
     assert said.event == "WaitingForSlurm"
     assert said.state.reason == "job 7 waits in Slurm: ReqNodeNotAvail (UnavailableNodes:gpu-1)"
     soon, later = WAITING_FIRST_S + 1, WAITING_FIRST_S + WAITING_AGAIN_S
-    assert act(seen(pod(), said.state, described), after_s=later) == Wait(LOOK_AGAIN_S)
-    assert act(seen(pod(), said.state, PENDING), after_s=soon) == Wait(LOOK_AGAIN_S)
+    assert act(seen(pod(), said.state, described), after_s=later) == Wait(LOOK_AGAIN_S, is_patient=True)
+    assert act(seen(pod(), said.state, PENDING), after_s=soon) == Wait(LOOK_AGAIN_S, is_patient=True)
     assert isinstance(act(seen(pod(), said.state, PENDING), after_s=later), Blame)
 
 

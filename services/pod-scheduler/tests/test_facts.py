@@ -5,12 +5,10 @@ from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementPhase, PlacementState
-from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.facts import Teller, facts
 from sunk_pod_scheduler.marks import Claim, Mark
-from sunk_pod_scheduler.outcomes import told as told_of_job
 from sunk_pod_scheduler.strays import Judgement, is_news, judge
-from sunk_pod_scheduler.testing import JOB, KEY, SLURM_NODE, T0, UID, placement
+from sunk_pod_scheduler.testing import JOB, SLURM_NODE, T0, placement
 
 TELLER = Teller("lab", "pod-scheduler")
 OVERDUE = replace(placement("ending", node=SLURM_NODE), is_overdue=True)
@@ -93,38 +91,3 @@ def test_a_job_that_somebody_holds_after_us_is_looked_at() -> None:
     assert not is_news(held, before)
     assert is_news(replace(held, changed=T0 + timedelta(seconds=1)), before)
     assert is_news(SlurmJobState(changed=T0, job=JOB, state="RUNNING", flags=("COMPLETING",)), before)
-
-
-EXTRA = marks.extra_text(KEY, UID, "default/infer", 0)
-RUNS = SlurmJobState(changed=T0, job=JOB, state="RUNNING", nodes="gpu-000-[011-012]", extra=EXTRA)
-
-
-def test_a_job_that_the_bus_knows_to_run_where_its_script_calls_from_is_not_looked_at() -> None:
-    job = told_of_job(RUNS, UID, SLURM_NODE, KEY)
-    marked = told_of_job(replace(RUNS, extra=EXTRA + marks.STARTED), UID, SLURM_NODE, KEY)
-
-    assert job is not None
-    assert marked is not None
-    assert (job.is_running, job.nodes, job.extra) == (True, ("gpu-000-011", SLURM_NODE), EXTRA)
-    assert (job.is_marked_started, marked.is_marked_started) == (False, True)
-
-
-@pytest.mark.parametrize(
-    ("state", "node"),
-    [
-        pytest.param(None, SLURM_NODE, id="the bus does not know it yet"),
-        pytest.param(replace(RUNS, state="PENDING", nodes=""), SLURM_NODE, id="nor that it has started"),
-        pytest.param(replace(RUNS, flags=("COMPLETING",)), SLURM_NODE, id="it ends"),
-        pytest.param(RUNS, "gpu-000-099", id="its user calls from another node"),
-        pytest.param(replace(RUNS, extra="{}"), SLURM_NODE, id="its user has taken our mark away"),
-        pytest.param(
-            replace(RUNS, extra=marks.extra_text(KEY, "other", "default/other", 0)),
-            SLURM_NODE,
-            id="it is another Pod's",
-        ),
-    ],
-)
-def test_a_job_of_which_the_bus_does_not_say_enough_is_looked_at(
-    state: SlurmJobState | None, node: str
-) -> None:
-    assert told_of_job(state, UID, node, KEY) is None

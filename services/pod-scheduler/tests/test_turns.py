@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler.testing import T0, manifest
-from sunk_pod_scheduler.turns import AHEAD_MAX_S, ahead_s
+from sunk_pod_scheduler.turns import AHEAD_MAX_S, LOOKS_PER_S, ahead_s, patient_s
 
 NOW = T0 + timedelta(days=30)
 
@@ -28,3 +28,13 @@ def test_pods_that_wait_come_by_priority_and_then_by_age_and_none_before_who_wai
 
     assert turns == sorted(turns, reverse=True)
     assert 0 <= min(turns) < max(turns) <= AHEAD_MAX_S
+
+
+def test_thousands_of_jobs_that_wait_are_looked_at_some_a_second_and_few_as_often_as_one() -> None:
+    waits = sorted(patient_s(15.0, f"uid-{number}", 2000) for number in range(2000))
+    for second in range(15, 115):
+        looks = sum(second <= wait < second + 1 for wait in waits)
+        assert looks <= 2 * LOOKS_PER_S
+
+    assert 15.0 <= waits[0] < 16.0
+    assert 15.0 <= patient_s(15.0, "uid", 1) < 16.0

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -14,9 +15,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from sunk_events import subjects
 from sunk_events.base import Reply
 from sunk_events.jobs import SlurmJobState
-from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import Noted, PlacementAnnounced, PlacementReleased, ReleasePlacement
@@ -41,6 +43,7 @@ from sunk_pod_scheduler.gangs.kin import LABEL_POD_GROUP, Kin
 from sunk_pod_scheduler.gangs.look import Looker
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.limits import Limits
+from sunk_pod_scheduler.model import AnyJob
 from sunk_pod_scheduler.policy import Policy
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.refusals import Refusals
@@ -108,6 +111,7 @@ class World:
         self.pods = MemoryPods(nodes=tuple(node(f"kube-{name}") for name in names))
         self.placements = StateView(bus, CLUSTER, PlacementState)
         self.slurm_jobs = StateView(bus, CLUSTER, SlurmJobState)
+        self.statistics = StateView(bus, CLUSTER, SlurmStatisticsState)
         self.views = Views(
             kube_pods=StateView(bus, CLUSTER, KubePodState),
             slurm_nodes=StateView(bus, CLUSTER, SlurmNodeState),
@@ -164,6 +168,7 @@ class World:
             jobs=ports,
             placements=self.placements,
             slurm_jobs=self.slurm_jobs,
+            statistics=self.statistics,
             views=self.views,
             book=book,
             doer=doer,
@@ -180,6 +185,7 @@ class World:
         """Tell the bus of every job, and look at every Pod whose job may have changed."""
         writer = StateWriter(self.bus, self.slurm_jobs, fence=None)
         while True:
+            moment, known = now(), set(self.slurm_jobs.keys())
             for number in await self.client.job_states():
                 if (found := await self.client.job(number)) is not None:
                     key, state = str(number), found.state_now
@@ -189,12 +195,24 @@ class World:
                         state=state.base,
                         flags=tuple(sorted(state.flags)),
                         is_over=state.is_over,
+                        is_held=state.is_pending and found.priority.value == 0,
+                        nodes=found.nodes,
                         extra=found.extra,
                     )
                     await writer.record(key, told, revision=self.slurm_jobs.revision(key))
+                    known.discard(key)
+            for key in known:
+                await writer.forget(key, revision=self.slurm_jobs.revision(key))
+            await self.say_answered(moment)
             for uid in {*self.pods.pods, *self.placements.keys()}:
                 self.poke(uid)
             await anyio.sleep(0.1)
+
+    async def say_answered(self, moment: datetime) -> None:
+        """Say on the bus that its jobs are those of *moment*."""
+        key, writer = subjects.STATISTICS_KEY, StateWriter(self.bus, self.statistics, fence=None)
+        told = SlurmStatisticsState(changed=now(), jobs_answered=moment)
+        await writer.record(key, told, revision=self.statistics.revision(key))
 
     def routes(self) -> list[Route]:
         """Return the gateway's three job hooks."""
@@ -266,7 +284,13 @@ async def world(nats: NatsServer, slurm: HostSlurm, port: int) -> AsyncGenerator
     ):
         await bus.provision(CLUSTER, BusSettings(url=nats.url))
         found = World(bus, client, slurm.node_names, port)
-        views = (found.placements, found.slurm_jobs, found.views.kube_pods, found.views.slurm_nodes)
+        views = (
+            found.placements,
+            found.slurm_jobs,
+            found.statistics,
+            found.views.kube_pods,
+            found.views.slurm_nodes,
+        )
         async with following(*views):
             for view in views:
                 await view.complete()
@@ -628,6 +652,58 @@ class Fuse:
                 return call
 
         return Fused()
+
+
+class CountedJobs(Jobs):
+    """Remembers which jobs were looked at."""
+
+    def __init__(self, found: World) -> None:
+        super().__init__(found.client, found.slurm_jobs, KEY, timeout_s=5)
+        self.looked: list[int] = []
+
+    async def look(self, job: int) -> AnyJob:
+        self.looked.append(job)
+        return await super().look(job)
+
+
+async def test_a_new_leader_asks_slurm_of_no_job_that_is_as_it_was_unless_what_the_bus_says_is_old(
+    nats: NatsServer, newest: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, newest, free_tcp_port) as found:
+        try:
+            async with running(found):
+                found.pods.put(manifest())
+                await until(lambda: found.is_running(UID))
+                newest.exec("scontrol", "update", "PartitionName=main", "State=DOWN")  # Its jobs wait.
+                found.pods.put(manifest(uid="waits", name="waits"))
+                await until(lambda: found.phase("waits") == "released")
+                jobs = {uid: state.job for uid in (UID, "waits") if (state := found.placements.get(uid))}
+                bases = ["RUNNING", "PENDING"]
+                await until(lambda: [known(found, jobs[uid]) for uid in (UID, "waits")] == bases)
+
+            assert await looked_at(found, UID, "waits") == []
+            assert (found.phase(UID), found.phase("waits")) == ("bound", "released")
+
+            await found.say_answered(now() - timedelta(minutes=10))
+
+            assert await looked_at(found, UID, "waits") == [jobs[UID], jobs["waits"]]
+        finally:
+            newest.exec("scontrol", "update", "PartitionName=main", "State=UP")
+
+
+def known(found: World, job: int | None) -> str:
+    """Return the state of a job as the bus has it; it comes and goes."""
+    state = found.slurm_jobs.get(str(job))
+    return "" if state is None or state.flags else state.state
+
+
+async def looked_at(found: World, *uids: str) -> list[int]:
+    """Return at which jobs a new leader looks when it looks at Pods."""
+    jobs = CountedJobs(found)
+    scheduler = found.scheduler(jobs=jobs)
+    for uid in uids:
+        await scheduler.reconcile(uid)
+    return jobs.looked
 
 
 @pytest.mark.parametrize("is_after", [False, True], ids=["before the call", "after it"])

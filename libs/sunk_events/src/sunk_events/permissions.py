@@ -51,7 +51,12 @@ READS: Final[dict[Service, tuple[type[State], ...]]] = {
         jobs.SlurmJobState,
         placements.PlacementState,
     ),
-    "pod-scheduler": (jobs.SlurmJobState, nodes.SlurmNodeState, nodesets.KubePodState),
+    "pod-scheduler": (
+        jobs.SlurmJobState,
+        nodes.SlurmNodeState,
+        nodes.SlurmStatisticsState,
+        nodesets.KubePodState,
+    ),
     "hook-gateway": (
         nodes.SlurmNodeState,
         nodesets.KubePodState,

@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 
 from sunk_events.jobs import SlurmJobState
-from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
@@ -75,6 +75,7 @@ class Parts:
         self.rules = config.rules()
         self.placements = StateView(bus, config.cluster, PlacementState)
         self.slurm_jobs = StateView(bus, config.cluster, SlurmJobState)
+        self.statistics = StateView(bus, config.cluster, SlurmStatisticsState)
         self.views = Views(
             kube_pods=StateView(bus, config.cluster, KubePodState),
             slurm_nodes=StateView(bus, config.cluster, SlurmNodeState),
@@ -88,7 +89,13 @@ class Parts:
             for name in config.scheduler_names
         }
         self.nodes = Reflector(kube, NODES)
-        self.bus_views = (self.placements, self.slurm_jobs, self.views.kube_pods, self.views.slurm_nodes)
+        self.bus_views = (
+            self.placements,
+            self.slurm_jobs,
+            self.statistics,
+            self.views.kube_pods,
+            self.views.slurm_nodes,
+        )
         self._uid_by_job: dict[str, str] = {}
         self.pods = self.pods_of(config.scheduler_names)
         self.workloads = Workloads(kube)
@@ -133,6 +140,7 @@ class Parts:
             jobs=jobs,
             placements=self.placements,
             slurm_jobs=self.slurm_jobs,
+            statistics=self.statistics,
             views=self.views,
             book=book,
             doer=doer,

@@ -123,6 +123,8 @@ class Wait(msgspec.Struct, frozen=True):
     """Nothing to do until something changes, or for *after_s* seconds."""
 
     after_s: float | None = None
+    is_patient: bool = False
+    """It may be later where many wait: nothing is due then."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

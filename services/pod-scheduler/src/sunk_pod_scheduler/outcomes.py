@@ -5,7 +5,6 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from sunk_events.base import REASON_MAX
-from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.model import (
@@ -23,7 +22,6 @@ from sunk_pod_scheduler.model import (
     TellLoss,
     Wait,
 )
-from sunk_slurm import hostlist
 
 
 def without(pod: PodSeen, placement: PlacementState, reason: str, now: datetime) -> Record:
@@ -108,23 +106,3 @@ def after(action: Action, seen: Observed, placement: PlacementState | None) -> J
             return job if placement is not None and placement.job == job.job else None
         case _:
             return None
-
-
-def told(state: SlurmJobState | None, uid: str, announced_on: str, key: bytes) -> JobSeen | None:
-    """Return the job of the Pod *uid* as the bus has it, if its script calls from a node that Slurm gave it.
-
-    It keeps its nodes until it is over; whether that is so by now the next write to it tells.
-    """
-    if state is None or state.state != "RUNNING" or state.flags:
-        return None
-    nodes, mark = hostlist.expand(state.nodes), marks.read_extra(key, state.extra)
-    if mark is None or mark.uid != uid or announced_on not in nodes:
-        return None
-    return JobSeen(
-        job=state.job,
-        base=state.state,
-        reason=state.reason,
-        nodes=nodes,
-        is_marked_started=marks.is_started(state.extra),
-        extra=state.extra,
-    )

@@ -4,20 +4,23 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from sunk_events import subjects
 from sunk_events.jobs import SlurmJobState
+from sunk_events.nodes import SlurmStatisticsState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
-from sunk_pod_scheduler import marks, metrics, strays
+from sunk_pod_scheduler import hearsay, marks, metrics, strays
 from sunk_pod_scheduler.apply import Doer
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
 from sunk_pod_scheduler.nodes import problem
-from sunk_pod_scheduler.outcomes import after, told
+from sunk_pod_scheduler.outcomes import after
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.submitting import Views
+from sunk_pod_scheduler.turns import patient_s
 from sunk_pod_scheduler.validate import Rules
 from sunk_runtime.views import StateView, now
 
@@ -45,6 +48,7 @@ class Scheduler:
         jobs: JobPort,
         placements: StateView[PlacementState],
         slurm_jobs: StateView[SlurmJobState],
+        statistics: StateView[SlurmStatisticsState],
         views: Views,
         book: Book,
         doer: Doer,
@@ -56,6 +60,7 @@ class Scheduler:
         self._jobs = jobs
         self._placements = placements
         self._slurm_jobs = slurm_jobs
+        self._statistics = statistics
         self._views = views
         self._book = book
         self._doer = doer
@@ -79,6 +84,8 @@ class Scheduler:
                 again_s = await self._doer.apply(action, seen, pod)
                 if (left := after(action, seen, self._placements.get(uid))) is not None:
                     self._looks[uid] = looked, left
+                if isinstance(action, Wait) and action.is_patient and again_s is not None:
+                    return patient_s(again_s, uid, len(self._placements))
                 if isinstance(action, Wait) or again_s is not None:
                     return again_s
                 if isinstance(action, Forget):
@@ -107,10 +114,21 @@ class Scheduler:
             job = None
         if looked <= self._stirred.get(uid, _LONG_AGO):
             job = None
-        node = self._book.announced_on(uid, placement.job)
+        node, state = self._book.announced_on(uid, placement.job), self._slurm_jobs.get(str(placement.job))
         if node and (job is None or not job.is_running):
-            return moment, told(self._slurm_jobs.get(str(placement.job)), uid, node, self._key)
+            return moment, hearsay.announced(state, uid, node, self._key)
+        if job is None and self._book.voice(uid, placement.job) != "cut" and self._is_bus_current(moment):
+            is_first = uid not in self._looks
+            return moment, hearsay.expected(state, placement, self._key, is_first=is_first)
         return looked, job
+
+    def _is_bus_current(self, moment: datetime) -> bool:
+        """Whether the bus has all jobs, as Slurm said lately."""
+        views = (self._slurm_jobs, self._statistics)
+        if not all(view.is_complete and view.age_s < hearsay.BUS_SILENT_S for view in views):
+            return False
+        told = self._statistics.get(subjects.STATISTICS_KEY)
+        return told is not None and hearsay.is_current(told.jobs_answered, moment)
 
     async def look(self, uid: str) -> Observed:
         """Return all that is known of the Pod *uid* now, from a fresh look at its job."""

@@ -4,6 +4,7 @@ from typing import Literal
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.hearsay import is_held_again
 from sunk_pod_scheduler.marks import Claim, Mark
 
 Judgement = Literal["ours", "stray", "undecided"]
@@ -21,7 +22,7 @@ def is_news(state: SlurmJobState | None, placement: PlacementState | None) -> bo
         case "submitted", "PENDING":
             return False
         case "released", "PENDING":
-            return state.is_held and state.changed > placement.changed
+            return is_held_again(state, placement)
         case "released" | "started" | "bound", "RUNNING":
             return False
         case _:

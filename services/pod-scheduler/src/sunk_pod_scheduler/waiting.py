@@ -39,7 +39,7 @@ def _held(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
         "administrator holds it"
     )
     if placement.reason == reason:
-        return Wait(LOOK_AGAIN_S)
+        return Wait(LOOK_AGAIN_S, is_patient=True)
     return Blame(state=replace(placement, changed=now, reason=reason), event="JobHeld")
 
 
@@ -49,11 +49,11 @@ def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
     if not reason:
         return Wait(WAITING_FIRST_S)
     if reason == placement.reason:
-        return Wait(LOOK_AGAIN_S)
+        return Wait(LOOK_AGAIN_S, is_patient=True)
     quiet_s = WAITING_AGAIN_S if placement.reason else WAITING_FIRST_S
     left_s = (placement.changed + timedelta(seconds=quiet_s) - now).total_seconds()
     if left_s > 0:
-        return Wait(min(left_s, LOOK_AGAIN_S))
+        return Wait(min(left_s, LOOK_AGAIN_S), is_patient=True)
     return Blame(state=replace(placement, changed=now, reason=reason), event="WaitingForSlurm")
 
 
