@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -14,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from sunk_hook_gateway.testing.certificates import Authority
+
 TOKEN = "of-job-7"  # noqa: S105 - nobody's
 WITHIN_S = 10.0
 
@@ -23,7 +27,8 @@ Answer = tuple[int, str]
 class Gateway:
     """Answers as it is told to, and remembers who asked what."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._scheme = "http" if tls is None else "https"
         self.started: Answer = (200, "{}")
         self.outcome: Answer = (204, "")
         self.release: Answer = (202, '{"gone": false}')
@@ -44,12 +49,16 @@ class Gateway:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     def serve(self, call: BaseHTTPRequestHandler) -> None:
         body = call.rfile.read(int(call.headers.get("Content-Length") or 0)).decode()
@@ -78,43 +87,48 @@ class Gateway:
         self._thread.join()
 
 
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture(params=["bash alone", "curl, for TLS"])
+def authority(request: pytest.FixtureRequest, tmp_path: Path) -> Authority | None:
+    """What vouches for the gateway; None: it speaks no TLS."""
+    return None if request.param == "bash alone" else Authority(tmp_path)
+
+
 @pytest.fixture
-def gateway() -> Iterator[Gateway]:
-    found = Gateway()
+def gateway(authority: Authority | None) -> Iterator[Gateway]:
+    found = Gateway(authority.server() if authority else None)
     yield found
     found.close()
 
 
-Start = Callable[[], "subprocess.Popen[bytes]"]
-
-
-@pytest.fixture(params=["curl", "bash alone"])
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture
+def path(authority: Authority | None, tmp_path: Path) -> str:
     """Where the script finds its programs."""
-    if request.param == "bash alone":
-        for name in ("bash", "sleep"):
-            found = shutil.which(name)
-            assert found
-            (tmp_path / name).symlink_to(found)
-        return str(tmp_path)
-    return os.environ["PATH"]  # noqa: TID251 - where bash and curl are
+    for name in ("bash", "sleep", *(("curl",) if authority else ())):
+        found = shutil.which(name)
+        assert found
+        (tmp_path / name).symlink_to(found)
+    return str(tmp_path)
 
 
 @pytest.fixture
-def start(gateway: Gateway, path: str) -> Iterator[Start]:
+def start(gateway: Gateway, authority: Authority | None, path: str) -> Iterator[Start]:
     """Starts the script; what it is answered from its first call on can be said before."""
     text = resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text()
     env = {
         "PATH": path,
-        "SUNK_HOOKS_URL": gateway.url,
         "SUNK_PLACEHOLDER_TOKEN": TOKEN,
         "SLURM_JOB_ID": "7",
         "SLURMD_NODENAME": "gpu-000-012",
+        **({"CURL_CA_BUNDLE": str(authority.file)} if authority else {}),
     }
     started: list[subprocess.Popen[bytes]] = []
 
-    def run() -> "subprocess.Popen[bytes]":
-        started.append(subprocess.Popen(["bash", "-c", text], env=env, start_new_session=True))
+    def run(url: str = gateway.url) -> "subprocess.Popen[bytes]":
+        argv = ["bash", "-c", text]
+        started.append(subprocess.Popen(argv, env={**env, "SUNK_HOOKS_URL": url}, start_new_session=True))
         return started[-1]
 
     yield run
@@ -124,15 +138,15 @@ def start(gateway: Gateway, path: str) -> Iterator[Start]:
         process.wait()
 
 
-def until(is_done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
+def until(is_done: Callable[[], bool], *, within_s: float = WITHIN_S) -> None:
+    deadline = time.monotonic() + within_s
     while not is_done():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)
 
 
 def test_the_script_announces_its_node_with_its_token_and_shows_the_token_to_nobody(
-    gateway: Gateway, start: Start, path: str
+    gateway: Gateway, start: Start, authority: Authority | None
 ) -> None:
     script = start()
     until(lambda: gateway.count("outcome") == 1)
@@ -144,8 +158,39 @@ def test_the_script_announces_its_node_with_its_token_and_shows_the_token_to_nob
     listed = subprocess.run(
         ["ps", "-o", "args=", "--sid", str(script.pid)], check=True, capture_output=True, text=True
     )
-    assert ("curl" in listed.stdout) is (shutil.which("curl", path=path) is not None)
+    assert ("curl" in listed.stdout.split()) is (authority is not None)
     assert TOKEN not in listed.stdout.replace(resources.files("sunk_pod_scheduler").name, "")
+
+
+@pytest.fixture
+def full() -> Iterator[str]:
+    """The address of a server that takes no connection: who connects waits, as for a machine that is gone."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        there = server.getsockname()
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:
+            one.settimeout(0)
+            one.connect_ex(there)
+        yield f"http://127.0.0.1:{there[1]}"
+        for one in waiting:
+            one.close()
+
+
+@pytest.mark.parametrize("authority", ["bash alone"], indirect=True)
+def test_a_connect_that_is_not_answered_is_given_up_and_tried_again(full: str, start: Start) -> None:
+    script = start(full)
+    until(lambda: bool(children(script)))
+    first = children(script)
+    until(lambda: bool(children(script) - first), within_s=60)
+
+    assert script.poll() is None
+
+
+def children(script: "subprocess.Popen[bytes]") -> set[str]:
+    """Return the bash processes that the script has begun."""
+    argv = ["ps", "-o", "pid=,comm=", "--ppid", str(script.pid)]
+    listed = subprocess.run(argv, check=False, capture_output=True, text=True)
+    return {line.split()[0] for line in listed.stdout.splitlines() if line.split()[1] == "bash"}
 
 
 @pytest.mark.parametrize("code", [0, 3, 137])

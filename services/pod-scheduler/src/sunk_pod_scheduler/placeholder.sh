@@ -5,13 +5,15 @@
 # Slurm (TERM, or USR1 at the start of a preemption's grace) it has the Pod deleted first.
 #
 # What must stay true: bash runs a trap between two commands only, so everything that lasts is in the
-# background, waited for, and $ending is looked at after each wait. Slurm signals children too, so curl
-# ignores TERM: else it would die before our own trap has run, and a second TERM would cut the release off.
+# background, waited for, and $ending is looked at after each wait. Slurm signals children too, so calls
+# ignore TERM: else they would die before our own trap has run, and a second TERM would cut the release off.
 #
-# From the pod-scheduler: SUNK_HOOKS_URL, SUNK_PLACEHOLDER_TOKEN. Needs bash, and curl where there is TLS.
+# From the pod-scheduler: SUNK_HOOKS_URL, SUNK_PLACEHOLDER_TOKEN. Needs bash, and curl where there is TLS: a
+# call by curl takes five times the processor time of one by bash, and many start at once.
 set -u
 jobs_url=$SUNK_HOOKS_URL/v1/jobs/$SLURM_JOB_ID
 ending=
+pipe=
 trap 'ending=1' TERM USR1
 
 pause() {  # seconds: or less, if we are told to end
@@ -22,10 +24,10 @@ pause() {  # seconds: or less, if we are told to end
 
 # call METHOD PATH SECONDS [BODY]: sets $status (000: no answer) and $body; a signal cuts it short.
 call() {
-    local pipe pid with=by_bash
-    type -P curl >/dev/null && with=by_curl
+    local pid with=by_bash
+    [[ $jobs_url = https:* ]] && with=by_curl
     status=000 body=
-    exec {pipe}<> <(:)
+    [ -n "$pipe" ] || exec {pipe}<> <(:)
     (
         trap '' TERM USR1
         "$with" "$@" >&"$pipe" 2>/dev/null
@@ -34,11 +36,12 @@ call() {
     wait "$pid"
     if kill -KILL "$pid" 2>/dev/null; then
         wait "$pid" 2>/dev/null  # Told to end: what it was about to say no longer matters.
+        exec {pipe}>&-
+        pipe=
     else
         read -r -t 1 -u "$pipe" body
         read -r -t 1 -u "$pipe" status
     fi
-    exec {pipe}>&-
 }
 
 by_curl() {
@@ -49,12 +52,14 @@ by_curl() {
         --write-out '\n%{http_code}\n' "$jobs_url/$2"
 }
 
-# Bash alone: without TLS, and a connect takes as long as the kernel tries.
+# Without TLS. A connect has no time limit of its own: who waits for it is ended, unless it is through.
 by_bash() {
-    local http line code body text=${4:-}
+    local http line code body connecting self=$BASHPID text=${4:-}
     [[ $jobs_url =~ ^http://([^]/:[]+|\[[0-9a-fA-F:]+\])(:([0-9]+))?(/.*)$ ]] || return
     local host=${BASH_REMATCH[1]#[} port=${BASH_REMATCH[3]:-80} path=${BASH_REMATCH[4]}/$2
+    exec {connecting}> >(read -r -t 5; (($? > 128)) && kill -KILL "$self")
     exec {http}<>"/dev/tcp/${host%]}/$port" || return
+    exec {connecting}>&-
     printf '%s %s HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %s\r\n' \
         "$1" "$path" "${BASH_REMATCH[1]}:$port" "$SUNK_PLACEHOLDER_TOKEN" >&"$http"
     printf 'Connection: close\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n%s' \
