@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember
-from sunk_kube.objects import OwnerReference, Pod
+from sunk_kube.objects import KubeStruct, OwnerReference, Pod
 from sunk_kube.testing import node
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.gangs.decide import decide_gang
@@ -18,7 +18,18 @@ from sunk_pod_scheduler.gangs.kin import Terms, kin, natural, order, terms
 from sunk_pod_scheduler.gangs.model import Align, GangAction, GangSeen, MemberSeen, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ranks import fitted, ordered, seated
 from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang
-from sunk_pod_scheduler.gangs.workloads import JobSpec, JobStatus, KubeJob
+from sunk_pod_scheduler.gangs.workloads import (
+    JobSet,
+    JobSetSpec,
+    JobSetStatus,
+    JobSpec,
+    JobStatus,
+    JobTemplate,
+    KubeJob,
+    ReplicatedJob,
+    ReplicatedJobStatus,
+    StartupPolicy,
+)
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.model import Record, Wait
 from sunk_pod_scheduler.nodes import Choice
@@ -61,8 +72,15 @@ def test_the_pods_of_one_job_are_of_one_kin_and_those_of_its_namesake_are_not() 
 
 
 def test_each_replica_of_a_leader_worker_set_is_a_gang_whose_size_its_pods_say() -> None:
-    labels = {LWS + "name": "llm", LWS + "worker-index": "3"}
-    first = kin(labelled({**labels, LWS + "group-index": "0"}, {LWS + "size": "4"}))
+    """Labels and annotations as LeaderWorkerSet 0.7 writes them on a worker; a leader has no leader-name."""
+    labels = {
+        LWS + "name": "llm",
+        LWS + "worker-index": "3",
+        LWS + "group-key": "5f1b0e6d6a3ab0ee9b0c9e9d1f7b2c8a4d3e2f10",
+        LWS + "template-revision-hash": "6b8c9d7f5c",
+    }
+    noted = {LWS + "size": "4", LWS + "leader-name": "llm-0"}
+    first = kin(labelled({**labels, LWS + "group-index": "0"}, noted))
     second = kin(labelled({**labels, LWS + "group-index": "1"}, {LWS + "size": "4"}))
 
     assert first is not None
@@ -71,17 +89,74 @@ def test_each_replica_of_a_leader_worker_set_is_a_gang_whose_size_its_pods_say()
     assert first.id != second.id
 
 
-def test_a_restarted_job_set_is_another_gang_and_its_pods_are_counted_by_job_and_index() -> None:
-    labels = {JOBSET + "jobset-name": "train", JOBSET + "job-global-index": "2"}
-    index = {"batch.kubernetes.io/job-completion-index": "5"}
-    first = kin(labelled({**labels, JOBSET + "restart-attempt": "0"}, index))
-    second = kin(labelled({**labels, JOBSET + "restart-attempt": "1"}, index))
+def of_job_set(uid: str, restart: int, job: int, index: int) -> Pod:
+    """Return a Pod with the labels and annotations that JobSet 0.8 and Kubernetes' Job controller write."""
+    marks = {
+        JOBSET + "jobset-name": "train",
+        JOBSET + "jobset-uid": uid,
+        JOBSET + "replicatedjob-name": "workers",
+        JOBSET + "replicatedjob-replicas": "3",
+        JOBSET + "global-replicas": "3",
+        JOBSET + "job-index": str(job),
+        JOBSET + "job-global-index": str(job),
+        JOBSET + "job-key": "0b3f0a4b1a7de5e9a3c9c5b9f6f1f0f3a0d5b7c2",
+        JOBSET + "restart-attempt": str(restart),
+    }
+    of_kube = {
+        "batch.kubernetes.io/controller-uid": f"of-{job}",
+        "batch.kubernetes.io/job-name": f"train-workers-{job}",
+        "batch.kubernetes.io/job-completion-index": str(index),
+    }
+    found = labelled({**marks, **of_kube}, {**marks, "batch.kubernetes.io/job-completion-index": str(index)})
+    owner = OwnerReference(
+        api_version="batch/v1", kind="Job", name=f"train-workers-{job}", uid=f"of-{job}", controller=True
+    )
+    return replace(found, metadata=replace(found.metadata, owner_references=(owner,)))
+
+
+def test_a_job_set_is_a_gang_anew_at_each_restart_and_its_pods_are_counted_by_job_and_index() -> None:
+    first, second = kin(of_job_set("u1", 0, 2, 5)), kin(of_job_set("u1", 0, 1, 5))
+    restarted, namesake = kin(of_job_set("u1", 1, 2, 5)), kin(of_job_set("u2", 0, 2, 5))
 
     assert first is not None
     assert second is not None
-    assert (first.kind, first.index) == ("JobSet", "2.5")
-    assert first.id != second.id
+    assert restarted is not None
+    assert namesake is not None
+    assert (first.kind, first.said, first.index) == ("JobSet", "JobSet default/train", "2.5")
+    assert first.id == second.id
+    assert len({first.id, restarted.id, namesake.id}) == 3
     assert order("2.5", "a") < order("2.10", "a") < order("10.0", "a")
+
+
+def jobs(name: str, replicas: int, parallelism: int, completions: int | None = None) -> ReplicatedJob:
+    spec = JobSpec(parallelism=parallelism, completions=completions)
+    return ReplicatedJob(name=name, replicas=replicas, template=JobTemplate(spec=spec))
+
+
+def test_a_job_set_has_the_pods_of_all_its_jobs_but_of_those_that_have_succeeded() -> None:
+    spec = JobSetSpec(replicated_jobs=(jobs("leader", 1, 1, 1), jobs("workers", 3, 4, 4)))
+    status = JobSetStatus(replicated_jobs_status=(ReplicatedJobStatus(name="workers", succeeded=1),))
+
+    assert (JobSet(spec=spec).size, JobSet(spec=spec).problem) == (13, "")
+    assert JobSet(spec=spec, status=status).size == 9
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (JobSetSpec(replicated_jobs=(jobs("workers", 1, 2, 4),)), "completions"),
+        (JobSetSpec(replicated_jobs=(replace(jobs("late", 1, 1), depends_on=(KubeStruct(),)),)), "dependsOn"),
+        (
+            JobSetSpec(
+                replicated_jobs=(jobs("a", 1, 1),),
+                startup_policy=StartupPolicy(startup_policy_order="InOrder"),
+            ),
+            "InOrder",
+        ),
+    ],
+)
+def test_a_job_set_whose_pods_are_never_all_there_says_why(spec: JobSetSpec, said: str) -> None:
+    assert said in JobSet(spec=spec).problem
 
 
 def test_a_pod_groups_label_counts_and_the_word_none_keeps_a_pod_alone() -> None:

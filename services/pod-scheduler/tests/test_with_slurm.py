@@ -41,6 +41,7 @@ from sunk_pod_scheduler.gangs.apply import GangDoer
 from sunk_pod_scheduler.gangs.gangs import Gangs
 from sunk_pod_scheduler.gangs.kin import LABEL_POD_GROUP, Kin
 from sunk_pod_scheduler.gangs.look import Looker
+from sunk_pod_scheduler.gangs.model import Size
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.model import AnyJob
@@ -831,7 +832,7 @@ class NoJobs:
     async def is_gang(self, kin: Kin) -> bool:
         raise AssertionError(kin.said)
 
-    async def size(self, kin: Kin) -> int:
+    async def size(self, kin: Kin) -> Size:
         raise AssertionError(kin.said)
 
 

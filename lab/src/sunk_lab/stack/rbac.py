@@ -31,6 +31,8 @@ RULES: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]
         ("", ("pods/status",), ("patch",)),
         ("", ("nodes",), _READ),
         ("batch", ("jobs",), ("get",)),
+        ("jobset.x-k8s.io", ("jobsets",), ("get",)),
+        ("scheduling.x-k8s.io", ("podgroups",), ("get",)),
         ("coordination.k8s.io", ("leases",), ("list",)),  # Those of other schedulers.
         _LEASES,
         _EVENTS,

@@ -9,7 +9,7 @@ from typing import Final
 
 from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_pod_scheduler.gangs.model import GangAction, GangSeen, MemberSeen, Note, SubmitGang, Tell
-from sunk_pod_scheduler.limits import ASK_AGAIN_S, WAITING_FIRST_S, Limits
+from sunk_pod_scheduler.limits import ASK_AGAIN_S, LOOK_AGAIN_S, WAITING_FIRST_S, Limits
 from sunk_pod_scheduler.model import JobSeen, JobUnknown, Record, Wait
 from sunk_pod_scheduler.outcomes import said
 from sunk_pod_scheduler.validate import Wanted
@@ -33,7 +33,8 @@ def form(  # noqa: PLR0911 - a table of cases
         )
         return Tell(notes={member.uid: bad.get(member.uid, waits) for member in free})
     if problems := _problems(seen, free):
-        return Tell(notes=dict.fromkeys((member.uid for member in free), _refusal(problems)))
+        notes = dict.fromkeys((member.uid for member in free), _refusal(problems))
+        return Tell(notes=notes, after_s=LOOK_AGAIN_S if seen.size_problem else None)
     if seen.size is None:
         return Wait(ASK_AGAIN_S)
     if len(free) < seen.size:

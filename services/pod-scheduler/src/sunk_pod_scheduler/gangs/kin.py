@@ -31,6 +31,7 @@ LABEL_LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
 LABEL_LWS_WORKER: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 ANNOTATION_LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
 LABEL_JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+LABEL_JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 LABEL_JOBSET_RESTART: Final = "jobset.sigs.k8s.io/restart-attempt"
 LABEL_JOBSET_JOB: Final = "jobset.sigs.k8s.io/job-global-index"
 ANNOTATION_COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -98,9 +99,10 @@ def kin(pod: Pod) -> Kin | None:
             size=_count(meta.annotations.get(ANNOTATION_LWS_SIZE, "")),
         )
     if name := labels.get(LABEL_JOBSET_NAME):
-        restart = labels.get(LABEL_JOBSET_RESTART, "")
+        which = (labels.get(LABEL_JOBSET_UID, ""), labels.get(LABEL_JOBSET_RESTART, ""))
         job = labels.get(LABEL_JOBSET_JOB, "")
-        return Kin(kind="JobSet", namespace=namespace, name=name, uid=restart, index=f"{job}.{index}")
+        uid = ".".join(filter(None, which))
+        return Kin(kind="JobSet", namespace=namespace, name=name, uid=uid, index=f"{job}.{index}")
     if owner := job_of(pod):
         return Kin(kind="Job", namespace=namespace, name=owner.name, uid=owner.uid, index=index)
     return None

@@ -14,7 +14,7 @@ from sunk_kube.wellknown import ANNOTATION_GANG_RANK, ANNOTATION_JOB
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.gangs.kin import Kin, kin, order, terms
-from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen
+from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size
 from sunk_pod_scheduler.gangs.ports import WorkloadPort
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, pod_seen
 from sunk_pod_scheduler.nodes import problem
@@ -170,24 +170,20 @@ class Looker:
         related = next((found for pod in pods.values() if (found := kin(pod)) is not None), None)
         if related is None:
             return seen
-        size, why = await self._size(related, seen)
+        size = await self._size(related, seen)
         return replace(
             seen,
             kind=related.kind,
             namespace=related.namespace,
             name=related.name,
-            size=size,
-            size_problem=why,
+            size=size.count,
+            size_problem=size.problem,
         )
 
-    async def _size(self, related: Kin, seen: GangSeen) -> tuple[int | None, str]:
+    async def _size(self, related: Kin, seen: GangSeen) -> Size:
         if not any(one.is_well for one in seen.members.values()):
-            return None, ""  # Nobody is left to be placed.
+            return Size()  # Nobody is left to be placed.
         asked = next((one.terms.size for one in seen.members.values() if one.terms.size is not None), None)
         if asked is not None or related.size is not None:
-            return asked or related.size, ""
-        if related.kind == "Job":
-            return await self._workloads.size(related), ""
-        return None, (
-            f"sunk.coreweave.com/gang-size: must say how many Pods {related.said} has, on each of them"
-        )
+            return Size(count=asked or related.size)
+        return await self._workloads.size(related)

@@ -24,6 +24,13 @@ from sunk_pod_scheduler.model import (
 from sunk_pod_scheduler.validate import Wanted
 
 
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """How many members a workload is to have, or why nobody can say."""
+
+    count: int | None = None
+    problem: str = ""
+
+
 class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     """A Pod that belongs to the gang, whether or not it has a seat."""
 

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from sunk_pod_scheduler.gangs.kin import Kin
+from sunk_pod_scheduler.gangs.model import Size
 
 
 class WorkloadPort(Protocol):
@@ -12,6 +13,6 @@ class WorkloadPort(Protocol):
         """Whether the Pods of the Job *kin* are placed together."""
         ...
 
-    async def size(self, kin: Kin) -> int:
-        """Return how many Pods the Job *kin* has now."""
+    async def size(self, kin: Kin) -> Size:
+        """Return how many Pods the workload *kin* has now, or why nobody can say."""
         ...
