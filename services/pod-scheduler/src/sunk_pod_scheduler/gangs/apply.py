@@ -28,7 +28,7 @@ from sunk_pod_scheduler.gangs.model import (
 )
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.gangs.submitting import GangSubmitter
-from sunk_pod_scheduler.gangs.telling import Pods, Voice, each, name, seated, uids
+from sunk_pod_scheduler.gangs.telling import Pods, Voice, name, seated, uids
 from sunk_pod_scheduler.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.model import (
     Blame,
@@ -45,6 +45,7 @@ from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.refusals import Refusals, refusal
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.submitting import Views
+from sunk_pod_scheduler.together import each
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter

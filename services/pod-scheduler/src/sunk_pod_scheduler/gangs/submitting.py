@@ -1,29 +1,25 @@
 """A gang's submission: as a Pod's, with all its members."""
 
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
 from sunk_events.base import REASON_MAX
 from sunk_events.placements import Gang, PlacementState
 from sunk_kube.objects import Pod
-from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.gangs.model import GangSeen, Note
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang, nodes_at_least
-from sunk_pod_scheduler.gangs.telling import Pods, Voice, each, name, seated
+from sunk_pod_scheduler.gangs.telling import Pods, Voice, name, seated
 from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.refusals import Refusals
 from sunk_pod_scheduler.request import Placeholder
-from sunk_pod_scheduler.submitting import NO_NODE_ATTEMPTS, Views, put_off
+from sunk_pod_scheduler.submission import UNAVAILABLE, UNAVAILABLE_TEXT, Submission, put_off
+from sunk_pod_scheduler.submitting import NO_NODE_ATTEMPTS, Views
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.views import now
-from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
-
-log = logging.getLogger(__name__)
 
 
 class GangSubmitter:
@@ -42,15 +38,14 @@ class GangSubmitter:
     ) -> None:
         self._pods = pods
         self._voice = Voice(pods)
-        self._jobs = jobs
         self._store = store
         self._views = views
         self._placeholder = placeholder
         self._refusals = refusals
-        self._check = check
+        self._submission = Submission(pods=pods, jobs=jobs, store=store, placeholder=placeholder, check=check)
 
     async def submit(self, attempt: int, gang: Gang, seen: GangSeen, pods: Pods) -> None:
-        """Store the intent first: from then on a job may exist that only its mark tells."""
+        """Submit a job for all members of *gang*, unless there are no nodes for it."""
         self._views.slurm_nodes.require_complete()
         self._views.kube_pods.require_complete()
         found = [seen.members.get(member.uid) for member in gang.members if not member.is_empty]
@@ -65,7 +60,7 @@ class GangSubmitter:
         )
         if is_lost:
             choice = Choice(required=distinct(gang))  # The Pods run there.
-        intent = self._intent(attempt, gang, seen)
+        intent = self._submission.intent(seen.record, _fresh(seen, gang), attempt)
         why = self._refusals.enough(ours[0], now()) if ours and not is_lost else ""
         if why or not choice.is_possible:
             few = (
@@ -75,17 +70,7 @@ class GangSubmitter:
             await self._store(put_off(intent, why or few, last=NO_NODE_ATTEMPTS))
             return
         description = describe_gang(seen, gang, choice, attempt, self._placeholder, wanted=wanted)
-        await self._store(intent)
-        self._check()
-        try:
-            job = await self._jobs.submit(description)
-        except SlurmRejectedError as error:
-            await self._rejected(intent, pods, str(error))
-        except SlurmUnavailableError:
-            await self._voice.unavailable(intent, pods)
-            raise
-        else:
-            await self._submitted(intent, ours, job)
+        await self._submission.submit(intent, description, ours, _Members(self._voice, pods))
 
     def _without_refusing(self, asked: Asked, ours: Sequence[Pod]) -> Asked:
         """Return *asked* without the nodes whose kubelets refused Pods of the same owner."""
@@ -93,58 +78,45 @@ class GangSubmitter:
         refused = {node for pod in ours for node in self._refusals.nodes(pod, now()) if known.get(node)}
         return replace(asked, excluded_nodes=(*asked.excluded_nodes, *sorted(refused)))
 
-    def _intent(self, attempt: int, gang: Gang, seen: GangSeen) -> PlacementState:
-        before, digest = seen.record, self._placeholder.digest(seen.id, attempt)
-        if before is not None and before.lost is not None:
-            return replace(before, changed=now(), attempt=attempt, token_sha256=digest)
-        created = [seen.members[member.uid].pod.created for member in gang.members]
-        return PlacementState(
-            changed=now(),
-            uid=seen.id,
-            namespace=seen.namespace,
-            pod=seen.name,
-            phase="submitted",
-            attempt=attempt,
-            token_sha256=digest,
-            created=max((one for one in created if one is not None), default=None),
-            roster=gang,
-        )
-
     async def resume(self, seen: GangSeen, pods: Pods, attempt: int) -> None:
         """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
-        intent = seen.record
-        if intent is None:
-            raise ConflictError("the intent is gone")
-        try:
-            job = await self._jobs.find_marked(seen.id, attempt)
-        except SlurmUnavailableError:
-            await self._voice.unavailable(intent, pods)
-            raise
-        if job is None:
-            await self._store(replace(intent, token_sha256=""))
-        else:
-            await self._submitted(intent, seated(seen, pods), job)
+        members = _Members(self._voice, pods)
+        await self._submission.resume(seen.record, attempt, seated(seen, pods), members)
 
-    async def _submitted(self, intent: PlacementState, pods: Iterable[Pod], job: int) -> None:
-        claim = marks.claim(self._placeholder.key, intent.uid, intent.attempt, job)
 
-        async def annotate(pod: Pod) -> None:
-            self._check()
-            try:
-                await self._pods.annotate(pod, claim)
-            except ConflictError:
-                log.info("pod left while its gang was submitted", extra={"pod": pod.key, "job": job})
+class _Members:
+    """The Pods of a gang, who are told what becomes of its intent."""
 
-        await each(pods, annotate)
-        await self._store(replace(intent, job=job, changed=now(), reason=""))
+    def __init__(self, voice: Voice, pods: Pods) -> None:
+        self._voice = voice
+        self._pods = pods
 
-    async def _rejected(self, intent: PlacementState, pods: Pods, reason: str) -> None:
-        """Slurm may take it later, when its partition, account or nodes are there: ever rarer."""
-        uids = () if intent.roster is None else tuple(member.uid for member in intent.roster.members)
+    async def unavailable(self, intent: PlacementState) -> None:
+        if intent.lost is None:
+            note = Note(reason=UNAVAILABLE, text=UNAVAILABLE_TEXT)
+            await self._voice.tell(self._pods, dict.fromkeys(_uids(intent), note))
+
+    async def rejected(self, intent: PlacementState, reason: str) -> None:
         if intent.lost is not None:
-            ours = [pods[uid] for uid in uids if uid in pods]
+            ours = [self._pods[uid] for uid in _uids(intent) if uid in self._pods]
             await self._voice.tell_loss(ours, replace(intent, reason=reason[:REASON_MAX]))
         else:
             note = Note(reason="SubmissionFailed", text=reason, is_warning=True)
-            await self._voice.tell(pods, dict.fromkeys(uids, note))
-        await self._store(put_off(intent, reason))
+            await self._voice.tell(self._pods, dict.fromkeys(_uids(intent), note))
+
+
+def _uids(intent: PlacementState) -> tuple[str, ...]:
+    return () if intent.roster is None else tuple(member.uid for member in intent.roster.members)
+
+
+def _fresh(seen: GangSeen, gang: Gang) -> PlacementState:
+    created = [seen.members[member.uid].pod.created for member in gang.members]
+    return PlacementState(
+        changed=now(),
+        uid=seen.id,
+        namespace=seen.namespace,
+        pod=seen.name,
+        phase="submitted",
+        created=max((one for one in created if one is not None), default=None),
+        roster=gang,
+    )

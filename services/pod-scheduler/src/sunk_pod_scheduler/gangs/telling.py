@@ -1,23 +1,14 @@
 """What is said on the Pods of a gang: the same to all, or to each its own."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, TypeVar
-
-import anyio
+from collections.abc import Iterable, Mapping
 
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler.gangs.model import GangSeen, Note
 from sunk_pod_scheduler.ports import PodPort
-from sunk_pod_scheduler.submitting import UNAVAILABLE, UNAVAILABLE_TEXT
+from sunk_pod_scheduler.together import each
 from sunk_pod_scheduler.validate import Wanted
 from sunk_pod_scheduler.warnings import warnings
-from sunk_runtime.errors import SunkError
-
-T = TypeVar("T")
-
-AT_ONCE: Final = 16
-"""Calls for members of one gang under way at a time."""
 
 Pods = Mapping[str, Pod]
 """The gang's Pods by uid, as they were looked at."""
@@ -44,12 +35,6 @@ class Voice:
         note = Note(reason=reason, text=text, is_warning=True)
         found = {pod.metadata.uid: pod for pod in pods}
         await self.tell(found, dict.fromkeys(found, note))
-
-    async def unavailable(self, intent: PlacementState, pods: Pods) -> None:
-        """Say that the gang of *intent* is not submitted because Slurm does not answer."""
-        members = () if intent.roster is None or intent.lost is not None else intent.roster.members
-        note = Note(reason=UNAVAILABLE, text=UNAVAILABLE_TEXT)
-        await self.tell(pods, dict.fromkeys((member.uid for member in members), note))
 
     async def alarm(self, pods: Iterable[Pod], note: Note) -> None:
         """Say by Event what is wrong with Pods that run."""
@@ -86,25 +71,6 @@ class Voice:
             await self._pods.tell_loss(pod, "JobLost" if is_lost else "JobFound", text, is_lost=is_lost)
 
         await each(pods, tell)
-
-
-async def each(items: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
-    """Do it for every item, some at a time; one that fails holds up none, and its error is raised last."""
-    failed: list[SunkError] = []
-    limit = anyio.CapacityLimiter(AT_ONCE)
-
-    async def one(item: T) -> None:
-        async with limit:
-            try:
-                await do(item)
-            except SunkError as error:
-                failed.append(error)
-
-    async with anyio.create_task_group() as tasks:
-        for item in items:
-            tasks.start_soon(one, item)
-    if failed:
-        raise failed[0]
 
 
 def uids(seen: GangSeen) -> list[str]:

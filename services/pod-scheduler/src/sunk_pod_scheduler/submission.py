@@ -1,0 +1,120 @@
+"""From an intent to a job whose id is stored, for a Pod or for a gang.
+
+What must stay true: the intent is stored first, as from then on a job may exist that only its mark tells;
+the job's id is on the Pods before it is stored.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from sunk_events.base import REASON_MAX
+from sunk_events.placements import PlacementState
+from sunk_kube.objects import Pod
+from sunk_pod_scheduler import marks
+from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.request import Placeholder
+from sunk_pod_scheduler.together import each
+from sunk_runtime.errors import ConflictError
+from sunk_runtime.views import now
+from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
+from sunk_slurm.submission import JobDescription
+
+log = logging.getLogger(__name__)
+
+UNAVAILABLE: Final = "SlurmUnavailable"
+UNAVAILABLE_TEXT: Final = "Slurm does not answer; the Pod is submitted once it does"
+
+
+class Concerned(Protocol):
+    """Who is told on Pods what becomes of an intent."""
+
+    async def unavailable(self, intent: PlacementState) -> None:
+        """Say that Slurm does not answer."""
+        ...
+
+    async def rejected(self, intent: PlacementState, reason: str) -> None:
+        """Say why Slurm does not take the job."""
+        ...
+
+
+class Submission:
+    """Submits jobs for Pods to one Slurm cluster, while it may."""
+
+    def __init__(
+        self,
+        *,
+        pods: PodPort,
+        jobs: JobPort,
+        store: Callable[[PlacementState], Awaitable[None]],
+        placeholder: Placeholder,
+        check: Callable[[], None],
+    ) -> None:
+        self._pods = pods
+        self._jobs = jobs
+        self._store = store
+        self._placeholder = placeholder
+        self._check = check
+
+    def intent(self, before: PlacementState | None, fresh: PlacementState, attempt: int) -> PlacementState:
+        """Return what is stored before attempt *attempt*: *fresh*, or *before* where its job was lost."""
+        base = before if before is not None and before.lost is not None else fresh
+        digest = self._placeholder.digest(base.uid, attempt)
+        return replace(base, changed=now(), attempt=attempt, token_sha256=digest)
+
+    async def submit(
+        self, intent: PlacementState, description: JobDescription, pods: Sequence[Pod], concerned: Concerned
+    ) -> None:
+        """Store the intent, then submit a held job, write its id on *pods*, store it.
+
+        What Slurm does not take it may take later, when its partition, account or node is there: ever rarer.
+        """
+        await self._store(intent)
+        self._check()
+        try:
+            job = await self._jobs.submit(description)
+        except SlurmRejectedError as error:
+            await concerned.rejected(intent, str(error))
+            await self._store(put_off(intent, str(error)))
+        except SlurmUnavailableError:
+            await concerned.unavailable(intent)
+            raise
+        else:
+            await self._submitted(intent, pods, job)
+
+    async def resume(
+        self, intent: PlacementState | None, attempt: int, pods: Sequence[Pod], concerned: Concerned
+    ) -> None:
+        """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
+        if intent is None:
+            raise ConflictError("the intent is gone")
+        try:
+            job = await self._jobs.find_marked(intent.uid, attempt)
+        except SlurmUnavailableError:
+            await concerned.unavailable(intent)
+            raise
+        if job is None:
+            await self._store(replace(intent, token_sha256=""))
+        else:
+            await self._submitted(intent, pods, job)
+
+    async def _submitted(self, intent: PlacementState, pods: Sequence[Pod], job: int) -> None:
+        claim = marks.claim(self._placeholder.key, intent.uid, intent.attempt, job)
+
+        async def annotate(pod: Pod) -> None:
+            self._check()
+            try:
+                await self._pods.annotate(pod, claim)
+            except ConflictError:
+                log.info("pod left while its job was submitted", extra={"pod": pod.key, "job": job})
+
+        await each(pods, annotate)
+        await self._store(replace(intent, job=job, changed=now(), reason=""))
+
+
+def put_off(intent: PlacementState, reason: str, *, last: int | None = None) -> PlacementState:
+    """Return *intent* withdrawn, to be tried again ever later; from attempt *last* on no later."""
+    attempt = intent.attempt + 1 if last is None or intent.attempt < last else intent.attempt
+    return replace(intent, attempt=attempt, token_sha256="", changed=now(), reason=reason[:REASON_MAX])
