@@ -55,8 +55,15 @@ class Installation:
         _install(helm_of(self.lab, SUNK_NAMESPACE), "sunk", sunk_values(replicas=1))
 
     def install_slurm(self, values: Mapping[str, Any] | None = None) -> None:
-        """Install or upgrade the release of the Slurm cluster; its Pods are ready afterwards."""
-        _install(self.helm, "slurm", dict(values or self.values()))
+        """Install or upgrade the release of the Slurm cluster; its Pods are ready afterwards.
+
+        Raises:
+            LabError: They are not, or Helm refuses; says what the Pods said last.
+        """
+        try:
+            _install(self.helm, "slurm", dict(values or self.values()))
+        except LabError as error:
+            raise LabError(f"{error}\n{self._last_words()}") from error
 
     def values(self) -> dict[str, Any]:
         """Return the values of the Slurm cluster ``prod``."""
@@ -94,6 +101,14 @@ class Installation:
     def login(self, command: str) -> str:
         """Run *command* where users are, as root."""
         return self.kubectl("exec", "slurm-login-0", "-c", "sshd", "--", "bash", "-c", command)
+
+    def _last_words(self) -> str:
+        said = [self.kubectl("get", "pods", "-o", "wide")]
+        for name in self.uids("pod"):
+            with contextlib.suppress(LabError):  # Not every container has begun to speak.
+                log = self.kubectl("logs", name, "--all-containers", "--prefix", "--tail=8")
+                said.append(log)
+        return "\n".join(said)
 
     def kubectl(self, *args: str) -> str:
         """Run kubectl in the namespace of Slurm."""
