@@ -13,6 +13,7 @@ from sunk_lab.story.stage import Stage
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.timeout(600)]
 
 WITHIN_S = 240.0
+AT_ONCE = 2
 NAMESPACE, NODESET = "slurm", "gpu"
 CONDEMNED = "sunk.coreweave.com/condemned"
 JOB = "#!/bin/bash\nsleep 6\n"
@@ -29,9 +30,44 @@ def uids(stage: Stage) -> set[str]:
 def update(stage: Stage) -> None:
     """Change the template, so that every Pod is to be replaced, two at once."""
     template = {"metadata": {"annotations": {"lab.sunk/update": fresh("update")}}}
-    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": AT_ONCE}}
     change = {"spec": {"template": template, "updateStrategy": strategy}}
     stage.deeds.kube.patch("NodeSet", NODESET, change, NAMESPACE)
+
+
+class Film:
+    """Every step of every slurmd Pod, as the API server tells it, and how many serve after each."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._kube = stage.deeds.kube
+        self._pods: dict[str, Object] = {}
+        self._came_up: set[str] = set()
+        self._version = ""
+        self.serving: list[int] = []
+        self.roll()
+        self.serving.clear()  # The first steps are what was there, one after the other.
+
+    def roll(self) -> None:
+        """Take in what has happened since the last time."""
+        label = {"labelSelector": "sunk.coreweave.com/nodeset"}
+        for step in self._kube.changes("Pod", NAMESPACE, since=self._version, **label):
+            assert step["type"] in ("ADDED", "MODIFIED", "DELETED"), step
+            pod = step["object"]
+            meta = pod["metadata"]
+            self._version = max(self._version, meta["resourceVersion"], key=lambda one: int(one or 0))
+            if step["type"] == "DELETED":
+                self._pods.pop(meta["name"], None)
+            else:
+                self._pods[meta["name"]] = pod
+            if (condition(pod, "Ready") or {}).get("status") == "True":
+                self._came_up.add(meta["uid"])
+            self.serving.append(sum(map(self._is_serving, self._pods.values())))
+
+    def _is_serving(self, pod: Object) -> bool:
+        """Whether *pod* came up, and nobody takes it away; a kubelet that stalls is no update."""
+        meta = pod["metadata"]
+        is_leaving = "deletionTimestamp" in meta or CONDEMNED in meta.get("annotations", {})
+        return meta["uid"] in self._came_up and not is_leaving
 
 
 def is_updated(stage: Stage) -> bool:
@@ -47,8 +83,18 @@ def how_it_stands(stage: Stage) -> object:
     return dig(nodeset, "status", "conditions"), drains
 
 
-def kill_the_controller_when(stage: Stage, what: str, is_so: Callable[[], bool]) -> None:
-    until(what, is_so, lambda: how_it_stands(stage), patience_s=WITHIN_S)
+def wait(stage: Stage, film: Film, what: str, is_so: Callable[[], bool]) -> None:
+    """Wait until *is_so*, and leave out nothing of what happens until then."""
+
+    def is_so_now() -> bool:
+        film.roll()
+        return is_so()
+
+    until(what, is_so_now, lambda: how_it_stands(stage), patience_s=WITHIN_S)
+
+
+def kill_the_controller_when(stage: Stage, film: Film, what: str, is_so: Callable[[], bool]) -> None:
+    wait(stage, film, what, is_so)
     stage.stack.services.kill("nodeset-controller")
     stage.stack.services.start("nodeset-controller")
 
@@ -58,21 +104,25 @@ def test_an_update_loses_no_job_and_ends_though_its_controller_is_killed_at_each
     jobs = [do.slurm.submit(JOB, node=node.node, name="training") for node in stage.nodes]
     for job in jobs:
         do.job_reaches(job, "RUNNING")
+    film = Film(stage)
     update(stage)
 
     kill_the_controller_when(
         stage,
+        film,
         "a Pod to be condemned",
         lambda: any(CONDEMNED in pod["metadata"].get("annotations", {}) for pod in pods(stage)),
     )
     jobs += [do.slurm.submit(JOB, name="late") for _ in range(3)]
-    kill_the_controller_when(stage, "a Pod to be gone", lambda: not before <= uids(stage))
-    kill_the_controller_when(stage, "a new Pod", lambda: bool(uids(stage) - before))
-    until("the update to end", lambda: is_updated(stage), lambda: how_it_stands(stage), patience_s=WITHIN_S)
+    kill_the_controller_when(stage, film, "a Pod to be gone", lambda: not before <= uids(stage))
+    kill_the_controller_when(stage, film, "a new Pod", lambda: bool(uids(stage) - before))
+    wait(stage, film, "the update to end", lambda: is_updated(stage))
+    film.roll()
 
     for job in jobs:
         do.job_left(job)
     assert not before & uids(stage)
+    assert min(film.serving) >= len(before) - AT_ONCE
     assert [do.eyes.job_words(job) for job in jobs] == [{"COMPLETED"}] * len(jobs)
     assert [(do.slurm.job(job) or {}).get("restart_cnt") for job in jobs] == [0] * len(jobs)
     for node in stage.nodes:

@@ -75,6 +75,19 @@ class KubeApi:
         """Return the objects that *selectors* (``labelSelector``, ``fieldSelector``) select."""
         return list(content(self._http.ask("GET", _path(kind, namespace), params=selectors))["items"])
 
+    def changes(
+        self, kind: str, namespace: str = "default", *, since: str = "", **selectors: str
+    ) -> tuple[Object, ...]:
+        """Return what has become of objects after the version *since*, each step, and what comes in a second.
+
+        Without a version: what is there, as ``ADDED``. Asked again soon enough no step is left out.
+        """
+        query = {"watch": "true", "timeoutSeconds": "1", **({"resourceVersion": since} if since else {})}
+        answer = self._http.ask("GET", _path(kind, namespace), params=selectors | query)
+        if answer.is_error:
+            content(answer)
+        return tuple(dict(msgspec.json.decode(line)) for line in answer.content.splitlines())
+
     def apply(self, manifest: Object) -> Object:
         """Make the object as *manifest* says, by server-side apply."""
         meta = manifest["metadata"]
