@@ -3,7 +3,8 @@
 Results: ``scheduler.slurm_alone`` and ``scheduler.kube_alone`` (the same jobs, the same Pods, without us),
 ``scheduler.single`` and ``scheduler.single_busy`` (one Pod after the other, on an idle cluster and beside
 many other jobs), ``scheduler.burst_100``, ``scheduler.burst_500``, ``scheduler.release_100``,
-``scheduler.gang``; with ``--restart``, and alone then, ``scheduler.restart`` (until another finds all Pods).
+``scheduler.gang``; each alone, with its option, ``scheduler.restart`` (until another finds all Pods),
+``scheduler.burst_500_beside`` (beside thousands of other jobs), ``scheduler.memory``.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from sunk_lab.slurm.releases import SLURM_26_05
 from sunk_runtime.testing import until
 
 SUBMITTERS = 8
+BESIDE = 500
 GANG_NODES, GANG_PER_NODE = 4, 8
 LOOPS = ("pods", "strays")
 ALL_JOBS, ONE_JOB = "REQUEST_JOB_INFO", "REQUEST_JOB_INFO_SINGLE"
@@ -152,18 +154,18 @@ def size(stage: Stage) -> dict[str, float]:
     return {"nodes": stage.sizes.nodes}
 
 
-async def burst(stage: Stage, count: int) -> None:
+async def burst(stage: Stage, count: int, suffix: str = "") -> None:
     """Many Pods at once, beside Slurm alone and kube-scheduler alone."""
     alone_s, kube_s = await slurm_alone(stage, count), await kube_alone(stage, count)
     usage, costs, began = stage.usage(), stage.costs(), time.perf_counter()
-    asked = await create(stage, f"burst-{count}", count)
+    asked = await create(stage, f"burst-{count}{suffix.replace('_', '-')}", count)
     created_s = time.perf_counter() - began
     took = await bound(stage, asked)
     all_s = max(stage.at("PlacementBound", uid) for uid in asked) - began
     figures = {"s": round(all_s, 2), "created_s": round(created_s, 2), "per_s": round(count / all_s, 1)}
     figures |= {"share": round(alone_s / all_s, 2), "share_of_both": round((alone_s + kube_s) / all_s, 2)}
     figures |= costs.figures(count) | usage.figures("scheduler") | percentiles(took) | parts(stage, asked)
-    emit(f"scheduler.burst_{count}", count, size(stage), figures)
+    emit(f"scheduler.burst_{count}{suffix}", count, size(stage), figures)
     await finish(stage, asked)
 
 
@@ -221,6 +223,28 @@ async def release(stage: Stage) -> None:
     emit(f"scheduler.release_{count}", count, size(stage), {"s": round(took_s, 2)})
 
 
+async def beside(stage: Stage) -> None:
+    """A burst of 500 Pods, and the same jobs without Pods, beside many other jobs that all the bus knows."""
+    await fill_queue(stage.client, stage.sizes.beside)
+    await until(lambda: len(stage.jobs) >= stage.sizes.beside, within_s=2 * WITHIN_S)
+    await burst(stage, BESIDE, "_beside")
+
+
+async def memory(stage: Stage) -> None:
+    """How much the scheduler takes with many Pods, whose jobs wait."""
+    count = stage.sizes.memory
+    stage.slurm.exec("scontrol", "update", "PartitionName=main", "State=DOWN")
+    usage = stage.usage()
+    asked = await create(stage, "waits", count)
+
+    def do_wait() -> bool:
+        states = (stage.placements.get(uid) for uid in asked)
+        return all(state is not None and state.phase == "released" for state in states)
+
+    await until(do_wait, within_s=5 * WITHIN_S)
+    emit("scheduler.memory", count, size(stage), usage.figures("scheduler"))
+
+
 async def restart(stage: Stage) -> None:
     """Replace the scheduler of many Pods: when has the next one looked at all of them and at their jobs?
 
@@ -264,9 +288,10 @@ async def measure(sizes: Sizes) -> None:
     with tempfile.TemporaryDirectory(prefix="sunk-bench-") as name:
         async with staged(sizes, Path(name)) as stage:
             await bound(stage, await create(stage, "first", 1))  # Everybody has begun.
-            if sizes.restart:
-                await restart(stage)
-                return
+            for alone in (restart, memory, beside):
+                if getattr(sizes, alone.__name__):
+                    await alone(stage)
+                    return
             lists = await stage.asked(ALL_JOBS)
             await single(stage, "single")
             for count in sizes.bursts:
@@ -292,6 +317,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1000, help="others, held, for single_busy")
     parser.add_argument(
         "--restart", type=int, default=0, help="Pods that it has when it is replaced; nothing else"
+    )
+    parser.add_argument("--beside", type=int, default=0, help="held jobs beside burst_500; nothing else")
+    parser.add_argument(
+        "--memory", type=int, default=0, help="Pods that wait, and how much it takes; nothing else"
     )
     parser.add_argument("--slurm", default=SLURM_26_05.version, help="release")
     anyio.run(measure, parser.parse_args(namespace=Sizes()))

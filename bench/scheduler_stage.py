@@ -68,6 +68,8 @@ class Sizes(argparse.Namespace):
     release: int
     jobs: int
     gangs: int
+    beside: int
+    memory: int
     restart: int
     slurm: str
 
@@ -176,7 +178,7 @@ async def staged(sizes: Sizes, folder: Path) -> AsyncGenerator[Stage]:
         cache=from_environment().cache,
         say=lambda line: print(line, file=sys.stderr, flush=True),
         nodes=NodeRange(count=sizes.nodes, first_port=0, cpus=CPUS, memory_mib=CPUS * 1000),
-        more=("KillWait=30", f"MaxJobCount={sizes.jobs + 50_000}"),
+        more=("KillWait=30", f"MaxJobCount={sizes.jobs + sizes.beside + 50_000}"),
     )
     try:
         slurm.start()

@@ -178,10 +178,13 @@ def full() -> Iterator[str]:
 
 @pytest.mark.parametrize("authority", ["bash alone"], indirect=True)
 def test_a_connect_that_is_not_answered_is_given_up_and_tried_again(full: str, start: Start) -> None:
-    script = start(full)
-    until(lambda: bool(children(script)))
-    first = children(script)
-    until(lambda: bool(children(script) - first), within_s=60)
+    script, seen = start(full), set[str]()
+
+    def has_called_anew() -> bool:
+        seen.update(children(script))
+        return len(seen) > 2  # One was for the pipe, another waited for its connect.
+
+    until(has_called_anew, within_s=90)
 
     assert script.poll() is None
 
