@@ -58,10 +58,17 @@ class Recorder:
         own = f"{manifests.NAMESPACE}/{self._name}-"
         work = [job for job in jobs if not str(job["name"]).startswith(own)]
         self._count(there, work)
-        twice = Counter(str(job["name"]) for job in jobs if str(job["name"]).startswith(own))
-        self.wrong += [f"{pod} has {count} jobs" for pod, count in twice.items() if count > 1]
+        self._count_jobs([job for job in jobs if str(job["name"]).startswith(own)])
         self.bound |= there.keys()
         self.looks += 1
+
+    def _count_jobs(self, placeholders: Iterable[Object]) -> None:
+        """Look for Pods with two jobs; one that was cancelled before its Pod was bound may be leaving."""
+        told: dict[str, list[str]] = {}
+        for job in placeholders:
+            if "COMPLETING" not in (words := job_state(job)):
+                told.setdefault(str(job["name"]), []).append(f"{job['job_id']} {'+'.join(sorted(words))}")
+        self.wrong += [f"{pod} has jobs {jobs}" for pod, jobs in told.items() if len(jobs) > 1]
 
     def _count(self, pods: dict[str, str], work: Iterable[Object]) -> None:
         used = Counter(pods.values())  # Each is one CPU to Slurm.
