@@ -9,13 +9,12 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from sunk_events.nodesets import KubePodState
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.testing import running_slurm
 from sunk_runtime.testing import until
-from sunk_syncer.testing import Stage, is_reason
+from sunk_syncer.testing import Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.anyio]
 
@@ -23,16 +22,7 @@ HOUR_S = 3600
 CORDONS = 5
 """After each jump."""
 STEADY, RESTLESS, OTHERS, VERIFIED, TOUCHED = "node01", "node02", "node03", "node04", "node05"
-READY = KubePodState(
-    changed=datetime.now(UTC),
-    pod=STEADY,
-    namespace="slurm",
-    nodeset="compute",
-    kube_node="k1",
-    uid="uid-1",
-    phase="running",
-    is_ready=True,
-)
+READY = ready_pod()
 BY_HAND = "bad dimm"
 NHC = "nhc: gpu 3 (sunk:verify-undrain)"
 

@@ -4,7 +4,6 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,7 @@ from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.testing import running_slurm
 from sunk_runtime.errors import SunkError
 from sunk_runtime.testing import until
-from sunk_syncer.testing import Stage, is_reason
+from sunk_syncer.testing import Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.anyio]
 
@@ -209,19 +208,33 @@ class Day:
 
 
 def pod(name: str, *, uid: str = "uid-1") -> KubePodState:
-    return KubePodState(
-        changed=datetime.now(UTC),
-        pod=name,
-        namespace="slurm",
-        nodeset="compute",
-        kube_node=f"k-{name}",
-        uid=uid,
-        phase="running",
-        is_ready=True,
-    )
+    return replace(ready_pod(name), kube_node=f"k-{name}", uid=uid)
 
 
 NODE = st.integers(0, 10**6)
+
+
+Done = Coroutine[Any, Any, None]  # Any: nobody sends, nobody returns.
+
+
+def on_a_node(name: str, deed: Callable[[Day, str], Done]) -> Callable[["Hour", int], None]:
+    """Return a rule: it may happen to any node."""
+
+    @rule(node=NODE)
+    def happens(hour: "Hour", node: int) -> None:
+        hour.do(name, partial(deed, hour.day, hour.day.node(node)))
+
+    return happens
+
+
+def somewhere(name: str, deed: Callable[[Day], Done]) -> Callable[["Hour"], None]:
+    """Return a rule: it may happen, to no node in particular."""
+
+    @rule()
+    def happens(hour: "Hour") -> None:
+        hour.do(name, partial(deed, hour.day))
+
+    return happens
 
 
 class Hour(RuleBasedStateMachine):
@@ -229,82 +242,50 @@ class Hour(RuleBasedStateMachine):
 
     day: Day
 
-    def _do(self, name: str, deed: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def do(self, name: str, deed: Callable[[], Done]) -> None:
         self.day.done[name] += 1
         from_thread.run(deed)
 
     @rule()
     def a_bit_of_time_passes(self) -> None:
-        self._do("a moment", partial(anyio.sleep, 0.3))
+        self.do("a moment", partial(anyio.sleep, 0.3))
 
     @rule(node=NODE, is_cordoned=st.sampled_from([True, True, False]))
     def cordon_or_uncordon(self, node: int, *, is_cordoned: bool) -> None:
         deed = partial(self.day.change, self.day.node(node), is_cordoned=is_cordoned)
-        self._do("cordon" if is_cordoned else "uncordon", deed)
+        self.do("cordon" if is_cordoned else "uncordon", deed)
 
     @rule(node=NODE, is_ready=st.booleans())
     def a_pod_is_ready_or_not(self, node: int, *, is_ready: bool) -> None:
-        self._do("readiness", partial(self.day.change, self.day.node(node), is_ready=is_ready))
+        self.do("readiness", partial(self.day.change, self.day.node(node), is_ready=is_ready))
 
     @rule(node=NODE, is_condemned=st.booleans())
     def a_pod_is_to_go_or_not(self, node: int, *, is_condemned: bool) -> None:
-        self._do("condemned", partial(self.day.change, self.day.node(node), is_condemned=is_condemned))
+        self.do("condemned", partial(self.day.change, self.day.node(node), is_condemned=is_condemned))
 
     @rule(node=NODE, ticket=st.integers(1, 10**6))
     def somebody_drains(self, node: int, ticket: int) -> None:
-        self._do("drain by hand", partial(self.day.drain_by_hand, self.day.node(node), ticket))
-
-    @rule(node=NODE)
-    def somebody_undrains(self, node: int) -> None:
-        self._do("undrain by hand", partial(self.day.undrain_by_hand, self.day.node(node)))
-
-    @rule(node=NODE)
-    def somebody_resumes(self, node: int) -> None:
-        self._do("resume by hand", partial(self.day.resume_by_hand, self.day.node(node)))
-
-    @rule(node=NODE)
-    def a_job_comes(self, node: int) -> None:
-        self._do("job", partial(self.day.submit, self.day.node(node)))
-
-    @rule()
-    def a_job_is_cancelled(self) -> None:
-        self._do("cancel", self.day.cancel)
+        self.do("drain by hand", partial(self.day.drain_by_hand, self.day.node(node), ticket))
 
     @rule(job=NODE)
     def a_job_is_requeued(self, job: int) -> None:
-        self._do("requeue by hand", partial(self.day.requeue_by_hand, job))
-
-    @rule(node=NODE)
-    def a_pod_goes(self, node: int) -> None:
-        self._do("pod gone", partial(self.day.pod_goes, self.day.node(node)))
-
-    @rule(node=NODE)
-    def a_pod_comes(self, node: int) -> None:
-        self._do("pod back", partial(self.day.pod_comes, self.day.node(node)))
-
-    @rule(node=NODE)
-    def slurmd_is_killed(self, node: int) -> None:
-        self._do("slurmd killed", partial(self.day.restart_slurmd, self.day.node(node)))
-
-    @rule()
-    def the_syncer_is_killed(self) -> None:
-        self._do("syncer killed", self.day.kill_syncer)
-
-    @rule()
-    def slurmrestd_is_killed(self) -> None:
-        self._do("slurmrestd killed", self.day.kill_slurmrestd)
+        self.do("requeue by hand", partial(self.day.requeue_by_hand, job))
 
     @rule(for_s=st.sampled_from([0.5, 2.0]))
     def slurmrestd_hangs(self, for_s: float) -> None:
-        self._do("slurmrestd hangs", partial(self.day.freeze_slurmrestd, for_s))
+        self.do("slurmrestd hangs", partial(self.day.freeze_slurmrestd, for_s))
 
-    @rule()
-    def slurmctld_starts_again(self) -> None:
-        self._do("slurmctld restarted", self.day.restart_slurmctld)
-
-    @rule()
-    def the_bus_is_killed(self) -> None:
-        self._do("nats killed", self.day.kill_nats)
+    somebody_undrains = on_a_node("undrain by hand", Day.undrain_by_hand)
+    somebody_resumes = on_a_node("resume by hand", Day.resume_by_hand)
+    a_job_comes = on_a_node("job", Day.submit)
+    a_pod_goes = on_a_node("pod gone", Day.pod_goes)
+    a_pod_comes = on_a_node("pod back", Day.pod_comes)
+    slurmd_is_killed = on_a_node("slurmd killed", Day.restart_slurmd)
+    a_job_is_cancelled = somewhere("cancel", Day.cancel)
+    the_syncer_is_killed = somewhere("syncer killed", Day.kill_syncer)
+    slurmrestd_is_killed = somewhere("slurmrestd killed", Day.kill_slurmrestd)
+    slurmctld_starts_again = somewhere("slurmctld restarted", Day.restart_slurmctld)
+    the_bus_is_killed = somewhere("nats killed", Day.kill_nats)
 
 
 @pytest.mark.parametrize("number", range(1, from_environment().seeds + 1))

@@ -14,7 +14,7 @@ from sunk_events.base import REASON_MAX, Reply
 from sunk_events.jobs import JobEnded
 from sunk_events.locks import LockState
 from sunk_events.nodes import NodeExtraReplaced
-from sunk_events.nodesets import KubePodState, KubeWatchState
+from sunk_events.nodesets import KubeWatchState
 from sunk_events.requests import ExplainJob, ExplainSlurmNode, Explanation, Noted, Refused, RequeueJob
 from sunk_events.subjects import LEADER_KEY
 from sunk_lab.errors import LabError
@@ -26,21 +26,12 @@ from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.tokens import KeyTokens
 from sunk_syncer.reconfigure import digest
-from sunk_syncer.testing import CLUSTER, Stage, is_reason
+from sunk_syncer.testing import CLUSTER, Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 N1, N2 = "node01", "node02"
-READY = KubePodState(
-    changed=datetime.now(UTC),
-    pod=N1,
-    namespace="slurm",
-    nodeset="compute",
-    kube_node="k1",
-    uid="uid-1",
-    phase="running",
-    is_ready=True,
-)
+READY = ready_pod()
 CORDONED = replace(READY, is_cordoned=True, cordon_reason="disk")
 CORDONED_REASON = "k8s: cordon: disk"
 

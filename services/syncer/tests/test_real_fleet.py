@@ -1,34 +1,23 @@
 """Many nodes at once, and what ReturnToService makes of a Pod that went."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import anyio
 import pytest
 from msgspec.structs import replace
 
-from sunk_events.nodesets import KubePodState
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES, Release
 from sunk_lab.slurm.testing import running_slurm
 from sunk_runtime.testing import until
-from sunk_syncer.testing import Stage, is_reason
+from sunk_syncer.testing import Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 N1 = "node01"
 NODES = 40
-READY = KubePodState(
-    changed=datetime.now(UTC),
-    pod=N1,
-    namespace="slurm",
-    nodeset="compute",
-    kube_node="k1",
-    uid="uid-1",
-    phase="running",
-    is_ready=True,
-)
+READY = ready_pod()
 
 
 def cluster_id(cluster: tuple[Release, int, int]) -> str:

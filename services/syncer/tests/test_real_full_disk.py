@@ -2,33 +2,22 @@
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 import pytest
 from msgspec.structs import replace
 
-from sunk_events.nodesets import KubePodState
 from sunk_lab.nats import NatsServer
 from sunk_lab.small_disk import SmallDisk, small_disk
 from sunk_runtime.errors import SunkError
 from sunk_runtime.testing import until
-from sunk_syncer.testing import Stage
+from sunk_syncer.testing import Stage, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.anyio]
 
 N1, N2 = "node01", "node02"
-READY = KubePodState(
-    changed=datetime.now(UTC),
-    pod=N1,
-    namespace="slurm",
-    nodeset="compute",
-    kube_node="k1",
-    uid="uid-1",
-    phase="running",
-    is_ready=True,
-)
+READY = ready_pod()
 
 
 @pytest.fixture

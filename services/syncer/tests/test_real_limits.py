@@ -1,34 +1,23 @@
 """What comes to its end while the syncer runs: a token, a certificate, the room of an array."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from sunk_events.nodesets import KubePodState
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.testing import running_slurm
 from sunk_lab.tls import tls_proxy
 from sunk_runtime.testing import until
-from sunk_syncer.testing import Stage
+from sunk_syncer.testing import Stage, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 N1 = "node01"
 TASKS = 10_000
-READY = KubePodState(
-    changed=datetime.now(UTC),
-    pod=N1,
-    namespace="slurm",
-    nodeset="compute",
-    kube_node="k1",
-    uid="uid-1",
-    phase="running",
-    is_ready=True,
-)
+READY = ready_pod()
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.version)

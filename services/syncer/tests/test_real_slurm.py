@@ -23,23 +23,14 @@ from sunk_lab.cut import Cable
 from sunk_runtime.requests import ask, ask_until
 from sunk_runtime.testing import until
 from sunk_runtime.views import now
-from sunk_syncer.testing import CLUSTER, Stage, is_reason
+from sunk_syncer.testing import CLUSTER, Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 N1, N2 = "node01", "node02"
 RESETS = 8
 """Three calls, and probes ever later until they are as seldom as they get."""
-READY = KubePodState(
-    changed=datetime.now(UTC),
-    pod=N1,
-    namespace="slurm",
-    nodeset="compute",
-    kube_node="k1",
-    uid="uid-1",
-    phase="running",
-    is_ready=True,
-)
+READY = ready_pod()
 CORDONED = replace(READY, is_cordoned=True, cordon_reason="disk")
 OVERDUE = PlacementState(
     changed=datetime.now(UTC),

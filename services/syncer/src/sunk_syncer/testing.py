@@ -44,6 +44,20 @@ FLEETING: Final = frozenset(
 """What may or may not be seen in between: nobody promises to see what lasts for less than a look."""
 
 
+def ready_pod(node: str = "node01") -> KubePodState:
+    """Return what nodeset-controller says of a Pod that is well, and of its Node."""
+    return KubePodState(
+        changed=datetime.now(UTC),
+        pod=node,
+        namespace="slurm",
+        nodeset="compute",
+        kube_node="k1",
+        uid="uid-1",
+        phase="running",
+        is_ready=True,
+    )
+
+
 class QuietSlurm:
     """What a watch asks, of a Slurm of two nodes and two jobs in which only a test changes anything."""
 
