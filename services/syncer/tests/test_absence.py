@@ -28,6 +28,13 @@ CONFIG = Config(cluster=CLUSTER)
 @asynccontextmanager
 async def watching(nats: NatsServer, slurm: QuietSlurm) -> AsyncGenerator[NodeWatch]:
     """Follow nodes until both are told."""
+    async with stirring(nats, slurm) as (watch, _):
+        yield watch
+
+
+@asynccontextmanager
+async def stirring(nats: NatsServer, slurm: QuietSlurm) -> AsyncGenerator[tuple[NodeWatch, StirringsWatch]]:
+    """Do the same, with counters that are asked for when the test does."""
     settings = BusSettings(url=nats.url)
     async with connect(settings, "test") as bus:
         await bus.provision(CLUSTER, settings)
@@ -38,7 +45,7 @@ async def watching(nats: NatsServer, slurm: QuietSlurm) -> AsyncGenerator[NodeWa
             await view.complete()
             tasks.start_soon(watch.run)
             await until(lambda: sorted(view.keys()) == ["n1", "n2"])
-            yield watch
+            yield watch, stirrings
             tasks.cancel_scope.cancel()
 
 
@@ -84,6 +91,20 @@ async def test_a_list_that_is_not_believed_makes_no_state_younger(nats: NatsServ
         slurm.listed = {"n1", "n2"}
         await watch.poll()
         assert answered() > believed
+
+
+async def test_a_clock_of_slurmctld_that_went_back_hides_no_change(nats: NatsServer) -> None:
+    slurm = QuietSlurm()
+    slurm.clock = slurm.changed = 100
+    async with stirring(nats, slurm) as (watch, stirrings):
+        await stirrings.poll()
+        slurm.clock = slurm.changed = 50
+        slurm.listed = slurm.found = {"n1", "n2", "n3"}
+        is_told_before = await watch.poll()
+        await stirrings.poll()
+        await until(lambda: len(watch) == 3)
+
+    assert not is_told_before
 
 
 def answered() -> float:

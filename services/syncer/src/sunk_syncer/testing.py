@@ -35,7 +35,7 @@ from sunk_slurm.reservations import Reservation
 from sunk_slurm.states import JobState
 from sunk_slurm.testing import job as one_job
 from sunk_slurm.testing import node, partition
-from sunk_slurm.wire import Job, Node, Partition
+from sunk_slurm.wire import Job, Node, Number, Partition
 
 CLUSTER: Final = "lab"
 FLEETING: Final = frozenset(
@@ -74,6 +74,8 @@ class QuietSlurm:
         """The nodes that looks find."""
         self.changed = 1
         """When nodes changed last."""
+        self.clock = 1
+        """Slurmctld's own."""
         self.unanswered: set[str] = set()
         """Of ``diag``, ``partitions`` and ``reservations``, those that fail."""
 
@@ -99,7 +101,7 @@ class QuietSlurm:
     async def diag(self) -> Diag:
         """Return that nothing was counted."""
         self._answer("diag")
-        return Diag()
+        return Diag(req_time=Number.of(self.clock))
 
     async def partitions(self) -> tuple[Partition, ...]:
         """Return one."""
