@@ -114,7 +114,7 @@ async def test_a_failed_prologs_drain_is_lifted_when_nothing_is_in_the_way(stage
 async def test_a_pod_that_is_gone_takes_its_node_down_and_its_jobs_are_requeued(stage: Stage) -> None:
     await stage.pod(READY)
     job = submit(stage, "--requeue", f"--nodelist={N1}", "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.told(job), within_s=60)
     await stage.pod(replace(READY, phase="gone", is_ready=False))
     await until(lambda: "NodeDown" in stage.told(N1), within_s=20)
     await until(lambda: "JobRequeued" in stage.told(job), within_s=20)
@@ -160,7 +160,7 @@ async def test_a_job_is_told_from_its_submission_to_its_end(stage: Stage) -> Non
 
 async def test_a_requeued_job_is_told_so(stage: Stage) -> None:
     job = submit(stage, "--requeue", "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.told(job), within_s=60)
     stage.slurm.exec("scontrol", "requeuehold", job)
     await until(lambda: "JobRequeued" in stage.told(job), within_s=20)
     await until(
@@ -274,7 +274,7 @@ async def test_a_node_is_confirmed_only_when_it_is_drained_and_idle(stage: Stage
 
 async def test_a_drained_node_with_a_suspended_job_is_not_confirmed(stage: Stage) -> None:
     job = submit(stage, f"--nodelist={N1}", "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.told(job), within_s=60)
     stage.slurm.exec("scontrol", "suspend", job)
     await until(lambda: (told := stage.jobs.get(job)) is not None and told.state == "SUSPENDED", within_s=20)
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
@@ -293,7 +293,7 @@ async def test_a_drained_node_with_a_suspended_job_is_not_confirmed(stage: Stage
 
 async def test_a_drained_node_whose_job_was_suspended_a_moment_ago_is_not_confirmed(stage: Stage) -> None:
     job = submit(stage, f"--nodelist={N1}", "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.told(job), within_s=60)
     stage.syncer.kill(signal.SIGTERM)
     began = now()
     stage.syncer.start(poll_s="600")
@@ -322,7 +322,7 @@ async def test_a_nudge_looks_at_once_where_the_next_poll_is_far_away(stage: Stag
     await until(lambda: stage.syncer.says("slurm api chosen", times=2))
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
 
-    noted = await ask_until(stage.bus, CLUSTER, NudgeNode(node=N1), deadline=anyio.current_time() + 10)
+    noted = await ask_until(stage.bus, CLUSTER, NudgeNode(node=N1), deadline=anyio.current_time() + 60)
     await stage.until_node(N1, "by hand")
 
     assert noted == Noted()
@@ -332,7 +332,7 @@ async def test_a_syncer_killed_and_started_again_announces_nothing_twice(stage: 
     await stage.pod(CORDONED)
     job = submit(stage, f"--nodelist={N2}", "sleep 300")
     await stage.until_node(N1, "k8s: cordon: disk")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.told(job), within_s=60)
     stage.syncer.kill()
     stage.syncer.start()
     await until(lambda: stage.syncer.says("leading", times=2))
