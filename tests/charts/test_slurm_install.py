@@ -227,7 +227,7 @@ def test_users_of_a_directory_service_log_in_and_run_jobs_and_partitions_know_th
         ran = cluster.login(f"timeout 60 {ssh} srun -N2 -p labs -J graces id -un")
 
         assert ran.split() == ["grace", "grace"]
-        wait_for("ada's refusal", lambda: "not_in_group" in cluster.login("squeue -h -n adas -o %r"), 60)
+        wait_for("ada's refusal", lambda: "not in group" in cluster.login("squeue -h -n adas -o %r"), 60)
         cluster.login("scancel --name=adas")
         wait_for("the job in sacct", lambda: "grace" in cluster.login("sacct -aXn --name=graces -o user"), 30)
     cluster.install_slurm()
@@ -310,7 +310,7 @@ DATABASE: Final = """
 mariadb-install-db --datadir=/tmp/data --auth-root-authentication-method=normal --skip-test-db >/dev/null
 cat >/tmp/init.sql <<SQL
 CREATE DATABASE books;
-CREATE USER 'clerk'@'%' IDENTIFIED BY 'secret words';
+CREATE USER 'clerk'@'%' IDENTIFIED BY 'secret words #1';
 GRANT ALL ON books.* TO 'clerk'@'%';
 SQL
 exec mariadbd --no-defaults --datadir=/tmp/data --init-file=/tmp/init.sql --socket=/tmp/mysqld.sock \\
@@ -331,7 +331,7 @@ def test_accounting_goes_into_a_database_of_the_users_own(cluster: Cluster) -> N
         metadata = {"name": "books", "namespace": "default", "labels": labels}
         cluster.apply({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec})
     metadata = {"name": "books", "namespace": NAMESPACE}
-    secret = {"stringData": {"password": "secret words"}}
+    secret = {"stringData": {"password": "secret words #1"}}
     cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata} | secret)
     external = {"host": "books.default.svc", "port": 3307, "user": "clerk", "database": "books"}
     values = cluster.values()
