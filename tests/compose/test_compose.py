@@ -12,8 +12,7 @@ import pytest
 from sunk_lab import nats_image, service_images
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
-from sunk_lab.kube.lab import check_machine
-from sunk_lab.podman import Podman
+from sunk_lab.podman import Podman, check
 from sunk_lab.processes import run, wait_for
 from sunk_lab.slurm import cluster_images
 from sunk_lab.slurm.ports import free_ports
@@ -59,11 +58,9 @@ class Compose:
 @pytest.fixture
 def compose(tmp_path: Path) -> Generator[Compose]:
     try:
-        check_machine()
+        check()
     except LabError as error:
         pytest.skip(str(error))
-    if not Podman.is_there():
-        pytest.skip("needs podman (Debian: podman runc netavark aardvark-dns)")
     cache = from_environment().cache
 
     def say(_line: str) -> None: ...

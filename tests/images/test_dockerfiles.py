@@ -10,8 +10,7 @@ import pytest
 from sunk_lab import debian, service_images
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
-from sunk_lab.kube.lab import check_machine
-from sunk_lab.podman import Podman
+from sunk_lab.podman import Podman, check
 
 pytestmark = [pytest.mark.engine, pytest.mark.install, pytest.mark.timeout(900)]
 PROJECT: Final = Path(__file__).parents[2]
@@ -23,11 +22,9 @@ PYTHON: Final = "docker.io/library/python:base"
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[Podman]:
     """Podman with Debian's trixie, with and without Python, under the names of the bases."""
     try:
-        check_machine()
+        check()
     except LabError as error:
         pytest.skip(str(error))
-    if not Podman.is_there():
-        pytest.skip("needs podman (Debian: podman runc netavark aardvark-dns)")
     made = Podman(tmp_path_factory.mktemp("podman"))
     cache = from_environment().cache / "bases"
     for tag, packages in (

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from sunk_lab.engine import CONTAINERS_CONF
+from sunk_lab.errors import LabError
+from sunk_lab.kube.lab import check_machine
 from sunk_lab.processes import run
 
 _STORAGE_CONF: Final = """[storage]
@@ -13,6 +15,13 @@ graphroot = "{folder}/storage"
 runroot = "{folder}/run"
 """
 _TIMEOUT_S: Final = 600.0
+
+
+def check() -> None:
+    """Raise LabError unless this machine can run containers by podman; says what it lacks."""
+    check_machine()
+    if not shutil.which("podman"):
+        raise LabError("needs podman (Debian: podman runc netavark aardvark-dns)")
 
 
 class Podman:
@@ -27,11 +36,6 @@ class Podman:
             "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
         }
         """What makes any program that calls podman call this one."""
-
-    @staticmethod
-    def is_there() -> bool:
-        """Return whether this machine has podman."""
-        return shutil.which("podman") is not None
 
     def __call__(self, *args: str | Path) -> str:
         """Run podman and return what it wrote.

@@ -12,18 +12,10 @@ from sunk_events.nodesets import KubePodState
 from sunk_slurm.states import NodeState
 from sunk_syncer.drains import REQUEUE, cause, decide, urgency
 from sunk_syncer.model import Action, DownNode, DrainNode, KubeSide, ResumeNode, SlurmSide, UndrainNode
+from sunk_syncer.testing import ready_pod
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
-READY = KubePodState(
-    changed=T0,
-    pod="n1",
-    namespace="slurm",
-    nodeset="compute",
-    kube_node="k1",
-    uid="uid-1",
-    phase="running",
-    is_ready=True,
-)
+READY = ready_pod("n1", changed=T0)
 CORDONED = replace(READY, is_cordoned=True, cordon_reason="disk")
 NOT_READY = replace(READY, is_ready=False)
 GONE = replace(READY, phase="gone", is_ready=False)

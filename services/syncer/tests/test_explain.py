@@ -8,22 +8,13 @@ from msgspec.structs import replace
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import KubePodState
 from sunk_syncer.explain import explain_job, explain_node
 from sunk_syncer.model import KubeSide
+from sunk_syncer.testing import ready_pod
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
 IDLE = SlurmNodeState(changed=T0, node="n1", state="IDLE", slurmd_started=T0)
-POD = KubePodState(
-    changed=T0,
-    pod="n1",
-    namespace="slurm",
-    nodeset="compute",
-    kube_node="k1",
-    uid="uid-1",
-    phase="running",
-    is_ready=True,
-)
+POD = ready_pod("n1", changed=T0)
 FINE = KubeSide(pod=POD)
 CORDONED = KubeSide(pod=replace(POD, is_cordoned=True, cordon_reason="disk"))
 JOB = SlurmJobState(changed=T0, job=7, state="RUNNING", is_running=True, nodes="n1", started=T0, submitted=T0)

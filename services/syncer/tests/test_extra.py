@@ -12,19 +12,10 @@ from msgspec.structs import replace
 from sunk_events.locks import LockState
 from sunk_events.nodesets import Condition, KubePodState
 from sunk_syncer.extra import features, is_current, merged, parsed, shown
+from sunk_syncer.testing import ready_pod
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
-POD = KubePodState(
-    changed=T0,
-    pod="n1",
-    namespace="slurm",
-    nodeset="compute",
-    kube_node="k1",
-    uid="uid-1",
-    phase="running",
-    is_ready=True,
-    features=("zone-a", "h100"),
-)
+POD = replace(ready_pod("n1", changed=T0), features=("zone-a", "h100"))
 LOCKED = LockState(changed=T0, node="n1", kube_node="k1", lock="locked")
 
 

@@ -44,10 +44,10 @@ FLEETING: Final = frozenset(
 """What may or may not be seen in between: nobody promises to see what lasts for less than a look."""
 
 
-def ready_pod(node: str = "node01") -> KubePodState:
-    """Return what nodeset-controller says of a Pod that is well, and of its Node."""
+def ready_pod(node: str = "node01", *, changed: datetime | None = None) -> KubePodState:
+    """Return what nodeset-controller says of a Pod that is well, and of its Node, by default now."""
     return KubePodState(
-        changed=datetime.now(UTC),
+        changed=changed or datetime.now(UTC),
         pod=node,
         namespace="slurm",
         nodeset="compute",
