@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sunk_hook_gateway import answers
 from sunk_hook_gateway.routes import ENDPOINTS, Endpoint
 
 _ALWAYS: Final = {
@@ -14,6 +15,17 @@ _ALWAYS: Final = {
     408: "the body did not come in 10 s: the same call again",
     413: "the body is larger than 64 KiB",
 }
+_PATH: Final[dict[str, dict[str, Any]]] = {
+    "node": {"type": "string", "minLength": 1, "maxLength": 253},
+    "job": {"type": "integer", "minimum": 1, "maximum": (1 << 32) - 1},
+}
+_ERROR: Final = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+_RETRY: Final = {
+    "type": "object",
+    "properties": {"retry": {"const": True}, "error": {"type": "string"}},
+    "required": ["retry"],
+}
+_RETRY_AFTER: Final = {"Retry-After": {"required": True, "schema": {"type": "integer"}}}
 
 
 def document(version: str) -> dict[str, Any]:
@@ -52,13 +64,25 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "summary": endpoint.summary,
         "security": [{"job" if endpoint.caller == "job" else "node": []}],
         "parameters": [
-            {"name": part[1:-1], "in": "path", "required": True, "schema": {"type": "string"}}
+            {"name": part[1:-1], "in": "path", "required": True, "schema": _PATH[part[1:-1]]}
             for part in endpoint.path.split("/")
             if part.startswith("{")
         ],
-        "responses": {str(status): {"description": text} for status, text in sorted(described.items())},
+        "responses": {str(status): _response(status, text) for status, text in sorted(described.items())},
     }
     if endpoint.body:
         schema = {"$ref": f"#/components/schemas/{endpoint.body.__name__}"}
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        operation["requestBody"] = {"required": True, "content": _json(schema)}
     return operation
+
+
+def _response(status: int, text: str) -> dict[str, Any]:
+    if status in _ALWAYS:
+        return {"description": text, "content": _json(_ERROR)}
+    if status == answers.RETRY.status:
+        return {"description": text, "headers": _RETRY_AFTER, "content": _json(_RETRY)}
+    return {"description": text}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
