@@ -124,6 +124,7 @@ SPECIAL: Final[dict[tuple[str, str], Any]] = {
     ("Condition", "type"): "Ready",
     ("ExplainPlacement", "pod"): "default/train-0",
     ("DeadMessage", "reason"): "sunk.syncer.v1.slurm_node: Expected `str`, got `int` - at `$.node`",
+    ("FailedLock", "at"): datetime(2026, 1, 15, 9, 29, 30, tzinfo=UTC),
     ("KubePodState", "node_conditions"): (
         Condition(
             type="HPCVerification",

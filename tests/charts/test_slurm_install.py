@@ -314,7 +314,7 @@ CREATE USER 'clerk'@'%' IDENTIFIED BY 'secret words #1';
 GRANT ALL ON books.* TO 'clerk'@'%';
 SQL
 exec mariadbd --no-defaults --datadir=/tmp/data --init-file=/tmp/init.sql --socket=/tmp/mysqld.sock \\
-    --bind-address=0.0.0.0 --innodb-snapshot-isolation=OFF
+    --bind-address=0.0.0.0 --skip-name-resolve --innodb-snapshot-isolation=OFF
 """
 
 
