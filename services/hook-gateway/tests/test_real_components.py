@@ -82,6 +82,9 @@ async def managing(bus: Bus, cluster: Cluster) -> AsyncGenerator[Manager]:
     manager = Manager(bus)
     for node in cluster.slurm.node_names:
         await register(bus, node)
+        # Another Slurm's job may have had the number of ours.
+        free = LockState(changed=datetime.now(UTC), node=node, kube_node=node, lock="false")
+        await store(bus, node, free)
     async with (
         answering(bus, CLUSTER, AcquireLock, manager.acquire),
         answering(bus, CLUSTER, ReleaseLock, manager.release),
