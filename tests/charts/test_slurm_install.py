@@ -306,53 +306,6 @@ def test_an_update_by_helm_waits_for_a_job_and_nodes_go_come_and_are_rolled_back
     assert cluster.login("timeout 60 srun -N2 true") == ""
 
 
-DATABASE: Final = """
-mariadb-install-db --datadir=/tmp/data --auth-root-authentication-method=normal --skip-test-db >/dev/null
-cat >/tmp/init.sql <<SQL
-CREATE DATABASE books;
-CREATE USER 'clerk'@'%' IDENTIFIED BY 'secret words #1';
-GRANT ALL ON books.* TO 'clerk'@'%';
-SQL
-exec mariadbd --no-defaults --datadir=/tmp/data --init-file=/tmp/init.sql --socket=/tmp/mysqld.sock \\
-    --bind-address=0.0.0.0 --skip-name-resolve --innodb-snapshot-isolation=OFF
-"""
-
-
-@on_request
-def test_accounting_goes_into_a_database_of_the_users_own(cluster: Cluster) -> None:
-    image = f"{cluster_images.REGISTRY}/{cluster_images.DATABASE}:{cluster_images.DATABASE_VERSION}"
-    container = {"name": "mariadb", "image": image, "command": ["bash", "-ec", DATABASE]}
-    ports = [{"port": 3307, "targetPort": 3306}]
-    labels = {"app": "books"}
-    for kind, spec in (
-        ("Pod", {"containers": [container]}),
-        ("Service", {"selector": labels, "ports": ports}),
-    ):
-        metadata = {"name": "books", "namespace": "default", "labels": labels}
-        cluster.apply({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec})
-    metadata = {"name": "books", "namespace": NAMESPACE}
-    secret = {"stringData": {"password": "secret words #1"}}
-    cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata} | secret)
-    external = {"host": "books.default.svc", "port": 3307, "user": "clerk", "database": "books"}
-    values = cluster.values()
-    values["accounting"] |= {"external": external | {"existingSecret": "books"}}
-
-    cluster.install_slurm(values)
-    cluster.login("timeout 60 srun -J booked true")
-
-    wait_for(
-        "the job in sacct", lambda: "COMPLETED" in cluster.login("sacct -aXn --name=booked -o state"), 60
-    )
-    tables = (
-        "mariadb --socket=/tmp/mysqld.sock --user=root books --execute='SELECT job_name FROM prod_job_table'"
-    )
-    assert "booked" in cluster.lab.kubectl("exec", "books", "--", "bash", "-c", tables)
-    assert "slurm-mariadb" not in {found["metadata"]["name"] for found in cluster.items("statefulset")}
-    cluster.install_slurm()
-    wait_for("the old books", lambda: "booked" not in cluster.login("sacct -aXn -o jobname%20"), 60)
-    cluster.await_idle()
-
-
 @on_request
 def test_hooks_are_called_with_tls_and_a_renewed_certificate_is_taken_over(
     cluster: Cluster, tmp_path: Path
