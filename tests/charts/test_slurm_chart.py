@@ -82,6 +82,26 @@ def test_a_pod_through_slurm_fits_beside_slurmd_on_a_gpu_node_of_the_example(cha
     assert (env["SUNK_CPUS"], env["SUNK_GRES"], env["NVIDIA_VISIBLE_DEVICES"]) == ("120", "gpu:h100:8", "all")
 
 
+def test_whoever_has_to_know_users_has_sssd_beside_it_if_there_is_a_directory(chart: helm.Chart) -> None:
+    def asking(**values: Any) -> set[str]:  # noqa: ANN401 - values are free-form.
+        objects = made(chart, compute={"nodes": {"cpu": {}}}, **values)
+        specs = pod_specs(objects) | {"cpu": nodeset(objects, "prod-cpu")["template"]["spec"]}
+        mounting: set[str] = set()
+        for spec in specs.values():
+            beside = {one["name"] for one in spec.get("initContainers", [])}
+            found = {
+                one["name"]
+                for one in spec["containers"]
+                if any(mount["mountPath"] == "/var/lib/sss" for mount in one.get("volumeMounts", []))
+            }
+            assert ("sssd" in beside) == bool(found)
+            mounting |= found
+        return mounting
+
+    assert asking() == set()
+    assert asking(directory={"existingSecret": "ldap"}) == {"slurmctld", "slurmdbd", "slurmd", "sshd"}
+
+
 def test_a_cluster_needs_fewer_than_25_lines_of_values() -> None:
     assert len((CHART / "examples/minimal.yaml").read_text().splitlines()) < 25
 

@@ -125,6 +125,11 @@ def test_a_wrong_value_is_refused_with_its_path(
         ({"compute": {"nodes": {"a": {"definitions": ["c"]}}}}, "a.definitions: there is no compute.nodes.c"),
         ({"compute": {"nodes": {"a": {"gresGpu": "h100"}}}}, 'a.gresGpu: "h100" is not TYPE:COUNT'),
         ({"users": [{"name": "ada", "uid": 5}]}, r"users\[0\].uid: 5 belongs to the system"),
+        (
+            {"directory": {"sssdConfig": "services = nss", "existingSecret": "ldap"}},
+            "directory.sssdConfig: has no effect with directory.existingSecret",
+        ),
+        ({"directory": {"sssdConfig": "services = pam"}}, "directory.sssdConfig: runs no nss"),
         ({"scheduler": {"userId": 0}}, "scheduler.userId: Pods through Slurm never run as root"),
         ({"scheduler": {"scope": {"namespaces": ["a"]}}}, "scheduler.scope.namespaces: has no meaning"),
         ({"accounting": {"external": {"host": "db"}}}, "accounting.external.existingSecret: is missing"),

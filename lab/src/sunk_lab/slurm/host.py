@@ -257,23 +257,9 @@ class HostSlurm:
 
     def _inside(self) -> tuple[str, ...]:
         pid = self._processes.require(_NAMESPACES)
-        return (
-            "nsenter",
-            "-t",
-            str(pid),
-            "-m",
-            "-u",
-            "-p",
-            "-r",
-            "-w",
-            "/usr/bin/env",
-            "-i",
-            *self._environment,
-        )
-
-    @property
-    def _environment(self) -> tuple[str, ...]:
-        return (*_ENVIRONMENT, *_OWN_CLOCK) if self._has_own_clock else _ENVIRONMENT
+        environment = (*_ENVIRONMENT, *_OWN_CLOCK) if self._has_own_clock else _ENVIRONMENT
+        namespaces = ("nsenter", "-t", str(pid), "-m", "-u", "-p", "-r", "-w")
+        return *namespaces, "/usr/bin/env", "-i", *environment
 
     def _is_inside(self) -> bool:
         pid = self._processes.require(_NAMESPACES)

@@ -102,7 +102,7 @@ class Server:
         # Without httpx' client: its cookies, redirects and proxies are nothing for Slurm's tokens.
         self._transport = transport or Lanes(MAX_CONNECTIONS + 1, trust)  # One for the probe.
         address = httpx.URL(url)
-        self.name: Final = f"{address.host}:{address.port or 80}"
+        self.name: Final = f"{address.host}:{address.port or (443 if address.scheme == 'https' else 80)}"
 
     async def close(self) -> None:
         """Close every connection."""

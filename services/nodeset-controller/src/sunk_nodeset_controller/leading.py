@@ -57,13 +57,8 @@ async def work(
         for name, handle, changes, keys, at_once in (
             ("nodesets", nodesets.reconcile, nodeset_changes, views.nodesets.keys, 1),
             ("pods", pods.settle, pod_changes, views.pods.keys, 8),
-            (
-                "nodes",
-                nodes.settle,
-                views.node_changes(),
-                views.nodes.keys,
-                2,
-            ),  # Behind Pods, for both are many.
+            # Fewer than Pods, which people look at: both are many when much changes.
+            ("nodes", nodes.settle, views.node_changes(), views.nodes.keys, 2),
             ("files", files.settle, files.changes(), files.clusters, 1),
         ):
             loop = KeyLoop(name, handle, concurrency=at_once)
