@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from sunk_hook_gateway.testing.issuer import ISSUER, Issuer
 from sunk_hook_gateway.testing.process import Process
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.errors import KubeRejectedError
+from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NAMESPACES, NODES, PODS
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.clusters import ClusterViews
@@ -208,11 +210,13 @@ async def manage(sizes: Sizes) -> None:
         connect("bench-locks", kubeconfig=Path(sizes.kubeconfig)) as kube,
         connect_bus(BusSettings(url=sizes.manage), "bench-locks") as bus,
     ):
-        views = views_of(bus)
-        async with following(
-            views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks
-        ):
-            await run_locks(views, kube, leadership, measure=Measure(TAINT), rules=Rules(linger_s=0.2))
+        views, nodes = views_of(bus), Reflector(kube, NODES)
+        locks = partial(run_locks, views, kube, leadership, measure=Measure(TAINT), viewed=nodes.objects)
+        read = (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks)
+        async with following(*read), anyio.create_task_group() as tasks:
+            tasks.start_soon(nodes.run)
+            await nodes.complete()
+            await locks(rules=Rules(linger_s=0.2))
 
 
 @contextmanager

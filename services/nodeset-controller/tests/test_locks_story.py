@@ -1,8 +1,9 @@
 """The lock on a real API server, real kubelets and a real nats-server; the tests play Slurm's part."""
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from prometheus_client import REGISTRY
 
 from sunk_events.base import Reply, State
 from sunk_events.jobs import SlurmJobState
-from sunk_events.locks import FailedLock, LockLevel, LockState
+from sunk_events.locks import FailedLock, LockLevel, LockState, LockValue
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.placements import PlacementState
@@ -30,10 +31,12 @@ from sunk_events.requests import (
     Refused,
     ReleaseLock,
 )
+from sunk_kube import session
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.errors import KubeRejectedError
 from sunk_kube.objects import KubeObject, Node, Pod
+from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NAMESPACES, NODES, PODS, Resource
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.clusters import ClusterViews
@@ -42,6 +45,7 @@ from sunk_nodeset_controller.locks.daemons import DAEMONSETS
 from sunk_nodeset_controller.locks.marks import read
 from sunk_nodeset_controller.locks.model import OPEN, Clearing, Holder, LockTaint, NodeLock, Rules
 from sunk_nodeset_controller.locks.run import run_locks
+from sunk_nodeset_controller.locks.watches import PodWatches
 from sunk_nodeset_controller.locks.workloads import Measure
 from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings
@@ -49,7 +53,7 @@ from sunk_runtime.jetstream import connect as connect_bus
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import ask_until
 from sunk_runtime.testing import until
-from sunk_runtime.views import StateView, following
+from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.failed_locks import REASON_PREFIX
 
@@ -92,15 +96,23 @@ class Stage:
         )
 
     @asynccontextmanager
-    async def manager(self, measure: Measure = DRIVING, rules: Rules = RULES) -> AsyncGenerator[None]:
-        """Run a lock manager that is cut off, wherever it is, when the context ends."""
-        leadership = Leadership("test", 1, float("inf"))
+    async def manager(
+        self, measure: Measure = DRIVING, rules: Rules = RULES, *, viewed: Mapping[str, Node] | None = None
+    ) -> AsyncGenerator[None]:
+        """Run a lock manager that is cut off, wherever it is, when the context ends.
+
+        Args:
+            measure: The taint, and who may stay.
+            rules: The settings of the machine.
+            viewed: Nodes, for ever as they are here; None: as a view has them that follows.
+        """
+        leadership, view = Leadership("test", 1, float("inf")), Reflector(self.kube, NODES)
+        nodes = view.objects if viewed is None else viewed
+        manage = partial(run_locks, self.views, self.kube, leadership, measure=measure, rules=rules)
         async with anyio.create_task_group() as tasks:
-
-            async def manage() -> None:
-                await run_locks(self.views, self.kube, leadership, measure=measure, rules=rules)
-
-            tasks.start_soon(manage)
+            tasks.start_soon(view.run)
+            await view.complete()
+            tasks.start_soon(partial(manage, viewed=nodes))
             try:
                 yield
             finally:
@@ -544,6 +556,77 @@ async def test_a_node_that_is_new_is_taken_from_the_view_once_and_one_that_may_b
         found = await nodes.read(stage.kube_node, may_be_foreseen=may_be_foreseen)
         assert found is not None
         assert found.metadata.annotations["example.com/by"] == "us"
+
+
+async def test_many_nodes_that_wait_are_watched_and_take_no_connection_from_anybody(
+    stage: Stage, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "CONNECTIONS", 4)
+    woken: list[str] = []
+    async with (
+        connect("few", kubeconfig=kubeconfig, timeout_s=PATIENCE_S) as few,
+        anyio.create_task_group() as tasks,
+    ):
+        watches = PodWatches(few, woken.append, tasks)
+        for number in range(20):
+            watches.start(f"far-{number}", f"far-{number}")
+        watches.start(NAME, stage.kube_node)
+        await until(lambda: woken.count(NAME) == 2)  # For it is new, and for the watch is.
+        assert {node: woken.count(node) for node in woken} == dict.fromkeys(woken, 2)
+        await few.get(NODES, stage.kube_node)
+        await stage.bound("comes", leaves_after_s=0)
+        await until(lambda: woken.count(NAME) > 2)
+        watches.stop(NAME)
+        await stage.pod("unseen")
+        known = woken.count(NAME)
+        watches.start(NAME, stage.kube_node)
+        assert woken.count(NAME) == known + 1
+        await stage.kube.delete(PODS, "unseen", stage.namespace)
+        await until(lambda: woken.count(NAME) > known + 1)
+        for number in range(20):
+            watches.stop(f"far-{number}")
+        watches.stop(NAME)
+    assert set(woken) == {NAME, *(f"far-{number}" for number in range(20))}
+
+
+async def test_a_lock_is_decided_on_the_view_and_no_node_is_read_for_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage.manager():
+        assert await stage.acquire(1) == LockGranted()
+        await stage.release(1)
+        await stage.stands("false")
+        asked: list[str] = []
+        find = stage.kube.find
+
+        async def found(resource: Resource[Any], name: str, namespace: str | None = None) -> object:
+            asked.append(resource.plural)
+            return await find(resource, name, namespace)
+
+        monkeypatch.setattr(stage.kube, "find", found)
+        assert await stage.acquire(2) == LockGranted()
+        assert asked == []
+        monkeypatch.undo()
+        await stage.stands("locked")
+
+
+@pytest.mark.parametrize("value", ["false", "locked"])
+async def test_a_view_that_is_behind_neither_grants_nor_hinders_a_lock(
+    stage: Stage, value: LockValue
+) -> None:
+    holder = Holder(job=2, level="normal", asked=now(), granted=now() + timedelta(minutes=1))
+    locked = NodeLock(value="locked", holders=(holder,), is_tainted=True)
+    nodes = LockedNodes(stage.kube, Leadership("test", 1, float("inf")), DRIVING)
+    stood = await nodes.write(
+        await stage.kube.get(NODES, stage.kube_node), locked if value == "locked" else OPEN
+    )
+    await nodes.write(stood, OPEN)  # What the view has is over.
+    await stage.kube.patch(NODES, stage.kube_node, {"metadata": {"annotations": {"example.com/by": value}}})
+    async with stage.manager(viewed={stage.kube_node: stood}):
+        assert await stage.acquire(2) == LockGranted()
+        await stage.stands("locked")
+        await stage.release(2)
+        await stage.stands("false")
 
 
 async def test_a_prolog_whose_job_is_cancelled_while_it_waits_is_told_at_once(stage: Stage) -> None:

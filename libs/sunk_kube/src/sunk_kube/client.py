@@ -103,6 +103,11 @@ class KubeClient:
                 return found, page.metadata.resource_version
             query["continue"] = page.metadata.continue_
 
+    async def version(self, resource: Resource[T], namespace: str | None = None) -> str:
+        """Return the resourceVersion to watch from, to hear of whatever changes from now on."""
+        data = await self._call("GET", resource, resource.path(namespace), query={"limit": "1"}, verb="LIST")
+        return self._decode(Page[KubeObject], data, f"list {resource.plural}").metadata.resource_version
+
     async def create(self, resource: Resource[T], body: Body, namespace: str | None = None) -> T:
         """Create an object and return it.
 

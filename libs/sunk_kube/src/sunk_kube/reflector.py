@@ -238,8 +238,12 @@ class Reflector(Generic[T]):
                     found = self._decoder.decode(event.object)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise KubeUnavailableError(f"watch {self.resource.plural}: no event: {error}") from error
-        self._store(found.key, None if event.type == "DELETED" else found)
+        self._changed(found, is_gone=event.type == "DELETED")
         return _version(found)
+
+    def _changed(self, found: T, *, is_gone: bool) -> None:
+        """Take over what a watch tells of one object."""
+        self._store(found.key, None if is_gone else found)
 
     def _store(self, key: str, found: T | None) -> None:
         before = self._objects.get(key)
@@ -264,6 +268,42 @@ class Reflector(Generic[T]):
         log.warning(what, extra={"resource": self.resource.plural, "error": str(error)})
         is_asked = self._failures > 1 or isinstance(error, KubeBusyError)
         await anyio.sleep(max(pause_s, getattr(error, "retry_after_s", 0.0) if is_asked else 0.0))
+
+
+class Passing(Reflector[T]):
+    """What happens to objects from now on; none is listed or kept.
+
+    For who is to be woken by a few of very many: one watch for all, as a watch for each takes a connection.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        resource: Resource[T],
+        *,
+        told: Callable[[T], None],
+        missed: Callable[[], None],
+        fields: str = "",
+    ) -> None:
+        """Describe the watch; `run` follows it.
+
+        Args:
+            client: Calls of the API server.
+            resource: The kind; its struct may be of the few fields that are looked at.
+            told: Called with each object that came, changed or went.
+            missed: Called at the start and after each gap: anything may have happened before.
+            fields: A field selector.
+        """
+        super().__init__(client, resource, fields=fields)
+        self._told = told
+        self._missed = missed
+
+    async def _list(self) -> None:
+        self._at = await self._client.version(self.resource, self._namespace)
+        self._missed()
+
+    def _changed(self, found: T, *, is_gone: bool) -> None:  # noqa: ARG002 - all the same to who is woken
+        self._told(found)
 
 
 def _tell(changes: Changes, keys_of: KeysOf[T] | None, key: str, before: T | None, after: T | None) -> None:

@@ -119,7 +119,7 @@ class LockAnswers:
     def _refusal(self, node: str) -> Reply | None:
         """Return why nothing can be said of *node*, if so."""
         self._sight.require_complete()
-        if node not in self._sight.nodes():
+        if not self._sight.is_known(node):
             return self._unknown(node)
         if not self._sight.kube_node(node):
             return Later(reason=f"the Node of {node} is not known yet")

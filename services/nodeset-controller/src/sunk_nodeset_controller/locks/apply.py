@@ -1,4 +1,4 @@
-"""The lock's calls of the API server: read one Node, write its lock, list and watch the Pods on it.
+"""The lock's calls of the API server: read one Node, write its lock, list the Pods on it.
 
 What must stay true: annotation, holders and taint are one patch, for the version of the Node that was
 decided upon; Pods are asked for on one Node at a time, which the API server has an index for, and read
@@ -7,17 +7,13 @@ consistently; nothing is written unless we lead.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
-
-import anyio
-from anyio.abc import TaskGroup
 
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeNotFoundError, KubeRejectedError, KubeUnavailableError
 from sunk_kube.objects import Node, Pod
-from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, PODS
 from sunk_nodeset_controller.locks.clearing import Deed
 from sunk_nodeset_controller.locks.marks import patch
@@ -51,8 +47,8 @@ class LockedNodes:
             client: Calls of the API server.
             leadership: Every write asks whether it still holds.
             measure: The taint, and who may stay on a locked Node.
-            viewed: Nodes as a view has them: it may be behind what is written, so it is asked only for Nodes
-                that nobody has written a lock on.
+            viewed: Nodes as a view has them: it may be behind what is written, so it decides nothing but what
+                a write has to prove, and the first look at a Node that nobody has written a lock on.
             met: Those that who led before may have.
         """
         self._client = client
@@ -76,6 +72,10 @@ class LockedNodes:
         }
         self._foreseen_until = until
         return list(found.values())
+
+    def viewed(self, kube_node: str) -> Node | None:
+        """Return the Node as a view has it, behind what was written or not; None: none does."""
+        return self._viewed.get(kube_node)
 
     async def read(self, kube_node: str, *, may_be_foreseen: bool = False) -> Node | None:
         """Return the Node, consistently read; None: there is none.
@@ -104,6 +104,7 @@ class LockedNodes:
             KubeUnavailableError: it may stand there or not: read it again.
         """
         self._leadership.check()
+        self._foreseen.pop(node.metadata.name, None)
         self._touched.add(node.metadata.name)
         self._met.add(node.metadata.name)
         outcome = "ok"
@@ -148,39 +149,6 @@ class LockedNodes:
             PODS_DRIVEN.labels(deed.how, outcome).inc()
         log.info("pod driven out", extra={"pod": deed.pod.key, "how": deed.how})
         return ""
-
-    def watcher(self, kube_node: str) -> Reflector[Pod]:
-        """Return a view of the Pods on the Node, to be woken by; it is never decided upon."""
-        return Reflector(self._client, PODS, fields=_on(kube_node))
-
-
-class PodWatches:
-    """Wakes somebody when something happens to a Pod that is in the way: one watch a Node that waits."""
-
-    def __init__(self, nodes: LockedNodes, poke: Callable[[str], None], tasks: TaskGroup) -> None:
-        self._nodes = nodes
-        self._poke = poke
-        self._tasks = tasks
-        self._scopes: dict[str, anyio.CancelScope] = {}
-
-    def start(self, node: str, kube_node: str) -> None:
-        """Watch the Pods on *kube_node* for the Slurm node *node*; watching already is fine."""
-        if node not in self._scopes:
-            scope = self._scopes[node] = anyio.CancelScope()
-            self._tasks.start_soon(self._watch, scope, node, kube_node)
-
-    def stop(self, node: str) -> None:
-        """Watch no longer; not watching is fine."""
-        if scope := self._scopes.pop(node, None):
-            scope.cancel()
-
-    async def _watch(self, scope: anyio.CancelScope, node: str, kube_node: str) -> None:
-        with scope:
-            view = self._nodes.watcher(kube_node)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(view.run)
-                async for _ in view.changes():
-                    self._poke(node)
 
 
 def _on(kube_node: str) -> str:

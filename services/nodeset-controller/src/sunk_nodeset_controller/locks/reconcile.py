@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sunk_events.locks import FailedLock, LockState
 from sunk_events.requests import Finding
 from sunk_kube.objects import Node, Pod
-from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
+from sunk_nodeset_controller.locks.apply import LockedNodes
 from sunk_nodeset_controller.locks.blocking import blocking
 from sunk_nodeset_controller.locks.clearing import Asked, deeds, refusals
 from sunk_nodeset_controller.locks.desk import Desk
@@ -23,6 +23,7 @@ from sunk_nodeset_controller.locks.marks import read
 from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS, PODS_DRIVEN
 from sunk_nodeset_controller.locks.model import Ask, Decision, NodeLock, NotRunning, Rules, Seen, Step, Way
 from sunk_nodeset_controller.locks.sight import LockSight
+from sunk_nodeset_controller.locks.watches import PodWatches
 from sunk_nodeset_controller.locks.workloads import way
 from sunk_runtime.errors import ConflictError, SunkError, TransientError
 from sunk_runtime.views import now
@@ -117,7 +118,7 @@ class Locks:
 
     async def _take(self, turn: _Turn) -> float | None:
         """Take steps until there is nothing to do but to wait."""
-        found, clear = await self._read(turn, may_be_foreseen=not turn.asks), None
+        found, clear = self._viewed(turn) or await self._read(turn, may_be_foreseen=not turn.asks), None
         for _ in range(STEPS):
             if found is None:
                 return await self._forget(turn)
@@ -150,6 +151,17 @@ class Locks:
             return False
         looked = turn.desk.looked_at
         return self._nodes.taint.evicts or looked is None or (seen.now - looked).total_seconds() >= LATE_S
+
+    def _viewed(self, turn: _Turn) -> Node | None:
+        """Return the Node as a view has it, if what is decided on that ends in a write.
+
+        A view may be behind: then the API server refuses the write, and the Node is read.
+        """
+        found = self._nodes.viewed(turn.kube_node)
+        if found is None:
+            return None
+        seen = self._seen(turn, found, None)
+        return found if decide(seen, self._rules).lock != seen.lock else None
 
     async def _read(self, turn: _Turn, *, may_be_foreseen: bool = False) -> Node | None:
         if not turn.kube_node:

@@ -13,12 +13,13 @@ from sunk_kube.client import KubeClient
 from sunk_kube.objects import Node
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.answer import Explain, LockAnswers, only_locks
-from sunk_nodeset_controller.locks.apply import LockedNodes, PodWatches
+from sunk_nodeset_controller.locks.apply import LockedNodes
 from sunk_nodeset_controller.locks.daemons import warn_of_daemons
 from sunk_nodeset_controller.locks.marks import left_over
 from sunk_nodeset_controller.locks.model import OPEN, Rules
 from sunk_nodeset_controller.locks.reconcile import Locks
 from sunk_nodeset_controller.locks.sight import LockSight
+from sunk_nodeset_controller.locks.watches import PodWatches
 from sunk_nodeset_controller.locks.workloads import Measure
 from sunk_runtime.errors import ConflictError, SunkError
 from sunk_runtime.keys import KeyLoop
@@ -69,7 +70,7 @@ async def run_locks(
     woken_by = [views.bus.recovery, *(view.recovery for view in read)]
     loop = KeyLoop(f"locks-{views.cluster}", look, concurrency=CONCURRENCY, woken_by=woken_by)
     async with anyio.create_task_group() as tasks:
-        locks = Locks(sight, nodes, PodWatches(nodes, loop.poke, tasks), writer, rules)
+        locks = Locks(sight, nodes, PodWatches(kube, loop.poke, tasks), writer, rules)
         answers = LockAnswers(sight, locks, loop, explain)
         tasks.start_soon(answers.failed.follow, views.slurm_nodes)
         tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)

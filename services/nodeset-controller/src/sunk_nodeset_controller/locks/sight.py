@@ -39,6 +39,10 @@ class LockSight:
         """Return every Slurm node that has, or may yet have, a lock."""
         return {*self.views.kube_pods.keys(), *self.views.locks.keys()}
 
+    def is_known(self, node: str) -> bool:
+        """Whether *node* is one of `nodes`; asked with each question."""
+        return self.views.kube_pods.get(node) is not None or self.views.locks.get(node) is not None
+
     def seen(self, node: str, lock: NodeLock, asked: Seen) -> Seen:
         """Return *asked*, which holds what is not on the bus, with all that is."""
         holders = {holder.job for holder in lock.holders}
