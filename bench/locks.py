@@ -85,8 +85,10 @@ async def running(stage: Stage, name: str) -> None:
 
     async def runs() -> bool:
         found = await stage.kube.find(PODS, name, NAMESPACE)
-        if found is None:  # Kubernetes' controller of taints saw it before it saw that the last one is gone.
+        if found is None:
             await made(stage.kube, pod(name, stage.real, stays=False))
+        elif found.is_over:  # Kubelet, and the controller of taints, hear later than we that one is gone.
+            await stage.kube.delete(PODS, name, NAMESPACE)
         return found is not None and found.is_ready
 
     await until(runs, within_s=WITHIN_S)

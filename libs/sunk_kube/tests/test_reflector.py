@@ -2,16 +2,19 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from sunk_kube.client import KubeClient
+from sunk_kube import session
+from sunk_kube.client import KubeClient, connect
 from sunk_kube.objects import KubeObject
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import Resource
 from sunk_runtime.changes import Changes
+from sunk_runtime.testing import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -94,3 +97,17 @@ async def test_a_view_goes_on_when_its_watch_ends(kube: KubeClient, namespace: s
                 await anyio.sleep(0.7)  # So that a watch of one second ends in between.
 
     assert seen == [f"{namespace}/{name}" for name in "abc"]
+
+
+async def test_watches_take_no_connection_from_calls(
+    kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "CONNECTIONS", 2)
+    async with connect("few", kubeconfig=kubeconfig) as few, anyio.create_task_group() as tasks:
+        views = [Reflector(few, CONFIG_MAPS, namespace=namespace) for _ in range(4)]
+        for view in views:
+            tasks.start_soon(view.run)
+        await few.create(CONFIG_MAPS, config_map("a"), namespace)
+        for view in views:
+            await until(lambda view=view: view.get(f"{namespace}/a") is not None)
+        tasks.cancel_scope.cancel()

@@ -31,7 +31,6 @@ from sunk_events.requests import (
     Refused,
     ReleaseLock,
 )
-from sunk_kube import session
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.errors import KubeRejectedError
@@ -40,6 +39,7 @@ from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NAMESPACES, NODES, PODS, Resource
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.clusters import ClusterViews
+from sunk_nodeset_controller.locks import reconcile
 from sunk_nodeset_controller.locks.apply import LockedNodes
 from sunk_nodeset_controller.locks.daemons import DAEMONSETS
 from sunk_nodeset_controller.locks.marks import read
@@ -413,7 +413,7 @@ async def test_a_manager_killed_while_a_pod_leaves_is_followed_by_one_that_goes_
 
 
 async def test_a_pod_that_bears_the_lock_for_a_while_leaves_at_once_also_one_that_comes_to_a_locked_node(
-    stage: Stage,
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def is_gone(name: str) -> bool:
         return not await stage.is_there(name)
@@ -424,8 +424,11 @@ async def test_a_pod_that_bears_the_lock_for_a_while_leaves_at_once_also_one_tha
         assert await is_gone("before")
 
     await stage.pod("after", for_s=3600)
-    async with stage.manager():  # One that begins looks at once, another from time to time.
+    async with stage.manager():  # One that begins looks at once.
         await until(lambda: is_gone("after"), within_s=PATIENCE_S)
+        monkeypatch.setattr(reconcile, "LATE_S", 3600.0)
+        await stage.pod("late", for_s=3600)
+        await until(lambda: is_gone("late"), within_s=PATIENCE_S)
         assert await stage.release(1) == Noted()
 
 
@@ -558,35 +561,39 @@ async def test_a_node_that_is_new_is_taken_from_the_view_once_and_one_that_may_b
         assert found.metadata.annotations["example.com/by"] == "us"
 
 
-async def test_many_nodes_that_wait_are_watched_and_take_no_connection_from_anybody(
-    stage: Stage, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+async def test_many_nodes_that_wait_take_one_watch_and_a_locked_one_hears_of_whom_its_taint_lets_in(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "CONNECTIONS", 4)
     woken: list[str] = []
-    async with (
-        connect("few", kubeconfig=kubeconfig, timeout_s=PATIENCE_S) as few,
-        anyio.create_task_group() as tasks,
-    ):
-        watches = PodWatches(few, woken.append, tasks)
+    came: list[str] = []
+    opened: list[str] = []
+    watch = stage.kube.watch
+
+    def watched(resource: Resource[Any], *args: Any, **options: Any) -> object:  # noqa: ANN401 - as `watch`
+        opened.append(resource.plural)
+        return watch(resource, *args, **options)
+
+    monkeypatch.setattr(stage.kube, "watch", watched)
+    async with anyio.create_task_group() as tasks:
+        watches = PodWatches(stage.kube, DRIVING, tasks, changed=woken.append, came=came.append)
         for number in range(20):
-            watches.start(f"far-{number}", f"far-{number}")
-        watches.start(NAME, stage.kube_node)
+            watches.wait(f"far-{number}", f"far-{number}")
+        watches.wait(NAME, stage.kube_node)
         await until(lambda: woken.count(NAME) == 2)  # For it is new, and for the watch is.
         assert {node: woken.count(node) for node in woken} == dict.fromkeys(woken, 2)
-        await few.get(NODES, stage.kube_node)
-        await stage.bound("comes", leaves_after_s=0)
+        await stage.bound("comes")
         await until(lambda: woken.count(NAME) > 2)
-        watches.stop(NAME)
-        await stage.pod("unseen")
-        known = woken.count(NAME)
-        watches.start(NAME, stage.kube_node)
-        assert woken.count(NAME) == known + 1
-        await stage.kube.delete(PODS, "unseen", stage.namespace)
-        await until(lambda: woken.count(NAME) > known + 1)
+        watches.guard(NAME, stage.kube_node)
+        known = len(woken)
+        await stage.pod("ordinary")
+        await stage.bound("let-in", for_s=3600)
+        await until(lambda: bool(came))
+        assert len(woken) == known
         for number in range(20):
             watches.stop(f"far-{number}")
         watches.stop(NAME)
-    assert set(woken) == {NAME, *(f"far-{number}" for number in range(20))}
+    assert (set(woken), set(came)) == ({NAME, *(f"far-{number}" for number in range(20))}, {NAME})
+    assert opened == ["pods"]
 
 
 async def test_a_lock_is_decided_on_the_view_and_no_node_is_read_for_it(

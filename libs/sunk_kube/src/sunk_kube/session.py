@@ -23,7 +23,7 @@ from sunk_runtime.errors import SunkError
 
 CONNECT_S: Final = 3.0
 CONNECTIONS: Final = 100
-"""At once, watches included; further calls wait for one."""
+"""At once; further calls wait for one. Watches, which last, have their own, and as many as they are."""
 _REFUSED: Final = 300
 """HTTP: from here on it is no success."""
 
@@ -31,9 +31,18 @@ _REFUSED: Final = 300
 class Session:
     """Connections to one API server. Make it with `open_session`."""
 
-    def __init__(self, access: Access, http: aiohttp.ClientSession, *, agent: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        access: Access,
+        http: aiohttp.ClientSession,
+        watches: aiohttp.ClientSession,
+        *,
+        agent: str,
+        timeout_s: float,
+    ) -> None:
         self._access = access
         self._http = http
+        self._watches = watches
         self._agent = agent
         self._timeout_s = timeout_s
 
@@ -83,7 +92,7 @@ class Session:
         headers = await self._headers()
         async with (
             _translated(doing),
-            self._http.get(
+            self._watches.get(
                 self._access.host + path, params=query, headers=headers, timeout=timeout
             ) as response,
         ):
@@ -130,10 +139,14 @@ async def open_session(agent: str, *, kubeconfig: Path | None, timeout_s: float)
         ConfigError: neither works; the text says why.
     """
     access = await by_kubeconfig(kubeconfig) if kubeconfig is not None else as_pod()
-    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=access.tls)
     # Proxies are looked for once: looked for at each call, as trust_env does, they were a third of its cost.
-    async with aiohttp.ClientSession(connector=connector, proxy=_proxy(access.host)) as http:
-        yield Session(access, http, agent=agent, timeout_s=timeout_s)
+    proxy = _proxy(access.host)
+    connector, unlimited = (aiohttp.TCPConnector(limit=limit, ssl=access.tls) for limit in (CONNECTIONS, 0))
+    async with (
+        aiohttp.ClientSession(connector=connector, proxy=proxy) as http,
+        aiohttp.ClientSession(connector=unlimited, proxy=proxy) as watches,
+    ):
+        yield Session(access, http, watches, agent=agent, timeout_s=timeout_s)
 
 
 def _proxy(url: str) -> str | None:

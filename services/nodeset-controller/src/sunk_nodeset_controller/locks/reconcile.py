@@ -216,7 +216,9 @@ class Locks:
         # The kubelet refuses whoever is bound past a NoExecute taint; past the other it must be us.
         is_guarded = self._nodes.taint.evicts and decision.lock.is_tainted
         if decision.lock.value == "pending" or is_guarded or decision.is_drained:
-            self._watches.start(turn.node, turn.kube_node)
+            self._watches.wait(turn.node, turn.kube_node)
+        elif decision.lock.is_tainted:
+            self._watches.guard(turn.node, turn.kube_node)
         else:
             self._watches.stop(turn.node)
         return decision.again_s

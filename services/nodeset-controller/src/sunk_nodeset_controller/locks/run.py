@@ -67,10 +67,15 @@ async def run_locks(
     async def look(node: str) -> float | None:
         return await locks.reconcile(node)
 
+    def came(node: str) -> None:
+        locks.desk(node).looked_at = None
+        loop.poke(node)
+
     woken_by = [views.bus.recovery, *(view.recovery for view in read)]
     loop = KeyLoop(f"locks-{views.cluster}", look, concurrency=CONCURRENCY, woken_by=woken_by)
     async with anyio.create_task_group() as tasks:
-        locks = Locks(sight, nodes, PodWatches(kube, loop.poke, tasks), writer, rules)
+        watches = PodWatches(kube, measure, tasks, changed=loop.poke, came=came)
+        locks = Locks(sight, nodes, watches, writer, rules)
         answers = LockAnswers(sight, locks, loop, explain)
         tasks.start_soon(answers.failed.follow, views.slurm_nodes)
         tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)

@@ -1,8 +1,8 @@
 """Who waits for Pods to go is woken when one on its Node changes: one watch of all Pods, for all who wait.
 
-What must stay true: a change of a Pod on a Node that is watched wakes its Slurm node, or the next look does
-that begins after it. A watch for each Node would take a connection each, of which there are fewer than a
-fleet has Nodes: whoever else had something to ask then waited for one.
+What must stay true: a change of a Pod on the Node of a node that waits wakes that node. A watch for each Node
+would take a connection each, of which there are fewer than a fleet has Nodes: whoever else had something to
+ask then waited for one.
 """
 
 from collections.abc import Callable
@@ -12,19 +12,21 @@ import anyio
 from anyio.abc import TaskGroup
 
 from sunk_kube.client import KubeClient
-from sunk_kube.objects import KubeObject, KubeStruct
+from sunk_kube.objects import KubeObject, KubeStruct, Toleration
 from sunk_kube.reflector import Passing
 from sunk_kube.resources import Resource
+from sunk_nodeset_controller.locks.workloads import Measure
 
 
 class BoundSpec(KubeStruct, frozen=True):
-    """Where a Pod is."""
+    """Where a Pod is, and what lets it in there."""
 
     node_name: str = ""
+    tolerations: tuple[Toleration, ...] = ()
 
 
 class BoundPod(KubeObject, frozen=True):
-    """A Pod, of which nothing counts but where it is."""
+    """As little of a Pod as tells whom it wakes."""
 
     spec: BoundSpec = BoundSpec()
 
@@ -35,34 +37,63 @@ BOUND_PODS: Final = Resource(kind="Pod", plural="pods", struct=BoundPod)
 class PodWatches:
     """Wakes Slurm nodes when something happens to a Pod on their Node, for as long as they want it."""
 
-    def __init__(self, client: KubeClient, poke: Callable[[str], None], tasks: TaskGroup) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        measure: Measure,
+        tasks: TaskGroup,
+        *,
+        changed: Callable[[str], None],
+        came: Callable[[str], None],
+    ) -> None:
+        """Describe them; nothing is watched yet.
+
+        Args:
+            client: Calls of the API server.
+            measure: The taint.
+            tasks: Where the watch runs.
+            changed: Called with a node that waits, when a Pod on its Node may have changed.
+            came: Called with a node that is locked, when a Pod is there that its taint lets in for a while.
+        """
         self._client = client
-        self._poke = poke
+        self._measure = measure
         self._tasks = tasks
+        self._changed = changed
+        self._came = came
         self._kube_node: dict[str, str] = {}
         """Of each Slurm node that is to be woken."""
         self._node: dict[str, str] = {}
         """The other way round."""
+        self._waiting: set[str] = set()
+        """Those that are woken for any Pod; the others only for one that their taint lets in for a while."""
         self._scope: anyio.CancelScope | None = None
         """Of the watch; None: nobody is to be woken."""
 
-    def start(self, node: str, kube_node: str) -> None:
-        """Wake *node* for Pods on *kube_node*, the first time now; doing so already is fine."""
-        if node in self._kube_node:
-            return
-        self._kube_node[node], self._node[kube_node] = kube_node, node
-        self._poke(node)  # What happened since its Pods were listed was told to nobody.
-        if self._scope is None:
-            self._scope = anyio.CancelScope()
-            self._tasks.start_soon(self._follow, self._scope)
+    def wait(self, node: str, kube_node: str) -> None:
+        """Wake *node* for whatever happens on *kube_node*, the first time now; doing so already is fine."""
+        self._start(node, kube_node)
+        if node not in self._waiting:
+            self._waiting.add(node)
+            self._changed(node)  # What happened since its Pods were listed was told to nobody.
+
+    def guard(self, node: str, kube_node: str) -> None:
+        """Wake *node*, which is locked, for Pods that come in past its taint; doing so already is fine."""
+        self._waiting.discard(node)
+        self._start(node, kube_node)
 
     def stop(self, node: str) -> None:
         """Wake *node* no longer; not doing so is fine."""
-        kube_node = self._kube_node.pop(node, "")
-        self._node.pop(kube_node, None)
+        self._waiting.discard(node)
+        self._node.pop(self._kube_node.pop(node, ""), None)
         if not self._kube_node and self._scope is not None:
             self._scope.cancel()
             self._scope = None
+
+    def _start(self, node: str, kube_node: str) -> None:
+        self._kube_node[node], self._node[kube_node] = kube_node, node
+        if self._scope is None:
+            self._scope = anyio.CancelScope()
+            self._tasks.start_soon(self._follow, self._scope)
 
     async def _follow(self, scope: anyio.CancelScope) -> None:
         with scope:
@@ -71,9 +102,12 @@ class PodWatches:
             ).run()
 
     def _told(self, pod: BoundPod) -> None:
-        if node := self._node.get(pod.spec.node_name):
-            self._poke(node)
+        node = self._node.get(pod.spec.node_name, "")
+        if node in self._waiting:
+            self._changed(node)
+        elif node and self._measure.lets_in_for_a_while(pod.spec.tolerations):
+            self._came(node)
 
     def _missed(self) -> None:
-        for node in self._kube_node:
-            self._poke(node)
+        for node in self._waiting:
+            self._changed(node)

@@ -48,12 +48,14 @@ class Measure(msgspec.Struct, frozen=True):
 
         Who bears a ``NoExecute`` taint for some seconds is let in, and may stay for as long.
         """
-        if self.taint.evicts:
-            return True
-        return any(
-            bears(replace(toleration, toleration_seconds=None), self.taint)
-            for toleration in pod.spec.tolerations
-        )
+        return self.taint.evicts or self._lets_in(pod.spec.tolerations)
+
+    def lets_in_for_a_while(self, tolerations: Collection[Toleration]) -> bool:
+        """Whether a ``NoExecute`` taint lets in a Pod with *tolerations*, and not for good."""
+        return self._lets_in(tolerations) and not any(bears(one, self.taint) for one in tolerations)
+
+    def _lets_in(self, tolerations: Iterable[Toleration]) -> bool:
+        return any(bears(replace(one, toleration_seconds=None), self.taint) for one in tolerations)
 
     def _is_other(self, pod: Pod, job_by_uid: Mapping[str, int | None], alive: Collection[int]) -> bool:
         if pod.metadata.uid in job_by_uid and not pod.is_over:
