@@ -33,6 +33,7 @@ SERVICES: Final = {
     "prod-hook-gateway": sunk_hook_gateway.config,
     "prod-metrics-exporter": sunk_metrics_exporter.config,
 }
+DATABASE: Final = {"host": "db", "existingSecret": "db"}
 RUN_AS_ROOT: Final = {"prod-login"}
 
 
@@ -523,6 +524,24 @@ def test_a_job_that_differs_is_another_job_for_none_may_be_changed(chart: helm.C
     assert jobs() == jobs(rest={"replicas": 3})
     assert not jobs() & jobs(podDefaults={"nodeSelector": {"a": "b"}})
     assert not jobs() & jobs(accounting={"setup": ["add account physics"]})
+    assert not jobs() & jobs(accounting={"external": DATABASE})  # Which knows nothing yet.
+
+
+def test_another_database_restarts_slurmdbd_and_slurmctld_and_another_password_slurmdbd_alone(
+    chart: helm.Chart,
+) -> None:
+    def changed(**external: object) -> list[bool]:
+        both = [made(chart, accounting={"external": DATABASE | one}) for one in ({}, external)]
+        names = ("prod-accounting", "prod-controller")
+        before, after = ([objects["StatefulSet", name] for name in names] for objects in both)
+        return [
+            one["spec"]["template"] != other["spec"]["template"]
+            for one, other in zip(before, after, strict=True)
+        ]
+
+    assert changed(port=3307) == [True, True]
+    assert changed(database="books") == [True, True]
+    assert changed(existingSecret="other") == [True, False]
 
 
 def test_the_placeholders_association_is_that_of_whoever_they_run_as(chart: helm.Chart) -> None:

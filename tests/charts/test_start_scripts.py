@@ -153,3 +153,18 @@ def test_a_node_with_a_job_keeps_its_record(slurm_lab: HostSlurm) -> None:
     slurm_lab.exec("bash", "-euc", f"source {node.library}; forget_another_size self 3 4000")
 
     assert node.size() == (4, 8000)
+
+
+def follow_database(state: Path, database: str) -> None:
+    """Run what comes before slurmctld, where nobody can be asked."""
+    command = ["/bin/bash", SCRIPTS / "follow-database", state, database]
+    subprocess.run(command, check=True, env={"PATH": "/usr/bin:/bin"}, timeout=10)
+
+
+def test_slurmctld_keeps_its_number_while_the_database_is_the_same(tmp_path: Path) -> None:
+    follow_database(tmp_path, "StorageHost=a\nStoragePort=3306")  # The first start: there is no number yet.
+    (tmp_path / "clustername").write_text("prod|635")
+
+    follow_database(tmp_path, "StorageHost=a\nStoragePort=3306")
+
+    assert (tmp_path / "clustername").read_text() == "prod|635"

@@ -100,6 +100,14 @@ AutoDetect=nvidia
 {{- range splitList "\n" (include "slurm.conf" .) }}{{ if regexMatch $keys . }}{{ . }};{{ end }}{{ end }}
 {{- end }}
 
+{{- /* Which database it is. */ -}}
+{{- define "slurm.database" -}}
+{{- $external := .Values.accounting.external -}}
+StorageHost={{ $external.host | default (printf "%s-mariadb" (include "slurm.fullname" .)) }}
+StoragePort={{ ternary (int $external.port) 3306 (ne $external.host "") }}
+StorageLoc={{ ternary $external.database "slurm_acct_db" (ne $external.host "") }}
+{{- end }}
+
 {{- define "slurm.dbdConf" -}}
 {{- $external := .Values.accounting.external -}}
 DbdHost={{ include "slurm.fullname" . }}-accounting-0
@@ -111,10 +119,8 @@ AuthAltTypes=auth/jwt
 AuthAltParameters=jwt_key=/run/slurm-keys/jwt.key
 PidFile=/run/slurmdbd/slurmdbd.pid
 StorageType=accounting_storage/mysql
-StorageHost={{ $external.host | default (printf "%s-mariadb" (include "slurm.fullname" .)) }}
-StoragePort={{ ternary (int $external.port) 3306 (ne $external.host "") }}
 StorageUser={{ ternary $external.user "slurm" (ne $external.host "") }}
-StorageLoc={{ ternary $external.database "slurm_acct_db" (ne $external.host "") }}
+{{ include "slurm.database" . }}
 {{- with .Values.accounting.extraConfig }}
 {{ trim . }}
 {{- end }}
