@@ -2,7 +2,8 @@
 
 A golden file is what some running version wrote once: every field that its type had then, filled with what
 it would hold on a real cluster. A type that has grown since gets a second one, ``<type>.2.json``, and so on.
-A field without an example here is an error, so a new one gets its own.
+A field without an example here is an error, so a new one gets its own. ``--check`` writes nothing and fails
+where something is missing.
 """
 
 import json
@@ -102,7 +103,8 @@ def unwritten(tag: str, document: bytes) -> Path | None:
 
 
 def main() -> None:
-    """Write what is missing."""
+    """Write what is missing, or say that it is."""
+    is_check = "--check" in sys.argv[1:]
     GOLDEN.mkdir(parents=True, exist_ok=True)
     makers: dict[type[msgspec.Struct], Callable[[], Any]] = {
         **{kind: partial(event_example, kind) for kind in EVENTS},
@@ -110,9 +112,12 @@ def main() -> None:
     }
     for kind, make in makers.items():
         document = msgspec.json.format(msgspec.json.encode(make())) + b"\n"
-        if path := unwritten(tag_of(kind), document):
-            path.write_bytes(document)
-            print(f"wrote {path.name}", file=sys.stderr)
+        if (path := unwritten(tag_of(kind), document)) is None:
+            continue
+        if is_check:
+            raise SystemExit(f"{path.name} is missing: run ./task gen")
+        path.write_bytes(document)
+        print(f"wrote {path.name}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sunk_events import subjects
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import Condition
-from sunk_events.placements import PlacementState
+from sunk_events.placements import Gang, GangMember, PlacementState
 
 _UID: Final = "6f1c2f0e-8a58-4a3b-9a57-0c2f6f1d9e11"
 _SHA256: Final = "9f86d081884c7d65"
@@ -158,11 +158,40 @@ SPECIAL: Final[dict[tuple[str, str], Any]] = {
     ("PlacementSnapshot", "pod"): "train-0",
     ("PlacementSnapshot", "reason"): "",
     ("PlacementState", "exit_code"): None,
+    ("PlacementState", "gang"): "",
+    ("PlacementState", "kube_node"): "",
     ("PlacementState", "lost"): datetime(2026, 1, 15, 9, 40, 0, tzinfo=UTC),
     ("PlacementState", "namespace"): "default",
+    ("PlacementState", "node"): "",
     ("PlacementState", "phase"): "bound",
-    ("PlacementState", "pod"): "train-0",
+    ("PlacementState", "pod"): "train",
+    ("PlacementState", "rank"): None,
     ("PlacementState", "reason"): "",
+    ("PlacementState", "roster"): Gang(
+        kind="JobSet",
+        members=(
+            GangMember(
+                uid="5b1c2f0e-8a58-4a3b-9a57-0c2f6f1d9e10",
+                pod="train-workers-0-0-x7k2p",
+                index="0.0",
+                node="gpu-000-011",
+                has_succeeded=True,
+            ),
+            GangMember(
+                uid=_UID,
+                pod="train-workers-0-1-b9d4q",
+                index="0.1",
+                node="gpu-000-012",
+                vacant=datetime(2026, 1, 15, 9, 41, 0, tzinfo=UTC),
+            ),
+        ),
+        policy="replace",
+        min_available=1,
+        cpus=8,
+        memory_mib=65536,
+        gpus=4,
+    ),
+    ("PlacementState", "uid"): "gang-4f1d0c7c3a2b19e85d6f70a1b2c3d4e5",
     ("Refused", "reason"): "gpu-000-099 is no Slurm node",
     ("ReplacedExtra", "extra"): "rack 12, ask bob",
     ("RequeueJob", "reason"): "an update of NodeSet slurm/gpu replaces gpu-000-012",

@@ -18,4 +18,4 @@ def latest(tag: str) -> Path:
     """Return the newest golden file of the type *tag*, which holds all its fields."""
     if files := written(tag):
         return files[-1]
-    raise SystemExit(f"{tag} has no golden file: run tools/gen_golden.py")
+    raise SystemExit(f"{tag} has no golden file: run ./task gen")
