@@ -44,13 +44,13 @@ from sunk_pod_scheduler.gangs.look import Looker
 from sunk_pod_scheduler.gangs.model import Size
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.limits import Limits
+from sunk_pod_scheduler.means import Means, Views
 from sunk_pod_scheduler.model import AnyJob
 from sunk_pod_scheduler.policy import Policy
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.refusals import Refusals
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.scheduler import Scheduler
-from sunk_pod_scheduler.submitting import Views
 from sunk_pod_scheduler.testing import KEY, UID, MemoryPods, manifest
 from sunk_pod_scheduler.validate import Rules
 from sunk_runtime.http import Health, serve_http
@@ -139,19 +139,12 @@ class World:
             )
             await StateWriter(self.bus, self.views.kube_pods, fence=None).record(name, state, revision=0)
 
-    def scheduler(
-        self,
-        jobs: JobPort | None = None,
-        pods: PodPort | None = None,
-        writer: StateWriter[PlacementState] | None = None,
-    ) -> Scheduler:
-        """Return a scheduler that remembers nothing, and have questions answered by it."""
-        book = Book()
-        ports = jobs or Jobs(self.client, self.slurm_jobs, KEY, timeout_s=5)
-        doer = Doer(
+    def means(self, jobs: JobPort, pods: PodPort, writer: StateWriter[PlacementState] | None = None) -> Means:
+        """Return what a leader works with."""
+        return Means(
             teller=Teller(CLUSTER, "pod-scheduler"),
-            pods=pods or self.pods,
-            jobs=ports,
+            pods=pods,
+            jobs=jobs,
             placements=writer or StateWriter(self.bus, self.placements, fence=None),
             views=self.views,
             rules=self.rules,
@@ -163,6 +156,16 @@ class World:
             refusals=self.refusals,
             check=lambda: None,
         )
+
+    def scheduler(
+        self,
+        jobs: JobPort | None = None,
+        pods: PodPort | None = None,
+        writer: StateWriter[PlacementState] | None = None,
+    ) -> Scheduler:
+        """Return a scheduler that remembers nothing, and have questions answered by it."""
+        book = Book()
+        ports = jobs or Jobs(self.client, self.slurm_jobs, KEY, timeout_s=5)
         self.answerer = Answerer(self.placements, self.pods, book, KEY, self.poked)
         return Scheduler(
             pods=pods or self.pods,
@@ -172,7 +175,7 @@ class World:
             statistics=self.statistics,
             views=self.views,
             book=book,
-            doer=doer,
+            doer=Doer(self.means(ports, pods or self.pods, writer)),
             rules=self.rules,
             limits=Limits(kill_wait_s=KILL_WAIT_S),
             key=KEY,
@@ -840,21 +843,6 @@ def gangs(found: World) -> Gangs:
     """Return what looks at gangs, with a scheduler that remembers nothing."""
     book, workloads = Book(), NoJobs()
     jobs = Jobs(found.client, found.slurm_jobs, KEY, timeout_s=5)
-    placeholder = Placeholder(
-        script=found.script,
-        hooks_url=f"http://127.0.0.1:{found.port}",
-        key=KEY,
-    )
-    doer = GangDoer(
-        teller=Teller(CLUSTER, "pod-scheduler"),
-        pods=found.pods,
-        jobs=jobs,
-        placements=StateWriter(found.bus, found.placements, fence=None),
-        views=found.views,
-        placeholder=placeholder,
-        refusals=found.refusals,
-        check=lambda: None,
-    )
     looker = Looker(
         pods=found.pods,
         jobs=jobs,
@@ -873,7 +861,7 @@ def gangs(found: World) -> Gangs:
         placements=found.placements,
         slurm_jobs=found.slurm_jobs,
         book=book,
-        doer=doer,
+        doer=GangDoer(found.means(jobs, found.pods)),
         looker=looker,
         workloads=workloads,
         limits=Limits(kill_wait_s=KILL_WAIT_S),

@@ -7,8 +7,9 @@ from typing import Final, TypeVar, assert_never
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler import marks, metrics
-from sunk_pod_scheduler.facts import Teller, facts
+from sunk_pod_scheduler.facts import facts
 from sunk_pod_scheduler.limits import ASK_AGAIN_S
+from sunk_pod_scheduler.means import Means
 from sunk_pod_scheduler.model import (
     Action,
     Bind,
@@ -26,15 +27,12 @@ from sunk_pod_scheduler.model import (
     TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.ports import JobPort, PodPort
-from sunk_pod_scheduler.refusals import Refusals, refusal
-from sunk_pod_scheduler.request import Placeholder
-from sunk_pod_scheduler.submitting import Submitter, Views
-from sunk_pod_scheduler.validate import Rules, Wanted, validate
+from sunk_pod_scheduler.refusals import refusal
+from sunk_pod_scheduler.submitting import Submitter
+from sunk_pod_scheduler.validate import Wanted, validate
 from sunk_pod_scheduler.warnings import warnings
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.views import now
-from sunk_runtime.writer import StateWriter
 from sunk_slurm.errors import SlurmRejectedError
 
 log = logging.getLogger(__name__)
@@ -48,39 +46,10 @@ RELEASED: Final = frozenset({"released", "started"})
 class Doer:
     """Carries actions out for one Slurm cluster, while it may."""
 
-    def __init__(
-        self,
-        *,
-        teller: Teller,
-        pods: PodPort,
-        jobs: JobPort,
-        placements: StateWriter[PlacementState],
-        views: Views,
-        rules: Rules,
-        placeholder: Placeholder,
-        refusals: Refusals,
-        check: Callable[[], None],
-    ) -> None:
-        self._teller = teller
-        self._pods = pods
-        self._jobs = jobs
-        self._placements = placements
-        self._rules = rules
-        self._placeholder = placeholder
-        self._refusals = refusals
-        self._check = check
-        """Raises once we may no longer lead; called right before each write to the outside."""
-        self._submitter = Submitter(
-            pods=pods,
-            jobs=jobs,
-            placements=placements.view,
-            store=self._store,
-            views=views,
-            rules=rules,
-            placeholder=placeholder,
-            refusals=refusals,
-            check=check,
-        )
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._pods = means.pods
+        self._submitter = Submitter(means, self._store)
 
     async def apply(  # noqa: C901, PLR0912 - one case an action, none decides anything
         self, action: Action, seen: Observed, pod: Pod | None
@@ -91,7 +60,7 @@ class Doer:
             In how many seconds to look again, where the effect takes its time; None: look now.
         """
         metrics.ACTIONS.labels(type(action).__name__).inc()
-        self._check()
+        self._means.check()
         match action:
             case Wait():
                 return action.after_s
@@ -110,25 +79,27 @@ class Doer:
             case ReleaseJob():
                 await self._release(action, pod)
             case MarkStarted():
-                await self._jobs.set_extra(action.job, action.extra + marks.STARTED)
+                await self._means.jobs.set_extra(action.job, action.extra + marks.STARTED)
             case Bind():
                 await self._on(pod, lambda found: self._bind(found, action))
             case DeletePod():
                 await self._on(pod, self._pods.delete)
                 return ASK_AGAIN_S
             case CancelJob():
-                await self._jobs.cancel(action.job)
+                await self._means.jobs.cancel(action.job)
                 return ASK_AGAIN_S
             case Forget():
-                await self._placements.forget(seen.uid, revision=self._placements.view.revision(seen.uid))
+                await self._means.placements.forget(
+                    seen.uid, revision=self._means.placements.view.revision(seen.uid)
+                )
             case _:
                 assert_never(action)
         return None
 
     async def cancel_stray(self, job: int) -> None:
         """End a job that is nobody's."""
-        self._check()
-        await self._jobs.cancel(job)
+        self._means.check()
+        await self._means.jobs.cancel(job)
 
     @staticmethod
     async def _on(pod: Pod | None, do: Callable[[Pod], Awaitable[T]]) -> T:
@@ -138,10 +109,10 @@ class Doer:
 
     async def _store(self, state: PlacementState) -> None:
         """Publish what changed, then store it, unless somebody else wrote in between."""
-        view = self._placements.view
+        view = self._means.placements.view
         before, revision = view.get(state.uid), view.revision(state.uid)
-        told = facts(before, state, revision=revision, teller=self._teller, now=now())
-        await self._placements.record(state.uid, state, told, revision=revision)
+        told = facts(before, state, revision=revision, teller=self._means.teller, now=now())
+        await self._means.placements.record(state.uid, state, told, revision=revision)
         fields = {"pod": f"{state.namespace}/{state.pod}", "phase": state.phase, "job": state.job}
         log.info("placement changed", extra={**fields, "node": state.node, "reason": state.reason})
         if before is not None and before.job is not None and state.job is None:
@@ -152,16 +123,16 @@ class Doer:
         if before is not None and before.phase == "submitted" and state.phase in RELEASED:
             await self._tell_released(pod, state)
         if pod is not None and state.phase == "ended" and (why := refusal(pod)):
-            self._refusals.note(pod, state.node, why, now())
+            self._means.refusals.note(pod, state.node, why, now())
             await self._pods.warn(pod, "KubeletRefused", f"the kubelet of {state.kube_node} refused: {why}")
-        await self._store(self._placeholder.known(state))
+        await self._store(self._means.placeholder.known(state))
 
     async def _tell_released(self, pod: Pod | None, state: PlacementState) -> None:
         """Say what happened; not before: Slurm plans the job meanwhile. Killed here, it is said again."""
         if pod is None or pod.spec.node_name:
             return
         await self._pods.say(pod, "PlaceholderSubmitted", f"Slurm job {state.job} is submitted for {pod.key}")
-        wanted = validate(pod, self._rules)
+        wanted = validate(pod, self._means.rules)
         for warned in warnings(pod, wanted) if isinstance(wanted, Wanted) else ():
             await self._pods.warn(pod, warned.reason, warned.message)
 
@@ -196,7 +167,7 @@ class Doer:
 
     async def _release(self, action: ReleaseJob, pod: Pod | None) -> None:
         try:
-            await self._jobs.release(action.job, action.priority)
+            await self._means.jobs.release(action.job, action.priority)
         except SlurmRejectedError as error:
             if pod is not None:
                 await self._pods.refuse(pod, "ReleaseRefused", f"Slurm refuses for job {action.job}: {error}")

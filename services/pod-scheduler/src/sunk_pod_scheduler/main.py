@@ -37,13 +37,13 @@ from sunk_pod_scheduler.gangs.gangs import Gangs
 from sunk_pod_scheduler.gangs.look import Looker
 from sunk_pod_scheduler.gangs.workloads import Workloads
 from sunk_pod_scheduler.jobs import Jobs
+from sunk_pod_scheduler.means import Means, Views
 from sunk_pod_scheduler.neighbours import claim
 from sunk_pod_scheduler.pods import Pods
 from sunk_pod_scheduler.refusals import Refusals
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.strays import is_news
-from sunk_pod_scheduler.submitting import Views
 from sunk_pod_scheduler.turns import ahead_s
 from sunk_runtime import lifecycle
 from sunk_runtime.http import Health, serve_http
@@ -118,21 +118,19 @@ class Parts:
 
     async def work(self, leadership: Leadership) -> None:
         """Schedule while we lead."""
-        config, book, refusals = self.config, Book(), Refusals()
+        config, book = self.config, Book()
         names = await claim(self.kube, config.namespace, leadership.name, config.realm())
         self.pods = self.pods_of(names)
         jobs = Jobs(self.slurm, self.slurm_jobs, self.key, timeout_s=config.call_timeout_s)
-        teller = Teller(config.cluster, self.bus.name)
-        writer = StateWriter(self.bus, self.placements, fence=leadership)
-        doer = Doer(
-            teller=teller,
+        means = Means(
+            teller=Teller(config.cluster, self.bus.name),
             pods=self.pods,
             jobs=jobs,
-            placements=writer,
+            placements=StateWriter(self.bus, self.placements, fence=leadership),
             views=self.views,
             rules=self.rules,
             placeholder=self.placeholder,
-            refusals=refusals,
+            refusals=Refusals(),
             check=leadership.check,
         )
         scheduler = Scheduler(
@@ -143,23 +141,13 @@ class Parts:
             statistics=self.statistics,
             views=self.views,
             book=book,
-            doer=doer,
+            doer=Doer(means),
             rules=self.rules,
             limits=config.limits(),
             key=self.key,
         )
         woken_by = [self.bus.recovery, *(view.recovery for view in self.bus_views)]
-        gang_doer = GangDoer(
-            teller=teller,
-            pods=self.pods,
-            jobs=jobs,
-            placements=writer,
-            views=self.views,
-            placeholder=self.placeholder,
-            refusals=refusals,
-            check=leadership.check,
-        )
-        gangs = self._gangs(scheduler, jobs, book, gang_doer, lambda key: loop.poke(key))  # noqa: PLW0108 - made below
+        gangs = self._gangs(scheduler, jobs, book, GangDoer(means), lambda key: loop.poke(key))  # noqa: PLW0108 - made below
         loop = KeyLoop(
             "pods", gangs.reconcile, concurrency=CONCURRENCY, woken_by=woken_by, ahead_s=self._ahead_s
         )

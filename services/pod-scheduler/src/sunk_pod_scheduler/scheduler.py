@@ -14,12 +14,12 @@ from sunk_pod_scheduler.apply import Doer
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
+from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
 from sunk_pod_scheduler.nodes import problem
 from sunk_pod_scheduler.outcomes import after
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
-from sunk_pod_scheduler.submitting import Views
 from sunk_pod_scheduler.turns import patient_s
 from sunk_pod_scheduler.validate import Rules
 from sunk_runtime.views import StateView, now

@@ -14,8 +14,7 @@ from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler import marks
-from sunk_pod_scheduler.ports import JobPort, PodPort
-from sunk_pod_scheduler.request import Placeholder
+from sunk_pod_scheduler.means import Means
 from sunk_pod_scheduler.together import each
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.views import now
@@ -43,25 +42,14 @@ class Concerned(Protocol):
 class Submission:
     """Submits jobs for Pods to one Slurm cluster, while it may."""
 
-    def __init__(
-        self,
-        *,
-        pods: PodPort,
-        jobs: JobPort,
-        store: Callable[[PlacementState], Awaitable[None]],
-        placeholder: Placeholder,
-        check: Callable[[], None],
-    ) -> None:
-        self._pods = pods
-        self._jobs = jobs
+    def __init__(self, means: Means, store: Callable[[PlacementState], Awaitable[None]]) -> None:
+        self._means = means
         self._store = store
-        self._placeholder = placeholder
-        self._check = check
 
     def intent(self, before: PlacementState | None, fresh: PlacementState, attempt: int) -> PlacementState:
         """Return what is stored before attempt *attempt*: *fresh*, or *before* where its job was lost."""
         base = before if before is not None and before.lost is not None else fresh
-        digest = self._placeholder.digest(base.uid, attempt)
+        digest = self._means.placeholder.digest(base.uid, attempt)
         return replace(base, changed=now(), attempt=attempt, token_sha256=digest)
 
     async def submit(
@@ -72,9 +60,9 @@ class Submission:
         What Slurm does not take it may take later, when its partition, account or node is there: ever rarer.
         """
         await self._store(intent)
-        self._check()
+        self._means.check()
         try:
-            job = await self._jobs.submit(description)
+            job = await self._means.jobs.submit(description)
         except SlurmRejectedError as error:
             await concerned.rejected(intent, str(error))
             await self._store(put_off(intent, str(error)))
@@ -91,7 +79,7 @@ class Submission:
         if intent is None:
             raise ConflictError("the intent is gone")
         try:
-            job = await self._jobs.find_marked(intent.uid, attempt)
+            job = await self._means.jobs.find_marked(intent.uid, attempt)
         except SlurmUnavailableError:
             await concerned.unavailable(intent)
             raise
@@ -101,12 +89,12 @@ class Submission:
             await self._submitted(intent, pods, job)
 
     async def _submitted(self, intent: PlacementState, pods: Sequence[Pod], job: int) -> None:
-        claim = marks.claim(self._placeholder.key, intent.uid, intent.attempt, job)
+        claim = marks.claim(self._means.placeholder.key, intent.uid, intent.attempt, job)
 
         async def annotate(pod: Pod) -> None:
-            self._check()
+            self._means.check()
             try:
-                await self._pods.annotate(pod, claim)
+                await self._means.pods.annotate(pod, claim)
             except ConflictError:
                 log.info("pod left while its job was submitted", extra={"pod": pod.key, "job": job})
 

@@ -1,7 +1,7 @@
 """Actions of gangs to calls. Each is idempotent or leaves what tells that it was begun."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 from sunk_events.placements import PlacementState
@@ -15,7 +15,7 @@ from sunk_kube.wellknown import (
 )
 from sunk_pod_scheduler import marks, metrics
 from sunk_pod_scheduler.apply import RELEASED
-from sunk_pod_scheduler.facts import Teller, facts
+from sunk_pod_scheduler.facts import facts
 from sunk_pod_scheduler.gangs.model import (
     Align,
     BindMembers,
@@ -30,6 +30,7 @@ from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.gangs.submitting import GangSubmitter
 from sunk_pod_scheduler.gangs.telling import Pods, Voice, name, seated, uids
 from sunk_pod_scheduler.limits import ASK_AGAIN_S
+from sunk_pod_scheduler.means import Means
 from sunk_pod_scheduler.model import (
     Blame,
     CancelJob,
@@ -41,14 +42,10 @@ from sunk_pod_scheduler.model import (
     Resume,
     Wait,
 )
-from sunk_pod_scheduler.ports import JobPort, PodPort
-from sunk_pod_scheduler.refusals import Refusals, refusal
-from sunk_pod_scheduler.request import Placeholder
-from sunk_pod_scheduler.submitting import Views
+from sunk_pod_scheduler.refusals import refusal
 from sunk_pod_scheduler.together import each
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.views import now
-from sunk_runtime.writer import StateWriter
 from sunk_slurm.errors import SlurmRejectedError
 
 log = logging.getLogger(__name__)
@@ -57,36 +54,11 @@ log = logging.getLogger(__name__)
 class GangDoer:
     """Carries actions out for one Slurm cluster, while it may."""
 
-    def __init__(
-        self,
-        *,
-        teller: Teller,
-        pods: PodPort,
-        jobs: JobPort,
-        placements: StateWriter[PlacementState],
-        views: Views,
-        placeholder: Placeholder,
-        refusals: Refusals,
-        check: Callable[[], None],
-    ) -> None:
-        self._teller = teller
-        self._pods = pods
-        self._voice = Voice(pods)
-        self._jobs = jobs
-        self._placements = placements
-        self._placeholder = placeholder
-        self._refusals = refusals
-        self._check = check
-        """Raises once we may no longer lead; called right before each write to the outside."""
-        self._submitter = GangSubmitter(
-            pods=pods,
-            jobs=jobs,
-            store=self._store,
-            views=views,
-            placeholder=placeholder,
-            refusals=refusals,
-            check=check,
-        )
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._pods = means.pods
+        self._voice = Voice(means.pods)
+        self._submitter = GangSubmitter(means, self._store)
 
     async def apply(  # noqa: C901, PLR0912 - one case an action, none decides anything
         self, action: GangAction, seen: GangSeen, pods: Pods
@@ -97,7 +69,7 @@ class GangDoer:
             In how many seconds to look again, where the effect takes its time; None: look now.
         """
         metrics.ACTIONS.labels(type(action).__name__).inc()
-        self._check()
+        self._means.check()
         match action:
             case Wait():
                 return action.after_s
@@ -115,7 +87,7 @@ class GangDoer:
             case ReleaseJob():
                 await self._release(action, seen, pods)
             case MarkStarted():
-                await self._jobs.set_extra(action.job, action.extra + marks.STARTED)
+                await self._means.jobs.set_extra(action.job, action.extra + marks.STARTED)
             case Align():
                 await each(action.states, self._store)
                 await each(action.gone, self._forget)
@@ -126,7 +98,7 @@ class GangDoer:
                 await each([pods[uid] for uid in action.uids if uid in pods], self._pods.delete)
                 return ASK_AGAIN_S
             case CancelJob():
-                await self._jobs.cancel(action.job)
+                await self._means.jobs.cancel(action.job)
                 return ASK_AGAIN_S
             case Forget():
                 await each(seen.seats, self._forget)
@@ -137,13 +109,13 @@ class GangDoer:
 
     async def _store(self, state: PlacementState) -> None:
         """Publish what changed, then store it, unless somebody else wrote in between."""
-        self._check()
-        view = self._placements.view
+        self._means.check()
+        view = self._means.placements.view
         before, revision = view.get(state.uid), view.revision(state.uid)
         # A gang is no Pod: what happens to its Pods is told of each of them.
         is_pod = state.roster is None
-        told = facts(before, state, revision=revision, teller=self._teller, now=now()) if is_pod else ()
-        await self._placements.record(state.uid, state, told, revision=revision)
+        told = facts(before, state, revision=revision, teller=self._means.teller, now=now()) if is_pod else ()
+        await self._means.placements.record(state.uid, state, told, revision=revision)
         if state.roster is not None:
             fields = {"gang": f"{state.namespace}/{state.pod}", "phase": state.phase, "job": state.job}
             log.info("gang changed", extra={**fields, "reason": state.reason})
@@ -151,15 +123,15 @@ class GangDoer:
             metrics.BOUND_SECONDS.observe(max(0.0, (now() - state.created).total_seconds()))
 
     async def _forget(self, uid: str) -> None:
-        self._check()
-        await self._placements.forget(uid, revision=self._placements.view.revision(uid))
+        self._means.check()
+        await self._means.placements.forget(uid, revision=self._means.placements.view.revision(uid))
 
     async def _record(self, state: PlacementState, seen: GangSeen, pods: Pods) -> None:
         before = seen.record
         ours = seated(seen, pods)
         if before is not None and before.phase == "submitted" and state.phase in RELEASED:
             await self._tell_released(ours, state, seen)
-        await self._store(self._placeholder.known(state))
+        await self._store(self._means.placeholder.known(state))
         if state.phase == "ending" and (before is None or before.phase != "ending"):
             await self._note_refusals(ours, state)
             await self._voice.say(ours, "GangEnds", f"{name(seen)} ends: {state.reason}")
@@ -175,13 +147,13 @@ class GangDoer:
         moment = now()
         for pod in ours:
             if why := refusal(pod):
-                self._refusals.note(pod, node_by_uid.get(pod.metadata.uid, ""), why, moment)
+                self._means.refusals.note(pod, node_by_uid.get(pod.metadata.uid, ""), why, moment)
                 text = f"the kubelet of {pod.spec.node_name} refused: {why}"
                 await self._pods.warn(pod, "KubeletRefused", text)
 
     async def _release(self, action: ReleaseJob, seen: GangSeen, pods: Pods) -> None:
         try:
-            await self._jobs.release(action.job, action.priority)
+            await self._means.jobs.release(action.job, action.priority)
         except SlurmRejectedError as error:
             text = f"Slurm refuses for job {action.job}: {error}"
             await self._voice.refuse(seated(seen, pods), "ReleaseRefused", text)
@@ -210,7 +182,7 @@ class GangDoer:
         record = seen.record
         if record is None or record.job is None:
             raise ConflictError(f"{name(seen)} has no job any more")
-        claim = marks.claim(self._placeholder.key, seen.id, record.attempt, record.job)
+        claim = marks.claim(self._means.placeholder.key, seen.id, record.attempt, record.job)
         rank_by_uid = {member.uid: rank for rank, member in enumerate(action.gang.members)}
         size, nodes = len(rank_by_uid), distinct(action.gang)
         shared = {
@@ -223,7 +195,7 @@ class GangDoer:
         async def bind(uid: str) -> None:
             pod, rank = pods[uid], rank_by_uid[uid]
             await self._pods.note(pod, {**shared, ANNOTATION_GANG_RANK: str(rank)})
-            self._check()
+            self._means.check()
             await self._pods.bind(pod, action.kube_nodes[uid])
             text = f"Slurm job {record.job} placed {pod.key}, rank {rank} of {size} of {name(seen)}, "
             await self._pods.say(pod, "Bound", text + f"on {action.kube_nodes[uid]}")

@@ -16,11 +16,11 @@ from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.gangs.kin import Kin, kin, order, terms
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size
 from sunk_pod_scheduler.gangs.ports import WorkloadPort
+from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, pod_seen
 from sunk_pod_scheduler.nodes import problem
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
-from sunk_pod_scheduler.submitting import Views
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_runtime.views import StateView
 

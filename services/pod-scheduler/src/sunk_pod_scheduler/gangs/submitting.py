@@ -12,12 +12,10 @@ from sunk_pod_scheduler.gangs.model import GangSeen, Note
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang, nodes_at_least
 from sunk_pod_scheduler.gangs.telling import Pods, Voice, name, seated
+from sunk_pod_scheduler.means import Means
 from sunk_pod_scheduler.nodes import Choice
-from sunk_pod_scheduler.ports import JobPort, PodPort
-from sunk_pod_scheduler.refusals import Refusals
-from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.submission import UNAVAILABLE, UNAVAILABLE_TEXT, Submission, put_off
-from sunk_pod_scheduler.submitting import NO_NODE_ATTEMPTS, Views
+from sunk_pod_scheduler.submitting import NO_NODE_ATTEMPTS
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.views import now
 
@@ -25,29 +23,17 @@ from sunk_runtime.views import now
 class GangSubmitter:
     """Submits gangs to one Slurm cluster, while it may."""
 
-    def __init__(
-        self,
-        *,
-        pods: PodPort,
-        jobs: JobPort,
-        store: Callable[[PlacementState], Awaitable[None]],
-        views: Views,
-        placeholder: Placeholder,
-        refusals: Refusals,
-        check: Callable[[], None],
-    ) -> None:
-        self._pods = pods
-        self._voice = Voice(pods)
+    def __init__(self, means: Means, store: Callable[[PlacementState], Awaitable[None]]) -> None:
+        self._means = means
+        self._pods = means.pods
+        self._voice = Voice(means.pods)
         self._store = store
-        self._views = views
-        self._placeholder = placeholder
-        self._refusals = refusals
-        self._submission = Submission(pods=pods, jobs=jobs, store=store, placeholder=placeholder, check=check)
+        self._submission = Submission(means, store)
 
     async def submit(self, attempt: int, gang: Gang, seen: GangSeen, pods: Pods) -> None:
         """Submit a job for all members of *gang*, unless there are no nodes for it."""
-        self._views.slurm_nodes.require_complete()
-        self._views.kube_pods.require_complete()
+        self._means.views.slurm_nodes.require_complete()
+        self._means.views.kube_pods.require_complete()
         found = [seen.members.get(member.uid) for member in gang.members if not member.is_empty]
         wanted = next((one.wanted for one in found if one is not None), None)
         ours = [pods[member.uid] for member in gang.members if member.uid in pods]
@@ -56,12 +42,16 @@ class GangSubmitter:
         is_lost = seen.record is not None and seen.record.lost is not None
         asked = self._without_refusing(wanted.asked, ours)
         choice = choose_for_all(
-            ours, asked, self._views.nodes(self._pods), nodes_at_least(gang), self._pods.placed
+            ours,
+            asked,
+            self._means.views.nodes(self._pods),
+            nodes_at_least(gang),
+            self._pods.placed,
         )
         if is_lost:
             choice = Choice(required=distinct(gang))  # The Pods run there.
         intent = self._submission.intent(seen.record, _fresh(seen, gang), attempt)
-        why = self._refusals.enough(ours[0], now()) if ours and not is_lost else ""
+        why = self._means.refusals.enough(ours[0], now()) if ours and not is_lost else ""
         if why or not choice.is_possible:
             few = (
                 f"there are not {nodes_at_least(gang)} Slurm nodes that fit what the Pods of {name(seen)} ask"
@@ -69,13 +59,13 @@ class GangSubmitter:
             await self._voice.refuse(ours, "KubeletRefuses" if why else "NoNodeFits", why or few)
             await self._store(put_off(intent, why or few, last=NO_NODE_ATTEMPTS))
             return
-        description = describe_gang(seen, gang, choice, attempt, self._placeholder, wanted=wanted)
+        description = describe_gang(seen, gang, choice, attempt, self._means.placeholder, wanted=wanted)
         await self._submission.submit(intent, description, ours, _Members(self._voice, pods))
 
     def _without_refusing(self, asked: Asked, ours: Sequence[Pod]) -> Asked:
         """Return *asked* without the nodes whose kubelets refused Pods of the same owner."""
-        known = self._views.slurm_nodes
-        refused = {node for pod in ours for node in self._refusals.nodes(pod, now()) if known.get(node)}
+        known = self._means.views.slurm_nodes
+        refused = {node for pod in ours for node in self._means.refusals.nodes(pod, now()) if known.get(node)}
         return replace(asked, excluded_nodes=(*asked.excluded_nodes, *sorted(refused)))
 
     async def resume(self, seen: GangSeen, pods: Pods, attempt: int) -> None:

@@ -1,0 +1,44 @@
+"""What deeds are carried out with, for Pods and for gangs alike."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_kube.objects import Node
+from sunk_pod_scheduler.facts import Teller
+from sunk_pod_scheduler.ports import JobPort, PodPort
+from sunk_pod_scheduler.refusals import Refusals
+from sunk_pod_scheduler.request import Placeholder
+from sunk_pod_scheduler.validate import Rules
+from sunk_runtime.views import StateView
+from sunk_runtime.writer import StateWriter
+
+
+class Views(msgspec.Struct, frozen=True, kw_only=True):
+    """What we know of Slurm nodes and their Pods, from the bus."""
+
+    kube_pods: StateView[KubePodState]
+    slurm_nodes: StateView[SlurmNodeState]
+
+    def nodes(self, pods: PodPort) -> Mapping[str, Node | None]:
+        """Return the Node of every node that Slurm has; None where it is no NodeSet's."""
+        states = {name: self.kube_pods.get(name) for name in self.slurm_nodes.keys()}  # noqa: SIM118 - not a dict
+        return {name: None if state is None else pods.node(state.kube_node) for name, state in states.items()}
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """What whoever leads for one Slurm cluster has to work with."""
+
+    teller: Teller
+    pods: PodPort
+    jobs: JobPort
+    placements: StateWriter[PlacementState]
+    views: Views
+    rules: Rules
+    placeholder: Placeholder
+    refusals: Refusals
+    check: Callable[[], None]
+    """Raises once we may no longer lead; called right before each write to the outside."""
