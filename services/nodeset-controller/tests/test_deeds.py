@@ -6,8 +6,9 @@ from functools import partial
 import anyio
 import pytest
 
-from sunk_nodeset_controller.nodesets.deeds import AT_ONCE, gently
+from sunk_nodeset_controller.nodesets.deeds import gently
 from sunk_runtime.errors import PermanentError
+from sunk_runtime.together import AT_ONCE
 
 pytestmark = pytest.mark.anyio
 

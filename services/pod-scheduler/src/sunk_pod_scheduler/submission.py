@@ -15,8 +15,8 @@ from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.means import Means
-from sunk_pod_scheduler.together import each
 from sunk_runtime.errors import ConflictError
+from sunk_runtime.together import each
 from sunk_runtime.views import now
 from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
 from sunk_slurm.submission import JobDescription

@@ -42,11 +42,10 @@ from sunk_nodeset_controller.nodesets.template import Manifest, manifest, pod_la
 from sunk_nodeset_controller.pods.resting import Rest
 from sunk_runtime.errors import ConflictError, LostLeadershipError, SunkError, TransientError
 from sunk_runtime.requests import ask
+from sunk_runtime.together import each
 
 log = logging.getLogger(__name__)
 
-AT_ONCE: Final = 16
-"""Calls under way: more would only wait in the API server's queue."""
 CONFIRMED_AT_ONCE: Final = 64
 """Pods looked at for deletion in one turn, so that a turn stays short."""
 A_TURN: Final = 1000
@@ -81,26 +80,15 @@ async def gently(work: Iterable[Work], *, within_s: float = math.inf) -> int:
 
 
 async def _at_once(batch: list[Work], ends: float) -> int:
-    """Do *batch*, some of it at once, and return how much was begun before *ends*."""
-    places = anyio.CapacityLimiter(AT_ONCE)  # Who waits longest is next: what is left out is the end.
+    """Do *batch*, some of it at once, and return how much was begun before *ends*; the rest is the end."""
     begun: list[Work] = []
-    errors: list[SunkError] = []
 
     async def do(one: Work) -> None:
-        async with places:
-            if time.monotonic() >= ends:
-                return
+        if time.monotonic() < ends:
             begun.append(one)
-            try:
-                await one()
-            except SunkError as error:
-                errors.append(error)
+            await one()
 
-    async with anyio.create_task_group() as tasks:
-        for one in batch:
-            tasks.start_soon(do, one)
-    if errors:
-        raise min(errors, key=lambda error: isinstance(error, ConflictError))  # A stale view is harmless.
+    await each(batch, do)
     return len(begun)
 
 

@@ -43,8 +43,8 @@ from sunk_pod_scheduler.model import (
     Wait,
 )
 from sunk_pod_scheduler.refusals import refusal
-from sunk_pod_scheduler.together import each
 from sunk_runtime.errors import ConflictError
+from sunk_runtime.together import each
 from sunk_runtime.views import now
 from sunk_slurm.errors import SlurmRejectedError
 

@@ -6,9 +6,9 @@ from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler.gangs.model import GangSeen, Note
 from sunk_pod_scheduler.ports import PodPort
-from sunk_pod_scheduler.together import each
 from sunk_pod_scheduler.validate import Wanted
 from sunk_pod_scheduler.warnings import warnings
+from sunk_runtime.together import each
 
 Pods = Mapping[str, Pod]
 """The gang's Pods by uid, as they were looked at."""

@@ -1,0 +1,36 @@
+"""The same for many, some at a time."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
+
+import anyio
+
+from sunk_runtime.errors import ConflictError, SunkError
+
+T = TypeVar("T")
+
+AT_ONCE: Final = 16
+"""Calls under way: more would only wait in the API server's queue."""
+
+
+async def each(items: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
+    """Do it for every item, in their order, some at a time.
+
+    Raises:
+        SunkError: one that an item met, after all are done: a conflict only where nothing else is.
+    """
+    places = anyio.CapacityLimiter(AT_ONCE)  # Who waits longest is next.
+    errors: list[SunkError] = []
+
+    async def one(item: T) -> None:
+        async with places:
+            try:
+                await do(item)
+            except SunkError as error:
+                errors.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for item in items:
+            tasks.start_soon(one, item)
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, ConflictError))  # A stale view is harmless.
