@@ -13,37 +13,12 @@ from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from sunk_pod_scheduler.gangs.kin import Kin
 from sunk_pod_scheduler.gangs.model import Size
 from sunk_pod_scheduler.gangs.workloads import JOB_SETS, POD_GROUPS, Workloads
+from sunk_pod_scheduler.testing import definition
 from sunk_runtime.errors import SunkError
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 WITHIN_S = 60.0
-
-
-def definition(resource: Resource[Any]) -> dict[str, Any]:
-    """Return a definition of *resource* that takes anything."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": resource.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-    }
-    approved = "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{resource.plural}.{resource.group}",
-            "annotations": {"api-approved.kubernetes.io": approved},
-        },
-        "spec": {
-            "group": resource.group,
-            "scope": "Namespaced",
-            "names": {"kind": resource.kind, "plural": resource.plural, "singular": resource.kind.lower()},
-            "versions": [version],
-        },
-    }
 
 
 @pytest.fixture

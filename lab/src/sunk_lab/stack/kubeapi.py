@@ -32,6 +32,8 @@ _PATHS: Final = {
     "ClusterRole": "apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "CustomResourceDefinition": "apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "JobSet": "apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
+    "PodGroup": "apis/scheduling.x-k8s.io/v1alpha1/namespaces/{}/podgroups",
     "NodeSet": "apis/sunk.coreweave.com/v1alpha1/namespaces/{}/nodesets",
 }
 NOT_FOUND: Final = 404

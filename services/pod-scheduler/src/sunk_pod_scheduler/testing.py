@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_kube.objects import Container, Node, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
+from sunk_kube.resources import Resource
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.model import AnyJob, JobSeen, Observed, PodSeen
 from sunk_runtime.errors import ConflictError
@@ -18,6 +20,32 @@ UID = "0e1c"
 JOB = 7
 SLURM_NODE = "gpu-000-012"
 KUBE_NODE = "node2"
+
+
+def definition(resource: Resource[Any]) -> dict[str, Any]:
+    """Return a definition by which the API server takes anything as *resource*."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    approved = "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{resource.plural}.{resource.group}",
+            "annotations": {"api-approved.kubernetes.io": approved},
+        },
+        "spec": {
+            "group": resource.group,
+            "scope": "Namespaced",
+            "names": {"kind": resource.kind, "plural": resource.plural, "singular": resource.kind.lower()},
+            "versions": [version],
+        },
+    }
 
 
 def manifest(
