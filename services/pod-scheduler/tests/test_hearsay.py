@@ -8,8 +8,11 @@ from msgspec.structs import replace
 from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementState
 from sunk_pod_scheduler import marks
+from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.hearsay import announced, expected, is_current
-from sunk_pod_scheduler.testing import JOB, KEY, SLURM_NODE, T0, UID, placement
+from sunk_pod_scheduler.limits import WAITING_FIRST_S, Limits
+from sunk_pod_scheduler.model import Blame, Wait
+from sunk_pod_scheduler.testing import JOB, KEY, SLURM_NODE, T0, UID, placement, pod, seen
 
 EXTRA = marks.extra_text(KEY, UID, "default/infer", 0)
 RUNS = SlurmJobState(changed=T0, job=JOB, state="RUNNING", nodes="gpu-000-[011-012]", extra=EXTRA)
@@ -67,6 +70,19 @@ def test_that_a_job_waits_is_believed_once_as_why_it_waits_is_old_on_the_bus() -
     assert waits is not None
     assert (waits.base, waits.is_held) == ("PENDING", False)
     assert expected(WAITS, placement("released"), KEY, is_first=False) is None
+
+
+@pytest.mark.parametrize("reason", ["Resources", "JobHeldAdmin"])
+def test_why_a_job_waits_is_told_on_its_pod_only_after_a_look(reason: str) -> None:
+    waits = expected(replace(WAITS, reason=reason), placement("released"), KEY, is_first=True)
+    assert waits is not None
+    late = T0 + timedelta(minutes=1)
+
+    heard = decide(seen(pod(), placement("released"), waits), late, Limits())
+    looked_at = decide(seen(pod(), placement("released"), replace(waits, is_hearsay=False)), late, Limits())
+
+    assert heard == Wait(WAITING_FIRST_S, is_patient=True)
+    assert isinstance(looked_at, Blame)
 
 
 def test_that_a_job_is_held_is_not_believed_of_one_that_was_released_since() -> None:

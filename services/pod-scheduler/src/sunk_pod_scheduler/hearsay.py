@@ -76,6 +76,7 @@ def _seen(state: SlurmJobState, nodes: tuple[str, ...]) -> JobSeen:
     return JobSeen(
         job=state.job,
         base=state.state,
+        is_hearsay=True,
         is_over=state.is_over,
         reason=state.reason,
         nodes=nodes,

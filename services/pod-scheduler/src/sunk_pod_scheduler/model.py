@@ -45,11 +45,13 @@ class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A Slurm job, freshly looked at."""
+    """A Slurm job, freshly looked at, or as the bus tells it."""
 
     job: int
     base: str
     """The base state."""
+    is_hearsay: bool = False
+    """The bus tells it: its state is as it was stored, why it waits may be old."""
     is_completing: bool = False
     is_over: bool = False
     is_held: bool = False

@@ -29,7 +29,9 @@ def lacks_priority(pod: PodSeen, placement: PlacementState, job: JobSeen, now: d
 
 
 def pending(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
-    """Say why Slurm does not start a job that is released."""
+    """Say why Slurm does not start a job that is released; nothing that the bus tells, as that is old."""
+    if job.is_hearsay:
+        return Wait(WAITING_FIRST_S, is_patient=True)
     return _held(placement, job, now) if job.reason == "JobHeldAdmin" else _waiting(placement, job, now)
 
 
