@@ -122,6 +122,7 @@ def test_a_wrong_value_is_refused_with_its_path(
             {"compute": {"nodes": {"a": {}, "b": {"podNamePrefix": "a"}}}},
             'compute.nodes.b.podNamePrefix: "a" is that of compute.nodes.a too',
         ),
+        ({"compute": {"nodes": {"default": {}}}}, "compute.nodes.default: is a word of Slurm's own"),
         ({"compute": {"nodes": {"a": {"definitions": ["c"]}}}}, "a.definitions: there is no compute.nodes.c"),
         ({"compute": {"nodes": {"a": {"gresGpu": "h100"}}}}, 'a.gresGpu: "h100" is not TYPE:COUNT'),
         ({"users": [{"name": "ada", "uid": 5}]}, r"users\[0\].uid: 5 belongs to the system"),

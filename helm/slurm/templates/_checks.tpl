@@ -21,6 +21,10 @@ what a schema can tell is told by values.schema.json.
 {{- if not .Values.clusterName }}
 {{- fail "clusterName: is missing: give the Slurm cluster a name, and the sunk release the same one in its clusters" }}
 {{- end }}
+{{- $name := include "slurm.fullname" . }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
+{{- fail (printf "fullnameOverride: no Service may have a name that begins with %q: set one of small letters, digits and hyphens, a letter first" $name) }}
+{{- end }}
 {{- end }}
 
 {{- /* What extraConfig may not say, and where it is said instead. */ -}}
@@ -107,6 +111,9 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- end }}
 {{- end }}
 {{- range $set := include "slurm.sets" . | fromJsonArray }}
+{{- if has $set.name (list "all" "default") }}
+{{- fail (printf "compute.nodes.%s: is a word of Slurm's own in its partitions: take another name" $set.name) }}
+{{- end }}
 {{- $prefix := $set.values.podNamePrefix | default $set.name }}
 {{- with index $prefixes $prefix }}
 {{- fail (printf "compute.nodes.%s.podNamePrefix: %q is that of compute.nodes.%s too, and two Slurm nodes may not have one name: set another" $set.name $prefix .) }}

@@ -25,7 +25,7 @@
 {{- /* Arguments: root, name (app.kubernetes.io/name), component. */ -}}
 {{- define "slurm.selector" -}}
 app.kubernetes.io/name: {{ .name }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- end }}
 
 {{- /* Of Pods: without the chart's version, so that a new chart alone restarts nothing. */ -}}
@@ -33,7 +33,7 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 {{ include "slurm.selector" . }}
 app.kubernetes.io/component: {{ .component }}
 app.kubernetes.io/part-of: sunk
-sunk.coreweave.com/cluster: {{ .root.Values.clusterName }}
+sunk.coreweave.com/cluster: {{ .root.Values.clusterName | quote }}
 {{- end }}
 
 {{- define "slurm.labels" -}}

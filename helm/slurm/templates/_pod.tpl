@@ -83,7 +83,7 @@ affinity:
       - weight: 50
         podAffinityTerm:
           topologyKey: kubernetes.io/hostname
-          labelSelector: {matchLabels: {app.kubernetes.io/name: {{ .name }}, app.kubernetes.io/instance: {{ $root.Release.Name }}}}
+          labelSelector: {matchLabels: {app.kubernetes.io/name: {{ .name }}, app.kubernetes.io/instance: {{ $root.Release.Name | quote }}}}
 {{- end }}
 {{- end }}
 

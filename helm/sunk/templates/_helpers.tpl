@@ -10,7 +10,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{/* What selects the Pods of a component: never changes. */}}
 {{- define "sunk.selector" -}}
 app.kubernetes.io/name: {{ .component }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- end }}
 
 {{/* The whole name of an image. Takes (dict "root" $ "image" VALUES). */}}
