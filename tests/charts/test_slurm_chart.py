@@ -123,9 +123,11 @@ def test_every_setting_of_a_service_is_one_that_it_knows(chart: helm.Chart, name
 
 
 def test_the_syncer_gives_a_prolog_up_only_after_slurm_has(chart: helm.Chart) -> None:
-    pods = controls(made(chart, slurmConfig={"hookDeadline": 600}))
+    objects = made(chart, slurmConfig={"hookDeadline": 600}, hooks={"timeoutSeconds": 300})
 
-    assert float(env_of(pods["prod-syncer"])["SUNK_SYNCER_PROLOG_LIMIT_S"]) > 600 + 30
+    conf = objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
+    (slurms,) = re.findall(r"^PrologEpilogTimeout=(\d+)$", conf, re.MULTILINE)
+    assert float(env_of(controls(objects)["prod-syncer"])["SUNK_SYNCER_PROLOG_LIMIT_S"]) > float(slurms) > 900
 
 
 def test_the_scheduler_is_told_the_documents_two_arguments(chart: helm.Chart) -> None:
@@ -145,6 +147,15 @@ def test_the_schedulers_policy_is_one_that_it_reads(chart: helm.Chart) -> None:
     policy = msgspec.json.decode(text, type=Policy)
 
     assert policy.grant("ml") == Grant(user_ids=(1001,), partitions=("batch",), priority_max=4000000)
+
+
+def test_another_policy_restarts_the_scheduler_which_reads_it_once(chart: helm.Chart) -> None:
+    def template(qos: str) -> object:
+        objects = made(chart, scheduler={"policyByNamespace": {"*": {"qos": [qos]}}})
+        return objects["Deployment", "prod-scheduler"]["spec"]["template"]
+
+    assert template("normal") != template("high")
+    assert template("high") == template("high")
 
 
 OTHERS = ("coordination.k8s.io", "leases", "list")

@@ -31,7 +31,7 @@ DefMemPerCPU={{ int $conf.defMemPerCPU }}
 PrologFlags=Alloc,DeferBatch
 Prolog=/etc/sunk/scripts/prolog
 Epilog=/etc/sunk/scripts/epilog
-PrologEpilogTimeout={{ add (int $conf.hookDeadline) (int .Values.hooks.timeoutSeconds) 30 }}
+PrologEpilogTimeout={{ include "slurm.prologLimit" . }}
 KillWait={{ int $conf.killWait }}
 SlurmctldTimeout={{ int $conf.slurmctldTimeout }}
 SlurmdTimeout={{ int $conf.slurmdTimeout }}
@@ -80,6 +80,11 @@ PartitionName={{ $set.name }} Nodes={{ $set.name }} PriorityTier={{ int $.Values
 {{- end }}
 {{- end }}
 {{ trim .Values.compute.partitions }}
+{{- end }}
+
+{{- /* Seconds after which Slurm ends a prolog: after its wait for the lock, and the cluster's own scripts. */ -}}
+{{- define "slurm.prologLimit" -}}
+{{ add (int .Values.slurmConfig.hookDeadline) (int .Values.hooks.timeoutSeconds) 30 }}
 {{- end }}
 
 {{- define "slurm.gresConf" -}}

@@ -1,7 +1,8 @@
 {{- /*
 The Deployment of one of the four services. Arguments: root, values, service (its name in images and settings),
 object (the name's last part), name (app.kubernetes.io/name), port (its name), env (a dict), args (a list),
-volumes (a list of {name, mountPath, source}), token (true: it speaks to Slurm), account (true: it speaks to Kubernetes).
+volumes (a list of {name, mountPath, source}), token (true: it speaks to Slurm), account (true: it speaks to Kubernetes),
+restart (text whose change restarts it: it reads a file of it once).
 */ -}}
 {{- define "slurm.deployment" -}}
 {{- $root := .root }}
@@ -29,7 +30,9 @@ spec:
   template:
     metadata:
       {{- $scraped := ternary (dict "prometheus.io/scrape" "true" "prometheus.io/port" "8080" "prometheus.io/path" "/metrics") dict $root.Values.podMonitor.annotations }}
-      {{- include "slurm.podMetadata" (merge (dict "annotations" $scraped) $who) | nindent 6 }}
+      {{- $restart := dict }}
+      {{- with .restart }}{{ $restart = dict "sunk.coreweave.com/restart" (sha256sum .) }}{{ end }}
+      {{- include "slurm.podMetadata" (merge (dict "annotations" (merge $restart $scraped)) $who) | nindent 6 }}
     spec:
       {{- include "slurm.podPlacement" $who | nindent 6 }}
       {{- include "slurm.podSecurity" (dict "uid" 65532) | nindent 6 }}
