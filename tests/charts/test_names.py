@@ -1,4 +1,4 @@
-"""Names and labels of what the charts make are such as Kubernetes takes, whatever the release and its parts are called."""
+"""Names and labels are such as Kubernetes takes, whatever a release and its parts are called."""
 
 import re
 from collections.abc import Iterator
