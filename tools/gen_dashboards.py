@@ -24,13 +24,22 @@ Panel = tuple[str, str, str]
 """
 
 
+def _once(metric: str) -> str:
+    """Return what any replica of the metrics-exporter says: each tells all of it."""
+    return f"max without (instance, pod) ({metric}{{}})"
+
+
+def _sum(metric: str, by: str) -> str:
+    return f"sum({_once(metric)}) by ({by})"
+
+
 def _share(what: str) -> str:
-    alloc, total = (f"sum(slurm_partition_{what}_{which}{{}}) by (partition)" for which in ("alloc", "total"))
+    alloc, total = (_sum(f"slurm_partition_{what}_{which}", "partition") for which in ("alloc", "total"))
     return f"{alloc} / {total}"
 
 
 def _named(pattern: str) -> str:
-    return f'{{__name__=~"{pattern}",{CLUSTER}}}'
+    return f'max by (__name__, slurm_cluster) ({{__name__=~"{pattern}",{CLUSTER}}})'
 
 
 def _quantile(metric: str, by: str = "") -> str:
@@ -48,11 +57,11 @@ DASHBOARDS: Final[dict[str, tuple[Panel, ...]]] = {
             "short",
             _named("slurm_nodes_(alloc|comp|down|drain|err|fail|idle|maint|mix|resv)"),
         ),
-        ("Nodes that do not respond", "short", "slurm_nodes_not_responding{}"),
-        ("Scheduler cycle, mean", "s", "slurm_scheduler_cycle_mean_seconds{}"),
+        ("Nodes that do not respond", "short", _once("slurm_nodes_not_responding")),
+        ("Scheduler cycle, mean", "s", _once("slurm_scheduler_cycle_mean_seconds")),
     ),
     "Nodes and drains": (
-        ("Drained nodes, by owner and cause", "short", "sum(sunk_drained_nodes{}) by (owner, cause)"),
+        ("Drained nodes, by owner and cause", "short", _sum("sunk_drained_nodes", "owner, cause")),
         ("Oldest drain, by owner and cause", "s", "max(sunk_drain_oldest_age_seconds{}) by (owner, cause)"),
         (
             "Drains of ours that outlive their cause",
@@ -60,21 +69,21 @@ DASHBOARDS: Final[dict[str, tuple[Panel, ...]]] = {
             "max(sunk_drain_without_cause_oldest_age_seconds{}) by (cause)",
         ),
         ("Length of drains, p90", "s", _quantile("sunk_drain_duration_seconds", "owner")),
-        ("GPUs that are idle on each node", "short", "topk(20, slurm_node_gpu_idle{})"),
+        ("GPUs that are idle on each node", "short", f"topk(20, {_once('slurm_node_gpu_idle')})"),
     ),
     "Jobs and queue": (
         ("Jobs by state", "short", _named("slurm_queue_(pending|running|suspended|completing)")),
-        ("Pending for a dependency", "short", "slurm_queue_pending_dependency{}"),
+        ("Pending for a dependency", "short", _once("slurm_queue_pending_dependency")),
         ("Wait before the start, p90", "s", _quantile("sunk_job_wait_seconds", "partition")),
-        ("Pending, by account", "short", "sum(slurm_jobs_pending{}) by (account)"),
-        ("Running, by account", "short", "sum(slurm_jobs_running{}) by (account)"),
-        ("GPUs, by user", "short", "topk(20, sum(slurm_job_gpus_allocated{}) by (user))"),
+        ("Pending, by account", "short", _sum("slurm_jobs_pending", "account")),
+        ("Running, by account", "short", _sum("slurm_jobs_running", "account")),
+        ("GPUs, by user", "short", f"topk(20, {_sum('slurm_job_gpus_allocated', 'user')})"),
     ),
     "Pods through Slurm": (
-        ("Pods by phase", "short", "sum(sunk_placements{}) by (phase)"),
+        ("Pods by phase", "short", _sum("sunk_placements", "phase")),
         ("Oldest Pod that waits", "s", "max(sunk_placement_waiting_oldest_age_seconds{})"),
         ("From Pod to binding, p90", "s", _quantile("sunk_placement_bind_seconds")),
-        ("Locks by value", "short", "sum(sunk_locks{}) by (lock)"),
+        ("Locks by value", "short", _sum("sunk_locks", "lock")),
         ("Oldest pending lock", "s", "max(sunk_lock_pending_oldest_age_seconds{})"),
         ("Lock pending, p90", "s", _quantile("sunk_lock_pending_duration_seconds")),
     ),

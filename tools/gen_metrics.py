@@ -41,6 +41,8 @@ and draws what the dashboards (`helm/slurm/files/dashboards`) show of it.
   to `slurm_nodes_total`, unless Slurm has a word that the table lacks. A drained node is not idle, a draining
   one not allocated, and one that only suspended jobs hold is mixed. `slurm_nodes_not_responding` counts
   besides the states.
+- Each replica of the metrics-exporter tells everything: before a sum over nodes, jobs, drains, locks or
+  placements take `max without (instance, pod)`, as the dashboards do.
 - A node in several partitions is counted in each of them, and once in the cluster.
 - A job is counted under the one word that `squeue` has for it. A pending array counts as many jobs as it has
   tasks left; each component of a heterogeneous job counts. Jobs that have ended count while slurmctld still
