@@ -3,6 +3,7 @@ import time
 
 import anyio
 import pytest
+from prometheus_client import REGISTRY
 
 from sunk_events import subjects
 from sunk_lab.nats import NatsServer
@@ -195,3 +196,25 @@ async def test_work_that_fails_ends_the_process_and_gives_the_lease_back(bus: Bu
         await lead(lease(bus, "a", ttl_s=3), fail)
 
     assert await lease(bus, "b").acquire() is not None
+
+
+async def test_who_only_stands_by_says_that_it_does_not_lead() -> None:
+    class Taken:
+        name, ttl_s = "taken-by-another", 1
+
+        async def acquire(self) -> int | None:
+            return None
+
+        async def renew(self) -> int | None:
+            raise AssertionError
+
+        async def release(self) -> None:
+            raise AssertionError
+
+    async def work(leadership: Leadership) -> None:
+        raise AssertionError(leadership)
+
+    with anyio.move_on_after(0):
+        await lead(Taken(), work)
+
+    assert REGISTRY.get_sample_value("sunk_leader", {"lease": "taken-by-another"}) == 0

@@ -81,6 +81,7 @@ class Leadership:
 
 async def lead(lease: Lease, work: Callable[[Leadership], Awaitable[None]]) -> None:
     """Run *work* whenever we hold *lease*, cancelled before it can end; until cancelled or *work* fails."""
+    LEADER.labels(lease.name).set(0)  # Who never leads says so too.
     while True:
         sent = time.monotonic()
         token = await _tried(lease.acquire, lease)
