@@ -16,14 +16,16 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from sunk_events import subjects
-from sunk_events.base import Event
+from sunk_events.base import Event, Reply
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
+from sunk_events.requests import ExplainSlurmNode, Explanation, Finding, Refused
 from sunk_lab.nats import NatsServer
 from sunk_runtime.cli.main import main
 from sunk_runtime.cli.reading import last_seq
 from sunk_runtime.errors import BusUnavailableError, PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.leases import BusLease
+from sunk_runtime.requests import answering
 from sunk_runtime.settle import FactConsumer, Handle
 from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.views import StateView, following
@@ -387,3 +389,40 @@ async def test_a_reader_that_has_seen_enough_ends_tail_without_a_word(
             await anyio.sleep(0.02)
 
     assert ended == [Ended(0, "", "")]
+
+
+async def test_explain_shows_what_the_services_say_of_a_node_and_who_says_nothing(
+    bus: Bus, settings: BusSettings
+) -> None:
+    async def answer(question: ExplainSlurmNode) -> Reply:
+        if question.node != "gpu-1":
+            return Refused(code="unknown_node", reason=f"Slurm knows no node {question.node}")
+        return Explanation(
+            findings=(Finding(what="drained", because="k8s: cordon", would_change="kubectl uncordon"),)
+        )
+
+    async with answering(bus, "c1", ExplainSlurmNode, answer):
+        told = await run(settings, "--timeout", "1", "explain", "node", "gpu-1")
+        untold = await run(settings, "--timeout", "1", "explain", "node", "gpu-2")
+
+    assert told.status == 0
+    assert [cell.strip() for cell in told.out.splitlines()[-2].split("  ") if cell] == [
+        "drained",
+        "k8s: cordon",
+        "kubectl uncordon",
+    ]
+    assert "c1, syncer" in told.out
+    assert told.err.strip() == "no nodeset-controller of c1 answers"
+    assert untold == Ended(
+        1,
+        "",
+        "sunk-bus: syncer of c1: Slurm knows no node gpu-2; no nodeset-controller of c1 answers\n",
+    )
+
+
+@pytest.mark.parametrize(("what", "name"), [("job", "gpu-1"), ("pod", "web"), ("pod", "a/b/c")])
+async def test_explain_says_how_a_thing_is_called(settings: BusSettings, what: str, name: str) -> None:
+    ended = await run(settings, "explain", what, name)
+
+    assert ended.status == 1
+    assert f"explain {what}: " in ended.err

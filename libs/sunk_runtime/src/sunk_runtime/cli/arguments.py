@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from sunk_runtime.cli.explain import WHAT
 from sunk_runtime.cli.patterns import PLACES
 from sunk_runtime.cli.states import names_of_buckets
 
@@ -24,6 +25,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         commands.add_parser("dead-letters", parents=[common], help="what could not be handled, and once more")
     )
     commands.add_parser("streams", parents=[common], help="is the bus well: streams, consumers, leases")
+    _explain(commands.add_parser("explain", parents=[common], help="why something is as it is"))
     return parser.parse_args(argv)
 
 
@@ -59,6 +61,11 @@ def _state(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("key", nargs="?", default="", help="a key, shown whole; or a glob such as 'gpu-*'")
     parser.add_argument("--watch", action="store_true", help="go on with what changes")
     parser.add_argument("--json", action="store_true", help="a line a key: key, revision, stored, value")
+
+
+def _explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=WHAT)
+    parser.add_argument("name", help="a Slurm node's name, a job's id, a Pod's NAMESPACE/NAME")
 
 
 def _dead(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ import anyio
 from sunk_runtime.cli.arguments import parse
 from sunk_runtime.cli.config import settings
 from sunk_runtime.cli.dead_letters import DeadOptions, dead_letters
+from sunk_runtime.cli.explain import explain
 from sunk_runtime.cli.output import Output
 from sunk_runtime.cli.session import opened
 from sunk_runtime.cli.state import StateOptions, state
@@ -55,6 +56,9 @@ async def _run(arguments: argparse.Namespace, out: Output) -> None:
             options = _dead_options(arguments)
             async with opened(found, out) as session:
                 await dead_letters(session, options)
+        case "explain":
+            async with opened(found, out) as session:
+                await explain(session, arguments.what, arguments.name)
         case _:
             async with opened(found, out) as session:
                 await streams(session)

@@ -7,6 +7,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from sunk_events.requests import Finding
 from sunk_runtime.cli.health import ConsumerRow, LeaseRow, StreamRow
 from sunk_runtime.cli.letters import Letter
 from sunk_runtime.cli.states import Bucket, Row, columns_of
@@ -84,6 +85,20 @@ def leases_table(rows: Iterable[LeaseRow]) -> Table:
     """Return the leases."""
     cells = ((row.cluster, row.lease, row.holder, row.renewed) for row in rows)
     return table_of(("cluster", "lease", "holder", "renewed"), cells)
+
+
+def findings_table(title: str, findings: Iterable[Finding], now: datetime) -> Table:
+    """Return why something is as it is, the weightiest first."""
+    cells = (
+        (
+            safe(found.what),
+            age(found.since, now) if found.since else "",
+            safe(found.because),
+            safe(found.would_change),
+        )
+        for found in findings
+    )
+    return table_of(("what", "for", "because", "would change it"), cells, title=title)
 
 
 def _alarming(count: int, *, is_so: bool) -> Text:
