@@ -42,14 +42,15 @@ In subjects and keys every byte outside `A-Z a-z 0-9 _ -` is written `=XX` (`ip-
 ```sh
 nats sub '{subjects.EVERYTHING}'                           # everything, as it happens
 nats sub '{subjects.facts(SHOWN, NodeDrained)}'      # one fact, every node of one cluster
-nats consumer add {subjects.fact_stream(SHOWN)} my-service --pull --ack explicit --deliver all
+nats consumer add {subjects.fact_stream(SHOWN)} subscriber-billing --pull --ack explicit --deliver all
 nats kv watch {subjects.bucket(SHOWN, SlurmNodeState)}                   # how each node is, and each change
 ```
 
 A plain subscription hears what happens while it is there. A durable consumer of the stream hears what
 happened while it was away too: facts stay in `{subjects.fact_stream(CLUSTER)}` for seven days, the oldest
-going first where space is short. A plain subscription needs the right to subscribe and no other; a consumer
-and a bucket are read by asking JetStream, which your user has to be allowed for that stream.
+going first where space is short; what is not acknowledged in time comes again. A team's user may have one in
+each cluster's stream, called as the user; dead letters are for the user `admin`. [examples](../examples) has
+a subscriber of either kind, [security.md](security.md) says who may do what.
 
 ## A fact
 

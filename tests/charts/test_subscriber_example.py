@@ -13,10 +13,14 @@ from nats.aio.client import Client
 from sunk_lab.charts import render
 from sunk_lab.nats import NatsServer
 from sunk_lab.processes import Processes
+from sunk_runtime.errors import PermanentError
+from sunk_runtime.jetstream import BusSettings, connect
+from sunk_runtime.testing import until
 
 ROOT: Final = Path(__file__).parents[2]
 FACT: Final = ROOT / "tests/contract/golden/sunk.syncer.v1.node_drained.json"
 SUBJECT: Final = "sunk.ev.prod.slurm.node.gpu-000-012.drained"
+USER: Final = "subscriber-billing"
 PASSWORD: Final = "p1"  # noqa: S105 - of a server of this test alone.
 VALUES: Final[dict[str, Any]] = {
     "clusters": [{"name": "prod", "namespace": "slurm"}],
@@ -75,3 +79,39 @@ async def test_another_teams_subscriber_hears_what_happens_and_may_tell_nothing(
             await syncer.close()
             processes.kill("subscriber")
     assert "permissions violation" in str(denied[0]).lower()
+
+
+@pytest.mark.anyio
+async def test_a_durable_subscriber_hears_what_happened_while_it_was_away(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+    processes = Processes(tmp_path / "subscriber")
+
+    with NatsServer(tmp_path / "nats", extra=users_of_the_chart()) as server:
+        admin = BusSettings(url=server.url, user="admin", password_file=password)
+        async with connect(admin, "test") as bus:
+            await bus.provision("prod", admin)
+            for number in (1, 2):  # It hears the first, is killed, and hears the second when it is back.
+                await bus.publish(SUBJECT, FACT.read_bytes().replace(b":1718", f":{number}".encode()))
+                program = [sys.executable, ROOT / "examples/durable_subscriber.py", server.url, USER]
+                processes.spawn(f"run-{number}", [*program, password, "prod"])
+                log = processes.log_of(f"run-{number}")
+
+                def is_told(number: int = number, log: Path = log) -> bool:
+                    processes.require(f"run-{number}")
+                    return f"gpu-000-012:{number} " in log.read_text()
+
+                async def is_acknowledged() -> bool:
+                    consumer = await bus.api(f"CONSUMER.INFO.SUNK_EV_prod.{USER}", {})
+                    return not consumer["num_ack_pending"]
+
+                await until(is_told)
+                await until(is_acknowledged)
+                processes.kill(f"run-{number}")
+        async with connect(
+            BusSettings(url=server.url, user=USER, password_file=password), "subscriber"
+        ) as other:
+            with pytest.raises(PermanentError, match="denies"):
+                await other.api("CONSUMER.INFO.SUNK_EV_prod.metrics-exporter-facts", {})
+
+    assert "gpu-000-012:1 " not in processes.log_of("run-2").read_text()

@@ -151,7 +151,7 @@ nats://sunk-nats.{{ .Release.Namespace }}:4222
     {{- if eq $user.name "subscriber" -}}
       {{- range $.Values.nats.subscribers -}}
         {{- $own := printf "subscriber-%s" . -}}
-        {{- $theirs := toJson $made.permissions | replace "_INBOX.subscriber." (printf "_INBOX.%s." $own) | fromJson -}}
+        {{- $theirs := toJson $made.permissions | replace ".subscriber." (printf ".%s." $own) | replace ".subscriber\"" (printf ".%s\"" $own) | fromJson -}}
         {{- $users = append $users (dict "name" $own "permissions" $theirs) -}}
       {{- end -}}
     {{- end -}}

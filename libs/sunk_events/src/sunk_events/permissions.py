@@ -35,7 +35,8 @@ FOR_ALL_CLUSTERS: Final[frozenset[Service]] = frozenset({"nodeset-controller"})
 ADMIN: Final = "admin"
 """The user of people: everything, as they mend what nobody else may touch."""
 SUBSCRIBER: Final = "subscriber"
-"""The user of other teams: all facts as they come, and the state buckets to read."""
+"""The user of other teams: all facts, as they come or by a durable consumer of its own name, and the state
+buckets to read."""
 
 READS: Final[dict[Service, tuple[type[State], ...]]] = {
     "syncer": (
@@ -246,9 +247,17 @@ def _consumed(stream: str, durable: str) -> Iterator[str]:
 
 
 def _subscriber(clusters: Iterable[str]) -> Permissions:
-    """Return what any client's ``kv get`` and ``kv watch`` take, and all facts as they come."""
+    """Return what any client's ``kv get`` and ``kv watch`` take, and all facts, now or later."""
     calls: list[str] = []
     for cluster in clusters:
+        stream = subjects.fact_stream(cluster)
+        calls += [
+            f"{_API}.STREAM.INFO.{stream}",
+            f"{_API}.CONSUMER.CREATE.{stream}.{SUBSCRIBER}",
+            f"{_API}.CONSUMER.CREATE.{stream}.{SUBSCRIBER}.>",
+            f"{_API}.CONSUMER.INFO.{stream}.{SUBSCRIBER}",
+            *_consumed(stream, SUBSCRIBER),
+        ]
         for kind in STATES:
             stream = subjects.bucket_stream(subjects.bucket(cluster, kind))
             calls += [
