@@ -17,6 +17,7 @@ REQUEUE_BY_QOS: Final = {"enabled": True, "method": "qos"}
 OLD: Final = {"image": {"tag": "24.11"}}
 NEW: Final = {"image": {"tag": "26.05.2-local"}}
 SET: Final[dict[str, Any]] = {"nodes": {"gpu": {}}}
+ADA: Final[dict[str, Any]] = {"name": "ada", "uid": 2000}
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,17 @@ def made(chart: helm.Chart, values: dict[str, Any]) -> Objects:
         ({"compute": {"nodes": {"GPU": {}}}}, "''", "invalid propertyName 'GPU'"),
         ({"compute": {"nodes": {"gpu": {"gresGPU": "x"}}}}, "'/compute/nodes/gpu'", "'gresGPU' not allowed"),
         ({"compute": {"nodes": {"gpu": {"replicas": -1}}}}, "/gpu/replicas'", "minimum"),
+        (
+            {"compute": {"nodes": {"gpu": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": "2"}}}}}},
+            "/rollingUpdate/maxUnavailable'",
+            "does not match pattern",
+        ),
+        ({"scheduler": {"scope": {"namespaces": "a b"}}}, "'/scheduler/scope/namespaces'", "does not match"),
+        (
+            {"scheduler": {"config": {"scheduler": {"gpuTypes": {"NVIDIA H100": "h100"}}}}},
+            "''",
+            "invalid propertyName 'NVIDIA H100'",
+        ),
         ({"controller": {"resources": {"limit": {}}}}, "'/controller/resources'", "'limit' not allowed"),
         ({"podDefaults": {"tolerations": [{"keys": "x"}]}}, "'/podDefaults/tolerations/0'", "'keys' not"),
         ({"nats": {"replicas": 2}}, "'/nats/replicas'", "must be one of 1, 3"),
@@ -62,6 +74,9 @@ def made(chart: helm.Chart, values: dict[str, Any]) -> Objects:
         "a set in capitals",
         "a typo in a set",
         "fewer than no nodes",
+        "a share without its sign",
+        "blanks between names",
+        "a GPU model with a blank",
         "a typo in resources",
         "a typo in a list",
         "two NATS servers",
@@ -119,12 +134,26 @@ def test_a_wrong_value_is_refused_with_its_path(
         ({"compute": {"partitions": "SlurmdPort=7"}}, 'compute.partitions: "SlurmdPort=7" is no line'),
         ({"compute": SET | {"partitions": "PartitionName=gpu Nodes=ALL"}}, "has a partition gpu, as auto"),
         (
+            {"compute": SET | {"partitions": "PartitionName=a Nodes=gpu,cpu\n"}},
+            'there is no set cpu in compute.nodes for "PartitionName=a Nodes=gpu,cpu": add it there',
+        ),
+        (
             {"compute": {"nodes": {"a": {}, "b": {"podNamePrefix": "a"}}}},
             'compute.nodes.b.podNamePrefix: "a" is that of compute.nodes.a too',
         ),
         ({"compute": {"nodes": {"default": {}}}}, "compute.nodes.default: is a word of Slurm's own"),
         ({"compute": {"nodes": {"a": {"definitions": ["c"]}}}}, "a.definitions: there is no compute.nodes.c"),
         ({"compute": {"nodes": {"a": {"gresGpu": "h100"}}}}, 'a.gresGpu: "h100" is not TYPE:COUNT'),
+        ({"users": [ADA, ADA | {"uid": 2001}]}, r"users\[1\]: ada is that of users\[0\] too"),
+        ({"users": [ADA, ADA | {"name": "bob"}]}, r"users\[1\]: uid 2000 is that of users\[0\] too"),
+        (
+            {"hooks": {"epilog": {"10-clean": "rm -rf /tmp/x"}}},
+            "hooks.epilog.10-clean: does not begin with #!",
+        ),
+        (
+            {"global": {"volumeMounts": [{"name": "home", "mountPath": "/home"}]}},
+            r"global.volumeMounts\[0\].name: there is no volume home",
+        ),
         ({"users": [{"name": "ada", "uid": 5}]}, r"users\[0\].uid: 5 belongs to the system"),
         (
             {"directory": {"sssdConfig": "services = nss", "existingSecret": "ldap"}},

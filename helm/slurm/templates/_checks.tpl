@@ -92,11 +92,30 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- fail (printf "compute.partitions: %q is no line of a partition: begin it with PartitionName=, or put it into slurmConfig.extraConfig" (trim $line)) }}
 {{- end }}
 {{- end }}
+{{- include "slurm.checkPartitions" . }}
 {{- if and (eq .Values.slurmConfig.preemption "qos") (not .Values.accounting.enabled) }}
 {{- fail "slurmConfig.preemption: qos needs accounting, where QoS are: set accounting.enabled to true, or preemption to partition" }}
 {{- end }}
 {{- if not (contains "_Memory" .Values.slurmConfig.selectTypeParameters) }}
 {{- fail "slurmConfig.selectTypeParameters: does not count memory, so jobs and Pods would share memory that is not there: set CR_Core_Memory or CR_CPU_Memory" }}
+{{- end }}
+{{- end }}
+
+{{- /* Nodes of a partition are those of sets: slurmctld does not start with a name that it does not know. */ -}}
+{{- define "slurm.checkPartitions" -}}
+{{- $known := list }}
+{{- range $set := include "slurm.sets" . | fromJsonArray }}{{ $known = append $known $set.name }}{{ end }}
+{{- $lines := concat (splitList "\n" .Values.slurmConfig.extraConfig) (splitList "\n" .Values.compute.partitions) }}
+{{- range $lines }}
+{{- with regexFind "(?i)^\\s*NodeSet=[^\\s]+" . }}{{ $known = append $known (trim . | substr 8 -1) }}{{ end }}
+{{- end }}
+{{- range $line := splitList "\n" .Values.compute.partitions }}
+{{- $nodes := regexReplaceAll "(?i)^\\s*Nodes=" (regexFind "(?i)\\sNodes=[^\\s]+" $line) "" }}
+{{- range $name := splitList "," (trimAll "\"" $nodes) }}
+{{- if and $name (regexMatch "(?i)^\\s*PartitionName=" $line) (ne (upper $name) "ALL") (not (has $name $known)) }}
+{{- fail (printf "compute.partitions: there is no set %s in compute.nodes for %q: add it there, or write Nodes=ALL" $name (trim $line)) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -136,9 +155,31 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- end }}
 
 {{- define "slurm.checkServices" -}}
+{{- $users := dict }}
 {{- range $name, $user := .Values.users }}
 {{- if lt (int64 $user.uid) 1000 }}
 {{- fail (printf "users[%d].uid: %d belongs to the system: take one from 1000 on" $name (int64 $user.uid)) }}
+{{- end }}
+{{- $uid := printf "uid %d" (int64 $user.uid) }}
+{{- range $said := list $user.name $uid }}
+{{- with index $users $said }}
+{{- fail (printf "users[%d]: %s is that of %s too: give each user a name and an id of its own" $name $said .) }}
+{{- end }}
+{{- $_ := set $users $said (printf "users[%d]" $name) }}
+{{- end }}
+{{- end }}
+{{- range $kind := list "prolog" "epilog" }}
+{{- range $name, $script := index $.Values.hooks $kind }}
+{{- if not (hasPrefix "#!" $script) }}
+{{- fail (printf "hooks.%s.%s: does not begin with #!, so no node could run it: write #!/bin/bash into its first line" $kind $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $volumes := list }}
+{{- range .Values.global.volumes }}{{ $volumes = append $volumes .name }}{{ end }}
+{{- range $index, $mount := .Values.global.volumeMounts }}
+{{- if not (has $mount.name $volumes) }}
+{{- fail (printf "global.volumeMounts[%d].name: there is no volume %s: add it to global.volumes" $index $mount.name) }}
 {{- end }}
 {{- end }}
 {{- if and .Values.directory.sssdConfig .Values.directory.existingSecret }}
