@@ -237,6 +237,10 @@ def test_the_scheduler_may_do_what_the_labs_may_and_leases_only_at_home(chart: h
     assert wide | home == labs
     assert OTHERS in wide
     assert home == {("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update", "patch")}
+    by_name = [
+        rule for rule in objects["Role", "prod-scheduler-lease"]["rules"] if rule["verbs"] != ["create"]
+    ]
+    assert [rule.get("resourceNames") for rule in by_name] == [["sunk-pod-scheduler-prod"]]
 
 
 def test_nobody_else_may_do_anything_in_kubernetes(chart: helm.Chart) -> None:

@@ -333,3 +333,27 @@ def test_the_policy_of_pods_through_slurm_never_stands_in_the_way_of_others(char
 
     assert policy["failurePolicy"] == "Ignore"  # The scheduler judges every Pod itself.
     assert {condition["name"] for condition in policy["matchConditions"]} >= {"names-our-scheduler"}
+
+
+def test_whoever_installed_is_told_a_command_that_says_what_both_releases_must_say_alike(
+    chart: helm.Chart,
+) -> None:
+    values = {
+        "clusters": [{"name": "prod", "namespace": "hpc", "nodePermissions": True}],
+        "global": {"imageRegistry": "registry.example"},
+        "nats": {"replicas": 3, "existingSecret": "passwords"},
+        "nodesetController": {"lock": {"key": "example.com/lock"}},
+    }
+    files = chart.render(values, name="sunk", namespace="bus")
+
+    told = next(text for path, text in files.items() if path.endswith("NOTES.txt"))
+    (command,) = re.findall(r"helm install prod helm/slurm -n hpc .* --set '(.+)'", told)
+    assert command.split(",") == [
+        "clusterName=prod",
+        "sunk.namespace=bus",
+        "global.imageRegistry=registry.example",
+        "nats.replicas=3",
+        "nats.usersSecret=passwords",
+        "sunk.lockKey=example.com/lock",
+        "syncer.nodePermissions.enabled=true",
+    ]

@@ -146,8 +146,6 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- if gt (len (printf "%s-%s" (include "slurm.fullname" $) $set.name)) 48 }}
 {{- fail (printf "compute.nodes.%s: the NodeSet's name %s-%s has more than 48 letters: shorten the set's name or fullnameOverride" $set.name (include "slurm.fullname" $) $set.name) }}
 {{- end }}
-{{- $limits := dig "resources" "limits" dict $set.values }}
-{{- $requests := dig "resources" "requests" dict $set.values }}
 {{- if and $set.values.gresGpu (not (regexMatch "^([A-Za-z0-9_.-]+:)?[0-9]+$" (toString $set.values.gresGpu))) }}
 {{- fail (printf "compute.nodes.%s.gresGpu: %q is not TYPE:COUNT: write h100:8" $set.name (toString $set.values.gresGpu)) }}
 {{- end }}
