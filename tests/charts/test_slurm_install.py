@@ -441,6 +441,19 @@ def test_the_api_server_takes_every_object_of_every_example(cluster: Cluster, ex
     assert taken(cluster, NAMESPACE, made)
 
 
+def test_the_api_server_takes_every_object_of_a_release_with_the_longest_name(cluster: Cluster) -> None:
+    values = {
+        "clusterName": "prod",
+        "compute": {"nodes": {"7": {"gresGpu": "8"}}},
+        "login": {"replicas": 11},
+        "scheduler": {"name": "42"},
+    }
+
+    made = render(helm.Chart.load(CHARTS / "slurm"), values, name="a" * 53, namespace=NAMESPACE)
+
+    assert taken(cluster, NAMESPACE, made)
+
+
 def test_the_api_server_takes_every_object_of_the_sunk_release_with_three_servers(cluster: Cluster) -> None:
     values = sunk_values(replicas=2)
     values["nats"] |= {"replicas": 3, "subscribers": ["billing"]}
