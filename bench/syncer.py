@@ -1,14 +1,16 @@
 """The syncer between a real slurmctld and a real NATS: what it costs, and how late it is.
 
 Results: ``syncer.bare`` (what Slurm itself needs to answer the start's and the cordons' questions),
-``syncer.start`` (until the state is complete), ``syncer.rest`` and ``syncer.busy`` (cores used, memory and
-lists asked for), ``syncer.change_polled`` and ``syncer.change_nudged`` (a drain by hand until its fact),
-``syncer.cordon_one`` and ``syncer.cordon_500`` (a cordon on the bus until the drain's fact). Some nodes
-have a real slurmd, the others are mere records. Held jobs are what the queue is full of.
+``syncer.start`` (until the state is complete on a bus that knows nothing), ``syncer.restart`` (of another
+process, on a bus that knows), ``syncer.rest`` and ``syncer.busy`` (cores used, memory and lists asked for),
+``syncer.change_polled`` and ``syncer.change_nudged`` (a drain by hand until its fact), ``syncer.cordon_one``
+and ``syncer.cordon_500`` (a cordon on the bus until the drain's fact). Some nodes have a real slurmd, the
+others are mere records. Held jobs are what the queue is full of.
 """
 
 import argparse
 import random
+import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -100,6 +102,23 @@ async def start(stage: Stage) -> None:
     await until(lambda: not _is_drain(stage, cordoned[0]), within_s=WITHIN_S)
 
 
+async def restart(stage: Stage) -> None:
+    """From the start of another process until it has told of a node and of a job that changed meanwhile."""
+    name, job = stage.records[-1], next(iter(await stage.client.job_states()))
+    await anyio.to_thread.run_sync(stage.syncer.kill, signal.SIGTERM)
+    await stage.client.drain(name, "bench")
+    await stage.client.cancel_job(job)
+    began = time.perf_counter()
+    stage.syncer.start()
+    usages, before = await Usages.begin(stage)
+    await until(lambda: _is_over(stage, job) and _is_drain(stage, name), within_s=WITHIN_S)
+    took_s = time.perf_counter() - began
+    used = await usages.figures(before)
+    used = {key: value for key, value in used.items() if not key.endswith("_cores")}
+    emit("syncer.restart", 1, size(stage), {"s": round(took_s, 2)}, used)
+    await stage.client.undrain(name)
+
+
 def size(stage: Stage) -> dict[str, float]:
     """Return what the figures are about."""
     return {"nodes": stage.sizes.nodes, "slurmd": stage.sizes.slurmd, "jobs": stage.sizes.jobs}
@@ -144,6 +163,11 @@ async def changes(stage: Stage, *, is_nudged: bool) -> list[float]:
 def _is_drain(stage: Stage, name: str) -> bool:
     state = stage.nodes.get(name)
     return state is not None and state.is_drain
+
+
+def _is_over(stage: Stage, job: int) -> bool:
+    state = stage.jobs.get(str(job))
+    return state is not None and state.is_over
 
 
 def _is_described(stage: Stage, name: str) -> bool:
@@ -291,6 +315,7 @@ PARTS: Final[dict[str, Callable[[Stage], Awaitable[None]]]] = {
     "polled": polled,
     "nudged": nudged,
     "cordon": cordon,
+    "restart": restart,
     "busy": busy,
 }
 """What is measured after the start, in this order."""
