@@ -115,3 +115,23 @@ def test_a_cluster_moves_to_an_empty_database_and_back_to_what_it_left(cluster: 
     cluster.await_idle()
     cluster.login("timeout 60 srun -J again true")
     wait_for("the job in sacct", partial(cluster.has_ended, "again"), 60)
+
+
+def test_the_database_is_ready_once_its_own_tables_are_of_its_version(cluster: Books) -> None:
+    cluster.install_slurm(slurm_values(cluster.nodes))
+    client = "mariadb --no-defaults --socket=/run/mysqld/mysqld.sock --user=root --execute"
+    exec_in = ("exec", "slurm-mariadb-0", "--", "bash", "-c")
+    older = "echo -n 10.2.1-MariaDB >/var/lib/mysql/data/mariadb_upgrade_info"
+    cluster.kubectl(*exec_in, f"{client} 'ALTER TABLE mysql.proc DROP COLUMN aggregate' && {older}")
+    cluster.kubectl("delete", "pod", "slurm-mariadb-0")
+
+    def is_there() -> bool:
+        return "slurm-mariadb-0" in cluster.uids("pod")
+
+    wait_for("the next one", is_there, 60)
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "pod/slurm-mariadb-0")
+
+    cluster.kubectl(*exec_in, f"{client} 'CREATE PROCEDURE slurm_acct_db.any() SELECT 1'")
+    cluster.await_idle()
+    cluster.login("timeout 60 srun -J later true")
+    wait_for("the job in sacct", partial(cluster.has_ended, "later"), 60)
