@@ -18,6 +18,7 @@ from locks_stage import NAMESPACE, TAINT, WITHIN_S, Sizes, Stage, in_parallel, m
 
 from sunk_kube.client import KubeClient
 from sunk_kube.resources import NODES, PODS
+from sunk_kube.wellknown import ANNOTATION_LOCK
 from sunk_lab.reserved import reserved_lab
 from sunk_nodeset_controller.locks.run import CONCURRENCY
 from sunk_runtime.testing import until
@@ -142,6 +143,7 @@ async def blocked(stage: Stage) -> None:
         for name in stage.nodes:
             tasks.start_soon(stage.prehook, name, 5)
         await until(lambda: are_held(stage), within_s=WITHIN_S)
+        await until(lambda: are_pending(stage), within_s=WITHIN_S)
         await anyio.sleep(5)  # What the start set off dies away.
         usages = {"gateway": Usage(stage.gateway), "manager": Usage(stage.manager)}
         await anyio.sleep(stage.sizes.seconds)
@@ -155,6 +157,13 @@ async def are_held(stage: Stage) -> bool:
     """Whether the gateway holds the call of each node."""
     line = f'sunk_hook_calls_held{{call="prehook"}} {float(len(stage.nodes))}'
     return line in (await stage.http.get("/metrics")).text
+
+
+async def are_pending(stage: Stage) -> bool:
+    """Whether the lock of each node stands, and waits."""
+    nodes = await stage.kube.list_all(NODES)
+    waiting = [node for node in nodes if node.metadata.annotations.get(ANNOTATION_LOCK) == "pending"]
+    return len(waiting) == len(stage.nodes)
 
 
 async def measure(sizes: Sizes) -> None:
