@@ -31,15 +31,18 @@ def asked(*, since: float, tried: float, because: str = BUDGET) -> dict[str, Ask
     ("before", "after_s", "how"),
     [
         pytest.param({}, None, "evict", id="asked first"),
-        pytest.param(asked(since=0, tried=99.5), None, None, id="not asked in a hot loop"),
+        pytest.param(asked(since=99, tried=99.5), None, None, id="not asked in a hot loop"),
+        pytest.param(asked(since=98, tried=98.5), None, "evict", id="asked soon at first"),
+        pytest.param(asked(since=0, tried=90), None, None, id="asked more rarely later"),
+        pytest.param(asked(since=-9000, tried=84), None, "evict", id="but not ever more so"),
         pytest.param(
-            asked(since=0, tried=90),
+            asked(since=0, tried=80),
             None,
             "evict",
             id="forbidden, and never deleted by itself",
         ),
-        pytest.param(asked(since=0, tried=90), 120.0, "evict", id="the bound has not passed"),
-        pytest.param(asked(since=0, tried=90), 60.0, "delete", id="the bound has passed"),
+        pytest.param(asked(since=0, tried=80), 120.0, "evict", id="the bound has not passed"),
+        pytest.param(asked(since=0, tried=80), 60.0, "delete", id="the bound has passed"),
     ],
 )
 def test_a_pod_is_evicted_again_and_again_and_deleted_only_after_the_bound(

@@ -206,6 +206,14 @@ def test_where_the_kubelet_admits_late_pods_the_way_has_to_stay_clear_for_a_whil
     assert decision.again_s == (30.0 if is_granted else 0.1)
 
 
+@pytest.mark.parametrize(("now", "again_s"), [(0, 1.0), (8, 1.0), (40, 5.0), (3600, 15.0)])
+def test_where_we_have_pods_leave_they_are_asked_ever_more_rarely(now: float, again_s: float) -> None:
+    lock = standing("pending", holder())
+
+    assert decide(seen(lock, now=now, way=WEB), Rules(clear_s=0.5)).again_s == again_s
+    assert decide(seen(lock, now=now, way=WEB), RULES).again_s == 30.0
+
+
 # --- Release ----------------------------------------------------------------------------------------
 
 

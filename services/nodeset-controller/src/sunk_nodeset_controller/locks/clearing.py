@@ -17,7 +17,9 @@ from sunk_nodeset_controller.locks.blocking import Refusal
 from sunk_nodeset_controller.locks.model import Clearing
 
 AGAIN_S: Final = 1.0
-"""A budget that forbids an eviction is asked again this often."""
+"""So soon an eviction that a budget forbids is asked for again at first."""
+AGAIN_LAST_S: Final = 15.0
+"""And so rarely at last: a thousand Nodes may wait for one budget."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +61,7 @@ def deeds(
     for pod in sorted(others, key=lambda pod: pod.key):
         before = asked.get(pod.metadata.uid)
         is_done = pod.is_terminating or pod.metadata.uid in placed
-        if is_done or (before is not None and now < before.tried + timedelta(seconds=AGAIN_S)):
+        if is_done or (before is not None and now < _due(before)):
             continue
         found.append(
             Deed("delete" if before is not None and _is_overdue(before, clearing, now) else "evict", pod)
@@ -67,9 +69,18 @@ def deeds(
     return tuple(found)
 
 
+def again_s(waited: timedelta) -> float:
+    """Return in how many seconds to ask again who did not leave for so long."""
+    return min(max(AGAIN_S, waited.total_seconds() / 8), AGAIN_LAST_S)
+
+
 def refusals(asked: Mapping[str, Asked]) -> dict[str, Refusal]:
     """Return the evictions that were not done, by the Pod's uid."""
     return {uid: Refusal(found.since, found.because) for uid, found in asked.items() if found.because}
+
+
+def _due(asked: Asked) -> datetime:
+    return asked.tried + timedelta(seconds=again_s(asked.tried - asked.since))
 
 
 def _is_overdue(asked: Asked, clearing: Clearing, now: datetime) -> bool:

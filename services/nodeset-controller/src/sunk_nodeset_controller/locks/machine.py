@@ -15,6 +15,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from sunk_events.locks import LockLevel, LockValue
+from sunk_nodeset_controller.locks.clearing import again_s
 from sunk_nodeset_controller.locks.model import (
     OPEN,
     Answer,
@@ -59,8 +60,6 @@ STEPS: Final[Mapping[tuple[Need, Stand], Step]] = {
 
 LOOK_AGAIN_S: Final = 30.0
 """While Pods are in the way; what happens to them, and each question, wakes us earlier."""
-EVICT_AGAIN_S: Final = 1.0
-"""The same where we have them leave: a budget that forbids it says nothing when it allows it."""
 CLEAR_AGAIN_S: Final = 0.1
 """While nobody is in the way, and has to stay out of it a little longer."""
 HELD_AGAIN_S: Final = 30.0
@@ -301,14 +300,21 @@ def _again_s(
         case Step.LINGER if idle_since is not None:
             return max(0.0, rules.linger_s - (seen.now - idle_since).total_seconds())
         case Step.SETTLE if lock.value == "pending":
-            way = seen.way or Way()
-            is_clear = any(holder.granted is None and not way.of(holder.level) for holder in lock.holders)
-            if is_clear:
-                return CLEAR_AGAIN_S
-            return EVICT_AGAIN_S if rules.clear_s else LOOK_AGAIN_S
+            return _pending_again_s(seen, lock, rules)
         case Step.SETTLE | Step.KEEP:
             return HELD_AGAIN_S
         case Step.CLOSE | Step.LOOK:
             return 0.0
         case _:
             return LOOK_AGAIN_S if seen.drained_for else None
+
+
+def _pending_again_s(seen: Seen, lock: NodeLock, rules: Rules) -> float:
+    way = seen.way or Way()
+    waiting = [holder for holder in lock.holders if holder.granted is None]
+    if not all(way.of(holder.level) for holder in waiting):
+        return CLEAR_AGAIN_S
+    if not rules.clear_s:
+        return LOOK_AGAIN_S
+    # We have them leave, and a budget that forbids it says nothing when it allows it.
+    return again_s(seen.now - min(holder.asked for holder in waiting))
