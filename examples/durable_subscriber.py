@@ -18,7 +18,7 @@ async def main(url: str, user: str, password: str, cluster: str) -> None:
     while True:
         try:
             (message,) = await facts.fetch(timeout=30)
-        except nats.errors.TimeoutError:
+        except TimeoutError:
             continue  # Nothing happened.
         fact = json.loads(message.data)
         print(fact["time"], fact["id"], fact["type"], fact["subject"], flush=True)

@@ -168,9 +168,11 @@ def test_what_slurm_refuses_of_accounting_setup_fails_its_job_which_says_why(clu
         ended = [(pod, pod["status"].get("containerStatuses", [])) for pod in pods]
         return [pod["metadata"]["name"] for pod, found in ended if any(one["restartCount"] for one in found)]
 
-    wait_for("the Job to fail", lambda: bool(failed()), 120)
-    told = cluster.kubectl("logs", failed()[0], "--previous")
-    assert "account=nosuch: No account nosuch" in told
+    def says_why() -> bool:  # A log goes when its container has been started twice more.
+        told = "".join(cluster.kubectl("logs", name, "--previous") for name in failed())
+        return "account=nosuch: No account nosuch" in told
+
+    wait_for("the Job to fail and say why", says_why, 120)
     shown = cluster.login("sacctmgr -nP show assoc user=ada format=account")
     assert shown.split() == ["physics"]
 
