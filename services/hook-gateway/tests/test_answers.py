@@ -18,6 +18,7 @@ from sunk_events.requests import (
 )
 from sunk_hook_gateway import answers
 from sunk_hook_gateway.answers import RETRY, Answer
+from sunk_hook_gateway.metrics import REFUSALS
 
 GONE = Answer(200, {"gone": True})
 
@@ -124,6 +125,8 @@ def test_a_refusal_is_counted_by_what_it_asks_for(
 ) -> None:
     assert answers.told(answers.in_the_way(waiting, may_drain=may_drain)) == told
     assert answers.told(answers.kept_back("others")) == "requeue"
+    counted = {sample.labels["told"] for metric in REFUSALS.collect() for sample in metric.samples}
+    assert told in counted  # Before the first one, too.
 
 
 def test_a_lock_that_never_answered_is_bounded_by_the_gateway_itself() -> None:

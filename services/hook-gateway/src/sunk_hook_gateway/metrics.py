@@ -15,6 +15,8 @@ REFUSALS = Counter(
     "Prologs refused at their deadline, by what they were told: drain the node, hold or requeue the job.",
     ["told"],
 )
+for _told in ("drain", "hold", "requeue"):
+    REFUSALS.labels(_told)  # Made now: a counter that begins with its first 1 shows no increase.
 HANG_UPS = Counter("sunk_hook_hang_ups_total", "Callers that went before they were answered.", ["call"])
 TRUST_READS = Counter(
     "sunk_hook_trust_reads_total", "Reads of the keys that Pod tokens are signed with.", ["outcome"]
