@@ -3,9 +3,13 @@
 Each run of all tests has the core; `./task test:install` runs the rest too.
 """
 
+import contextlib
 import json
+import os
 import re
+import signal
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -482,6 +486,43 @@ def test_an_uninstall_fails_and_changes_nothing_while_a_node_runs_a_job(cluster:
     cluster.helm.rollback("slurm", wait="watcher", timeout=120)  # It is to stay after all.
     cluster.await_idle()
     assert cluster.helm.status("slurm")["status"] == "deployed"
+
+
+@on_request
+def test_an_uninstall_that_is_killed_is_taken_up_again(cluster: Cluster) -> None:
+    cluster.login("sbatch --parsable --job-name=long --output=/dev/null --wrap='sleep 600'")
+    wait_for("the job to run", lambda: "RUNNING" in cluster.login("squeue -h -n long -o %T"), 60)
+
+    def pods() -> dict[str, str]:
+        return {name: uid for name, uid in cluster.uids("pod").items() if name.startswith("slurm-uninstall-")}
+
+    def are_empty() -> bool:
+        return [one["spec"].get("replicas") for one in cluster.items("nodeset")] == [0]
+
+    with ThreadPoolExecutor(1) as pool:
+        uninstalled = pool.submit(cluster.uninstall_slurm)
+        wait_for("the NodeSet to be made empty", are_empty, 120)
+        (uid,) = pods().values()
+        (process,) = processes_of(uid, "python3")
+        os.kill(process, signal.SIGKILL)
+        wait_for("another Pod", lambda: len(pods()) > 1, 120)
+        cluster.login("scancel --name=long")
+        uninstalled.result()
+
+    assert cluster.items("nodeset") == []
+    cluster.install_slurm()
+    cluster.await_idle()
+
+
+def processes_of(pod: str, program: str) -> list[int]:
+    """Return the processes of *program* in the Pod with the uid *pod*; Nodes are of this machine."""
+    found: list[int] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # It is gone meanwhile.
+            is_its = pod in (process / "cgroup").read_text()
+            if is_its and (process / "cmdline").read_bytes().startswith(program.encode()):
+                found.append(int(process.name))
+    return found
 
 
 def test_uninstall_keeps_keys_state_and_accounting_and_a_new_release_takes_them_over(

@@ -8,7 +8,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import helm_python as helm
 import pytest
+
+from sunk_lab.charts import render
 
 SCRIPT: Final = Path(__file__).parents[2] / "helm/slurm/files/uninstall.py"
 BEFORE: Final = "sunk.coreweave.com/replicas-before-uninstall"
@@ -101,3 +104,26 @@ def test_whatever_ends_an_uninstall_before_its_time_all_is_as_it_was(
     assert status != 0
     assert cluster.sizes() == {"gpu": 4, "all": None}
     assert all(BEFORE not in found["metadata"]["annotations"] for found in cluster.nodesets())
+
+
+def test_a_process_that_follows_one_that_was_killed_knows_the_former_sizes(script: ModuleType) -> None:
+    cluster = Cluster(lambda: False)
+    script.empty(cluster)  # And killed.
+    vars(script)["Cluster"] = partial(_same, cluster)
+
+    status = script.main("slurm", "prod", "0")
+
+    assert (status, cluster.sizes()) == (script.REFUSED, {"gpu": 4, "all": None})
+
+
+def test_none_follows_one_that_gave_everything_back(script: ModuleType) -> None:
+    values = {"clusterName": "prod", "nats": {"existingSecret": "nats"}}
+    objects = render(helm.Chart.load(SCRIPT.parents[1]), values, name="prod", namespace="slurm")
+    job = objects["Job", "prod-uninstall"]["spec"]
+    (rule,) = job["podFailurePolicy"]["rules"]
+
+    told, _ = run(script, killed)
+
+    assert job["backoffLimit"] > 0
+    assert isinstance(told, SystemExit)
+    assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", [told.code])

@@ -1,7 +1,8 @@
 """What `helm uninstall` runs first: gives the Nodes back while those still run who know about their jobs.
 
 What must stay true: whoever is told that it failed has lost nothing. So the NodeSets are made empty before
-they are deleted, for that can be taken back and a deletion cannot; their sizes are kept on them meanwhile.
+they are deleted, for that can be taken back and a deletion cannot; their sizes are kept on them meanwhile. A
+process that is killed gives nothing back: the Job starts another, which goes on. None follows `REFUSED`.
 
 Arguments: the namespace, the release, how many seconds to wait. The annotation `sunk.coreweave.com/uninstall`
 of a NodeSet, if it is `now`, takes its Pods away with all their jobs.
@@ -22,6 +23,7 @@ API = "https://kubernetes.default.svc"
 ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 BEFORE = "sunk.coreweave.com/replicas-before-uninstall"
 NOW = "sunk.coreweave.com/uninstall"
+REFUSED = 3  # Ends with it once all is as it was.
 PAUSE_S = 1.0
 TRIES = 30
 GONE_S = 60.0  # A NodeSet without Pods goes at once, but for a controller that is just being replaced.
@@ -137,7 +139,7 @@ def dismiss(cluster: Cluster) -> int:
     while nodesets := cluster.nodesets():
         if time.monotonic() > until:
             print("not uninstalled: NodeSets without Pods do not go: is the nodeset-controller up?")
-            return 1
+            return REFUSED
         for nodeset in nodesets:
             cluster.delete(nodeset, "Background")
         time.sleep(PAUSE_S)
@@ -151,14 +153,15 @@ def uninstall(cluster: Cluster, release: str, wait_s: int) -> int:
     while pods := cluster.pods():
         if time.monotonic() > until:
             print(advice(cluster, pods, release, wait_s))
-            return 1
+            return REFUSED
         time.sleep(PAUSE_S)
     return dismiss(cluster)
 
 
 def end(signum: int, _: object) -> NoReturn:
     """End, as somebody asked."""
-    sys.exit(f"not uninstalled: told to end by {signal.Signals(signum).name}")
+    print(f"not uninstalled: told to end by {signal.Signals(signum).name}")
+    sys.exit(REFUSED)
 
 
 def main(namespace: str, release: str, wait: str) -> int:
