@@ -47,15 +47,20 @@ class Usage:
     before_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.before_s = self._cpu_s()
+        self.before_s = self._used_s()
 
-    def _cpu_s(self) -> float:
+    def _used_s(self) -> float:
         words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / TICKS
 
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of processor time."""
+        return self._used_s() - self.before_s
+
     def figures(self, who: str) -> dict[str, float]:
         """Return the share of a core, the processor time and the resident memory."""
-        cpu_s = self._cpu_s() - self.before_s
+        cpu_s = self.cpu_s
         share = cpu_s / (time.monotonic() - self.began)
         resident = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return {
@@ -63,6 +68,33 @@ class Usage:
             f"{who}_cpu_s": round(cpu_s, 2),
             f"{who}_mb": round(resident / 1e6),
         }
+
+
+@dataclass
+class Cores:
+    """How much of all cores was left idle since this was made."""
+
+    before: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        self.before = self._now()
+
+    @staticmethod
+    def _now() -> tuple[int, int]:
+        """Return how long the cores have been idle and how long they have been there."""
+        times = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return times[3] + times[4], sum(times)
+
+    @property
+    def whole_s(self) -> float:
+        """Seconds of all cores together."""
+        return (self._now()[1] - self.before[1]) / TICKS
+
+    @property
+    def idle(self) -> float:
+        """The share of them that nobody used."""
+        idle, whole = self._now()
+        return (idle - self.before[0]) / max(1, whole - self.before[1])
 
 
 def emit(name: str, count: int, *figures: dict[str, float]) -> None:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import anyio
-from figures import Usage, emit, latencies, percentiles, require
+from figures import Cores, Usage, emit, latencies, percentiles, require
 from locks_stage import NAMESPACE, TAINT, WITHIN_S, Sizes, Stage, in_parallel, made, manage, pod, staged
 
 from sunk_kube.client import KubeClient
@@ -112,7 +112,8 @@ async def thousand(stage: Stage) -> None:
     await in_parallel([lambda name=name: bare_calls(stage.kube, name) for name in stage.nodes], CONCURRENCY)
     bare = {"bare_s": round(time.perf_counter() - began, 2)}
     took: list[float] = []
-    usages = {"gateway": Usage(stage.gateway), "manager": Usage(stage.manager)}
+    usages, cores = {"gateway": Usage(stage.gateway), "manager": Usage(stage.manager)}, Cores()
+    servers = {name: Usage(pid) for name, pid in stage.servers.items()}
 
     async def prolog(name: str) -> None:
         began = time.perf_counter()
@@ -123,6 +124,7 @@ async def thousand(stage: Stage) -> None:
         for name in stage.nodes:
             tasks.start_soon(prolog, name)
     used = {key: value for who, one in usages.items() for key, value in one.figures(who).items()}
+    others = {f"{who}_cpu_s": round(one.cpu_s, 2) for who, one in servers.items()}
     emit(
         "locks.thousand",
         len(took),
@@ -130,6 +132,7 @@ async def thousand(stage: Stage) -> None:
         {"s": round(max(took) / 1000, 2)} | bare,
         percentiles(took),
         used,
+        others | {"idle": round(cores.idle, 2)},
     )
     await in_parallel(lambda name=name: stage.released(name, 4) for name in stage.nodes)
 
@@ -170,7 +173,7 @@ async def measure(sizes: Sizes) -> None:
     """Measure everything, one after the other, in a lab of our own."""
     with tempfile.TemporaryDirectory(prefix="sunk-bench-") as folder, reserved_lab() as lab:
         await anyio.to_thread.run_sync(lambda: lab.up(nodes=1))
-        async with staged(sizes, Path(folder), lab.kubeconfig) as stage:
+        async with staged(sizes, Path(folder), lab) as stage:
             await idle(stage)
             await one_pod(stage)
             await thousand(stage)

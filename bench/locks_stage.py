@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,6 +29,7 @@ from sunk_kube.client import KubeClient, connect
 from sunk_kube.errors import KubeRejectedError
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NAMESPACES, NODES, PODS
+from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.model import LockTaint, Rules
@@ -75,6 +76,8 @@ class Stage:
     manager: int
     real: str
     """The Node with a kubelet."""
+    servers: Mapping[str, int]
+    """The processes of everybody else, and our own."""
 
     @property
     def nodes(self) -> list[str]:
@@ -232,8 +235,9 @@ def managing(folder: Path, nats_url: str, kubeconfig: Path) -> Generator[int]:
 
 
 @asynccontextmanager
-async def staged(sizes: Sizes, folder: Path, kubeconfig: Path) -> AsyncGenerator[Stage]:
+async def staged(sizes: Sizes, folder: Path, lab: KubeLab) -> AsyncGenerator[Stage]:
     """Start NATS, the gateway and the lock manager, and fill the API server."""
+    kubeconfig = lab.kubeconfig
     issuer = Issuer()
     keys = folder / "jwks.json"
     keys.write_bytes(issuer.jwks())
@@ -260,6 +264,8 @@ async def staged(sizes: Sizes, folder: Path, kubeconfig: Path) -> AsyncGenerator
                     "TOKEN_ISSUER": ISSUER,
                 },
             )
+            known = {"bench": os.getpid(), "nats": nats.pid} | {one.name: one.pid for one in lab.status()}
+            servers = {name.removeprefix("kube-"): pid for name, pid in known.items() if pid is not None}
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
             url = f"http://127.0.0.1:{port}"
             try:
@@ -269,7 +275,7 @@ async def staged(sizes: Sizes, folder: Path, kubeconfig: Path) -> AsyncGenerator
                     ) as http:
                         tokens = {name: issuer.token(name, exp=int(time.time()) + 7200) for name in names}
                         await until(lambda: is_ready(http), within_s=WITHIN_S)
-                        yield Stage(sizes, kube, http, tokens, gateway.pid, manager, real)
+                        yield Stage(sizes, kube, http, tokens, gateway.pid, manager, real, servers)
             finally:
                 gateway.close()
 

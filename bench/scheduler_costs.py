@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from figures import TICKS
+from figures import TICKS, Cores
 
 
 def _ticks(pid: int, *, with_children: bool = False) -> int:
@@ -23,12 +23,6 @@ def _namespace(pid: int | str) -> str:
         return ""
 
 
-def _machine() -> tuple[int, int]:
-    """Return how long the cores have been idle and how long they have been there."""
-    times = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return times[3] + times[4], sum(times)
-
-
 @dataclass
 class Costs:
     """Processor time of processes by name since this was made.
@@ -40,10 +34,10 @@ class Costs:
     pids: Mapping[str, int]
     machine: int
     before: dict[str, int] = field(default_factory=dict[str, int])
-    idle_before: tuple[int, int] = (0, 0)
+    cores: Cores = field(default_factory=Cores)
 
     def __post_init__(self) -> None:
-        self.before, self.idle_before = self._now(), _machine()
+        self.before = self._now()
 
     def _now(self) -> dict[str, int]:
         found = {name: _ticks(pid) for name, pid in self.pids.items()}
@@ -58,14 +52,13 @@ class Costs:
 
     def figures(self, count: int) -> dict[str, float]:
         """Return milliseconds of processor time for each of *count*, and the share of all cores left idle."""
-        after, (idle, whole) = self._now(), _machine()
+        after = self._now()
         used = {
             f"{name}_cpu_ms": round((after[name] - self.before[name]) / TICKS * 1000 / count, 2)
             for name in sorted(after)
         }
         ours = sum(used.values())
-        left = (idle - self.idle_before[0]) / max(1, whole - self.idle_before[1])
-        total = (whole - self.idle_before[1]) / TICKS * 1000 / count
+        left, total = self.cores.idle, self.cores.whole_s * 1000 / count
         return used | {
             "cpu_ms": round(ours, 1),
             "others_cpu_ms": round(total * (1 - left) - ours, 1),

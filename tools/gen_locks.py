@@ -32,9 +32,10 @@ DRAWN: Final = """
 After `LOOK`, with the Pods on the Node known, the step is `SETTLE`: {settle}. Of a
 `drained` node the Pods are listed before anything else is done.
 
-## How the annotation changes
+## What the bus is told
 
-Each arrow is a fact on the bus.
+Each arrow is a fact. On the Node `pending` stands before every lock; the bus hears of it where other
+workloads have to leave first.
 
 ```mermaid
 stateDiagram-v2

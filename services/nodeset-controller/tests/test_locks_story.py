@@ -13,9 +13,10 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
+from sunk_events import subjects
 from sunk_events.base import Reply, State
 from sunk_events.jobs import SlurmJobState
-from sunk_events.locks import FailedLock, LockLevel, LockState, LockValue
+from sunk_events.locks import FailedLock, LockLevel, LockLocked, LockPending, LockState, LockValue
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.placements import PlacementState
@@ -33,7 +34,7 @@ from sunk_events.requests import (
 )
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
-from sunk_kube.errors import KubeRejectedError
+from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
 from sunk_kube.objects import KubeObject, Node, Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NAMESPACES, NODES, PODS, Resource
@@ -48,7 +49,7 @@ from sunk_nodeset_controller.locks.run import run_locks
 from sunk_nodeset_controller.locks.watches import PodWatches
 from sunk_nodeset_controller.locks.workloads import Measure
 from sunk_runtime.errors import ConflictError, TransientError
-from sunk_runtime.jetstream import Bus, BusSettings
+from sunk_runtime.jetstream import Bus, BusSettings, Message
 from sunk_runtime.jetstream import connect as connect_bus
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import ask_until
@@ -615,6 +616,40 @@ async def test_a_lock_is_decided_on_the_view_and_no_node_is_read_for_it(
         assert asked == []
         monkeypatch.undo()
         await stage.stands("locked")
+
+
+async def test_the_bus_is_told_that_a_lock_waits_where_it_waits_for_somebody(stage: Stage) -> None:
+    told: list[str] = []
+
+    async def receive(message: Message) -> None:
+        told.append(message.subject.rpartition(".")[2])
+
+    follow = partial(stage.views.bus.subscribed, receive=receive)
+    pending, locked = subjects.facts(CLUSTER, LockPending), subjects.facts(CLUSTER, LockLocked)
+    async with follow(pending), follow(locked), stage.manager():
+        assert await stage.acquire(1) == LockGranted()
+        await until(lambda: told == ["locked"])
+        await stage.release(1)
+        await stage.stands("false")
+        await stage.pod("web", leaves_after_s=1)
+        assert await stage.acquire(2) == LockGranted()
+        await until(lambda: told == ["locked", "pending", "locked"])
+
+
+async def test_a_lock_whose_pods_cannot_be_listed_is_told_as_it_stands(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage.manager():
+        assert await stage.release(1) == Noted()  # It has begun.
+
+        async def unavailable(*_: object, **__: object) -> list[Pod]:
+            raise KubeUnavailableError("list pods: no time")
+
+        monkeypatch.setattr(stage.kube, "list_all", unavailable)
+        assert isinstance(await stage.acquire(1, within_s=2.0), Later)
+        await stage.stands("pending")
+        monkeypatch.undo()
+        assert await stage.acquire(1) == LockGranted()
 
 
 @pytest.mark.parametrize("value", ["false", "locked"])

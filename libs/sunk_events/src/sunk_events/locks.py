@@ -26,7 +26,7 @@ class LockSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LockPending(Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.lock_pending"):
-    """A Node is tainted for a job; other workloads leave."""
+    """A Node is tainted for a job, and other workloads have to leave it first; else it is locked at once."""
 
     data: LockSnapshot
 

@@ -119,13 +119,14 @@ class Locks:
     async def _take(self, turn: _Turn) -> float | None:
         """Take steps until there is nothing to do but to wait."""
         found, clear = self._viewed(turn) or await self._read(turn, may_be_foreseen=not turn.asks), None
+        closed: tuple[Seen, Decision] | None = None
         for _ in range(STEPS):
             if found is None:
                 return await self._forget(turn)
             seen = self._seen(turn, found, clear)
             decision = decide(seen, self._rules)
             if decision.step is Step.LOOK:
-                clear = await self._look(turn, seen, does_clear=not decision.is_drained)
+                clear = await self._look_first(turn, seen, decision, closed)
                 continue
             if decision.step is Step.KEEP and clear is None and self._may_have_come(turn, seen):
                 clear = await self._look(turn, seen)
@@ -136,10 +137,11 @@ class Locks:
             except ConflictError:  # Somebody wrote the Node in between: read and decide again.
                 found, clear = await self._read(turn), None
                 continue
-            await self._tell(turn, seen, decision)
             if decision.step is Step.CLOSE:
                 turn.desk.clear_since = {}  # What was seen before the taint is worth nothing.
+                closed = seen, decision  # Told with what the look finds, which is next.
                 continue
+            await self._tell(turn, seen, decision)
             if decision.step is Step.KEEP and clear is None and self._nodes.taint.evicts:
                 await self._look(turn, seen)
             return self._settled(turn, seen, decision)
@@ -180,6 +182,17 @@ class Locks:
             clear_since=dict(desk.clear_since),
         )
         return self._sight.seen(turn.node, lock, asked)
+
+    async def _look_first(
+        self, turn: _Turn, seen: Seen, decision: Decision, closed: tuple[Seen, Decision] | None
+    ) -> Way:
+        """Look before the lock is settled; where that fails, what was closed is told as it stands."""
+        try:
+            return await self._look(turn, seen, does_clear=not decision.is_drained)
+        except SunkError:
+            if closed is not None:
+                await self._tell(turn, *closed)
+            raise
 
     async def _look(self, turn: _Turn, seen: Seen, *, does_clear: bool = True) -> Way:
         """Return the Pods in the way, as they are now; have them leave if that is wanted."""
