@@ -5,6 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from sunk_events import subjects
 from sunk_events.base import event_id
@@ -283,3 +284,25 @@ async def test_a_connection_that_is_closed_for_good_ends_the_process(tmp_path: P
             with pytest.raises(BusUnavailableError):
                 await bus.publish(subjects.key_subject(BUCKET, "n1"), b"x" * 1000, msg_id="1" * 400)
             await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize("anyio_backend", [pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop")])
+async def test_a_socket_that_was_closed_a_moment_ago_is_a_broken_connection(bus: Bus) -> None:
+    inner: Any = bus
+
+    async def closed() -> int:
+        known, client = bus.reconnects, inner._client  # noqa: SLF001 - no call closes just the socket.
+        client._flusher_task.cancel()  # noqa: SLF001 - as it ends by itself when it meets the closed socket.
+        client._transport._io_writer.transport.abort()  # noqa: SLF001
+        await checkpoint()
+        return known
+
+    known = await closed()
+    with pytest.raises(BusUnavailableError):
+        await bus.tell("x", b"")
+    await until(lambda: bus.reconnects > known)
+    known = await closed()
+    with pytest.raises(BusUnavailableError):
+        await bus.send("x", b"")
+    await until(lambda: bus.reconnects > known)
+    await bus.flush()

@@ -42,6 +42,8 @@ _WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 _FULL: Final = frozenset({10002, 10023, 10028, 10047, 10077})
 """The limits of the account, the server's memory and disk, and the stream; the first says 400."""
 _SERVERS_FAULT: Final = 500
+BROKEN: Final = (NatsError, OSError, RuntimeError)
+"""What nats-py raises when its connection breaks, and what uvloop does; see `is_of_the_connection`."""
 _DENIED: Final = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
 
 
@@ -116,7 +118,9 @@ class Connection:
                 yield
             except NoRespondersError:
                 raise
-            except (NatsError, JetStreamError, OSError, TimeoutError) as error:
+            except (*BROKEN, JetStreamError, TimeoutError) as error:
+                if not is_of_the_connection(error):
+                    raise
                 raise self._ours(doing, error) from error
 
     @contextmanager
@@ -275,3 +279,8 @@ async def connected(
             yield connection
     finally:
         await connection.close()
+
+
+def is_of_the_connection(error: Exception) -> bool:
+    """Whether *error* is no bug: uvloop raises `RuntimeError` where a socket was closed a moment ago."""
+    return not isinstance(error, RuntimeError) or "closed" in str(error)

@@ -18,14 +18,13 @@ import anyio
 import msgspec
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.js.errors import NotFoundError
 
 from sunk_events import subjects
 from sunk_runtime.bus_settings import BusSettings
 from sunk_runtime.clock import ClockWatch
-from sunk_runtime.connection import Connection, connected
+from sunk_runtime.connection import BROKEN, Connection, connected, is_of_the_connection
 from sunk_runtime.errors import (
     BusUnavailableError,
     JetStreamRejectedError,
@@ -173,7 +172,9 @@ class Bus:
         """
         try:
             await self._client.publish(subject, data)
-        except (NatsError, OSError) as error:
+        except BROKEN as error:
+            if not is_of_the_connection(error):
+                raise
             raise BusUnavailableError(f"tell {subject}: {type(error).__name__}") from error
 
     @asynccontextmanager
@@ -262,7 +263,9 @@ class Bus:
         with anyio.move_on_after(1, shield=True):
             try:
                 await subscription.unsubscribe()
-            except NatsError:
+            except BROKEN as error:
+                if not is_of_the_connection(error):
+                    raise
                 log.debug("unsubscribe on a closed connection")
 
 
