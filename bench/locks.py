@@ -159,7 +159,8 @@ async def blocked(stage: Stage) -> None:
 async def are_held(stage: Stage) -> bool:
     """Whether the gateway holds the call of each node."""
     line = f'sunk_hook_calls_held{{call="prehook"}} {float(len(stage.nodes))}'
-    return line in (await stage.http.get("/metrics")).text
+    async with stage.http.get("/metrics") as answer:
+        return line in await answer.text()
 
 
 async def are_pending(stage: Stage) -> bool:

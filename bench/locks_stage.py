@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import anyio
-import httpx
 from figures import require
 
 from sunk_events.jobs import SlurmJobState
@@ -70,7 +70,8 @@ class Stage:
 
     sizes: Sizes
     kube: KubeClient
-    http: httpx.AsyncClient
+    http: aiohttp.ClientSession
+    """To the gateway, a connection for each call, as each prolog has its own."""
     tokens: dict[str, str]
     gateway: int
     manager: int
@@ -91,11 +92,15 @@ class Stage:
             left_s = max(1.0, deadline_s - (time.monotonic() - began))
             hold_s = SHORT_HOLD_S if waited_s < LONG_FROM_S else LONG_HOLD_S
             body = {"job": job, "deadline_s": left_s, "hold_s": hold_s, "waited_s": waited_s}
-            with suppress(httpx.TransportError):  # Of a thousand that connect at once some are too slow.
-                answer = await self.http.post(f"/v1/nodes/{node}/prehook", json=body, headers=headers)
-                if answer.status_code not in AGAIN:
-                    return answer.status_code
+            with suppress(aiohttp.ClientError):  # Of a thousand that connect at once some are too slow.
+                status = await self._post(f"/v1/nodes/{node}/prehook", body, headers)
+                if status not in AGAIN:
+                    return status
             waited_s = time.monotonic() - began
+
+    async def _post(self, path: str, body: Mapping[str, float], headers: Mapping[str, str]) -> int:
+        async with self.http.post(path, json=body, headers=headers) as answer:
+            return answer.status
 
     async def locked(self, node: str, job: int) -> None:
         """Return when the node is locked for the job."""
@@ -107,7 +112,7 @@ class Stage:
         path, headers = f"/v1/nodes/{node}/release", bearing(self.tokens[node])
 
         async def is_released() -> bool:
-            return (await self.http.post(path, json={"job": job}, headers=headers)).status_code == OK
+            return await self._post(path, {"job": job}, headers) == OK
 
         await until(is_released, within_s=WITHIN_S)
 
@@ -266,12 +271,12 @@ async def staged(sizes: Sizes, folder: Path, lab: KubeLab) -> AsyncGenerator[Sta
             )
             known = {"bench": os.getpid(), "nats": nats.pid} | {one.name: one.pid for one in lab.status()}
             servers = {name.removeprefix("kube-"): pid for name, pid in known.items() if pid is not None}
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-            url = f"http://127.0.0.1:{port}"
             try:
                 with managing(folder, nats.url, kubeconfig) as manager:
-                    async with httpx.AsyncClient(
-                        base_url=url, trust_env=False, timeout=WITHIN_S, limits=limits
+                    async with aiohttp.ClientSession(
+                        f"http://127.0.0.1:{port}",
+                        connector=aiohttp.TCPConnector(limit=0, force_close=True),
+                        timeout=aiohttp.ClientTimeout(total=WITHIN_S),
                     ) as http:
                         tokens = {name: issuer.token(name, exp=int(time.time()) + 7200) for name in names}
                         await until(lambda: is_ready(http), within_s=WITHIN_S)
@@ -280,9 +285,10 @@ async def staged(sizes: Sizes, folder: Path, lab: KubeLab) -> AsyncGenerator[Sta
                 gateway.close()
 
 
-async def is_ready(http: httpx.AsyncClient) -> bool:
+async def is_ready(http: aiohttp.ClientSession) -> bool:
     """Whether the gateway is ready."""
     try:
-        return (await http.get("/readyz")).is_success
-    except httpx.TransportError:
+        async with http.get("/readyz") as answer:
+            return answer.ok
+    except aiohttp.ClientError:
         return False

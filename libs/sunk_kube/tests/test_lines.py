@@ -5,7 +5,7 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunk_kube.reflector import split_lines
+from sunk_kube.following import split_lines
 
 
 async def _lines(chunks: list[bytes]) -> list[bytes]:

@@ -413,6 +413,36 @@ async def test_a_manager_killed_while_a_pod_leaves_is_followed_by_one_that_goes_
     assert (await stage.lock()).holders[0].asked == cut_off.holders[0].asked
 
 
+async def test_a_manager_killed_between_the_taint_and_its_first_look_is_followed_by_one_that_looks(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.pod("slow", leaves_after_s=3)
+    async with stage.manager():
+        assert await stage.release(1) == Noted()  # It has begun.
+
+        async def hanging(*_: object, **__: object) -> list[Pod]:
+            await anyio.sleep_forever()
+            return []
+
+        monkeypatch.setattr(stage.kube, "list_all", hanging)
+
+        async def is_tainted() -> bool:
+            return (await stage.lock()).is_tainted
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stage.acquire, 1)
+            await until(is_tainted, within_s=PATIENCE_S)
+            tasks.cancel_scope.cancel()
+    told = stage.views.locks.get(NAME)
+    monkeypatch.undo()
+    async with stage.manager():
+        granted = await stage.acquire(1)
+
+    assert told is None or told.lock == "false"  # Who was killed could tell nobody.
+    assert granted == LockGranted()
+    assert not await stage.is_there("slow")
+
+
 async def test_a_pod_that_bears_the_lock_for_a_while_leaves_at_once_also_one_that_comes_to_a_locked_node(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -595,6 +625,25 @@ async def test_many_nodes_that_wait_take_one_watch_and_a_locked_one_hears_of_who
         watches.stop(NAME)
     assert (set(woken), set(came)) == ({NAME, *(f"far-{number}" for number in range(20))}, {NAME})
     assert opened == ["pods"]
+
+
+async def test_a_slurm_node_that_moved_hears_no_more_of_the_node_it_was_on(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[str] = []
+    async with anyio.create_task_group() as tasks:
+        watches = PodWatches(stage.kube, DRIVING, tasks, changed=woken.append, came=woken.append)
+        watches.wait("moved", "old-home")
+        watches.wait("moved", "new-home")
+        watches.wait("other", "other-home")
+        await until(lambda: len(woken) == 4)  # Each for it is new, and for the watch is.
+        for kube_node in ("old-home", "other-home"):
+            monkeypatch.setattr(stage, "kube_node", kube_node)
+            await stage.bound(kube_node)
+        await until(lambda: woken.count("other") > 2)  # A watch tells in order.
+        assert woken.count("moved") == 2
+        watches.stop("moved")
+        watches.stop("other")
 
 
 async def test_a_lock_is_decided_on_the_view_and_no_node_is_read_for_it(

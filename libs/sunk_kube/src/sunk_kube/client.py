@@ -241,7 +241,7 @@ class KubeClient:
     async def watch(
         self, resource: Resource[T], namespace: str | None, query: Mapping[str, str], *, silence_s: float
     ) -> AsyncGenerator[AsyncGenerator[bytes]]:
-        """Yield the chunks of a watch, as `Session.stream`. For the reflector."""
+        """Yield the chunks of a watch, as `Session.stream`. For `Following`."""
         path, asked = resource.path(namespace), {**query, "watch": "true"}
         try:
             async with self._session.stream(path, asked, silence_s=silence_s) as chunks:

@@ -1,7 +1,7 @@
 """HTTP to the API server: raw bytes in and out.
 
 What must stay true: every call ends in time, with bytes or one of our errors; nothing of aiohttp gets past
-this module and the reflector.
+this module.
 
 A client library's models cost 30 times as much as structs, and its calls know no timeout.
 """

@@ -12,8 +12,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from sunk_kube.client import KubeClient
+from sunk_kube.following import follow_passing
 from sunk_kube.objects import KubeObject, KubeStruct, Toleration
-from sunk_kube.reflector import Passing
 from sunk_kube.resources import Resource
 from sunk_nodeset_controller.locks.workloads import Measure
 
@@ -90,6 +90,7 @@ class PodWatches:
             self._scope = None
 
     def _start(self, node: str, kube_node: str) -> None:
+        self._node.pop(self._kube_node.get(node, ""), None)  # It may be on another Node by now.
         self._kube_node[node], self._node[kube_node] = kube_node, node
         if self._scope is None:
             self._scope = anyio.CancelScope()
@@ -97,9 +98,9 @@ class PodWatches:
 
     async def _follow(self, scope: anyio.CancelScope) -> None:
         with scope:
-            await Passing(
+            await follow_passing(
                 self._client, BOUND_PODS, told=self._told, missed=self._missed, fields="spec.nodeName!="
-            ).run()
+            )
 
     def _told(self, pod: BoundPod) -> None:
         node = self._node.get(pod.spec.node_name, "")
