@@ -21,6 +21,7 @@ from sunk_kube.resources import NODES, PODS
 from sunk_kube.wellknown import ANNOTATION_LOCK
 from sunk_lab.reserved import reserved_lab
 from sunk_nodeset_controller.locks.run import CONCURRENCY
+from sunk_runtime.lifecycle import run
 from sunk_runtime.testing import until
 
 
@@ -191,7 +192,10 @@ def main() -> None:
     parser.add_argument("--manage", default="", help=argparse.SUPPRESS)
     parser.add_argument("--kubeconfig", default="", help=argparse.SUPPRESS)
     sizes = parser.parse_args(namespace=Sizes())
-    anyio.run(manage if sizes.manage else measure, sizes)
+    if sizes.manage:
+        run("nodeset-controller", lambda: manage(sizes))
+    else:
+        anyio.run(measure, sizes)
 
 
 if __name__ == "__main__":
