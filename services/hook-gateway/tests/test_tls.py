@@ -2,6 +2,7 @@
 
 import shutil
 import ssl
+import subprocess
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,6 +12,7 @@ import anyio
 import anyio.to_thread
 import httpx
 import pytest
+from prometheus_client import REGISTRY
 
 from sunk_events.requests import AcquireLock, LockGranted
 from sunk_hook_gateway.certificate import Certificate
@@ -52,18 +54,32 @@ async def shown(port: int) -> str:
                 await anyio.sleep(0.05)
 
 
+def ends(file: Path) -> float | None:
+    """Return when the certificate ends, as the metric says."""
+    return REGISTRY.get_sample_value("sunk_hook_certificate_end_timestamp_seconds", {"file": str(file)})
+
+
+def until_when(file: Path) -> float:
+    """Return when it ends, as openssl says."""
+    command = ["openssl", "x509", "-noout", "-enddate", "-in", str(file)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return ssl.cert_time_to_seconds(told.removeprefix("notAfter=").strip())
+
+
 async def test_a_certificate_that_is_renewed_on_disk_is_shown_to_the_next_connection(
     authority: Authority,
 ) -> None:
     file, key_file = authority.issue()
     async with serving(Certificate(file, key_file)) as port:
         assert await shown(port) == file.read_text()
-        authority.issue()
+        assert ends(file) == until_when(file)
+        authority.issue(lasts_s=7200)
 
         async def is_renewed() -> bool:
             return await shown(port) == file.read_text()
 
         await until(is_renewed, within_s=60)
+        assert ends(file) == until_when(file)
 
 
 async def test_a_certificate_without_its_key_is_not_taken_over_before_the_key_is_there(

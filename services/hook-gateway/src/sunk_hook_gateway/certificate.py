@@ -15,7 +15,9 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+from cryptography import x509
 
+from sunk_hook_gateway.metrics import CERTIFICATE_END, CERTIFICATE_START
 from sunk_runtime.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -39,7 +41,7 @@ class Certificate:
             self._newest = self._read()
             self.context: Final = self._read()
             """What a server listens with; each connection goes on with the newest."""
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(f"{file}, {key_file}: no certificate with its key: {error}") from error
         self.context.sni_callback = self._hand_over
 
@@ -55,7 +57,7 @@ class Certificate:
             if stamp == self._seen:
                 return
             self._newest = self._read()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             log.warning("certificate not renewed", extra={"file": str(self._files[0]), "error": str(error)})
         else:
             self._seen = stamp
@@ -68,6 +70,10 @@ class Certificate:
     def _read(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(*self._files)
+        shown = x509.load_pem_x509_certificate(self._files[0].read_bytes())  # The first is the server's.
+        name = str(self._files[0])
+        CERTIFICATE_START.labels(name).set(shown.not_valid_before_utc.timestamp())
+        CERTIFICATE_END.labels(name).set(shown.not_valid_after_utc.timestamp())
         return context
 
     def _stamp(self) -> tuple[tuple[int, int], ...]:

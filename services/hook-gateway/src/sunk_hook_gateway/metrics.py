@@ -21,3 +21,13 @@ HANG_UPS = Counter("sunk_hook_hang_ups_total", "Callers that went before they we
 TRUST_READS = Counter(
     "sunk_hook_trust_reads_total", "Reads of the keys that Pod tokens are signed with.", ["outcome"]
 )
+CERTIFICATE_START = Gauge(
+    "sunk_hook_certificate_start_timestamp_seconds",
+    "When the certificate that new connections are shown began to hold.",
+    ["file"],
+)
+CERTIFICATE_END = Gauge(
+    "sunk_hook_certificate_end_timestamp_seconds",
+    "When the certificate that new connections are shown ends.",
+    ["file"],
+)

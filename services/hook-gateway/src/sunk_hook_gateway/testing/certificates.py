@@ -25,11 +25,11 @@ class Authority:
         made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         self.file.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str = "tls") -> tuple[Path, Path]:
+    def issue(self, name: str = "tls", *, lasts_s: float = 3600.0) -> tuple[Path, Path]:
         """Write a new certificate and its key, over those that are there, and return their files."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        made = _builder(subject, self._name, key.public_key()).add_extension(
+        made = _builder(subject, self._name, key.public_key(), lasts_s).add_extension(
             x509.SubjectAlternativeName([self._server]), critical=False
         )
         certificate = made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
@@ -52,7 +52,7 @@ class Authority:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, lasts_s: float = 3600.0
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -62,5 +62,5 @@ def _builder(
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=1))
-        .not_valid_after(now + timedelta(hours=1))
+        .not_valid_after(now + timedelta(seconds=lasts_s))
     )
