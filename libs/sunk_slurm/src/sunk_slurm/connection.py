@@ -14,6 +14,7 @@ import asyncio
 import select
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Final, cast
 
 import h11
@@ -23,6 +24,7 @@ from sunk_slurm.trust import Trust
 
 HEAD_MAX: Final = 64 * 1024
 """An answer's head is a few hundred bytes."""
+_END: Final = h11.EndOfMessage()
 
 
 class Connection(asyncio.Protocol):
@@ -31,24 +33,26 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_MAX)
         self._transport: asyncio.Transport | None = None
-        self._number = -1
-        """The file descriptor; of -1 poll says nothing."""
+        self._unread = select.poll()
+        """Says whether something waits to be read; before there is a connection nothing does."""
         self._has_ended = False
         self._news: asyncio.Future[None] | None = None
 
     @property
+    def is_done(self) -> bool:
+        """Whether the last answer was read whole, and nothing has come after it yet."""
+        is_whole = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        return is_whole and not self._has_ended and not self._http.trailing_data[0]
+
+    @property
     def is_free(self) -> bool:
         """Whether another request may be sent: nothing waits to be read, not even the server's end of it."""
-        if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE} or self._has_ended:
-            return False
-        unread = select.poll()
-        unread.register(self._number, select.POLLIN)
-        return not unread.poll(0) and not self._http.trailing_data[0]
+        return self.is_done and not self._unread.poll(0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take over what writes."""
         self._transport = cast(asyncio.Transport, transport)
-        self._number = transport.get_extra_info("socket").fileno()
+        self._unread.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         """Keep *data* for whoever waits for it."""
@@ -78,10 +82,9 @@ class Connection(asyncio.Protocol):
         with _translated():
             if self._http.our_state is h11.DONE:
                 self._http.start_next_cycle()
-            asked = h11.Request(
-                method=request.method, target=request.url.raw_path, headers=request.headers.raw
-            )
-            self._write(asked, h11.Data(data=request.content), h11.EndOfMessage())
+            target = request.extensions.get("target") or request.url.raw_path
+            headers = _with_headers(tuple(request.headers.raw)).headers
+            self._write(h11.Request(method=request.method, target=target, headers=headers), request.content)
             while not isinstance(event := await self._event(), h11.Response):
                 """A status below 200 only announces the answer."""
             return event.status_code
@@ -96,7 +99,8 @@ class Connection(asyncio.Protocol):
             while isinstance(event := await self._event(), h11.Data):
                 yield bytes(event.data)
 
-    def _write(self, *events: h11.Event) -> None:
+    def _write(self, head: h11.Request, content: bytes) -> None:
+        events = (head, h11.Data(data=content), _END) if content else (head, _END)
         written = b"".join(self._http.send(event) or b"" for event in events)
         if self._transport is not None:
             self._transport.write(written)
@@ -140,6 +144,12 @@ async def connected(url: httpx.URL, timeout_s: float, trust: Trust) -> Connectio
     except OSError as error:
         raise httpx.ConnectError(str(error)) from error
     return connection
+
+
+@lru_cache(maxsize=16)
+def _with_headers(headers: tuple[tuple[bytes, bytes], ...]) -> h11.Request:
+    """Return a request that has *headers* as h11 wants them: until the token is renewed they are the same."""
+    return h11.Request(method="GET", target="/", headers=list(headers))
 
 
 @contextmanager

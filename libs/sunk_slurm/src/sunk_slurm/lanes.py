@@ -62,7 +62,7 @@ class Lanes(httpx.AsyncBaseTransport):
         self._free += 1
         if connection is None:
             return
-        if connection.is_free and not self._is_closed:
+        if connection.is_done and not self._is_closed:
             self._idle.append(connection)
         else:
             connection.close()
@@ -75,10 +75,10 @@ class _Body(httpx.AsyncByteStream):
         self._connection: Connection | None = connection
         self._take_back = take_back
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self._connection is not None:
-            async for part in self._connection.body():
-                yield part
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._connection is None:
+            raise httpx.StreamClosed
+        return self._connection.body()
 
     async def aclose(self) -> None:
         connection, self._connection = self._connection, None

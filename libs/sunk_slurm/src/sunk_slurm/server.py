@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, cast
 from urllib.parse import urlencode
 
@@ -20,6 +20,7 @@ import msgspec
 
 from sunk_runtime.errors import SunkError
 from sunk_slurm.answers import Reply, best_version, understood
+from sunk_slurm.asked import Asked
 from sunk_slurm.circuit import Circuit
 from sunk_slurm.errors import NotAskedError, NotServedError, SlurmUnavailableError
 from sunk_slurm.lanes import Lanes
@@ -43,7 +44,6 @@ _HANGING_S: Final = 1.0
 """A call that its caller gave up after so long without an answer counts as a failure."""
 _TOKEN_REFUSED: Final = frozenset({401, 511})
 _NOT_FOUND: Final = 404
-_HEADERS: Final = {"Accept": "application/json", "Content-Type": "application/json"}
 _NOT_SENT: Final = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -95,14 +95,14 @@ class Server:
         self._why = ""
         """What it failed with last."""
         self._waiting = 0
-        self._slots = anyio.Semaphore(MAX_CONNECTIONS)
+        self._slots = anyio.Semaphore(MAX_CONNECTIONS, fast_acquire=True)
         self._negotiating = anyio.Lock()
-        self._url = url.rstrip("/")
         self._tokens = tokens
         # Without httpx' client: its cookies, redirects and proxies are nothing for Slurm's tokens.
         self._transport = transport or Lanes(MAX_CONNECTIONS + 1, trust)  # One for the probe.
-        address = httpx.URL(url)
+        self._address = address = httpx.URL(url)
         self.name: Final = f"{address.host}:{address.port or (443 if address.scheme == 'https' else 80)}"
+        self._waiting_gauge = WAITING.labels(self.name)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -203,12 +203,12 @@ class Server:
 
     async def _slot(self) -> None:
         self._waiting += 1
-        WAITING.labels(self.name).set(self._waiting)
+        self._waiting_gauge.set(self._waiting)
         try:
             await self._slots.acquire()
         finally:
             self._waiting -= 1
-            WAITING.labels(self.name).set(self._waiting)
+            self._waiting_gauge.set(self._waiting)
 
     async def _negotiate(self) -> str:
         """Choose the best version that both sides speak, and remember it; one call asks for all."""
@@ -237,8 +237,8 @@ class Server:
                 text += f": {error}"
             raise SlurmUnavailableError(text, is_sent=is_sent) from error
         finally:
-            CALL_SECONDS.labels(call.name, outcome).observe(time.perf_counter() - started)
-        ANSWER_BYTES.labels(call.name).inc(len(reply.content))
+            _seconds(call.name, outcome).observe(time.perf_counter() - started)
+        _bytes(call.name).inc(len(reply.content))
         if reply.status in _TOKEN_REFUSED:
             text = "does not accept the token; check the key or the token file, and the clocks"
             raise SlurmUnavailableError(
@@ -248,9 +248,8 @@ class Server:
 
     async def _exchanged(self, call: Call, url: str) -> Reply:
         """Send once and return what came back."""
-        # The one header whose value httpx never shows.
-        headers = {**_HEADERS, "Authorization": f"Bearer {self._tokens.current()}"}
-        request = httpx.Request(call.method, f"{self._url}{url}", content=call.body, headers=headers)
+        token = self._tokens.current()
+        request = Asked(call.method, self._address, url, bearer=token, content=call.body or b"")
         response = await self._transport.handle_async_request(request)
         try:
             return Reply(response.status_code, await _content(call, response))
@@ -284,6 +283,10 @@ class _Progress(msgspec.Struct):
     is_its_turn: bool = False
     """It has a connection; until then it tells nothing about the server."""
     sent_at: float | None = None
+
+
+_seconds: Final = cache(CALL_SECONDS.labels)
+_bytes: Final = cache(ANSWER_BYTES.labels)
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ Source: SchedMD/slurm 24.11 and 26.05, slurm/slurm.h, src/common/slurm_protocol_
 """
 
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import Final, Self
 
 import msgspec
@@ -86,8 +86,12 @@ JOB_ENDED: Final = frozenset(
 JOB_BASES: Final = JOB_ACTIVE | JOB_ENDED
 
 
-def _split(words: Iterable[str], bases: AbstractSet[str]) -> tuple[str, frozenset[str]]:
-    """Return the base state and the flags of *words*, which may come in any order and case."""
+@lru_cache(maxsize=1024)
+def _split(words: tuple[str, ...], bases: frozenset[str]) -> tuple[str, frozenset[str]]:
+    """Return the base state and the flags of *words*, which may come in any order and case.
+
+    Thousands of nodes and jobs are in few states.
+    """
     upper = [word.upper() for word in words]
     base = next((word for word in upper if word in bases), "UNKNOWN")
     return base, frozenset(upper) - {base}
@@ -102,7 +106,7 @@ class NodeState(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, words: Iterable[str]) -> Self:
         """Build a state from slurmrestd's list of words."""
-        return cls(*_split(words, NODE_BASES))
+        return cls(*_split(tuple(words), NODE_BASES))
 
     @property
     def is_drain(self) -> bool:
@@ -164,7 +168,7 @@ class JobState(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, words: Iterable[str]) -> Self:
         """Build a state from slurmrestd's list of words."""
-        return cls(*_split(words, JOB_BASES))
+        return cls(*_split(tuple(words), JOB_BASES))
 
     @property
     def is_pending(self) -> bool:
