@@ -134,6 +134,19 @@ async def test_a_write_on_a_stale_revision_is_refused(bus: Bus) -> None:
     assert await bus.publish(subject, b"3", expected_revision=second) > second
 
 
+async def test_what_is_no_answer_of_jetstream_is_no_acknowledgement(bus: Bus) -> None:
+    answers = [b"{}", b"[]", b"+OK", b"\xff"]
+
+    async def answer(message: Message) -> None:
+        await bus.send(message.reply, answers[0])
+
+    async with bus.subscribed("nobody.stores.this", answer):
+        while answers:
+            with pytest.raises(BusUnavailableError, match=r"nobody\.stores\.this"):
+                await bus.publish("nobody.stores.this", b"")
+            answers.pop(0)
+
+
 async def test_what_is_too_large_is_never_sent_and_the_connection_lives(bus: Bus) -> None:
     with pytest.raises(OversizeError, match="at most 262144"):
         await bus.publish(subjects.key_subject(BUCKET, "n1"), b"x" * (MAX_BYTES + 1))

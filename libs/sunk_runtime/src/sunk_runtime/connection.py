@@ -28,6 +28,7 @@ from nats.js.errors import Error as JetStreamError
 
 from sunk_events import subjects
 from sunk_events.codec import MAX_BYTES
+from sunk_runtime.acks import Acks
 from sunk_runtime.errors import BusUnavailableError, ConflictError, FullError, PermanentError, SunkError
 from sunk_runtime.metrics import CONNECTED, RECONNECTS
 from sunk_runtime.recovery import Recovery
@@ -52,8 +53,8 @@ class _Wait(msgspec.Struct, eq=False):
 
     doing: str
     scope: anyio.CancelScope
-    denied_by: frozenset[str]
-    """The subjects, in lower case, without which it cannot end well."""
+    needed: tuple[str, ...]
+    """The subjects without which it cannot end well."""
     is_for_answer: bool
     ended: SunkError | None = None
 
@@ -61,12 +62,17 @@ class _Wait(msgspec.Struct, eq=False):
         self.ended = error
         self.scope.cancel()
 
+    def needs(self, subject: str) -> bool:
+        """Whether it needs *subject*, which NATS says in lower case."""
+        return any(subject == needed.lower() for needed in self.needed)
+
 
 class Connection:
     """A client of NATS, what its server said last, and who waits for its answers."""
 
     def __init__(self) -> None:
         self.client = Client()
+        self._acks = Acks(self.client)
         self.last_error = ""
         """What the server said last; a denied publish is only a time-out to its caller."""
         self.breaks = 0
@@ -123,6 +129,25 @@ class Connection:
                     raise
                 raise self._ours(doing, error) from error
 
+    async def stored(self, subject: str, data: bytes, headers: dict[str, str], timeout_s: float) -> int:
+        """Store *data* in the stream of *subject* and return its sequence there; the same errors.
+
+        Thousands do so at once, so this is `awaiting` without its contexts.
+        """
+        doing = f"publish on {subject}"
+        wait = _Wait(doing, anyio.CancelScope(), (subject,), is_for_answer=True)
+        self._waits.add(wait)
+        try:
+            with wait.scope:
+                return await self._acks.publish(subject, data, headers, timeout_s)
+        except (*BROKEN, JetStreamError, TimeoutError) as error:
+            if not is_of_the_connection(error):
+                raise
+            raise self._ours(doing, error) from error
+        finally:
+            self._waits.discard(wait)
+        raise wait.ended or BusUnavailableError(f"{doing}: given up")
+
     @contextmanager
     def permitted(self, doing: str, *needed: str) -> Generator[None]:
         """Raise `PermanentError` as soon as NATS denies us one of the subjects *needed*."""
@@ -131,8 +156,7 @@ class Connection:
 
     @contextmanager
     def _watched(self, doing: str, needed: tuple[str, ...], *, is_for_answer: bool) -> Generator[None]:
-        denied_by = frozenset(subject.lower() for subject in needed)
-        wait = _Wait(doing, anyio.CancelScope(), denied_by, is_for_answer)
+        wait = _Wait(doing, anyio.CancelScope(), needed, is_for_answer)
         self._waits.add(wait)
         try:
             with wait.scope:
@@ -225,7 +249,7 @@ class Connection:
     def _deny(self, what: str, subject: str) -> None:
         """End every wait that needs *subject*."""
         for wait in self._waits:
-            if subject in wait.denied_by:
+            if wait.needs(subject):
                 text = f"NATS denies user {self._user!r} the {what} to {subject!r}"
                 source = "permissions are made by sunk_events.permissions, see docs/security.md"
                 wait.end(PermanentError(f"{wait.doing}: {text}; {source}"))

@@ -63,7 +63,7 @@ class Bus:
         self.publish_retry_s = retry_s
         """How long a publish is repeated while no server leads its stream."""
         self.clock = ClockWatch()
-        self._publisher = Publisher(connection, self._js)
+        self._publisher = Publisher(connection)
         self.recovery: Final[Recovery] = connection.recovery
         """Told whenever the connection came back."""
         self._provisions = Provisions(self.api)

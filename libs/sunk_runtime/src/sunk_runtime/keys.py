@@ -76,6 +76,7 @@ class KeyLoop:
         self._failures: dict[str, int] = {}
         self._deferred = Repeats()
         self._changed = anyio.Event()
+        self._waiting = KEYS_WAITING.labels(name)
         self._seconds = KEY_SECONDS.labels(name)
         self._handled = {outcome: KEYS_HANDLED.labels(name, outcome) for outcome in _OUTCOMES}
         """Made now: a counter that begins with its first 1 shows no increase."""
@@ -117,7 +118,7 @@ class KeyLoop:
                 self._changed = anyio.Event()
                 while (key := self._next()) is not None:
                     tasks.start_soon(self._place, key)
-                KEYS_WAITING.labels(self.name).set(len(self._due))
+                self._waiting.set(len(self._due))
                 is_full = len(self._busy) >= self._concurrency
                 with anyio.move_on_after(_IDLE_S if is_full else max(0.0, self._until_next())):
                     await self._changed.wait()

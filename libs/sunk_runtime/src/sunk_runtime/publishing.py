@@ -12,7 +12,6 @@ from typing import Final
 
 import anyio
 import msgspec
-from nats.js.client import JetStreamContext
 from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 
 from sunk_events.codec import MAX_BYTES, OversizeError
@@ -87,11 +86,10 @@ def reason(error: SunkError) -> str:
 class Publisher:
     """Stores messages over one connection."""
 
-    def __init__(self, connection: Connection, js: JetStreamContext) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.space: Final = Space()
         """What the last write showed of it."""
         self._connection = connection
-        self._js = js
 
     async def publish(self, sent: Outgoing, fence: Fence | None, *, timeout_s: float, retry_s: float) -> int:
         """Store *sent* and return its stream sequence; while no server leads, again for *retry_s* seconds."""
@@ -119,9 +117,6 @@ class Publisher:
         if fence is not None and not self._connection.client.is_connected:
             # It would be kept and go out at the reconnect, when somebody else may lead.
             raise BusUnavailableError(f"publish on {sent.subject}: there is no connection")
-        doing = f"publish on {sent.subject}"
+        headers = sent.fresh_headers(fence)
         with self.space.noting():
-            async with self._connection.awaiting(doing, sent.subject):
-                headers = sent.fresh_headers(fence)
-                ack = await self._js.publish(sent.subject, sent.data, headers=headers, timeout=timeout_s)
-        return ack.seq
+            return await self._connection.stored(sent.subject, sent.data, headers, timeout_s)
