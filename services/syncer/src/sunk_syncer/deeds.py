@@ -68,8 +68,8 @@ class Deeds:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether many nodes are being drained or undrained: what can wait does."""
-        return max(self._looking, self._under_way) >= CROWD
+        """Whether many nodes are drained or undrained now, or looked at since: what can wait does."""
+        return max(self._looking, self._under_way, self._watch.waiting) >= CROWD
 
     @property
     def _list_from(self) -> float:

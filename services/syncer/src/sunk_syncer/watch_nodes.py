@@ -90,6 +90,11 @@ class NodeWatch:
         """Return how many nodes there are, as far as we have seen."""
         return len(self._book)
 
+    @property
+    def waiting(self) -> int:
+        """How many single nodes wait to be looked at."""
+        return len(self._to_look_at)
+
     def look(self, name: str) -> None:
         """Look at the one node *name* now."""
         self._to_look_at.add(name)
@@ -203,13 +208,13 @@ class NodeWatch:
     async def _settle(self, name: str) -> None:
         """Tell the bus what was seen of *name* last."""
         if name in self._to_look_at:
-            self._to_look_at.discard(name)
-            try:
-                async with self._looking:
+            async with self._looking:
+                self._to_look_at.discard(name)
+                try:
                     await self.fresh(name)
-            except BaseException:
-                self._to_look_at.add(name)
-                raise
+                except BaseException:
+                    self._to_look_at.add(name)
+                    raise
         revision = self._view.revision(name)
         before = self._view.get(name)
         seen = self._book.get(name)
