@@ -8,6 +8,7 @@ import logging
 import ssl
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -22,6 +23,8 @@ from sunk_runtime.errors import PermanentError
 from sunk_runtime.http_guard import GuardedProtocol
 
 log = logging.getLogger(__name__)
+
+_TICK_S: Final = 1.0
 
 
 class Health:
@@ -45,6 +48,11 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        """Wake once a second, for the header with the date, and not ten times: our end is a cancellation."""
+        while not await self.on_tick(0):  # noqa: ASYNC110 - the date changes by itself
+            await anyio.sleep(_TICK_S)
 
 
 def routes(health: Health) -> list[BaseRoute]:

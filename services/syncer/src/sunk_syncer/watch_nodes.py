@@ -59,7 +59,7 @@ class NodeWatch:
         self._loop = KeyLoop(
             "slurm_node", self._settle, concurrency=SETTLED_AT_ONCE, woken_by=[writer.view.recovery]
         )
-        self._looking = anyio.Semaphore(LOOKS_AT_ONCE)
+        self._looking = anyio.Semaphore(LOOKS_AT_ONCE, fast_acquire=True)
         self._to_look_at: set[str] = set()
         self._not_found: dict[str, float] = {}
         """Known nodes of which a look found nothing, and when that was asked."""
