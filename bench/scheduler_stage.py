@@ -298,7 +298,8 @@ def _pids(lab: KubeLab, slurm: HostSlurm, nats: NatsServer) -> dict[str, int]:
     """Return the processes of the servers, and our own."""
     known = {process.name.removeprefix("kube-"): process.pid for process in lab.status()}
     names = ("slurmctld", "slurmrestd")
-    found = {"nats": nats.pid, "apiserver": known.get("apiserver"), "etcd": known.get("etcd")}
+    found = {"nats": nats.pid, "kube_scheduler": known.get("scheduler")}
+    found |= {name: known.get(name) for name in ("apiserver", "etcd")}
     found |= {name: slurm.pid_of(name) for name in names} | {"bench": os.getpid()}
     return {name: pid for name, pid in found.items() if pid is not None}
 
