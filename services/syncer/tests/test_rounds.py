@@ -38,10 +38,10 @@ async def told(nats: NatsServer) -> AsyncGenerator[StateWriter[SlurmJobState]]:
 
 @asynccontextmanager
 async def leading(
-    slurm: QuietSlurm, writer: StateWriter[SlurmJobState], config: Config
+    slurm: QuietSlurm, writer: StateWriter[SlurmJobState], config: Config, crowd_s: float = 3600.0
 ) -> AsyncGenerator[JobWatch]:
     stirrings = StirringsWatch(slurm, Rhythm.of(config, config.poll_s))
-    watch = JobWatch(slurm, writer, stirrings, config)
+    watch = JobWatch(slurm, writer, stirrings, config, crowd_s=crowd_s)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch.run)
         yield watch
@@ -66,6 +66,33 @@ async def test_a_new_leader_looks_at_once_at_jobs_that_were_told_in_their_prolog
         slurm.reason = "None"
         async with leading(slurm, writer, SELDOM):
             await until(lambda: {job.reason for job in writer.view.values()} == {""})
+
+
+async def test_a_crowd_of_new_jobs_costs_one_look_at_each_that_starts_soon(nats: NatsServer) -> None:
+    slurm = QuietSlurm()
+    async with told(nats) as writer, leading(slurm, writer, SELDOM) as watch:
+        await until(lambda: len(writer.view) == 2)
+        looks = slurm.jobs_looked_at
+        slurm.jobs = range(7, 107)
+        await watch.poll()
+        slurm.reason = "Priority"
+        watch.look(7)
+        await until(lambda: (job := writer.view.get("7")) is not None and job.reason == "Priority")
+        slurm.state = ("RUNNING",)
+        await watch.poll()
+        await until(lambda: [job.state for job in writer.view.values()] == ["RUNNING"] * 100)
+
+        assert slurm.jobs_looked_at - looks == 1 + 100
+
+
+async def test_who_waits_on_after_a_crowd_came_is_told_all_the_same(nats: NatsServer) -> None:
+    slurm = QuietSlurm()
+    async with told(nats) as writer, leading(slurm, writer, SELDOM, crowd_s=0.1) as watch:
+        await until(lambda: len(writer.view) == 2)
+        slurm.jobs = range(7, 107)
+        await watch.poll()
+
+        await until(lambda: len(writer.view) == 100)
 
 
 async def test_a_pending_array_that_lost_tasks_is_looked_at_again(nats: NatsServer) -> None:

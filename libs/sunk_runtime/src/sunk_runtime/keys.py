@@ -89,6 +89,10 @@ class KeyLoop:
             heapq.heappush(self._turns, (due, key))
             self._changed.set()
 
+    def awaits(self, key: str) -> bool:
+        """Whether *key* is looked at now, or has a turn."""
+        return key in self._busy or key in self._due
+
     def wake(self) -> None:
         """Look now at every key that backs off: what they failed for may be over."""
         for key in tuple(self._failures):

@@ -59,10 +59,11 @@ def ready_pod(node: str = "node01", *, changed: datetime | None = None) -> KubeP
 
 
 class QuietSlurm:
-    """What a watch asks, of a Slurm of two nodes and two jobs in which only a test changes anything."""
+    """What a watch asks, of a Slurm of two nodes and, at first, two jobs; only a test changes anything."""
 
     def __init__(self, *state: str, reason: str = "None") -> None:
-        """Give both jobs the same state and reason; PENDING if no state is given."""
+        """Give all jobs the same state and reason; PENDING if no state is given."""
+        self.jobs: Collection[int] = (7, 8)
         self.state = state or ("PENDING",)
         self.reason = reason
         self.tasks = 1
@@ -90,8 +91,8 @@ class QuietSlurm:
         return node(name) if name in self.found else None
 
     async def job_states(self) -> dict[int, KnownJob]:
-        """Return both."""
-        return dict.fromkeys((7, 8), KnownJob(JobState.of(self.state), self.tasks))
+        """Return all."""
+        return dict.fromkeys(self.jobs, KnownJob(JobState.of(self.state), self.tasks))
 
     async def job(self, job: int) -> Job | None:
         """Return it, and count."""
