@@ -33,6 +33,8 @@ call() {
         "$with" "$@" >&"$pipe" 2>/dev/null
     ) &
     pid=$!
+    # A connect of bash has no time limit of its own. A process that watched it would cost as much as the call.
+    [ "$with" = by_curl ] || read -r -t 5 -u "$pipe" || kill -KILL "$pid" 2>/dev/null
     wait "$pid"
     if kill -KILL "$pid" 2>/dev/null; then
         wait "$pid" 2>/dev/null  # Told to end: what it was about to say no longer matters.
@@ -52,14 +54,13 @@ by_curl() {
         --write-out '\n%{http_code}\n' "$jobs_url/$2"
 }
 
-# Without TLS. A connect has no time limit of its own: who waits for it is ended, unless it is through.
+# Without TLS. The first line says that it has connected, or cannot.
 by_bash() {
-    local http line code body connecting self=$BASHPID text=${4:-}
-    [[ $jobs_url =~ ^http://([^]/:[]+|\[[0-9a-fA-F:]+\])(:([0-9]+))?(/.*)$ ]] || return
+    local http line code body text=${4:-}
+    [[ $jobs_url =~ ^http://([^]/:[]+|\[[0-9a-fA-F:]+\])(:([0-9]+))?(/.*)$ ]] || { echo; return; }
     local host=${BASH_REMATCH[1]#[} port=${BASH_REMATCH[3]:-80} path=${BASH_REMATCH[4]}/$2
-    exec {connecting}> >(read -r -t 5; (($? > 128)) && kill -KILL "$self")
-    exec {http}<>"/dev/tcp/${host%]}/$port" || return
-    exec {connecting}>&-
+    exec {http}<>"/dev/tcp/${host%]}/$port" || { echo; return; }
+    echo
     printf '%s %s HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %s\r\n' \
         "$1" "$path" "${BASH_REMATCH[1]}:$port" "$SUNK_PLACEHOLDER_TOKEN" >&"$http"
     printf 'Connection: close\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n%s' \
