@@ -107,6 +107,13 @@ def reasons(stage: Stage, pod: str) -> set[str]:
     return {str(event["reason"]) for event in events}
 
 
+def says(stage: Stage, pod: str, *expected: str) -> None:
+    """Wait until Events on *pod* give all *expected* reasons: they come beside the work."""
+    until(
+        f"Pod {pod} says {expected}", lambda: {*expected} <= reasons(stage, pod), lambda: reasons(stage, pod)
+    )
+
+
 def test_a_job_with_as_many_completions_as_pods_is_one_slurm_job_and_ranks_follow_its_nodes(
     stage: Stage, name: str
 ) -> None:
@@ -125,7 +132,7 @@ def test_a_job_with_as_many_completions_as_pods_is_one_slurm_job_and_ranks_follo
     }
     for rank, pod in enumerate(members):
         assert dig_text(pod, "metadata", "labels", "batch.kubernetes.io/job-completion-index") == str(rank)
-        assert {"PlaceholderSubmitted", "Bound"} <= reasons(stage, name_of(pod))
+        says(stage, name_of(pod), "PlaceholderSubmitted", "Bound")
 
 
 def test_when_a_member_dies_the_whole_gang_ends_and_the_pods_that_follow_are_another_job(
@@ -146,7 +153,7 @@ def test_when_a_member_dies_the_whole_gang_ends_and_the_pods_that_follow_are_ano
 
     assert [name_of(pod) for pod in after] == [f"{name}-c", f"{name}-d"]
     assert the_job(stage, after) != job
-    assert "GangEnds" in reasons(stage, name_of(before[0]))
+    says(stage, name_of(before[0]), "GangEnds")
 
 
 def test_a_pod_group_waits_for_all_its_members_and_shares_a_node_and_a_dead_one_is_replaced_there(
@@ -155,11 +162,7 @@ def test_a_pod_group_waits_for_all_its_members_and_shares_a_node_and_a_dead_one_
     asked = {"gang_size": "2", "gang_members_per_node": "2", "gang_policy": "replace"}
     first, second, third = (f"{name}-{letter}" for letter in "abc")
     stage.deeds.kube.create(member(name, first, **asked))
-    until(
-        "the first says that it waits",
-        lambda: "WaitingForGang" in reasons(stage, first),
-        lambda: shown(stage, name),
-    )
+    says(stage, first, "WaitingForGang")
     assert stage.deeds.node_of(first) == ""
     stage.deeds.kube.create(member(name, second, **asked))
     members = runs(stage, name, 2)

@@ -1,6 +1,7 @@
 """What the client and the API server say to each other, on a real one."""
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -131,6 +132,19 @@ async def test_an_event_is_said_once(kube: KubeClient, namespace: str) -> None:
 
     events = await kube.list_all(EVENTS, namespace)
     assert [found.metadata.name.startswith("a.") for found in events] == [True]
+
+
+async def test_an_event_that_is_said_late_tells_when_it_was(kube: KubeClient, namespace: str) -> None:
+    made = await kube.create(PODS, pod("a"), namespace)
+
+    await kube.record(
+        PODS,
+        made,
+        EventText(reason="Was", action="Schedule", note="then"),
+        at=datetime(2026, 1, 5, tzinfo=UTC),
+    )
+
+    assert b'"lastTimestamp":"2026-01-05T00:00:00Z"' in await kube.get_raw(EVENTS.path(namespace))
 
 
 async def test_the_api_server_takes_the_definition_of_nodeset(kube: KubeClient, namespace: str) -> None:

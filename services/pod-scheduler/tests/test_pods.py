@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from sunk_kube.bodies import EventText
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeRejectedError
 from sunk_kube.matching import tolerates
@@ -14,6 +15,7 @@ from sunk_kube.reflector import Reflector
 from sunk_kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
 from sunk_pod_scheduler.pods import Pods
+from sunk_pod_scheduler.sayings import Sayings
 from sunk_runtime.errors import ConflictError
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
@@ -27,10 +29,12 @@ OTHER = {"key": "other", "operator": "Equal", "value": "x", "effect": "NoExecute
 async def watching(kube: KubeClient, namespace: str, lock_key: str = TAINT_LOCK) -> AsyncGenerator[Pods]:
     watched = Reflector(kube, PODS, namespace=namespace, fields=f"spec.schedulerName={OURS}")
     nodes = Reflector(kube, NODES)
-    pods = Pods(kube, [watched], nodes, lock_key)
+    sayings = Sayings(kube)
+    pods = Pods(kube, [watched], nodes, sayings, lock_key)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watched.run)
         tasks.start_soon(nodes.run)
+        tasks.start_soon(sayings.run)
         await watched.complete()
         await nodes.complete()
         yield pods
@@ -157,7 +161,9 @@ async def test_a_refusal_stands_in_the_condition_and_in_an_event(kube: KubeClien
 
         assert told is not None
         assert (told.status, told.reason, told.message) == ("False", "ValidationFailed", "no cpu")
-        assert await kube.list_all(EVENTS, namespace)
+        with anyio.fail_after(10):
+            while not await kube.list_all(EVENTS, namespace):  # noqa: ASYNC110 - nobody tells us
+                await anyio.sleep(0.02)
 
         await pods.refuse(found, "ValidationFailed", "no cpu")
         again = await kube.get(PODS, "infer", namespace)
@@ -165,6 +171,21 @@ async def test_a_refusal_stands_in_the_condition_and_in_an_event(kube: KubeClien
         assert (
             again.metadata.resource_version == found.metadata.resource_version
         )  # Else we would poke ourselves.
+
+
+async def test_what_waits_to_be_said_is_said_before_the_end(kube: KubeClient, namespace: str) -> None:
+    made = await create(kube, namespace)
+    sayings = Sayings(kube)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sayings.run)
+        for number in range(30):
+            sayings.say(made, EventText(reason="Bound", action="Binding", note=f"number {number}"))
+        with anyio.fail_after(10):
+            while not await kube.list_all(EVENTS, namespace):  # noqa: ASYNC110 - nobody tells us
+                await anyio.sleep(0.02)
+        tasks.cancel_scope.cancel()
+
+    assert len(await kube.list_all(EVENTS, namespace)) == 30
 
 
 async def test_pods_are_told_by_uid_when_they_come_and_when_they_go(kube: KubeClient, namespace: str) -> None:
@@ -214,6 +235,6 @@ async def test_a_namespace_that_goes_takes_its_pods_with_it_and_nobody_is_told_i
             while not await is_leaving():  # noqa: ASYNC110 - nobody tells us
                 await anyio.sleep(0.05)
         leaving = await kube.get(PODS, "infer", namespace)
-        await pods.say(leaving, "Bound", "no Event can be made here any more")  # Must not raise.
+        pods.say(leaving, "Bound", "no Event can be made here any more")  # Must end nothing.
         await pods.delete(leaving)
         await kube.patch(PODS, "infer", {"metadata": {"finalizers": None}}, namespace)

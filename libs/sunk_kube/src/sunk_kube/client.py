@@ -224,10 +224,12 @@ class KubeClient:
         except KubeNotFoundError:
             log.debug("evicted already", extra={"pod": pod.key})
 
-    async def record(self, resource: Resource[T], about: KubeObject, text: EventText) -> None:
-        """Say *text* about an object, as an Event; having said it in the same hour is success."""
-        now = datetime.now(UTC)
-        body = bodies.event(resource, about, text, reporter=self.name, now=now)
+    async def record(
+        self, resource: Resource[T], about: KubeObject, text: EventText, *, at: datetime | None = None
+    ) -> None:
+        """Say *text* about an object, as an Event of *at* or now; having said it in that hour is success."""
+        moment = at or datetime.now(UTC)
+        body = bodies.event(resource, about, text, reporter=self.name, now=moment)
         try:
             await self.create(EVENTS, body, body["metadata"]["namespace"])
         except KubeExistsError:

@@ -121,20 +121,20 @@ class Doer:
     async def _record(self, state: PlacementState, seen: Observed, pod: Pod | None) -> None:
         before = seen.placement
         if before is not None and before.phase == "submitted" and state.phase in RELEASED:
-            await self._tell_released(pod, state)
+            self._tell_released(pod, state)
         if pod is not None and state.phase == "ended" and (why := refusal(pod)):
             self._means.refusals.note(pod, state.node, why, now())
-            await self._pods.warn(pod, "KubeletRefused", f"the kubelet of {state.kube_node} refused: {why}")
+            self._pods.warn(pod, "KubeletRefused", f"the kubelet of {state.kube_node} refused: {why}")
         await self._store(self._means.placeholder.known(state))
 
-    async def _tell_released(self, pod: Pod | None, state: PlacementState) -> None:
+    def _tell_released(self, pod: Pod | None, state: PlacementState) -> None:
         """Say what happened; not before: Slurm plans the job meanwhile. Killed here, it is said again."""
         if pod is None or pod.spec.node_name:
             return
-        await self._pods.say(pod, "PlaceholderSubmitted", f"Slurm job {state.job} is submitted for {pod.key}")
+        self._pods.say(pod, "PlaceholderSubmitted", f"Slurm job {state.job} is submitted for {pod.key}")
         wanted = validate(pod, self._means.rules)
         for warned in warnings(pod, wanted) if isinstance(wanted, Wanted) else ():
-            await self._pods.warn(pod, warned.reason, warned.message)
+            self._pods.warn(pod, warned.reason, warned.message)
 
     async def _refuse(self, pod: Pod, action: Refuse) -> None:
         await self._pods.refuse(pod, "ValidationFailed", "; ".join(action.problems))
@@ -144,7 +144,7 @@ class Doer:
         reason = action.state.reason
         if action.event == "CutOff":  # The Pod runs: it is scheduled.
             log.warning("a script is cut off, as are many", extra={"pod": pod.key, "job": action.state.job})
-            await self._pods.warn(pod, action.event, reason)
+            self._pods.warn(pod, action.event, reason)
         else:
             say = self._pods.refuse if action.is_warning else self._pods.put_off
             await say(pod, action.event, reason)
@@ -163,7 +163,7 @@ class Doer:
         if action.state.created is not None:
             metrics.BOUND_SECONDS.observe(max(0.0, (now() - action.state.created).total_seconds()))
         text = f"Slurm job {action.state.job} placed {pod.key} on {action.state.kube_node}"
-        await self._pods.say(pod, "Bound", text)
+        self._pods.say(pod, "Bound", text)
 
     async def _release(self, action: ReleaseJob, pod: Pod | None) -> None:
         try:

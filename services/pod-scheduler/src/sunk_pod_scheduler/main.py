@@ -42,6 +42,7 @@ from sunk_pod_scheduler.neighbours import claim
 from sunk_pod_scheduler.pods import Pods
 from sunk_pod_scheduler.refusals import Refusals
 from sunk_pod_scheduler.request import Placeholder
+from sunk_pod_scheduler.sayings import Sayings
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.strays import is_news
 from sunk_pod_scheduler.turns import ahead_s
@@ -89,6 +90,7 @@ class Parts:
             for name in config.scheduler_names
         }
         self.nodes = Reflector(kube, NODES)
+        self.sayings = Sayings(kube)
         self.bus_views = (
             self.placements,
             self.slurm_jobs,
@@ -114,7 +116,7 @@ class Parts:
     def pods_of(self, names: Iterable[str]) -> Pods:
         """Return the Pods of some of our names."""
         watched = [view for name in names for view in self.watched_by_name[name]]
-        return Pods(self.kube, watched, self.nodes, self.config.lock_key)
+        return Pods(self.kube, watched, self.nodes, self.sayings, self.config.lock_key)
 
     async def work(self, leadership: Leadership) -> None:
         """Schedule while we lead."""
@@ -270,6 +272,7 @@ async def serve(config: Config) -> None:
             await lifecycle.serve(
                 partial(serve_http, config.http_host, config.http_port, health),
                 *(view.run for view in (*parts.watched, parts.nodes)),
+                parts.sayings.run,
                 partial(lead, lease, parts.work),
             )
 

@@ -4,7 +4,6 @@ What must stay true: every write names the uid, so that a Pod of the same name t
 hit; a Pod is only "no more" when the API server itself has said so.
 """
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,10 +19,9 @@ from sunk_kube.objects import Node, Pod, Taint, Toleration, condition
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
+from sunk_pod_scheduler.sayings import Sayings
 from sunk_runtime.changes import Changes
-from sunk_runtime.errors import ConflictError, SunkError
-
-log = logging.getLogger(__name__)
+from sunk_runtime.errors import ConflictError
 
 CONDITION_POD_SCHEDULED: Final = "PodScheduled"
 CONDITION_SLURM_JOB_LOST: Final = "SlurmJobLost"
@@ -64,11 +62,13 @@ class Pods:
         client: KubeClient,
         watched: Sequence[Reflector[Pod]],
         nodes: Reflector[Node],
+        sayings: Sayings,
         lock_key: str = TAINT_LOCK,
     ) -> None:
         self._client = client
         self._watched = watched
         self._nodes = nodes
+        self._sayings = sayings
         self._lock_key = lock_key
         self._key_by_uid: dict[str, str] = {}
 
@@ -223,22 +223,15 @@ class Pods:
             )
         except KubeNotFoundError as error:
             raise ConflictError(str(error)) from error
-        await self._record(pod, text)
+        self._sayings.say(pod, text)
 
-    async def say(self, pod: Pod, reason: str, message: str) -> None:
+    def say(self, pod: Pod, reason: str, message: str) -> None:
         """Say by Event that something went well."""
-        await self._record(pod, EventText(reason=reason, action="Binding", note=message))
+        self._sayings.say(pod, EventText(reason=reason, action="Binding", note=message))
 
-    async def warn(self, pod: Pod, reason: str, message: str) -> None:
+    def warn(self, pod: Pod, reason: str, message: str) -> None:
         """Say by Event what its user had better know; the Pod is scheduled all the same."""
-        await self._record(pod, EventText(reason=reason, action="Scheduling", note=message, type="Warning"))
-
-    async def _record(self, pod: Pod, text: EventText) -> None:
-        """Say *text*; that it could not be said must not hold up what it is about."""
-        try:
-            await self._client.record(PODS, pod, text)
-        except SunkError as error:
-            log.warning("event not recorded", extra={"pod": pod.key, "error": str(error)})
+        self._sayings.say(pod, EventText(reason=reason, action="Scheduling", note=message, type="Warning"))
 
     async def _patch(self, pod: Pod, body: dict[str, object]) -> None:
         meta = pod.metadata

@@ -63,11 +63,11 @@ class PodPort(Protocol):
         """Say by Event and by condition whether a Pod that runs has lost its job."""
         ...
 
-    async def say(self, pod: Pod, reason: str, message: str) -> None:
+    def say(self, pod: Pod, reason: str, message: str) -> None:
         """Say by Event that something went well."""
         ...
 
-    async def warn(self, pod: Pod, reason: str, message: str) -> None:
+    def warn(self, pod: Pod, reason: str, message: str) -> None:
         """Say by Event what its user had better know; the Pod is scheduled all the same."""
         ...
 

@@ -71,6 +71,8 @@ class Scheduler:
         """The last looks at jobs, and when they were taken."""
         self._stirred: dict[str, datetime] = {}
         """When something last happened to a Pod's job: what was seen before is worth nothing."""
+        self._shown: dict[str, tuple[Pod, PodSeen]] = {}
+        """What Pods are as they decide, while it is their turn: each step asks for it."""
 
     async def reconcile(self, uid: str) -> float | None:
         """Bring the Pod *uid* and its job as far as they get now; return when to look again."""
@@ -79,6 +81,8 @@ class Scheduler:
             for _ in range(STEPS_MAX):
                 looked, known = self._known(uid, turn)
                 seen, pod = await self._observe(uid, known)
+                if pod is not None and seen.pod is not None:
+                    self._shown[uid] = pod, seen.pod
                 self._looks.pop(uid, None)
                 action = decide(seen, now(), self._limits)
                 again_s = await self._doer.apply(action, seen, pod)
@@ -94,6 +98,7 @@ class Scheduler:
             log.error("a pod took too many steps", extra={"uid": uid})
             return ASK_AGAIN_S
         finally:
+            self._shown.pop(uid, None)
             self._book.looked(uid)
 
     def stir(self, uid: str) -> None:
@@ -141,7 +146,7 @@ class Scheduler:
         placement = self._placements.get(uid)
         namespace, name = (placement.namespace, placement.pod) if placement else ("", "")
         pod = await self._pods.find(uid, namespace, name)
-        shown = None if pod is None else pod_seen(pod, self._key, self._rules)
+        shown = None if pod is None else self._as_it_decides(pod)
         job = known or await self._job(placement, shown)
         announced_on = self._book.announced_on(uid, placement.job) if placement else ""
         kube_node, why = self._node(placement.node if placement else "", pod)
@@ -158,6 +163,12 @@ class Scheduler:
             are_many_silent=bool(placement and placement.silent) and are_many(self._placements.values()),
         )
         return seen, pod
+
+    def _as_it_decides(self, pod: Pod) -> PodSeen:
+        before = self._shown.get(pod.metadata.uid)
+        if before is not None and before[0] is pod:
+            return before[1]
+        return pod_seen(pod, self._key, self._rules)
 
     async def _job(self, placement: PlacementState | None, pod: PodSeen | None) -> AnyJob:
         if placement is not None:

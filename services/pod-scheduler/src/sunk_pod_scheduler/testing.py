@@ -245,11 +245,12 @@ class MemoryPods:
         assert is_lost == (reason != "JobFound")
         await self.refuse(pod, reason, message)
 
-    async def say(self, pod: Pod, reason: str, message: str) -> None:
+    def say(self, pod: Pod, reason: str, message: str) -> None:
         """Remember what is said."""
-        await self.refuse(pod, reason, message)
+        assert message
+        self.said[self._existing(pod).metadata.uid] = reason
 
-    async def warn(self, pod: Pod, reason: str, message: str) -> None:
+    def warn(self, pod: Pod, reason: str, message: str) -> None:
         """Remember what is said."""
         assert message
         self.warned.setdefault(pod.metadata.uid, []).append(reason)

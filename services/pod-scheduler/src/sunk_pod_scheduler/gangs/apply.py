@@ -130,18 +130,18 @@ class GangDoer:
         before = seen.record
         ours = seated(seen, pods)
         if before is not None and before.phase == "submitted" and state.phase in RELEASED:
-            await self._tell_released(ours, state, seen)
+            self._tell_released(ours, state, seen)
         await self._store(self._means.placeholder.known(state))
         if state.phase == "ending" and (before is None or before.phase != "ending"):
-            await self._note_refusals(ours, state)
-            await self._voice.say(ours, "GangEnds", f"{name(seen)} ends: {state.reason}")
+            self._note_refusals(ours, state)
+            self._voice.say(ours, "GangEnds", f"{name(seen)} ends: {state.reason}")
         if before is not None and (before.lost is None) != (state.lost is None):
             await self._voice.tell_loss(ours, state)
             metrics.JOBS_UNKNOWN.labels("lost" if state.lost is not None else "found").inc()
         if before is not None and before.job is not None and state.job is None:
             metrics.JOBS_LOST.inc()
 
-    async def _note_refusals(self, ours: Sequence[Pod], state: PlacementState) -> None:
+    def _note_refusals(self, ours: Sequence[Pod], state: PlacementState) -> None:
         members = () if state.roster is None else state.roster.members
         node_by_uid = {member.uid: member.node for member in members}
         moment = now()
@@ -149,7 +149,7 @@ class GangDoer:
             if why := refusal(pod):
                 self._means.refusals.note(pod, node_by_uid.get(pod.metadata.uid, ""), why, moment)
                 text = f"the kubelet of {pod.spec.node_name} refused: {why}"
-                await self._pods.warn(pod, "KubeletRefused", text)
+                self._pods.warn(pod, "KubeletRefused", text)
 
     async def _release(self, action: ReleaseJob, seen: GangSeen, pods: Pods) -> None:
         try:
@@ -159,12 +159,12 @@ class GangDoer:
             await self._voice.refuse(seated(seen, pods), "ReleaseRefused", text)
             raise
 
-    async def _tell_released(self, ours: Sequence[Pod], state: PlacementState, seen: GangSeen) -> None:
+    def _tell_released(self, ours: Sequence[Pod], state: PlacementState, seen: GangSeen) -> None:
         """Say what happened, and what users had better know. Killed here, it is said again."""
         unbound = [pod for pod in ours if not pod.spec.node_name]
         text = f"Slurm job {state.job} is submitted for {len(ours)} Pods"
-        await self._voice.say(unbound, "PlaceholderSubmitted", text)
-        await self._voice.warn(unbound, {uid: one.wanted for uid, one in seen.members.items()})
+        self._voice.say(unbound, "PlaceholderSubmitted", text)
+        self._voice.warn(unbound, {uid: one.wanted for uid, one in seen.members.items()})
 
     async def _blame(self, action: Refuse | Blame, seen: GangSeen, pods: Pods) -> None:
         if isinstance(action, Refuse):
@@ -172,7 +172,7 @@ class GangDoer:
         else:
             note = Note(reason=action.event, text=action.state.reason, is_warning=action.is_warning)
         if note.reason == "CutOff":  # The Pods run: they are scheduled.
-            await self._voice.alarm(seated(seen, pods), note)
+            self._voice.alarm(seated(seen, pods), note)
         else:
             await self._voice.tell(pods, dict.fromkeys(uids(seen), note))
         await self._store(action.state)
@@ -198,6 +198,6 @@ class GangDoer:
             self._means.check()
             await self._pods.bind(pod, action.kube_nodes[uid])
             text = f"Slurm job {record.job} placed {pod.key}, rank {rank} of {size} of {name(seen)}, "
-            await self._pods.say(pod, "Bound", text + f"on {action.kube_nodes[uid]}")
+            self._pods.say(pod, "Bound", text + f"on {action.kube_nodes[uid]}")
 
         await each([uid for uid in action.kube_nodes if uid in pods], bind)

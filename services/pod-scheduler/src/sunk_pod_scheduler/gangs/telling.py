@@ -36,31 +36,22 @@ class Voice:
         found = {pod.metadata.uid: pod for pod in pods}
         await self.tell(found, dict.fromkeys(found, note))
 
-    async def alarm(self, pods: Iterable[Pod], note: Note) -> None:
+    def alarm(self, pods: Iterable[Pod], note: Note) -> None:
         """Say by Event what is wrong with Pods that run."""
+        for pod in pods:
+            self._pods.warn(pod, note.reason, note.text)
 
-        async def warn(pod: Pod) -> None:
-            await self._pods.warn(pod, note.reason, note.text)
-
-        await each(pods, warn)
-
-    async def say(self, pods: Iterable[Pod], reason: str, text: str) -> None:
+    def say(self, pods: Iterable[Pod], reason: str, text: str) -> None:
         """Say *text* by Event on all of *pods*."""
+        for pod in pods:
+            self._pods.say(pod, reason, text)
 
-        async def say(pod: Pod) -> None:
-            await self._pods.say(pod, reason, text)
-
-        await each(pods, say)
-
-    async def warn(self, pods: Iterable[Pod], wanted: Mapping[str, Wanted | None]) -> None:
+    def warn(self, pods: Iterable[Pod], wanted: Mapping[str, Wanted | None]) -> None:
         """Say by Event what the users of *pods* had better know; *wanted*: by uid, what each asks for."""
-
-        async def warn(pod: Pod) -> None:
+        for pod in pods:
             asked = wanted.get(pod.metadata.uid)
             for warned in warnings(pod, asked) if asked is not None else ():
-                await self._pods.warn(pod, warned.reason, warned.message)
-
-        await each(pods, warn)
+                self._pods.warn(pod, warned.reason, warned.message)
 
     async def tell_loss(self, pods: Iterable[Pod], state: PlacementState) -> None:
         """Say on Pods that run whether Slurm has lost their job."""
