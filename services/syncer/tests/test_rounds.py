@@ -13,6 +13,7 @@ from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
+from sunk_slurm.wire import Job
 from sunk_syncer.config import Config
 from sunk_syncer.polling import Rhythm
 from sunk_syncer.testing import CLUSTER, QuietSlurm
@@ -83,6 +84,34 @@ async def test_a_crowd_of_new_jobs_costs_one_look_at_each_that_starts_soon(nats:
         await until(lambda: [job.state for job in writer.view.values()] == ["RUNNING"] * 100)
 
         assert slurm.jobs_looked_at - looks == 1 + 100
+
+
+class SlowSlurm(QuietSlurm):
+    """Answers looks at jobs once the gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = anyio.Event()
+
+    async def job(self, job: int) -> Job | None:
+        """Return it, late."""
+        found = await super().job(job)
+        await self.gate.wait()
+        return found
+
+
+async def test_a_new_job_is_not_looked_at_twice_because_the_look_takes_long(nats: NatsServer) -> None:
+    slurm = SlowSlurm()
+    async with told(nats) as writer, leading(slurm, writer, SELDOM) as watch:
+        await until(lambda: slurm.jobs_looked_at == 2)
+        for _ in range(3):
+            await watch.poll()
+        slurm.gate.set()
+        await until(lambda: len(writer.view) == 2)
+        watch.look(8)
+        await until(lambda: slurm.jobs_looked_at > 2)
+
+        assert slurm.jobs_looked_at == 3
 
 
 async def test_who_waits_on_after_a_crowd_came_is_told_all_the_same(nats: NatsServer) -> None:
