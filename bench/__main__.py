@@ -9,6 +9,7 @@ from types import FrameType
 HERE = Path(__file__).resolve().parent
 SHARED = {
     "__main__",
+    "cluster_starts",
     "exporter_native",
     "exporter_states",
     "figures",

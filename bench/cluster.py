@@ -2,8 +2,10 @@
 
 Results: ``cluster.install`` (``sunk_s``, ``slurm_s``, ``idle_s`` until sinfo shows every node idle,
 ``pods_mb`` resident on all Nodes), ``cluster.upgrade`` (``same_s`` with the same values, ``changed_s`` with
-another setting of one service, ``restarted`` Pods), ``images.size`` (one line an image; ``mb`` unpacked,
-``gzip_mb`` as in a registry).
+another setting of one service, ``restarted`` Pods), ``images.start`` (one line a service; seconds since its
+process began: ``http_s`` until it answers, ``ready_s`` until it is ready, and the slowest, ``ready_max_s``;
+``cpu_s`` of a processor by then, ``imports_s`` of Python alone), ``images.size`` (one line an image; ``mb``
+unpacked, ``gzip_mb`` as in a registry).
 """
 
 import argparse
@@ -15,6 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Final
+
+from cluster_starts import starts
 
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
@@ -89,7 +93,7 @@ def memory_mb(lab: KubeLab) -> float:
     total = 0
     for node in lab.node_names():
         summary: dict[str, Any] = json.loads(
-            lab.kubectl("get", "--raw", f"/api/v1/nodes/{node}/proxy/stats/summary")
+            lab.kubectl("get", "--raw", f"/api/v1/nodes/{node}/proxy/stats/summary?only_cpu_and_memory=true")
         )
         total += sum(pod["memory"].get("rssBytes", 0) for pod in summary["pods"] if "memory" in pod)
     return round(total / MB, 1)
@@ -129,6 +133,7 @@ def main() -> None:
     """Print every result; the lab is gone afterwards."""
     parser = argparse.ArgumentParser(prog="bench cluster", description=__doc__)
     parser.add_argument("--sizes-only", action="store_true", help="no lab, only the images")
+    parser.add_argument("--starts", type=int, default=3, help="how often each service is started again")
     arguments = parser.parse_args()
     config = from_environment()
     archives = images(config.cache, say)
@@ -142,7 +147,9 @@ def main() -> None:
     try:
         lab.up(nodes=3)
         lab.load(*archives)
-        upgraded(installed(lab))
+        made = installed(lab)
+        starts(made, arguments.starts, result)
+        upgraded(made)
     finally:
         lab.down()
 

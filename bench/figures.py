@@ -38,6 +38,12 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def cpu_s_of(pid: int) -> float:
+    """Return the processor time that a process has used, in seconds."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / TICKS
+
+
 @dataclass
 class Usage:
     """Processor time and memory of a process since this was made."""
@@ -47,16 +53,12 @@ class Usage:
     before_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.before_s = self._used_s()
-
-    def _used_s(self) -> float:
-        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(words[11]) + int(words[12])) / TICKS
+        self.before_s = cpu_s_of(self.pid)
 
     @property
     def cpu_s(self) -> float:
         """Seconds of processor time."""
-        return self._used_s() - self.before_s
+        return cpu_s_of(self.pid) - self.before_s
 
     def figures(self, who: str) -> dict[str, float]:
         """Return the share of a core, the processor time and the resident memory."""
