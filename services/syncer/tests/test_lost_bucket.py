@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
@@ -41,6 +42,26 @@ async def test_a_bucket_of_nodes_that_was_removed_is_filled_again_though_nothing
 
             async with following(fresh := StateView(bus, "c1", SlurmNodeState)):
                 await until(lambda: sorted(fresh.keys()) == ["n1", "n2"], within_s=20)
+            tasks.cancel_scope.cancel()
+
+
+async def test_what_an_earlier_leader_has_written_late_is_written_anew(nats: NatsServer) -> None:
+    settings, slurm = BusSettings(url=nats.url), QuietSlurm()
+    async with connect(settings, "test") as bus:
+        await bus.provision("c1", settings)
+        view, earlier = StateView(bus, "c1", SlurmNodeState), StateView(bus, "c1", SlurmNodeState)
+        stirrings = StirringsWatch(slurm, Rhythm.of(CONFIG, CONFIG.poll_s))
+        watch = NodeWatch(slurm, StateWriter(bus, view, fence=None), stirrings, CONFIG)
+        async with following(view, earlier), anyio.create_task_group() as tasks:
+            await view.complete()
+            tasks.start_soon(watch.run)
+            await until(lambda: sorted(earlier.keys()) == ["n1", "n2"])
+            told = earlier.entry("n1")
+            assert told is not None
+            late = replace(told.value, reason="by hand")
+            await StateWriter(bus, earlier, fence=None).record("n1", late, revision=told.revision)
+
+            await until(lambda: (state := earlier.get("n1")) is not None and state.reason == "")
             tasks.cancel_scope.cancel()
 
 

@@ -7,9 +7,11 @@ stream of facts that is full does not stop the state: such a fact is counted and
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Generic, TypeVar
 
 import msgspec
+from prometheus_client import Counter
 
 from sunk_events import subjects
 from sunk_events.base import Event, State
@@ -126,4 +128,9 @@ async def publish(bus: Bus, cluster: str, event: Event, *, fence: Fence | None =
     subject = subjects.fact(cluster, event)
     with span("publish", type(event).__name__, subject):
         await bus.publish(subject, encode(event), msg_id=event.id, fence=fence)
-    FACTS.labels(type(event).__name__).inc()
+    _facts_of(type(event)).inc()
+
+
+@cache
+def _facts_of(kind: type[Event]) -> Counter:
+    return FACTS.labels(kind.__name__)

@@ -37,6 +37,7 @@ CROWD: Final = 8
 CROWD_S: Final = 5.0
 """Where more jobs than `CROWD` are new, those that wait are looked at so much later, or once they start: most
 of a burst start at once, and one look at each is half as much work for Slurm as two."""
+_LOOKS: Final = LOOKS.labels("job")
 PROLOG_LOOK_S: Final = 1.0
 """A job whose prologs run is looked at this often: their end changes no state."""
 
@@ -91,7 +92,7 @@ class JobWatch:
 
     async def fresh(self, job: int) -> Job | None:
         """Look at the one job *job*, have the bus told of it, and return it; None: Slurm has none."""
-        LOOKS.labels("job").inc()
+        _LOOKS.inc()
         with within(self._config.call_timeout_s, f"look at job {job}"):
             seen = await self._slurm.job(job)
         self._loop.poke(str(job))
@@ -194,7 +195,7 @@ class JobWatch:
         async with self._looking:
             revision = self._view.revision(key)
             before = self._view.get(key)
-            LOOKS.labels("job").inc()
+            _LOOKS.inc()
             seen = await self._slurm.job(job)  # It ends in time by itself; nobody waits for this one look.
         if seen is None:
             await self._forget(key, before, revision)

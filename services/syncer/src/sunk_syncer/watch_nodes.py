@@ -7,8 +7,9 @@ too: a single answer may come from a slurmctld that has just lost its state, or 
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import datetime
+from typing import Final
 
 import anyio
 import msgspec
@@ -32,6 +33,8 @@ from sunk_syncer.ports import SlurmNodes
 from sunk_syncer.watch_stirrings import StirringsWatch
 
 log = logging.getLogger(__name__)
+
+_LOOKS: Final = LOOKS.labels("node")
 
 
 class _List(msgspec.Struct, frozen=True):
@@ -63,6 +66,8 @@ class NodeWatch:
         self._to_look_at: set[str] = set()
         self._not_found: dict[str, float] = {}
         """Known nodes of which a look found nothing, and when that was asked."""
+        self._settled: dict[str, int] = {}
+        """The revision at which the bus was told of each node last."""
         self._list = _List(asked=0.0, names=frozenset())
         self._update_time = 0
         self._doubt = Doubt()
@@ -79,7 +84,13 @@ class NodeWatch:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._poller.run)
             # A bucket that was lost is told of by its view: what is known is then written again at once.
-            await self._loop.run(self._view.changes(), keys=self._book.names, resync_s=self._config.resync_s)
+            await self._loop.run(self._unsettled(), keys=self._book.names, resync_s=self._config.resync_s)
+
+    async def _unsettled(self) -> AsyncGenerator[str]:
+        """Yield the nodes of which the bus holds something else than what we have written last."""
+        async for name in self._view.changes():
+            if self._settled.get(name) != self._view.revision(name):
+                yield name
 
     def wake(self) -> None:
         """Do now what was put off because Slurm did not answer."""
@@ -106,7 +117,7 @@ class NodeWatch:
         Raises:
             TransientError: a look found nothing of a node that was known, and no later list says so too.
         """
-        LOOKS.labels("node").inc()
+        _LOOKS.inc()
         asked = time.monotonic()
         with within(self._config.call_timeout_s, f"look at node {name}"):
             node = await self._slurm.node(name)
@@ -231,3 +242,4 @@ class NodeWatch:
             facts = node_removed(before, cluster=cluster, revision=revision, now=moment)
             await self._writer.forget(name, facts, revision=revision)
             log.info("node removed", extra={"node": name})
+        self._settled[name] = self._view.revision(name)
