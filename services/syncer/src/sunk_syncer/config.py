@@ -25,7 +25,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """How often slurmctld's counters are asked for, which takes 2 ms; nodes and jobs when they have moved."""
     poll_share: Share = 0.10
     """The share of a core that lists may cost while they change: 0.5 s is followed by 5 s of rest."""
-    poll_max_s: Seconds = 5.0
+    poll_max_s: Seconds = 3.5
     """The longest from one list to the next while they change, however long the last answer took."""
     quiet_share: Share = 0.005
     """The share of a core that lists may cost while slurmctld's counters stand still."""
