@@ -1,8 +1,10 @@
 from typing import Any
 
+import anyio
 import pytest
 
 from sunk_events import subjects
+from sunk_runtime import pull as module
 from sunk_runtime.errors import BusUnavailableError, PermanentError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.pull import BATCH, Position, Pull, create_consumer, position, pulling
@@ -61,6 +63,24 @@ async def test_with_nothing_to_deliver_the_server_gives_signs_of_life(bus: Bus) 
     consumer, _ = await create_consumer(bus, STREAM, NO_ACK)
     async with pulling(bus, STREAM, consumer) as pull:
         assert await pull.batch() == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+async def test_a_server_that_is_greeted_answers_before_its_first_sign_of_life_and_leaves_nothing_out(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    for name, seconds in (("HEARTBEAT_S", 3600.0), ("EXPIRES_S", 7200.0), ("DEAD_S", 3600.0)):
+        monkeypatch.setattr(module, name, seconds)
+    await store(bus, count)
+    consumer, _ = await create_consumer(bus, STREAM, NO_ACK)
+
+    async with pulling(bus, STREAM, consumer, greets=True) as pull:
+        with anyio.fail_after(60):
+            came = await pull.batch()
+            while len(came) < count:
+                came += await deliveries(pull)
+
+    assert [message.data for message in came] == [b"%d" % number for number in range(count)]
 
 
 async def test_what_came_before_the_consumer_was_deleted_is_handed_over_and_then_the_pull_ends(

@@ -14,7 +14,7 @@ from sunk_events.codec import decode_event, encode
 from sunk_events.dead import DeadLetter
 from sunk_events.nodes import NodeDown, NodeDrained, NodeSnapshot
 from sunk_lab.nats import NatsServer
-from sunk_runtime import settle, verdicts
+from sunk_runtime import pull, settle, verdicts
 from sunk_runtime.dead import bury
 from sunk_runtime.errors import ConflictError, FullError, PermanentError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
@@ -72,6 +72,19 @@ async def dead_letter(bus: Bus) -> DeadLetter | None:
     letter = decode_event(found[1].data) if found else None
     assert letter is None or isinstance(letter, DeadLetter)
     return letter
+
+
+async def test_a_consumer_that_nothing_waits_for_is_well_before_the_servers_first_sign_of_life(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in (("HEARTBEAT_S", 3600.0), ("EXPIRES_S", 7200.0), ("DEAD_S", 3600.0)):
+        monkeypatch.setattr(pull, name, seconds)
+    consumer = FactConsumer(bus, "c1", "test", Seen())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consumer.run)
+        await until(lambda: consumer.is_consuming)
+        tasks.cancel_scope.cancel()
 
 
 async def test_what_was_handled_is_acknowledged_and_does_not_come_again(bus: Bus) -> None:

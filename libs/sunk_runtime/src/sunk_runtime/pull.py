@@ -91,9 +91,13 @@ async def create_consumer(bus: Bus, stream: str, config: Mapping[str, Any]) -> t
 
 
 @asynccontextmanager
-async def pulling(bus: Bus, stream: str, consumer: str) -> AsyncGenerator["Pull"]:
-    """Subscribe to what a pull of *consumer* brings, for as long as the context lasts."""
-    pull = Pull(bus, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", bus.inbox())
+async def pulling(bus: Bus, stream: str, consumer: str, *, greets: bool = False) -> AsyncGenerator["Pull"]:
+    """Subscribe to what a pull of *consumer* brings, for as long as the context lasts.
+
+    With *greets* the server says at once that it is there, also where nothing waits: the first sign of life
+    comes after a question and not after `HEARTBEAT_S`.
+    """
+    pull = Pull(bus, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", bus.inbox(), greets=greets)
     async with bus.subscribed(pull.inbox, pull.receive):
         yield pull
 
@@ -101,8 +105,9 @@ async def pulling(bus: Bus, stream: str, consumer: str) -> AsyncGenerator["Pull"
 class Pull:
     """The deliveries of one consumer. Made by `pulling`."""
 
-    def __init__(self, bus: Bus, next_subject: str, inbox: str) -> None:
+    def __init__(self, bus: Bus, next_subject: str, inbox: str, *, greets: bool = False) -> None:
         self.inbox: Final = inbox
+        self._is_to_greet = greets
         self._bus = bus
         self._next = next_subject
         self._come: deque[Message] = deque()
@@ -158,7 +163,12 @@ class Pull:
     async def _refill(self) -> None:
         if self._outstanding > BATCH // 2:
             return
-        more = BATCH - self._outstanding
-        ask = {"batch": more, "expires": int(EXPIRES_S * 1e9), "idle_heartbeat": int(HEARTBEAT_S * 1e9)}
+        more = 1 if self._is_to_greet else BATCH - self._outstanding
+        ask: dict[str, int] = {"batch": more}
+        if self._is_to_greet:
+            ask["no_wait"] = True
+            self._is_to_greet = False
+        else:
+            ask |= {"expires": int(EXPIRES_S * 1e9), "idle_heartbeat": int(HEARTBEAT_S * 1e9)}
         await self._bus.send(self._next, msgspec.json.encode(ask), reply=self.inbox)
         self._outstanding += more

@@ -154,7 +154,7 @@ class FactConsumer:
         await self._bus.api(f"CONSUMER.RESET.{stream}.{name}", {})
         EVENT_LAG.labels(self._durable).set(pending)
         expected = 1
-        async with pulling(self._bus, stream, name) as pull:
+        async with pulling(self._bus, stream, name, greets=True) as pull:
             while True:
                 deliveries = [Delivery.of(message) for message in await pull.batch()]
                 for delivery in deliveries:
