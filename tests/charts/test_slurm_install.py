@@ -1,4 +1,4 @@
-"""A whole Slurm cluster from both charts on real kubelets: jobs, Pods through Slurm, upgrade, uninstall.
+"""A whole Slurm cluster from both charts on real kubelets: jobs, Pods through Slurm, the story, updates.
 
 Each run of all tests has the core; `./task test:install` runs the rest too.
 """
@@ -26,6 +26,9 @@ from sunk_lab.installation import CHARTS, NAMESPACE, SUNK_NAMESPACE, Installatio
 from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_lab.slurm import cluster_images
+from sunk_lab.story.installed import Installed
+from sunk_lab.story.stage import Scene
+from sunk_lab.story.steps import STEPS
 
 pytestmark = [
     pytest.mark.lab,
@@ -77,7 +80,6 @@ def test_a_user_runs_a_job_on_two_nodes_and_accounting_knows_it(cluster: Cluster
     wait_for("the job in sacct", lambda: "COMPLETED" in cluster.login("sacct -aXn --name=two -o state"), 30)
 
 
-@on_request
 def test_a_prolog_of_the_values_runs_on_each_node_of_a_job(cluster: Cluster) -> None:
     told = cluster.login("timeout 60 srun -N2 bash -c 'echo $SLURM_JOB_ID $(hostname)'").splitlines()
 
@@ -108,7 +110,6 @@ def walker(**annotations: str) -> dict[str, Any]:
     }
 
 
-@on_request
 def test_a_pod_that_slurm_would_never_take_is_refused_as_it_is_applied(cluster: Cluster) -> None:
     with pytest.raises(LabError, match="priority: must be an integer"):
         cluster.apply(walker(**{"sunk.coreweave.com/priority": "high"}))
@@ -121,11 +122,25 @@ def test_a_pod_runs_through_slurm(cluster: Cluster) -> None:
     wait_for("its job in sacct", lambda: "sunk|COMPLETED" in cluster.login("sacct -aXnP -o user,state"), 30)
 
 
-@on_request
 def test_helms_own_test_passes(cluster: Cluster) -> None:
     told = cluster.helm.test("slurm", timeout=90, logs=True)["logs"]
 
     assert "PARTITION" in told
+
+
+@pytest.fixture(scope="module")
+def scene(cluster: Cluster) -> Generator[Scene]:
+    """What the story is told on elsewhere, by the Services and keys of the charts."""
+    sides = Installed(cluster)
+    yield Scene(sides)
+    sides.close()
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_step_of_the_story_holds(scene: Scene, name: str) -> None:
+    timings = STEPS[name](scene)
+
+    assert all(timing.seconds >= 0 for timing in timings)
 
 
 def test_an_upgrade_that_changes_nothing_restarts_nothing_and_keeps_every_key(cluster: Cluster) -> None:
@@ -283,32 +298,50 @@ def waiter(name: str, **annotations: str) -> dict[str, Any]:
     return pod
 
 
-@on_request
 def test_an_update_by_helm_waits_for_a_job_and_nodes_go_come_and_are_rolled_back(cluster: Cluster) -> None:
     def nodes() -> dict[str, str]:
         return {name: uid for name, uid in cluster.uids("pod").items() if name.startswith("cpu-")}
 
-    before = nodes()
-    cluster.login("sbatch --parsable -J across --output=/dev/null --wrap='sleep 60'")
-    wait_for("the job to run", lambda: "RUNNING" in cluster.login("squeue -h -n across -o %T"), 60)
-    (busy,) = cluster.login("squeue -h -n across -o %N").split()
+    def state(job: str) -> str:
+        return cluster.login(f"squeue -h -j {job} -t all -o %T").strip()
+
+    before, revision = nodes(), cluster.helm.status("slurm")["revision"]
+    kept = cluster.secrets(), cluster.uids("persistentvolumeclaim")
+    wrap = "while [ ! -e /var/spool/slurmd/end-of-$SLURM_JOB_ID ]; do sleep 0.2; done"
+    job = cluster.login(f"sbatch --parsable --output=/dev/null --wrap='{wrap}'").strip()
+    wait_for("the job to run", lambda: state(job) == "RUNNING", 60)
+    busy = cluster.login(f"squeue -h -j {job} -o %N").strip()
     (calm,) = before.keys() - {busy}
     values = cluster.values()
-    values["compute"] |= {"s6": {"10-hello": {"type": "oneshot", "script": "echo hello"}}}
+    values["compute"] |= {"s6": {"10-hello": {"type": "oneshot", "script": "touch /var/spool/slurmd/hello"}}}
+
     cluster.helm.upgrade(CHARTS / "slurm", "slurm", values)
 
     wait_for("the idle node to be new", lambda: nodes().get(calm, before[calm]) != before[calm], 180)
-    assert nodes()[busy] == before[busy]
-    assert cluster.login("squeue -h -n across -o %T").strip() == "RUNNING"
-    wait_for("the other node to be new", lambda: nodes().get(busy, before[busy]) != before[busy], 300)
-    assert cluster.login("sacct -aXnP --name=across -o state,restarts").split() == ["COMPLETED|0"]
+    wait_for("the other to drain", lambda: "draining" in cluster.login(f"sinfo -h -n {busy} -o %T"), 180)
+    assert (nodes()[busy], state(job)) == (before[busy], "RUNNING")
+    cluster.kubectl("exec", busy, "--", "touch", f"/var/spool/slurmd/end-of-{job}")
+    wait_for("the other node to be new", lambda: nodes().get(busy, before[busy]) != before[busy], 180)
+    wait_for(
+        "the job in sacct",
+        lambda: cluster.login(f"sacct -Xnp -j {job} -o state,restarts").strip() == "COMPLETED|0|",
+        30,
+    )
     cluster.await_idle()
+    for node in (busy, calm):
+        cluster.kubectl("exec", node, "--", "test", "-e", "/var/spool/slurmd/hello")
 
     values["compute"]["nodes"]["cpu"]["replicas"] = 1
     cluster.helm.upgrade(CHARTS / "slurm", "slurm", values)
-    wait_for("one node to go", lambda: len(cluster.login("sinfo -h -N -p all -o %N").split()) == 1, 180)
-    cluster.helm.rollback("slurm", wait="watcher", timeout=180)
+    known = "sinfo -h -N -p all -o %N"
+    wait_for("one node to go", lambda: len(cluster.login(known).split()) == len(nodes()) == 1, 180)
+    (updated,) = nodes().values()
+    cluster.helm.rollback("slurm", version=revision)
+    wait_for("both nodes to be as they were", lambda: len({*nodes().values()} - {updated}) == 2, 180)
     cluster.await_idle()
+    for node in nodes():
+        cluster.kubectl("exec", node, "--", "test", "!", "-e", "/var/spool/slurmd/hello")
+    assert (cluster.secrets(), cluster.uids("persistentvolumeclaim")) == kept
     assert cluster.login("timeout 60 srun -N2 true") == ""
 
 
@@ -364,7 +397,6 @@ def phase(cluster: Cluster, pod: str) -> str:
     return cluster.lab.kubectl("get", "pod", pod, "--ignore-not-found", "-o", "jsonpath={.status.phase}")
 
 
-@on_request
 @pytest.mark.parametrize(
     ("values", "why"),
     [
@@ -411,7 +443,6 @@ def test_what_the_cluster_has_already_or_not_at_all_is_refused_before_anything_i
     assert why in cluster.refusal(**values)
 
 
-@on_request
 def test_an_upgrade_that_cannot_work_is_refused_and_the_release_is_as_it_was(cluster: Cluster) -> None:
     before = cluster.helm.status("slurm")
 

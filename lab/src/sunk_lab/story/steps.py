@@ -15,7 +15,7 @@ from sunk_lab.story import manifests
 from sunk_lab.story.deeds import Deeds, fresh
 from sunk_lab.story.observe import ComputeNode, StoryError, is_running, until
 from sunk_lab.story.scrape import Series
-from sunk_lab.story.stage import Stage
+from sunk_lab.story.stage import Scene
 from sunk_lab.story.witness import Witness
 
 
@@ -34,7 +34,7 @@ def nothing() -> None:
     """Do nothing midway."""
 
 
-def cordon(stage: Stage, midway: Midway = nothing) -> list[Timing]:
+def cordon(stage: Scene, midway: Midway = nothing) -> list[Timing]:
     """A cordon drains the Slurm node and an uncordon undrains it; a drain set by hand stays."""
     do, (first, second, *_) = stage.deeds, stage.nodes
     do.set_cordon(first, "bad DIMM")
@@ -62,7 +62,7 @@ def cordon(stage: Stage, midway: Midway = nothing) -> list[Timing]:
     return [Timing("cordon → Slurm node drained", to_drain), Timing("uncordon → undrained", to_undrain)]
 
 
-def drain(stage: Stage, midway: Midway = nothing) -> list[Timing]:
+def drain(stage: Scene, midway: Midway = nothing) -> list[Timing]:
     """A drain in Slurm shows on the Pod and the Node, and goes with it."""
     do, node = stage.deeds, stage.nodes[0]
     do.drain_by_hand(node, "ECC errors")
@@ -87,7 +87,7 @@ while [ ! -e /tmp/end-$SLURM_JOB_ID ]; do sleep 0.1; done
 """
 
 
-def lock(stage: Stage, midway: Midway = nothing) -> list[Timing]:
+def lock(stage: Scene, midway: Midway = nothing) -> list[Timing]:
     """A job's Node is cleared before its first line runs, and free again when it is over."""
     do, node, name = stage.deeds, stage.nodes[0], fresh("inference")
     pod = do.deploy(name, node)
@@ -124,7 +124,7 @@ def lock(stage: Stage, midway: Midway = nothing) -> list[Timing]:
     ]
 
 
-def place(stage: Stage, midway: Midway = nothing) -> list[Timing]:
+def place(stage: Scene, midway: Midway = nothing) -> list[Timing]:
     """A Pod becomes a job and runs where Slurm says; whichever ends first, the Pod goes before the job."""
     do, name = stage.deeds, fresh("llm")
     do.kube.create(manifests.placed_pod(name))
@@ -159,7 +159,7 @@ def place(stage: Stage, midway: Midway = nothing) -> list[Timing]:
     ]
 
 
-def metrics(stage: Stage, midway: Midway = nothing) -> list[Timing]:
+def metrics(stage: Scene, midway: Midway = nothing) -> list[Timing]:
     """The exporter tells what Slurm tells, by the documented names."""
     do, node = stage.deeds, stage.nodes[0]
     job = do.slurm.submit("#!/bin/bash\nsleep 300\n", node=stage.nodes[1].node, name="metrics")
@@ -202,7 +202,7 @@ def _is_there(do: Deeds, pod: str) -> bool:
     return is_running(found) or bool(found and found["status"].get("phase") == "Running")
 
 
-def _first_line(stage: Stage, node: ComputeNode, job: int) -> float:
+def _first_line(stage: Scene, node: ComputeNode, job: int) -> float:
     """Return when the job's first line ran, in seconds since the epoch."""
     found: list[str] = []
 
@@ -215,7 +215,7 @@ def _first_line(stage: Stage, node: ComputeNode, job: int) -> float:
     return float(found[-1])
 
 
-def _right_job(stage: Stage, job: int, pod: str) -> None:
+def _right_job(stage: Scene, job: int, pod: str) -> None:
     """The placeholder asks for what the Pod asks for, runs where the Pod is, and says that it has started."""
     do = stage.deeds
     found = do.slurm.job(job) or {}
