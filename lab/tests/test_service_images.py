@@ -3,6 +3,7 @@
 import json
 import os
 import tarfile
+import zlib
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +46,20 @@ def test_an_image_runs_its_service_as_nobody_in_particular(archive: Path) -> Non
     with tarfile.open(archive) as tar:
         (manifest,) = json.load(tar.extractfile("manifest.json") or pytest.fail("no manifest"))
     assert manifest["RepoTags"] == [service_images.tag(SERVICE)]
+    label = "org.opencontainers.image"
+    assert said["Labels"] == {
+        f"{label}.title": f"sunk-{SERVICE}",
+        f"{label}.licenses": "Apache-2.0",
+        f"{label}.version": service_images.version(),
+    }
+
+
+def test_an_image_takes_less_than_100_mb_of_a_registry(archive: Path) -> None:
+    with tarfile.open(archive) as tar:
+        (manifest,) = json.load(tar.extractfile("manifest.json") or pytest.fail("no manifest"))
+        layers = [(tar.extractfile(name) or pytest.fail("no layer")).read() for name in manifest["Layers"]]
+
+    assert sum(len(zlib.compress(layer, level=1)) for layer in layers) < 100_000_000
 
 
 def test_an_image_holds_what_its_service_declares_and_no_other_service(archive: Path) -> None:
