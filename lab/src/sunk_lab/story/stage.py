@@ -15,12 +15,12 @@ from sunk_lab.story.scrape import Series
 class Sides(Protocol):
     """A Kubernetes and the Slurm on it, whoever has brought them up."""
 
-    @property
+    @cached_property
     def kube(self) -> KubeApi:
         """Return a connection to the API server."""
         ...
 
-    @property
+    @cached_property
     def slurm(self) -> SlurmApi:
         """Return a connection to slurmrestd, as root."""
         ...
