@@ -70,6 +70,19 @@ def test_an_image_holds_what_its_service_declares_and_no_other_service(archive: 
     assert {"helm_python", "pytest", "pip"} & packages == set()
 
 
+def test_an_image_tells_what_it_is_made_of(archive: Path) -> None:
+    with tarfile.open(archive) as tar:
+        (manifest,) = json.load(tar.extractfile("manifest.json") or pytest.fail("no manifest"))
+        with tarfile.open(fileobj=tar.extractfile(manifest["Layers"][1])) as content:
+            file = f"{service_images.PLACE}/{service_images.BILL_OF_MATERIALS}"
+            told = json.load(content.extractfile(file) or pytest.fail("no bill of materials"))
+
+    names = {component["name"] for component in told["components"]}
+    assert {"kubernetes-asyncio", "nats-py", "sunk-events"} <= names
+    assert {"pytest", "helm-python-sdk", "sunk-syncer", "sunk-lab"} & names == set()
+    assert told.keys() & {"serialNumber"} == told["metadata"].keys() & {"timestamp"} == set()
+
+
 def test_an_image_holds_the_code_as_it_is_now(archive: Path) -> None:
     root = Path(__file__).parents[2]
     now = {

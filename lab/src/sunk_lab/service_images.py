@@ -6,6 +6,7 @@ is neither built nor loaded again, and what did makes new Pods.
 """
 
 import hashlib
+import json
 import os
 import shutil
 import sys
@@ -27,6 +28,8 @@ SERVICES: Final = ("syncer", "nodeset-controller", "pod-scheduler", "hook-gatewa
 REGISTRY: Final = "localhost"
 PLACE: Final = PurePosixPath("opt/sunk")
 """Where the packages are in the image. Python runs this folder: its ``__main__`` is the service's."""
+BILL_OF_MATERIALS: Final = "sbom.cdx.json"
+"""Its name there, as in the images that a builder makes."""
 _SOURCE: Final = Path(__file__).resolve().parents[3]
 _SUITES: Final = {(3, 11): "bookworm", (3, 13): "trixie"}
 """The Debian suite by its Python: packages with compiled parts are for one."""
@@ -141,7 +144,17 @@ def _packages(service: str, work: Path) -> Path:
     (found,) = made.glob("lib/python*/site-packages")
     module = f"sunk_{service.replace('-', '_')}"
     shutil.copy(found / module / "__main__.py", found / "__main__.py")
+    _write_bill_of_materials(service, found / BILL_OF_MATERIALS)
     return found
+
+
+def _write_bill_of_materials(service: str, file: Path) -> None:
+    """Write what *service* is made of, in the form of CycloneDX, without what differs each time."""
+    form = ("--format", "cyclonedx1.5", "--output-file", file)
+    run(_uv(), "export", "--quiet", "--project", _SOURCE, "--package", f"sunk-{service}", "--no-dev", *form)
+    told = json.loads(file.read_text())
+    del told["serialNumber"], told["metadata"]["timestamp"]
+    file.write_text(json.dumps(told, indent=2))
 
 
 def _recipe() -> debian.Recipe:
