@@ -127,6 +127,12 @@ async def test_a_pod_that_is_gone_takes_its_node_down_and_its_jobs_are_requeued(
     assert stage.told(N1).count("NodeDown") == 1
 
 
+def is_over(stage: Stage, job: str) -> bool:
+    """Whether both its fact and its state say so; the state comes second."""
+    state = stage.jobs.get(job)
+    return "JobEnded" in stage.told(job) and state is not None and state.is_over and not state.is_completing
+
+
 async def test_a_job_is_told_from_its_submission_to_its_end(stage: Stage) -> None:
     job = submit(stage, f"--nodelist={N1}", "--ntasks=2", "--gres=gpu:3", "--job-name=train", "sleep 300")
     await until(lambda: (state := stage.jobs.get(job)) is not None and state.is_running, within_s=20)
@@ -134,7 +140,7 @@ async def test_a_job_is_told_from_its_submission_to_its_end(stage: Stage) -> Non
     state = stage.jobs.get(job)
     await until(lambda: (node := stage.nodes.get(N1)) is not None and node.gpus_allocated == 3)
     stage.slurm.exec("scancel", job)
-    await until(lambda: "JobEnded" in stage.told(job), within_s=20)
+    await until(lambda: is_over(stage, job), within_s=20)
     await stage.until_node(N1, None)
     ended = stage.jobs.get(job)
 
@@ -235,7 +241,7 @@ async def test_a_job_that_came_and_went_between_two_looks_is_told_whole(stage: S
     job = submit(stage, "exit 3")
     await until(lambda: "FAILED" in stage.slurm.exec("scontrol", "show", "job", job), within_s=20)
     stage.syncer.start()
-    await until(lambda: "JobEnded" in stage.told(job) and stage.jobs.get(job) is not None, within_s=20)
+    await until(lambda: is_over(stage, job), within_s=20)
     state = stage.jobs.get(job)
 
     assert stage.told(job) == ["JobSubmitted", "JobStarted", "JobEnded"]
