@@ -4,7 +4,7 @@ import json
 import os
 import tarfile
 import zlib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import pytest
@@ -102,6 +102,40 @@ def test_an_image_holds_the_code_as_it_is_now(archive: Path) -> None:
                 if entry.name.startswith("opt/sunk/sunk_") and entry.name.endswith(".py")
             }
     assert {name for name in now if held.get(name) != now[name]} == set()
+
+
+@pytest.mark.parametrize("layer", [0, 1], ids=["Debian's", "ours"])
+def test_no_process_compiles_again_what_its_image_has_compiled(archive: Path, layer: int) -> None:
+    compiled: dict[str, bytes] = {}
+    written: dict[str, int] = {}
+    with tarfile.open(archive) as tar:
+        (manifest,) = json.load(tar.extractfile("manifest.json") or pytest.fail("no manifest"))
+        with tarfile.open(fileobj=tar.extractfile(manifest["Layers"][layer])) as content:
+            for entry in content:
+                path = PurePosixPath(entry.name)
+                if path.suffix == ".py":
+                    written[entry.name] = int(entry.mtime)
+                elif path.suffix == ".pyc" and entry.isreg():
+                    source = path.parent.parent / f"{path.name.split('.')[0]}.py"
+                    compiled[str(source)] = (content.extractfile(entry) or pytest.fail("no file")).read(12)
+
+    assert len(compiled) > 100
+    stale = [
+        source
+        for source, head in compiled.items()
+        if source in written and not _is_unchecked(head) and _time(head) != written[source]
+    ]
+    assert stale == []
+
+
+def _is_unchecked(head: bytes) -> bool:
+    """Whether a compiled file that begins with *head* is taken without a look at its source."""
+    return int.from_bytes(head[4:8], "little") == 1
+
+
+def _time(head: bytes) -> int:
+    """Return the time of the source that *head*, of a compiled file, names."""
+    return int.from_bytes(head[8:12], "little")
 
 
 def test_an_image_has_no_compiler_and_nothing_of_the_machine_that_made_it(archive: Path) -> None:

@@ -5,6 +5,9 @@ An archive holds layers, a configuration for each image and a manifest with the 
 are sorted, owners are numbers. So an image that did not change is not imported again, and a layer that
 several images have is stored once.
 
+Only Debian's Python sources keep the time that their package gave them: what is compiled of them names it,
+and where it is another, each process compiles them anew.
+
 Source: Docker Image Specification v1.2, "Combined Image JSON + Filesystem Changeset Format".
 """
 
@@ -134,7 +137,9 @@ def _add_tree(tar: tarfile.TarFile, tree: Tree, below: PurePosixPath) -> None:
         entry = tar.gettarinfo(
             path, arcname=str(tree.at / name)
         )  # A second name of the same inode becomes a hard link.
-        entry.mtime, entry.uname, entry.gname = 0, "", ""
+        is_compiled_by_time = path.suffix == ".py" and not tree.is_roots
+        entry.mtime = int(entry.mtime) if is_compiled_by_time else 0
+        entry.uname, entry.gname = "", ""
         if tree.is_roots:
             entry.uid, entry.gid = 0, 0
         if entry.isreg():
