@@ -128,7 +128,7 @@ class Doer:
         await self._store(self._means.placeholder.known(state))
 
     def _tell_released(self, pod: Pod | None, state: PlacementState) -> None:
-        """Say what happened; not before: Slurm plans the job meanwhile. Killed here, it is said again."""
+        """Say what happened; not before: Slurm plans the job meanwhile."""
         if pod is None or pod.spec.node_name:
             return
         self._pods.say(pod, "PlaceholderSubmitted", f"Slurm job {state.job} is submitted for {pod.key}")

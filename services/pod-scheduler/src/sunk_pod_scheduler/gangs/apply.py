@@ -160,7 +160,7 @@ class GangDoer:
             raise
 
     def _tell_released(self, ours: Sequence[Pod], state: PlacementState, seen: GangSeen) -> None:
-        """Say what happened, and what users had better know. Killed here, it is said again."""
+        """Say what happened, and what users had better know."""
         unbound = [pod for pod in ours if not pod.spec.node_name]
         text = f"Slurm job {state.job} is submitted for {len(ours)} Pods"
         self._voice.say(unbound, "PlaceholderSubmitted", text)
