@@ -30,6 +30,9 @@ LABEL org.opencontainers.image.title="sunk-${SERVICE}" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/sunk /opt/sunk
+# The official image comes without compiled files: each start would compile what it imports, as it may not write.
+RUN python3 -m compileall -q --invalidation-mode unchecked-hash \
+    "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 ENV PYTHONPATH=/opt/sunk PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 # A number, so that Kubernetes can tell that it is not root.
 USER 65532:65532

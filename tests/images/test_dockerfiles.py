@@ -32,7 +32,8 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[Podman]:
         (PYTHON, ("ca-certificates", "python3", "python3-pip")),
     ):
         recipe = debian.Recipe(suite="trixie", packages=packages)
-        made.import_root(debian.root_of(recipe, cache, lambda _line: None), tag)
+        root = debian.root_of(recipe, cache, lambda _line: None)
+        made.import_root(root, tag, without="*.pyc")  # As in the official image of Python.
     try:
         yield made
     finally:
@@ -88,3 +89,8 @@ def test_a_services_image_runs_it_as_nobody_and_has_no_compiler(
     shell = (*run[:-1], "--entrypoint=sh", tag, "-c")
     assert podman(*shell, "id -u; command -v gcc cc uv || true").split() == ["65532"]
     assert json.loads(podman(*shell, "cat /opt/sunk/sbom.cdx.json"))["components"]
+    imported = f"python3 -v -c 'import sunk_{service.replace('-', '_')}.main' 2>&1"
+    assert "code object from '/opt/sunk/" in podman(*shell, imported)
+    assert (
+        podman(*shell, f"{imported} | grep 'code object from /.*[.]py$' || true") == ""
+    )  # Compiled only now.

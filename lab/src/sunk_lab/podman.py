@@ -50,10 +50,11 @@ class Podman:
         for archive in archives:
             self("load", "--quiet", "--input", archive)
 
-    def import_root(self, root: Path, tag: str) -> None:
-        """Make an image of one layer of a folder."""
+    def import_root(self, root: Path, tag: str, *, without: str = "") -> None:
+        """Make an image of one layer of a folder, but for files whose names are as the pattern *without*."""
         archive = Path(self.env["CONTAINERS_CONF"]).with_name("root.tar")
-        run("tar", "--create", "--file", archive, "--directory", root, ".", timeout_s=_TIMEOUT_S)
+        but = (f"--exclude={without}",) if without else ()
+        run("tar", "--create", "--file", archive, "--directory", root, *but, ".", timeout_s=_TIMEOUT_S)
         self("import", "--quiet", archive, tag)
         archive.unlink()
 

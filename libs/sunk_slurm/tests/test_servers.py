@@ -1,5 +1,6 @@
 """Servers that fail: what hangs costs little, the next one is asked, and whoever waits is woken."""
 
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -230,12 +231,14 @@ async def test_a_caller_that_loses_patience_with_one_that_hangs_is_counted_too()
         servers.moods["a"] = "hangs"
 
         async def ask() -> None:
-            with anyio.move_on_after(1.1):
-                await slurm.node("n1")
+            with suppress(SlurmUnavailableError):
+                while True:  # A call that was sent late has hung for too short a time to count.
+                    with anyio.move_on_after(1.1):
+                        await slurm.node("n1")
 
         for _ in range(FAILURES):
             tasks.start_soon(ask)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while True:
                 try:
                     with anyio.move_on_after(0.05):
