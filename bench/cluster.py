@@ -24,6 +24,7 @@ from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.installation import Installation, images
 from sunk_lab.kube.lab import KubeLab
+from sunk_lab.processes import wait_for
 
 MB: Final = 1_000_000
 BLOCK: Final = 1 << 20
@@ -89,14 +90,20 @@ def sizes(archive: Path) -> None:
 
 
 def memory_mb(lab: KubeLab) -> float:
-    """Return what the Pods of all Nodes have resident, as their kubelets say."""
-    total = 0
+    """Return what the Pods of all Nodes have resident, once their kubelets know it of each that runs."""
+    return wait_for("the memory of every Pod", lambda: _memory_mb(lab), 120)
+
+
+def _memory_mb(lab: KubeLab) -> float | None:
+    """Return what the Pods of all Nodes have resident; None: it is not known of all."""
+    running = lab.kubectl("get", "pods", "-A", "--field-selector=status.phase=Running", "-o", "name")
+    known: list[int] = []
     for node in lab.node_names():
         summary: dict[str, Any] = json.loads(
             lab.kubectl("get", "--raw", f"/api/v1/nodes/{node}/proxy/stats/summary?only_cpu_and_memory=true")
         )
-        total += sum(pod["memory"].get("rssBytes", 0) for pod in summary["pods"] if "memory" in pod)
-    return round(total / MB, 1)
+        known += [rss for pod in summary["pods"] if (rss := pod.get("memory", {}).get("rssBytes", 0))]
+    return round(sum(known) / MB, 1) if len(known) >= len(running.split()) else None
 
 
 def installed(lab: KubeLab) -> Installation:
