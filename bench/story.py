@@ -6,6 +6,7 @@ Keys: ``name``, ``n``, ``p50_ms``, ``p99_ms``, ``floor_p50_ms`` and ``nodes``.
 
 import argparse
 import json
+import random
 import statistics
 import sys
 import threading
@@ -85,6 +86,8 @@ def drain_to_condition(stage: Stage, node: ComputeNode, rounds: int) -> tuple[li
     floor: list[float] = []
     for _ in range(rounds):
         reason = fresh("bench")
+
+        time.sleep(random.uniform(1.0, 2.0))  # noqa: S311 - no secret; a Pod is written once a second at most.
 
         def drain(reason: str = reason) -> None:
             do.drain_by_hand(node, reason)
