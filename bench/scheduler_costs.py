@@ -1,20 +1,16 @@
 """Whose processor time a burst is: ours, Slurm's, Kubernetes', and what was left of the machine's."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from figures import TICKS, Cores
+from figures import TICKS, Cores, cpu_s_of
 
 
 def _used_s(pid: int) -> float:
-    """Return what a process has used, to the nanosecond; nothing of one that is gone.
-
-    ``/proc`` tells of a process that still runs in whole hundredths of a second, which a script has not used.
-    """
+    """Return what a process has used; nothing of one that is gone."""
     try:
-        return time.clock_gettime((~pid << 3) | 2)  # Its clock: clock_getcpuclockid(3).
+        return cpu_s_of(pid)
     except OSError:
         return 0.0
 

@@ -18,7 +18,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_runtime.errors import TransientError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
-from sunk_runtime.writer import StateWriter
+from sunk_runtime.writer import StateWriter, is_same
 from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.reads import NotModified
 from sunk_slurm.wire import Node
@@ -67,7 +67,7 @@ class NodeWatch:
         self._not_found: dict[str, float] = {}
         """Known nodes of which a look found nothing, and when that was asked."""
         self._settled: dict[str, int] = {}
-        """The revision at which the bus was told of each node last."""
+        """The revision at which the bus held of each node what was seen of it last."""
         self._list = _List(asked=0.0, names=frozenset())
         self._update_time = 0
         self._doubt = Doubt()
@@ -234,12 +234,14 @@ class NodeWatch:
             after = node_state(seen, moment)
             facts = node_facts(before, after, cluster=cluster, revision=revision, now=moment)
             await self._writer.record(name, after, facts, revision=revision)
+            if (told := self._view.get(name)) is not None and is_same(told, after):
+                self._settled[name] = self._view.revision(name)
             if facts and before is not None:  # Those that are new, `poll` says in one line.
-                told = [type(fact).__name__ for fact in facts]
-                log.info("node told", extra={"node": name, "facts": told, "reason": after.reason})
+                names = [type(fact).__name__ for fact in facts]
+                log.info("node told", extra={"node": name, "facts": names, "reason": after.reason})
         elif before is not None and self._book.is_absent(name):
             self._not_found.pop(name, None)
             facts = node_removed(before, cluster=cluster, revision=revision, now=moment)
             await self._writer.forget(name, facts, revision=revision)
+            self._settled.pop(name, None)
             log.info("node removed", extra={"node": name})
-        self._settled[name] = self._view.revision(name)
