@@ -1,5 +1,6 @@
 """Slurm's words: states, hostlists, GRES and TRES."""
 
+import tracemalloc
 from collections.abc import Iterable
 
 import msgspec
@@ -96,6 +97,51 @@ def test_a_hostlist_names_its_nodes(expression: str, names: tuple[str, ...]) -> 
 def test_what_is_no_hostlist_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="hostlist"):
         expand(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "a" + "[1,1]" * 60,
+        "a" + "[0-9]" * 60,
+        "a[" + ",".join(["1"] * 70_000) + "]",
+        ",".join(["a[1-60000]"] * 2),
+        "a," * 70_000,
+        "," * 70_000,
+        "[1]," * 70_000,
+        "a" * 200_000 + "[1-1000]",
+        "[0-9][0-9][0-9]" + "[1]" * 60_000,
+        "a[1-999999999999999]",
+    ],
+    ids=[
+        "one name, spelled 2 to the power of 60 times",
+        "10 to the power of 60 names",
+        "one name, often in one pair of brackets",
+        "the same range twice",
+        "one name, often",
+        "nothing, often",
+        "one name in brackets, often",
+        "a thousand long names",
+        "a thousand names of many brackets",
+        "a long range",
+    ],
+)
+def test_what_stands_for_too_much_is_refused_before_it_is_made(expression: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"too many nodes|more than 255 characters"):
+            expand(expression)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 64 << 20
+
+
+def test_a_caller_may_take_fewer_names_and_counts_each_as_often_as_it_is_spelled() -> None:
+    assert expand("a[1-3],b", 4) == ("a1", "a2", "a3", "b")
+    for expression in ("a[1-3],b", "a1,a1,a1,a1", "a[1,1,1,1]", "[1,1]a[1-2]"):
+        with pytest.raises(ValueError, match="names too many nodes"):
+            expand(expression, 3)
 
 
 @pytest.mark.parametrize(

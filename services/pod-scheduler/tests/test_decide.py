@@ -409,6 +409,14 @@ def test_a_lost_job_is_followed_by_another_with_another_token_later_each_time() 
     assert [backoff_s(attempt) for attempt in (0, 1, 2, 5, 50)] == [0, 1, 2, 16, 300]
 
 
+@pytest.mark.parametrize("attempt", [1024, 1025, 1_000_000])
+def test_a_pod_that_was_tried_for_weeks_is_tried_again(attempt: int) -> None:
+    waits = replace(placement("submitted", job=None, attempt=attempt, digest=""), reason="no such partition")
+
+    assert act(seen(pod(), waits, GONE), after_s=299) == Wait(1.0)
+    assert act(seen(pod(), waits, GONE), after_s=300) == Submit(attempt)
+
+
 def test_a_refusal_is_said_again_only_when_the_pod_changed() -> None:
     first = act(seen(pod(problems=("no cpu",)), None, GONE))
     assert isinstance(first, Refuse)

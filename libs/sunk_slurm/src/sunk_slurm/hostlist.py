@@ -9,28 +9,48 @@ Source: SchedMD/slurm, src/common/hostlist.c; man page scontrol, "show hostnames
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby, product
+from math import prod
 from typing import Final
 
-MAX_NAMES: Final = 200_000
-"""More than any cluster has: an expression that names more is a mistake or an attack."""
+MAX_NAMES: Final = 65_536
+"""About as many nodes as Slurm itself takes: an expression that names more is a mistake or an attack."""
+NAME_MAX: Final = 255
+"""Characters of a name, as of a host's."""
 
 _LAST_NUMBER = re.compile(r"^(?P<prefix>.*?)(?P<number>[0-9]{1,15})(?P<suffix>[^0-9]*)$")
 _RANGE = re.compile(r"^(?P<low>[0-9]{1,15})(?:-(?P<high>[0-9]{1,15}))?$")
+_PAIR = re.compile(r"\[([^\]]*)\]")
+_SIGN = re.compile(r"[\[\],]")
+
+_Ranges = list[tuple[range, int]]
+"""The inside of a pair of brackets: numbers, and how many digits each has at least."""
 
 
-def expand(expression: str) -> tuple[str, ...]:
+def expand(expression: str, most: int = MAX_NAMES) -> tuple[str, ...]:
     """Return the names that *expression* stands for, in its order, each once.
 
+    What it stands for is counted before any of it is made, each name as often as it is spelled: a short text
+    may stand for more names than there is memory for.
+
     Raises:
-        ValueError: Brackets do not match, a range is no range, or it names more than `MAX_NAMES`.
+        ValueError: Brackets do not match, a range is no range, a name is longer than `NAME_MAX`, or there are
+            more than *most*.
     """
-    names: dict[str, None] = {}
-    for part in _parts(expression):
-        for name in _expand_part(part, expression):
-            names[name] = None
-            if len(names) > MAX_NAMES:
-                raise ValueError(f"hostlist {expression[:80]!r} names more than {MAX_NAMES} nodes")
-    return tuple(names)
+    left = most
+    parts: list[tuple[list[str], list[_Ranges]]] = []
+    for part in _parts(expression, most):
+        if part.count("[") > NAME_MAX:
+            raise _too_long(expression)
+        pieces = _PAIR.split(part) if "[" in part else [part]  # Text and the insides of brackets take turns.
+        texts, brackets = pieces[::2], [_ranges(inside, expression, left) for inside in pieces[1::2]]
+        longest = (max(max(width, len(str(numbers[-1]))) for numbers, width in ranges) for ranges in brackets)
+        if sum(map(len, texts)) + sum(longest) > NAME_MAX:
+            raise _too_long(expression)
+        left -= prod(sum(len(numbers) for numbers, _ in ranges) for ranges in brackets)
+        if left < 0:
+            raise _too_many(expression)
+        parts.append((texts, brackets))
+    return tuple(dict.fromkeys(name for texts, brackets in parts for name in _names(texts, brackets)))
 
 
 def compress(names: Iterable[str]) -> str:
@@ -60,46 +80,61 @@ def _fold(numbers: list[int], width: int) -> str:
     return ranges[0] if len(numbers) == 1 else f"[{','.join(ranges)}]"
 
 
-def _parts(expression: str) -> Iterator[str]:
-    """Split at the commas outside brackets."""
-    depth, start = 0, 0
-    for index, character in enumerate(expression):
-        if character == "[":
+def _too_many(expression: str) -> ValueError:
+    return ValueError(f"hostlist {expression[:80]!r} names too many nodes")
+
+
+def _too_long(expression: str) -> ValueError:
+    return ValueError(f"hostlist {expression[:80]!r} has a name of more than {NAME_MAX} characters")
+
+
+def _parts(expression: str, most: int) -> Iterator[str]:
+    """Split at the commas outside brackets, of which there are no more than *most*."""
+    depth, start, commas = 0, 0, 0
+    for sign in _SIGN.finditer(expression):
+        if sign[0] == "[":
             depth += 1
-        elif character == "]":
+        elif sign[0] == "]":
             depth -= 1
-        elif character == "," and depth == 0:
-            if part := expression[start:index].strip():
+        elif depth == 0:
+            commas += 1
+            if commas > most:
+                raise _too_many(expression)
+            if part := expression[start : sign.start()].strip():
                 yield part
-            start = index + 1
+            start = sign.end()
         if depth not in {0, 1}:
-            raise ValueError(f"brackets of hostlist {expression[:80]!r} do not match")
+            break
     if depth:
         raise ValueError(f"brackets of hostlist {expression[:80]!r} do not match")
     if part := expression[start:].strip():
         yield part
 
 
-def _expand_part(part: str, expression: str) -> Iterator[str]:
-    """Expand one name with any number of bracket pairs; the last pair runs fastest."""
-    pieces = re.split(r"\[([^\]]*)\]", part)  # Text and the insides of brackets take turns.
-    choices = [
-        [piece] if index % 2 == 0 else list(_expand_ranges(piece, expression))
-        for index, piece in enumerate(pieces)
-    ]
+def _names(texts: list[str], brackets: list[_Ranges]) -> Iterator[str]:
+    """Make the names of one part; its last pair of brackets runs fastest."""
+    if not brackets:
+        yield texts[0]
+        return
+    choices: list[list[str]] = [[texts[0]]]
+    for ranges, text in zip(brackets, texts[1:], strict=True):
+        choices.append([f"{number:0{width}d}{text}" for numbers, width in ranges for number in numbers])
     for chosen in product(*choices):
         yield "".join(chosen)
 
 
-def _expand_ranges(ranges: str, expression: str) -> Iterator[str]:
-    """Expand the inside of brackets: ``01-04,07``."""
-    for item in ranges.split(","):
-        found = _RANGE.match(item.strip())
-        if found is None:
-            raise ValueError(f"hostlist {expression[:80]!r}: {item!r} is no range of numbers")
-        low = int(found["low"])
-        high = int(found["high"] or found["low"])
-        if high < low or high - low >= MAX_NAMES:
-            raise ValueError(f"hostlist {expression[:80]!r}: {item!r} is no range of numbers")
-        for number in range(low, high + 1):
-            yield f"{number:0{len(found['low'])}d}"
+def _ranges(inside: str, expression: str, most: int) -> _Ranges:
+    """Read the inside of brackets, ``01-04,07``: no more than *most* ranges."""
+    items = inside.split(",", most)
+    if len(items) > most:
+        raise _too_many(expression)
+    found: _Ranges = []
+    for item in items:
+        match = _RANGE.match(item.strip())
+        if match is None:
+            raise ValueError(f"hostlist {expression[:80]!r}: {item[:80]!r} is no range of numbers")
+        low, high = int(match["low"]), int(match["high"] or match["low"])
+        if high < low:
+            raise ValueError(f"hostlist {expression[:80]!r}: {item[:80]!r} is no range of numbers")
+        found.append((range(low, high + 1), len(match["low"])))
+    return found

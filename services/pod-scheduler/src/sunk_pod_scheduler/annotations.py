@@ -7,6 +7,7 @@ Source: SUNK's documents, "Annotations reference"; slurmrestd v0.0.44, ``job_des
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,8 @@ from sunk_slurm.wire import Number
 
 TEXT_MAX: Final = 1023
 """Slurm refuses longer texts."""
+NAMES_MAX: Final = 10_000
+"""Nodes that an annotation may name, each as often as it is spelled."""
 _PRIORITY_MAX: Final = 0xFFFF_FFFD
 """The two above it are Slurm's "unset" and "infinite"."""
 _ID_MAX: Final = 0xFFFF_FFFD
@@ -54,7 +57,13 @@ def _path(value: str) -> str:
 
 
 def _names(value: str) -> tuple[str, ...]:
-    return hostlist.expand(_word(value))
+    return _expanded(_word(value))
+
+
+@lru_cache(maxsize=32)
+def _expanded(value: str) -> tuple[str, ...]:
+    """Return the names in *value*: asked for at each look at each Pod, and few texts name many."""
+    return hostlist.expand(value, NAMES_MAX)
 
 
 def _shared(value: str) -> tuple[str, ...]:

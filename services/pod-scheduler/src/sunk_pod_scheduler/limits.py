@@ -19,6 +19,8 @@ LOST_CONFIRM_S: Final = 10.0
 ENDED_GRACE_S: Final = 10.0
 """How long a script has to end its job after it was told to."""
 BACKOFF_LAST_S: Final = 300.0
+_DOUBLINGS: Final = 9
+"""Enough to reach `BACKOFF_LAST_S`. A Pod may be tried for weeks, and no float holds 2 to the power of 1024."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,5 +40,5 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def backoff_s(attempt: int) -> float:
-    """Return how long to wait before attempt *attempt*; the first is number 0."""
-    return 0.0 if attempt == 0 else min(2.0 ** (attempt - 1), BACKOFF_LAST_S)
+    """Return how long to wait before attempt *attempt*, of any number; the first is number 0."""
+    return 0.0 if attempt == 0 else min(2.0 ** min(attempt - 1, _DOUBLINGS), BACKOFF_LAST_S)
