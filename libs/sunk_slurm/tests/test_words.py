@@ -140,7 +140,7 @@ def test_what_stands_for_too_much_is_refused_before_it_is_made(expression: str) 
 def test_a_caller_may_take_fewer_names_and_counts_each_as_often_as_it_is_spelled() -> None:
     assert expand("a[1-3],b", 4) == ("a1", "a2", "a3", "b")
     for expression in ("a[1-3],b", "a1,a1,a1,a1", "a[1,1,1,1]", "[1,1]a[1-2]"):
-        with pytest.raises(ValueError, match="names too many nodes"):
+        with pytest.raises(ValueError, match="too many nodes"):
             expand(expression, 3)
 
 

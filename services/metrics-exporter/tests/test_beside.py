@@ -115,12 +115,13 @@ def test_what_waits_longest_is_told_and_what_waits_no_more_is_not() -> None:
     waits = PlacementState(changed=NOW, uid="u", namespace="n", pod="p", phase="released", created=after(-20))
     bound = replace(waits, phase="bound", created=after(-500))
     nodes = [drained("k8s: cordon", after(-7)), drained("k8s: cordon", after(-5)), HEALTHY]
+    runs = replace(waits, created=after(-900), lost=after(-3), kube_node="k1")
 
-    seen = look(nodes, locks, [waits, bound], [], NOW)
+    seen = look(nodes, locks, [waits, bound, runs], [], NOW)
 
     assert seen.drains == {CORDON: Drained(2, 7)}
     assert (seen.locks, seen.lock_oldest_s) == ({"pending": 3, "locked": 1, "locked_strict": 0}, 40)
-    assert {phase: count for phase, count in seen.placements.items() if count} == {"released": 1, "bound": 1}
+    assert {phase: count for phase, count in seen.placements.items() if count} == {"released": 2, "bound": 1}
     assert seen.placement_oldest_s == 20
     empty = look([], [], [], [], NOW)
     assert (empty.drains, empty.lock_oldest_s, empty.placement_oldest_s) == ({}, 0, 0)

@@ -88,6 +88,16 @@ def test_jobs_beyond_the_cap_have_no_series_and_are_counted_all_the_same() -> No
     assert scraped(book, NOW)["slurm_queue_running"] == {(): 3}
 
 
+def test_a_job_that_never_fits_keeps_no_other_out() -> None:
+    book = Book(JobChoice(), most=9)
+
+    book.update(slurm(running(1, "n-[1-3]"), running(2), pending(3)))
+    book.update(slurm(running(1, "n-[1-3]"), running(2), pending(3), pending(4)))
+
+    assert shown(book) == {"2", "3", "4"}
+    assert (book.jobs.size, book.jobs.left_out) == (6, 1)
+
+
 def test_room_that_a_job_leaves_goes_to_the_one_that_waited_longest() -> None:
     book = Book(JobChoice(), most=8)
     book.update(slurm(running(1), running(2), running(3), running(4)))

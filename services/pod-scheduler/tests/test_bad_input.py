@@ -41,7 +41,9 @@ def test_300_kilobytes_in_an_annotation_are_refused_in_few_words(name: str) -> N
         pytest.param("user-id", "9" * 5000, "must be an integer", id="more digits than can be read"),
         pytest.param("comment", "a\u0000b", "printable", id="a zero byte"),
         pytest.param("comment", "a\r\nb", "one line", id="a newline"),
-        pytest.param("required-nodes", "a[0-999999999]", "is no range", id="a billion nodes"),
+        pytest.param("required-nodes", "a[0-999999999]", "too many nodes", id="a billion nodes"),
+        pytest.param("required-nodes", "x[1-10001]", "too many nodes", id="more nodes than may be named"),
+        pytest.param("excluded-nodes", "a" + "[1,1]" * 190, "too many nodes", id="one node, all too often"),
     ],
 )
 def test_what_no_pod_may_ask_is_refused_by_name(name: str, value: str, why: str) -> None:

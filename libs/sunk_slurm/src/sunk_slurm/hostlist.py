@@ -81,7 +81,7 @@ def _fold(numbers: list[int], width: int) -> str:
 
 
 def _too_many(expression: str) -> ValueError:
-    return ValueError(f"hostlist {expression[:80]!r} names too many nodes")
+    return ValueError(f"hostlist {expression[:80]!r} names more than it may: too many nodes")
 
 
 def _too_long(expression: str) -> ValueError:

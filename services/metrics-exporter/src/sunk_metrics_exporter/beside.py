@@ -17,7 +17,7 @@ from sunk_metrics_exporter.outlived import kube, outlived
 LOCKS: Final = ("pending", "locked", "locked_strict")
 PHASES: Final = ("refused", "submitted", "released", "started", "bound", "ending", "ended")
 WAITING: Final = frozenset(("submitted", "released", "started"))
-"""Phases in which a Pod waits to be bound."""
+"""Phases in which a Pod waits to be bound, unless it runs and its job was lost: it waits for no node."""
 
 
 class Drained(msgspec.Struct, frozen=True):
@@ -57,7 +57,9 @@ def look(
             begins.setdefault(cause_of(node), []).append(node.reason_changed or node.changed)
             if (found := outlived(node, side)) is not None:
                 ends.setdefault(found[0], []).append(found[1])
-    waiting = [one.created or one.changed for one in found_placements if one.phase in WAITING]
+    waiting = [
+        one.created or one.changed for one in found_placements if one.phase in WAITING and one.lost is None
+    ]
     return Beside(
         drains={cause: Drained(len(found), _oldest(found, now)) for cause, found in begins.items()},
         outlived={cause: Drained(len(found), _oldest(found, now)) for cause, found in ends.items()},

@@ -165,8 +165,10 @@ class JobShelf:
             self._waiting[key] = part
             if had_place:
                 self._admit(key)
-        while self._waiting and self._admit(next(iter(self._waiting))):
-            pass
+        fitting = (key for key, part in self._waiting.items() if part.size <= self._most)
+        for key in tuple(fitting):  # One that never fits keeps nobody else out.
+            if not self._admit(key):
+                break
 
     def _forget(self, key: str) -> None:
         self._waiting.pop(key, None)

@@ -1,10 +1,13 @@
-"""One replica of the exporter at a time counts facts: their durable consumer has one reader.
+"""One replica of the exporter at a time counts: facts, whose durable consumer has one reader, and durations.
 
 What must stay true: a replica that waits for its turn is as ready as the one that counts, as every replica
-answers scrapes from its own views.
+answers scrapes from its own views; what several replicas observed of one thing would be added up.
 """
 
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import anyio
 
 from sunk_runtime.leases import Leadership
 from sunk_runtime.settle import FactConsumer
@@ -14,10 +17,11 @@ LEASE_TTL_S: Final = 10
 
 
 class Counting:
-    """Counts while we lead."""
+    """Counts facts, and observes durations, while we lead."""
 
-    def __init__(self, consumer: FactConsumer) -> None:
+    def __init__(self, consumer: FactConsumer, observe: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._consumer = consumer
+        self._observe = observe
         self._is_leading = False
 
     @property
@@ -29,6 +33,8 @@ class Counting:
         """Count until cancelled. No count is written anywhere, so none is fenced."""
         self._is_leading = True
         try:
-            await self._consumer.run()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._observe)
+                tasks.start_soon(self._consumer.run)
         finally:
             self._is_leading = False

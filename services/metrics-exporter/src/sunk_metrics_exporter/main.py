@@ -36,7 +36,8 @@ async def work() -> None:
             choice=config.job_choice,
             job_series_max=config.job_series_max,
         )
-        counting = Counting(FactConsumer(bus, config.cluster, f"{SERVICE}-facts", facts.count))
+        consumer = FactConsumer(bus, config.cluster, f"{SERVICE}-facts", facts.count)
+        counting = Counting(consumer, lambda: watch(views.nodes, views.jobs))
         lease = BusLease(bus, config.cluster, SERVICE, identity(SERVICE), ttl_s=LEASE_TTL_S)
         health = Health()
         for view in views.all():
@@ -46,7 +47,6 @@ async def work() -> None:
             await serve(
                 lambda: serve_http(config.http_host, config.http_port, health, [scrapes.route()]),
                 partial(lead, lease, counting.run),
-                lambda: watch(views.nodes, views.jobs),
             )
 
 

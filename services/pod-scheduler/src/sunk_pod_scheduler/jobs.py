@@ -1,10 +1,13 @@
 """Placeholder jobs in Slurm: each call with its deadline, and looks that know what they do not know."""
 
+import math
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from sunk_events.jobs import SlurmJobState
 from sunk_pod_scheduler import marks
@@ -12,11 +15,13 @@ from sunk_pod_scheduler.model import AnyJob, JobGone, JobUnknown, job_seen
 from sunk_runtime.errors import TransientError
 from sunk_runtime.views import StateView
 from sunk_slurm.client import SlurmClient
-from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
 from sunk_slurm.submission import JobChange, JobDescription
 from sunk_slurm.wire import Number
 
 LIST_TIMEOUT_S: Final = 30.0
+LIST_LASTS_S: Final = 60.0
+"""For who looks for a job that was submitted before the list was asked for."""
 
 
 class Jobs:
@@ -29,6 +34,13 @@ class Jobs:
         self._known = known
         self._key = key
         self._timeout_s = timeout_s
+        self._unsure: dict[tuple[str, int], float] = {}
+        """Submissions that may have reached Slurm; until when, in monotonic time, they were waited for."""
+        self._listed = -math.inf
+        """When the last list of all jobs was asked for, in monotonic time."""
+        self._marked: dict[tuple[str, int], int] = {}
+        """Whose jobs were in it: by uid and attempt."""
+        self._listing = anyio.Lock()
 
     async def look(self, job: int) -> AnyJob:
         """Return the job from a fresh look; unknown where Slurm does not answer."""
@@ -49,24 +61,58 @@ class Jobs:
             SlurmUnavailableError: it may have been submitted all the same: `find_marked`.
             SlurmRejectedError: Slurm does not take it.
         """
-        async with _within(self._timeout_s, f"submit job {description.name}"):
-            return await self._slurm.submit_job(description)
+        mark = marks.read_extra(self._key, description.extra)
+        whose = ("", 0) if mark is None else (mark.uid, mark.attempt)
+        self._unsure[whose] = math.inf
+        try:
+            async with _within(self._timeout_s, f"submit job {description.name}"):
+                job = await self._slurm.submit_job(description)
+        except SlurmUnavailableError as error:
+            if not error.is_sent:
+                self._unsure.pop(whose, None)
+            raise
+        except SlurmRejectedError:
+            self._unsure.pop(whose, None)
+            raise
+        else:
+            self._unsure.pop(whose, None)
+            return job
+        finally:
+            if whose in self._unsure:
+                self._unsure[whose] = time.monotonic()
 
     async def find_marked(self, uid: str, attempt: int) -> int | None:
         """Return the job that carries our mark for this attempt and is not over; from all that Slurm has.
+
+        One list serves all whose submission had ended, or was never sent, when it was asked for: after an
+        outage thousands ask.
+        """
+        async with self._listing:
+            asked = time.monotonic()
+            ended = self._unsure.get((uid, attempt), -math.inf)
+            if ended >= self._listed or asked - self._listed > LIST_LASTS_S:
+                self._marked = await self._list()
+                self._listed = asked
+        self._unsure.pop((uid, attempt), None)
+        return self._marked.get((uid, attempt))
+
+    async def _list(self) -> dict[tuple[str, int], int]:
+        """Return all jobs that carry our mark and are not over, by uid and attempt, the first of each.
 
         The bus may lag behind Slurm, so what Slurm lists and the bus does not know is looked at singly.
         """
         self._known.require_complete()
         async with _within(LIST_TIMEOUT_S, "list job states"):
             listed = await self._slurm.job_states()
-        for job in sorted(job for job, found in listed.items() if not found.state.is_over):
+        found: dict[tuple[str, int], int] = {}
+        for job in sorted(job for job, row in listed.items() if not row.state.is_over):
             state = self._known.get(str(job))
             extra = state.extra if state is not None else await self._extra(job)
             mark = marks.read_extra(self._key, extra)
-            if mark is not None and (mark.uid, mark.attempt) == (uid, attempt):
-                return job
-        return None
+            if mark is not None:
+                found.setdefault((mark.uid, mark.attempt), job)
+            await checkpoint()  # There may be very many.
+        return found
 
     async def _extra(self, job: int) -> str:
         async with _within(self._timeout_s, f"look at job {job}"):

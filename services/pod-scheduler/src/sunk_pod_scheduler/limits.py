@@ -20,7 +20,7 @@ ENDED_GRACE_S: Final = 10.0
 """How long a script has to end its job after it was told to."""
 BACKOFF_LAST_S: Final = 300.0
 _DOUBLINGS: Final = 9
-"""Enough to reach `BACKOFF_LAST_S`. A Pod may be tried for weeks, and no float holds 2 to the power of 1024."""
+"""Enough to reach `BACKOFF_LAST_S`. A Pod may be tried for weeks: no float holds 2 to the power of 1024."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,7 +49,7 @@ def read_extra(key: bytes, text: str) -> Mark | None:
     """Return whose placeholder a job with Extra *text* is; None unless we made it."""
     try:
         found = _extras.decode(text.removesuffix(STARTED)).sunk
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return found if tokens.is_mark(found.mark, key, found.uid, found.attempt) else None
 
@@ -69,6 +69,6 @@ def read_claim(key: bytes, uid: str, text: str) -> Claim | None:
     """Return what the annotation *text* of the Pod *uid* claims; None unless we wrote it."""
     try:
         found = _claims.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return found if tokens.is_mark(found.mark, key, uid, found.attempt) else None

@@ -48,10 +48,11 @@ def choose(
         excluded: Slurm nodes that it excludes by annotation.
         taken: Nodes one of whose host ports it needs and another Pod has.
     """
+    among = frozenset(required)
     unfit = {
         name
         for name, node in node_by_slurm_node.items()
-        if (required and name not in required) or _is_unfit(pod, node, taken)
+        if (among and name not in among) or _is_unfit(pod, node, taken)
     }
     left = node_by_slurm_node.keys() - unfit - set(excluded)
     if len(required) == 1:

@@ -10,7 +10,7 @@ Source: Kubernetes, "Resource requests for sidecars", "Pod overhead", "Pod-level
 from collections.abc import Mapping
 from decimal import Decimal
 
-from sunk_kube.objects import Container, PodSpec
+from sunk_kube.objects import PodSpec
 from sunk_kube.quantity import largest, number, total
 
 
@@ -20,14 +20,15 @@ def requests(spec: PodSpec) -> Mapping[str, Decimal]:
     Raises:
         ValueError: a request is no quantity.
     """
-    sidecars: list[Container] = []
-    moments: list[Mapping[str, Decimal]] = []
+    sidecars: Mapping[str, Decimal] = {}
+    needed: dict[str, Decimal] = {}
     for container in spec.init_containers:
-        moments.append(_sum([container, *sidecars]))
+        moment = _plus(sidecars, total([container.resources.requests]))
+        needed = largest([needed, moment])
         if container.restart_policy == "Always":
-            sidecars.append(container)
-    moments.append(_sum([*spec.containers, *sidecars]))
-    needed = largest(moments)
+            sidecars = moment
+    running = total(container.resources.requests for container in spec.containers)
+    needed = largest([needed, _plus(sidecars, running)])
     if spec.resources is not None:
         needed |= {name: number(amount) for name, amount in spec.resources.requests.items()}
     for name, amount in spec.overhead.items():
@@ -35,5 +36,6 @@ def requests(spec: PodSpec) -> Mapping[str, Decimal]:
     return needed
 
 
-def _sum(containers: list[Container]) -> dict[str, Decimal]:
-    return total(container.resources.requests for container in containers)
+def _plus(some: Mapping[str, Decimal], more: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    none = Decimal(0)
+    return {name: some.get(name, none) + more.get(name, none) for name in {**some, **more}}

@@ -99,6 +99,8 @@ class Scheduler:
             return ASK_AGAIN_S
         finally:
             self._shown.pop(uid, None)
+            if self._placements.get(uid) is None:
+                self._stirred.pop(uid, None)
             self._book.looked(uid)
 
     def stir(self, uid: str) -> None:

@@ -1,0 +1,128 @@
+"""What one user writes, or one outage leaves, costs no more than it may."""
+
+from collections.abc import ItemsView, Mapping
+
+import pytest
+
+from sunk_events.jobs import SlurmJobState
+from sunk_kube.objects import Container, PodSpec, ResourceRequirements
+from sunk_pod_scheduler import marks, resources
+from sunk_pod_scheduler.jobs import Jobs
+from sunk_pod_scheduler.testing import KEY, T0
+from sunk_slurm.errors import NotAskedError, SlurmUnavailableError
+from sunk_slurm.submission import JobDescription
+
+pytestmark = pytest.mark.anyio
+
+
+class _State:
+    is_over = False
+
+
+class _Row:
+    state = _State()
+
+
+class _Slurm:
+    """Counts lists, and fails submissions as it is told."""
+
+    def __init__(self) -> None:
+        self.lists = 0
+        self.error: SlurmUnavailableError | None = None
+        self.jobs: dict[int, str] = {}
+
+    async def submit_job(self, description: JobDescription) -> int:
+        if self.error is None or self.error.is_sent:
+            self.jobs[len(self.jobs) + 1] = description.extra
+        if self.error is not None:
+            raise self.error
+        return len(self.jobs)
+
+    async def job_states(self) -> Mapping[int, _Row]:
+        self.lists += 1
+        return {job: _Row() for job in self.jobs}
+
+
+class _Known:
+    def __init__(self, slurm: _Slurm) -> None:
+        self._slurm = slurm
+
+    def require_complete(self) -> None:
+        """Return: all is known."""
+
+    def get(self, key: str) -> SlurmJobState | None:
+        extra = self._slurm.jobs.get(int(key))
+        return (
+            None if extra is None else SlurmJobState(changed=T0, job=int(key), state="PENDING", extra=extra)
+        )
+
+
+def description(uid: str) -> JobDescription:
+    return JobDescription(
+        script="",
+        environment=(),
+        current_working_directory="/",
+        name=uid,
+        extra=marks.extra_text(KEY, uid, "n/p", 0),
+    )
+
+
+async def submitted(jobs: Jobs, uid: str) -> None:
+    with pytest.raises(SlurmUnavailableError):
+        await jobs.submit(description(uid))
+
+
+async def test_one_list_serves_all_who_resume_after_an_outage() -> None:
+    slurm = _Slurm()
+    jobs = Jobs(slurm, _Known(slurm), KEY, timeout_s=5)  # pyright: ignore[reportArgumentType]
+    slurm.error = NotAskedError("left alone", is_sent=False)
+    for number in range(100):
+        await submitted(jobs, f"unsent-{number}")
+    slurm.error = SlurmUnavailableError("cut")
+    for number in range(100):
+        await submitted(jobs, f"sent-{number}")
+
+    found = [await jobs.find_marked(f"unsent-{number}", 0) for number in range(100)]
+    found += [await jobs.find_marked(f"sent-{number}", 0) for number in range(100)]
+
+    assert found == [*[None] * 100, *range(1, 101)]
+    assert slurm.lists == 1
+
+
+async def test_a_submission_that_may_have_come_after_the_list_has_another_list() -> None:
+    slurm = _Slurm()
+    jobs = Jobs(slurm, _Known(slurm), KEY, timeout_s=5)  # pyright: ignore[reportArgumentType]
+    assert await jobs.find_marked("first", 0) is None
+    slurm.error = SlurmUnavailableError("cut")
+    await submitted(jobs, "second")
+
+    assert await jobs.find_marked("second", 0) == 1
+    assert slurm.lists == 2
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_an_extra_or_a_claim_of_any_depth_is_not_ours_and_no_failure(opening: str) -> None:
+    deep = '{"sunk":' + opening * 50_000
+
+    assert marks.read_extra(KEY, deep) is None
+    assert marks.read_claim(KEY, "uid", deep) is None
+
+
+def test_each_container_of_a_pod_is_counted_once_however_many_sidecars_it_has() -> None:
+    looks: list[str] = []
+
+    class Counted(dict[str, str]):
+        def items(self) -> ItemsView[str, str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+            looks.append("")
+            return dict(self).items()
+
+    sidecar = Container(
+        restart_policy="Always", resources=ResourceRequirements(requests=Counted(cpu="1m", memory="1"))
+    )
+    spec = PodSpec(init_containers=(sidecar,) * 1000, containers=(sidecar,))
+
+    assert {name: str(amount) for name, amount in resources.requests(spec).items()} == {
+        "cpu": "1.001",
+        "memory": "1001",
+    }
+    assert len(looks) == 1001
