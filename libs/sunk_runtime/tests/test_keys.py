@@ -1,3 +1,4 @@
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
@@ -6,7 +7,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
-from sunk_runtime.keys import KeyLoop
+from sunk_runtime.keys import BLOCKED_S, KeyLoop
 from sunk_runtime.recovery import Recovery
 from sunk_runtime.testing import until
 
@@ -385,3 +386,46 @@ async def test_what_is_weightier_has_its_turn_first_where_many_wait() -> None:
         tasks.cancel_scope.cancel()
 
     assert order == ["heavy", "middle", "light"]
+
+
+async def test_a_key_that_blocks_everybody_else_rests_whoever_pokes_it_and_the_others_do_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    looks: Counter[str] = Counter()
+
+    async def handle(key: str) -> None:
+        looks[key] += 1
+        await checkpoint()
+        began = time.thread_time()
+        while key == "slow" and time.thread_time() - began < 1.5 * BLOCKED_S:
+            """Keep the processor."""
+
+    loop = KeyLoop("test", handle)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        loop.poke("slow")
+        await until(lambda: looks["slow"] == 1 and not loop.awaits("slow"))
+        loop.poke("slow")
+        for turn in range(1, 20):
+            loop.poke("quick")
+            await until(lambda turn=turn: looks["quick"] == turn)
+        assert (looks["slow"], loop.awaits("slow")) == (1, True)
+        await until(lambda: looks["slow"] == 2)
+        tasks.cancel_scope.cancel()
+
+    said = [vars(record) for record in caplog.records if record.message == "key blocked the loop"]
+    assert {record["key"] for record in said} == {"slow"}
+
+
+async def test_a_look_that_is_timed_is_cancelled_and_fails_as_any_other() -> None:
+    handler = Handler(lambda key: TransientError("not now") if key == "fails" else None)
+    loop = KeyLoop("test", handler, look_s=0.05, backoff_s=0.01)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        loop.poke("fails")
+        await until(lambda: handler.looks["fails"] > 2)
+        handler.hold()
+        loop.poke("hangs")
+        await until(lambda: handler.busy["hangs"] == 1)
+        await until(lambda: handler.busy["hangs"] == 0)
+        tasks.cancel_scope.cancel()

@@ -2,22 +2,23 @@
 
 What must stay true: one key is never handled twice at once; a key poked while it is handled is handled
 again; a key that fails, or hangs, backs off alone while the others go on; what backs off is due at once
-when what was away is back; every key comes round at each resync.
+when what was away is back; every key comes round at each resync. Who keeps all others from the processor
+rests for it, and nobody else does.
 """
 
 import heapq
 import logging
 import math
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
-from sunk_runtime.metrics import KEY_SECONDS, KEYS_HANDLED, KEYS_WAITING
+from sunk_runtime.metrics import KEY_SECONDS, KEYS_BLOCKED, KEYS_HANDLED, KEYS_WAITING
 from sunk_runtime.recovery import Recovery
 from sunk_runtime.repeats import Repeats
 
@@ -28,6 +29,10 @@ BACKOFF_LAST_S: Final = 5.0
 """A key that waits longer than a few seconds after the reason is gone looks like one that is stuck."""
 LOOK_S: Final = 60.0
 """A look that takes longer hangs: its calls have time-outs, and all of them together are shorter."""
+BLOCKED_S: Final = 0.05
+"""A look that takes the processor for so long without a pause blocks everybody else."""
+RESTS: Final = 20
+"""How many times as long its key rests then: no key takes more than a twentieth of the processor."""
 _IDLE_S: Final = 60.0
 _OUTCOMES: Final = ("done", "conflict", "deferred", "refused", "failed")
 
@@ -75,6 +80,9 @@ class KeyLoop:
         self._busy: set[str] = set()
         self._failures: dict[str, int] = {}
         self._deferred = Repeats()
+        self._resting: dict[str, float] = {}
+        """Until when, in monotonic time, keys rest that blocked everybody else."""
+        self._blocked = KEYS_BLOCKED.labels(name)
         self._changed = anyio.Event()
         self._waiting = KEYS_WAITING.labels(name)
         self._seconds = KEY_SECONDS.labels(name)
@@ -82,8 +90,8 @@ class KeyLoop:
         """Made now: a counter that begins with its first 1 shows no increase."""
 
     def poke(self, key: str, *, after_s: float = 0.0) -> None:
-        """Look at *key* in *after_s* seconds, or before if that was already due."""
-        due = time.monotonic() + after_s
+        """Look at *key* in *after_s* seconds, or before if that was already due; not while it rests."""
+        due = max(time.monotonic() + after_s, self._resting.get(key, -math.inf))
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
             heapq.heappush(self._turns, (due, key))
@@ -208,13 +216,62 @@ class KeyLoop:
 
     async def _looked(self, key: str) -> float | None:
         """Handle *key*, but not for ever: one that hangs would keep its place from the others."""
-        with anyio.move_on_after(self._look_s) as scope:
-            return await self._handle(key)
+        look = _Look(self._handle(key))
+        try:
+            with anyio.move_on_after(self._look_s) as scope:
+                return await look
+        finally:
+            self._rest(key, look.longest_s)
         if scope.cancelled_caught:
             raise TransientError(f"the look took longer than {self._look_s:g} s")
         return None
+
+    def _rest(self, key: str, blocked_s: float) -> None:
+        """Have *key* rest if it has blocked everybody else; whoever pokes it meanwhile waits too."""
+        moment = time.monotonic()
+        self._resting.pop(key, None)
+        if blocked_s < BLOCKED_S:
+            return
+        rests_s = blocked_s * RESTS
+        for other in [other for other, until in self._resting.items() if until <= moment]:
+            del self._resting[other]
+        self._resting[key] = moment + rests_s
+        if key in self._due and self._due[key] < moment + rests_s:
+            self._due[key] = moment + rests_s
+        self._blocked.inc()
+        fields = {"blocked_s": round(blocked_s, 3), "rests_s": round(rests_s, 1)}
+        log.warning("key blocked the loop", extra={"loop": self.name, "key": key, **fields})
 
     def _backoff(self, key: str) -> float:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         return min(BACKOFF_FIRST_S * 2 ** min(failures, 10), self._backoff_s)
+
+
+class _Look:
+    """A look whose steps are timed: what it takes of the processor from one pause to the next.
+
+    Processor time, for a process that gets none has blocked nobody by itself.
+    """
+
+    def __init__(self, look: Awaitable[float | None]) -> None:
+        self._look = look
+        self.longest_s = 0.0
+
+    def __await__(self) -> Generator[Any, Any, float | None]:
+        steps = self._look.__await__()
+        given: Any = None
+        error: BaseException | None = None
+        while True:
+            began = time.thread_time()
+            try:
+                paused = steps.send(given) if error is None else steps.throw(error)
+            except StopIteration as end:
+                return end.value
+            finally:
+                self.longest_s = max(self.longest_s, time.thread_time() - began)
+            given, error = None, None
+            try:
+                given = yield paused
+            except BaseException as thrown:  # noqa: BLE001 - handed on
+                error = thrown

@@ -23,6 +23,9 @@ KEY_SECONDS = Histogram(
     ["loop"],
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
 )
+KEYS_BLOCKED = Counter(
+    "sunk_keys_blocked_total", "Looks at keys that kept everybody else from the processor, by loop.", ["loop"]
+)
 KEYS_WAITING = Gauge("sunk_keys_waiting", "Keys that wait for their turn.", ["loop"])
 VIEW_COMPLETE = Gauge("sunk_view_complete", "1 when a state view has read its whole bucket.", ["bucket"])
 VIEW_AGE = Gauge(
