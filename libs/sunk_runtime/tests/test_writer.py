@@ -237,3 +237,21 @@ async def test_what_cannot_be_read_can_be_forgotten(writer: NodeWriter, bus: Bus
     await writer.forget("n1", revision=writer.view.revision("n1"))
 
     assert writer.view.undecodable == set()
+
+
+async def test_a_state_that_was_published_and_not_stored_is_stored_before_the_next_and_its_end_published(
+    bus: Bus, view: NodeView
+) -> None:
+    writer = StateWriter(Unlucky(bus, is_stored=False), view, fence=None)
+    await StateWriter(bus, view, fence=None).record("n1", node(), revision=0)
+    with pytest.raises(BusUnavailableError):
+        await record(writer, node("DOWN"))
+    revision = view.revision("n1")
+    with pytest.raises(ConflictError, match="stored only now"):
+        await writer.record("n1", node(changed=T1), revision=revision)
+    is_stored = view.get("n1") == node("DOWN")
+    await record(writer, node(changed=T1))
+
+    assert is_stored
+    assert view.get("n1") == node(changed=T1)
+    assert await facts(bus) == 2  # That it went down, and that it is back.

@@ -2,13 +2,14 @@
 
 What must stay true: a state is stored only on the revision it was decided upon; a fact is published before
 the state that says it was, so a crash in between repeats it, under the same id, and never skips it. Only a
-stream of facts that is full does not stop the state: such a fact is counted and gone.
+stream of facts that is full does not stop the state: such a fact is counted and gone. A state whose facts are
+published and whose write failed is stored before another one, so that what ends it is published too.
 """
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 from prometheus_client import Counter
@@ -26,6 +27,8 @@ from sunk_runtime.views import StateView
 
 S = TypeVar("S", bound=State)
 
+_DELETION: Final = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+
 
 class StateWriter(Generic[S]):
     """The one writer of a bucket. It reads its own bucket through *view* to know what was before.
@@ -37,6 +40,8 @@ class StateWriter(Generic[S]):
         self.view = view
         self._bus = bus
         self._fence = fence
+        self._owed: dict[str, tuple[int, S | None]] = {}
+        """States whose facts are published and that are not stored, with the revision they replace."""
 
     async def record(self, key: str, state: S, facts: Iterable[Event] = (), *, revision: int) -> None:
         """Publish *facts*, then store *state*: a crash in between repeats a fact and never skips one.
@@ -52,21 +57,46 @@ class StateWriter(Generic[S]):
             LostLeadershipError: we no longer lead; what was not written yet is not written.
             BusUnavailableError: nothing is known of the write; do the same again.
         """
+        await self._pay(key, state, revision)
         before = None if key in self.view.undecodable else self.view.get(key)
         if before is not None and is_same(before, state) and self.view.revision(key) == revision:
             return
-        await self._tell(facts)
+        await self._tell(key, state, facts, revision)
         await self._write(key, state, encode(state), revision, {})
 
     async def forget(self, key: str, facts: Iterable[Event] = (), *, revision: int) -> None:
         """Publish *facts*, then delete *key*, leaving a marker for those who look away; gone is success."""
+        await self._pay(key, None, revision)
         if self.view.is_complete and self.view.get(key) is None and key not in self.view.undecodable:
             return
-        await self._tell(facts)
-        await self._write(key, None, b"", revision, {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
+        await self._tell(key, None, facts, revision)
+        await self._write(key, None, b"", revision, _DELETION)
 
-    async def _tell(self, facts: Iterable[Event]) -> None:
+    async def _pay(self, key: str, state: S | None, revision: int) -> None:
+        """Store the state that published facts speak of, where its write failed and *state* is another one.
+
+        Else nothing would contradict those facts when it is over before it was stored.
+
+        Raises:
+            ConflictError: it is stored now: look again, and decide upon it.
+        """
+        if key not in self._owed:
+            return
+        owed_on, owed = self._owed[key]
+        if owed_on != revision or self.view.revision(key) != revision:
+            del self._owed[key]  # Somebody has written since, or this very write came through.
+            return
+        if _is_equal(owed, state):
+            return
+        if owed is None:
+            await self._write(key, None, b"", revision, _DELETION)
+        else:
+            await self._write(key, owed, encode(owed), revision, {})
+        raise ConflictError(f"{key}: what was published of it is stored only now")
+
+    async def _tell(self, key: str, state: S | None, facts: Iterable[Event], revision: int) -> None:
         for event in facts:
+            self._owed[key] = revision, state
             try:
                 await publish(self._bus, self.view.cluster, event, fence=self._fence)
             except FullError:  # If all of NATS is full the state is refused too, and both come again.
@@ -87,6 +117,7 @@ class StateWriter(Generic[S]):
             if self.view.revision(key) != revision:
                 raise
             stored = await self._adopt(key, subject, state, revision)
+        self._owed.pop(key, None)
         self.view.apply_own(key, state, stored)
 
     async def _adopt(self, key: str, subject: str, state: S | None, revision: int) -> int:
@@ -116,6 +147,10 @@ class StateWriter(Generic[S]):
 def is_same(before: State, after: State) -> bool:
     """Whether two states differ in nothing but when they began."""
     return msgspec.structs.replace(before, changed=after.changed) == after
+
+
+def _is_equal(owed: State | None, state: State | None) -> bool:
+    return state is None if owed is None else state is not None and is_same(owed, state)
 
 
 async def publish(bus: Bus, cluster: str, event: Event, *, fence: Fence | None = None) -> None:

@@ -76,7 +76,8 @@ class NodeCleanUp:
         left_s = self._wait_s() - (time.monotonic() - since)
         if left_s > 0:
             return left_s
-        return await self._delete(name)
+        async with self._deeds.place(name):
+            return await self._delete(name)
 
     async def _delete(self, name: str) -> float | None:
         seen = await self._deeds.look(name)

@@ -1,17 +1,20 @@
 """Carries out deeds on Slurm nodes: who may, how many at once, and what is said and looked at afterwards.
 
-What must stay true: nothing is written when the lease may have ended; after a write, whatever was answered,
-the node is looked at, because an error does not mean that nothing was done.
+What must stay true: nothing is written when the lease may have ended, nor upon a look that is older than a
+few seconds: Slurm has no compare-and-set. A list that failed is nobody's look. After a write, whatever was
+answered, the node is looked at, because an error does not mean that nothing was done.
 """
 
 import logging
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
 import msgspec
 
-from sunk_runtime.errors import TransientError
+from sunk_runtime.errors import ConflictError, SunkError, TransientError
 from sunk_runtime.leases import Leadership
 from sunk_slurm.errors import SlurmRejectedError
 from sunk_slurm.wire import Node
@@ -21,7 +24,7 @@ from sunk_syncer.deadline import within
 from sunk_syncer.metrics import ACTIONS, REFUSED
 from sunk_syncer.model import Deed, DrainNode
 from sunk_syncer.ports import NodeWrites
-from sunk_syncer.together import DrainsTogether
+from sunk_syncer.together import FRESH_S, TOO_OLD, DrainsTogether
 from sunk_syncer.watch_nodes import NodeWatch
 
 log = logging.getLogger(__name__)
@@ -43,6 +46,15 @@ class Seen(msgspec.Struct, frozen=True):
     """When Slurm was asked, in monotonic time: it was so then or later."""
 
 
+class _List(msgspec.Struct, frozen=True):
+    """What came of the last attempt to list all nodes."""
+
+    asked: float = 0.0
+    nodes: dict[str, Node] = {}
+    error: SunkError | None = None
+    """Why there is no list."""
+
+
 class Deeds:
     """The one way by which the syncer changes Slurm nodes. Only the leader has one."""
 
@@ -54,9 +66,10 @@ class Deeds:
         self._looks = anyio.CapacityLimiter(LOOKS_AT_ONCE)
         self._looking = 0
         self._under_way = 0
+        self._changed: set[str] = set()
+        """Nodes that were written from a place, and have yet to be looked at."""
         self._list_lock = anyio.Lock()
-        self._list_asked = 0.0
-        self._list: dict[str, Node] = {}
+        self._last_list = _List()
         self._slots = anyio.CapacityLimiter(config.writes_at_once)
         self._together = DrainsTogether(
             slurm,
@@ -86,8 +99,8 @@ class Deeds:
         try:
             if may_be_listed and self._looking >= self._list_from:
                 listed = await self._listed()
-                if (found := listed.get(node)) is not None:
-                    return Seen(found, self._list_asked)
+                if (found := listed.nodes.get(node)) is not None:
+                    return Seen(found, listed.asked)
             async with self._looks:
                 asked = time.monotonic()
                 found = await self._watch.fresh(node)
@@ -95,14 +108,36 @@ class Deeds:
         finally:
             self._looking -= 1
 
-    async def _listed(self) -> dict[str, Node]:
-        """Return all nodes from a list that was asked for after this call; who comes together shares it."""
+    @asynccontextmanager
+    async def place(self, node: str) -> AsyncGenerator[None]:
+        """Wait for one of the few places to write from, to change *node*.
+
+        Look at the node inside: what was looked at before may be old when the place is free.
+        """
+        self._under_way += 1
+        try:
+            async with self._slots:
+                yield
+            if node in self._changed:
+                await self._look_after(node)
+        finally:
+            self._changed.discard(node)
+            self._under_way -= 1
+
+    async def _listed(self) -> _List:
+        """Return a list that was asked for after this call; who comes together shares it, or its failure."""
         came = time.monotonic()
         async with self._list_lock:
-            if self._list_asked <= came:
-                self._list_asked = time.monotonic()
-                self._list = await self._watch.fresh_list()
-            return self._list
+            if self._last_list.asked <= came:
+                asked = time.monotonic()
+                try:
+                    self._last_list = _List(asked, await self._watch.fresh_list())
+                except SunkError as error:
+                    self._last_list = _List(asked, error=error)
+            last = self._last_list
+        if last.error is not None:
+            raise TransientError(str(last.error)) from last.error
+        return last
 
     async def _look_after(self, node: str) -> None:
         """See what became of *node*; where many were changed, in one list."""
@@ -114,23 +149,50 @@ class Deeds:
         except TransientError:
             self._watch.look(node)
 
+    async def drain(self, deed: DrainNode, seen: Seen) -> bool:
+        """Drain a node that was seen not drained, together with others; return False where Slurm refuses it.
+
+        Not from a `place`: the call that drains many waits for its own.
+
+        Raises:
+            ConflictError: the look was too old when its turn came; nothing was written.
+        """
+        self._under_way += 1
+        try:
+            is_done = await self._carry_out(deed, seen, is_together=True)
+            if is_done:
+                await self._look_after(deed.node)
+            return is_done
+        finally:
+            self._under_way -= 1
+
     async def carry_out(self, deed: Deed, seen: Seen) -> bool:
-        """Carry out *deed*, say so, and look at what became of it; return False where Slurm refuses it.
+        """Carry out *deed* from a `place`, say so, and look at what became of it.
 
         Args:
             deed: What to do.
-            seen: The node as it was just read; drains of those that are not drained are written together.
+            seen: The node as it was read from that place.
+
+        Returns:
+            False where Slurm refuses it.
+
+        Raises:
+            ConflictError: the look is too old; nothing was written.
         """
+        is_done = await self._carry_out(deed, seen, is_together=False)
+        if is_done:
+            self._changed.add(deed.node)
+        return is_done
+
+    async def _carry_out(self, deed: Deed, seen: Seen, *, is_together: bool) -> bool:
         fields = {
             "node": deed.node,
             "action": type(deed).__name__,
             "reason": getattr(deed, "reason", None),
             "reason_before": seen.node.reason,
         }
-        self._under_way += 1
         try:
-            await self._write(deed, seen)
-            await self._look_after(deed.node)
+            await self._write(deed, seen, is_together=is_together)
         except SlurmRejectedError as error:
             self._watch.look(deed.node)
             REFUSED.labels(type(deed).__name__).inc()
@@ -139,18 +201,17 @@ class Deeds:
         except BaseException:
             self._watch.look(deed.node)
             raise
-        finally:
-            self._under_way -= 1
         log.info("node changed", extra=fields)
         return True
 
-    async def _write(self, deed: Deed, seen: Seen) -> None:
-        if isinstance(deed, DrainNode) and not seen.node.state_now.is_drain:
+    async def _write(self, deed: Deed, seen: Seen, *, is_together: bool) -> None:
+        if is_together and isinstance(deed, DrainNode):
             await self._together.drain(deed.node, deed.reason, asked=seen.asked)
             ACTIONS.labels("DrainNode").inc()
             return
-        async with self._slots:
-            self._leadership.check()
-            timeout_s = min(self._config.call_timeout_s, self._leadership.left_s)
-            with within(timeout_s, f"change node {deed.node}"):
-                await apply(deed, self._slurm)
+        self._leadership.check()
+        if time.monotonic() - seen.asked > FRESH_S:
+            raise ConflictError(TOO_OLD)
+        timeout_s = min(self._config.call_timeout_s, self._leadership.left_s)
+        with within(timeout_s, f"change node {deed.node}"):
+            await apply(deed, self._slurm)

@@ -66,16 +66,17 @@ class NodeDescriptions:
         return _LATER_S if self._deeds.is_crowded else await self._describe(name)
 
     async def _describe(self, name: str) -> float | None:
-        seen = await self._deeds.look(name)
-        self._views.require_known(name)
-        if seen is None or (wanted := self._wanted(name)) is None:
-            return None
-        deed = _deed(seen.node, wanted)
-        if deed is None:
-            return None
-        if parsed(seen.node.extra).users is None:
-            await self._tell_replaced(seen.node)
-        is_done = await self._deeds.carry_out(deed, seen)
+        async with self._deeds.place(name):
+            seen = await self._deeds.look(name)
+            self._views.require_known(name)
+            if seen is None or (wanted := self._wanted(name)) is None:
+                return None
+            deed = _deed(seen.node, wanted)
+            if deed is None:
+                return None
+            if parsed(seen.node.extra).users is None:
+                await self._tell_replaced(seen.node)
+            is_done = await self._deeds.carry_out(deed, seen)
         return None if is_done else self._config.refused_again_s
 
     def _wanted(self, name: str) -> Shown | None:

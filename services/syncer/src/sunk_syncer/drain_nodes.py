@@ -10,7 +10,7 @@ from typing import Final
 
 import anyio
 
-from sunk_runtime.errors import ConflictError, TransientError
+from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
 from sunk_syncer.config import Config
@@ -85,17 +85,56 @@ class DrainPropagation:
         actions = self._decide(slurm, self._kube_side(name))
         if not actions:
             return self._again_s(slurm)
-        is_new_drain = isinstance(actions[0], DrainNode) and not slurm.state.is_drain
-        seen = await self._deeds.look(name, may_be_listed=is_new_drain and name not in self._too_late)
+        try:
+            if _is_new_drain(actions, slurm):
+                return await self._drain(name)
+            return await self._change(name)
+        except PermanentError as error:
+            log.error("look at node refused", extra={"node": name, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+            return self._config.refused_again_s
+
+    async def _drain(self, name: str) -> float | None:
+        """Drain a node that was told as not drained, in one call with others."""
+        seen = await self._deeds.look(name, may_be_listed=name not in self._too_late)
         if seen is None:
             return None
+        slurm = self._fresh(seen, name)
+        actions = self._decide(slurm, self._kube_side(name))
+        if not actions:
+            return self._again_s(slurm)
+        if not _is_new_drain(actions, slurm) or not isinstance(actions[0], DrainNode):
+            return await self._change(name)
+        try:
+            is_done = await self._deeds.drain(actions[0], seen)
+        except ConflictError:
+            self._too_late.add(name)
+            raise
+        self._too_late.discard(name)
+        if not is_done:
+            return self._config.refused_again_s
+        # What else there is to do is decided upon the drained node: this look has become old meanwhile.
+        return await self._change(name) if len(actions) > 1 else self._again_s(slurm)
+
+    async def _change(self, name: str) -> float | None:
+        """Do to one node what a look asks for that is taken when its turn to be written has come."""
+        async with self._deeds.place(name):
+            seen = await self._deeds.look(name)
+            if seen is None:
+                return None
+            slurm = self._fresh(seen, name)
+            kube = self._kube_side(name)
+            for action in self._decide(slurm, kube):
+                if not await self._deeds.carry_out(action, seen):
+                    return self._config.refused_again_s
+                if isinstance(action, DownNode) and kube.pod is not None:
+                    self._downed[name] = kube.pod.uid
+            return self._again_s(slurm)
+
+    def _fresh(self, seen: Seen, name: str) -> SlurmSide:
+        """Return Slurm's side as it was *seen*, if what others say of the node is still known."""
         slurm = fresh_side(seen.node, clock_ahead_s=self._watch.clock_ahead_s)
         self._views.require_known(name)
-        kube = self._kube_side(name)
-        for action in self._decide(slurm, kube):
-            if not await self._carry_out(action, seen, kube):
-                return self._config.refused_again_s
-        return self._again_s(slurm)
+        return slurm
 
     def _look_for(self, name: str) -> float | None:
         """A slurmd that answers has registered, or is about to: no need to wait for the next list.
@@ -120,17 +159,9 @@ class DrainPropagation:
             return _LOOK_AGAIN_S
         return self._config.prehook_pause_s if is_ours(slurm) else None
 
-    async def _carry_out(self, action: Action, seen: Seen, kube: KubeSide) -> bool:
-        name = seen.node.name
-        try:
-            is_done = await self._deeds.carry_out(action, seen)
-        except ConflictError:
-            self._too_late.add(name)
-            raise
-        self._too_late.discard(name)
-        if is_done and isinstance(action, DownNode) and kube.pod is not None:
-            self._downed[name] = kube.pod.uid
-        return is_done
-
     def _kube_side(self, name: str) -> KubeSide:
         return self._views.kube_side(name, now(), downed_uid=self._downed.get(name, ""))
+
+
+def _is_new_drain(actions: tuple[Action, ...], slurm: SlurmSide) -> bool:
+    return isinstance(actions[0], DrainNode) and not slurm.state.is_drain

@@ -109,21 +109,22 @@ class JobRequeues:
         self, job_id: int, node: str, *, needs_drain: bool, while_it_says: str
     ) -> Reply | None:
         """Set the node DOWN, whose jobs Slurm then requeues; return what keeps us from it."""
-        seen = await self._deeds.look(node)
-        self._views.require_known(node)
-        job = await self._look(job_id)
-        if seen is None or job is None or not is_in_the_way(job, node, while_it_says):
-            return None
-        because = why_not_down(job, seen.node, self._views.jobs.values())
-        if because is not None:
-            text = f"this Slurm requeues only with the node set down, and {because}"
-            return Refused(code="forbidden", reason=text)
-        is_drained = seen.node.state_now.is_drain
-        if needs_drain and not is_drained:
-            return Later(reason=f"node {node} is not drained: jobs would come back at once")
-        deed = DownNode(node, None if is_drained else f"{REQUEUE} of job {job_id}")
-        if not await self._deeds.carry_out(deed, seen):
-            return Refused(code="forbidden", reason="Slurm refused to set the node down")
+        async with self._deeds.place(node):
+            seen = await self._deeds.look(node)
+            self._views.require_known(node)
+            job = await self._look(job_id)
+            if seen is None or job is None or not is_in_the_way(job, node, while_it_says):
+                return None
+            because = why_not_down(job, seen.node, self._views.jobs.values())
+            if because is not None:
+                text = f"this Slurm requeues only with the node set down, and {because}"
+                return Refused(code="forbidden", reason=text)
+            is_drained = seen.node.state_now.is_drain
+            if needs_drain and not is_drained:
+                return Later(reason=f"node {node} is not drained: jobs would come back at once")
+            deed = DownNode(node, None if is_drained else f"{REQUEUE} of job {job_id}")
+            if not await self._deeds.carry_out(deed, seen):
+                return Refused(code="forbidden", reason="Slurm refused to set the node down")
         self._watch.look(job_id)
         return None
 

@@ -28,7 +28,7 @@ _GATHER_STEP_S: Final = 0.005
 FRESH_S: Final = 5.0
 """What was asked for longer ago is asked for again: Slurm has no compare-and-set, and a list of 10,000 nodes
 takes 1.5 s to come."""
-_TOO_OLD: Final = "what was read of the node is too old to be written upon"
+TOO_OLD: Final = "what was read of the node is too old to be written upon"
 
 
 class _Waiting:
@@ -135,7 +135,7 @@ class DrainsTogether:
         fresh = [waiting for waiting in batch if self._is_fresh(waiting)]
         error = await self._written(fresh) if fresh else None
         for waiting in batch:
-            waiting.error = error if waiting in fresh else ConflictError(_TOO_OLD)
+            waiting.error = error if waiting in fresh else ConflictError(TOO_OLD)
 
     def _is_fresh(self, waiting: _Waiting) -> bool:
         return self._clock() - waiting.asked <= FRESH_S
@@ -159,7 +159,7 @@ class DrainsTogether:
     async def _write(self, batch: Sequence[_Waiting]) -> None:
         self._leadership.check()
         if not all(map(self._is_fresh, batch)):
-            raise ConflictError(_TOO_OLD)
+            raise ConflictError(TOO_OLD)
         nodes, reason = [waiting.node for waiting in batch], batch[0].reason
         timeout_s = min(self._timeout_s, self._leadership.left_s)
         BULK_NODES.observe(len(nodes))

@@ -1,7 +1,8 @@
 """Slurm's jobs to the bus: all their states in one cheap answer, single jobs where something is new.
 
 A list of all jobs is never asked for: 10,000 take 7 seconds. What must stay true: a job is forgotten only
-after a look at that one job showed that slurmctld does not know it.
+where a look at that one job found nothing, and a list that was asked for later, and believed, lacks it too. A
+job that is listed keeps coming round, whatever a look at it fails with.
 """
 
 import logging
@@ -14,6 +15,7 @@ import anyio
 import msgspec
 
 from sunk_events.jobs import SlurmJobState
+from sunk_runtime.errors import PermanentError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
@@ -66,6 +68,10 @@ class JobWatch:
         self._is_restless = False
         self._listed: dict[int, KnownJob] = {}
         self._doubt = Doubt()
+        self._not_found: dict[str, float] = {}
+        """Known jobs of which a look found nothing, and when that was asked first."""
+        self._believed = 0.0
+        """When the last list that was believed was asked for."""
         self._are_rounds_begun = False
         self.answered: datetime | None = None
         """When Slurm was last asked for all jobs, answered and was believed."""
@@ -100,7 +106,7 @@ class JobWatch:
 
     async def poll(self) -> bool:
         """Ask for the states of all jobs once, and look at those that are new or changed."""
-        moment = now()
+        asked, moment = time.monotonic(), now()
         listed = await self._slurm.job_states()
         news = [job for job, known in listed.items() if self._is_news(job, known)]
         new = {job for job in news if self._view.get(str(job)) is None}
@@ -113,7 +119,9 @@ class JobWatch:
             self._loop.poke(str(job), after_s=self._crowd_s if is_late else 0.0)
         self._listed = listed
         self._is_restless = any(not _RESTLESS.isdisjoint(known.state.flags) for known in listed.values())
+        self._not_found = {key: since for key, since in self._not_found.items() if self._is_missing(key)}
         if self._look_for():
+            self._believed = asked
             self.answered = moment
             ANSWERED.labels("jobs").set_to_current_time()
             if not self._are_rounds_begun:
@@ -139,7 +147,7 @@ class JobWatch:
         stirred = self._stirrings.since("jobs")
 
         async def may_have_changed() -> None:
-            if not self._is_restless:
+            if not self._is_restless and not self._not_found:
                 await stirred()
 
         return may_have_changed
@@ -196,10 +204,18 @@ class JobWatch:
             revision = self._view.revision(key)
             before = self._view.get(key)
             _LOOKS.inc()
-            seen = await self._slurm.job(job)  # It ends in time by itself; nobody waits for this one look.
+            asked = time.monotonic()
+            try:
+                seen = await self._slurm.job(job)  # It ends in time by itself.
+            except PermanentError as error:
+                log.error("look at job refused", extra={"job": key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+                return self._round_s
         if seen is None:
+            if before is not None and not self._is_gone(key, asked):
+                return self._round_s  # The next list says more, and comes soon.
             await self._forget(key, before, revision)
             return None
+        self._not_found.pop(key, None)
         await self._tell(key, seen, before, revision)
         return self._again_s(seen)
 
@@ -221,11 +237,17 @@ class JobWatch:
         if facts and before is not None:  # Those that are new, `poll` says in one line.
             log.info("job told", extra={"job": key, "facts": [type(fact).__name__ for fact in facts]})
 
+    def _is_gone(self, key: str, asked: float) -> bool:
+        """Whether a list that is later than the first look that found nothing, and believed, lacks it too."""
+        since = self._not_found.setdefault(key, asked)
+        return self._believed > since and self._is_missing(key)
+
     async def _forget(self, key: str, before: SlurmJobState | None, revision: int) -> None:
         if before is None:
             return
         facts = job_vanished(before, cluster=self._config.cluster, revision=revision, now=now())
         await self._writer.forget(key, facts, revision=revision)
+        self._not_found.pop(key, None)
         log.info("job forgotten", extra={"job": key, "state": before.state})
 
     def _again_s(self, seen: Job) -> float | None:

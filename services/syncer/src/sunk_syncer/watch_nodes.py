@@ -15,7 +15,7 @@ import anyio
 import msgspec
 
 from sunk_events.nodes import SlurmNodeState
-from sunk_runtime.errors import TransientError
+from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter, is_same
@@ -216,13 +216,17 @@ class NodeWatch:
             self.look(name)
         return self._doubt.since is None
 
-    async def _settle(self, name: str) -> None:
-        """Tell the bus what was seen of *name* last."""
+    async def _settle(self, name: str) -> float | None:
+        """Tell the bus what was seen of *name* last; return when to look again where a look was refused."""
         if name in self._to_look_at:
             async with self._looking:
                 self._to_look_at.discard(name)
                 try:
                     await self.fresh(name)
+                except PermanentError as error:
+                    self._to_look_at.add(name)
+                    log.error("look at node refused", extra={"node": name, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+                    return self._config.refused_again_s
                 except BaseException:
                     self._to_look_at.add(name)
                     raise
@@ -245,3 +249,4 @@ class NodeWatch:
             await self._writer.forget(name, facts, revision=revision)
             self._settled.pop(name, None)
             log.info("node removed", extra={"node": name})
+        return None

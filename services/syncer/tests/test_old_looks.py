@@ -1,0 +1,179 @@
+"""Nothing is written upon a look that is old, and a list that failed is nobody's look."""
+
+import time
+from collections.abc import Collection
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from sunk_runtime.errors import ConflictError, TransientError
+from sunk_runtime.leases import Leadership
+from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.testing import node
+from sunk_slurm.wire import Node
+from sunk_syncer.config import Config
+from sunk_syncer.deeds import Deeds, Seen
+from sunk_syncer.model import DeleteNode, DescribeNode, DownNode, DrainNode, ResumeNode, UndrainNode
+from sunk_syncer.together import FRESH_S
+
+pytestmark = pytest.mark.anyio
+
+NAMES = [f"n{index:02d}" for index in range(60)]
+OURS = "k8s: cordon"
+
+
+class Slurm:
+    """Both what looks and what writes, of nodes that a test changes."""
+
+    waiting = 0
+
+    def __init__(self) -> None:
+        self.nodes = {name: node(name, "IDLE", "DRAIN", reason=OURS) for name in NAMES}
+        self.is_away = False
+        self.may_write = anyio.Event()
+        self.may_write.set()
+        self.written: list[str] = []
+        self.overwritten: list[str] = []
+        """Nodes whose drain somebody else had set."""
+        self.lists = 0
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def look(self, name: str) -> None:
+        """Take note of nothing."""
+
+    async def fresh(self, name: str) -> Node | None:
+        await anyio.lowlevel.checkpoint()
+        return self.nodes.get(name)
+
+    async def fresh_list(self) -> dict[str, Node]:
+        self.lists += 1
+        await anyio.lowlevel.checkpoint()
+        if self.is_away:
+            raise SlurmUnavailableError("list nodes: no answer")
+        return dict(self.nodes)
+
+    async def _write(self, name: str) -> None:
+        await self.may_write.wait()
+        if not self.nodes[name].reason.startswith("k8s:") and self.nodes[name].state_now.is_drain:
+            self.overwritten.append(name)
+        self.written.append(name)
+
+    async def drain(self, name: str, reason: str) -> None:
+        await self._write(name)
+        self.nodes[name] = node(name, "IDLE", "DRAIN", reason=reason)
+
+    async def drain_several(self, names: Collection[str], reason: str) -> None:
+        for name in names:
+            await self.drain(name, reason)
+
+    async def undrain(self, name: str) -> None:
+        await self._write(name)
+        self.nodes[name] = node(name)
+
+    async def set_down(self, name: str, reason: str | None = None) -> None:
+        del reason
+        await self._write(name)
+
+    async def resume(self, name: str) -> None:
+        await self._write(name)
+
+    async def describe_node(
+        self, name: str, *, extra: str | None = None, features: tuple[str, ...] | None = None
+    ) -> None:
+        del extra, features
+        await self._write(name)
+
+    async def delete_node(self, name: str) -> None:
+        await self._write(name)
+
+
+def deeds_of(slurm: Slurm) -> Deeds:
+    watch: object = slurm
+    return Deeds(slurm, watch, Leadership("syncer", 1, float("inf")), Config(cluster="c1"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def look_all(deeds: Deeds) -> dict[str, Seen | None]:
+    """Look at all nodes at once, from a list where that is cheaper; None: it failed."""
+    seen: dict[str, Seen | None] = {}
+
+    async def one(name: str) -> None:
+        try:
+            seen[name] = await deeds.look(name, may_be_listed=True)
+        except TransientError:
+            seen[name] = None
+
+    async with anyio.create_task_group() as tasks:
+        for name in NAMES:
+            tasks.start_soon(one, name)
+    return seen
+
+
+async def test_who_asked_for_a_list_that_failed_is_not_given_an_old_one() -> None:
+    slurm = Slurm()
+    deeds = deeds_of(slurm)
+    await look_all(deeds)
+    slurm.nodes = {name: node(name, "IDLE", "DRAIN", reason="bad disk") for name in NAMES}
+    slurm.is_away = True
+    lists = slurm.lists
+    during = await look_all(deeds)
+    failed_lists = slurm.lists - lists
+    slurm.is_away = False
+    after = await look_all(deeds)
+
+    told = {one.node.reason for one in during.values() if one is not None}
+    assert told <= {"bad disk"}
+    assert None in during.values()
+    assert failed_lists <= 2  # Who came together shares the failure too.
+    assert {one.node.reason for one in after.values() if one is not None} == {"bad disk"}
+    assert None not in after.values()
+
+
+async def test_undrains_that_waited_long_for_their_place_leave_what_an_operator_drained_meanwhile() -> None:
+    slurm = Slurm()
+    deeds = deeds_of(slurm)
+    slurm.may_write = anyio.Event()
+
+    async def undrain(name: str) -> None:
+        async with deeds.place(name):
+            seen = await deeds.look(name)
+            if seen is not None and seen.node.reason == OURS:
+                await deeds.carry_out(UndrainNode(name), seen)
+
+    async with anyio.create_task_group() as tasks:
+        for name in NAMES:
+            tasks.start_soon(undrain, name)
+        await anyio.wait_all_tasks_blocked()
+        for name in NAMES[-20:]:
+            slurm.nodes[name] = node(name, "IDLE", "DRAIN", reason="bad disk")
+        slurm.may_write.set()
+
+    assert slurm.overwritten == []
+    assert sorted(slurm.written) == NAMES[:-20]
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        UndrainNode("n00"),
+        DrainNode("n00", "k8s: other"),
+        DownNode("n00", None),
+        ResumeNode("n00"),
+        DescribeNode("n00", "{}"),
+        DeleteNode("n00"),
+    ],
+    ids=lambda deed: type(deed).__name__,
+)
+async def test_no_deed_is_done_upon_an_old_look(
+    deed: UndrainNode | DrainNode | DownNode | ResumeNode | DescribeNode | DeleteNode,
+) -> None:
+    slurm = Slurm()
+    deeds = deeds_of(slurm)
+    old = Seen(slurm.nodes["n00"], time.monotonic() - FRESH_S - 1)
+    async with deeds.place("n00"):
+        with pytest.raises(ConflictError):
+            await deeds.carry_out(deed, old)
+
+    assert slurm.written == []
