@@ -99,6 +99,8 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     """Of one seat, as are the next two."""
     memory_mib: Count = 0
     gpus: Count = 0
+    shape: Annotated[str, Meta(max_length=64)] = ""
+    """Digest, in hex, of what all members ask of Slurm alike, such as user and account; empty: not stored."""
 
 
 class PlacementState(State, frozen=True, kw_only=True, tag="sunk.pod_scheduler.v1.placement"):

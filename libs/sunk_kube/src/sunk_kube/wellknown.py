@@ -109,7 +109,12 @@ JOB_ANNOTATIONS: Final = tuple(
 ANNOTATION_GANG: Final = PREFIX + "gang"
 """On Pods that Slurm places: ``none`` keeps a Job's Pods from being a gang. Writer: the Pod's user."""
 ANNOTATION_GANG_SIZE: Final = PREFIX + "gang-size"
-"""On members of a gang: how many they are. Writer: the Pod's user; pod-scheduler where it is not given."""
+"""On members of a gang: how many they are. Writer: the Pod's user; pod-scheduler before they are bound."""
+ANNOTATION_GANG_ASKED_SIZE: Final = PREFIX + "gang-asked-size"
+"""On members of a gang, before they are bound: the ``gang-size`` that their user gave.
+
+Writer: pod-scheduler, where it writes how many they are over it.
+"""
 ANNOTATION_GANG_MEMBERS_PER_NODE: Final = PREFIX + "gang-members-per-node"
 """On members of a gang: how many share a node; one if not given. Writer: the Pod's user."""
 ANNOTATION_GANG_MIN_AVAILABLE: Final = PREFIX + "gang-min-available"

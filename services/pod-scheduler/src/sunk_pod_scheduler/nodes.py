@@ -104,17 +104,18 @@ def ports_taken(pod: Pod, others: Callable[[], Iterable[Pod]]) -> frozenset[str]
 
     Only of Pods that we watch: those that we do not are for the kubelet to tell.
     """
-    needed = _host_ports(pod)
+    needed = host_ports(pod)
     if not needed:
         return frozenset()
     return frozenset(
         other.spec.node_name
         for other in others()
-        if other.metadata.uid != pod.metadata.uid and not needed.isdisjoint(_host_ports(other))
+        if other.metadata.uid != pod.metadata.uid and not needed.isdisjoint(host_ports(other))
     )
 
 
-def _host_ports(pod: Pod) -> frozenset[tuple[str, int]]:
+def host_ports(pod: Pod) -> frozenset[tuple[str, int]]:
+    """Return protocol and number of each host port of *pod*."""
     ports = (port for one in (*pod.spec.containers, *pod.spec.init_containers) for port in one.ports)
     return frozenset((port.protocol, port.host_port) for port in ports if port.host_port)
 

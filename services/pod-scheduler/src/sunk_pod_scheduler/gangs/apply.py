@@ -7,6 +7,7 @@ from typing import assert_never
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import (
+    ANNOTATION_GANG_ASKED_SIZE,
     ANNOTATION_GANG_LEADER,
     ANNOTATION_GANG_NODES,
     ANNOTATION_GANG_RANK,
@@ -194,7 +195,10 @@ class GangDoer:
 
         async def bind(uid: str) -> None:
             pod, rank = pods[uid], rank_by_uid[uid]
-            await self._pods.note(pod, {**shared, ANNOTATION_GANG_RANK: str(rank)})
+            asked = pod.metadata.annotations.get(ANNOTATION_GANG_SIZE, "")
+            is_first = ANNOTATION_GANG_RANK not in pod.metadata.annotations
+            wish = {ANNOTATION_GANG_ASKED_SIZE: asked} if is_first and asked else {}
+            await self._pods.note(pod, {**shared, **wish, ANNOTATION_GANG_RANK: str(rank)})
             self._means.check()
             await self._pods.bind(pod, action.kube_nodes[uid])
             text = f"Slurm job {record.job} placed {pod.key}, rank {rank} of {size} of {name(seen)}, "

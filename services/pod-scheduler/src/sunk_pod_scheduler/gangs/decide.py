@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from sunk_events.placements import Gang, PlacementPhase, PlacementState
 from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.gangs.forming import form, full
-from sunk_pod_scheduler.gangs.living import bind, bound, ends, left
+from sunk_pod_scheduler.gangs.living import are_enough, bind, bound, ends, exit_code, left
 from sunk_pod_scheduler.gangs.model import (
     DeleteMembers,
     GangAction,
@@ -69,8 +69,10 @@ def _refused(
 
 def _placing(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:
     """Phases ``submitted``, ``released`` and ``started``: it waits for its nodes, or to be bound."""
-    if gone := left(seen, gang):
-        return ends(record, f"{gone} left the gang before all of it was bound", now)
+    is_lost = record.lost is not None  # Then its members run already, and perhaps fewer than all.
+    if (gone := left(seen, gang)) and not (is_lost and are_enough(seen, gang)):
+        reason = f"{gone} left the gang" + ("" if is_lost else " before all of it was bound")
+        return ends(record, reason, now, exit_code=exit_code(seen, gang))
     job = seen.job
     if (
         record.phase == "started"

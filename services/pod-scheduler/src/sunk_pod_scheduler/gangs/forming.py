@@ -3,16 +3,20 @@
 Nobody is refused for good because others are missing: how long they wait only changes the words.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from sunk_events.placements import Gang, GangMember, PlacementState
+from sunk_pod_scheduler.gangs.kin import Terms
 from sunk_pod_scheduler.gangs.model import GangAction, GangSeen, MemberSeen, Note, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.shapes import common, shape
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, LOOK_AGAIN_S, WAITING_FIRST_S, Limits
 from sunk_pod_scheduler.model import JobSeen, JobUnknown, Record, Wait
 from sunk_pod_scheduler.outcomes import said
-from sunk_pod_scheduler.validate import Wanted
 
 _SHOWN: Final = 8
 
@@ -76,18 +80,24 @@ def _problems(seen: GangSeen, free: list[MemberSeen]) -> tuple[str, ...]:
     """Return why these Pods cannot be one job, however many there are."""
     first = free[0]
     problems: list[str] = [seen.size_problem] if seen.size_problem else []
-    if any(member.terms != first.terms for member in free):
+    if len({_terms(member) for member in free} - {None}) > 1 or len({_but_size(one) for one in free}) > 1:
         problems.append(f"the Pods of {_name(seen)} differ in their gang annotations")
     asked = [member.wanted for member in free if member.wanted is not None]
-    if any(_common(wanted) != _common(asked[0]) for wanted in asked):
+    if any(common(wanted) != common(asked[0]) for wanted in asked):
         problems.append(
             f"the Pods of {_name(seen)} differ in what they ask of Slurm: one job has one account, "
             "partition, user, GPU type and so on"
         )
     per_node = first.terms.members_per_node
-    if seen.size is not None and seen.size % per_node:
+    declared = first.terms.size or seen.declared or seen.size
+    if declared is not None and declared % per_node:  # Some may have succeeded: then one node has fewer.
         problems.append(
-            f"sunk.coreweave.com/gang-members-per-node: {seen.size} Pods cannot be put on nodes by {per_node}"
+            f"sunk.coreweave.com/gang-members-per-node: {declared} Pods cannot be put on nodes by {per_node}"
+        )
+    if per_node > 1 and (twice := _shared_port(free)):
+        problems.append(
+            f"spec.containers[].ports[].hostPort: {twice} is asked for by two Pods of {_name(seen)}, and "
+            f"gang-members-per-node puts {per_node} on one node"
         )
     least = first.terms.min_available
     if least is not None and first.terms.size is not None and least > first.terms.size:
@@ -95,9 +105,20 @@ def _problems(seen: GangSeen, free: list[MemberSeen]) -> tuple[str, ...]:
     return tuple(problems)
 
 
-def _common(wanted: Wanted) -> tuple[object, ...]:
-    gpu_type = wanted.gpu_type if wanted.gpus else ""
-    return wanted.asked, wanted.identity, gpu_type, bool(wanted.gpus)
+def _terms(member: MemberSeen) -> Terms | None:
+    """Return on which terms it is in the gang; None where what it asked for was written over."""
+    is_lost = member.published_size is not None and member.terms.size is None
+    return None if is_lost else member.terms
+
+
+def _but_size(member: MemberSeen) -> Terms:
+    return replace(member.terms, size=None)
+
+
+def _shared_port(free: list[MemberSeen]) -> str:
+    """Return a host port that more than one member needs; empty where there is none."""
+    counted = Counter(port for member in free for port in member.host_ports)
+    return next((f"{port}/{protocol}" for (protocol, port), count in counted.items() if count > 1), "")
 
 
 def _incomplete(
@@ -145,6 +166,7 @@ def _gang(seen: GangSeen, members: list[MemberSeen]) -> Gang:
         cpus=max((one.cpus for one in wanted), default=0),
         memory_mib=max((one.memory_mib for one in wanted), default=0),
         gpus=max((one.gpus for one in wanted), default=0),
+        shape=shape(wanted[0]) if wanted else "",
     )
 
 
@@ -182,7 +204,8 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
 
 def _is_whole(seen: GangSeen, ranked: list[MemberSeen]) -> bool:
     """Whether nobody is missing of these; where some may be, the ranks tell."""
-    if len(ranked) == seen.size or not ranked:
+    size = next((one.published_size for one in ranked if one.published_size is not None), seen.size)
+    if len(ranked) == size or not ranked:
         return bool(ranked)
     is_elastic = ranked[0].terms.min_available is not None
     in_order = all(member.rank in {None, place} for place, member in enumerate(ranked))

@@ -19,7 +19,7 @@ from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.explain import explain_member
 from sunk_pod_scheduler.gangs.kin import ID_PREFIX, Kin, kin, terms
 from sunk_pod_scheduler.gangs.look import Looker
-from sunk_pod_scheduler.gangs.model import Tell
+from sunk_pod_scheduler.gangs.model import SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ports import WorkloadPort
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.marks import Claim
@@ -64,7 +64,7 @@ class Gangs:
         self._limits = limits
         self._key = key
         self._poke = poke
-        self._gang_by_uid: dict[str, str] = {}
+        self._has_learnt = False
 
     async def reconcile(self, key: str) -> float | None:
         """Look at a gang, at a single Pod, or have the gang of a Pod looked at."""
@@ -72,6 +72,7 @@ class Gangs:
             return await self._turn(key)
         gang = await self._gang_of(key)
         if gang is None:
+            self._looker.leave(key)
             return await self._single.reconcile(key)
         self._looker.know(gang, key)
         self._poke(gang)
@@ -83,6 +84,10 @@ class Gangs:
             for _ in range(STEPS_MAX):
                 seen, pods = await self._looker.look(gang)
                 action = decide_gang(seen, now(), self._limits)
+                if isinstance(action, SubmitGang):
+                    uids = [member.uid for member in action.gang.members if not member.is_empty]
+                    if not self._looker.hold(gang, uids):
+                        return ASK_AGAIN_S
                 again_s = await self._doer.apply(action, seen, pods)
                 if isinstance(action, (Wait, Tell)) or again_s is not None:
                     return again_s
@@ -91,6 +96,7 @@ class Gangs:
             log.error("a gang took too many steps", extra={"gang": gang})
             return ASK_AGAIN_S
         finally:
+            self._looker.let_go(gang)
             self._book.looked(gang)
 
     async def _gang_of(self, uid: str) -> str | None:
@@ -99,9 +105,14 @@ class Gangs:
         self._placements.require_complete()
         if (placement := self._placements.get(uid)) is not None:
             return placement.gang or None
+        if not self._has_learnt:
+            self._looker.learn()
+            self._has_learnt = True
+        if seat := self._looker.seat_of(uid):
+            return seat
         pod = await self._pods.find(uid, "", "")
         if pod is None:
-            return self._gang_by_uid.pop(uid, None)
+            return None
         found = kin(pod)
         claim = pod.metadata.annotations.get(ANNOTATION_JOB, "")
         if found is None or marks.read_claim(self._key, uid, claim) is not None:
@@ -109,7 +120,6 @@ class Gangs:
         is_claimed = marks.read_claim(self._key, found.id, claim) is not None
         if not (is_claimed or await self._is_gang(found, pod)):
             return None
-        self._gang_by_uid[uid] = found.id
         return found.id
 
     async def _is_gang(self, found: Kin, pod: Pod) -> bool:

@@ -17,9 +17,11 @@ import msgspec
 from sunk_kube.objects import OwnerReference, Pod
 from sunk_kube.wellknown import (
     ANNOTATION_GANG,
+    ANNOTATION_GANG_ASKED_SIZE,
     ANNOTATION_GANG_MEMBERS_PER_NODE,
     ANNOTATION_GANG_MIN_AVAILABLE,
     ANNOTATION_GANG_POLICY,
+    ANNOTATION_GANG_RANK,
     ANNOTATION_GANG_SIZE,
 )
 
@@ -133,13 +135,21 @@ def terms(annotations: Mapping[str, str]) -> tuple[Terms, tuple[str, ...]]:
     policy = annotations.get(ANNOTATION_GANG_POLICY, "").strip() or "fail"
     if policy not in _POLICIES:
         problems.append(f"{ANNOTATION_GANG_POLICY}: {policy[:80]!r} must be one of {', '.join(_POLICIES)}")
+    # What was published is no wish: another job may have another size.
+    is_published = bool(annotations.get(ANNOTATION_GANG_RANK))
     found = Terms(
-        size=whole(ANNOTATION_GANG_SIZE),
+        size=whole(ANNOTATION_GANG_ASKED_SIZE if is_published else ANNOTATION_GANG_SIZE),
         members_per_node=whole(ANNOTATION_GANG_MEMBERS_PER_NODE) or 1,
         min_available=whole(ANNOTATION_GANG_MIN_AVAILABLE),
         policy=_POLICIES.get(policy, "fail"),
     )
     return found, tuple(problems)
+
+
+def published_size(annotations: Mapping[str, str]) -> int | None:
+    """Return how many its gang were told to be when this member was about to be bound."""
+    text = annotations.get(ANNOTATION_GANG_SIZE, "").strip()
+    return _count(text) if annotations.get(ANNOTATION_GANG_RANK) else None
 
 
 def order(index: str, name: str) -> tuple[tuple[int, ...], tuple[tuple[int, str], ...]]:

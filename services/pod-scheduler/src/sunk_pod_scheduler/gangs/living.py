@@ -10,6 +10,7 @@ from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_pod_scheduler import lost
 from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Note, Tell
 from sunk_pod_scheduler.gangs.ranks import distinct
+from sunk_pod_scheduler.gangs.shapes import shape
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, LOOK_AGAIN_S, Limits
 from sunk_pod_scheduler.model import JobGone, JobSeen, JobUnknown, Record, TellLoss, Wait
 from sunk_pod_scheduler.outcomes import ending
@@ -34,7 +35,7 @@ def bound(  # noqa: PLR0911 - a table of cases
         if gang.policy == "replace":
             return _replaced(seen, record, gang, now, limits)
         if not are_enough(seen, gang):
-            return ends(record, f"{gone} left the gang", now, exit_code=_exit_code(seen, gang))
+            return ends(record, f"{gone} left the gang", now, exit_code=exit_code(seen, gang))
         thinned = tuple(_vacated(seen, member, now) for member in gang.members)
         if thinned != gang.members:
             return Record(state=replace(record, roster=replace(gang, members=thinned)))
@@ -131,7 +132,7 @@ def _lost(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, lim
             return Wait(ASK_AGAIN_S)  # There is nothing else that it does.
 
 
-def _exit_code(seen: GangSeen, gang: Gang) -> int:
+def exit_code(seen: GangSeen, gang: Gang) -> int:
     """Return with what the first member that failed has failed."""
     found = (seen.members.get(member.uid) for member in gang.members)
     return next((one.pod.exit_code for one in found if one is not None and one.pod.exit_code), 0)
@@ -143,7 +144,7 @@ def _replaced(
     """A seat whose Pod is dead waits for another of the same index; the others run on."""
     is_anybody_left = any(one.pod.kube_node and one.is_well for one in _seated(seen, gang))
     if not is_anybody_left and not (gang.min_available and are_enough(seen, gang)):
-        return ends(record, "no Pod of the gang is left", now, exit_code=_exit_code(seen, gang))
+        return ends(record, "no Pod of the gang is left", now, exit_code=exit_code(seen, gang))
     members = list(gang.members)
     taken = {member.uid for member in members}
     for rank, member in enumerate(members):
@@ -160,7 +161,7 @@ def _replaced(
     since = min(one.vacant for one in members if one.vacant is not None and not _is_well(seen, one))
     due = since + timedelta(seconds=limits.gang_wait_s)
     if now >= due and not are_enough(seen, gang):
-        return ends(record, f"{left(seen, gang)} was not replaced", now, exit_code=_exit_code(seen, gang))
+        return ends(record, f"{left(seen, gang)} was not replaced", now, exit_code=exit_code(seen, gang))
     return _bind_heirs(seen, gang) or Wait((due - now).total_seconds() if now < due else None)
 
 
@@ -176,16 +177,26 @@ def _is_on_node(seen: GangSeen, member: GangMember) -> bool:
 
 def _heir(seen: GangSeen, gang: Gang, member: GangMember, taken: set[str]) -> MemberSeen | None:
     """Return a Pod that can take the seat: what it asks for is no more than the job has for one."""
+    shapes = {gang.shape} if gang.shape else _shapes(seen, gang)
     for one in seen.members.values():
         fits = (
             one.wanted is not None
             and one.wanted.cpus <= gang.cpus
             and one.wanted.memory_mib <= gang.memory_mib
             and one.wanted.gpus <= gang.gpus
+            and one.terms.members_per_node == gang.members_per_node
+            and shape(one.wanted) in shapes
         )
         if one.is_free and one.uid not in taken and one.index == member.index and fits:
             return one
     return None
+
+
+def _shapes(seen: GangSeen, gang: Gang) -> set[str]:
+    """Return what the members ask for that run: of a gang that was stored without its shape."""
+    seats = {member.uid for member in gang.members}
+    found = (one for uid, one in seen.members.items() if uid in seats and one.is_well)
+    return {shape(one.wanted) for one in found if one.wanted is not None}
 
 
 def _bind_heirs(seen: GangSeen, gang: Gang) -> GangAction | None:

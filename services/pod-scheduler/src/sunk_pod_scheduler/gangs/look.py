@@ -3,7 +3,7 @@
 What must stay true: a member is only gone when the API server itself has said so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -13,12 +13,12 @@ from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_GANG_RANK, ANNOTATION_JOB
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.book import Book
-from sunk_pod_scheduler.gangs.kin import Kin, kin, order, terms
+from sunk_pod_scheduler.gangs.kin import Kin, kin, order, published_size, terms
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size
 from sunk_pod_scheduler.gangs.ports import WorkloadPort
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, pod_seen
-from sunk_pod_scheduler.nodes import problem
+from sunk_pod_scheduler.nodes import host_ports, problem
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
@@ -54,11 +54,55 @@ class Looker:
         self._key = key
         self._labels = topology_labels
         self._members: dict[str, set[str]] = {}
-        """The uids that were ever seen of each gang, until their Pods are gone."""
+        """The uids of the Pods of each gang, until they are gone, or in another."""
+        self._gang_by_uid: dict[str, str] = {}
+        """The same the other way round: a Pod is in one gang at most."""
+        self._held: dict[str, str] = {}
+        """The gang of each Pod that is being submitted with it right now."""
+        self._shown: dict[str, tuple[Pod, MemberSeen]] = {}
+        """What Pods are as they decide: while the others come, a gang is looked at once for each."""
 
     def know(self, gang: str, uid: str) -> None:
-        """Remember that a Pod belongs to *gang*."""
+        """Remember that a Pod belongs to *gang*, and to no other."""
+        if self._gang_by_uid.get(uid, gang) != gang:
+            self.leave(uid)
+        self._gang_by_uid[uid] = gang
         self._members.setdefault(gang, set()).add(uid)
+
+    def leave(self, uid: str) -> None:
+        """Remember that a Pod is in no gang."""
+        self._shown.pop(uid, None)
+        if (gang := self._gang_by_uid.pop(uid, None)) is not None:
+            self._members.get(gang, set()).discard(uid)
+
+    def seat_of(self, uid: str) -> str:
+        """Return the gang whose job is meant for the Pod too, whatever it says of itself by now."""
+        if (held := self._held.get(uid)) is not None:
+            return held
+        gang = self._gang_by_uid.get(uid, "")
+        record = self._placements.get(gang) if gang else None
+        if record is None or record.roster is None or record.phase == "refused":
+            return ""
+        return gang if any(member.uid == uid for member in record.roster.members) else ""
+
+    def learn(self) -> None:
+        """Read from what is stored who has a seat, for a process that has seen nothing yet."""
+        for state in self._placements.values():
+            for member in () if state.roster is None else state.roster.members:
+                self.know(state.uid, member.uid)
+
+    def hold(self, gang: str, uids: Iterable[str]) -> bool:
+        """Keep Pods from being placed otherwise while *gang* is submitted; False: one is elsewhere by now."""
+        found = [*uids]
+        if any(self._gang_by_uid.get(uid) != gang or self._held.get(uid, gang) != gang for uid in found):
+            return False
+        self._held.update(dict.fromkeys(found, gang))
+        return True
+
+    def let_go(self, gang: str) -> None:
+        """End what `hold` began: what is stored keeps them now."""
+        for uid in [uid for uid, holder in self._held.items() if holder == gang]:
+            del self._held[uid]
 
     async def look(self, gang: str) -> tuple[GangSeen, Mapping[str, Pod]]:
         """Return all that is known of *gang* now, from a fresh look at its job, and its Pods by uid."""
@@ -95,13 +139,28 @@ class Looker:
         for uid in [*names, *self._members.get(gang, set()).difference(names)]:
             name = names.get(uid, "")
             pod = await self._pods.find(uid, namespace if name else "", name)
-            if pod is not None:
+            if pod is None:
+                self.leave(uid)
+            elif uid in names or self._belongs(gang, pod):
+                self.know(gang, uid)
                 found[uid] = pod
-            elif known := self._members.get(gang):
-                known.discard(uid)
+            else:
+                self.leave(uid)
         if not found and record is None:
             self._members.pop(gang, None)
         return found
+
+    def _belongs(self, gang: str, pod: Pod) -> bool:
+        """Whether *pod* is of the gang, and neither placed alone nor with others."""
+        uid, claim = pod.metadata.uid, pod.metadata.annotations.get(ANNOTATION_JOB, "")
+        state = self._placements.get(uid)
+        if self._held.get(uid, gang) != gang or (state is not None and state.gang != gang):
+            return False
+        if state is not None or marks.read_claim(self._key, gang, claim) is not None:
+            return True
+        related = kin(pod)
+        is_alone = marks.read_claim(self._key, uid, claim) is not None
+        return related is not None and related.id == gang and not is_alone
 
     def _seats(self, gang: str, record: PlacementState | None) -> dict[str, PlacementState]:
         members = () if record is None or record.roster is None else record.roster.members
@@ -112,6 +171,17 @@ class Looker:
         return {uid: state for uid, state in seats.items() if state is not None and state.gang == gang}
 
     def _member(self, gang: str, pod: Pod, record: PlacementState | None) -> MemberSeen:
+        before = self._shown.get(pod.metadata.uid)
+        if record is None and not pod.spec.node_name and before is not None and before[0] is pod:
+            return before[1]
+        found = self._member_now(gang, pod, record)
+        if record is None:
+            self._shown[pod.metadata.uid] = pod, found
+        else:
+            self._shown.pop(pod.metadata.uid, None)
+        return found
+
+    def _member_now(self, gang: str, pod: Pod, record: PlacementState | None) -> MemberSeen:
         meta = pod.metadata
         found, problems = terms(meta.annotations)
         shown = pod_seen(pod, self._key, self._rules)
@@ -126,6 +196,9 @@ class Looker:
             terms=found,
             wanted=wanted if isinstance(wanted, Wanted) and not problems else None,
             node=self._slurm_node(pod.spec.node_name) if record is None and pod.spec.node_name else "",
+            host_ports=host_ports(pod),
+            owner=next((one.uid for one in meta.owner_references if one.controller), ""),
+            published_size=published_size(meta.annotations),
             rank=int(rank) if rank.isascii() and rank.isdecimal() else None,
             node_problem=self._problem(pod, record),
         )
@@ -177,13 +250,26 @@ class Looker:
             namespace=related.namespace,
             name=related.name,
             size=size.count,
+            declared=size.declared,
             size_problem=size.problem,
         )
 
     async def _size(self, related: Kin, seen: GangSeen) -> Size:
         if not any(one.is_well for one in seen.members.values()):
             return Size()  # Nobody is left to be placed.
-        asked = next((one.terms.size for one in seen.members.values() if one.terms.size is not None), None)
-        if asked is not None or related.size is not None:
-            return Size(count=asked or related.size)
-        return await self._workloads.size(related)
+        free = [one for one in seen.members.values() if one.is_free]
+        asked = next((one.terms.size for one in free if one.terms.size is not None), None)
+        declared = asked or related.size
+        size = Size(count=declared) if declared else await self._workloads.size(related)
+        if size.count is None or size.declared is not None:
+            return size
+        done = _done(seen.members.values(), {one.owner for one in free})
+        return Size(count=max(1, size.count - done), declared=size.count)
+
+
+def _done(members: Iterable[MemberSeen], owners: set[str]) -> int:
+    """Return how many have done their work, of those whose workload is there still to make the others anew.
+
+    A Pod that nobody made is not made anew: it counts for no gang but its own.
+    """
+    return sum(one.has_succeeded and bool(one.owner) and one.owner in owners for one in members)

@@ -28,6 +28,8 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     """How many members a workload is to have, or why nobody can say."""
 
     count: int | None = None
+    declared: int | None = None
+    """How many there are of it in all, those that have succeeded included; None: as many."""
     problem: str = ""
 
 
@@ -43,6 +45,12 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     """What it asks of Slurm; None where something is wrong with it."""
     node: str = ""
     """The Slurm node of the Node that it is bound to."""
+    host_ports: frozenset[tuple[str, int]] = frozenset()
+    """Protocol and number of each."""
+    owner: str = ""
+    """The uid of its controller."""
+    published_size: int | None = None
+    """How many its gang were told to be when it was bound: no wish of its user."""
     rank: int | None = None
     """As its annotation says: believed only where nothing else is left."""
     node_problem: str = ""
@@ -79,6 +87,8 @@ class GangSeen(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     size: int | None = None
     """How many members it is to have; None while nobody could say."""
+    declared: int | None = None
+    """How many the workload has in all, those that have succeeded included; None: as many."""
     size_problem: str = ""
     """Why nobody ever will."""
     members: Mapping[str, MemberSeen] = {}

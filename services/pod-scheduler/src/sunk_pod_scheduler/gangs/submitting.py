@@ -35,11 +35,11 @@ class GangSubmitter:
         self._means.views.slurm_nodes.require_complete()
         self._means.views.kube_pods.require_complete()
         found = [seen.members.get(member.uid) for member in gang.members if not member.is_empty]
-        wanted = next((one.wanted for one in found if one is not None), None)
+        wanted = next((one.wanted for one in found if one is not None and one.wanted is not None), None)
         ours = [pods[member.uid] for member in gang.members if member.uid in pods]
-        if wanted is None or None in found:
-            raise ConflictError(f"{name(seen)} is not valid any more")
         is_lost = seen.record is not None and seen.record.lost is not None
+        if wanted is None or (None in found and not is_lost):
+            raise ConflictError(f"{name(seen)} is not valid any more")
         asked = self._without_refusing(wanted.asked, ours)
         choice = choose_for_all(
             ours,
@@ -100,7 +100,8 @@ def _uids(intent: PlacementState) -> tuple[str, ...]:
 
 
 def _fresh(seen: GangSeen, gang: Gang) -> PlacementState:
-    created = [seen.members[member.uid].pod.created for member in gang.members]
+    found = [seen.members.get(member.uid) for member in gang.members]  # Who has done his work may be gone.
+    created = [one.pod.created for one in found if one is not None]
     return PlacementState(
         changed=now(),
         uid=seen.id,

@@ -171,7 +171,8 @@ class Workloads:
     async def size(self, kin: Kin) -> Size:
         """Return how many Pods the workload *kin* has now, or why nobody can say. Raises as `is_gang`."""
         if kin.kind == "Job":
-            return Size(count=(await self._job(kin)).size)
+            job = await self._job(kin)
+            return Size(count=job.size, declared=job.spec.completions)
         try:
             count, problem = await (self._of_job_set if kin.kind == "JobSet" else self._of_pod_group)(kin)
         except PermanentError as error:

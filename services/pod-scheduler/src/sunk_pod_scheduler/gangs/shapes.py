@@ -1,0 +1,18 @@
+"""What all members of a gang have in common, as one job has one of each."""
+
+import hashlib
+
+import msgspec
+
+from sunk_pod_scheduler.validate import Wanted
+
+
+def common(wanted: Wanted) -> tuple[object, ...]:
+    """Return what must be the same for all: everything but amounts."""
+    gpu_type = wanted.gpu_type if wanted.gpus else ""
+    return wanted.asked, wanted.identity, gpu_type, bool(wanted.gpus)
+
+
+def shape(wanted: Wanted) -> str:
+    """Return a digest of `common`, in hex: it is stored, so that who comes later can be held against it."""
+    return hashlib.sha256(msgspec.json.encode(common(wanted))).hexdigest()

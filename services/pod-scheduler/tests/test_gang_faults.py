@@ -1,0 +1,299 @@
+"""Gangs whose Pods change their minds, die early, or come back as others: through the look, as it is."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sunk_events.placements import Gang, GangMember, PlacementState
+from sunk_kube.objects import ContainerPort, ObjectMeta, OwnerReference, Pod, PodStatus
+from sunk_kube.wellknown import ANNOTATION_GANG, ANNOTATION_GANG_RANK, ANNOTATION_GANG_SIZE
+from sunk_pod_scheduler import marks
+from sunk_pod_scheduler.annotations import Asked
+from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.gangs.decide import decide_gang
+from sunk_pod_scheduler.gangs.kin import LABEL_POD_GROUP, Kin, Terms, kin, terms
+from sunk_pod_scheduler.gangs.look import Looker
+from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.seats import misaligned
+from sunk_pod_scheduler.gangs.shapes import shape
+from sunk_pod_scheduler.limits import Limits
+from sunk_pod_scheduler.means import Views
+from sunk_pod_scheduler.model import JobGone, JobSeen, Record
+from sunk_pod_scheduler.policy import Identity
+from sunk_pod_scheduler.testing import KEY, T0, MemoryPods, job, manifest, placement, pod
+from sunk_pod_scheduler.validate import Rules, Wanted
+
+pytestmark = pytest.mark.anyio
+
+WANTED = Wanted(cpus=1, memory_mib=100, identity=Identity(1, 1))
+LATER = T0 + timedelta(hours=1)
+
+
+class Held:
+    """What a view shows, without a bus."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+
+    def get(self, key: str) -> Any:  # noqa: ANN401 - as the view of any state
+        return self.found.get(key)
+
+    def values(self) -> list[Any]:
+        return [*self.found.values()]
+
+    def require_complete(self) -> None:
+        """Return: all is known."""
+
+
+class NoJobs:
+    async def look(self, _: int) -> JobGone:
+        return JobGone()
+
+
+class Sized:
+    """Every workload is to have so many Pods."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    async def is_gang(self, kin: Kin) -> bool:
+        return bool(kin.name)
+
+    async def size(self, kin: Kin) -> Size:
+        assert kin.name
+        return Size(count=self.count)
+
+
+def grouped(
+    number: int, group: str = "ring", *, owner: str = "", annotations: Mapping[str, str] | None = None
+) -> Pod:
+    found = manifest(uid=f"u{number}", name=f"p{number}", annotations=annotations)
+    owners = (OwnerReference(api_version="batch/v1", kind="Job", name=owner, uid=owner, controller=True),)
+    meta = replace(found.metadata, labels={LABEL_POD_GROUP: group}, owner_references=owners if owner else ())
+    return replace(found, metadata=meta)
+
+
+def looker(pods: MemoryPods, placements: Held, size: int) -> Looker:
+    views: Any = Views(kube_pods=Held(), slurm_nodes=Held())  # type: ignore[arg-type]
+    jobs: Any = NoJobs()
+    stored: Any = placements
+    return Looker(
+        pods=pods,
+        jobs=jobs,
+        placements=stored,
+        views=views,
+        book=Book(),
+        workloads=Sized(size),
+        rules=Rules(),
+        key=KEY,
+    )
+
+
+def gang_of(found: Pod) -> str:
+    related = kin(found)
+    assert related is not None
+    return related.id
+
+
+async def test_a_pod_that_was_taken_out_of_its_gang_or_put_into_another_is_not_in_the_first() -> None:
+    pods = MemoryPods(*(grouped(number) for number in range(3)))
+    placements = Held()
+    eyes, ring = looker(pods, placements, 3), gang_of(pods.pods["u0"])
+    for uid in pods.uids():
+        eyes.know(ring, uid)
+    first, second = pods.pods["u0"], pods.pods["u1"]
+    pods.put(replace(first, metadata=replace(first.metadata, annotations={ANNOTATION_GANG: "none"})))
+    pods.put(replace(second, metadata=replace(second.metadata, labels={LABEL_POD_GROUP: "other"})))
+
+    seen, _ = await eyes.look(ring)
+
+    assert set(seen.members) == {"u2"}
+
+
+async def test_a_pod_that_is_placed_alone_is_in_no_gang_even_where_only_its_claim_tells() -> None:
+    stored, claimed, free = grouped(0), grouped(1), grouped(2)
+    claim = {"sunk.coreweave.com/job": marks.claim(KEY, "u1", 0, 9)}
+    claimed = replace(claimed, metadata=replace(claimed.metadata, annotations=claim))
+    placements = Held()
+    placements.found["u0"] = replace(placement("submitted"), uid="u0")
+    eyes, ring = looker(MemoryPods(stored, claimed, free), placements, 3), gang_of(free)
+    for uid in ("u0", "u1", "u2"):
+        eyes.know(ring, uid)
+
+    seen, _ = await eyes.look(ring)
+
+    assert set(seen.members) == {"u2"}
+
+
+async def test_who_has_a_seat_keeps_it_though_the_pod_says_otherwise_and_no_other_gang_can_hold_it() -> None:
+    pods, placements = MemoryPods(grouped(0)), Held()
+    eyes, ring = looker(pods, placements, 1), gang_of(pods.pods["u0"])
+    eyes.know(ring, "u0")
+
+    assert eyes.hold(ring, ["u0"])
+    assert eyes.seat_of("u0") == ring
+    assert not eyes.hold("gang-other", ["u0"])
+    eyes.let_go(ring)
+    assert eyes.seat_of("u0") == ""
+    roster = Gang(kind="PodGroup", members=(GangMember(uid="u0", pod="p0"),))
+    placements.found[ring] = replace(placement("submitted", job=None), uid=ring, roster=roster)
+    assert eyes.seat_of("u0") == ring
+
+    after_a_restart = looker(pods, placements, 1)
+    after_a_restart.learn()
+    assert after_a_restart.seat_of("u0") == ring
+
+
+async def test_what_was_published_as_size_is_no_wish_of_those_who_come_after() -> None:
+    done = grouped(0, owner="j", annotations={ANNOTATION_GANG_SIZE: "4", ANNOTATION_GANG_RANK: "0"})
+    done = replace(done, status=PodStatus(phase="Succeeded"), spec=replace(done.spec, node_name="n"))
+    pods = MemoryPods(done, *(grouped(number, owner="j") for number in (1, 2, 3)))
+    eyes, ring = looker(pods, Held(), 4), gang_of(done)
+    for uid in pods.uids():
+        eyes.know(ring, uid)
+
+    seen, _ = await eyes.look(ring)
+    action = decide_gang(seen, T0, Limits())
+
+    assert (seen.size, seen.declared) == (3, 4)
+    assert isinstance(action, SubmitGang)
+    assert [member.uid for member in action.gang.members] == ["u1", "u2", "u3"]
+
+
+def test_a_wish_survives_that_another_size_was_written_over_it() -> None:
+    both = {ANNOTATION_GANG_SIZE: "6", ANNOTATION_GANG_RANK: "2"}
+
+    assert terms({ANNOTATION_GANG_SIZE: "8"})[0].size == 8
+    assert terms({**both, "sunk.coreweave.com/gang-asked-size": "8"})[0].size == 8
+    assert terms(both)[0].size is None
+
+
+def member(
+    index: int, *, kube_node: str = "", wanted: Wanted = WANTED, terms: Terms | None = None
+) -> MemberSeen:
+    return MemberSeen(
+        uid=f"u{index}",
+        pod=replace(pod(kube_node=kube_node), name=f"p{index}"),
+        index=str(index),
+        terms=terms or Terms(),
+        wanted=wanted,
+    )
+
+
+def look(members: Mapping[str, MemberSeen], record: PlacementState | None, **more: Any) -> GangSeen:  # noqa: ANN401
+    nodes = {f"n{i}": f"k{i}" for i in range(8)}
+    found = GangSeen(
+        id="gang-1",
+        kind="Job",
+        namespace="default",
+        name="g",
+        members=members,
+        record=record,
+        kube_nodes=nodes,
+        **more,
+    )
+    aligned = misaligned(found, LATER)
+    return replace(found, seats={state.uid: state for state in aligned.states} if aligned else {})
+
+
+def stored(count: int, **more: Any) -> PlacementState:  # noqa: ANN401
+    seats = tuple(GangMember(uid=f"u{i}", pod=f"p{i}", index=str(i), node=f"n{i}") for i in range(count))
+    roster = Gang(kind="Job", members=seats, cpus=1, memory_mib=100)
+    return replace(placement("bound"), uid="gang-1", pod="g", roster=replace(roster, **more))
+
+
+def test_an_elastic_gang_with_a_vacant_seat_gets_another_job_when_slurm_has_lost_its_own() -> None:
+    record = stored(4, min_available=2)
+    assert record.roster is not None
+    seats = (*record.roster.members[:3], replace(record.roster.members[3], vacant=T0))
+    lost = replace(
+        record,
+        phase="submitted",
+        job=None,
+        token_sha256="",
+        attempt=1,
+        lost=T0,
+        changed=T0,
+        roster=replace(record.roster, members=seats),
+    )
+    members = {f"u{i}": member(i, kube_node=f"k{i}") for i in range(3)}
+
+    assert isinstance(decide_gang(look(members, lost), T0 + timedelta(minutes=5), Limits()), SubmitGang)
+    alone = decide_gang(look({"u0": members["u0"]}, lost), T0 + timedelta(minutes=5), Limits())
+    assert isinstance(alone, Record)
+    assert alone.state.phase == "ending"
+
+
+def test_a_member_that_fails_before_all_are_bound_is_how_the_gang_ends() -> None:
+    failed = member(0, kube_node="k0")
+    failed = replace(failed, pod=replace(failed.pod, is_over=True, exit_code=3))
+    record = replace(stored(2), phase="started")
+    found = look({"u0": failed, "u1": member(1)}, record, job=job(nodes=("n0", "n1")))
+    action = decide_gang(found, LATER, Limits())
+
+    assert isinstance(action, Record)
+    assert (action.state.phase, action.state.exit_code) == ("ending", 3)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_nobody_with_another_user_or_account_takes_a_dead_ones_seat(*, is_stored: bool) -> None:
+    record = stored(2, policy="replace", shape=shape(WANTED) if is_stored else "")
+    stranger = replace(member(1, wanted=replace(WANTED, asked=Asked(account="rich"))), uid="u9")
+    other_user = replace(member(1, wanted=replace(WANTED, identity=Identity(2, 2))), uid="u8")
+    kin_of_it = replace(member(1), uid="u7")
+    running = JobSeen(job=7, base="RUNNING", nodes=("n0", "n1"))
+
+    def seat(*heirs: MemberSeen) -> str:
+        members = {one.uid: one for one in (member(0, kube_node="k0"), *heirs)}
+        action = decide_gang(look(members, record, job=running), LATER, Limits())
+        assert isinstance(action, Record)
+        assert action.state.roster is not None
+        return action.state.roster.members[1].uid
+
+    assert seat(stranger, other_user) == "u1"
+    assert seat(stranger, other_user, kin_of_it) == "u7"
+
+
+def test_with_two_a_node_and_one_success_the_remaining_seven_form() -> None:
+    two = Terms(members_per_node=2)
+    members = {f"u{i}": member(i, terms=two) for i in range(7)}
+
+    assert isinstance(decide_gang(look(members, None, size=7, declared=8), T0, Limits()), SubmitGang)
+    refused = decide_gang(look(members, None, size=7, declared=7), T0, Limits())
+    assert isinstance(refused, Tell)
+    assert {note.reason for note in refused.notes.values()} == {"ValidationFailed"}
+
+
+async def test_two_members_of_one_node_that_need_the_same_host_port_are_refused_in_words() -> None:
+    def with_port(number: int) -> Pod:
+        found = grouped(number, annotations={"sunk.coreweave.com/gang-members-per-node": "2"})
+        (container,) = found.spec.containers
+        ports = (ContainerPort(host_port=29500, protocol="TCP"),)
+        return replace(found, spec=replace(found.spec, containers=(replace(container, ports=ports),)))
+
+    pods = MemoryPods(with_port(0), with_port(1))
+    eyes, ring = looker(pods, Held(), 2), gang_of(pods.pods["u0"])
+    for uid in pods.uids():
+        eyes.know(ring, uid)
+    seen, _ = await eyes.look(ring)
+    action = decide_gang(seen, T0, Limits())
+
+    assert isinstance(action, Tell)
+    assert {note.reason for note in action.notes.values()} == {"ValidationFailed"}
+    assert all("29500/TCP" in note.text for note in action.notes.values())
+
+
+async def test_a_pod_that_did_not_change_is_not_read_anew_at_each_look() -> None:
+    pods = MemoryPods(*(grouped(number) for number in range(3)))
+    eyes, ring = looker(pods, Held(), 4), gang_of(pods.pods["u0"])
+    for uid in pods.uids():
+        eyes.know(ring, uid)
+    before, _ = await eyes.look(ring)
+    pods.put(replace(pods.pods["u1"], metadata=replace(pods.pods["u1"].metadata, resource_version="2")))
+    after, _ = await eyes.look(ring)
+
+    assert [after.members[uid] is before.members[uid] for uid in ("u0", "u1", "u2")] == [True, False, True]
+    assert isinstance(pods.pods["u1"].metadata, ObjectMeta)
