@@ -15,7 +15,7 @@ from sunk_runtime.writer import StateWriter
 from sunk_slurm.errors import SlurmRejectedError
 from sunk_slurm.reads import KnownJob
 from sunk_slurm.states import JobState
-from sunk_slurm.testing import job
+from sunk_slurm.testing import job as one_job
 from sunk_slurm.wire import Job
 from sunk_syncer.config import Config
 from sunk_syncer.polling import Rhythm
@@ -40,15 +40,15 @@ class Slurm(QuietSlurm):
         self.refused = 0
 
     async def job_states(self) -> dict[int, KnownJob]:
-        listed = [] if self.is_lost else self.jobs
+        listed = () if self.is_lost else tuple(self.jobs)
         return dict.fromkeys(listed, KnownJob(JobState.of(self.state)))
 
-    async def job(self, number: int) -> Job | None:
+    async def job(self, job: int) -> Job | None:
         self.jobs_looked_at += 1
         if self.refused:
             self.refused -= 1
             raise SlurmRejectedError("HTTP 403 by a proxy")
-        return job(number, *self.state) if number in self.jobs and not self.is_lost else None
+        return one_job(job, *self.state) if job in self.jobs and not self.is_lost else None
 
 
 @asynccontextmanager
