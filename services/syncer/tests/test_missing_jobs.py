@@ -1,6 +1,6 @@
 """A job is gone when a look and a later, believed list agree, and one refused look loses no job."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 
 import anyio
@@ -35,7 +35,8 @@ class Slurm(QuietSlurm):
 
     def __init__(self) -> None:
         super().__init__("RUNNING")
-        self.jobs = MANY
+        self.jobs_looked_at: int = 0
+        self.jobs: Collection[int] = MANY
         self.is_lost = False
         self.refused = 0
 
@@ -87,7 +88,7 @@ async def test_a_short_empty_answer_ends_no_job(nats: NatsServer) -> None:
 async def test_a_job_that_a_look_and_later_lists_lack_is_gone(nats: NatsServer) -> None:
     slurm = Slurm()
     async with watching(nats, slurm) as (watch, view):
-        slurm.jobs = MANY[1:]
+        slurm.jobs = tuple(MANY)[1:]
 
         async def is_gone() -> bool:
             await watch.poll()
