@@ -119,8 +119,18 @@ def test_a_failed_lock_is_kept_while_it_counts_and_while_its_node_may_be_drained
 ) -> None:
     lock = failed("n0", "ns/web")
 
-    assert still_failed(lock, slurm, T0 + timedelta(seconds=after_s)) == (lock.failed if is_kept else None)
-    assert still_failed(None, slurm, T0) is None
+    at = T0 + timedelta(seconds=after_s)
+    assert still_failed(lock, slurm, at, is_member=True) == (lock.failed if is_kept else None)
+    assert still_failed(None, slurm, T0, is_member=True) is None
+
+
+def test_a_failed_lock_of_a_node_that_nobody_has_or_knows_any_more_is_not_kept_for_ever() -> None:
+    lock = failed("n0", "ns/web")
+    soon, late = (T0 + timedelta(seconds=LEAVE_S + after_s) for after_s in (-1, 1))
+
+    assert still_failed(lock, None, soon, is_member=False) == lock.failed
+    assert still_failed(lock, None, late, is_member=False) is None
+    assert still_failed(lock, node("n0", OURS), late, is_member=False) == lock.failed
 
 
 def test_whoever_begins_to_count_counts_the_leaves_that_locks_keep_for_as_long_as_they_did() -> None:

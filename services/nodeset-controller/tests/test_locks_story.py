@@ -745,6 +745,61 @@ async def test_a_prolog_whose_job_is_cancelled_while_it_waits_is_told_at_once(st
         await stage.stands("false")
 
 
+async def test_a_former_slurm_node_neither_unlocks_its_node_nor_hides_it_from_the_one_that_has_it_now(
+    stage: Stage,
+) -> None:
+    views, former = stage.views, "old-000-011"
+    left = LockState(changed=now(), node=former, kube_node=stage.kube_node, lock="false")
+    await stage.says(former, left, views.locks)
+    async with stage.manager():
+        await stage.says_job(1, "RUNNING", runs=True)
+        await stage.stands("locked")
+        held = await stage.kube.get(NODES, stage.kube_node)
+        found = views.kube_pods.get(NAME)
+        assert found is not None
+        await stage.says(former, replace(found, pod=former, nodeset="old", phase="gone"), views.kube_pods)
+        await until(lambda: views.locks.get(former) is None, within_s=PATIENCE_S)
+        assert await stage.lock() == read(held, TAINT)
+        await stage.says_job(1, "COMPLETED", is_over=True)
+        await stage.stands("false")
+
+
+async def test_an_unlock_that_the_api_server_refuses_is_tried_again_until_it_does_not(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[int] = []
+    patch = stage.kube.patch
+
+    async def refusing(resource: Resource[Any], name: str, *args: Any, **options: Any) -> object:  # noqa: ANN401 - as `patch`
+        if resource is NODES and len(refused) < 3:
+            refused.append(403 if refused else 422)
+            raise KubeRejectedError("admission webhook denied the request", status=refused[-1])
+        return await patch(resource, name, *args, **options)
+
+    monkeypatch.setattr(reconcile, "REFUSED_FIRST_S", 0.05)
+    async with stage.manager():
+        await stage.says_job(1, "RUNNING", runs=True)
+        await stage.stands("locked")
+        monkeypatch.setattr(stage.kube, "patch", refusing)
+        await stage.says_job(1, "COMPLETED", is_over=True)
+        await stage.stands("false")
+
+    assert refused == [422, 403, 403]
+
+
+async def test_who_has_taken_a_node_over_is_woken_though_the_former_one_stops(stage: Stage) -> None:
+    woken: list[str] = []
+    async with anyio.create_task_group() as tasks:
+        watches = PodWatches(stage.kube, DRIVING, tasks, changed=woken.append, came=woken.append)
+        watches.wait("former", stage.kube_node)
+        watches.wait(NAME, stage.kube_node)
+        watches.stop("former")
+        await until(lambda: woken.count(NAME) == 2)  # For it is new, and for the watch is.
+        await stage.bound("comes")
+        await until(lambda: woken.count(NAME) > 2)
+        watches.stop(NAME)
+
+
 async def test_a_running_job_locks_its_node_without_a_prolog_and_frees_it_when_it_is_over(
     stage: Stage,
 ) -> None:

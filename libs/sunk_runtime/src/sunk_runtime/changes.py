@@ -21,6 +21,12 @@ class Changes:
         self._keys[key] = None
         self._news.set()
 
+    def taken(self) -> tuple[str, ...]:
+        """Take all keys that have changed and were not taken, without waiting for any."""
+        keys = tuple(self._keys)
+        self._keys.clear()
+        return keys
+
     def __aiter__(self) -> "Changes":
         return self
 

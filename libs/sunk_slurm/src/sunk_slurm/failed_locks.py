@@ -85,12 +85,19 @@ def drained_for(state: SlurmNodeState | None, lock: LockState | None) -> tuple[s
     return tuple(dict.fromkeys((*kept, *_POD.findall(state.reason.removeprefix(REASON_PREFIX)))))
 
 
-def still_failed(lock: LockState | None, state: SlurmNodeState | None, now: datetime) -> FailedLock | None:
-    """Return what of a failed lock is to be kept: it counts, or its node may yet be drained for it."""
+def still_failed(
+    lock: LockState | None, state: SlurmNodeState | None, now: datetime, *, is_member: bool
+) -> FailedLock | None:
+    """Return what of a failed lock is to be kept: it counts, or its node may yet be drained for it.
+
+    One that Slurm does not know, and that no NodeSet has any more, is a ghost: *is_member* says so.
+    """
     failed = lock.failed if lock is not None else None
     if failed is None or _left_s(failed, now) > 0:
         return failed
-    return failed if state is None or is_drained_by_lock(state) else None
+    if state is None:
+        return failed if is_member else None
+    return failed if is_drained_by_lock(state) else None
 
 
 def _left_s(failed: FailedLock, now: datetime) -> float:

@@ -55,6 +55,8 @@ class Desk:
         self.released: dict[int, datetime] = {}
         self.waiting_since: dict[int, datetime] = {}
         """Since when each job that is not granted waits, asked for or not."""
+        self.refused = 0
+        """How often in a row the API server would not have what was to be written."""
         self._asks: dict[int, Ask] = {}
         self._waiters: dict[int, set[Waiter]] = {}
         self._undone: list[anyio.Event] = []
@@ -68,7 +70,7 @@ class Desk:
     def is_empty(self) -> bool:
         """Nothing is worth remembering."""
         told = self._waiters or self._undone or self.released
-        found = self.clear_since or self.asked or self.waiting_since
+        found = self.clear_since or self.asked or self.waiting_since or self.refused
         return not told and not found and self.idle_since is None
 
     @contextmanager

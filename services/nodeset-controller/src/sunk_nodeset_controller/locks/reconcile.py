@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from sunk_events.locks import FailedLock, LockState
 from sunk_events.requests import Finding
+from sunk_kube.errors import KubeRejectedError
 from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.locks.apply import LockedNodes
 from sunk_nodeset_controller.locks.blocking import blocking
@@ -38,6 +39,10 @@ STEPS: Final = 8
 
 LATE_S: Final = 25.0
 """Where the kubelet refuses who does not bear the taint, a lock that stands is looked at no more often."""
+
+
+REFUSED_FIRST_S: Final = 1.0
+REFUSED_LAST_S: Final = 60.0
 
 
 class _Turn(msgspec.Struct, frozen=True):
@@ -78,13 +83,29 @@ class Locks:
         try:
             with desk.carrying_out():
                 self._sight.require_complete()
+                if successor := self._sight.successor(node):
+                    log.info("lock of a former node forgotten", extra={"node": node, "now": successor})
+                    await self._forget(_Turn(node, "", desk, desk.asks), "its Node is another's")
+                    return None
                 again_s = await self._take(_Turn(node, self._sight.kube_node(node), desk, desk.asks))
+        except KubeRejectedError as error:  # A rule, a right, another's admission: it may be mended any time.
+            desk.trouble(str(error))
+            raise TransientError(f"lock refused: {error}", retry_after_s=self._refused_s(desk)) from error
         except SunkError as error:
             desk.trouble(str(error))
             raise
-        if desk.is_empty:
-            self._desks.pop(node, None)
+        else:
+            desk.refused = 0
+        finally:
+            if desk.is_empty:
+                self._desks.pop(node, None)
         return again_s
+
+    @staticmethod
+    def _refused_s(desk: Desk) -> float:
+        """Return in how many seconds to ask again an API server that refuses, later each time."""
+        desk.refused += 1
+        return min(REFUSED_FIRST_S * 2 ** min(desk.refused - 1, 10), REFUSED_LAST_S)
 
     async def explain(self, node: str) -> tuple[Finding, ...] | None:
         """Return how *node*'s lock stands and whom one would drive out; None: its Node is gone."""
@@ -247,9 +268,9 @@ class Locks:
         view, views = self._writer.view, self._sight.views
         before, revision = view.get(turn.node), view.revision(turn.node)
         lock = decision.lock
-        failed = still_failed(before, views.slurm_nodes.get(turn.node), at)
-        after = state(turn.node, turn.kube_node, lock, decision.in_the_way, at, failed=failed)
         is_of_nodeset = views.kube_pods.get(turn.node) is not None
+        failed = still_failed(before, views.slurm_nodes.get(turn.node), at, is_member=is_of_nodeset)
+        after = state(turn.node, turn.kube_node, lock, decision.in_the_way, at, failed=failed)
         is_wanted = decision.step is not Step.REST or is_of_nodeset or failed is not None
         told = facts(before, after, revision=revision, waited_s=waited_s, cluster=view.cluster)
         if is_wanted:
@@ -260,10 +281,10 @@ class Locks:
             jobs = [holder.job for holder in lock.holders]
             log.info("lock changed", extra={"node": turn.node, "lock": lock.value, "jobs": jobs})
 
-    async def _forget(self, turn: _Turn) -> None:
-        """Tell that the Node is gone, and its lock with it."""
+    async def _forget(self, turn: _Turn, because: str = "its Node is gone") -> None:
+        """Tell that the Node is gone, or another's, and its lock with it: nothing is written on a Node."""
         self._watches.stop(turn.node)
-        turn.desk.trouble("its Node is gone")
+        turn.desk.trouble(because)
         turn.desk.released.clear()
         turn.desk.waiting_since.clear()
         turn.desk.idle_since = None

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from sunk_kube.objects import Pod
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.jobs import JobsOnNodes
+from sunk_nodeset_controller.locks.members import MembersOnNodes
 from sunk_nodeset_controller.locks.model import NodeLock, Seen
 from sunk_slurm.failed_locks import drained_for
 
@@ -21,6 +22,7 @@ class LockSight:
         self._uids: dict[int, set[str]] = {}
         self._job: dict[str, int] = {}
         self._placements = views.placements.changes()
+        self._members = MembersOnNodes(views.kube_pods)
         for placement in views.placements.values():
             self._take(placement.uid)
 
@@ -34,6 +36,11 @@ class LockSight:
         """Return the Node of a Slurm node, also of one that its NodeSet gave up and that is still locked."""
         known = self.views.kube_pods.get(node) or self.views.locks.get(node)
         return known.kube_node if known else ""
+
+    def successor(self, node: str) -> str:
+        """Return the Slurm node that has the Node of *node* by now; nothing where that is *node* itself."""
+        owner = self._members.owner(self.kube_node(node))
+        return "" if owner == node else owner
 
     def nodes(self) -> set[str]:
         """Return every Slurm node that has, or may yet have, a lock."""

@@ -84,17 +84,24 @@ class PodWatches:
     def stop(self, node: str) -> None:
         """Wake *node* no longer; not doing so is fine."""
         self._waiting.discard(node)
-        self._node.pop(self._kube_node.pop(node, ""), None)
+        self._part(node)
         if not self._kube_node and self._scope is not None:
             self._scope.cancel()
             self._scope = None
 
     def _start(self, node: str, kube_node: str) -> None:
-        self._node.pop(self._kube_node.get(node, ""), None)  # It may be on another Node by now.
+        if self._kube_node.get(node) != kube_node:
+            self._part(node)  # It was on another Node before.
         self._kube_node[node], self._node[kube_node] = kube_node, node
         if self._scope is None:
             self._scope = anyio.CancelScope()
             self._tasks.start_soon(self._follow, self._scope)
+
+    def _part(self, node: str) -> None:
+        """Have *node* no longer woken for its Node; who has taken that over stays."""
+        before = self._kube_node.pop(node, "")
+        if self._node.get(before) == node:
+            del self._node[before]
 
     async def _follow(self, scope: anyio.CancelScope) -> None:
         with scope:
