@@ -62,7 +62,7 @@ async def stored(bus: Bus, stream: str) -> int:
 async def view(bus: Bus) -> AsyncGenerator[NodeView]:
     view = StateView(bus, "c1", SlurmNodeState)
     async with following(view):
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await view.complete()
         yield view
 
@@ -167,7 +167,7 @@ async def test_a_publish_that_finds_no_leader_in_its_time_says_so(server: NatsSe
     async with connect(BusSettings(url=server.url, publish_retry_s=0.2), "test") as bus:
         failed = _value("sunk_publishes_failed_total", reason="unavailable")
 
-        with anyio.fail_after(5), pytest.raises(BusUnavailableError, match="NoStreamResponseError"):
+        with anyio.fail_after(20), pytest.raises(BusUnavailableError, match="NoStreamResponseError"):
             await publish(bus, "c1", FACT)
 
         assert _value("sunk_publishes_failed_total", reason="unavailable") == failed + 1

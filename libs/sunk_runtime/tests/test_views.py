@@ -54,7 +54,7 @@ async def erase(bus: Bus, name: str) -> None:
 async def view(bus: Bus) -> AsyncGenerator[NodeView]:
     view = StateView(bus, "c1", SlurmNodeState)
     async with following(view):
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await view.complete()
         yield view
 
@@ -367,7 +367,7 @@ async def test_a_state_of_a_newer_type_does_not_keep_a_view_from_being_complete(
     view = StateView(bus, "c1", SlurmNodeState)
 
     async with following(view):
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await view.complete()
 
         assert (view.keys(), view.undecodable) == (["n2"], {"n1"})
