@@ -121,6 +121,35 @@ async def test_a_publish_hears_at_once_that_the_connection_broke_and_is_stored_o
     assert await stored(bus) == {subjects.fact("c1", drained("n1")): 1}
 
 
+async def test_messages_are_stored_in_the_order_of_the_calls_from_the_first_on(settings: BusSettings) -> None:
+    order: list[int] = []
+    async with connect(settings, "new") as bus:
+        await bus.provision("c1", settings)
+
+    async with connect(settings, "new") as bus, anyio.create_task_group() as tasks:
+
+        async def store(number: int) -> None:
+            order.append(number)
+            await publish(bus, "c1", drained(f"n{number:03}"))
+
+        async def store_one_that_came_meanwhile(number: int) -> None:
+            for _ in range(number % 5):
+                await checkpoint()
+            await store(number)
+
+        for number in range(200):
+            tasks.start_soon(store_one_that_came_meanwhile, number)
+
+    async with connect(settings, "look") as bus:
+        found = [await subject_of(bus, sequence) for sequence in range(1, 201)]
+    assert found == [subjects.fact("c1", drained(f"n{number:03}")) for number in order]
+
+
+async def subject_of(bus: Bus, sequence: int) -> str:
+    found = await bus.api(f"STREAM.MSG.GET.{subjects.fact_stream('c1')}", {"seq": sequence})
+    return str(found["message"]["subject"])
+
+
 async def test_a_write_on_a_stale_revision_is_refused(bus: Bus) -> None:
     subject = subjects.key_subject(BUCKET, "n1")
     first = await bus.publish(subject, b"1", expected_revision=0)

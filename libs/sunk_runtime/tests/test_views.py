@@ -2,7 +2,7 @@ import gc
 from collections.abc import AsyncGenerator, Generator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 import anyio
@@ -421,3 +421,66 @@ async def test_what_we_wrote_ourselves_stays_when_the_bucket_is_read_meanwhile(b
         await put(bus, "last")
         await until(lambda: view.get("last") is not None)
         assert len(view) == 51
+
+
+class Store(Protocol):
+    """What NATS has on its disk; see ``conftest``."""
+
+    def keep(self) -> None: ...
+    def put_back(self) -> None: ...
+
+
+async def came_back(bus: Bus, times: int) -> None:
+    await until(lambda: bus.reconnects == times and bus.is_connected)
+
+
+async def test_a_bucket_that_went_back_is_followed_and_its_writer_goes_on(
+    view: NodeView, bus: Bus, store: Store
+) -> None:
+    writer = StateWriter(bus, view, fence=None)
+    await writer.record("n1", node("n1"), revision=0)
+    await writer.record("kept", node("kept"), revision=0)
+    store.keep()
+    await came_back(bus, 1)
+    await until(lambda: view.is_complete)
+    for state in ("DOWN", "IDLE", "DOWN"):
+        await writer.record("n1", node("n1", state), revision=view.revision("n1"))
+    await writer.record("late", node("late"), revision=0)
+
+    store.put_back()
+    await came_back(bus, 2)
+    await until(lambda: states_of(view) == {"n1": ("IDLE", 1), "kept": ("IDLE", 2)})
+
+    await writer.record("n1", node("n1", "MIXED"), revision=view.revision("n1"))
+    assert states_of(view) == {"n1": ("MIXED", 3), "kept": ("IDLE", 2)}
+    await put(bus, "kept", "DOWN")
+    await until(lambda: states_of(view) == {"n1": ("MIXED", 3), "kept": ("DOWN", 4)})
+
+
+def states_of(view: NodeView) -> dict[str, tuple[str, int]] | None:
+    """Return each key's state and revision; None while the view is not complete."""
+    if not view.is_complete:
+        return None
+    entries = [(key, view.entry(key)) for key in sorted(view.keys())]
+    return {key: (entry.value.state, entry.revision) for key, entry in entries if entry}
+
+
+async def test_a_key_that_has_its_revision_again_with_another_value_is_looked_at(
+    view: NodeView, bus: Bus, settings: BusSettings, store: Store
+) -> None:
+    store.keep()
+    await came_back(bus, 1)
+    await until(lambda: view.is_complete)
+    await put(bus, "n1", "IDLE")
+    await put(bus, "n2", "IDLE")
+    await until(lambda: states_of(view) == {"n1": ("IDLE", 1), "n2": ("IDLE", 2)})
+    changes = view.changes()
+    assert {await anext(changes), await anext(changes)} == {"n1", "n2"}
+
+    store.put_back()
+    async with connect(settings, "other") as other:
+        await put(other, "n1", "DOWN")
+        await put(other, "n2", "IDLE")
+
+    await until(lambda: states_of(view) == {"n1": ("DOWN", 1), "n2": ("IDLE", 2)})
+    assert await anext(changes) == "n1"

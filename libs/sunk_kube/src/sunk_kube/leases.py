@@ -2,9 +2,11 @@
 
 What must stay true: a contender judges a holder's silence by its own clock (from when it first saw that
 renewal), never by the holder's; every write names the resourceVersion that it was decided on; a holder
-that leaves says so, and the next need not wait. ``leaseTransitions`` is the token: it only grows.
+that leaves says so, and the next need not wait. The resourceVersion of the write that took it is the token:
+``leaseTransitions`` begins anew where somebody removed the Lease.
 
 Source: client-go, tools/leaderelection (the rules for observing); its lack of time-outs is not copied.
+Kubernetes, "API Concepts" (resource versions are decimal numbers that grow over all objects of a resource).
 """
 
 import math
@@ -43,6 +45,8 @@ class KubeLease:
         self._holder = holder
         self._ttl_s = ttl_s
         self._held: Lease | None = None
+        self._token = 0
+        self._was_given_up = True
         self._seen: tuple[str, float] = ("", -math.inf)
         """The version of somebody else's renewal, and when we first saw it."""
 
@@ -55,6 +59,11 @@ class KubeLease:
     def ttl_s(self) -> float:
         """How long it lasts without renewal."""
         return float(self._ttl_s)
+
+    @property
+    def was_given_up(self) -> bool:
+        """Whether what was acquired last was known to be free, or ours."""
+        return self._was_given_up
 
     async def acquire(self) -> int | None:
         """Take the lease if it is free, ours, or silent for longer than its holder said it would be."""
@@ -77,20 +86,29 @@ class KubeLease:
             return await self._create()
         if not self._is_free(found):
             return None
-        token = (found.spec.lease_transitions or 0) + 1
-        return await self._write(found, self._spec(token, acquired=datetime.now(UTC)))
+        times = (found.spec.lease_transitions or 0) + 1
+        if not await self._is_written(found, self._spec(times, acquired=datetime.now(UTC))):
+            return None
+        if not self._is_ours(found):
+            self._was_given_up = True
+        return self._taken()
 
     async def _renew(self) -> int | None:
         if self._held is None:
             return None
         spec = self._held.spec
-        token = spec.lease_transitions or 0
-        renewed = await self._write(self._held, self._spec(token, acquired=spec.acquire_time))
-        if renewed is None:  # Our last write may have happened although its answer was lost.
-            found = await self._client.find(LEASES, self._name, self._namespace)
-            if found is not None and self._is_ours(found) and found.spec.lease_transitions == token:
-                return await self._write(found, self._spec(token, acquired=spec.acquire_time))
-        return renewed
+        again = self._spec(spec.lease_transitions or 0, acquired=spec.acquire_time)
+        if await self._is_written(self._held, again):
+            return self._token
+        # Our last write may have happened although its answer was lost.
+        found = await self._client.find(LEASES, self._name, self._namespace)
+        is_same = (
+            found is not None
+            and self._is_ours(found)
+            and found.metadata.uid == self._held.metadata.uid
+            and found.spec.lease_transitions == spec.lease_transitions
+        )
+        return self._token if found and is_same and await self._is_written(found, again) else None
 
     async def _release(self) -> None:
         held, self._held = self._held, None
@@ -139,14 +157,21 @@ class KubeLease:
             self._held = await self._client.create(LEASES, body, self._namespace)
         except KubeExistsError:
             return None
-        return 1
+        self._was_given_up = False
+        return self._taken()
 
-    async def _write(self, found: Lease, spec: dict[str, Any]) -> int | None:
+    def _taken(self) -> int:
+        """Return the token of what was acquired just now."""
+        version = self._held.metadata.resource_version if self._held else ""
+        self._token = max(self._token + 1, int(version) if version.isdecimal() else 0)
+        return self._token
+
+    async def _is_written(self, found: Lease, spec: dict[str, Any]) -> bool:
         try:
             self._held = await self._replace(found, spec)
         except (ConflictError, KubeNotFoundError):
-            return None
-        return int(spec["leaseTransitions"])
+            return False
+        return True
 
     async def _replace(self, found: Lease, spec: dict[str, Any]) -> Lease:
         meta = found.metadata

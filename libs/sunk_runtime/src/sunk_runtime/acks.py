@@ -2,7 +2,8 @@
 """JetStream's answers to what is published: one inbox for all of them, and a future for each.
 
 nats-py's own request makes a random name for each answer, and objects of all that it says, at twice the
-processor time. What must stay true: what is no answer of JetStream counts as none.
+processor time. What must stay true: what is no answer of JetStream counts as none; messages go out in the
+order of the calls, so nothing is waited for before one is handed to nats-py.
 
 Source: nats-py 2.16; NATS, "JetStream wire API", the acknowledgement of a publish.
 """
@@ -11,7 +12,6 @@ import asyncio
 from itertools import count
 from typing import Any, Final
 
-import anyio
 import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -37,7 +37,6 @@ class Acks:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._inbox = ""
-        self._subscribing = anyio.Lock()
         self._numbers = count()
         self._waiting: dict[str, asyncio.Future[Msg | None]] = {}
 
@@ -47,13 +46,12 @@ class Acks:
         Raises:
             nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError: as nats-py's own request does.
         """
-        inbox = self._inbox or await self._subscribe()
         number = str(next(self._numbers))
         loop = asyncio.get_running_loop()
         answer = self._waiting[number] = loop.create_future()
         timer = loop.call_later(timeout_s, _give_up, answer)
         try:
-            await self._client.publish(subject, data, reply=f"{inbox}.{number}", headers=headers)
+            await self._client.publish(subject, data, reply=f"{self._inbox}.{number}", headers=headers)
             ack = _understood(await answer)
         finally:
             timer.cancel()
@@ -62,15 +60,12 @@ class Acks:
             APIError.from_error(ack.error)
         return ack.seq
 
-    async def _subscribe(self) -> str:
-        async with self._subscribing:
-            if not self._inbox:
-                inbox = self._client.new_inbox()
-                await self._client.subscribe(
-                    f"{inbox}.*", cb=self._take, pending_msgs_limit=0, pending_bytes_limit=0
-                )
-                self._inbox = inbox
-            return self._inbox
+    async def listen(self) -> None:
+        """Subscribe to where answers come, once, before the first message; nats-py repeats it at reconnects."""
+        self._inbox = self._client.new_inbox()
+        await self._client.subscribe(
+            f"{self._inbox}.*", cb=self._take, pending_msgs_limit=0, pending_bytes_limit=0
+        )
 
     async def _take(self, message: Msg) -> None:
         """Hand an answer to who waits for it, if he still does."""

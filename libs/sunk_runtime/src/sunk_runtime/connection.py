@@ -213,6 +213,7 @@ class Connection:
             "user_credentials": credentials,
         }
         await self.client.connect(**options)
+        await self._acks.listen()
         self.last_error = ""
         self._is_up = True
         CONNECTED.set(1)

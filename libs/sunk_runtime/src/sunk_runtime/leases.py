@@ -1,21 +1,27 @@
 """One leader, fenced: it stops before its lease can end, and every write may ask whether it still leads.
 
 What must stay true: what a holder believes of its own lease is never longer than what others believe. The
-holder counts from *before* it sent the last renewal that succeeded, the others from when it arrived.
+holder counts from *before* it sent the last renewal that succeeded, the others from when it arrived. Who
+finds that the lease is not its own any more stops at once, however long it would have lasted. A record that
+was lost (NATS without its disk, an older copy of it, somebody's purge) tells nobody that there is a holder:
+who takes such a lease works only after the holder's next renewal must have been refused. Tokens are the
+server's time, so they go on growing whatever was lost.
 
 Source: NATS ADR-48 (a put drops the TTL, so each renewal states it again); a bucket with history 1.
 """
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Final, Protocol
 
 import anyio
 import msgspec
 
 from sunk_events import subjects
-from sunk_runtime.errors import ConflictError, LostLeadershipError, TransientError
+from sunk_runtime.errors import ConflictError, JetStreamRejectedError, LostLeadershipError, TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.metrics import LEADER
 
@@ -23,6 +29,8 @@ log = logging.getLogger(__name__)
 
 MARGIN_SHARE: Final = 0.2
 """Of the TTL: the holder stops this much before others may begin."""
+RENEW_S: Final = 1.0
+"""How often a lease is renewed, one of a short TTL more often: so soon a holder learns that it lost it."""
 
 
 class Lease(Protocol):
@@ -38,12 +46,20 @@ class Lease(Protocol):
         """How long it lasts without renewal."""
         ...
 
+    @property
+    def was_given_up(self) -> bool:
+        """Whether what was acquired last was ours before, given up, or had ended.
+
+        Else there was no record of it: it may have been lost, and another may believe that it holds the lease.
+        """
+        ...
+
     async def acquire(self) -> int | None:
         """Take it if it is free; return the fencing token, which only ever grows, or None."""
         ...
 
     async def renew(self) -> int | None:
-        """Hold it for another TTL; return the new fencing token, or None when it is somebody else's."""
+        """Hold it for another TTL; return the fencing token, or None when it is not ours any more."""
         ...
 
     async def release(self) -> None:
@@ -78,25 +94,30 @@ class Leadership:
         """Note a renewal."""
         self.token, self._until = token, until
 
+    def end(self) -> None:
+        """Note that it is over: another holds it."""
+        self._until = 0.0
+
 
 async def lead(lease: Lease, work: Callable[[Leadership], Awaitable[None]]) -> None:
     """Run *work* whenever we hold *lease*, cancelled before it can end; until cancelled or *work* fails."""
     LEADER.labels(lease.name).set(0)  # Who never leads says so too.
     while True:
         sent = time.monotonic()
-        token = await _tried(lease.acquire, lease)
+        token = None
+        with _unreachable_is_told(lease):
+            token = await lease.acquire()
         if token is None:
             await anyio.sleep(min(lease.ttl_s / 6, 0.5))
             continue
         leadership = Leadership(lease.name, token, sent + lease.ttl_s * (1 - MARGIN_SHARE))
-        log.info("leading", extra={"lease": lease.name, "token": token})
-        LEADER.labels(lease.name).set(1)
         try:
             await _lead_once(lease, leadership, work)
         finally:
+            leadership.end()
             LEADER.labels(lease.name).set(0)
-            with anyio.move_on_after(min(lease.ttl_s, 2.0), shield=True):
-                await _tried(lease.release, lease)
+            with anyio.move_on_after(min(lease.ttl_s, 2.0), shield=True), _unreachable_is_told(lease):
+                await lease.release()
         log.warning("no longer leading", extra={"lease": lease.name})
 
 
@@ -108,38 +129,51 @@ async def _lead_once(
         async def keep() -> None:
             while leadership.is_valid:
                 with anyio.move_on_after(leadership.left_s):  # A call that hangs must not outlast the lease.
-                    await anyio.sleep(lease.ttl_s / 4)
+                    await anyio.sleep(_renew_s(lease))
                     sent = time.monotonic()
-                    token = await _tried(lease.renew, lease)
-                    if token is not None:
-                        leadership.extend(token, sent + lease.ttl_s * (1 - MARGIN_SHARE))
+                    with _unreachable_is_told(lease):
+                        token = await lease.renew()
+                        if token is None:
+                            leadership.end()
+                        else:
+                            leadership.extend(token, sent + lease.ttl_s * (1 - MARGIN_SHARE))
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(keep)
+        if not lease.was_given_up:
+            await anyio.sleep(2 * _renew_s(lease))
+        log.info("leading", extra={"lease": lease.name, "token": leadership.token})
+        LEADER.labels(lease.name).set(1)
         await work(leadership)
         tasks.cancel_scope.cancel()
 
 
-async def _tried(
-    call: Callable[[], Awaitable[int | None]] | Callable[[], Awaitable[None]], lease: Lease
-) -> int | None:
-    """Call with a time-out; unreachable is not held."""
+def _renew_s(lease: Lease) -> float:
+    return min(lease.ttl_s / 4, RENEW_S)
+
+
+@contextmanager
+def _unreachable_is_told(lease: Lease) -> Generator[None]:
+    """Bound a call of *lease*, and only log that nothing is known of how it ended."""
     try:
         with anyio.fail_after(lease.ttl_s / 3):
-            return await call()
+            yield
     except (TransientError, ConflictError, TimeoutError) as error:
         log.warning(
             "lease call failed", extra={"lease": lease.name, "error": str(error) or type(error).__name__}
         )
-        return None
 
 
 class _Holder(msgspec.Struct, frozen=True):
     holder: str
 
 
+class _Stored(msgspec.Struct, frozen=True):
+    time: datetime
+
+
 class BusLease:
-    """A lease in the lease bucket of *cluster*: compare-and-set with a TTL; its revision is the token."""
+    """A lease in the lease bucket of *cluster*: compare-and-set with a TTL; when it was taken is the token."""
 
     def __init__(self, bus: Bus, cluster: str, name: str, holder: str, *, ttl_s: int = 3) -> None:
         self._bus = bus
@@ -149,6 +183,8 @@ class BusLease:
         self._holder = holder
         self._ttl_s = ttl_s
         self._revision = 0
+        self._token = 0
+        self._was_given_up = True
 
     @property
     def name(self) -> str:
@@ -160,19 +196,35 @@ class BusLease:
         """How long it lasts without renewal."""
         return float(self._ttl_s)
 
+    @property
+    def was_given_up(self) -> bool:
+        """Whether what was acquired last was known to be free, or ours."""
+        return self._was_given_up
+
     async def acquire(self) -> int | None:
         """Take the lease if nobody holds it, or if what is stored is our own lost answer."""
         revision, holder = await self._look()
-        return await self._write(revision) if holder in {None, self._holder} else None
+        if holder not in {None, self._holder} or not await self._is_written(revision):
+            return None
+        if holder is None:
+            self._was_given_up = revision > 0
+        # Microseconds since 1970 by the server's clock: revisions begin anew with their bucket.
+        try:
+            stored = await self._bus.api(f"STREAM.MSG.GET.{self._stream}", {"seq": self._revision})
+        except JetStreamRejectedError:
+            return None  # We were held up for so long that it ended.
+        taken = msgspec.convert(stored["message"], _Stored).time
+        self._token = max(self._token + 1, int(taken.timestamp() * 1_000_000))
+        return self._token
 
     async def renew(self) -> int | None:
         """Write the lease again with its whole TTL, if it is still ours."""
-        token = await self._write(self._revision)
-        if token is None:
-            # A renewal whose answer was lost is ours all the same, and nobody came in between.
-            revision, holder = await self._look()
-            token = await self._write(revision) if holder == self._holder else None
-        return token
+        if await self._is_written(self._revision):
+            return self._token
+        # A renewal whose answer was lost is ours all the same, and nobody came in between.
+        revision, holder = await self._look()
+        is_ours = holder == self._holder and await self._is_written(revision)
+        return self._token if is_ours else None
 
     async def release(self) -> None:
         """Mark the lease free, if it is still ours."""
@@ -197,12 +249,12 @@ class BusLease:
         except msgspec.DecodeError:
             return revision, ""  # Somebody's, but not ours.
 
-    async def _write(self, revision: int) -> int | None:
+    async def _is_written(self, revision: int) -> bool:
         data = msgspec.json.encode(_Holder(self._holder))
         try:
             self._revision = await self._bus.publish(
                 self._subject, data, expected_revision=revision, ttl_s=self._ttl_s
             )
         except ConflictError:
-            return None
-        return self._revision
+            return False
+        return True

@@ -2,9 +2,10 @@
 
 What must stay true: a view says when it is complete, and until then nobody may conclude that a key is
 absent; it is complete only when it has read all that the bucket's leader had when the read began, as the
-replica that it reads may lag; after any gap it reads the whole bucket again; a value that cannot be read is
-*unknown*, the last one that could be read stays; each consumer of changes gets every key at least once, the
-latest state only.
+replica that it reads may lag; after any gap it reads the whole bucket again, and then believes the bucket,
+whatever it knew before: a bucket can go back, to an older copy of NATS' store; a value that cannot be read
+is *unknown*, the last one that could be read stays; each consumer of changes gets every key at least once,
+the latest state only.
 """
 
 import logging
@@ -59,8 +60,10 @@ class Entry(msgspec.Struct, Generic[S], frozen=True):
 class _Reading:
     """A whole read that is under way: the keys so far, and whether they are all."""
 
-    def __init__(self, reach: int, pending: int) -> None:
+    def __init__(self, reach: int, pending: int, before: Mapping[str, int]) -> None:
         self.keys: set[str] = set()
+        self.before: Final = before
+        """The revisions that were known when the read began; a key that has another was written by us since."""
         self._reach = reach
         """The leader's last message when the read began; a replica that lags has yet to come there."""
         self._pending = pending
@@ -102,6 +105,7 @@ class StateView(Generic[S]):
         self._heard = time.monotonic()
         self._created = ""
         """When the bucket was made: a newer one counts its revisions from 1 again."""
+        self._reading: _Reading | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -175,11 +179,18 @@ class StateView(Generic[S]):
             except SunkError as error:
                 log.error("view has no bucket", extra={"bucket": self.bucket, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
                 await self._bus.provision_again()
+            self._reading = None
             self._set_complete(is_complete=False)
             await anyio.sleep(0.3)
 
     def apply_own(self, key: str, value: S | None, revision: int) -> None:
         """Take over what we have written ourselves before the server tells us."""
+        if revision > self._revisions.get(key, 0):
+            self._apply(key, value, revision)
+
+    def correct(self, key: str, value: S | None, revision: int) -> None:
+        """Take over what the bucket's leader has of *key*, be it older than what we know: it went back."""
+        self._revisions[key] = 0
         self._apply(key, value, revision)
 
     def drop(self, key: str) -> None:
@@ -192,43 +203,43 @@ class StateView(Generic[S]):
 
     async def _read(self) -> None:
         VIEW_READS.labels(self.bucket).inc()
-        created = str((await self._bus.api(f"STREAM.INFO.{self._stream}", {}))["created"])
-        if created != self._created:
-            self._created = created
-            self._revisions.clear()
+        self._created = str((await self._bus.api(f"STREAM.INFO.{self._stream}", {}))["created"])
         before = dict(self._revisions)
         keys = subjects.bucket_keys(self.bucket)
         last = await self._bus.last(self._stream, keys)
         consumer, pending = await create_consumer(
             self._bus, self._stream, {**_CONSUMER, "filter_subject": keys}
         )
-        await self._follow(consumer, _Reading(last[0] if last else 0, pending), before)
+        self._reading = _Reading(last[0] if last else 0, pending, before)
+        await self._follow(consumer)
 
-    async def _follow(self, consumer: str, reading: _Reading | None, before: Mapping[str, int]) -> None:
+    async def _follow(self, consumer: str) -> None:
         """Take over what *consumer* delivers, at first the whole bucket."""
-        expected = 1
+        expected, reached = 1, 0
         async with pulling(self._bus, self._stream, consumer) as pull:
             while True:
-                if reading is not None and reading.is_over:
-                    self._finish(reading.keys, before)
-                    reading = None
+                if self._reading is not None and self._reading.is_over:
+                    self._finish(self._reading)
                 batch = await pull.batch()
                 self._heard = time.monotonic()
-                if reading is not None:
-                    reading.heard(is_idle=not batch)
+                if self._reading is not None:
+                    self._reading.heard(is_idle=not batch)
                 for message in batch:
                     at = position(message.reply)
                     if at.consumer_seq != expected:
                         raise BusUnavailableError(f"delivery {expected} was missed")
-                    expected += 1
+                    if at.stream_seq <= reached:
+                        raise BusUnavailableError(f"the bucket went back from {reached} to {at.stream_seq}")
+                    expected, reached = expected + 1, at.stream_seq
                     key = await self._take(message, at.stream_seq)
-                    if reading is not None:
-                        reading.took(key, at)
+                    if self._reading is not None:
+                        self._reading.took(key, at)
 
-    def _finish(self, seen: set[str], before: Mapping[str, int]) -> None:
+    def _finish(self, reading: _Reading) -> None:
         """Forget what the bucket no longer has, but not what we wrote while we read, and be complete."""
-        for key in {**self._entries, **self._revisions}.keys() - seen:
-            if self._revisions.get(key, 0) == before.get(key, 0):
+        self._reading = None
+        for key in {**self._entries, **self._revisions}.keys() - reading.keys:
+            if self._revisions.get(key, 0) == reading.before.get(key, 0):
                 self.drop(key)
         self._set_complete(is_complete=True)
 
@@ -249,8 +260,9 @@ class StateView(Generic[S]):
         try:
             value = decode_state(self.kind, message.data)
         except UndecodableError as error:
-            self.undecodable.add(key)
-            self._revisions[key] = revision
+            if self._is_news(key, revision):
+                self.undecodable.add(key)
+                self._revisions[key] = revision
             await self._bury(message, revision, str(error))
             return
         self._apply(key, value, revision)
@@ -259,10 +271,25 @@ class StateView(Generic[S]):
         msg_id = f"{self.bucket}:{revision}"
         await bury(self._bus, self.cluster, message, f"{self.bucket}: {reason}", msg_id=msg_id)
 
+    def _is_news(self, key: str, revision: int) -> bool:
+        """Whether what the bucket tells of *key* is to be believed.
+
+        In a whole read it is, whatever it is: the bucket may have gone back, and what we knew is gone then.
+        Otherwise what is not newer is our own write, told again; or an older one, overtaken by it.
+        """
+        known = self._revisions.get(key, 0)
+        if self._reading is not None and known == self._reading.before.get(key, 0):
+            return True
+        return revision > known
+
     def _apply(self, key: str, value: S | None, revision: int) -> None:
-        if revision <= self._revisions.get(key, 0):
-            return  # Our own write, told again; or an older one, overtaken by it.
+        if not self._is_news(key, revision):
+            return
+        was_known = self._revisions.get(key, 0) == revision and key not in self.undecodable
+        is_same = was_known and self.get(key) == value
         self._revisions[key] = revision
+        if is_same:
+            return  # Read once more: nobody need look at it again.
         self.undecodable.discard(key)
         if value is None:
             self._entries.pop(key, None)

@@ -123,7 +123,10 @@ class StateWriter(Generic[S]):
     async def _adopt(self, key: str, subject: str, state: S | None, revision: int) -> int:
         """Return the stored revision if what is stored is what we meant to store, else raise."""
         found = await self._bus.last(subjects.bucket_stream(self.view.bucket), subject)
+        is_over = self.view.revision(key) != revision  # The view heard of another meanwhile.
         if found is None:
+            if is_over:
+                raise ConflictError(f"{key}: decided was on revision {revision}, which is over")
             was_absent = self.view.get(key) is None and key not in self.view.undecodable
             self.view.drop(key)
             if state is None:
@@ -134,13 +137,14 @@ class StateWriter(Generic[S]):
             raise ConflictError(f"{key}: revision {revision} was deleted")
         stored, message = found
         is_marker = "KV-Operation" in message.headers or "Nats-Marker-Reason" in message.headers
+        with suppress(UndecodableError):  # The view will hear of it by itself.
+            value = None if is_marker else decode_state(self.view.kind, message.data)
+            if not is_over:  # Be it older than what we knew: then the bucket went back.
+                self.view.correct(key, value, stored)
         if is_marker and state is None:
             return stored
         if not is_marker and state is not None and message.data == encode(state):
             return stored
-        with suppress(UndecodableError):  # The view will hear of it by itself.
-            value = None if is_marker else decode_state(self.view.kind, message.data)
-            self.view.apply_own(key, value, stored)
         raise ConflictError(f"{key}: stored is revision {stored}, decided was on {revision}")
 
 
