@@ -9,6 +9,7 @@ lame_duck_duration: "30s"
 jetstream {
   store_dir: "/data"
   max_file_store: {{ .Values.nats.persistence.maxFileStore }}
+  sync_interval: {{ .Values.nats.persistence.syncInterval | default "always" | quote }}
 }
 # With the newer acknowledgement subjects nats-py's ordered consumers stop without an error.
 feature_flags { js_ack_fc_v2: false }
