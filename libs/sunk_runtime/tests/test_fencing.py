@@ -126,13 +126,19 @@ async def test_a_leader_without_a_connection_leaves_nothing_behind_to_be_sent_la
     assert await stored(bus, subjects.fact_stream("c1")) == 0
 
 
-async def test_the_token_that_a_renewed_lease_writes_is_its_newest(bus: Bus, view: NodeView) -> None:
+async def test_what_is_written_on_a_renewed_lease_carries_the_token_of_its_leadership(
+    bus: Bus, view: NodeView
+) -> None:
     lease = BusLease(bus, "c1", "syncer", "a", ttl_s=1)
+    leases = subjects.bucket_stream(subjects.lease_bucket("c1"))
     tokens: list[int] = []
 
+    async def is_renewed(since: int) -> bool:
+        return (await bus.api(f"STREAM.INFO.{leases}", {}))["state"]["last_seq"] > since
+
     async def work(led: Leadership) -> None:
-        first = led.token
-        await until(lambda: led.token > first)
+        taken = (await bus.api(f"STREAM.INFO.{leases}", {}))["state"]["last_seq"]
+        await until(lambda: is_renewed(taken))
         await StateWriter(bus, view, fence=led).record("n1", NODE, revision=0)
         tokens.append(led.token)
         tasks.cancel_scope.cancel()

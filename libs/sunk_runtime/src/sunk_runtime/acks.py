@@ -61,7 +61,7 @@ class Acks:
         return ack.seq
 
     async def listen(self) -> None:
-        """Subscribe to where answers come, once, before the first message; nats-py repeats it at reconnects."""
+        """Subscribe to where answers come, once, before the first message; nats-py renews it by itself."""
         self._inbox = self._client.new_inbox()
         await self._client.subscribe(
             f"{self._inbox}.*", cb=self._take, pending_msgs_limit=0, pending_bytes_limit=0

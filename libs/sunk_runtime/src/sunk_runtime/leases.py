@@ -50,7 +50,7 @@ class Lease(Protocol):
     def was_given_up(self) -> bool:
         """Whether what was acquired last was ours before, given up, or had ended.
 
-        Else there was no record of it: it may have been lost, and another may believe that it holds the lease.
+        Else there was no record of it: it may have been lost, and another may believe that it holds it.
         """
         ...
 
@@ -173,7 +173,7 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 class BusLease:
-    """A lease in the lease bucket of *cluster*: compare-and-set with a TTL; when it was taken is the token."""
+    """A lease in the lease bucket of *cluster*: compare-and-set with a TTL; its time is the token."""
 
     def __init__(self, bus: Bus, cluster: str, name: str, holder: str, *, ttl_s: int = 3) -> None:
         self._bus = bus

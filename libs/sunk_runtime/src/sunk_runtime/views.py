@@ -63,7 +63,7 @@ class _Reading:
     def __init__(self, reach: int, pending: int, before: Mapping[str, int]) -> None:
         self.keys: set[str] = set()
         self.before: Final = before
-        """The revisions that were known when the read began; a key that has another was written by us since."""
+        """What revisions were known when the read began; a key that has another was written by us since."""
         self._reach = reach
         """The leader's last message when the read began; a replica that lags has yet to come there."""
         self._pending = pending
