@@ -43,13 +43,18 @@ In subjects and keys every byte outside `A-Z a-z 0-9 _ -` is written `=XX` (`ip-
 nats sub '{subjects.EVERYTHING}'                           # everything, as it happens
 nats sub '{subjects.facts(SHOWN, NodeDrained)}'      # one fact, every node of one cluster
 nats consumer add {subjects.fact_stream(SHOWN)} subscriber-billing --pull --ack explicit --deliver all
-nats kv watch {subjects.bucket(SHOWN, SlurmNodeState)}                   # how each node is, and each change
+nats kv get {subjects.bucket(SHOWN, SlurmNodeState)} gpu-000-012         # how one node is
+nats consumer add KV_{subjects.bucket(SHOWN, SlurmNodeState)} subscriber-billing --pull --ack none \\
+    --deliver subject --filter '{subjects.bucket_keys(subjects.bucket(SHOWN, SlurmNodeState))}'
 ```
 
 A plain subscription hears what happens while it is there. A durable consumer of the stream hears what
 happened while it was away too: facts stay in `{subjects.fact_stream(CLUSTER)}` for seven days, the oldest
 going first where space is short; what is not acknowledged in time comes again. A team's user may have one in
-each cluster's stream, called as the user; dead letters are for the user `admin`. [examples](../examples) has
+each cluster's stream, called as the user, and one of each bucket, which first brings how everything is and
+then each change: whoever wants to begin anew removes it and makes it again. `nats kv watch`, which makes
+consumers of any name, is for the user `admin`, as dead letters are: a stream has room for 1,000 consumers,
+and the services need some of it. [examples](../examples) has
 a subscriber of either kind, [security.md](security.md) says who may do what.
 
 ## A fact

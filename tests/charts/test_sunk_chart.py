@@ -251,6 +251,17 @@ def test_nats_takes_its_configuration(chart: helm.Chart, tmp_path: Path, replica
     assert nats_conf(made).count("nats-route://") == (replicas if replicas > 1 else 0)
 
 
+@pytest.mark.parametrize(
+    ("persistence", "said"),
+    [({}, '"always"'), ({"syncInterval": "2m"}, '"2m"'), ({"syncInterval": None}, '"always"')],
+    ids=["by default", "as set", "by values of an earlier version"],
+)
+def test_what_nats_acknowledges_is_on_its_disk_unless_set_otherwise(
+    chart: helm.Chart, persistence: dict[str, Any], said: str
+) -> None:
+    assert f"sync_interval: {said}" in nats_conf(render(chart, nats={"persistence": persistence}))
+
+
 def test_a_secret_of_ones_own_takes_the_place_of_the_made_one(chart: helm.Chart) -> None:
     made = render(chart, nats={"existingSecret": "mine"})
 

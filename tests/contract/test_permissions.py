@@ -14,6 +14,7 @@ from sunk_events.base import Event, Reply, Request, State, source
 from sunk_events.catalog import EVENTS, REQUESTS, STATES
 from sunk_events.codec import decode_event, decode_request, decode_state, tag_of
 from sunk_events.dead import DeadLetter
+from sunk_events.nodes import SlurmNodeState
 from sunk_events.permissions import (
     ADMIN,
     ASKED_BY,
@@ -32,13 +33,14 @@ from sunk_events.permissions import (
 from sunk_events.requests import Noted
 from sunk_lab.nats import NatsServer
 from sunk_runtime.dead import bury
-from sunk_runtime.errors import PermanentError
+from sunk_runtime.errors import JetStreamRejectedError, PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
 from sunk_runtime.leases import BusLease
+from sunk_runtime.pull import pulling
 from sunk_runtime.requests import answering, ask
 from sunk_runtime.settle import FactConsumer
 from sunk_runtime.streams import stream_configs
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter, publish
 
@@ -363,15 +365,49 @@ async def test_other_teams_hear_facts_and_read_states_and_change_nothing(as_user
                 await publish(admin, "c1", sample_fact(kind))
             await until(lambda: len(heard) == len(FACTS))
         for kind in STATES:
-            view = StateView(bus, "c1", kind)
-            async with following(view):
-                await until(lambda view=view: view.is_complete)
-            assert await is_denied(bus, subjects.key_subject(view.bucket, "x"))
+            bucket = subjects.bucket("c1", kind)
+            key = subjects.key_subject(bucket, "x")
+            await admin.publish(key, b"1")
+            found = await bus.last(subjects.bucket_stream(bucket), key)
+            assert found is not None
+            assert found[1].data == b"1"
+            assert await is_denied(bus, key)
         asked = [some(subjects.questions("c1", kind)) for kind in REQUESTS]
         told = [some(subjects.facts("c1", kind)) for kind in FACTS]
         made = [f"$JS.API.STREAM.{verb}.{name}" for verb in ("CREATE", "DELETE") for name in streams("c1")]
         assert [subject for subject in (*asked, *told, *made) if not await is_denied(bus, subject)] == []
         assert await is_deaf(bus, "sunk.rpc.>")
+
+
+async def test_another_team_follows_a_bucket_by_one_consumer_and_takes_no_room_from_services(
+    as_user: Users,
+) -> None:
+    bucket = subjects.bucket("c1", SlurmNodeState)
+    stream, keys = subjects.bucket_stream(bucket), subjects.bucket_keys(bucket)
+    call = f"CONSUMER.CREATE.{stream}"
+    async with as_user.named(ADMIN, "bus") as admin, as_user.named(SUBSCRIBER, "team") as bus:
+        await admin.provision("c1", BusSettings())
+        await admin.publish(subjects.key_subject(bucket, "n1"), b"1")
+        for _ in "ab":  # It begins anew whenever it likes.
+            config = {"name": SUBSCRIBER, "deliver_policy": "last_per_subject", "ack_policy": "none"}
+            body = {"stream_name": stream, "config": {**config, "filter_subject": keys}}
+            await bus.api(f"{call}.{SUBSCRIBER}.{keys}", body)
+            async with pulling(bus, stream, SUBSCRIBER) as pull:
+                with anyio.fail_after(WITHIN_S):
+                    while not (batch := await pull.batch()):
+                        pass
+            assert [message.data for message in batch] == [b"1"]
+            await bus.api(f"CONSUMER.DELETE.{stream}.{SUBSCRIBER}", {})
+
+        others = ("", ".other", f".other.{keys}")
+        assert [other for other in others if not await is_denied(bus, f"$JS.API.{call}{other}")] == []
+        assert await is_denied(bus, f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.other")
+        # What the body says of a name counts for nothing.
+        named = {"stream_name": stream, "config": {"name": "other", "ack_policy": "none"}}
+        assert (await bus.api(f"{call}.{SUBSCRIBER}", named))["name"] == SUBSCRIBER
+        with pytest.raises(JetStreamRejectedError, match="does not match"):
+            await bus.api(f"{call}.{SUBSCRIBER}", {**named, "config": {"durable_name": "other"}})
+        assert (await admin.api(f"CONSUMER.NAMES.{stream}", {}))["consumers"] == [SUBSCRIBER]
 
 
 async def test_people_may_mend_everything(as_user: Users) -> None:

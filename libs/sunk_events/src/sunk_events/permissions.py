@@ -36,7 +36,7 @@ ADMIN: Final = "admin"
 """The user of people: everything, as they mend what nobody else may touch."""
 SUBSCRIBER: Final = "subscriber"
 """The user of other teams: all facts, as they come or by a durable consumer of its own name, and the state
-buckets to read."""
+buckets to read, key by key or by a consumer of that name."""
 
 READS: Final[dict[Service, tuple[type[State], ...]]] = {
     "syncer": (
@@ -247,7 +247,11 @@ def _consumed(stream: str, durable: str) -> Iterator[str]:
 
 
 def _subscriber(clusters: Iterable[str]) -> Permissions:
-    """Return what any client's ``kv get`` and ``kv watch`` take, and all facts, now or later."""
+    """Return what any client's ``kv get`` takes, and one consumer of each stream, called as the user.
+
+    A stream has room for 1,000 consumers, and NATS can bound how many a user makes by their names alone: one
+    who may choose names could take the room that the services' views need.
+    """
     calls: list[str] = []
     for cluster in clusters:
         stream = subjects.fact_stream(cluster)
@@ -263,11 +267,12 @@ def _subscriber(clusters: Iterable[str]) -> Permissions:
             calls += [
                 f"{_API}.STREAM.INFO.{stream}",
                 f"{_API}.STREAM.MSG.GET.{stream}",
-                f"{_API}.CONSUMER.CREATE.{stream}",
-                f"{_API}.CONSUMER.CREATE.{stream}.>",
-                f"{_API}.CONSUMER.INFO.{stream}.*",
-                f"{_API}.CONSUMER.MSG.NEXT.{stream}.*",
-                f"$JS.FC.{stream}.>",
+                f"{_API}.CONSUMER.CREATE.{stream}.{SUBSCRIBER}",
+                f"{_API}.CONSUMER.CREATE.{stream}.{SUBSCRIBER}.>",
+                f"{_API}.CONSUMER.INFO.{stream}.{SUBSCRIBER}",
+                f"{_API}.CONSUMER.MSG.NEXT.{stream}.{SUBSCRIBER}",
+                f"{_API}.CONSUMER.DELETE.{stream}.{SUBSCRIBER}",  # To read the whole bucket anew.
+                f"$JS.FC.{stream}.{SUBSCRIBER}.>",
             ]
     return Permissions(
         publish=tuple(calls), subscribe=(subjects.EVERYTHING, f"{subjects.inbox(SUBSCRIBER)}.>")
