@@ -19,7 +19,8 @@ import pytest
 from sunk_hook_gateway.testing.certificates import Authority
 
 TOKEN = "of-job-7"  # noqa: S105 - nobody's
-WITHIN_S = 10.0
+WITHIN_S = 60.0
+"""How long is waited for what must come; far more than it takes."""
 
 Answer = tuple[int, str]
 
@@ -253,6 +254,22 @@ def test_a_second_term_does_not_cut_the_release_off(gateway: Gateway, start: Sta
     until(lambda: gateway.count("release") >= asked + 2)
 
     assert script.poll() is None
+
+    gateway.release = (200, '{"gone": true}')
+
+    assert script.wait(WITHIN_S) == 0
+
+
+def test_terms_that_fall_on_the_beginning_of_its_calls_do_not_end_the_script(
+    gateway: Gateway, start: Start
+) -> None:
+    gateway.release = (503, '{"retry": true}')
+    script = start()
+    until(lambda: gateway.count("outcome") == 1)
+    for wanted in range(1, 10):
+        os.killpg(script.pid, signal.SIGTERM)  # It cuts a pause short, and the next call begins right then.
+        os.killpg(script.pid, signal.SIGTERM)
+        until(lambda wanted=wanted: gateway.count("release") >= wanted)
 
     gateway.release = (200, '{"gone": true}')
 

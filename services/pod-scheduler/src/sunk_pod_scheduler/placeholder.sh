@@ -24,7 +24,7 @@ pause() {  # seconds: or less, if we are told to end
 
 # call METHOD PATH SECONDS [BODY]: sets $status (000: no answer) and $body; a signal cuts it short.
 call() {
-    local pid with=by_bash
+    local pid ended tries=0 with=by_bash
     [[ $jobs_url = https:* ]] && with=by_curl
     status=000 body=
     [ -n "$pipe" ] || exec {pipe}<> <(:)
@@ -34,10 +34,15 @@ call() {
     ) &
     pid=$!
     # A connect of bash has no time limit of its own. A process that watched it would cost as much as the call.
-    [ "$with" = by_curl ] || read -r -t 5 -u "$pipe" || kill -KILL "$pid" 2>/dev/null
+    # A TERM that comes before the call ignores it kills it: then nobody will say anything.
+    until [ "$with" = by_curl ] || read -r -t 0.5 -u "$pipe"; do
+        kill -0 "$pid" 2>/dev/null || break
+        if ((++tries == 10)); then kill -KILL "$pid" 2>/dev/null; break; fi
+    done
     wait "$pid"
-    if kill -KILL "$pid" 2>/dev/null; then
-        wait "$pid" 2>/dev/null  # Told to end: what it was about to say no longer matters.
+    ended=$?
+    if kill -KILL "$pid" 2>/dev/null || ((ended > 128)); then
+        wait "$pid" 2>/dev/null  # Told to end, or killed: what it was about to say no longer matters.
         exec {pipe}>&-
         pipe=
     else
