@@ -16,7 +16,7 @@ from sunk_events.base import event_id
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
 from sunk_lab.nats import NatsServer
 from sunk_lab.small_disk import SmallDisk, small_disk
-from sunk_runtime.errors import FullError, TransientError
+from sunk_runtime.errors import ConflictError, FullError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
@@ -52,7 +52,7 @@ class Recorder:
     async def is_recorded(self, state: str) -> bool:
         try:
             await self.record(state)
-        except TransientError:
+        except (TransientError, ConflictError):  # The loops of services look again after either.
             return False
         return True
 
