@@ -65,7 +65,7 @@ def test_shell_and_json_metacharacters_reach_slurm_as_they_are_and_nowhere_else(
     read = msgspec.json.decode(msgspec.json.encode(job))
     assert (read["comment"], read["constraints"]) == (text, text)
     assert not any(text in found for found in (job.script, job.extra, job.admin_comment, *job.environment))
-    assert marks.read_extra(KEY, job.extra) is not None
+    assert marks.read_extra(KEY, job.extra, int(job.user_id)) is not None
     assert isinstance(validate(manifest(annotations={PREFIX + "comment": NASTY}), Rules()), tuple)
 
 

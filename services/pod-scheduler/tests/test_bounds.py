@@ -8,9 +8,11 @@ from sunk_events.jobs import SlurmJobState
 from sunk_kube.objects import Container, PodSpec, ResourceRequirements
 from sunk_pod_scheduler import marks, resources
 from sunk_pod_scheduler.jobs import Jobs
+from sunk_pod_scheduler.ownership import Owner
 from sunk_pod_scheduler.testing import KEY, T0
 from sunk_slurm.errors import NotAskedError, SlurmUnavailableError
 from sunk_slurm.submission import JobDescription
+from sunk_slurm.wire import Job
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +40,10 @@ class _Slurm:
             raise self.error
         return len(self.jobs)
 
+    async def job(self, job: int) -> Job | None:
+        extra = self.jobs.get(job)
+        return None if extra is None else Job(job_id=job, job_state=("PENDING",), extra=extra)
+
     async def job_states(self) -> Mapping[int, _Row]:
         self.lists += 1
         return {job: _Row() for job in self.jobs}
@@ -63,7 +69,7 @@ def description(uid: str) -> JobDescription:
         environment=(),
         current_working_directory="/",
         name=uid,
-        extra=marks.extra_text(KEY, uid, "n/p", 0),
+        extra=marks.extra_text(KEY, uid, "n/p", 0, 0),
     )
 
 
@@ -82,8 +88,8 @@ async def test_one_list_serves_all_who_resume_after_an_outage() -> None:
     for number in range(100):
         await submitted(jobs, f"sent-{number}")
 
-    found = [await jobs.find_marked(f"unsent-{number}", 0) for number in range(100)]
-    found += [await jobs.find_marked(f"sent-{number}", 0) for number in range(100)]
+    found = [await jobs.find_marked(Owner(uid=f"unsent-{number}", attempt=0)) for number in range(100)]
+    found += [await jobs.find_marked(Owner(uid=f"sent-{number}", attempt=0)) for number in range(100)]
 
     assert found == [*[None] * 100, *range(1, 101)]
     assert slurm.lists == 1
@@ -92,11 +98,11 @@ async def test_one_list_serves_all_who_resume_after_an_outage() -> None:
 async def test_a_submission_that_may_have_come_after_the_list_has_another_list() -> None:
     slurm = _Slurm()
     jobs = Jobs(slurm, _Known(slurm), KEY, timeout_s=5)  # pyright: ignore[reportArgumentType]
-    assert await jobs.find_marked("first", 0) is None
+    assert await jobs.find_marked(Owner(uid="first", attempt=0)) is None
     slurm.error = SlurmUnavailableError("cut")
     await submitted(jobs, "second")
 
-    assert await jobs.find_marked("second", 0) == 1
+    assert await jobs.find_marked(Owner(uid="second", attempt=0)) == 1
     assert slurm.lists == 2
 
 
@@ -104,7 +110,7 @@ async def test_a_submission_that_may_have_come_after_the_list_has_another_list()
 def test_an_extra_or_a_claim_of_any_depth_is_not_ours_and_no_failure(opening: str) -> None:
     deep = '{"sunk":' + opening * 50_000
 
-    assert marks.read_extra(KEY, deep) is None
+    assert marks.read_extra(KEY, deep, 0) is None
     assert marks.read_claim(KEY, "uid", deep) is None
 
 

@@ -48,12 +48,14 @@ MARK = Mark(uid="0e1c", pod="default/infer", attempt=0, mark="m")
     ("state", "claim", "expected"),
     [
         pytest.param(placement("released"), None, "ours", id="the placement's job"),
-        pytest.param(placement("released", job=8), None, "stray", id="the placement has another"),
+        pytest.param(placement("released", job=8), None, "doubled", id="the placement has another"),
+        pytest.param(placement("released", job=8, attempt=1), None, "stray", id="one of a later attempt"),
         pytest.param(placement("submitted", job=None), None, "undecided", id="being submitted"),
         pytest.param(placement("submitted", job=None, attempt=1), None, "stray", id="an attempt given up"),
         pytest.param(placement("submitted", job=None, digest=""), None, "stray", id="an intent withdrawn"),
         pytest.param(None, Claim(job=JOB), "ours", id="the bucket was lost, the pod remembers"),
         pytest.param(None, Claim(job=8), "stray", id="the pod has another"),
+        pytest.param(None, Claim(job=JOB, attempt=1), "stray", id="the pod has it of another attempt"),
         pytest.param(None, None, "stray", id="no pod at all"),
     ],
 )

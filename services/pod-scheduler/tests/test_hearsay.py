@@ -12,15 +12,17 @@ from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.hearsay import announced, expected, is_current
 from sunk_pod_scheduler.limits import WAITING_FIRST_S, Limits
 from sunk_pod_scheduler.model import Blame, Wait
+from sunk_pod_scheduler.ownership import Owner
 from sunk_pod_scheduler.testing import JOB, KEY, SLURM_NODE, T0, UID, placement, pod, seen
 
-EXTRA = marks.extra_text(KEY, UID, "default/infer", 0)
+OWNER = Owner(uid=UID, attempt=0)
+EXTRA = marks.extra_text(KEY, UID, "default/infer", 0, 0)
 RUNS = SlurmJobState(changed=T0, job=JOB, state="RUNNING", nodes="gpu-000-[011-012]", extra=EXTRA)
 
 
 def test_a_job_that_the_bus_knows_to_run_where_its_script_calls_from_is_not_looked_at() -> None:
-    job = announced(RUNS, UID, SLURM_NODE, KEY)
-    marked = announced(replace(RUNS, extra=EXTRA + marks.STARTED), UID, SLURM_NODE, KEY)
+    job = announced(RUNS, OWNER, SLURM_NODE, KEY)
+    marked = announced(replace(RUNS, extra=EXTRA + marks.STARTED), OWNER, SLURM_NODE, KEY)
 
     assert job is not None
     assert marked is not None
@@ -37,7 +39,7 @@ def test_a_job_that_the_bus_knows_to_run_where_its_script_calls_from_is_not_look
         pytest.param(RUNS, "gpu-000-099", id="its user calls from another node"),
         pytest.param(replace(RUNS, extra="{}"), SLURM_NODE, id="its user has taken our mark away"),
         pytest.param(
-            replace(RUNS, extra=marks.extra_text(KEY, "other", "default/other", 0)),
+            replace(RUNS, extra=marks.extra_text(KEY, "other", "default/other", 0, 0)),
             SLURM_NODE,
             id="it is another Pod's",
         ),
@@ -46,7 +48,7 @@ def test_a_job_that_the_bus_knows_to_run_where_its_script_calls_from_is_not_look
 def test_a_job_of_which_the_bus_does_not_say_enough_is_looked_at(
     state: SlurmJobState | None, node: str
 ) -> None:
-    assert announced(state, UID, node, KEY) is None
+    assert announced(state, OWNER, node, KEY) is None
 
 
 BOUND = placement("bound", node=SLURM_NODE)
@@ -56,8 +58,8 @@ OVER = replace(RUNS, state="COMPLETED", is_over=True)
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["first look", "later"])
 def test_a_bound_pods_job_that_runs_on_its_node_and_one_that_is_over_are_believed(*, is_first: bool) -> None:
-    runs = expected(RUNS, BOUND, KEY, is_first=is_first)
-    over = expected(OVER, placement("ended", node=SLURM_NODE), KEY, is_first=is_first)
+    runs = expected(RUNS, BOUND, OWNER, KEY, is_first=is_first)
+    over = expected(OVER, placement("ended", node=SLURM_NODE), OWNER, KEY, is_first=is_first)
 
     assert runs is not None
     assert over is not None
@@ -65,16 +67,16 @@ def test_a_bound_pods_job_that_runs_on_its_node_and_one_that_is_over_are_believe
 
 
 def test_that_a_job_waits_is_believed_once_as_why_it_waits_is_old_on_the_bus() -> None:
-    waits = expected(WAITS, placement("released"), KEY, is_first=True)
+    waits = expected(WAITS, placement("released"), OWNER, KEY, is_first=True)
 
     assert waits is not None
     assert (waits.base, waits.is_held) == ("PENDING", False)
-    assert expected(WAITS, placement("released"), KEY, is_first=False) is None
+    assert expected(WAITS, placement("released"), OWNER, KEY, is_first=False) is None
 
 
 @pytest.mark.parametrize("reason", ["Resources", "JobHeldAdmin"])
 def test_why_a_job_waits_is_told_on_its_pod_only_after_a_look(reason: str) -> None:
-    waits = expected(replace(WAITS, reason=reason), placement("released"), KEY, is_first=True)
+    waits = expected(replace(WAITS, reason=reason), placement("released"), OWNER, KEY, is_first=True)
     assert waits is not None
     late = T0 + timedelta(minutes=1)
 
@@ -86,7 +88,7 @@ def test_why_a_job_waits_is_told_on_its_pod_only_after_a_look(reason: str) -> No
 
 
 def test_that_a_job_is_held_is_not_believed_of_one_that_was_released_since() -> None:
-    waits = expected(replace(WAITS, is_held=True), placement("released"), KEY, is_first=True)
+    waits = expected(replace(WAITS, is_held=True), placement("released"), OWNER, KEY, is_first=True)
 
     assert waits is not None
     assert not waits.is_held
@@ -120,7 +122,7 @@ def test_that_a_job_is_held_is_not_believed_of_one_that_was_released_since() -> 
 def test_a_job_of_which_the_bus_says_anything_else_is_looked_at(
     state: SlurmJobState | None, before: PlacementState
 ) -> None:
-    assert expected(state, before, KEY, is_first=True) is None
+    assert expected(state, before, Owner(uid=UID, attempt=before.attempt), KEY, is_first=True) is None
 
 
 @pytest.mark.parametrize(

@@ -210,17 +210,17 @@ def test_a_placeholder_is_held_never_requeued_and_carries_the_token_in_its_envir
     assert (job.hold, job.requeue, job.priority) == (True, False, None)  # A priority would undo the hold.
     assert (job.cpus_per_task, job.memory_per_node) == (2, Number.of(100))
     assert (job.user_id, job.group_id, job.kill_warning_signal) == ("64100", "64100", "USR1")
-    mark = marks.read_extra(KEY, job.extra + marks.STARTED)
+    mark = marks.read_extra(KEY, job.extra + marks.STARTED, int(job.user_id))
     assert mark is not None
     assert (mark.uid, mark.attempt, mark.pod) == (UID, 2, "default/infer")
 
 
 def test_a_mark_of_another_key_pod_or_attempt_is_no_mark() -> None:
-    text = marks.extra_text(KEY, UID, "default/infer", 1)
+    text = marks.extra_text(KEY, UID, "default/infer", 1, 7)
 
-    assert marks.read_extra(b"other" * 8, text) is None
-    assert marks.read_extra(KEY, text.replace('"attempt":1', '"attempt":0')) is None
-    assert marks.read_extra(KEY, "no json") is None
+    assert marks.read_extra(b"other" * 8, text, 7) is None
+    assert marks.read_extra(KEY, text.replace('"attempt":1', '"attempt":0'), 7) is None
+    assert marks.read_extra(KEY, "no json", 7) is None
     assert marks.read_claim(KEY, "other", marks.claim(KEY, UID, 0, 7)) is None
     assert tokens.is_token(tokens.token(KEY, UID, 0), KEY, UID, 1) is False
 

@@ -26,6 +26,7 @@ from sunk_kube.objects import Pod, PodStatus
 from sunk_kube.testing import node
 from sunk_kube.wellknown import ANNOTATION_GANG_MIN_AVAILABLE as GANG_MIN_AVAILABLE
 from sunk_kube.wellknown import ANNOTATION_GANG_SIZE as GANG_SIZE
+from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
@@ -45,7 +46,8 @@ from sunk_pod_scheduler.gangs.model import Size
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.means import Means, Views
-from sunk_pod_scheduler.model import AnyJob
+from sunk_pod_scheduler.model import AnyJob, JobGone
+from sunk_pod_scheduler.ownership import Owner
 from sunk_pod_scheduler.policy import Policy
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.refusals import Refusals
@@ -202,6 +204,8 @@ class World:
                         is_held=state.is_pending and found.priority.value == 0,
                         nodes=found.nodes,
                         extra=found.extra,
+                        name=found.name,
+                        user_id=found.user_id,
                     )
                     await writer.record(key, told, revision=self.slurm_jobs.revision(key))
                     known.discard(key)
@@ -264,7 +268,11 @@ class World:
     async def ours(self) -> list[Job]:
         """Return all jobs that carry a mark of ours, from Slurm."""
         found = [await self.client.job(number) for number in await self.client.job_states()]
-        return [job for job in found if job is not None and marks.read_extra(KEY, job.extra) is not None]
+        return [
+            job
+            for job in found
+            if job is not None and marks.read_extra(KEY, job.extra, job.user_id) is not None
+        ]
 
     async def alive(self) -> list[Job]:
         """Return those that are not over."""
@@ -362,6 +370,54 @@ async def test_a_placement_that_the_bus_has_lost_is_stored_anew_and_its_script_i
 
 def finished(pod: Pod) -> Pod:
     return Pod(metadata=pod.metadata, spec=pod.spec, status=PodStatus(phase="Succeeded"))
+
+
+async def test_a_number_that_a_tenant_writes_on_his_pod_cancels_and_changes_nobodys_job(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        strangers = int(submit(slurm))
+        await until(lambda: is_base(found, strangers, "RUNNING"))
+        found.pods.put(manifest())
+        await until(lambda: found.is_running(UID))
+        (ours,) = await found.alive()
+        found.pods.put(finished(found.pods.pods[UID]))
+        await until(lambda: found.phase(UID) == "")
+        claim = marks.claim(KEY, UID, 0, ours.job_id)
+        unsigned = f'{{"job":{strangers},"attempt":0,"mark":"{tokens.mark(KEY, UID, 0)}"}}'
+        scheduler = found.scheduler()
+
+        for text in (claim.replace(str(ours.job_id), str(strangers)), unsigned):
+            await found.pods.note(found.pods.pods[UID], {ANNOTATION_JOB: text})
+            for _ in range(3):
+                await scheduler.reconcile(UID)
+            seen = await found.client.job(strangers)
+            assert seen is not None
+            assert (seen.state_now.base, seen.extra) == ("RUNNING", "")
+            assert found.placements.get(UID) is None
+        await found.client.cancel_job(strangers)
+
+
+async def test_a_mark_that_another_user_copies_to_his_job_is_told_of_nobody_and_changes_nothing(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        found.pods.put(manifest())
+        await until(lambda: found.is_running(UID))
+        (ours,) = await found.alive()
+        copied = ours.extra.removesuffix(marks.STARTED)
+        strangers = int(submit(slurm, f"--extra={copied}"))
+        await until(lambda: is_base(found, strangers, "RUNNING"))
+        whose = Owner(uid=UID, attempt=0, user_id=ours.user_id, name="default/infer")
+        jobs = Jobs(found.client, found.slurm_jobs, KEY, timeout_s=5)
+        await found.scheduler().sweep(str(strangers))
+
+        assert await jobs.find_marked(whose) == ours.job_id
+        assert await jobs.look(strangers, whose) == JobGone(is_taken=True)
+        await jobs.cancel(strangers, whose)
+        assert await is_base(found, strangers, "RUNNING")
+        assert found.is_running(UID)
+        await found.client.cancel_job(strangers)
 
 
 async def test_scancel_deletes_the_pod_and_the_job_leaves_its_node_only_when_the_pod_is_gone(
@@ -665,9 +721,9 @@ class CountedJobs(Jobs):
         super().__init__(found.client, found.slurm_jobs, KEY, timeout_s=5)
         self.looked: list[int] = []
 
-    async def look(self, job: int) -> AnyJob:
+    async def look(self, job: int, owner: Owner) -> AnyJob:
         self.looked.append(job)
-        return await super().look(job)
+        return await super().look(job, owner)
 
 
 async def test_a_new_leader_asks_slurm_of_no_job_that_is_as_it_was_unless_what_the_bus_says_is_old(

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from sunk_events.base import Reply
+from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import (
     Later,
@@ -41,19 +42,21 @@ class _Lost(msgspec.Struct, frozen=True):
 class Answerer:
     """Answers from placements; what has to be done first is left in the book."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what it asks, in the order of the layers
         self,
         placements: StateView[PlacementState],
         pods: PodPort,
         book: Book,
         key: bytes,
         poke: Callable[[str], None],
+        slurm_jobs: StateView[SlurmJobState] | None = None,
     ) -> None:
         self._placements = placements
         self._pods = pods
         self._book = book
         self._key = key
         self._poke = poke
+        self._slurm_jobs = slurm_jobs
 
     async def announced(self, request: PlacementAnnounced) -> Reply:
         """Note that the script runs, once that is stored."""
@@ -130,9 +133,17 @@ class Answerer:
             for owner in (uid, *((gang.id,) if gang else ())):
                 claim = marks.read_claim(self._key, owner, text)
                 is_left = not pod.is_over or pod.is_terminating
-                if claim is not None and claim.job == job and is_left and self._placements.get(owner) is None:
+                if claim is None or claim.job != job or self._placements.get(owner) is not None:
+                    continue
+                if is_left and (claim.is_signed or self._is_marked(job, owner, claim.attempt)):
                     return _Lost(uid, pod.key, owner, claim.attempt)
         return None
+
+    def _is_marked(self, job: int, owner: str, attempt: int) -> bool:
+        """Whether the bus knows *job* with our mark: a number that we did not sign needs that."""
+        state = None if self._slurm_jobs is None else self._slurm_jobs.get(str(job))
+        mark = None if state is None else marks.read_extra(self._key, state.extra, state.user_id)
+        return mark is not None and (mark.uid, mark.attempt) == (owner, attempt)
 
     def _of_job(self, job: int) -> PlacementState | None:
         """Return the placement of a Pod, or of a gang: its members have the same job, and are not asked."""

@@ -27,6 +27,7 @@ from sunk_pod_scheduler.model import (
     TellLoss,
     Wait,
 )
+from sunk_pod_scheduler.ownership import Owner, owner
 from sunk_pod_scheduler.refusals import refusal
 from sunk_pod_scheduler.submitting import Submitter
 from sunk_pod_scheduler.validate import Wanted, validate
@@ -79,14 +80,14 @@ class Doer:
             case ReleaseJob():
                 await self._release(action, pod)
             case MarkStarted():
-                await self._means.jobs.set_extra(action.job, action.extra + marks.STARTED)
+                await self._means.jobs.set_extra(action.job, action.extra + marks.STARTED, owner(seen))
             case Bind():
                 await self._on(pod, lambda found: self._bind(found, action))
             case DeletePod():
                 await self._on(pod, self._pods.delete)
                 return ASK_AGAIN_S
             case CancelJob():
-                await self._means.jobs.cancel(action.job)
+                await self._means.jobs.cancel(action.job, owner(seen))
                 return ASK_AGAIN_S
             case Forget():
                 await self._means.placements.forget(
@@ -96,10 +97,10 @@ class Doer:
                 assert_never(action)
         return None
 
-    async def cancel_stray(self, job: int) -> None:
-        """End a job that is nobody's."""
+    async def cancel_stray(self, job: int, whose: Owner) -> None:
+        """End a job that is nobody's any more, and was *whose*."""
         self._means.check()
-        await self._means.jobs.cancel(job)
+        await self._means.jobs.cancel(job, whose)
 
     @staticmethod
     async def _on(pod: Pod | None, do: Callable[[Pod], Awaitable[T]]) -> T:

@@ -59,11 +59,13 @@ def _without_placement(seen: Observed, now: datetime) -> Action:
     if pod.claim is not None:
         if isinstance(seen.job, JobUnknown):
             return Wait(ASK_AGAIN_S)
-        if (isinstance(seen.job, JobSeen) and not seen.job.is_over) or (pod.kube_node and not pod.is_over):
+        is_there = isinstance(seen.job, JobSeen) and seen.job.is_marked and not seen.job.is_over
+        if is_there or (pod.kube_node and not pod.is_over):
             # The bucket was lost; the Pod remembers its job, and each later step follows from what is.
-            adopted = replace(
-                fresh(seen.uid, pod, "submitted", now), job=pod.claim.job, attempt=pod.claim.attempt
-            )
+            # Others believe what is stored, so a number is only stored where it is the Pod's.
+            was_his = pod.claim.is_signed and not (isinstance(seen.job, JobGone) and seen.job.is_taken)
+            number = pod.claim.job if is_there or was_his else None
+            adopted = replace(fresh(seen.uid, pod, "submitted", now), job=number, attempt=pod.claim.attempt)
             return Record(state=adopted)
     if pod.is_over or pod.is_terminating or pod.kube_node or pod.is_gated:
         return Wait()
@@ -105,6 +107,8 @@ def _placing(  # noqa: C901, PLR0911 - a table of cases
             return without(pod, placement, f"job {placement.job} is unknown to Slurm", now)
         case JobSeen() if job.is_over or job.base == "SUSPENDED":
             return without(pod, placement, f"job {job.job} is {job.base}", now)
+        case JobSeen() if not job.is_marked:
+            return without(pod, placement, f"job {job.job} no longer carries our mark in its Extra", now)
         case JobSeen() if seen.is_release_asked:
             return without(pod, placement, f"job {job.job} is about to end", now)
         case JobSeen() if job.is_running and placement.phase != "started":
@@ -205,13 +209,17 @@ def _bound(  # noqa: PLR0911 - a table of cases
             return listen(seen.voice, placement, now, limits, are_many=seen.are_many_silent)
 
 
-def _pod_leaves(seen: Observed, placement: PlacementState, now: datetime, limits: Limits) -> Action:
+def _pod_leaves(  # noqa: PLR0911 - a table of cases
+    seen: Observed, placement: PlacementState, now: datetime, limits: Limits
+) -> Action:
     """Phase ``ending``: the Pod goes, the job stays until it has gone."""
     pod, job = seen.pod, seen.job
     if pod is None or pod.is_finished:
         return end(seen, placement, now)
     if not pod.is_terminating:
         return DeletePod()
+    if isinstance(job, JobGone) and job.is_taken:  # Others take the Pod for that job's.
+        return Record(state=replace(placement, job=None))
     if placement.is_overdue or isinstance(job, JobUnknown):
         return Wait(ASK_AGAIN_S)
     due = _overdue_at(placement, job, limits)
@@ -242,7 +250,7 @@ def _ended(seen: Observed, placement: PlacementState, now: datetime, _: Limits) 
             return Forget()
         case JobSeen() if job.is_gone:
             return Forget()
-        case JobSeen() if job.is_over or job.is_completing:
+        case JobSeen() if job.is_over or job.is_completing or not job.is_marked:
             return Wait(LOOK_AGAIN_S)
         case JobSeen():
             due = placement.changed + timedelta(seconds=ENDED_GRACE_S)

@@ -12,6 +12,7 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementState
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.model import JobSeen
+from sunk_pod_scheduler.ownership import Owner, is_whose
 from sunk_slurm import hostlist
 
 CURRENT: Final = timedelta(minutes=2)
@@ -26,13 +27,14 @@ def is_current(answered: datetime | None, now: datetime) -> bool:
 
 
 def expected(
-    state: SlurmJobState | None, placement: PlacementState, key: bytes, *, is_first: bool
+    state: SlurmJobState | None, placement: PlacementState, owner: Owner, key: bytes, *, is_first: bool
 ) -> JobSeen | None:
     """Return the job of *placement* as the bus has it, if it is as it was; a Pod's silence is worth a look.
 
     Args:
         state: What the bus has.
         placement: What is stored of the Pod.
+        owner: Whose it is to be.
         key: Of our marks.
         is_first: Nobody has looked at the Pod since we lead. Why a job waits is old on the bus: that is
             looked at later.
@@ -48,10 +50,7 @@ def expected(
             nodes = hostlist.expand(state.nodes)
         case _:
             return None
-    mark = marks.read_extra(key, state.extra)
-    if mark is None or (mark.uid, mark.attempt) != (placement.uid, placement.attempt):
-        return None
-    return _seen(state, nodes)
+    return _seen(state, nodes, owner, key)
 
 
 def is_held_again(state: SlurmJobState, placement: PlacementState) -> bool:
@@ -59,20 +58,21 @@ def is_held_again(state: SlurmJobState, placement: PlacementState) -> bool:
     return state.is_held and state.changed > placement.changed
 
 
-def announced(state: SlurmJobState | None, uid: str, node: str, key: bytes) -> JobSeen | None:
-    """Return the job of the Pod *uid* as the bus has it, if its script calls from a node that Slurm gave it.
+def announced(state: SlurmJobState | None, owner: Owner, node: str, key: bytes) -> JobSeen | None:
+    """Return the job of *owner* as the bus has it, if its script calls from a node that Slurm gave it.
 
     It keeps its nodes until it is over; whether that is so by now the next write to it tells.
     """
     if state is None or state.state != "RUNNING" or state.flags:
         return None
-    nodes, mark = hostlist.expand(state.nodes), marks.read_extra(key, state.extra)
-    if mark is None or mark.uid != uid or node not in nodes:
+    nodes = hostlist.expand(state.nodes)
+    return _seen(state, nodes, owner, key) if node in nodes else None
+
+
+def _seen(state: SlurmJobState, nodes: tuple[str, ...], owner: Owner, key: bytes) -> JobSeen | None:
+    mark = marks.read_extra(key, state.extra, state.user_id)
+    if not is_whose(mark, owner, state.user_id):
         return None
-    return _seen(state, nodes)
-
-
-def _seen(state: SlurmJobState, nodes: tuple[str, ...]) -> JobSeen:
     return JobSeen(
         job=state.job,
         base=state.state,
@@ -82,4 +82,7 @@ def _seen(state: SlurmJobState, nodes: tuple[str, ...]) -> JobSeen:
         nodes=nodes,
         is_marked_started=marks.is_started(state.extra),
         extra=state.extra,
+        name=state.name,
+        user_id=state.user_id,
+        mark=mark,
     )

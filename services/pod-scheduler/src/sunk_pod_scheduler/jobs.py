@@ -10,8 +10,9 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from sunk_events.jobs import SlurmJobState
-from sunk_pod_scheduler import marks
-from sunk_pod_scheduler.model import AnyJob, JobGone, JobUnknown, job_seen
+from sunk_pod_scheduler import marks, metrics
+from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, JobUnknown, job_seen
+from sunk_pod_scheduler.ownership import Owner, is_whose, own
 from sunk_runtime.errors import TransientError
 from sunk_runtime.views import StateView
 from sunk_slurm.client import SlurmClient
@@ -38,21 +39,26 @@ class Jobs:
         """Submissions that may have reached Slurm; until when, in monotonic time, they were waited for."""
         self._listed = -math.inf
         """When the last list of all jobs was asked for, in monotonic time."""
-        self._marked: dict[tuple[str, int], int] = {}
+        self._marked: dict[tuple[str, int], list[int]] = {}
         """Whose jobs were in it: by uid and attempt."""
         self._listing = anyio.Lock()
 
-    async def look(self, job: int) -> AnyJob:
-        """Return the job from a fresh look; unknown where Slurm does not answer."""
+    async def look(self, job: int, owner: Owner) -> AnyJob:
+        """Return the job of *owner* from a fresh look; unknown where Slurm does not answer."""
         try:
             async with _within(self._timeout_s, f"look at job {job}"):
                 found = await self._slurm.job(job)
         except TransientError:
             return JobUnknown()
         if found is not None:
-            return job_seen(found)
+            return own(job_seen(found, self._key), owner)
         known = self._known.get(str(job))
-        return JobGone(has_ended=known is not None and known.is_over)
+        if known is None or not known.is_over:
+            return JobGone()
+        return JobGone(has_ended=is_whose(self._mark(known), owner, known.user_id))
+
+    def _mark(self, state: SlurmJobState) -> marks.Mark | None:
+        return marks.read_extra(self._key, state.extra, state.user_id)
 
     async def submit(self, description: JobDescription) -> int:
         """Submit a job and return its id.
@@ -61,7 +67,7 @@ class Jobs:
             SlurmUnavailableError: it may have been submitted all the same: `find_marked`.
             SlurmRejectedError: Slurm does not take it.
         """
-        mark = marks.read_extra(self._key, description.extra)
+        mark = marks.read_extra(self._key, description.extra, int(description.user_id or 0))
         whose = ("", 0) if mark is None else (mark.uid, mark.attempt)
         self._unsure[whose] = math.inf
         try:
@@ -81,43 +87,60 @@ class Jobs:
             if whose in self._unsure:
                 self._unsure[whose] = time.monotonic()
 
-    async def find_marked(self, uid: str, attempt: int) -> int | None:
-        """Return the job that carries our mark for this attempt and is not over; from all that Slurm has.
+    async def find_marked(self, owner: Owner) -> int | None:
+        """Return the job that carries our mark for *owner* and is not over; from all that Slurm has.
 
         One list serves all whose submission had ended, or was never sent, when it was asked for: after an
-        outage thousands ask.
+        outage thousands ask. What was found is looked at once more, as the bus may tell of an earlier job of
+        its number.
+
+        Raises:
+            SlurmUnavailableError: Slurm does not say; or two jobs carry the mark, so nobody can say which.
         """
+        uid, attempt = owner.uid, owner.attempt
         async with self._listing:
             asked = time.monotonic()
             ended = self._unsure.get((uid, attempt), -math.inf)
             if ended >= self._listed or asked - self._listed > LIST_LASTS_S:
                 self._marked = await self._list()
                 self._listed = asked
+        ours: list[int] = []
+        for job in self._marked.get((uid, attempt), ()):
+            seen = await self.look(job, owner)
+            if isinstance(seen, JobUnknown):
+                raise SlurmUnavailableError(f"look at job {job}: no answer")
+            if isinstance(seen, JobSeen) and seen.is_marked and not seen.is_over:
+                ours.append(job)
+        if len(ours) > 1:
+            metrics.DOUBLED.inc()
+            named = " and ".join(str(job) for job in ours)
+            raise SlurmUnavailableError(
+                f"Slurm jobs {named} carry the mark of {owner.name}: cancel the wrong one"
+            )
         self._unsure.pop((uid, attempt), None)
-        return self._marked.get((uid, attempt))
+        return ours[0] if ours else None
 
-    async def _list(self) -> dict[tuple[str, int], int]:
-        """Return all jobs that carry our mark and are not over, by uid and attempt, the first of each.
+    async def _list(self) -> dict[tuple[str, int], list[int]]:
+        """Return all jobs that carry our mark and are not over, by uid and attempt.
 
         The bus may lag behind Slurm, so what Slurm lists and the bus does not know is looked at singly.
         """
         self._known.require_complete()
         async with _within(LIST_TIMEOUT_S, "list job states"):
             listed = await self._slurm.job_states()
-        found: dict[tuple[str, int], int] = {}
+        found: dict[tuple[str, int], list[int]] = {}
         for job in sorted(job for job, row in listed.items() if not row.state.is_over):
             state = self._known.get(str(job))
-            extra = state.extra if state is not None else await self._extra(job)
-            mark = marks.read_extra(self._key, extra)
+            mark = self._mark(state) if state is not None else await self._mark_now(job)
             if mark is not None:
-                found.setdefault((mark.uid, mark.attempt), job)
+                found.setdefault((mark.uid, mark.attempt), []).append(job)
             await checkpoint()  # There may be very many.
         return found
 
-    async def _extra(self, job: int) -> str:
+    async def _mark_now(self, job: int) -> marks.Mark | None:
         async with _within(self._timeout_s, f"look at job {job}"):
             found = await self._slurm.job(job)
-        return "" if found is None else found.extra
+        return None if found is None else marks.read_extra(self._key, found.extra, found.user_id)
 
     async def release(self, job: int, priority: int | None) -> None:
         """Let Slurm start the job; a priority can only be set then: a held job is refused one."""
@@ -126,13 +149,24 @@ class Jobs:
             if priority is not None:
                 await self._slurm.update_job(job, JobChange(priority=Number.of(priority)))
 
-    async def set_extra(self, job: int, text: str) -> None:
-        """Replace the job's Extra."""
+    async def set_extra(self, job: int, text: str, owner: Owner) -> None:
+        """Replace the Extra of the job of *owner*, if a fresh look shows that it is his.
+
+        Its number may be another's by now, who would then have our mark.
+        """
+        found = await self.look(job, owner)
+        if not isinstance(found, JobSeen) or not found.is_marked or found.is_over:
+            raise SlurmUnavailableError(f"set extra of job {job}: it is not seen to be {owner.name}'s")
         async with _within(self._timeout_s, f"set extra of job {job}"):
             await self._slurm.update_job(job, JobChange(extra=text))
 
-    async def cancel(self, job: int) -> None:
-        """End the job; it being over is success."""
+    async def cancel(self, job: int, owner: Owner) -> None:
+        """End the job of *owner*, if a fresh look shows that it is his; it being over is success."""
+        found = await self.look(job, owner)
+        if isinstance(found, JobUnknown):
+            raise SlurmUnavailableError(f"cancel job {job}: Slurm does not say whose it is")
+        if not isinstance(found, JobSeen) or not found.is_marked or found.is_over:
+            return
         async with _within(self._timeout_s, f"cancel job {job}"):
             await self._slurm.cancel_job(job)
 

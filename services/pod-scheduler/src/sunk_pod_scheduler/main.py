@@ -155,7 +155,12 @@ class Parts:
         )
         sweep = KeyLoop("strays", gangs.sweep, woken_by=woken_by)
         answerer = Answerer(
-            self.placements, self.pods, book, self.key, partial(loop.poke, after_s=-ASKED_AHEAD_S)
+            self.placements,
+            self.pods,
+            book,
+            self.key,
+            partial(loop.poke, after_s=-ASKED_AHEAD_S),
+            self.slurm_jobs,
         )
         explanations = Explanations(self.pods, self.placements, scheduler.look, gangs.explain)
         async with AsyncExitStack() as stack:

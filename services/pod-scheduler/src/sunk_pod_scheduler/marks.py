@@ -1,7 +1,10 @@
 """What we write where others can see it: the job's Extra, and the Pod's annotation that names the job.
 
-Both are user-writable, so both carry the mark of `tokens`, and a job is a Pod's only if both agree. The
-Extra ends in ``: started`` once the placeholder's script has announced itself, as documented.
+Both are user-writable, so both are signed: the Extra over Pod, attempt and the Slurm user that the job was
+submitted for, the annotation over Pod, attempt and job. A job is a Pod's only if both agree: whoever copies
+an Extra to a job of another user, or writes another number on a Pod, has written nothing that is believed.
+Earlier versions signed neither user nor job: what they wrote is believed where all else agrees (`ownership`).
+The Extra ends in ``: started`` once the placeholder's script has announced itself, as documented.
 """
 
 from typing import Final
@@ -21,6 +24,9 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     """``namespace/name``, for people."""
     attempt: int = 0
     mark: str = ""
+    user_id: int | None = None
+    """The Slurm user that the job was submitted for; None where an earlier version wrote it."""
+    user_mark: str = ""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +35,12 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     job: int
     attempt: int = 0
     mark: str = ""
+    job_mark: str = ""
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether we wrote its job number too; it was verified then. Without it anybody may have."""
+        return bool(self.job_mark)
 
 
 class _Extra(msgspec.Struct, frozen=True):
@@ -39,19 +51,31 @@ _extras: Final = msgspec.json.Decoder(_Extra)
 _claims: Final = msgspec.json.Decoder(Claim)
 
 
-def extra_text(key: bytes, uid: str, pod: str, attempt: int) -> str:
-    """Return the Extra of a placeholder that has not started."""
-    signed = Mark(uid=uid, pod=pod, attempt=attempt, mark=tokens.mark(key, uid, attempt))
+def extra_text(key: bytes, uid: str, pod: str, attempt: int, user_id: int) -> str:
+    """Return the Extra of a placeholder of the Slurm user *user_id* that has not started."""
+    signed = Mark(
+        uid=uid,
+        pod=pod,
+        attempt=attempt,
+        mark=tokens.mark(key, uid, attempt),
+        user_id=user_id,
+        user_mark=tokens.user_mark(key, uid, attempt, user_id),
+    )
     return msgspec.json.encode(_Extra(signed)).decode()
 
 
-def read_extra(key: bytes, text: str) -> Mark | None:
-    """Return whose placeholder a job with Extra *text* is; None unless we made it."""
+def read_extra(key: bytes, text: str, user_id: int) -> Mark | None:
+    """Return whose placeholder a job of *user_id* with Extra *text* is; None unless we made it for him."""
     try:
         found = _extras.decode(text.removesuffix(STARTED)).sunk
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return found if tokens.is_mark(found.mark, key, found.uid, found.attempt) else None
+    if not tokens.is_mark(found.mark, key, found.uid, found.attempt):
+        return None
+    if found.user_id is None and not found.user_mark:
+        return found
+    is_users = tokens.is_user_mark(found.user_mark, key, found.uid, found.attempt, user_id)
+    return found if is_users and found.user_id == user_id else None
 
 
 def is_started(text: str) -> bool:
@@ -61,7 +85,8 @@ def is_started(text: str) -> bool:
 
 def claim(key: bytes, uid: str, attempt: int, job: int) -> str:
     """Return the value of the Pod's annotation."""
-    signed = Claim(job=job, attempt=attempt, mark=tokens.mark(key, uid, attempt))
+    mark, job_mark = tokens.mark(key, uid, attempt), tokens.claim_mark(key, uid, attempt, job)
+    signed = Claim(job=job, attempt=attempt, mark=mark, job_mark=job_mark)
     return msgspec.json.encode(signed).decode()
 
 
@@ -71,4 +96,8 @@ def read_claim(key: bytes, uid: str, text: str) -> Claim | None:
         found = _claims.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return found if tokens.is_mark(found.mark, key, uid, found.attempt) else None
+    if not tokens.is_mark(found.mark, key, uid, found.attempt):
+        return None
+    if not found.job_mark:
+        return found
+    return found if tokens.is_claim_mark(found.job_mark, key, uid, found.attempt, found.job) else None

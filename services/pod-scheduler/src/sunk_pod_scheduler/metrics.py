@@ -14,4 +14,8 @@ JOBS_UNKNOWN = Counter(
     "Jobs of running Pods that Slurm did not know any more (lost), and Pods that have one again (found).",
     ["became"],
 )
+DOUBLED = Counter(
+    "sunk_placement_doubled_marks_total",
+    "Looks at a job that carries the mark of another Pod's job, or twice one.",
+)
 STRAYS = Counter("sunk_placement_stray_jobs_total", "Jobs with our mark that no Pod claims, cancelled.")

@@ -12,7 +12,7 @@ from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import marks
-from sunk_pod_scheduler.marks import Claim
+from sunk_pod_scheduler.marks import Claim, Mark
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_slurm import hostlist
 from sunk_slurm.wire import Job
@@ -37,6 +37,8 @@ class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot be passed to Slurm."""
     priority: int | None = None
     """What it asks its job to have; None: what Slurm computes."""
+    user_id: int | None = None
+    """The Slurm user that it asks for; None where something is wrong with it."""
 
     @property
     def is_finished(self) -> bool:
@@ -66,6 +68,12 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     ended: datetime | None = None
     is_marked_started: bool = False
     extra: str = ""
+    name: str = ""
+    user_id: int = 0
+    mark: Mark | None = None
+    """Whose placeholder it is, as its Extra says and our signature proves."""
+    is_marked: bool = True
+    """False: it is the Pod's by number, name and user only; nothing may be done to it."""
 
     @property
     def is_running(self) -> bool:
@@ -83,6 +91,8 @@ class JobGone(msgspec.Struct, frozen=True):
 
     has_ended: bool = False
     """It was seen to end before slurmctld forgot it."""
+    is_taken: bool = False
+    """Its number is another's job."""
 
 
 class JobUnknown(msgspec.Struct, frozen=True):
@@ -244,6 +254,7 @@ def pod_seen(pod: Pod, key: bytes, rules: Rules) -> PodSeen:
         claim=marks.read_claim(key, meta.uid, meta.annotations.get(ANNOTATION_JOB, "")),
         problems=found if isinstance(found, tuple) else (),
         priority=_priority(found) if isinstance(found, Wanted) else None,
+        user_id=found.identity.user_id if isinstance(found, Wanted) else None,
     )
 
 
@@ -260,8 +271,8 @@ def _exit_code(pod: Pod) -> int:
     return codes[0] if codes else FAILED_EXIT_CODE
 
 
-def job_seen(job: Job) -> JobSeen:
-    """Return what of *job* decides."""
+def job_seen(job: Job, key: bytes) -> JobSeen:
+    """Return what of *job* decides; *key*: of our marks."""
     state = job.state_now
     return JobSeen(
         job=job.job_id,
@@ -277,4 +288,7 @@ def job_seen(job: Job) -> JobSeen:
         ended=job.end_time.moment,
         is_marked_started=marks.is_started(job.extra),
         extra=job.extra,
+        name=job.name,
+        user_id=job.user_id,
+        mark=marks.read_extra(key, job.extra, job.user_id),
     )

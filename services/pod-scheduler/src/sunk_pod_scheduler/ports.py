@@ -5,6 +5,7 @@ from typing import Protocol
 
 from sunk_kube.objects import Node, Pod
 from sunk_pod_scheduler.model import AnyJob
+from sunk_pod_scheduler.ownership import Owner
 from sunk_slurm.submission import JobDescription
 
 
@@ -75,26 +76,26 @@ class PodPort(Protocol):
 class JobPort(Protocol):
     """Placeholder jobs."""
 
-    async def look(self, job: int) -> AnyJob:
-        """Return the job from a fresh look; unknown where Slurm does not answer."""
+    async def look(self, job: int, owner: Owner) -> AnyJob:
+        """Return the job of *owner* from a fresh look; unknown where Slurm does not answer."""
         ...
 
     async def submit(self, description: JobDescription) -> int:
         """Submit a job and return its id."""
         ...
 
-    async def find_marked(self, uid: str, attempt: int) -> int | None:
-        """Return the job that carries our mark for this attempt and is not over; from all that Slurm has."""
+    async def find_marked(self, owner: Owner) -> int | None:
+        """Return the job that carries our mark for *owner* and is not over; from all that Slurm has."""
         ...
 
     async def release(self, job: int, priority: int | None) -> None:
         """Let Slurm start the job."""
         ...
 
-    async def set_extra(self, job: int, text: str) -> None:
-        """Replace the job's Extra."""
+    async def set_extra(self, job: int, text: str, owner: Owner) -> None:
+        """Replace the Extra of the job of *owner*; raises where it is not seen to be his."""
         ...
 
-    async def cancel(self, job: int) -> None:
-        """End the job; it being over is success."""
+    async def cancel(self, job: int, owner: Owner) -> None:
+        """End the job of *owner*; it being over, or another's, is success."""
         ...

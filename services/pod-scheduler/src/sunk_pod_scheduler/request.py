@@ -74,7 +74,7 @@ def describe(pod: Pod, wanted: Wanted, choice: Choice, attempt: int, made: Place
         standard_error="/dev/null",
         comment=asked.comment,
         admin_comment=f"placeholder of Pod {pod.key}",
-        extra=marks.extra_text(made.key, meta.uid, pod.key, attempt),
+        extra=marks.extra_text(made.key, meta.uid, pod.key, attempt, wanted.identity.user_id),
         constraints=asked.constraints,
         prefer=asked.prefer,
         required_nodes=choice.required,

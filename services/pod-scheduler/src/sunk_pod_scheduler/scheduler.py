@@ -14,10 +14,12 @@ from sunk_pod_scheduler.apply import Doer
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
+from sunk_pod_scheduler.marks import Mark
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
 from sunk_pod_scheduler.nodes import problem
 from sunk_pod_scheduler.outcomes import after
+from sunk_pod_scheduler.ownership import Owner, owner
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.turns import patient_s
@@ -123,11 +125,18 @@ class Scheduler:
             job = None
         node, state = self._book.announced_on(uid, placement.job), self._slurm_jobs.get(str(placement.job))
         if node and (job is None or not job.is_running):
-            return moment, hearsay.announced(state, uid, node, self._key)
+            return moment, hearsay.announced(state, self._owner(uid, placement), node, self._key)
         if job is None and self._book.voice(uid, placement.job) != "cut" and self._is_bus_current(moment):
             is_first = uid not in self._looks
-            return moment, hearsay.expected(state, placement, self._key, is_first=is_first)
+            return moment, hearsay.expected(
+                state, placement, self._owner(uid, placement), self._key, is_first=is_first
+            )
         return looked, job
+
+    def _owner(self, uid: str, placement: PlacementState) -> Owner:
+        """Return whose the placement's job is, by the Pod as watched: without it, the mark alone tells."""
+        pod = self._shown.get(uid)
+        return owner(Observed(uid=uid, pod=None if pod is None else pod[1], placement=placement))
 
     def _is_bus_current(self, moment: datetime) -> bool:
         """Whether the bus has all jobs, as Slurm said lately."""
@@ -149,7 +158,8 @@ class Scheduler:
         namespace, name = (placement.namespace, placement.pod) if placement else ("", "")
         pod = await self._pods.find(uid, namespace, name)
         shown = None if pod is None else self._as_it_decides(pod)
-        job = known or await self._job(placement, shown)
+        whose = owner(Observed(uid=uid, pod=shown, placement=placement))
+        job = known or await self._job(placement, shown, whose)
         announced_on = self._book.announced_on(uid, placement.job) if placement else ""
         kube_node, why = self._node(placement.node if placement else "", pod)
         seen = Observed(
@@ -172,12 +182,12 @@ class Scheduler:
             return before[1]
         return pod_seen(pod, self._key, self._rules)
 
-    async def _job(self, placement: PlacementState | None, pod: PodSeen | None) -> AnyJob:
+    async def _job(self, placement: PlacementState | None, pod: PodSeen | None, whose: Owner) -> AnyJob:
         if placement is not None:
             number = placement.job
         else:
             number = pod.claim.job if pod is not None and pod.claim is not None else None
-        return JobGone() if number is None else await self._jobs.look(number)
+        return JobGone() if number is None else await self._jobs.look(number, whose)
 
     def _node(self, slurm_node: str, pod: Pod | None) -> tuple[str, str]:
         """Return the Node of a Slurm node, and why *pod* may not be bound to it."""
@@ -191,7 +201,11 @@ class Scheduler:
         """Cancel the job *key* if it carries our mark and is nobody's."""
         job = int(key)
         state = self._slurm_jobs.get(key)
-        mark = None if state is None or state.is_over else marks.read_extra(self._key, state.extra)
+        mark = (
+            None
+            if state is None or state.is_over
+            else marks.read_extra(self._key, state.extra, state.user_id)
+        )
         if mark is None:
             return None
         self._placements.require_complete()
@@ -205,19 +219,26 @@ class Scheduler:
                 return None
             case "undecided":
                 return ASK_AGAIN_S
+            case "doubled":
+                self.tell_double(job, mark)
+                if pod is not None:
+                    self._pods.warn(pod, "MarkCopied", f"Slurm job {job} carries the mark of {pod.key}'s job")
+                return None
             case "stray":
-                await self.cancel_stray(job)
+                await self.cancel_stray(job, mark)
                 return ASK_AGAIN_S
 
-    async def cancel_stray(self, job: int) -> None:
-        """Cancel a stray, if a fresh look shows that it is there and still carries our mark."""
-        found = await self._jobs.look(job)
-        if (
-            not isinstance(found, JobSeen)
-            or found.is_over
-            or marks.read_extra(self._key, found.extra) is None
-        ):
+    def tell_double(self, job: int, mark: Mark) -> None:
+        """Say that *job* carries the mark of another job's Pod: copied, so nothing is done to it."""
+        metrics.DOUBLED.inc()
+        log.error("a job carries the mark of another", extra={"job": job, "pod": mark.pod})
+
+    async def cancel_stray(self, job: int, mark: Mark) -> None:
+        """Cancel a stray, if a fresh look shows that it is there and still carries the same mark."""
+        whose = Owner(uid=mark.uid, attempt=mark.attempt)
+        found = await self._jobs.look(job, whose)
+        if not isinstance(found, JobSeen) or found.is_over:
             return
-        await self._doer.cancel_stray(job)
+        await self._doer.cancel_stray(job, whose)
         metrics.STRAYS.inc()
         log.warning("stray job cancelled", extra={"job": job})

@@ -7,7 +7,8 @@ from sunk_events.placements import PlacementState
 from sunk_pod_scheduler.hearsay import is_held_again
 from sunk_pod_scheduler.marks import Claim, Mark
 
-Judgement = Literal["ours", "stray", "undecided"]
+Judgement = Literal["ours", "stray", "undecided", "doubled"]
+"""``doubled``: it has the mark of a Pod's job, and is not that job: whoever copied it, nothing is done."""
 
 
 def is_news(state: SlurmJobState | None, placement: PlacementState | None) -> bool:
@@ -39,9 +40,12 @@ def judge(job: int, mark: Mark, placement: PlacementState | None, claim: Claim |
         claim: What that Pod's annotation says; None too if there certainly is no such Pod.
     """
     if placement is None:
-        return "ours" if claim is not None and claim.job == job else "stray"
+        is_claimed = claim is not None and (claim.job, claim.attempt) == (job, mark.attempt)
+        return "ours" if is_claimed else "stray"
     if placement.job == job:
         return "ours"
     if placement.job is None and placement.token_sha256 and placement.attempt == mark.attempt:
         return "undecided"  # It is being submitted, or looked for, right now.
+    if placement.job is not None and placement.attempt == mark.attempt:
+        return "doubled"
     return "stray"

@@ -15,6 +15,7 @@ from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.means import Means
+from sunk_pod_scheduler.ownership import Owner
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.together import each
 from sunk_runtime.views import now
@@ -73,18 +74,26 @@ class Submission:
             await self._submitted(intent, pods, job)
 
     async def resume(
-        self, intent: PlacementState | None, attempt: int, pods: Sequence[Pod], concerned: Concerned
+        self,
+        intent: PlacementState | None,
+        attempt: int,
+        pods: Sequence[Pod],
+        concerned: Concerned,
+        user_id: int | None,
     ) -> None:
         """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
         if intent is None:
             raise ConflictError("the intent is gone")
         try:
-            job = await self._means.jobs.find_marked(intent.uid, attempt)
+            name = f"{intent.namespace}/{intent.pod}"
+            whose = Owner(uid=intent.uid, attempt=attempt, user_id=user_id, name=name)
+            job = await self._means.jobs.find_marked(whose)
         except SlurmUnavailableError:
             await concerned.unavailable(intent)
             raise
         if job is None:
-            await self._store(replace(intent, token_sha256=""))
+            # Should it come to Slurm all the same, its mark is of an attempt that is over: it is a stray.
+            await self._store(replace(intent, attempt=attempt + 1, token_sha256=""))
         else:
             await self._submitted(intent, pods, job)
 

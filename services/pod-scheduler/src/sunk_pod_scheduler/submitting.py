@@ -49,7 +49,9 @@ class Submitter:
     async def resume(self, pod: Pod, attempt: int) -> None:
         """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
         intent = self._means.placements.view.get(pod.metadata.uid)
-        await self._submission.resume(intent, attempt, (pod,), _Single(self._pods, pod))
+        wanted = validate(pod, self._means.rules)
+        user_id = wanted.identity.user_id if isinstance(wanted, Wanted) else None
+        await self._submission.resume(intent, attempt, (pod,), _Single(self._pods, pod), user_id)
 
     def _choice(self, pod: Pod, wanted: Wanted) -> Choice:
         before = self._means.placements.view.get(pod.metadata.uid)

@@ -38,5 +38,25 @@ def is_mark(given: str, key: bytes, uid: str, attempt: int) -> bool:
     return hmac.compare_digest(given.encode(), mark(key, uid, attempt).encode())
 
 
+def claim_mark(key: bytes, uid: str, attempt: int, job: int) -> str:
+    """Return what proves that we wrote that *job* is the placeholder."""
+    return _signed(key, f"claim of {job}", uid, attempt)[:_MARK_LENGTH]
+
+
+def is_claim_mark(given: str, key: bytes, uid: str, attempt: int, job: int) -> bool:
+    """Whether *given* is that proof."""
+    return hmac.compare_digest(given.encode(), claim_mark(key, uid, attempt, job).encode())
+
+
+def user_mark(key: bytes, uid: str, attempt: int, user_id: int) -> str:
+    """Return what proves that we submitted the placeholder for the Slurm user *user_id*."""
+    return _signed(key, f"user {user_id}", uid, attempt)[:_MARK_LENGTH]
+
+
+def is_user_mark(given: str, key: bytes, uid: str, attempt: int, user_id: int) -> bool:
+    """Whether *given* is that proof."""
+    return hmac.compare_digest(given.encode(), user_mark(key, uid, attempt, user_id).encode())
+
+
 def _signed(key: bytes, what: str, uid: str, attempt: int) -> str:
     return hmac.new(key, f"{what}:{uid}:{attempt}".encode(), hashlib.sha256).hexdigest()

@@ -27,6 +27,7 @@ from sunk_pod_scheduler.gangs.model import (
     SubmitGang,
     Tell,
 )
+from sunk_pod_scheduler.gangs.owner import owner
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.gangs.submitting import GangSubmitter
 from sunk_pod_scheduler.gangs.telling import Pods, Voice, name, seated, uids
@@ -88,7 +89,7 @@ class GangDoer:
             case ReleaseJob():
                 await self._release(action, seen, pods)
             case MarkStarted():
-                await self._means.jobs.set_extra(action.job, action.extra + marks.STARTED)
+                await self._means.jobs.set_extra(action.job, action.extra + marks.STARTED, owner(seen))
             case Align():
                 await each(action.states, self._store)
                 await each(action.gone, self._forget)
@@ -99,7 +100,7 @@ class GangDoer:
                 await each([pods[uid] for uid in action.uids if uid in pods], self._pods.delete)
                 return ASK_AGAIN_S
             case CancelJob():
-                await self._means.jobs.cancel(action.job)
+                await self._means.jobs.cancel(action.job, owner(seen))
                 return ASK_AGAIN_S
             case Forget():
                 await each(seen.seats, self._forget)

@@ -113,7 +113,9 @@ def _again(pod: PodSeen, record: PlacementState, gang: Gang, reason: str, now: d
     return Record(state=replace(action.state, node="", roster=roster))
 
 
-def _binding(seen: GangSeen, record: PlacementState, gang: Gang, job: JobSeen, now: datetime) -> GangAction:
+def _binding(  # noqa: PLR0911 - a table of cases
+    seen: GangSeen, record: PlacementState, gang: Gang, job: JobSeen, now: datetime
+) -> GangAction:
     """The job runs on all its nodes, and every one of them is locked for it."""
     pod = _together(seen, record, gang)
     if any(node not in job.nodes for node in distinct(gang)):
@@ -128,6 +130,8 @@ def _binding(seen: GangSeen, record: PlacementState, gang: Gang, job: JobSeen, n
             return ends(record, f"Pod {member.pod} is bound to another Node than its seat's", now)
         if not found.pod.kube_node and found.node_problem:
             return _again(pod, record, gang, found.node_problem, now)
+    if not job.is_marked:
+        return _again(pod, record, gang, f"job {job.job} no longer carries our mark in its Extra", now)
     if not job.is_marked_started:
         return MarkStarted(job.job, job.extra)
     return bind(seen, gang) or Record(state=replace(record, phase="bound", changed=now, reason="", lost=None))

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_pod_scheduler.gangs.kin import Terms
 from sunk_pod_scheduler.gangs.model import GangAction, GangSeen, MemberSeen, Note, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.owner import newest
 from sunk_pod_scheduler.gangs.shapes import common, shape
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, LOOK_AGAIN_S, WAITING_FIRST_S, Limits
-from sunk_pod_scheduler.model import JobSeen, JobUnknown, Record, Wait
+from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, JobUnknown, Record, Wait
 from sunk_pod_scheduler.outcomes import said
 
 _SHOWN: Final = 8
@@ -172,34 +173,39 @@ def _gang(seen: GangSeen, members: list[MemberSeen]) -> Gang:
 
 def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
     """The bucket was lost; the Pods remember their job, and each later step follows from what is."""
-    claims = [member.pod.claim for member in seen.members.values() if member.is_well]
-    newest = max((claim for claim in claims if claim is not None), key=lambda one: one.attempt, default=None)
-    if newest is None:
+    claim = newest(seen)
+    if claim is None:
         return None
     if isinstance(seen.job, JobUnknown):
         return Wait(ASK_AGAIN_S)
     ours = [
         member
         for member in seen.members.values()
-        if member.is_well and member.pod.claim is not None and member.pod.claim.job == newest.job
+        if member.is_well and member.pod.claim is not None and member.pod.claim.job == claim.job
     ]
     ranked = sorted(ours, key=lambda member: (member.rank is None, member.rank or 0))
-    is_whole = isinstance(seen.job, JobSeen) and not seen.job.is_over and _is_whole(seen, ranked)
+    is_whole = _is_there(seen.job) and _is_whole(seen, ranked)
     if not is_whole and not any(member.is_on_node for member in ours):
         return None
+    was_theirs = claim.is_signed and not (isinstance(seen.job, JobGone) and seen.job.is_taken)
     state = PlacementState(
         changed=now,
         uid=seen.id,
         namespace=seen.namespace,
         pod=seen.name,
         phase="submitted" if is_whole else "ending",
-        attempt=newest.attempt,
-        job=newest.job,
+        attempt=claim.attempt,
+        job=claim.job if _is_there(seen.job) or was_theirs else None,
         reason="" if is_whole else "what was stored of the gang was lost, and some of it is gone",
         created=ranked[0].pod.created,
         roster=_gang(seen, ranked),
     )
     return Record(state=state)
+
+
+def _is_there(job: AnyJob) -> bool:
+    """Whether a job that is the gang's, by its mark, is not over."""
+    return isinstance(job, JobSeen) and job.is_marked and not job.is_over
 
 
 def _is_whole(seen: GangSeen, ranked: list[MemberSeen]) -> bool:

@@ -146,7 +146,11 @@ class Gangs:
     async def sweep(self, key: str) -> float | None:
         """Cancel the job *key* if it carries our mark and is nobody's."""
         state = self._slurm_jobs.get(key)
-        mark = None if state is None or state.is_over else marks.read_extra(self._key, state.extra)
+        mark = (
+            None
+            if state is None or state.is_over
+            else marks.read_extra(self._key, state.extra, state.user_id)
+        )
         if mark is None or not mark.uid.startswith(ID_PREFIX):
             return await self._single.sweep(key)
         self._placements.require_complete()
@@ -158,8 +162,11 @@ class Gangs:
                 return None
             case "undecided":
                 return ASK_AGAIN_S
+            case "doubled":
+                self._single.tell_double(job, mark)
+                return None
             case "stray":
-                await self._single.cancel_stray(job)
+                await self._single.cancel_stray(job, mark)
                 return ASK_AGAIN_S
 
     async def _claim(self, gang: str, job: int) -> Claim | None:

@@ -204,7 +204,7 @@ def _bind_heirs(seen: GangSeen, gang: Gang) -> GangAction | None:
     heirs = [one for one in _seated(seen, gang) if one.is_well and not one.pod.kube_node]
     if not heirs:
         return None
-    if isinstance(seen.job, JobUnknown):
+    if isinstance(seen.job, JobUnknown) or (isinstance(seen.job, JobSeen) and not seen.job.is_marked):
         return Wait(ASK_AGAIN_S)  # Whether the seat is still ours only Slurm can say.
     problems = {
         one.uid: Note(reason="SeatDoesNotFit", text=one.node_problem, is_warning=True)

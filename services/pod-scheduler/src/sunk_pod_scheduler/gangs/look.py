@@ -15,6 +15,7 @@ from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.gangs.kin import Kin, kin, order, published_size, terms
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size
+from sunk_pod_scheduler.gangs.owner import newest, owner
 from sunk_pod_scheduler.gangs.ports import WorkloadPort
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, pod_seen
@@ -113,7 +114,7 @@ class Looker:
         seats = self._seats(gang, record)
         members = {uid: self._member(gang, pod, record) for uid, pod in pods.items()}
         members = dict(sorted(members.items(), key=lambda one: order(one[1].index, one[1].pod.name)))
-        job = await self._job(record, members)
+        job = await self._job(GangSeen(id=gang, members=members, record=record))
         nodes = job.nodes if isinstance(job, JobSeen) else ()
         seen = GangSeen(
             id=gang,
@@ -229,11 +230,10 @@ class Looker:
                 found[name] = tuple(labels.get(label) or _NO_SWITCH for label in self._labels)
         return found
 
-    async def _job(self, record: PlacementState | None, members: Mapping[str, MemberSeen]) -> AnyJob:
-        claims = [one.pod.claim for one in members.values() if one.pod.claim is not None and one.is_well]
-        newest = max(claims, key=lambda claim: claim.attempt, default=None)
-        number = record.job if record is not None else newest.job if newest is not None else None
-        return JobGone() if number is None else await self._jobs.look(number)
+    async def _job(self, seen: GangSeen) -> AnyJob:
+        record, claim = seen.record, newest(seen)
+        number = record.job if record is not None else claim.job if claim is not None else None
+        return JobGone() if number is None else await self._jobs.look(number, owner(seen))
 
     async def _named(self, seen: GangSeen, pods: Mapping[str, Pod]) -> GangSeen:
         """Return *seen* with what its Pods and their workload say of it."""

@@ -9,6 +9,7 @@ from sunk_events.placements import Gang, PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.gangs.model import GangSeen, Note
+from sunk_pod_scheduler.gangs.owner import owner
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang, nodes_at_least
 from sunk_pod_scheduler.gangs.telling import Pods, Voice, name, seated
@@ -71,7 +72,7 @@ class GangSubmitter:
     async def resume(self, seen: GangSeen, pods: Pods, attempt: int) -> None:
         """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
         members = _Members(self._voice, pods)
-        await self._submission.resume(seen.record, attempt, seated(seen, pods), members)
+        await self._submission.resume(seen.record, attempt, seated(seen, pods), members, owner(seen).user_id)
 
 
 class _Members:

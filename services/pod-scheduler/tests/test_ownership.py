@@ -1,0 +1,131 @@
+"""Whose a job is, whatever users write into what they own, and whatever becomes of job numbers."""
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from sunk_pod_scheduler import marks, tokens
+from sunk_pod_scheduler.decide import decide
+from sunk_pod_scheduler.limits import Limits
+from sunk_pod_scheduler.marks import Claim
+from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, Record, Submit, Wait
+from sunk_pod_scheduler.ownership import Owner, own
+from sunk_pod_scheduler.testing import JOB, KEY, KUBE_NODE, SLURM_NODE, T0, UID, job, placement, pod, seen
+
+USER, OTHER = 1001, 1002
+NAME = "default/infer"
+OWNER = Owner(uid=UID, attempt=3, user_id=USER, name=NAME)
+EXTRA = marks.extra_text(KEY, UID, NAME, 3, USER)
+
+
+class Earlier(msgspec.Struct, frozen=True):
+    """What an earlier version writes and reads of a claim and of an Extra: neither job nor user is signed."""
+
+    attempt: int
+    mark: str
+    job: int | None = None
+    uid: str | None = None
+    pod: str | None = None
+
+
+class EarlierExtra(msgspec.Struct, frozen=True):
+    sunk: Earlier
+
+
+EARLIER_MARK = tokens.mark(KEY, UID, 3)
+EARLIER_EXTRA = msgspec.json.encode(
+    EarlierExtra(Earlier(uid=UID, pod=NAME, attempt=3, mark=EARLIER_MARK))
+).decode()
+EARLIER_CLAIM = msgspec.json.encode(Earlier(job=JOB, attempt=3, mark=EARLIER_MARK)).decode()
+
+
+def looked_at(extra: str, *, user_id: int = USER, name: str = NAME) -> JobSeen:
+    mark = marks.read_extra(KEY, extra, user_id)
+    return replace(job(), extra=extra, user_id=user_id, name=name, mark=mark)
+
+
+def test_a_claim_to_another_number_is_none() -> None:
+    text = marks.claim(KEY, UID, 3, 17)
+
+    assert marks.read_claim(KEY, UID, text) is not None
+    assert marks.read_claim(KEY, UID, text.replace("17", "4711")) is None
+    assert marks.read_claim(KEY, "another Pod", text) is None
+
+
+def test_earlier_versions_read_what_is_written_now_and_theirs_is_still_read() -> None:
+    claim = msgspec.json.decode(marks.claim(KEY, UID, 3, JOB), type=Earlier)
+    extra = msgspec.json.decode(EXTRA, type=EarlierExtra).sunk
+    theirs = marks.read_claim(KEY, UID, EARLIER_CLAIM)
+
+    assert (claim.job, claim.attempt, claim.mark) == (JOB, 3, EARLIER_MARK)
+    assert (extra.uid, extra.attempt, extra.mark) == (UID, 3, EARLIER_MARK)
+    assert theirs is not None
+    assert (theirs.job, theirs.is_signed) == (JOB, False)
+    assert own(looked_at(EARLIER_EXTRA), OWNER) == looked_at(EARLIER_EXTRA)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(looked_at("", name="train"), id="somebody's ordinary job"),
+        pytest.param(looked_at(EXTRA, user_id=OTHER), id="another user has copied the Extra"),
+        pytest.param(looked_at(EARLIER_EXTRA, user_id=OTHER), id="another user has copied an earlier Extra"),
+        pytest.param(
+            looked_at(EXTRA.replace('"user_id":1001', '"user_id":1002'), user_id=OTHER), id="and edited"
+        ),
+        pytest.param(looked_at(marks.extra_text(KEY, "other", "default/other", 3, USER)), id="another Pod's"),
+        pytest.param(looked_at(marks.extra_text(KEY, UID, NAME, 2, USER)), id="an earlier attempt's"),
+        pytest.param(looked_at("", user_id=OTHER), id="of the same name, and another user"),
+    ],
+)
+def test_a_number_that_is_another_job_by_now_is_no_job_of_the_pod(found: JobSeen) -> None:
+    assert own(found, OWNER) == JobGone(is_taken=True)
+
+
+def test_a_placeholder_whose_user_took_its_mark_away_ends_its_pod_and_is_written_no_more() -> None:
+    found = own(looked_at("{}"), OWNER)
+    assert isinstance(found, JobSeen)
+    assert not found.is_marked
+    over = replace(found, base="CANCELLED", is_over=True)
+    bound = seen(pod(kube_node=KUBE_NODE), placement("bound", node=SLURM_NODE), over)
+    ended = seen(None, placement("ended", node=SLURM_NODE), found)
+    waits = seen(pod(), placement("submitted"), replace(found, base="PENDING", is_held=True, nodes=()))
+
+    after_bound = decide(bound, T0, Limits())
+    after_waits = decide(waits, T0, Limits())
+
+    assert isinstance(after_bound, Record)
+    assert after_bound.state.phase == "ending"
+    assert isinstance(after_waits, Record)
+    assert after_waits.state.job is None
+    assert isinstance(decide(ended, T0.replace(year=2027), Limits()), Wait)
+
+
+@pytest.mark.parametrize("found", [JobGone(), JobGone(is_taken=True)])
+def test_a_number_that_a_tenant_wrote_is_never_stored_for_others_to_believe(found: AnyJob) -> None:
+    claimed = replace(pod(kube_node=KUBE_NODE), claim=Claim(job=JOB, attempt=3))
+    signed = replace(claimed, claim=Claim(job=JOB, attempt=3, job_mark="verified"))
+
+    stored = decide(seen(claimed, None, found), T0, Limits())
+    ours = decide(seen(signed, None, found), T0, Limits())
+
+    assert isinstance(stored, Record)
+    assert stored.state.job is None
+    assert isinstance(ours, Record)
+    assert ours.state.job == (None if found == JobGone(is_taken=True) else JOB)
+
+
+def test_a_finished_pod_that_claims_anothers_job_is_left_and_one_that_waits_gets_a_job_of_its_own() -> None:
+    over = replace(pod(kube_node=KUBE_NODE, is_over=True), claim=Claim(job=JOB, attempt=3))
+    waits = replace(pod(), claim=Claim(job=JOB, attempt=3))
+
+    assert decide(seen(over, None, JobGone(is_taken=True)), T0, Limits()) == Wait()
+    assert decide(seen(waits, None, JobGone(is_taken=True)), T0, Limits()) == Submit(4)
+
+
+def test_a_pod_that_leaves_is_not_taken_for_the_job_that_has_its_number_now() -> None:
+    leaving = seen(pod(kube_node=KUBE_NODE, is_terminating=True), placement("ending"), JobGone(is_taken=True))
+    action = decide(leaving, T0, Limits())
+
+    assert isinstance(action, Record)
+    assert action.state.job is None
