@@ -34,6 +34,7 @@ accountingstoragehost: accounting.external
 accountingstoragetype: accounting.enabled
 authaltparameters: keys.existingSecret
 authalttypes: nothing, tokens are how the services speak to Slurm
+authinfo: slurmConfig.hookDeadline and hooks.timeoutSeconds, credentials live 60 s longer than both together
 authtype: nothing, all daemons here use auth/slurm
 clustername: clusterName
 credtype: nothing, all daemons here use auth/slurm

@@ -10,6 +10,8 @@ SlurmUser=slurm
 SlurmdUser=root
 AuthType=auth/slurm
 CredType=auth/slurm
+# What starts a job is signed when it is allocated, and has to outlive its prologs.
+AuthInfo=ttl={{ include "slurm.credentialLife" . }},cred_expire={{ include "slurm.credentialLife" . }}
 AuthAltTypes=auth/jwt
 AuthAltParameters=jwt_key=/run/slurm-keys/jwt.key
 StateSaveLocation=/var/spool/slurmctld/state
@@ -85,6 +87,11 @@ PartitionName={{ $set.name }} Nodes={{ $set.name }} PriorityTier={{ int $.Values
 {{- /* Seconds after which Slurm ends a prolog: after its wait for the lock, and the cluster's own scripts. */ -}}
 {{- define "slurm.prologLimit" -}}
 {{ add (int .Values.slurmConfig.hookDeadline) (int .Values.hooks.timeoutSeconds) 30 }}
+{{- end }}
+
+{{- /* Seconds for which what starts a job is good: from its allocation to after the longest prolog. A requeued job waits that long too. */ -}}
+{{- define "slurm.credentialLife" -}}
+{{ add (include "slurm.prologLimit" . | int) 30 }}
 {{- end }}
 
 {{- define "slurm.gresConf" -}}

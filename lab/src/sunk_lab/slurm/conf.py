@@ -193,6 +193,8 @@ def _paths(conf: SlurmConf) -> tuple[str, ...]:
 def _timeouts(conf: SlurmConf) -> tuple[str, ...]:
     return (
         f"PrologEpilogTimeout={conf.prolog_epilog_timeout_s}",
+        # What starts a job is signed when it is allocated, and has to outlive its prologs.
+        f"AuthInfo=ttl={conf.prolog_epilog_timeout_s + 30},cred_expire={conf.prolog_epilog_timeout_s + 30}",
         f"KillWait={conf.kill_wait_s}",
         f"SlurmdTimeout={conf.slurmd_timeout_s}",
     )

@@ -80,6 +80,7 @@ class HostSlurm:
         port: int = 0,
         nodes: NodeRange | int = 2,
         records: int = 0,
+        prolog_epilog_timeout_s: int = 90,
         more: tuple[str, ...] = (),
         has_own_clock: bool = False,
     ) -> None:
@@ -94,6 +95,7 @@ class HostSlurm:
             port: The first of its ports; 0: some that are free.
             nodes: What slurm.conf names, or just how many; others may register themselves.
             records: So many more nodes without a slurmd, in the partition ``records``.
+            prolog_epilog_timeout_s: After that Slurm ends a prolog or epilog.
             more: Lines for slurm.conf; of a key given twice the last holds.
             has_own_clock: Its clock can be set, see `set_clock_ahead`.
         """
@@ -104,6 +106,7 @@ class HostSlurm:
         self._port = port
         self._nodes: Final = nodes if isinstance(nodes, NodeRange) else NodeRange(count=nodes, first_port=0)
         self._records: Final = NodeRange(count=records, first_port=0, prefix="record") if records else None
+        self._prolog_epilog_timeout_s: Final = prolog_epilog_timeout_s
         self._more: Final = more
         self._has_own_clock: Final = has_own_clock
         self._processes: Final = Processes(self._folder)
@@ -309,6 +312,7 @@ class HostSlurm:
             state_folder=f"{INSTANCE}/state",
             spool_folder=f"{INSTANCE}/spool",
             run_folder=f"{INSTANCE}/pid",
+            prolog_epilog_timeout_s=self._prolog_epilog_timeout_s,
             kill_wait_s=5,
             memory_per_cpu_mib=self._nodes.memory_mib // self._nodes.cpus,
             nodes=nodes if nodes.count else None,

@@ -27,6 +27,7 @@ def running_slurm(
     *,
     nodes: NodeRange | int = 2,
     records: int = 0,
+    prolog_epilog_timeout_s: int = 90,
     more: tuple[str, ...] = (),
     has_own_clock: bool = False,
 ) -> Generator[HostSlurm]:
@@ -42,6 +43,7 @@ def running_slurm(
             say=lambda _line: None,
             nodes=nodes,
             records=records,
+            prolog_epilog_timeout_s=prolog_epilog_timeout_s,
             more=more,
             has_own_clock=has_own_clock,
         )

@@ -9,7 +9,8 @@ from typing import Final
 from sunk_lab.slurm.host import HostSlurm
 
 FILES: Final = Path(__file__).parents[5] / "helm/slurm/files"
-HOOKS: Final = ("Prolog=/lab/etc/prolog", "Epilog=/lab/etc/epilog", "PrologEpilogTimeout=50")
+SCRIPTS: Final = ("Prolog=/lab/etc/prolog", "Epilog=/lab/etc/epilog")
+HOOKS: Final = (*SCRIPTS, "PrologEpilogTimeout=50")
 WITHIN_S: Final = 90.0
 
 
