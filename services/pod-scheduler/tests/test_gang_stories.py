@@ -192,7 +192,11 @@ class Cluster:
             case Resume():
                 return [lambda: self._resume(action.attempt)]
             case ReleaseJob():
-                return [lambda: self.change(action.job, is_held=False, reason="Resources")]
+                return [
+                    lambda: self.change(
+                        action.job, is_held=False, reason="Resources", priority=action.priority
+                    )
+                ]
             case MarkStarted():
                 return [lambda: self.change(action.job, is_marked_started=True)]
             case CancelJob():

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from sunk_pod_scheduler import marks, tokens
 from sunk_pod_scheduler.decide import decide
-from sunk_pod_scheduler.limits import Limits
+from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.marks import Claim
-from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, Record, Submit, Wait
+from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, JobUnknown, Record, Submit, TellLoss, Wait
 from sunk_pod_scheduler.ownership import Owner, own
 from sunk_pod_scheduler.testing import JOB, KEY, KUBE_NODE, SLURM_NODE, T0, UID, job, placement, pod, seen
 
@@ -129,3 +129,21 @@ def test_a_pod_that_leaves_is_not_taken_for_the_job_that_has_its_number_now() ->
 
     assert isinstance(action, Record)
     assert action.state.job is None
+
+
+@pytest.mark.parametrize(
+    ("found", "is_asked"), [(JobGone(), True), (JobGone(is_taken=True), False)], ids=["orphan", "taken"]
+)
+def test_slurm_is_asked_before_a_script_that_it_killed_as_an_orphan_is_heeded(
+    found: JobGone, *, is_asked: bool
+) -> None:
+    before = placement("bound", node=SLURM_NODE)
+    told = decide(seen(pod(kube_node=KUBE_NODE), before, found, is_release_asked=is_asked), T0, Limits())
+    assert isinstance(told, TellLoss)
+    again = decide(seen(pod(kube_node=KUBE_NODE), told.state, found, is_release_asked=is_asked), T0, Limits())
+
+    assert isinstance(again, Record)
+    assert (again.state.phase, again.state.job, again.state.attempt) == ("submitted", None, 1)
+    assert decide(
+        seen(pod(kube_node=KUBE_NODE), before, JobUnknown(), is_release_asked=True), T0, Limits()
+    ) == Wait(ASK_AGAIN_S)

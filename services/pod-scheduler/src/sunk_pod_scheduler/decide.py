@@ -135,6 +135,8 @@ def _unsubmitted(pod: PodSeen, placement: PlacementState, now: datetime, limits:
 def _pending(pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:
     if pod.kube_node and placement.lost is None:
         return bound_alone(placement, now)
+    if placement.lost is not None:
+        pod = replace(pod, priority=lost.AHEAD)
     if placement.phase == "submitted":
         if job.is_held or waiting.lacks_priority(pod, placement, job, now):
             return ReleaseJob(job.job, pod.priority)
@@ -182,17 +184,22 @@ def _started_on(seen: Observed, job: JobSeen) -> str:
     return job.nodes[0] if job.is_marked_started and job.reason == "None" and job.nodes else ""
 
 
-def _bound(  # noqa: PLR0911 - a table of cases
+def _bound(  # noqa: C901, PLR0911 - a table of cases
     seen: Observed, placement: PlacementState, now: datetime, limits: Limits
 ) -> Action:
     pod, job = seen.pod, seen.job
     if pod is None or pod.is_finished:
         return end(seen, placement, now)
-    if seen.is_release_asked:
-        return ending(placement, "the job's script or its node's epilog asks for it", now)
     match job:
+        # A job that ends is known to Slurm while its script or an epilog asks for the Pod's end: where it is
+        # not, slurmctld has lost its state, and has killed what it no longer knows.
         case JobGone(has_ended=False) if not pod.is_terminating:
-            return lost.without_job(placement, now, limits)
+            is_certain = job.is_taken or seen.is_release_asked
+            return lost.without_job(placement, now, limits, is_certain=is_certain)
+        case JobUnknown() if not pod.is_terminating and seen.is_release_asked:
+            return Wait(ASK_AGAIN_S)
+        case _ if seen.is_release_asked:
+            return ending(placement, "the job's script or its node's epilog asks for it", now)
         case JobGone():
             return ending(placement, f"job {placement.job} is unknown to Slurm", now)
         case JobSeen() if not job.is_running:

@@ -17,12 +17,22 @@ from sunk_pod_scheduler.outcomes import ending, waits_for
 NO_OTHER_JOB: Final = "Slurm has lost the Pod's job, and no other has started"
 
 
-def without_job(placement: PlacementState, now: datetime, limits: Limits) -> Action:
-    """Slurm does not know the job of a Pod that runs, and nobody saw it end: slurmctld has lost its state."""
+AHEAD: Final = 4_294_967_293
+"""The highest priority that Slurm takes: the Pod's place is on a node that Slurm takes for free."""
+
+
+def without_job(
+    placement: PlacementState, now: datetime, limits: Limits, *, is_certain: bool = False
+) -> Action:
+    """Slurm does not know the job of a Pod that runs, and nobody saw it end: slurmctld has lost its state.
+
+    *is_certain*: its number is another's, or its script was told to end; then the node is not left to others
+    any longer.
+    """
     reason = f"job {placement.job} is unknown to Slurm, and was not seen to end"
     if placement.lost is None:
         return TellLoss(state=replace(placement, changed=now, lost=now, reason=reason))
-    patience = timedelta(seconds=LOST_CONFIRM_S)
+    patience = timedelta(seconds=0.0 if is_certain else LOST_CONFIRM_S)
     due = placement.lost + patience if limits.adopts_lost else _given_up_at(placement.lost, limits)
     if now < due:
         return Wait(min((due - now).total_seconds(), LOOK_AGAIN_S))

@@ -99,16 +99,18 @@ def _noted(member: GangMember, found: MemberSeen | None) -> GangMember:
     return replace(member, has_succeeded=True)
 
 
-def _without_job(
+def _without_job(  # noqa: PLR0911 - a table of cases
     seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits
 ) -> GangAction | None:
     """Return what follows from a job that does not run, or is about to end."""
     job = seen.job
-    if seen.is_release_asked:
-        return ends(record, "the job's script or a node's epilog asks for it", now)
     match job:
-        case JobGone(has_ended=False):
+        case JobGone(has_ended=False):  # Whoever asks for its end: a job that ends is known to Slurm.
             return _lost(seen, record, gang, now, limits)
+        case JobUnknown() if seen.is_release_asked:
+            return Wait(ASK_AGAIN_S)
+        case _ if seen.is_release_asked:
+            return ends(record, "the job's script or a node's epilog asks for it", now)
         case JobGone():
             return ends(record, f"job {record.job} is unknown to Slurm", now)
         case JobSeen() if not job.is_running:
@@ -123,7 +125,8 @@ def _lost(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, lim
     """Slurm has lost its state: a gang that is whole gets another job on its nodes, as a single Pod does."""
     if (gone := left(seen, gang)) and not are_enough(seen, gang):
         return ends(record, f"Slurm has lost job {record.job}, and {gone} left the gang", now)
-    match lost.without_job(record, now, limits):
+    is_certain = seen.is_release_asked or (isinstance(seen.job, JobGone) and seen.job.is_taken)
+    match lost.without_job(record, now, limits, is_certain=is_certain):
         case TellLoss(state=state) | Record(state=state):
             return Record(state=state)
         case Wait() as wait:
