@@ -44,7 +44,7 @@ nats sub '{subjects.EVERYTHING}'                           # everything, as it h
 nats sub '{subjects.facts(SHOWN, NodeDrained)}'      # one fact, every node of one cluster
 nats consumer add {subjects.fact_stream(SHOWN)} subscriber-billing --pull --ack explicit --deliver all
 nats kv get {subjects.bucket(SHOWN, SlurmNodeState)} gpu-000-012         # how one node is
-nats consumer add KV_{subjects.bucket(SHOWN, SlurmNodeState)} subscriber-billing --pull --ack none \\
+nats consumer add {subjects.bucket_stream(subjects.bucket(SHOWN, SlurmNodeState))} subscriber-billing --pull --ack none \\
     --deliver subject --filter '{subjects.bucket_keys(subjects.bucket(SHOWN, SlurmNodeState))}'
 ```
 
