@@ -20,6 +20,8 @@ CLUSTER: Final = "<cluster>"
 SHOWN: Final = "lab"
 """The cluster in examples: that of the golden files."""
 
+NODES: Final = subjects.bucket(SHOWN, SlurmNodeState)
+
 HEAD: Final = f"""\
 # Events, states and questions
 
@@ -44,8 +46,8 @@ nats sub '{subjects.EVERYTHING}'                           # everything, as it h
 nats sub '{subjects.facts(SHOWN, NodeDrained)}'      # one fact, every node of one cluster
 nats consumer add {subjects.fact_stream(SHOWN)} subscriber-billing --pull --ack explicit --deliver all
 nats kv get {subjects.bucket(SHOWN, SlurmNodeState)} gpu-000-012         # how one node is
-nats consumer add {subjects.bucket_stream(subjects.bucket(SHOWN, SlurmNodeState))} subscriber-billing --pull --ack none \\
-    --deliver subject --filter '{subjects.bucket_keys(subjects.bucket(SHOWN, SlurmNodeState))}'
+nats consumer add {subjects.bucket_stream(NODES)} subscriber-billing --pull --ack none \\
+    --deliver subject --filter '{subjects.bucket_keys(NODES)}'
 ```
 
 A plain subscription hears what happens while it is there. A durable consumer of the stream hears what
