@@ -630,9 +630,11 @@ async def test_a_pod_says_that_slurm_does_not_answer_and_is_submitted_once_it_do
                 await found.scheduler(jobs=away).reconcile(UID)
             assert found.pods.said.pop(UID) == "SlurmUnavailable"
 
-        await found.scheduler().reconcile(UID)
+        async def is_submitted() -> bool:  # A withdrawn attempt is over: the next one comes a second later.
+            await found.scheduler().reconcile(UID)
+            return found.pods.said.get(UID) == "PlaceholderSubmitted"
 
-        assert found.pods.said[UID] == "PlaceholderSubmitted"
+        await until(is_submitted)
 
 
 async def test_a_pod_that_fits_no_node_is_tried_ever_later_and_explained(
