@@ -14,5 +14,10 @@ def common(wanted: Wanted) -> tuple[object, ...]:
 
 
 def shape(wanted: Wanted) -> str:
-    """Return a digest of `common`, in hex: it is stored, so that who comes later can be held against it."""
-    return hashlib.sha256(msgspec.json.encode(common(wanted))).hexdigest()
+    """Return a digest of `common`, in hex: it is stored, so that who comes later can be held against it.
+
+    What is not given does not count, so that a version that knows of more to ask has the same digest.
+    """
+    asked, *others = common(wanted)
+    given = {key: value for key, value in msgspec.to_builtins(asked).items() if value not in (None, "", [])}
+    return hashlib.sha256(msgspec.json.encode((given, *others), order="sorted")).hexdigest()
