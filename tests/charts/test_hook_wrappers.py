@@ -48,3 +48,14 @@ def test_scripts_run_in_their_names_order_and_the_first_failure_is_told(node: Pa
     assert ended.returncode == 3
     assert (node / "ran").read_text().split() == ["10-a", "20-b", "30-c"]
     assert (node / "called-epilog").exists()
+
+
+@pytest.mark.parametrize(("locked", "status", "runs"), [(0, 0, True), (3, 0, False), (1, 1, False)])
+def test_scripts_of_a_prolog_run_only_where_its_node_is_locked(
+    node: Path, locked: int, status: int, *, runs: bool
+) -> None:
+    write(node / "scripts/prolog.sh", f"#!/bin/bash\n[[ $SUNK_HOOKS_NOT_LOCKED == 3 ]] && exit {locked}\n")
+    write(node / "prolog.d/10-a", f"#!/bin/bash\ntouch {node}/ran\n")
+
+    assert subprocess.run([node / "scripts/prolog"], check=False, timeout=60).returncode == status
+    assert (node / "ran").exists() == runs

@@ -10,6 +10,13 @@
 # shellcheck disable=SC2034 # For those who source this.
 status=000 answer='' trouble=''
 
+# Prints $1 as a string of JSON. No text of ours has control characters.
+quoted() {
+    local text=${1//[[:cntrl:]]/}
+    text=${text//\\/\\\\}
+    printf '"%s"' "${text//\"/\\\"}"
+}
+
 # Calls POST $1 with the body $2, for $3 seconds at most. Sets status (000 without an answer) and answer.
 # Fails, with the reason in trouble, where the same call would fail again.
 # shellcheck disable=SC2034

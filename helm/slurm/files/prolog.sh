@@ -4,7 +4,11 @@
 # What must stay true: the job's first line never runs on a node that is not locked. Slurm starts a
 # multi-node job although one prolog failed, so before this script fails the job is taken out of RUNNING.
 # And a prolog that fails after its job was cancelled brings the job back: so a job that no longer runs
-# ends it well.
+# ends it well. Nothing that a user writes is read here, but for the job's extra, which makes a lock stricter:
+# of a job Slurm is asked for fields that hold no text of users, and what cannot be read is a job that runs.
+#
+# Ends with 0 where the job may start, and where it was taken out of RUNNING or is over; SUNK_HOOKS_NOT_LOCKED
+# is another status for these last two, for who has more to do once the node is locked.
 #
 # Settings: /etc/sunk/hooks.env (SUNK_HOOKS_DEADLINE_S, and those of gateway.sh, which stands beside it).
 # slurm.conf's PrologEpilogTimeout is 30 s more than SUNK_HOOKS_DEADLINE_S: this script is done before.
@@ -26,13 +30,12 @@ for file in "${settings%/*}/gateway.sh" "$settings"; do
     [[ -r $file ]] || broken="$file cannot be read"
 done
 
-readonly job=$SLURM_JOB_ID node=$SLURMD_NODENAME
-# Slurm requeues and cancels a heterogeneous job by its first component only.
-readonly whole_job=${SLURM_HET_JOB_ID:-$SLURM_JOB_ID}
+readonly job=$SLURM_JOB_ID node=$SLURMD_NODENAME not_locked=${SUNK_HOOKS_NOT_LOCKED:-0}
 deadline=${SUNK_HOOKS_DEADLINE_S:-50}
 give_up=$((deadline + 15)) # 15 s are left for what a refusal asks for.
 end=$((give_up + 12))      # Slurm's client may take two seconds more to end.
 others='' waited=0
+readonly fields='JobID:|,ArrayJobID:|,ArrayTaskID:|,State:|,BatchFlag:|,Requeue:|,NodeList:|'
 
 say() {
     echo "sunk prolog: job $job: $*" >&2
@@ -59,32 +62,53 @@ level() {
     fi
 }
 
+# Prints a line for each job that slurmctld has by our id, which may be that of a whole array or heterogeneous
+# job, or INVALID if it has none; fails where it did not say.
+records() {
+    local shown
+    # No field here holds what a user wrote. A completing or completed job is told only if asked for.
+    if shown=$(slurm squeue --noheader --all --states=all "--jobs=$job" --Format="$fields" 2>&1); then
+        echo "$shown"
+    elif [[ $shown == *'Invalid job id'* ]]; then
+        echo INVALID
+    else
+        return 1
+    fi
+}
+
+# Whether a job in the state $1 has no need of a lock. Any other word, and none, is that of a job that runs.
+is_over() {
+    case $1 in
+        PENDING | COMPLETING | COMPLETED | CANCELLED | FAILED | TIMEOUT | NODE_FAIL | PREEMPTED | BOOT_FAIL) ;;
+        DEADLINE | OUT_OF_MEMORY | REVOKED | REQUEUED | REQUEUE_HOLD | REQUEUE_FED | SPECIAL_EXIT) ;;
+        LAUNCH_FAILED | RECONFIG_FAIL | GONE) ;;
+        *) return 1 ;;
+    esac
+}
+
 # Slurm starts a heterogeneous job's script when the nodes of its first component are ready: the node that
 # the script starts on has to wait for the nodes of the other components too. Sets others, as JSON; fails
 # where slurmctld did not say.
 find_others() {
-    local shown line state nodes found=''
+    local shown id array task state batch may_requeue nodes host='' found=''
     others=''
     [[ ${SLURM_HET_JOB_ID:-} == "$job" ]] || return 0
-    shown=$(slurm scontrol --oneliner show job "$job" 2>/dev/null) || return
-    while IFS= read -r line; do
-        state='' nodes=''
-        if [[ $line == "JobId=$job "* ]]; then
+    shown=$(records) || return
+    while IFS='|' read -r id array task state batch may_requeue nodes; do
+        if [[ $id == "$job" ]]; then
             # srun and salloc wait for all components by themselves.
-            [[ $line == *' BatchFlag=1 '* ]] || return 0
-            [[ $line != *' BatchHost='* || $line == *" BatchHost=$node "* ]] || return 0
+            [[ $batch != 0 ]] || return 0
+            host=$(slurm squeue --noheader --all --states=all "--jobs=$job" --Format='JobID:|,BatchHost:|' 2>/dev/null) ||
+                return
+            [[ $'\n'$host == *$'\n'"$job|$node|"* ]] || return 0
             continue
         fi
-        [[ $line =~ \ JobState=([A-Z_]+) ]] && state=${BASH_REMATCH[1]}
-        [[ $line =~ \ NodeList=([^\ ]+) ]] && nodes=${BASH_REMATCH[1]}
-        case $state in
-            RUNNING | CONFIGURING | SUSPENDED)
-                [[ $line =~ ^JobId=([0-9]+)\  && -n $nodes && $nodes != '(null)' ]] || return
-                found+="${found:+,}{\"job\":${BASH_REMATCH[1]},\"nodes\":\"$nodes\"}"
-                ;;
-            PENDING | '') return 1 ;; # Slurm starts them one after the other.
-        esac
+        [[ $state != PENDING ]] || return 1 # Slurm starts them one after the other.
+        ! is_over "$state" || continue
+        [[ $id =~ ^[0-9]+$ && -n $nodes ]] || return 1
+        found+="${found:+,}{\"job\":$id,\"nodes\":$(quoted "${nodes%|}")}"
     done <<<"$shown"
+    [[ -n $host ]] || return 1
     others=$found
 }
 
@@ -95,7 +119,7 @@ call() {
     ((left > 1)) || left=1
     ((left > held + 10)) || held=$left
     ((patience < held + 5)) || patience=$((held + 5))
-    body="{\"job\":$job,\"level\":\"$(level)\",\"deadline_s\":$left,\"hold_s\":$held,\"waited_s\":$waited"
+    body="{\"job\":$job,\"level\":$(quoted "$(level)"),\"deadline_s\":$left,\"hold_s\":$held,\"waited_s\":$waited"
     if [[ -n $others ]]; then
         body+=",\"started\":${SLURM_JOB_START_TIME:-0},\"components\":[$others]"
     fi
@@ -111,21 +135,32 @@ slurm() {
     timeout --kill-after=1 "$((left < 5 ? (left > 1 ? left : 1) : 5))" "$@"
 }
 
-# Prints RUNNING, PENDING...; GONE if slurmctld knows no such job; nothing if it did not say.
-job_state() {
-    local shown
-    if shown=$(slurm scontrol --oneliner show job "$job" 2>&1); then
-        [[ $shown =~ JobState=([A-Z_]+) ]] && echo "${BASH_REMATCH[1]}"
-    elif [[ $shown == *'Invalid job id'* ]]; then
-        echo GONE
+# Sets what Slurm says of our job: state (GONE if it knows no such job; empty if it did not say), name (how
+# Slurm calls this job and no other), is_batch and may_requeue.
+look() {
+    local shown id array task said batch requeue nodes
+    state='' name='' is_batch=1 may_requeue=''
+    shown=$(records) || return 0
+    if [[ $shown == INVALID ]]; then
+        state=GONE
+        return
     fi
+    while IFS='|' read -r id array task said batch requeue nodes; do
+        [[ $id == "$job" ]] || continue
+        state=$said is_batch=$batch may_requeue=$requeue
+        # The last task of an array has the array's id, by which Slurm would take all tasks. And it requeues
+        # and cancels a heterogeneous job by its first component only.
+        if [[ $array =~ ^[0-9]+$ && $task =~ ^[0-9]+$ ]]; then
+            name=${array}_$task
+        elif [[ $task == N/A ]]; then
+            name=${SLURM_HET_JOB_ID:-$job}
+        fi
+    done <<<"$shown"
 }
 
 is_running() {
-    case $(job_state) in
-        RUNNING | CONFIGURING | SUSPENDED | '') return 0 ;; # Unknown is not "over".
-        *) return 1 ;;
-    esac
+    look
+    ! is_over "$state"
 }
 
 # Drains our node; a drain that is there already stays as it is, whoever set it. A slurmctld that takes its
@@ -148,16 +183,25 @@ drain_node() {
     return 1
 }
 
-# Takes the job out of RUNNING and sees that it is. $1: requeue or requeuehold.
+# Takes the job out of RUNNING and sees that it is. $1: requeue or requeuehold; $2: the reason.
 stop_job() {
-    local shown
+    local is_told=''
     while ((SECONDS < end)); do
         is_running || return 0
-        shown=$(slurm scontrol --oneliner show job "$job" 2>/dev/null)
-        if [[ $shown =~ Requeue=0 ]]; then
-            slurm scancel "$whole_job"
-        elif [[ $shown == *Requeue=1* ]]; then
-            slurm scontrol "$1" "$whole_job"
+        if [[ -z $name ]]; then
+            : # Slurm did not say which job this is: nobody else's is stopped.
+        elif [[ $is_batch == 0 ]]; then
+            # What somebody waits for at a terminal cannot be requeued.
+            if [[ -z $is_told ]]; then
+                slurm scontrol notify "$name" "job $name is cancelled, please start it again: $2"
+                slurm scontrol update "jobid=$name" "admincomment=sunk: cancelled: $2"
+                is_told=1
+            fi
+            slurm scancel "$name"
+        elif [[ $may_requeue == 0 ]]; then
+            slurm scancel "$name"
+        elif [[ $may_requeue == 1 ]]; then
+            slurm scontrol "$1" "$name"
         fi
         is_running || return 0
         sleep 0.3
@@ -173,9 +217,10 @@ refuse() {
     if [[ $1 == true ]]; then
         drain_node "$3"
     fi
-    stop_job "$2" || return
+    stop_job "$2" "$3" || return
     # So that it is found, and known to be ours: the syncer releases it when failed locks may drain nodes again.
-    [[ $2 != requeuehold ]] || slurm scontrol update "jobid=$whole_job" "admincomment=sunk: held: $3" ||
+    [[ $2 != requeuehold || $is_batch == 0 || $may_requeue == 0 || -z $name ]] ||
+        slurm scontrol update "jobid=$name" "admincomment=sunk: held: $3" ||
         say 'held without a mark'
 }
 
@@ -193,15 +238,15 @@ be_refused() {
 while [[ -z $broken ]] && ((SECONDS < give_up)); do
     if ! find_others; then
         trouble='slurmctld does not tell the components of the job'
-        is_running || exit 0
+        is_running || exit "$not_locked"
     elif call; then
         case $status in
             200)
                 exit 0
                 ;;
             409)
-                be_refused
-                exit
+                be_refused || exit
+                exit "$not_locked"
                 ;;
             408 | 429) ;; # We were too slow, or too many.
             4??)
@@ -210,7 +255,7 @@ while [[ -z $broken ]] && ((SECONDS < give_up)); do
                 break
                 ;;
         esac
-        [[ -z $others ]] || is_running || exit 0
+        [[ -z $others ]] || is_running || exit "$not_locked"
     else
         break
     fi
@@ -222,7 +267,7 @@ trouble=${broken:-${trouble:-no answer from the hook gateway}}
 say "$trouble"
 if is_running; then
     drain_node "k8s: prolog pre-hook failed: $trouble (sunk:verify-undrain)"
-    stop_job requeue
+    stop_job requeue "$trouble"
     exit 1
 fi
-exit 0
+exit "$not_locked"

@@ -22,20 +22,12 @@ NEEDED = ("bash", "cat", "sleep", "timeout")
 NOTED: Said = (200, {})
 MARK = '{"sunk":{"uid":"u","pod":"ns/p","attempt":0,"mark":"m"}}'
 
-# Knows one job, which may have a second component, and one node; its folder holds their states and what
-# was done.
+# These know one job, which may have a second component or be a task among others, and one node; their folder
+# holds the states and what was done.
 SCONTROL = """#!/bin/bash
 cd "${0%/*}" || exit 1
 [[ -e down ]] && { echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }
 case "$*" in
-    *'show job 7')
-        [[ -e job ]] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
-        echo "JobId=7 JobName=x JobState=$(<job) Reason=Prolog Requeue=$(<requeue) BatchFlag=1 $(<het)"
-        [[ -e component ]] && echo "JobId=8 HetJobId=7 HetJobOffset=1 $(<component)"
-        ;;
-    *'show job 8')
-        echo "JobId=8 HetJobId=7 JobState=$(<job) Requeue=$(<requeue) BatchFlag=1 NodeList=gpu-1"
-        ;;
     'show config') cat config ;;
     *'show node gpu-1')
         [[ -e slow ]] && sleep "$(<slow)"
@@ -45,6 +37,16 @@ case "$*" in
     *admincomment*) [[ -e unmarked ]] && exit 1 ;;&
     *) echo "scontrol $*" >>done; [[ $1 == requeue* ]] && echo PENDING >job ;;
 esac
+exit 0
+"""
+SQUEUE = """#!/bin/bash
+cd "${0%/*}" || exit 1
+[[ -e down ]] && { echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }
+[[ -e job ]] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
+[[ $* == *BatchHost* ]] && { echo "7|$(<host)|"; exit; }
+[[ -e others ]] && others=$(<others) && echo "${others//STATE/$(<job)}"
+echo "7|$(<array)|$(<job)|$(<batch)|$(<requeue)|gpu-1|"
+[[ -e component ]] && echo "8|8|N/A|$(<component)|"
 exit 0
 """
 SCANCEL = """#!/bin/bash
@@ -69,7 +71,7 @@ class Node:
         programs.mkdir()
         for name in (*NEEDED, *(("curl",) if has_curl else ())):
             (programs / name).symlink_to(str(shutil.which(name)))
-        for name, text in (("scontrol", SCONTROL), ("scancel", SCANCEL)):
+        for name, text in (("scontrol", SCONTROL), ("squeue", SQUEUE), ("scancel", SCANCEL)):
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
         (folder / "token").write_text("node-token\n")
@@ -80,7 +82,9 @@ class Node:
         self.configure(url)
         self.say("job", "RUNNING")
         self.say("requeue", "1")
-        self.say("het", "NodeList=gpu-1 BatchHost=gpu-1 NumNodes=1")
+        self.say("array", "7|N/A")
+        self.say("batch", "1")
+        self.say("host", "gpu-1")
         self.say("node", "MIXED")
 
     def configure(self, url: str, *, deadline_s: int = 20, authority: Path | str = "") -> None:
@@ -481,15 +485,15 @@ HET = {"SLURM_HET_JOB_ID": "7", "SLURM_JOB_START_TIME": "1700000000"}
 @pytest.mark.parametrize(
     ("host", "others"),
     [
-        pytest.param("NodeList=gpu-[1,4] BatchHost=gpu-1 NumNodes=2", OTHERS, id="where the script starts"),
-        pytest.param("NodeList=gpu-[0-1] BatchHost=gpu-0 NumNodes=2", None, id="another of its nodes"),
+        pytest.param("gpu-1", OTHERS, id="where the script starts"),
+        pytest.param("gpu-10", None, id="another of its nodes"),
     ],
 )
 def test_the_first_node_of_a_heterogeneous_job_waits_for_the_other_components(
     node: Node, gateway: ScriptedGateway, host: str, others: object
 ) -> None:
-    node.say("het", host)
-    node.say("component", "JobState=RUNNING ReqNodeList=(null) NodeList=gpu-[2-3] BatchHost=gpu-2")
+    node.say("host", host)
+    node.say("component", "RUNNING|1|1|gpu-[2-3]")
 
     assert node.run("prolog.sh", **HET) == 0
     (_, _, body) = gateway.sent[0]
@@ -501,7 +505,7 @@ def test_a_component_that_slurm_has_not_started_yet_is_waited_for(
     node: Node, gateway: ScriptedGateway
 ) -> None:
     node.configure(gateway.url, deadline_s=-13)
-    node.say("component", "JobState=PENDING ReqNodeList=gpu-2 NodeList= NumNodes=1")
+    node.say("component", "PENDING|1|1|")
 
     assert node.run("prolog.sh", **HET) == 1
     assert gateway.sent == []
@@ -512,7 +516,7 @@ def test_a_component_that_slurm_has_not_started_yet_is_waited_for(
 def test_a_component_that_was_cancelled_by_itself_is_not_waited_for(
     node: Node, gateway: ScriptedGateway
 ) -> None:
-    node.say("component", "JobState=CANCELLED NodeList=gpu-2 NumNodes=1")
+    node.say("component", "CANCELLED|1|1|gpu-2")
 
     assert node.run("prolog.sh", **HET) == 0
     assert "components" not in gateway.sent[0][2]
@@ -523,11 +527,75 @@ def test_a_refused_component_takes_the_whole_heterogeneous_job_back(
     node: Node, gateway: ScriptedGateway, requeue: str, done: str
 ) -> None:
     node.say("requeue", requeue)
+    node.say("others", "8|8|N/A|STATE|1|1|gpu-1|")
     gateway.answers = [refusal(drain=True, hold=False)]
 
     assert node.run("prolog.sh", **(HET | {"SLURM_JOB_ID": "8"})) == 0
     assert "components" not in gateway.sent[0][2]
     assert node.done == [DRAINED, done]
+
+
+@pytest.mark.parametrize(
+    ("answer", "requeue", "done"),
+    [
+        pytest.param(refusal(drain=True, hold=False), "1", ["scontrol requeue 7_20"], id="requeued"),
+        pytest.param(
+            refusal(drain=False, hold=True),
+            "1",
+            ["scontrol requeuehold 7_20", HELD.replace("=7", "=7_20")],
+            id="held",
+        ),
+        pytest.param(refusal(drain=True, hold=False), "0", ["scancel 7_20"], id="cancelled"),
+    ],
+)
+def test_the_refusal_of_an_arrays_last_task_is_of_no_other_task(
+    node: Node, gateway: ScriptedGateway, answer: Said, requeue: str, done: list[str]
+) -> None:
+    node.say("array", "7|20")  # It has the array's id, by which Slurm takes all tasks.
+    node.say("others", "8|7|19|COMPLETED|1|1|gpu-2|")
+    node.say("requeue", requeue)
+    node.say("node", "MIXED+DRAIN")
+    gateway.answers = [answer]
+
+    assert node.run("prolog.sh") == 0
+    assert node.done == done
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_what_somebody_waits_for_at_a_terminal_is_cancelled_and_told_why(
+    node: Node, gateway: ScriptedGateway, *, drain: bool
+) -> None:
+    node.say("batch", "0")
+    gateway.answers = [refusal(drain=drain, hold=not drain)]
+
+    assert node.run("prolog.sh") == 0
+    reason = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
+    assert node.done == [
+        *([DRAINED] if drain else []),
+        f"scontrol notify 7 job 7 is cancelled, please start it again: {reason}",
+        f"scontrol update jobid=7 admincomment=sunk: cancelled: {reason}",
+        "scancel 7",
+    ]
+
+
+@pytest.mark.parametrize("state", ["", "WHATEVER", "7|7|N/A|COMPLETED"])
+def test_a_state_that_cannot_be_read_is_that_of_a_job_that_runs(
+    node: Node, gateway: ScriptedGateway, state: str
+) -> None:
+    node.say("job", state)
+    node.say("node", "MIXED+DRAIN")
+    gateway.answers = [refusal(drain=True, hold=False)]
+
+    assert node.run("prolog.sh") == 0
+    assert node.done in (["scontrol requeue 7"], ["scancel 7"])
+
+
+def test_a_prolog_whose_job_has_no_lock_may_say_so(node: Node, gateway: ScriptedGateway) -> None:
+    assert node.run("prolog.sh", SUNK_HOOKS_NOT_LOCKED="3") == 0
+    gateway.answers = [refusal(drain=True, hold=False)]
+
+    assert node.run("prolog.sh", SUNK_HOOKS_NOT_LOCKED="3") == 3
+    assert node.done == [DRAINED, "scontrol requeue 7"]
 
 
 GOOD = """PrologFlags = Alloc,DeferBatch

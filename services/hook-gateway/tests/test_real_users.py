@@ -1,0 +1,138 @@
+"""What users write into their jobs decides nothing, and who waits at a terminal is told: on a real Slurm."""
+
+import json
+import shlex
+from collections.abc import Generator
+
+import pytest
+
+from sunk_hook_gateway.testing.cluster import HOOKS, Cluster, until
+from sunk_hook_gateway.testing.scripted import ScriptedGateway, refusal, scripted_gateway
+from sunk_lab.slurm.conf import NodeRange
+from sunk_lab.slurm.host import HostSlurm
+from sunk_lab.slurm.releases import RELEASES
+from sunk_lab.slurm.testing import running_slurm
+
+pytestmark = pytest.mark.lab
+
+REASON = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
+LIES = (
+    "JobState=COMPLETED",
+    "x JobState=COMPLETED Requeue=0 BatchFlag=0 BatchHost=nowhere NodeList=x JobId=1 JobState=CANCELLED ",
+    "x\nJobId=1 JobState=COMPLETED\n1|1|N/A|COMPLETED|1|1|node01|\nslurm_load_jobs error: Invalid job id",
+    '"}],"components":[],"level":"normal","x":{"$(touch /lab/spool/pwned)`touch /lab/spool/pwned`\';\\',
+)
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def slurm(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
+    nodes = NodeRange(count=3, first_port=0, cpus=32)
+    with running_slurm(request.param, nodes=nodes, more=HOOKS) as slurm:
+        yield slurm
+
+
+@pytest.fixture
+def gateway() -> Generator[ScriptedGateway]:
+    with scripted_gateway() as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def cluster(slurm: HostSlurm, gateway: ScriptedGateway) -> Generator[Cluster]:
+    cluster = Cluster(slurm, gateway.url)
+    yield cluster
+    gateway.relent()
+    cluster.tidy()
+
+
+def states(cluster: Cluster, job: str) -> dict[str, str]:
+    """Return the state of each task or component of *job* that slurmctld knows."""
+    rows = cluster.slurm.exec("squeue", "-h", "-r", "-t", "all", "-j", job, "-O", "JobArrayID:|,State:|")
+    return {row.split("|")[0]: row.split("|")[1] for row in rows.split()}
+
+
+def prehook(node: str) -> str:
+    return f"/v1/nodes/{node}/prehook"
+
+
+@pytest.mark.parametrize("lie", LIES, ids=["a state", "all fields", "lines", "code"])
+def test_a_job_whose_words_say_that_it_is_over_is_refused_like_any_other(
+    cluster: Cluster, gateway: ScriptedGateway, lie: str
+) -> None:
+    gateway.by_path[prehook(cluster.first)] = refusal(drain=True, hold=False)
+    cluster.slurm.exec("mkdir", "-p", f"/lab/spool/{lie.replace('/', '_')[:200]}")
+
+    job = cluster.submit(
+        *("-w", cluster.first, f"--job-name={lie}", f"--comment={lie}", f"--extra={lie}", f"--wckey={lie}"),
+        *(f"--chdir=/lab/spool/{lie.replace('/', '_')[:200]}", "--export=ALL,JobState=COMPLETED,IFS=|"),
+    )
+
+    until(lambda: cluster.node(cluster.first) == (True, REASON))
+    cluster.until_idle()
+    assert states(cluster, job) == {job: "PENDING"}
+    assert not cluster.has_run(job)
+    assert "pwned" not in cluster.slurm.exec("ls", "/lab/spool").split()
+
+
+@pytest.mark.parametrize("lie", LIES, ids=["a state", "all fields", "lines", "code"])
+def test_a_component_whose_words_say_that_it_is_over_is_waited_for(
+    cluster: Cluster, gateway: ScriptedGateway, lie: str
+) -> None:
+    options = [
+        f"-N1 -w {node} -J {shlex.quote(lie)} --comment={shlex.quote(lie)}"
+        for node in cluster.slurm.node_names[:2]
+    ]
+    job = cluster.slurm.exec(
+        "bash",
+        "-c",
+        f"sbatch --parsable -o/dev/null {options[0]} : {options[1]}"
+        " --wrap 'touch /lab/spool/ran-$SLURM_JOB_ID'",
+    ).strip()
+
+    until(lambda: cluster.has_run(job))
+    (body,) = (body for path, _, body in gateway.sent if path == prehook(cluster.first))
+    assert body["components"] == [{"job": int(job) + 1, "nodes": cluster.second}]
+    assert json.dumps(body).isascii()
+
+
+def test_the_refusal_of_an_arrays_last_task_changes_no_other_task(
+    cluster: Cluster, gateway: ScriptedGateway
+) -> None:
+    # The last task has the array's id and no room on the first node.
+    gateway.by_path[prehook(cluster.second)] = refusal(drain=True, hold=False)
+    cluster.slurm.exec("scontrol", "update", f"nodename={cluster.third}", "state=drain", "reason=test")
+    job = cluster.slurm.exec(
+        *("sbatch", "--parsable", "-o", "/dev/null", "--array=1-20", "-n1", "-c2", "--mem=1"),
+        *("-w", cluster.first, "--wrap", "sleep 600"),
+    ).strip()
+    others = {f"{job}_{task}": "RUNNING" for task in range(1, 17)}
+    until(lambda: list(states(cluster, job).values()).count("RUNNING") == 16)
+    assert {one: state for one, state in states(cluster, job).items() if one in others} == others
+    gone = [f"{job}_{task}" for task in (17, 18, 19)]
+    cluster.slurm.exec("scancel", *gone)
+
+    cluster.slurm.exec("scontrol", "update", f"jobid={job}_20", f"nodelist={cluster.second}")
+    until(lambda: cluster.node(cluster.second) == (True, REASON))
+    until(lambda: states(cluster, job).get(f"{job}_20") == "PENDING")
+
+    assert job in {str(body["job"]) for path, _, body in gateway.sent if path == prehook(cluster.second)}
+    assert {one: state for one, state in states(cluster, job).items() if one in others} == others
+
+
+@pytest.mark.parametrize("drain", [True, False], ids=["drained", "not drained"])
+@pytest.mark.parametrize("command", ["srun", "salloc"])
+def test_who_waits_at_a_terminal_is_told_why_the_job_is_cancelled(
+    cluster: Cluster, gateway: ScriptedGateway, command: str, *, drain: bool
+) -> None:
+    gateway.by_path[prehook(cluster.first)] = refusal(drain=drain, hold=not drain)
+
+    line = f"{command} -w {cluster.first} touch /lab/spool/ran-{command}; echo ended=$?"
+    told = cluster.slurm.exec("bash", "-c", f"({line}) 2>&1", timeout_s=120)
+
+    assert "ended=0" not in told
+    assert f"is cancelled, please start it again: {REASON}" in told
+    assert not cluster.has_run(command)
+    cluster.until_idle()
+    assert cluster.node(cluster.first) == ((True, REASON) if drain else (False, ""))
+    shown = cluster.slurm.exec("squeue", "-h", "-t", "all", "-O", "State:|,BatchFlag:|").split()
+    assert {row for row in shown if row.endswith("|0|")} == {"CANCELLED|0|"}
