@@ -527,7 +527,7 @@ def test_a_refused_component_takes_the_whole_heterogeneous_job_back(
     node: Node, gateway: ScriptedGateway, requeue: str, done: str
 ) -> None:
     node.say("requeue", requeue)
-    node.say("others", "8|8|N/A|STATE|1|1|gpu-1|")
+    node.say("others", f"8|8|N/A|STATE|1|{requeue}|gpu-1|")
     gateway.answers = [refusal(drain=True, hold=False)]
 
     assert node.run("prolog.sh", **(HET | {"SLURM_JOB_ID": "8"})) == 0
@@ -578,7 +578,7 @@ def test_what_somebody_waits_for_at_a_terminal_is_cancelled_and_told_why(
     ]
 
 
-@pytest.mark.parametrize("state", ["", "WHATEVER", "7|7|N/A|COMPLETED"])
+@pytest.mark.parametrize("state", ["", "WHATEVER", "COMPLETED+WHATEVER"])
 def test_a_state_that_cannot_be_read_is_that_of_a_job_that_runs(
     node: Node, gateway: ScriptedGateway, state: str
 ) -> None:
