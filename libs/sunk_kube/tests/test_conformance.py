@@ -181,20 +181,23 @@ async def test_one_holder_at_a_time_and_no_wait_after_a_release(kube: KubeClient
     first = KubeLease(kube, namespace, "leader", "one", ttl_s=30)
     second = KubeLease(kube, namespace, "leader", "two", ttl_s=30)
 
-    assert await first.acquire() == 1
+    before = await first.acquire()
+    assert before is not None
     assert await second.acquire() is None
-    assert await first.renew() == 1
+    assert await first.renew() == before
     await first.release()
-    assert await second.acquire() == 2
+    after = await second.acquire()
+    assert after is not None
+    assert after > before
     assert await first.renew() is None
     await first.release()  # Not its own any more: nothing happens.
-    assert await second.renew() == 2
+    assert await second.renew() == after
 
 
 async def test_a_holder_that_falls_silent_loses_the_lease(kube: KubeClient, namespace: str) -> None:
     first = KubeLease(kube, namespace, "leader", "one", ttl_s=1)
     second = KubeLease(kube, namespace, "leader", "two", ttl_s=1)
-    await first.acquire()
+    before = await first.acquire()
 
     token = None
     with anyio.fail_after(10):
@@ -202,23 +205,44 @@ async def test_a_holder_that_falls_silent_loses_the_lease(kube: KubeClient, name
             token = await second.acquire()
             await anyio.sleep(0.05)
 
-    assert token == 2
+    assert before is not None
+    assert token > before
     assert await first.renew() is None
 
 
 async def test_a_holder_that_comes_back_under_its_own_name_takes_over_at_once(
     kube: KubeClient, namespace: str
 ) -> None:
-    await KubeLease(kube, namespace, "leader", "one", ttl_s=30).acquire()
+    before = await KubeLease(kube, namespace, "leader", "one", ttl_s=30).acquire()
+    after = await KubeLease(kube, namespace, "leader", "one", ttl_s=30).acquire()
 
-    assert await KubeLease(kube, namespace, "leader", "one", ttl_s=30).acquire() == 2
+    assert before is not None
+    assert after is not None
+    assert after > before
+
+
+async def test_a_lease_that_somebody_removed_goes_on_with_larger_tokens(
+    kube: KubeClient, namespace: str
+) -> None:
+    first = KubeLease(kube, namespace, "leader", "one", ttl_s=30)
+    second = KubeLease(kube, namespace, "leader", "two", ttl_s=30)
+    before = await first.acquire()
+    await kube.delete(LEASES, "leader", namespace)
+    after = await second.acquire()
+
+    assert before is not None
+    assert after is not None
+    assert after > before
+    assert not second.was_given_up
+    assert await first.renew() is None
 
 
 async def test_a_renewal_whose_answer_was_lost_is_still_a_renewal(kube: KubeClient, namespace: str) -> None:
     lease = KubeLease(kube, namespace, "leader", "one", ttl_s=30)
-    await lease.acquire()
+    token = await lease.acquire()
 
     await kube.patch(LEASES, "leader", {"metadata": {"labels": {"touched": "by-us"}}}, namespace)
 
-    assert await lease.renew() == 1
+    assert token is not None
+    assert await lease.renew() == token
     assert math.isclose(lease.ttl_s, 30)
