@@ -269,6 +269,10 @@ async def test_facts_are_counted_by_type_and_lock_times_observed(bus: Bus, http:
 
 
 async def test_drains_and_waits_are_told_by_cause_and_partition(bus: Bus, http: httpx.AsyncClient) -> None:
+    async def is_leading() -> bool:
+        return re.search(r'^sunk_leader\{lease="[^"]+"\} 1\.0$', await scrape(http), re.MULTILINE) is not None
+
+    await until(is_leading)  # Only then what takes its time is observed, for one replica does that.
     drained = SlurmNodeState(
         changed=now(), node="gpu-1", state="IDLE", is_drain=True, reason="k8s: cordon", reason_changed=now()
     )
