@@ -91,13 +91,13 @@ async def test_a_job_is_requeued_where_slurmrestd_can_and_the_job_may(
     await until(is_running)
     try:
         if cluster.release == SLURM_24_11:
-            assert not await client.requeue_job(job)
+            assert not await client.requeue_job(str(job))
         elif may_requeue:
-            assert await client.requeue_job(job)
+            assert await client.requeue_job(str(job))
             assert not await is_running()
         else:
             with pytest.raises(SlurmRejectedError) as refused:
-                await client.requeue_job(job)
+                await client.requeue_job(str(job))
             assert refused.value.number == REQUEUE_DISABLED
     finally:
         await client.cancel_job(job)
@@ -106,7 +106,7 @@ async def test_a_job_is_requeued_where_slurmrestd_can_and_the_job_may(
 async def test_requeuing_a_job_that_is_over_or_unknown_is_success(
     client: SlurmClient, cluster: HostSlurm
 ) -> None:
-    assert await client.requeue_job(999_999) is (cluster.release != SLURM_24_11)
+    assert await client.requeue_job("999999") is (cluster.release != SLURM_24_11)
 
 
 async def test_a_reconfigure_keeps_what_was_changed_of_a_node(client: SlurmClient) -> None:

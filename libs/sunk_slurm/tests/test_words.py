@@ -7,10 +7,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sunk_slurm.gres import Gres, gpus, parse_gres, tres_count, tres_memory_mib
 from sunk_slurm.hostlist import compress, expand
 from sunk_slurm.states import JobState, NodeState
+from sunk_slurm.testing import job
 from sunk_slurm.wire import ExitCode, JobStateRow, Number
 
 
@@ -255,3 +257,23 @@ def test_the_id_of_a_row_is_that_of_its_record(job_id: str, number: int | None) 
 @pytest.mark.parametrize("seconds", [-1, 0, -62135596801, 1e30, float("nan"), float("inf")], ids=str)
 def test_what_is_no_time_is_none(seconds: float) -> None:
     assert Number.of(seconds).moment is None
+
+
+@pytest.mark.parametrize(
+    ("array", "task", "leader", "name"),
+    [
+        pytest.param(0, None, 0, "7", id="a job"),
+        pytest.param(4, 3, 0, "4_3", id="a task"),
+        pytest.param(4, 0, 0, "4_0", id="the task 0"),
+        pytest.param(7, 20, 0, "7_20", id="the last task, which has the array's number"),
+        pytest.param(7, None, 0, "7", id="all the tasks that wait"),
+        pytest.param(0, None, 6, "6", id="a component"),
+    ],
+)
+def test_a_job_has_a_name_that_commands_take_for_no_other(
+    array: int, task: int | None, leader: int, name: str
+) -> None:
+    number = Number() if task is None else Number.of(task)
+    seen = replace(job(7), array_job_id=Number.of(array), array_task_id=number, het_job_id=Number.of(leader))
+
+    assert seen.name_in_slurm == name

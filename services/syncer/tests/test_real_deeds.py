@@ -324,14 +324,54 @@ async def test_a_job_that_is_elsewhere_or_unknown_is_left_alone(stage: Stage) ->
     assert "JobRequeued" not in stage.told(job)
 
 
-async def requeue(stage: Stage, job: str) -> Reply:
-    question = RequeueJob(job=int(job), node=N1, reason="update")
+@pytest.mark.parametrize(
+    ("options", "whole"),
+    [
+        pytest.param(("--array=1-20",), "tasks", id="the last task of an array"),
+        pytest.param((f"-w{N2}", "-n1", ":", f"-w{N1}", "-n1"), "components", id="a later component"),
+    ],
+)
+async def test_a_task_is_requeued_alone_and_a_heterogeneous_job_as_a_whole(
+    stage: Stage, options: tuple[str, ...], whole: str
+) -> None:
+    has_call = "24.11" not in stage.slurm.exec("scontrol", "--version")
+    script = '[ "${SLURM_ARRAY_TASK_ID:-20}" -le 14 ] || sleep 600'
+    leader = submit(stage, "--requeue", "-n1", "-c1", "--mem=10", *options, script)
+    job = int(leader) + (whole == "components")
+    running = 6 if whole == "tasks" else 2
+    await until(lambda: shown_states(stage) == ["RUNNING"] * running, within_s=90)
+    if whole == "tasks":  # The others are as they are, wherever the last one runs.
+        node = stage.slurm.exec("squeue", "-h", f"--jobs={leader}_20", "-o", "%N").strip()
+    else:
+        node = N1
+
+    reply = await requeue(stage, str(job), node)
+
+    if not has_call:
+        assert isinstance(reply, Refused)  # With the node set down others would be requeued too.
+        assert shown_states(stage) == ["RUNNING"] * running
+        return
+    assert reply == Noted()
+    is_back = "PENDING" if whole == "components" else "RUNNING"
+    await until(lambda: shown_states(stage) == sorted(["PENDING", *[is_back] * (running - 1)]), within_s=60)
+    if whole == "tasks":
+        (alone,) = stage.slurm.exec("squeue", "-h", "-t", "pending", "-o", "%F_%K").split()
+        assert alone == f"{leader}_20"
+
+
+def shown_states(stage: Stage) -> list[str]:
+    return sorted(stage.slurm.exec("squeue", "--noheader", "--array", "-o", "%T").split())
+
+
+async def requeue(stage: Stage, job: str, node: str = N1) -> Reply:
+    question = RequeueJob(job=int(job), node=node, reason="update")
     return await ask_until(stage.bus, CLUSTER, question, deadline=anyio.current_time() + 10)
 
 
 def submit(stage: Stage, *options: str) -> str:
     *more, script = options
-    return stage.slurm.exec("sbatch", "--parsable", "-D/", "-o/dev/null", f"--wrap={script}", *more).strip()
+    words = ("-D/", "-o/dev/null", f"--wrap={script}")
+    return stage.slurm.exec("sbatch", "--parsable", *words, *more).strip()
 
 
 async def test_a_node_and_a_job_are_explained(stage: Stage) -> None:

@@ -11,6 +11,8 @@ from sunk_syncer.testing import Stage
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 N1, N2 = "node01", "node02"
+LAST = 20
+"""Of the tasks of an array. The last one has the array's number."""
 MARK = f"admincomment=sunk: held: {REASON_PREFIX}: ns/web"
 
 
@@ -55,3 +57,33 @@ async def test_held_jobs_go_on_when_failed_locks_may_drain_again(stage: Stage) -
     shown = {job: stage.slurm.exec("scontrol", "show", "job", job) for job in (theirs, kept, held)}
     assert "AdminComment=sunk: released: k8s: prolog" in shown[held]
     assert ["Priority=0 " in shown[job] for job in (theirs, kept, held)] == [True, True, False]
+
+
+def tasks(stage: Stage, array: str) -> dict[str, str]:
+    """What Slurm shows of each task that is not over."""
+    line = "%K %T %r"
+    shown = stage.slurm.exec("squeue", "--noheader", "--array", f"--jobs={array}", f"--format={line}")
+    return {words[0]: " ".join(words[1:]) for row in shown.splitlines() if (words := row.split())}
+
+
+async def test_the_last_task_of_an_array_is_released_and_no_other_task_changes(stage: Stage) -> None:
+    stage.syncer.kill()
+    stage.syncer.start(held_release_s="0.5")
+    script = f"[ $SLURM_ARRAY_TASK_ID -le {LAST - 6} ] || sleep 600"
+    words = ("--requeue", f"--array=1-{LAST}", "-n1", "-c1", "--mem=10", "-D/", "-o/dev/null")
+    array = stage.slurm.exec("sbatch", "--parsable", *words, f"--wrap={script}").strip()
+    await until(lambda: list(tasks(stage, array).values()) == ["RUNNING None"] * 6, within_s=90)
+    theirs, ours = f"{array}_{LAST - 1}", f"{array}_{LAST}"
+    for task in (theirs, ours):
+        stage.slurm.exec("scontrol", "requeuehold", task)
+    others = {task: told for task, told in tasks(stage, array).items() if int(task) < LAST - 1}
+
+    stage.slurm.exec("scontrol", "update", f"jobid={ours}", MARK)
+
+    await until(lambda: "JobReleased" in stage.told(array), within_s=60)
+    now = tasks(stage, array)
+    assert {task: now[task] for task in others} == others == dict.fromkeys(others, "RUNNING None")
+    assert now[str(LAST - 1)] == "PENDING job requeued in held state"
+    shown = stage.slurm.exec("scontrol", "show", "job", array)
+    assert shown.count("AdminComment=sunk: released: k8s: prolog") == 1
+    assert [line["job"] for line in stage.syncer.log if line["message"] == "job released"] == [int(array)]

@@ -132,14 +132,18 @@ class SlurmClient(SlurmReads):
         return answer.job_id
 
     async def update_job(self, job: int, change: JobChange) -> None:
-        """Change what *change* names, such as ``JobChange(hold=False)`` to release it."""
+        """Change what *change* names, such as ``JobChange(hold=False)`` to release it.
+
+        Of the one record with that number, be it also that of an array, or of a heterogeneous job: unlike
+        commands and other calls, slurmrestd takes no `Job.name_in_slurm` here (24.11 and 26.05, measured).
+        """
         await self._write("job_update", f"update job {job}", "POST", f"job/{job}", change)
 
     async def cancel_job(self, job: int, *, signal: str | None = None, flags: Iterable[str] = ()) -> None:
         """Cancel *job*, or only send it *signal*; it being over or unknown is success.
 
         Args:
-            job: Its id.
+            job: Its id. That of the last task of an array ends the whole array.
             signal: Such as ``USR1``. None ends the job: TERM at once, KILL after KillWait.
             flags: Such as ``BATCH_JOB`` (only the script) or ``FULL_JOB``.
         """
@@ -164,10 +168,13 @@ class SlurmClient(SlurmReads):
             if error.number != INVALID_JOB_ID:
                 raise
 
-    async def requeue_job(self, job: int) -> bool:
+    async def requeue_job(self, job: str) -> bool:
         """Put a running job back into the queue; return False where slurmrestd has no call for that.
 
         It being unknown or over is success.
+
+        Args:
+            job: Its `Job.name_in_slurm`.
 
         Raises:
             SlurmRejectedError: it may not be requeued (`REQUEUE_DISABLED`), or Slurm refuses otherwise.

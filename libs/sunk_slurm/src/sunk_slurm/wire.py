@@ -223,6 +223,17 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return JobState.of(self.job_state)
 
     @property
+    def name_in_slurm(self) -> str:
+        """What Slurm's commands call this job and no other: `ArrayJobId_TaskId` of a task.
+
+        The last task of an array has the array's own number, by which they mean all tasks. A heterogeneous
+        job is one for them too, called by its first component.
+        """
+        if (array := self.array_job_id.value) and (task := self.array_task_id.value) is not None:
+            return f"{array}_{task}"
+        return str(self.het_job_id.value or self.job_id)
+
+    @property
     def gpus(self) -> int:
         """GPUs held on all nodes, as the scheduler counts them where it can, else as the nodes do."""
         counted = gres_text.tres_count(self.tres_alloc_str, "gres/gpu")

@@ -85,8 +85,8 @@ class JobWrites(Protocol):
         """Return one job, or None where slurmctld does not know it."""
         ...
 
-    async def requeue_job(self, job: int) -> bool:
-        """Requeue it; False where Slurm's interface has no call for that."""
+    async def requeue_job(self, job: str) -> bool:
+        """Requeue what Slurm calls *job*; False where Slurm's interface has no call for that."""
         ...
 
     async def update_job(self, job: int, change: JobChange) -> None:

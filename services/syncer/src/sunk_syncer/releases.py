@@ -32,9 +32,11 @@ def may_be_held_by_us(job: SlurmJobState) -> bool:
 def is_held_by_us(job: Job) -> bool:
     """Whether a fresh look shows the hold of a failed lock.
 
-    Of arrays and heterogeneous jobs it never does: there Slurm takes one id for several jobs.
+    Of a heterogeneous job it never does: its components are held together, and released one by one. Nor does
+    a record of several tasks of an array, none of which has ever run.
     """
-    if job.array_job_id.value or job.het_job_id.value:
+    is_array = bool(job.array_job_id.value) and job.array_task_id.value is None
+    if is_array or job.het_job_id.value:
         return False
     is_held = job.state_now.is_pending and job.hold and job.state_reason == HELD
     return is_held and job.state_description == REQUEUED_HELD and job.admin_comment.startswith(MARK)

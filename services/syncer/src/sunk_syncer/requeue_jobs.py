@@ -79,7 +79,7 @@ class JobRequeues:
         if not job.requeue:
             return Refused(code="forbidden", reason=f"job {job_id} may not be requeued (--no-requeue)")
         try:
-            how = "requeue" if await self._by_call(job_id) else "down"
+            how = "requeue" if await self._by_call(job) else "down"
         except SlurmRejectedError as error:
             return Refused(code="forbidden", reason=str(error)[:REASON_MAX])
         if how == "down":
@@ -96,14 +96,15 @@ class JobRequeues:
         with within(self._config.call_timeout_s, f"look at job {job_id}"):
             return await self._slurm.job(job_id)
 
-    async def _by_call(self, job: int) -> bool:
-        """Have Slurm requeue it; return False where it has no call for that."""
+    async def _by_call(self, job: Job) -> bool:
+        """Have Slurm requeue it, alone of its array; return False where it has no call for that."""
         self._leadership.check()
+        name = job.name_in_slurm
         try:
-            with within(min(self._config.call_timeout_s, self._leadership.left_s), f"requeue job {job}"):
-                return await self._slurm.requeue_job(job)
+            with within(min(self._config.call_timeout_s, self._leadership.left_s), f"requeue job {name}"):
+                return await self._slurm.requeue_job(name)
         finally:
-            self._watch.look(job)
+            self._watch.look(job.job_id)
 
     async def _by_down(
         self, job_id: int, node: str, *, needs_drain: bool, while_it_says: str
