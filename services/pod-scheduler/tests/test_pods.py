@@ -4,7 +4,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
+import msgspec
 import pytest
+from msgspec import structs
 
 from sunk_kube.bodies import EventText
 from sunk_kube.client import KubeClient
@@ -12,7 +14,7 @@ from sunk_kube.errors import KubeRejectedError
 from sunk_kube.matching import tolerates
 from sunk_kube.objects import Pod, Taint, condition
 from sunk_kube.reflector import Reflector
-from sunk_kube.resources import EVENTS, NAMESPACES, NODES, PODS
+from sunk_kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
 from sunk_pod_scheduler.pods import Pods
 from sunk_pod_scheduler.sayings import Sayings
@@ -238,3 +240,41 @@ async def test_a_namespace_that_goes_takes_its_pods_with_it_and_nobody_is_told_i
         pods.say(leaving, "Bound", "no Event can be made here any more")  # Must end nothing.
         await pods.delete(leaving)
         await kube.patch(PODS, "infer", {"metadata": {"finalizers": None}}, namespace)
+
+
+async def test_why_a_pod_is_deleted_is_said_on_it_and_on_its_controller_before_it_is(
+    kube: KubeClient, namespace: str
+) -> None:
+    async with watching(kube, namespace) as pods:
+        made = await create(kube, namespace)
+        for number in range(300):  # A burst of other Events waits.
+            pods.say(made, "Bound", f"number {number}")
+        owner = await kube.create(CONFIG_MAPS, {"metadata": {"name": "web"}}, namespace)
+        refers = {"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": owner.metadata.uid}
+        body = {"metadata": {"ownerReferences": [{**refers, "controller": True}]}}
+        await kube.patch(PODS, "infer", body, namespace)
+        owned = await kube.get(PODS, "infer", namespace)
+        await pods.tell_end((owned,), "PodEnds", "job 7 was cancelled (scancel):\nit is CANCELLED")
+        path = f"/api/v1/namespaces/{namespace}/events?fieldSelector=reason=PodEnds"
+        found = msgspec.json.decode(await kube.get_raw(path))["items"]
+
+        assert {(one["involvedObject"]["kind"], one["involvedObject"]["name"]) for one in found} == {
+            ("Pod", "infer"),
+            ("ConfigMap", "web"),
+        }
+        assert {one["message"] for one in found} == {"job 7 was cancelled (scancel):\ufffdit is CANCELLED"}
+        assert not (await kube.get(PODS, "infer", namespace)).is_terminating
+
+
+async def test_a_pod_goes_though_nothing_can_be_said_of_it(kube: KubeClient, namespace: str) -> None:
+    async with watching(kube, namespace) as pods:
+        made = await create(kube, namespace)
+        nowhere = structs.replace(
+            made, metadata=structs.replace(made.metadata, namespace="no-such-namespace")
+        )
+        await pods.tell_end((nowhere,), "PodEnds", "why")
+        await pods.delete(made)
+
+        with anyio.fail_after(10):
+            while await kube.find(PODS, "infer", namespace) is not None:  # noqa: ASYNC110 - nobody tells us
+                await anyio.sleep(0.02)

@@ -429,6 +429,7 @@ async def test_scancel_deletes_the_pod_and_the_job_leaves_its_node_only_when_the
         (job,) = await found.alive()
         slurm.exec("scancel", str(job.job_id))
         await until(lambda: found.pods.pods[UID].is_terminating)
+        assert found.pods.ends[UID].endswith(f"job {job.job_id} was cancelled (scancel): it is CANCELLED")
         await anyio.sleep(1)  # Longer than Slurm needs to free the node of a job that has ended.
         leaving = await found.client.job(job.job_id)
 
@@ -448,6 +449,9 @@ async def test_a_slurm_job_preempts_a_pod_and_starts_when_the_pod_is_gone(
         (job,) = await found.alive()
         urgent = int(submit(slurm, "--partition=urgent", "--nodes=2", "--exclusive"))
         await until(lambda: found.pods.pods[UID].is_terminating)
+        assert found.pods.ends[UID].endswith(
+            f"job {job.job_id} was preempted by another job: it is PREEMPTED"
+        )
         await anyio.sleep(1)  # Longer than Slurm needs to start a job on nodes that are free.
         waiting = await found.client.job(urgent)
 
@@ -513,6 +517,7 @@ async def test_a_pods_time_limit_counts_from_before_it_is_bound_and_ends_it_and_
 
         # slurmctld looks at limits every 30 s.
         await until(lambda: found.pods.pods[UID].is_terminating, within_s=150.0)
+        assert found.pods.ends[UID].endswith(f"job {job.job_id} reached its time limit: it is TIMEOUT")
         found.pods.vanish(UID)
         await until(lambda: is_over(found, job.job_id))
         over = await found.client.job(job.job_id)
@@ -544,6 +549,7 @@ async def test_a_preemptions_grace_ends_the_pod_from_its_beginning(
 
         assert graced is not None
         assert graced.state_now.base == "RUNNING"  # Its grace has not run out.
+        assert found.pods.ends[UID].endswith(f"job {job.job_id} is being preempted by another job")
 
         found.pods.vanish(UID)
         await until(lambda: is_base(found, urgent, "RUNNING"))
@@ -964,6 +970,9 @@ async def test_a_gang_is_one_job_on_as_many_nodes_and_scancel_takes_all_of_it_be
 
         slurm.exec("scancel", str(job.job_id))
         await until(lambda: all(found.pods.pods[uid].is_terminating for uid in uids))
+        assert [found.pods.ends[uid].partition(" ends: ")[2] for uid in uids] == [
+            f"job {job.job_id} was cancelled (scancel): it is CANCELLED"
+        ] * len(uids)
         found.pods.vanish(uids[0])
         await anyio.sleep(1)  # Longer than Slurm needs to free the nodes of a job that has ended.
         leaving = await found.client.job(job.job_id)

@@ -70,6 +70,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """Carrying it out twice is carrying it out once."""
     version: str = ""
     """The API version that alone has it; empty: the one in use."""
+    is_accounting: bool = False
+    """slurmdbd is to answer it, which not every slurmrestd asks."""
 
 
 _VERSIONS: Final = Call(
@@ -185,10 +187,13 @@ class Server:
         for is_last in (False, True):
             version = self.version or await self._negotiate()
             progress.sent_at = time.monotonic()
-            reply = await self._send(call, f"/slurm/{version}/{call.path}")
+            tree = "slurmdb" if call.is_accounting else "slurm"
+            reply = await self._send(call, f"/{tree}/{version}/{call.path}")
             if reply.status != _NOT_FOUND or reply.is_object:
                 return reply
             self.version = ""
+            if call.is_accounting:
+                raise NotServedError(f"{call.doing}: {reply.shown}")
             if is_last:
                 raise SlurmUnavailableError(f"{call.doing}: {reply.shown}", is_sent=False)
         raise AssertionError("unreachable")

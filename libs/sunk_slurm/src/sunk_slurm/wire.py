@@ -199,6 +199,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     end_time: Number = NO_NUMBER
     """For a running job: when its time limit ends it."""
     suspend_time: Number = NO_NUMBER
+    preempt_time: Number = NO_NUMBER
+    """When another job was given its place; it ends within its grace."""
     time_limit: Number = NO_NUMBER
     exit_code: ExitCode = ExitCode()
     array_job_id: Number = NO_NUMBER
@@ -211,6 +213,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     priority: Number = NO_NUMBER
     requeue: bool = False
     restart_cnt: int = 0
+    flags: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     """Lost in v0.0.45, see `VERSIONS`."""
     comment: str = ""

@@ -7,6 +7,7 @@ from typing import Final, TypeVar, assert_never
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler import marks, metrics
+from sunk_pod_scheduler.causes import by_whom
 from sunk_pod_scheduler.facts import facts
 from sunk_pod_scheduler.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.means import Means
@@ -84,7 +85,7 @@ class Doer:
             case Bind():
                 await self._on(pod, lambda found: self._bind(found, action))
             case DeletePod():
-                await self._on(pod, self._pods.delete)
+                await self._on(pod, lambda found: self._delete(found, seen))
                 return ASK_AGAIN_S
             case CancelJob():
                 await self._means.jobs.cancel(action.job, owner(seen))
@@ -165,6 +166,14 @@ class Doer:
             metrics.BOUND_SECONDS.observe(max(0.0, (now() - action.state.created).total_seconds()))
         text = f"Slurm job {action.state.job} placed {pod.key} on {action.state.kube_node}"
         self._pods.say(pod, "Bound", text)
+
+    async def _delete(self, pod: Pod, seen: Observed) -> None:
+        """Delete the Pod, once it is said why: afterwards nobody would look for that on it."""
+        reason = "" if seen.placement is None else seen.placement.reason
+        who = await self._means.jobs.who_cancelled(seen.job, owner(seen))
+        await self._pods.tell_end((pod,), "PodEnds", f"Pod {pod.key} ends: {reason}{by_whom(who)}")
+        self._means.check()
+        await self._pods.delete(pod)
 
     async def _release(self, action: ReleaseJob, pod: Pod | None) -> None:
         try:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_pod_scheduler import lost, waiting
+from sunk_pod_scheduler.causes import asked, cause
 from sunk_pod_scheduler.limits import (
     ASK_AGAIN_S,
     ENDED_GRACE_S,
@@ -106,11 +107,11 @@ def _placing(  # noqa: C901, PLR0911 - a table of cases
         case JobGone():
             return without(pod, placement, f"job {placement.job} is unknown to Slurm", now)
         case JobSeen() if job.is_over or job.base == "SUSPENDED":
-            return without(pod, placement, f"job {job.job} is {job.base}", now)
+            return without(pod, placement, cause(job), now)
         case JobSeen() if not job.is_marked:
             return without(pod, placement, f"job {job.job} no longer carries our mark in its Extra", now)
         case JobSeen() if seen.is_release_asked:
-            return without(pod, placement, f"job {job.job} is about to end", now)
+            return without(pod, placement, asked(job), now)
         case JobSeen() if job.is_running and placement.phase != "started":
             return _starting(seen, placement, job, now, limits)
         case JobSeen() if job.is_running:
@@ -199,11 +200,11 @@ def _bound(  # noqa: C901, PLR0911 - a table of cases
         case JobUnknown() if not pod.is_terminating and seen.is_release_asked:
             return Wait(ASK_AGAIN_S)
         case _ if seen.is_release_asked:
-            return ending(placement, "the job's script or its node's epilog asks for it", now)
+            return ending(placement, asked(job), now)
         case JobGone():
             return ending(placement, f"job {placement.job} is unknown to Slurm", now)
         case JobSeen() if not job.is_running:
-            return ending(placement, f"job {job.job} is {job.base}", now)
+            return ending(placement, cause(job), now)
         case JobSeen() if placement.node not in job.nodes:
             return ending(placement, f"job {job.job} does not run on {placement.node}", now)
         case _ if pod.is_terminating:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Final
 
 import anyio
@@ -11,6 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from sunk_events.jobs import SlurmJobState
 from sunk_pod_scheduler import marks, metrics
+from sunk_pod_scheduler.fates import Accounts, Fates
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, JobUnknown, job_seen
 from sunk_pod_scheduler.ownership import Owner, is_whose, own
 from sunk_runtime.errors import TransientError
@@ -29,7 +31,13 @@ class Jobs:
     """The placeholder jobs of one Slurm cluster."""
 
     def __init__(
-        self, slurm: SlurmClient, known: StateView[SlurmJobState], key: bytes, *, timeout_s: float
+        self,
+        slurm: SlurmClient,
+        known: StateView[SlurmJobState],
+        key: bytes,
+        *,
+        timeout_s: float,
+        accounting: Accounts | None = None,
     ) -> None:
         self._slurm = slurm
         self._known = known
@@ -42,6 +50,7 @@ class Jobs:
         self._marked: dict[tuple[str, int], list[int]] = {}
         """Whose jobs were in it: by uid and attempt."""
         self._listing = anyio.Lock()
+        self._fates = Fates(slurm, accounting, key)
 
     async def look(self, job: int, owner: Owner) -> AnyJob:
         """Return the job of *owner* from a fresh look; unknown where Slurm does not answer."""
@@ -56,6 +65,14 @@ class Jobs:
         if known is None or not known.is_over:
             return JobGone()
         return JobGone(has_ended=is_whose(self._mark(known), owner, known.user_id))
+
+    async def fate(self, gone: JobGone, job: int, owner: Owner, ran: datetime | None) -> JobGone:
+        """Return what became of the *job* of *owner* that slurmctld does not know, and that ran at *ran*."""
+        return await self._fates.of(gone, job, owner, ran)
+
+    async def who_cancelled(self, job: AnyJob, owner: Owner) -> str:
+        """Return the Slurm user who cancelled the job, where accounting says so."""
+        return await self._fates.who_cancelled(job, owner)
 
     def _mark(self, state: SlurmJobState) -> marks.Mark | None:
         return marks.read_extra(self._key, state.extra, state.user_id)

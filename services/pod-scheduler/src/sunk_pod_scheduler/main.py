@@ -56,6 +56,7 @@ from sunk_runtime.rights import require_rights
 from sunk_runtime.tracing import tracing
 from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
+from sunk_slurm.accounting import SlurmAccounting
 from sunk_slurm.client import SlurmClient
 
 SERVICE: Final = "pod-scheduler"
@@ -68,10 +69,13 @@ ASKED_AHEAD_S: Final = 60.0
 class Parts:
     """What lives as long as the process, whether or not we lead."""
 
-    def __init__(self, config: Config, bus: Bus, kube: KubeClient, slurm: SlurmClient) -> None:
+    def __init__(
+        self, config: Config, bus: Bus, kube: KubeClient, slurm: SlurmClient, accounting: SlurmAccounting
+    ) -> None:
         self.config = config
         self.bus = bus
         self.slurm = slurm
+        self.accounting = accounting
         self.key = config.key()
         self.rules = config.rules()
         self.placements = StateView(bus, config.cluster, PlacementState)
@@ -123,7 +127,13 @@ class Parts:
         config, book = self.config, Book()
         names = await claim(self.kube, config.namespace, leadership.name, config.realm())
         self.pods = self.pods_of(names)
-        jobs = Jobs(self.slurm, self.slurm_jobs, self.key, timeout_s=config.call_timeout_s)
+        jobs = Jobs(
+            self.slurm,
+            self.slurm_jobs,
+            self.key,
+            timeout_s=config.call_timeout_s,
+            accounting=self.accounting,
+        )
         means = Means(
             teller=Teller(config.cluster, self.bus.name),
             pods=self.pods,
@@ -257,10 +267,11 @@ async def serve(config: Config) -> None:
         connect(config.bus, SERVICE) as bus,
         connect_kube(SERVICE, kubeconfig=config.kubeconfig) as kube,
         SlurmClient(config.slurm_url, tokens, trust=config.trust) as slurm,
+        SlurmAccounting(config.slurm_url, tokens, trust=config.trust) as accounting,
     ):
         await require_rights(bus, permissions(SERVICE, (config.cluster,)))
         await bus.provision(config.cluster, config.bus)
-        parts = Parts(config, bus, kube, slurm)
+        parts = Parts(config, bus, kube, slurm, accounting)
         health = Health()
         for view in parts.bus_views:
             health.require(f"state {view.bucket} is read", partial(getattr, view, "is_complete"))

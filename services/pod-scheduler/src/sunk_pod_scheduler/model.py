@@ -66,6 +66,8 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     started: datetime | None = None
     """When its prolog began."""
     ended: datetime | None = None
+    is_preempted: bool = False
+    """Another job has taken its place: it ends within its grace."""
     is_marked_started: bool = False
     extra: str = ""
     name: str = ""
@@ -93,6 +95,10 @@ class JobGone(msgspec.Struct, frozen=True):
     """It was seen to end before slurmctld forgot it."""
     is_taken: bool = False
     """Its number is another's job."""
+    is_lost: bool = False
+    """slurmctld has lost its state, as its other jobs or accounting show."""
+    is_forgotten: bool = False
+    """slurmctld has jobs that were there before, so it has lost none: this one must have ended."""
 
 
 class JobUnknown(msgspec.Struct, frozen=True):
@@ -286,6 +292,7 @@ def job_seen(job: Job, key: bytes) -> JobSeen:
         nodes=hostlist.expand(job.nodes),
         started=job.start_time.moment,
         ended=job.end_time.moment,
+        is_preempted=job.preempt_time.moment is not None,
         is_marked_started=marks.is_started(job.extra),
         extra=job.extra,
         name=job.name,

@@ -19,6 +19,7 @@ from sunk_kube.objects import Node, Pod, Taint, Toleration, condition
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
+from sunk_pod_scheduler.causes import plain
 from sunk_pod_scheduler.sayings import Sayings
 from sunk_runtime.changes import Changes
 from sunk_runtime.errors import ConflictError
@@ -182,6 +183,12 @@ class Pods:
             await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except ConflictError:
             return  # A Pod of that name came after: ours is gone.
+
+    async def tell_end(self, pods: Sequence[Pod], reason: str, message: str) -> None:
+        """Say by Event on Pods that are about to be deleted, and on who controls them, why, now."""
+        await self._sayings.say_first(
+            pods, EventText(reason=reason, action="Deleting", note=plain(message), type="Warning")
+        )
 
     async def refuse(self, pod: Pod, reason: str, message: str) -> None:
         """Say by Event and by condition why the Pod is not scheduled; said already, it is not said again."""

@@ -1,10 +1,11 @@
 """What the scheduler needs of Kubernetes and Slurm; `pods.Pods` and `jobs.Jobs` are these."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from sunk_kube.objects import Node, Pod
-from sunk_pod_scheduler.model import AnyJob
+from sunk_pod_scheduler.model import AnyJob, JobGone
 from sunk_pod_scheduler.ownership import Owner
 from sunk_slurm.submission import JobDescription
 
@@ -52,6 +53,13 @@ class PodPort(Protocol):
         """Delete the Pod with its own grace; it being gone is success."""
         ...
 
+    async def tell_end(self, pods: Sequence[Pod], reason: str, message: str) -> None:
+        """Say by Event on Pods that are about to be deleted, and on who controls them, why; before they are.
+
+        It raises nothing and takes a bounded time: what cannot be said keeps no Pod.
+        """
+        ...
+
     async def refuse(self, pod: Pod, reason: str, message: str) -> None:
         """Say by Event and by condition why the Pod is not scheduled."""
         ...
@@ -78,6 +86,14 @@ class JobPort(Protocol):
 
     async def look(self, job: int, owner: Owner) -> AnyJob:
         """Return the job of *owner* from a fresh look; unknown where Slurm does not answer."""
+        ...
+
+    async def fate(self, gone: JobGone, job: int, owner: Owner, ran: datetime | None) -> JobGone:
+        """Return what became of the *job* of *owner* that slurmctld does not know, and that ran at *ran*."""
+        ...
+
+    async def who_cancelled(self, job: AnyJob, owner: Owner) -> str:
+        """Return the Slurm user who cancelled the job, where accounting says so."""
         ...
 
     async def submit(self, description: JobDescription) -> int:

@@ -1,6 +1,6 @@
 """Builders with defaults that show only what matters, and Pods that need no API server."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -175,6 +175,8 @@ class MemoryPods:
         """The last reason said of each Pod, by uid."""
         self.warned: dict[str, list[str]] = {}
         """The reasons of all warnings, by uid."""
+        self.ends: dict[str, str] = {}
+        """Why each Pod was said to end, by uid."""
         self._nodes = {node.metadata.name: node for node in nodes}
 
     def require_complete(self) -> None:
@@ -229,7 +231,14 @@ class MemoryPods:
         if not found.spec.node_name:
             self.vanish(found.metadata.uid)
         elif not found.is_terminating:
+            assert self.ends.get(found.metadata.uid), "nobody was told why"
             self.put(replace(found, metadata=replace(found.metadata, deletion_timestamp=T0)))
+
+    async def tell_end(self, pods: Sequence[Pod], reason: str, message: str) -> None:
+        """Remember what is said."""
+        assert reason
+        for pod in pods:
+            self.ends[pod.metadata.uid] = message
 
     async def refuse(self, pod: Pod, reason: str, message: str) -> None:
         """Remember what is said."""

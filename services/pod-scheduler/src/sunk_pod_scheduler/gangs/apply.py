@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
@@ -16,6 +16,7 @@ from sunk_kube.wellknown import (
 )
 from sunk_pod_scheduler import marks, metrics
 from sunk_pod_scheduler.apply import RELEASED
+from sunk_pod_scheduler.causes import by_whom
 from sunk_pod_scheduler.facts import facts
 from sunk_pod_scheduler.gangs.model import (
     Align,
@@ -51,6 +52,8 @@ from sunk_runtime.views import now
 from sunk_slurm.errors import SlurmRejectedError
 
 log = logging.getLogger(__name__)
+
+GANG_ENDS: Final = "GangEnds"
 
 
 class GangDoer:
@@ -97,7 +100,7 @@ class GangDoer:
                 await self._bind(action, seen, pods)
                 return ASK_AGAIN_S
             case DeleteMembers():
-                await each([pods[uid] for uid in action.uids if uid in pods], self._pods.delete)
+                await self._delete([pods[uid] for uid in action.uids if uid in pods], seen)
                 return ASK_AGAIN_S
             case CancelJob():
                 await self._means.jobs.cancel(action.job, owner(seen))
@@ -136,7 +139,8 @@ class GangDoer:
         await self._store(self._means.placeholder.known(state))
         if state.phase == "ending" and (before is None or before.phase != "ending"):
             self._note_refusals(ours, state)
-            self._voice.say(ours, "GangEnds", f"{name(seen)} ends: {state.reason}")
+            others = [pod for pod in ours if not pod.spec.node_name or pod.is_terminating]
+            self._voice.say(others, GANG_ENDS, f"{name(seen)} ends: {state.reason}")
         if before is not None and (before.lost is None) != (state.lost is None):
             await self._voice.tell_loss(ours, state)
             metrics.JOBS_UNKNOWN.labels("lost" if state.lost is not None else "found").inc()
@@ -152,6 +156,18 @@ class GangDoer:
                 self._means.refusals.note(pod, node_by_uid.get(pod.metadata.uid, ""), why, moment)
                 text = f"the kubelet of {pod.spec.node_name} refused: {why}"
                 self._pods.warn(pod, "KubeletRefused", text)
+
+    async def _delete(self, pods: Sequence[Pod], seen: GangSeen) -> None:
+        """Delete Pods, once it is said why: afterwards nobody would look for that on them."""
+        reason = "" if seen.record is None else seen.record.reason
+        who = await self._means.jobs.who_cancelled(seen.job, owner(seen))
+        await self._pods.tell_end(pods, GANG_ENDS, f"{name(seen)} ends: {reason}{by_whom(who)}")
+
+        async def delete(pod: Pod) -> None:
+            self._means.check()
+            await self._pods.delete(pod)
+
+        await each(pods, delete)
 
     async def _release(self, action: ReleaseJob, seen: GangSeen, pods: Pods) -> None:
         try:

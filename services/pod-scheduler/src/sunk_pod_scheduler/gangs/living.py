@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_pod_scheduler import lost
+from sunk_pod_scheduler.causes import asked, cause
 from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Note, Tell
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.gangs.shapes import shape
@@ -110,11 +111,11 @@ def _without_job(  # noqa: PLR0911 - a table of cases
         case JobUnknown() if seen.is_release_asked:
             return Wait(ASK_AGAIN_S)
         case _ if seen.is_release_asked:
-            return ends(record, "the job's script or a node's epilog asks for it", now)
+            return ends(record, asked(job), now)
         case JobGone():
             return ends(record, f"job {record.job} is unknown to Slurm", now)
         case JobSeen() if not job.is_running:
-            return ends(record, f"job {job.job} is {job.base}", now)
+            return ends(record, cause(job), now)
         case JobSeen() if any(node not in job.nodes for node in distinct(gang)):
             return ends(record, f"job {job.job} does not run on all of the gang's nodes", now)
         case _:
