@@ -27,6 +27,7 @@ from sunk_pod_scheduler.model import (
     CancelJob,
     DeletePod,
     Forget,
+    GiveUp,
     JobGone,
     JobSeen,
     JobUnknown,
@@ -101,6 +102,7 @@ def phase_after(action: Action) -> str:
             | Bind(state=state)
             | Refuse(state=state)
             | Blame(state=state)
+            | GiveUp(state=state)
         ):
             overdue = " overdue" if state.is_overdue else ""
             return f"{type(action).__name__} {state.phase}{overdue}"
@@ -280,13 +282,43 @@ def test_does_the_next_thing(found: Observed, expected: Action) -> None:
         ),
         pytest.param(
             seen(pod(), placement("started", node=SLURM_NODE), STARTED, node_problem="a taint"),
-            "Record submitted",
+            "GiveUp submitted",
             id="the Node will not do: another job",
         ),
         pytest.param(
             seen(pod(), placement("started", node=SLURM_NODE), STARTED, is_release_asked=True),
             "Record submitted",
             id="the job ends before its pod is bound: another job",
+        ),
+        pytest.param(
+            seen(pod(), placement("started", node=SLURM_NODE), replace(STARTED, nodes=("gpu-9",))),
+            "GiveUp submitted",
+            id="the job runs elsewhere: another job, and this one ends at once",
+        ),
+        pytest.param(
+            seen(pod(), placement("released"), job("SUSPENDED")),
+            "GiveUp submitted",
+            id="the job was stopped before its pod was bound: it ends",
+        ),
+        pytest.param(
+            replace(seen(pod(), placement("released"), replace(PENDING, excluded="gpu-1")), excluded="gpu-2"),
+            "ExcludeNodes",
+            id="other nodes do for the pod by now",
+        ),
+        pytest.param(
+            replace(seen(pod(), placement("submitted"), replace(PENDING, excluded="gpu-1")), excluded=""),
+            "ExcludeNodes",
+            id="all do by now, and the job is not released yet",
+        ),
+        pytest.param(
+            replace(seen(pod(), placement("released"), replace(PENDING, excluded="gpu-1")), excluded="gpu-1"),
+            "Wait",
+            id="the same nodes do for the pod",
+        ),
+        pytest.param(
+            replace(seen(pod(), placement("released"), PENDING), excluded="gpu-1"),
+            "Wait",
+            id="nobody has looked what the job was told",
         ),
         pytest.param(seen(pod(), placement("released"), GONE), "Record submitted", id="the job vanished"),
         pytest.param(

@@ -29,6 +29,7 @@ from sunk_pod_scheduler.model import (
     Blame,
     CancelJob,
     Forget,
+    GiveUp,
     JobGone,
     JobSeen,
     JobUnknown,
@@ -169,7 +170,7 @@ class Cluster:
         may_lack = record.phase == "bound" and record.roster.min_available
         return len(seats) - lack >= (record.roster.min_available if may_lack else len(seats))
 
-    def _effects(  # noqa: C901, PLR0911 - one case an action
+    def _effects(  # noqa: C901, PLR0911, PLR0912 - one case an action
         self, action: GangAction, found: GangSeen
     ) -> list[Effect]:
         match action:
@@ -201,6 +202,8 @@ class Cluster:
                 return [lambda: self.change(action.job, is_marked_started=True)]
             case CancelJob():
                 return [lambda: self.end(action.job, "CANCELLED")]
+            case GiveUp():
+                return [lambda: self.end(action.job, "CANCELLED"), lambda: self._store(action.state)]
             case _:
                 return []
 

@@ -10,14 +10,13 @@ from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember
 from sunk_kube.objects import KubeStruct, OwnerReference, Pod
-from sunk_kube.testing import node
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.explain import explain_member
 from sunk_pod_scheduler.gangs.kin import Terms, kin, natural, order, terms
 from sunk_pod_scheduler.gangs.model import Align, GangAction, GangSeen, MemberSeen, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ranks import fitted, ordered, seated
-from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang
+from sunk_pod_scheduler.gangs.request import describe_gang
 from sunk_pod_scheduler.gangs.workloads import (
     JobSet,
     JobSetSpec,
@@ -363,17 +362,6 @@ def test_the_job_has_room_for_the_largest_member_on_every_seat() -> None:
     assert job.memory_per_node.value == 800
     assert (job.tres_per_node, job.shared) == ("gres/gpu:2", ("user",))
     assert (job.name, job.hold, job.requeue) == ("default/train", True, False)
-
-
-def test_a_node_that_one_member_cannot_use_is_excluded_for_all() -> None:
-    first, second = manifest(), manifest(uid="2", name="other")
-    picky = replace(second, spec=replace(second.spec, node_selector={"disk": "fast"}))
-    fast, slow = node("a", labels={"disk": "fast"}), node("b")
-    choice = choose_for_all([first, picky], Asked(), {"gpu-1": fast, "gpu-2": slow}, 1)
-
-    assert choice.excluded == ("gpu-2",)
-    assert choice.is_possible
-    assert not choose_for_all([first, picky], Asked(), {"gpu-1": fast, "gpu-2": slow}, 2).is_possible
 
 
 def test_a_gang_whose_script_is_dead_ends_though_slurm_says_running() -> None:

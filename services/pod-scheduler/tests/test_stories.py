@@ -20,6 +20,7 @@ from sunk_pod_scheduler.model import (
     CancelJob,
     DeletePod,
     Forget,
+    GiveUp,
     JobGone,
     JobSeen,
     JobUnknown,
@@ -123,6 +124,8 @@ class Cluster:
                 return [lambda: self.change(action.job, is_marked_started=True)]
             case CancelJob():
                 return [lambda: self.end(action.job, "CANCELLED")]
+            case GiveUp():
+                return [lambda: self.end(action.job, "CANCELLED"), lambda: self._store(action.state)]
             case _:
                 return []
 

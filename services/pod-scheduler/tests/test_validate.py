@@ -1,29 +1,16 @@
-from collections.abc import Mapping
-from datetime import datetime, timedelta
-
 import pytest
 
 from sunk_kube.objects import (
-    Affinity,
     Container,
-    ContainerPort,
-    Node,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
-    Pod,
     PodSpec,
     ResourceRequirements,
 )
-from sunk_kube.testing import node
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
 from sunk_pod_scheduler import annotations, marks, resources, tokens
-from sunk_pod_scheduler.nodes import LASTS, Choice, Choices, choose, ports_taken, problem
+from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.request import Placeholder, describe
-from sunk_pod_scheduler.testing import KEY, T0, UID, manifest
+from sunk_pod_scheduler.testing import KEY, UID, manifest
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
-from sunk_slurm import hostlist
 from sunk_slurm.wire import Number
 
 GRACE = "termination grace period must be less than Slurm KillWait - 5s"
@@ -223,110 +210,3 @@ def test_a_mark_of_another_key_pod_or_attempt_is_no_mark() -> None:
     assert marks.read_extra(KEY, "no json", 7) is None
     assert marks.read_claim(KEY, "other", marks.claim(KEY, UID, 0, 7)) is None
     assert tokens.is_token(tokens.token(KEY, UID, 0), KEY, UID, 1) is False
-
-
-def model_in(*models: str) -> Affinity:
-    term = NodeSelectorTerm(
-        match_expressions=(NodeSelectorRequirement(key="model", operator="In", values=models),)
-    )
-    return Affinity(node_affinity=NodeAffinity(required=NodeSelector((term,))))
-
-
-NODES = {
-    "gpu-01": node("node1", labels={"model": "h100"}),
-    "gpu-02": node("node2", labels={"model": "l4"}),
-    "gpu-03": node("node3", labels={"model": "l4"}),
-    "login-1": None,
-}
-
-
-@pytest.mark.parametrize(
-    ("spec", "required", "excluded", "expected"),
-    [
-        pytest.param(PodSpec(), (), (), Choice(excluded=("login-1",)), id="any node of a NodeSet"),
-        pytest.param(
-            PodSpec(node_selector={"kubernetes.io/hostname": "node2"}),
-            (),
-            (),
-            Choice(excluded=("gpu-[01,03],login-1",)),
-            id="one by hostname",
-        ),
-        pytest.param(
-            PodSpec(affinity=model_in("l4")),
-            (),
-            ("gpu-03",),
-            Choice(excluded=("gpu-[01,03],login-1",)),
-            id="affinity",
-        ),
-        pytest.param(PodSpec(), ("gpu-02",), (), Choice(required=("gpu-02",)), id="one required"),
-        pytest.param(
-            PodSpec(),
-            ("gpu-02", "gpu-03"),
-            (),
-            Choice(excluded=("gpu-01,login-1",)),
-            id="one of two required",
-        ),
-        pytest.param(
-            PodSpec(affinity=model_in("b200")),
-            (),
-            (),
-            Choice(excluded=("gpu-[01-03],login-1",), is_possible=False),
-            id="nothing fits",
-        ),
-    ],
-)
-def test_slurm_may_only_choose_what_the_pod_may_run_on(
-    spec: PodSpec, required: tuple[str, ...], excluded: tuple[str, ...], expected: Choice
-) -> None:
-    found = choose(manifest(spec=spec), NODES, required, excluded)
-
-    assert {*",".join(found.excluded).split(",")} == {*",".join(expected.excluded).split(",")}
-    assert (found.required, found.is_possible) == (expected.required, expected.is_possible)
-
-
-def test_pods_of_a_burst_that_are_alike_share_one_choice_and_later_ones_see_what_has_changed() -> None:
-    choices, looks = Choices(), list[datetime]()
-    picky = manifest(spec=PodSpec(containers=manifest().spec.containers, node_selector={"zone": "nowhere"}))
-
-    def chosen(pod: Pod, moment: datetime) -> Choice:
-        def nodes() -> Mapping[str, Node | None]:
-            looks.append(moment)
-            return NODES
-
-        return choices.choose(pod, nodes, (), (), moment)
-
-    first, alike, other = (chosen(pod, T0) for pod in (manifest(), manifest(name="other"), picky))
-    chosen(manifest(), T0 + LASTS + timedelta(seconds=1))
-
-    assert (first, other) == (choose(manifest(), NODES, (), ()), choose(picky, NODES, (), ()))
-    assert alike == first
-    assert other != first
-    assert looks == [T0, T0, T0 + LASTS + timedelta(seconds=1)]
-
-
-def listening(port: int, *, uid: str = "u", kube_node: str = "", protocol: str = "TCP") -> Pod:
-    ports = (ContainerPort(host_port=port, protocol=protocol),)
-    spec = PodSpec(containers=(Container(ports=ports),), node_name=kube_node)
-    return manifest(uid=uid, spec=spec)
-
-
-def test_a_node_where_another_pod_has_the_host_port_is_neither_chosen_nor_bound_to() -> None:
-    web = listening(8080)
-    there = [
-        web,
-        listening(8080, uid="a", kube_node="node2"),
-        listening(9090, uid="b", kube_node="node3"),
-        listening(8080, uid="c", kube_node="node1", protocol="UDP"),
-    ]
-    taken = ports_taken(web, lambda: there)
-    choice = choose(web, NODES, (), (), taken)
-
-    assert taken == {"node2"}
-    assert "gpu-02" in hostlist.expand(choice.excluded[0])
-    assert choice.is_possible
-    busy, free = NODES["gpu-02"], NODES["gpu-01"]
-    assert busy is not None
-    assert free is not None
-    assert "host port" in problem(web, busy, lambda: there)
-    assert problem(web, free, lambda: there) == ""
-    assert ports_taken(manifest(), lambda: there) == frozenset()

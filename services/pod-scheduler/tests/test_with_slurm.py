@@ -22,7 +22,7 @@ from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import Noted, PlacementAnnounced, PlacementReleased, ReleasePlacement
-from sunk_kube.objects import Pod, PodStatus
+from sunk_kube.objects import Pod, PodStatus, Taint
 from sunk_kube.testing import node
 from sunk_kube.wellknown import ANNOTATION_GANG_MIN_AVAILABLE as GANG_MIN_AVAILABLE
 from sunk_kube.wellknown import ANNOTATION_GANG_SIZE as GANG_SIZE
@@ -129,17 +129,32 @@ class World:
     async def prepare(self) -> None:
         """Say on the bus which nodes there are."""
         for name in self.names:
-            writer = StateWriter(self.bus, self.views.slurm_nodes, fence=None)
-            await writer.record(name, SlurmNodeState(changed=now(), node=name, state="IDLE"), revision=0)
-            state = KubePodState(
-                changed=now(),
-                pod=name,
-                namespace="slurm",
-                nodeset="gpu",
-                kube_node=f"kube-{name}",
-                phase="running",
-            )
-            await StateWriter(self.bus, self.views.kube_pods, fence=None).record(name, state, revision=0)
+            await self.join(name)
+
+    async def join(self, name: str) -> None:
+        """Say on the bus that there is the node *name*."""
+        slurm_nodes, kube_pods = self.views.slurm_nodes, self.views.kube_pods
+        node_state = SlurmNodeState(changed=now(), node=name, state="IDLE")
+        writer = StateWriter(self.bus, slurm_nodes, fence=None)
+        await writer.record(name, node_state, revision=slurm_nodes.revision(name))
+        state = KubePodState(
+            changed=now(),
+            pod=name,
+            namespace="slurm",
+            nodeset="gpu",
+            kube_node=f"kube-{name}",
+            phase="running",
+        )
+        others = StateWriter(self.bus, kube_pods, fence=None)
+        await others.record(name, state, revision=kube_pods.revision(name))
+
+    async def leave(self, name: str) -> None:
+        """Say on the bus that there is no node *name*."""
+        slurm_nodes, kube_pods = self.views.slurm_nodes, self.views.kube_pods
+        writer = StateWriter(self.bus, slurm_nodes, fence=None)
+        await writer.forget(name, revision=slurm_nodes.revision(name))
+        others = StateWriter(self.bus, kube_pods, fence=None)
+        await others.forget(name, revision=kube_pods.revision(name))
 
     def means(self, jobs: JobPort, pods: PodPort, writer: StateWriter[PlacementState] | None = None) -> Means:
         """Return what a leader works with."""
@@ -1007,6 +1022,94 @@ async def test_a_gang_that_may_run_with_fewer_starts_on_as_many_nodes_as_slurm_h
         for uid in others:
             found.pods.vanish(uid)
         await until(lambda: not list(found.placements.keys()))
+
+
+UPGRADE = (Taint(key="upgrade", effect="NoSchedule"),)
+
+
+async def occupied(found: World, slurm: HostSlurm, name: str) -> int:
+    """Return a job that has the node *name* for itself."""
+    job = int(submit(slurm, f"--nodelist={name}", "--exclusive"))
+    await until(lambda: is_base(found, job, "RUNNING"))
+    return job
+
+
+async def is_told(found: World, excluded: str) -> bool:
+    """Whether the one job that waits was told to keep off *excluded*."""
+    return [job.excluded_nodes for job in await found.alive() if job.state_now.is_pending] == [excluded]
+
+
+async def test_a_job_that_waits_is_told_when_a_node_loses_or_gets_a_taint(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    first, second = slurm.node_names
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        other = await occupied(found, slurm, first)
+        found.pods.put_node(node(f"kube-{second}", taints=UPGRADE))
+        found.pods.put(manifest(annotations={"sunk.coreweave.com/priority": "4711"}))
+        await until(lambda: is_told(found, second))
+        (before,) = await found.alive()
+
+        found.pods.put_node(node(f"kube-{first}", taints=UPGRADE))  # Now none is left: what was told stands.
+        await anyio.sleep(0.5)
+        assert await is_told(found, second)
+        found.pods.put_node(node(f"kube-{second}"))
+        await until(lambda: found.is_running(UID))
+        (after,) = await found.alive()
+        await found.client.cancel_job(other)
+
+        assert (after.job_id, after.nodes, after.excluded_nodes) == (before.job_id, second, first)
+        assert after.priority.value == before.priority.value == 4711
+
+
+async def test_a_pod_is_not_bound_to_a_node_that_joined_later_and_does_not_do_and_its_job_ends_at_once(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    first, second = slurm.node_names
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        other = await occupied(found, slurm, first)
+        found.pods.put_node(node(f"kube-{first}", labels={"disk": "fast"}))
+        await found.leave(second)
+        spec = structs.replace(manifest().spec, node_selector={"disk": "fast"})
+        found.pods.put(manifest(spec=spec))
+        await until(lambda: found.phase(UID) == "started")  # On the node that nobody knows.
+        (before,) = await found.alive()
+        assert (before.nodes, before.excluded_nodes) == (second, "")
+
+        await found.join(second)
+        await until(lambda: found.pods.said[UID] == "NodeUnsuited")
+        over = await found.client.job(before.job_id)
+        assert over is not None
+        assert over.state_now.base == "CANCELLED"
+        await until(lambda: is_told(found, second), within_s=30)
+        assert found.pods.pods[UID].spec.node_name == ""
+        await found.client.cancel_job(other)
+        await until(lambda: found.is_running(UID))
+
+        assert found.pods.pods[UID].spec.node_name == f"kube-{first}"
+
+
+async def test_a_gang_that_waits_is_told_when_a_node_does_for_it(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    first, second = slurm.node_names
+    async with world(nats, slurm, free_tcp_port) as found, anyio.create_task_group() as tasks:
+        other = await occupied(found, slurm, first)
+        found.pods.put_node(node(f"kube-{second}", taints=UPGRADE))
+        told: list[int] = []
+
+        async def untaint() -> None:
+            await until(lambda: is_told(found, second))
+            told.extend(job.job_id for job in await found.alive())
+            found.pods.put_node(node(f"kube-{second}"))
+
+        tasks.start_soon(untaint)
+        async with ganging(found, least=1) as uids:
+            (job,) = await found.alive()
+            await found.client.cancel_job(other)
+
+            assert (job.nodes, [job.job_id]) == (second, told)
+            assert [found.is_running(uid) for uid in uids] == [True, False]
 
 
 @pytest.mark.faults

@@ -3,18 +3,19 @@
 Source: Kubernetes API, NodeSelectorTerm, Toleration; k8s.io/component-helpers, scheduling/corev1.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from sunk_kube.objects import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
 
-_Test = Callable[[str | None, tuple[str, ...]], bool]
+_Test = Callable[[str | None, Collection[str]], bool]
+_Requirement = tuple[str, _Test, frozenset[str]]
 
 
-def _compare(value: str | None, values: tuple[str, ...], sign: int) -> bool:
+def _compare(value: str | None, values: Collection[str], sign: int) -> bool:
     try:
-        return value is not None and (int(value) - int(values[0])) * sign > 0
-    except (ValueError, IndexError):
+        return value is not None and len(values) == 1 and (int(value) - int(*values)) * sign > 0
+    except ValueError:
         return False
 
 
@@ -30,22 +31,36 @@ _OPERATOR: Final[Mapping[str, _Test]] = {
 
 def selects(selector: NodeSelector, node: Node) -> bool:
     """Whether one of the terms of *selector* holds for *node*."""
-    return any(_holds(term, node) for term in selector.node_selector_terms)
+    return selecting(selector)(node)
 
 
-def _holds(term: NodeSelectorTerm, node: Node) -> bool:
+def selecting(selector: NodeSelector) -> Callable[[Node], bool]:
+    """Return what tells whether *selector* selects a Node; read once, for it may name thousands of values."""
+    terms = [_term(term) for term in selector.node_selector_terms]
+
+    def is_selected(node: Node) -> bool:
+        fields = {"metadata.name": node.metadata.name}
+        return any(_all(labels, node.metadata.labels) and _all(others, fields) for labels, others in terms)
+
+    return is_selected
+
+
+def _term(term: NodeSelectorTerm) -> tuple[list[_Requirement], list[_Requirement]]:
     if not term.match_expressions and not term.match_fields:
-        return False  # An empty term matches nothing.
-    fields = {"metadata.name": node.metadata.name}
-    return _all(term.match_expressions, node.metadata.labels) and _all(term.match_fields, fields)
+        return [("", _never, frozenset())], []  # An empty term matches nothing.
+    return _read(term.match_expressions), _read(term.match_fields)
 
 
-def _all(requirements: Iterable[NodeSelectorRequirement], values: Mapping[str, str]) -> bool:
-    return all(
-        (test := _OPERATOR.get(required.operator)) is not None
-        and test(values.get(required.key), required.values)
-        for required in requirements
-    )
+def _read(requirements: Iterable[NodeSelectorRequirement]) -> list[_Requirement]:
+    return [(one.key, _OPERATOR.get(one.operator, _never), frozenset(one.values)) for one in requirements]
+
+
+def _never(_value: str | None, _values: Collection[str]) -> bool:
+    return False
+
+
+def _all(requirements: Iterable[_Requirement], values: Mapping[str, str]) -> bool:
+    return all(test(values.get(key), among) for key, test, among in requirements)
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

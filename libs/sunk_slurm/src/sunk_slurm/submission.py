@@ -75,6 +75,8 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """False releases it."""
     priority: Number | None = None
     """Refused while the job is held. At submission it undoes ``hold``: such a job gets it here, released."""
+    excluded_nodes: tuple[str, ...] | None = None
+    """Of a job that is pending, held or not; a list of "" clears them, an empty list changes nothing."""
     extra: str | None = None
     comment: str | None = None
     admin_comment: str | None = None

@@ -185,6 +185,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = ""
     qos: str = ""
     nodes: str = ""
+    excluded_nodes: str = ""
+    """As its submitter, or who changed it last, spelled them."""
     batch_host: str = ""
     job_resources: JobResources | None = None
     gres_detail: tuple[str, ...] = ()

@@ -17,7 +17,9 @@ from sunk_pod_scheduler.model import (
     Blame,
     CancelJob,
     DeletePod,
+    ExcludeNodes,
     Forget,
+    GiveUp,
     MarkStarted,
     Observed,
     Record,
@@ -78,6 +80,10 @@ class Doer:
                 await self._on(pod, lambda found: self._submitter.submit(found, action.attempt))
             case Resume():
                 await self._on(pod, lambda found: self._submitter.resume(found, action.attempt))
+            case ExcludeNodes():
+                return await self._submitter.exclude(action)
+            case GiveUp():
+                await self._give_up(action, seen, pod)
             case ReleaseJob():
                 await self._release(action, pod)
             case MarkStarted():
@@ -97,6 +103,10 @@ class Doer:
             case _:
                 assert_never(action)
         return None
+
+    async def excluded(self, pod: Pod) -> str | None:
+        """Return which nodes a job of *pod* must not get as things are now; None where nobody can say."""
+        return await self._submitter.excluded(pod)
 
     async def cancel_stray(self, job: int, whose: Owner) -> None:
         """End a job that is nobody's any more, and was *whose*."""
@@ -150,6 +160,13 @@ class Doer:
         else:
             say = self._pods.refuse if action.is_warning else self._pods.put_off
             await say(pod, action.event, reason)
+        await self._store(action.state)
+
+    async def _give_up(self, action: GiveUp, seen: Observed, pod: Pod | None) -> None:
+        """First the job, for what is stored without it cannot tell of it any more."""
+        await self._means.jobs.cancel(action.job, owner(seen))
+        if action.event and pod is not None:
+            await self._pods.put_off(pod, action.event, action.state.reason)
         await self._store(action.state)
 
     async def _tell_loss(self, pod: Pod, state: PlacementState) -> None:

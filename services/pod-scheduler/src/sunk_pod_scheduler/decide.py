@@ -27,6 +27,7 @@ from sunk_pod_scheduler.model import (
     Bind,
     CancelJob,
     DeletePod,
+    ExcludeNodes,
     Forget,
     JobGone,
     JobSeen,
@@ -41,7 +42,7 @@ from sunk_pod_scheduler.model import (
     TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.outcomes import bound_alone, end, ending, fresh, refuse, said, without
+from sunk_pod_scheduler.outcomes import bound_alone, end, ending, fresh, given_up, refuse, said, without
 from sunk_pod_scheduler.silence import listen
 from sunk_pod_scheduler.validate import TERMINATION_OFFSET_S
 
@@ -88,7 +89,7 @@ def _refused(seen: Observed, placement: PlacementState, now: datetime, _: Limits
     return refuse(replace(placement, changed=now), pod)
 
 
-def _placing(  # noqa: C901, PLR0911 - a table of cases
+def _placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
     seen: Observed, placement: PlacementState, now: datetime, limits: Limits
 ) -> Action:
     """Phases ``submitted``, ``released`` and ``started``: the Pod waits for its Node, or has lost its job."""
@@ -107,7 +108,7 @@ def _placing(  # noqa: C901, PLR0911 - a table of cases
         case JobGone():
             return without(pod, placement, f"job {placement.job} is unknown to Slurm", now)
         case JobSeen() if job.is_over or job.base == "SUSPENDED":
-            return without(pod, placement, cause(job), now)
+            return given_up(without(pod, placement, cause(job), now), job)
         case JobSeen() if not job.is_marked:
             return without(pod, placement, f"job {job.job} no longer carries our mark in its Extra", now)
         case JobSeen() if seen.is_release_asked:
@@ -116,8 +117,19 @@ def _placing(  # noqa: C901, PLR0911 - a table of cases
             return _starting(seen, placement, job, now, limits)
         case JobSeen() if job.is_running:
             return _running(seen, pod, placement, job, now)
+        case JobSeen() if job.base == "PENDING" and _are_others_excluded(seen, job):
+            return ExcludeNodes(job.job, seen.excluded or "")
         case JobSeen():
             return _pending(pod, placement, job, now, limits)
+
+
+def _are_others_excluded(seen: Observed, job: JobSeen) -> bool:
+    """Whether other nodes do for the Pod than Slurm was told last.
+
+    It is asked at a look at the job, and looks are not made for it: so a taint that comes and goes costs no
+    more than one call a look.
+    """
+    return None not in {seen.excluded, job.excluded} and seen.excluded != job.excluded
 
 
 def _unsubmitted(pod: PodSeen, placement: PlacementState, now: datetime, limits: Limits) -> Action:
@@ -160,7 +172,8 @@ def _running(  # noqa: PLR0911 - a table of cases
     seen: Observed, pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetime
 ) -> Action:
     if placement.node not in job.nodes:
-        return without(pod, placement, f"job {job.job} does not run on {placement.node}", now)
+        elsewhere = f"job {job.job} does not run on {placement.node}"
+        return given_up(without(pod, placement, elsewhere, now), job)
     if not seen.kube_node:
         return Wait(ASK_AGAIN_S)
     bound = replace(placement, phase="bound", changed=now, kube_node=seen.kube_node, reason="")
@@ -171,7 +184,7 @@ def _running(  # noqa: PLR0911 - a table of cases
     if pod.kube_node:
         return bound_alone(placement, now)
     if seen.node_problem:
-        return without(pod, placement, seen.node_problem, now)
+        return given_up(without(pod, placement, seen.node_problem, now), job, "NodeUnsuited")
     if not job.is_marked_started:
         return MarkStarted(job.job, job.extra)
     return Bind(state=bound)

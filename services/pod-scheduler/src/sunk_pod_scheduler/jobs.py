@@ -166,6 +166,11 @@ class Jobs:
             if priority is not None:
                 await self._slurm.update_job(job, JobChange(priority=Number.of(priority)))
 
+    async def exclude(self, job: int, excluded: str) -> None:
+        """Tell Slurm which nodes a job that waits must not get; empty: it may have any."""
+        async with _within(self._timeout_s, f"exclude nodes of job {job}"):
+            await self._slurm.update_job(job, JobChange(excluded_nodes=(excluded,)))
+
     async def set_extra(self, job: int, text: str, owner: Owner) -> None:
         """Replace the Extra of the job of *owner*, if a fresh look shows that it is his.
 

@@ -12,6 +12,7 @@ from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import marks
+from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.marks import Claim, Mark
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_slurm import hostlist
@@ -39,6 +40,8 @@ class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
     """What it asks its job to have; None: what Slurm computes."""
     user_id: int | None = None
     """The Slurm user that it asks for; None where something is wrong with it."""
+    asked: Asked | None = None
+    """Likewise all else that it asks of Slurm."""
 
     @property
     def is_finished(self) -> bool:
@@ -63,6 +66,8 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     """More of it in Slurm's own words, where it has any."""
     priority: int | None = None
     nodes: tuple[str, ...] = ()
+    excluded: str | None = None
+    """The nodes that it must not get, as we spelled them; None where that is not known."""
     started: datetime | None = None
     """When its prolog began."""
     ended: datetime | None = None
@@ -126,6 +131,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """The Node of the placeholder's Slurm node; empty while it is not known."""
     node_problem: str = ""
     """Why the Pod may not be bound to that Node."""
+    excluded: str | None = None
+    """The nodes that its job, which waits, must not get as things are now; None where nobody can say."""
     is_release_asked: bool = False
     """The placeholder's script or its node's epilog wants the Pod gone."""
     voice: Voice = ""
@@ -188,6 +195,22 @@ class Resume(msgspec.Struct, frozen=True):
     attempt: int
 
 
+class ExcludeNodes(msgspec.Struct, frozen=True):
+    """Tell Slurm which nodes a job that waits must not get: others than before."""
+
+    job: int
+    excluded: str
+
+
+class GiveUp(msgspec.Struct, frozen=True, kw_only=True):
+    """End a job that is of no use to its Pod, which is told why, and store *state*, which has no job."""
+
+    state: PlacementState
+    job: int
+    event: Literal["", "NodeUnsuited"] = ""
+    """Empty: the Pod is not told."""
+
+
 class ReleaseJob(msgspec.Struct, frozen=True):
     """Let Slurm start the held job, with the priority that its Pod asks for."""
 
@@ -230,6 +253,8 @@ Action = (
     | TellLoss
     | Submit
     | Resume
+    | ExcludeNodes
+    | GiveUp
     | ReleaseJob
     | MarkStarted
     | Bind
@@ -261,6 +286,7 @@ def pod_seen(pod: Pod, key: bytes, rules: Rules) -> PodSeen:
         problems=found if isinstance(found, tuple) else (),
         priority=_priority(found) if isinstance(found, Wanted) else None,
         user_id=found.identity.user_id if isinstance(found, Wanted) else None,
+        asked=found.asked if isinstance(found, Wanted) else None,
     )
 
 
@@ -290,6 +316,7 @@ def job_seen(job: Job, key: bytes) -> JobSeen:
         description=job.state_description,
         priority=job.priority.value,
         nodes=hostlist.expand(job.nodes),
+        excluded=job.excluded_nodes,
         started=job.start_time.moment,
         ended=job.end_time.moment,
         is_preempted=job.preempt_time.moment is not None,

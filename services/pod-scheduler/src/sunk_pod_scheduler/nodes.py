@@ -6,20 +6,34 @@ end, before the binding; a cordon never counts, for it becomes a drain. The lock
 none of the taints here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from sunk_kube.matching import selects, untolerated
-from sunk_kube.objects import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint
+from sunk_kube.matching import selecting, untolerated
+from sunk_kube.objects import (
+    Node,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    Taint,
+    Toleration,
+)
 from sunk_kube.wellknown import TAINT_UNSCHEDULABLE
+from sunk_pod_scheduler.annotations import Asked
 from sunk_slurm import hostlist
 
+Nodes = Mapping[str, Node | None]
+"""The Node of every node that Slurm has: Slurm refuses a job that excludes others. None where it is no
+NodeSet's, or the Node is not known: no Pod can be placed there."""
+Port = tuple[str, int]
+"""Protocol and number."""
+Used = Mapping[Port, Mapping[str, str]]
+"""Which Pods have a host port, by uid, and on which Node each is."""
+
 _KUBERNETES_OWN: Final = "node.kubernetes.io/"
-LASTS: Final = timedelta(seconds=1)
-"""A node that came or changed a moment ago may be missed: the one that Slurm chose is looked at again."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,107 +42,126 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     required: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     is_possible: bool = True
-    """At least one of the nodes known now is left."""
+    """Enough of the nodes known now are left."""
 
 
-def choose(
-    pod: Pod,
-    node_by_slurm_node: Mapping[str, Node | None],
-    required: tuple[str, ...],
-    excluded: tuple[str, ...],
-    taken: frozenset[str] = frozenset(),
-) -> Choice:
-    """Return what Slurm may choose from for *pod*.
+class Asks(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of Slurm nodes, for one Pod or for all of a gang."""
+
+    required: tuple[str, ...] = ()
+    """Of which the Pod names one or several, by annotation; empty: any."""
+    excluded: tuple[str, ...] = ()
+    """By annotation, or because their kubelets refused others like it."""
+    least: int = 1
+    """How many nodes are needed."""
+
+
+class Wishes:
+    """What a Pod asks of its Node, read once for many Nodes: most of them are alike to it."""
+
+    def __init__(self, pod: Pod, taken: frozenset[str] = frozenset()) -> None:
+        """Read *pod*; *taken*: Nodes one of whose host ports it needs and another Pod has."""
+        self._tolerations = pod.spec.tolerations
+        self._taken = taken
+        self._selects = [selecting(selector) for selector in _selectors(pod)]
+        self._is_borne: dict[tuple[Taint, ...], bool] = {}
+
+    def is_met(self, node: Node | None) -> bool:
+        """Whether the Pod may be placed on *node*, now or soon."""
+        if node is None or node.metadata.name in self._taken:
+            return False
+        taints = node.spec.taints
+        if taints not in self._is_borne:
+            left = _taints(self._tolerations, taints)
+            self._is_borne[taints] = all(taint.key.startswith(_KUBERNETES_OWN) for taint in left)
+        return self._is_borne[taints] and all(is_selected(node) for is_selected in self._selects)
+
+
+def unfit(wishes: Wishes, nodes: Iterable[tuple[str, Node | None]]) -> set[str]:
+    """Return the Slurm nodes of *nodes* on which a Pod with *wishes* may not be placed."""
+    return {name for name, node in nodes if not wishes.is_met(node)}
+
+
+def choice(asks: Asks, known: Iterable[str], unfit: Iterable[str], *, pins: bool) -> Choice:
+    """Return what Slurm may choose from.
 
     Args:
-        pod: The Pod.
-        node_by_slurm_node: The Node of every node that Slurm has: Slurm refuses a job that excludes others.
-            None where it is no NodeSet's, or the Node is not known: no Pod can be placed there.
-        required: Slurm nodes of which the Pod names one or several, by annotation; empty: any.
-        excluded: Slurm nodes that it excludes by annotation.
-        taken: Nodes one of whose host ports it needs and another Pod has.
+        asks: What is asked of Slurm nodes.
+        known: Those that Slurm has.
+        unfit: Those that do not do for a Pod.
+        pins: Slurm is told of a single node that it is to take, instead of all others.
     """
-    among = frozenset(required)
-    unfit = {
-        name
-        for name, node in node_by_slurm_node.items()
-        if (among and name not in among) or _is_unfit(pod, node, taken)
-    }
-    left = node_by_slurm_node.keys() - unfit - set(excluded)
-    if len(required) == 1:
-        return Choice(required=required, excluded=_folded(excluded), is_possible=bool(left))
-    return Choice(excluded=_folded({*unfit, *excluded}), is_possible=bool(left))
+    among, all_known = frozenset(asks.required), frozenset(known)
+    bad = {*unfit, *(all_known - among if among else ())}
+    left = all_known - bad - frozenset(asks.excluded)
+    is_possible = len(left) >= asks.least
+    if pins and len(asks.required) == 1:
+        return Choice(required=asks.required, excluded=_folded(asks.excluded), is_possible=is_possible)
+    return Choice(excluded=_folded({*bad, *asks.excluded}), is_possible=is_possible)
 
 
-class Choices:
-    """What was chosen for Pods of a burst, which mostly are alike: among many nodes a choice takes long."""
-
-    def __init__(self) -> None:
-        self._made: dict[bytes, Choice] = {}
-        self._since = datetime.min.replace(tzinfo=UTC)
-
-    def choose(
-        self,
-        pod: Pod,
-        nodes: Callable[[], Mapping[str, Node | None]],
-        required: tuple[str, ...],
-        excluded: tuple[str, ...],
-        now: datetime,
-        *,
-        taken: frozenset[str] = frozenset(),
-    ) -> Choice:
-        """Return the choice for *pod*, or that of a moment ago for one that asks for the same."""
-        if now - self._since > LASTS:
-            self._made, self._since = {}, now
-        spec = pod.spec
-        wishes = spec.node_selector, spec.affinity, spec.tolerations, required, excluded, sorted(taken)
-        asked = msgspec.json.encode(wishes)
-        if asked not in self._made:
-            self._made[asked] = choose(pod, nodes(), required, excluded, taken)
-        return self._made[asked]
+def are_alike(some: Nodes, others: Nodes) -> bool:
+    """Whether both are the same to every Pod."""
+    return some.keys() == others.keys() and all(_are_same(node, others[name]) for name, node in some.items())
 
 
-def problem(pod: Pod, node: Node, others: Callable[[], Iterable[Pod]] = tuple) -> str:
-    """Return why *pod* may not be bound to *node* now, beside *others*; empty if it may."""
-    if not _is_selected(pod, node):
+def _are_same(one: Node | None, other: Node | None) -> bool:
+    if one is other:
+        return True
+    if one is None or other is None or one.metadata.name != other.metadata.name:
+        return False
+    return one.spec.taints == other.spec.taints and one.metadata.labels == other.metadata.labels
+
+
+def wished(pod: Pod, taken: frozenset[str]) -> bytes:
+    """Return what *pod* says of its Node: the Pods of one template say the same."""
+    spec = pod.spec
+    affinity = None if spec.affinity is None else spec.affinity.node_affinity
+    return msgspec.json.encode((spec.node_selector, affinity, spec.tolerations, sorted(taken)))
+
+
+def problem(
+    pod: Pod, node: Node, used: Callable[[], Used], slurm_node: str = "", asked: Asked | None = None
+) -> str:
+    """Return why *pod* may not be bound to *node*, which is *slurm_node*'s, now; empty if it may."""
+    if asked is not None and slurm_node in asked.excluded_nodes:
+        return f"Slurm node {slurm_node} is one that the Pod excludes"
+    if asked is not None and asked.required_nodes and slurm_node not in asked.required_nodes:
+        return f"Slurm node {slurm_node} is none of those that the Pod requires"
+    if not all(selecting(selector)(node) for selector in _selectors(pod)):
         return f"Node {node.metadata.name} does not match the Pod's nodeSelector or required node affinity"
-    if taints := _taints(pod, node):
+    if taints := _taints(pod.spec.tolerations, node.spec.taints):
         return f"Node {node.metadata.name} has the taint {taints[0].key}, which the Pod does not tolerate"
-    if node.metadata.name in ports_taken(pod, others):
+    if node.metadata.name in ports_taken(pod, used):
         return f"Node {node.metadata.name} has another Pod with a host port that the Pod needs"
     return ""
 
 
-def ports_taken(pod: Pod, others: Callable[[], Iterable[Pod]]) -> frozenset[str]:
-    """Return the Nodes on which one of *others* has a host port that *pod* needs too.
+def ports_taken(pod: Pod, used: Callable[[], Used]) -> frozenset[str]:
+    """Return the Nodes on which another Pod has a host port that *pod* needs too.
 
     Only of Pods that we watch: those that we do not are for the kubelet to tell.
     """
     needed = host_ports(pod)
     if not needed:
         return frozenset()
-    return frozenset(
-        other.spec.node_name
-        for other in others()
-        if other.metadata.uid != pod.metadata.uid and not needed.isdisjoint(host_ports(other))
-    )
+    holders = [used().get(port, {}) for port in needed]
+    return frozenset(node for held in holders for uid, node in held.items() if uid != pod.metadata.uid)
 
 
-def host_ports(pod: Pod) -> frozenset[tuple[str, int]]:
+def ports_used(placed: Iterable[Pod]) -> Used:
+    """Return who has which host ports, of Pods that are on Nodes."""
+    found: dict[Port, dict[str, str]] = {}
+    for pod in placed:
+        for port in host_ports(pod):
+            found.setdefault(port, {})[pod.metadata.uid] = pod.spec.node_name
+    return found
+
+
+def host_ports(pod: Pod) -> frozenset[Port]:
     """Return protocol and number of each host port of *pod*."""
     ports = (port for one in (*pod.spec.containers, *pod.spec.init_containers) for port in one.ports)
     return frozenset((port.protocol, port.host_port) for port in ports if port.host_port)
-
-
-def _is_unfit(pod: Pod, node: Node | None, taken: frozenset[str]) -> bool:
-    if node is None or node.metadata.name in taken:
-        return True
-    lasting = [taint for taint in _taints(pod, node) if not taint.key.startswith(_KUBERNETES_OWN)]
-    return bool(lasting) or not _is_selected(pod, node)
-
-
-def _is_selected(pod: Pod, node: Node) -> bool:
-    return all(selects(selector, node) for selector in _selectors(pod))
 
 
 def _selectors(pod: Pod) -> list[NodeSelector]:
@@ -146,8 +179,8 @@ def _selectors(pod: Pod) -> list[NodeSelector]:
     return found
 
 
-def _taints(pod: Pod, node: Node) -> list[Taint]:
-    found = untolerated(pod.spec.tolerations, node.spec.taints)
+def _taints(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> list[Taint]:
+    found = untolerated(tolerations, taints)
     return [taint for taint in found if taint.key != TAINT_UNSCHEDULABLE]
 
 

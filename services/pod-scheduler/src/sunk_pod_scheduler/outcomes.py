@@ -1,6 +1,7 @@
 """The next state of a placement, by what has happened."""
 
 from datetime import datetime
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -11,6 +12,8 @@ from sunk_pod_scheduler.model import (
     Action,
     Bind,
     Blame,
+    ExcludeNodes,
+    GiveUp,
     JobSeen,
     MarkStarted,
     Observed,
@@ -42,6 +45,13 @@ def without(pod: PodSeen, placement: PlacementState, reason: str, now: datetime)
             reason=reason[:REASON_MAX],
         )
     )
+
+
+def given_up(record: Record, job: JobSeen, event: Literal["", "NodeUnsuited"] = "") -> Record | GiveUp:
+    """Return *record*; if its Pod has no more of *job*, which is alive, that ends at once."""
+    if job.is_over or record.state.job is not None:
+        return record
+    return GiveUp(state=record.state, job=job.job, event=event)
 
 
 def bound_alone(placement: PlacementState, now: datetime) -> Record:
@@ -98,6 +108,8 @@ def after(action: Action, seen: Observed, placement: PlacementState | None) -> J
     match action:
         case Submit() if placement is not None and placement.job is not None:
             return JobSeen(job=placement.job, base="PENDING", is_held=True)
+        case ExcludeNodes() if isinstance(job, JobSeen):
+            return replace(job, excluded=action.excluded)
         case ReleaseJob() if isinstance(job, JobSeen):
             return replace(job, is_held=False, reason="", priority=action.priority or job.priority)
         case MarkStarted() if isinstance(job, JobSeen):

@@ -108,6 +108,10 @@ class JobPort(Protocol):
         """Let Slurm start the job."""
         ...
 
+    async def exclude(self, job: int, excluded: str) -> None:
+        """Tell Slurm which nodes a job that waits must not get; empty: it may have any."""
+        ...
+
     async def set_extra(self, job: int, text: str, owner: Owner) -> None:
         """Replace the Extra of the job of *owner*; raises where it is not seen to be his."""
         ...

@@ -2,6 +2,7 @@
 
 import logging
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Final
 
 from sunk_events import subjects
@@ -17,7 +18,7 @@ from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.marks import Mark
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
-from sunk_pod_scheduler.nodes import problem
+from sunk_pod_scheduler.nodes import ports_used, problem
 from sunk_pod_scheduler.outcomes import after
 from sunk_pod_scheduler.ownership import Owner, owner
 from sunk_pod_scheduler.ports import JobPort, PodPort
@@ -161,7 +162,7 @@ class Scheduler:
         whose = owner(Observed(uid=uid, pod=shown, placement=placement))
         job = known or await self._job(placement, shown, whose)
         announced_on = self._book.announced_on(uid, placement.job) if placement else ""
-        kube_node, why = self._node(placement.node if placement else "", pod)
+        kube_node, why = self._node(placement.node if placement else "", pod, shown)
         seen = Observed(
             uid=uid,
             pod=shown,
@@ -170,6 +171,7 @@ class Scheduler:
             announced_on=announced_on,
             kube_node=kube_node,
             node_problem=why,
+            excluded=await self._excluded(pod, placement, job),
             is_release_asked=self._book.is_release_asked(uid, placement.job) if placement else False,
             voice=self._book.voice(uid, placement.job) if placement else "",
             are_many_silent=bool(placement and placement.silent) and are_many(self._placements.values()),
@@ -189,13 +191,24 @@ class Scheduler:
             number = pod.claim.job if pod is not None and pod.claim is not None else None
         return JobGone() if number is None else await self._jobs.look(number, whose)
 
-    def _node(self, slurm_node: str, pod: Pod | None) -> tuple[str, str]:
+    async def _excluded(self, pod: Pod | None, placement: PlacementState | None, job: AnyJob) -> str | None:
+        """Return which nodes a job that waits must not get as things are now, where that is to be asked."""
+        if pod is None or placement is None or placement.lost is not None:
+            return None
+        is_waiting = isinstance(job, JobSeen) and job.base == "PENDING" and job.excluded is not None
+        return await self._doer.excluded(pod) if is_waiting else None
+
+    def _node(self, slurm_node: str, pod: Pod | None, shown: PodSeen | None) -> tuple[str, str]:
         """Return the Node of a Slurm node, and why *pod* may not be bound to it."""
         state = self._views.kube_pods.get(slurm_node) if slurm_node else None
         node = None if state is None else self._pods.node(state.kube_node)
         if state is None or node is None:
             return "", ""
-        return state.kube_node, "" if pod is None else problem(pod, node, self._pods.placed)
+        if pod is None:
+            return state.kube_node, ""
+        asked = None if shown is None else shown.asked
+        used = cache(lambda: ports_used(self._pods.placed()))
+        return state.kube_node, problem(pod, node, used, slurm_node, asked)
 
     async def sweep(self, key: str) -> float | None:
         """Cancel the job *key* if it carries our mark and is nobody's."""

@@ -14,7 +14,9 @@ from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler import marks
+from sunk_pod_scheduler.limits import LOOK_AGAIN_S
 from sunk_pod_scheduler.means import Means
+from sunk_pod_scheduler.model import ExcludeNodes
 from sunk_pod_scheduler.ownership import Owner
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.together import each
@@ -96,6 +98,19 @@ class Submission:
             await self._store(replace(intent, attempt=attempt + 1, token_sha256=""))
         else:
             await self._submitted(intent, pods, job)
+
+    async def exclude(self, action: ExcludeNodes) -> float | None:
+        """Tell Slurm which nodes a job that waits must not get; return when to look again.
+
+        It has started, or one of them is gone, where Slurm refuses: the next look tells.
+        """
+        self._means.check()
+        try:
+            await self._means.jobs.exclude(action.job, action.excluded)
+        except SlurmRejectedError as error:
+            log.info("nodes are not excluded", extra={"job": action.job, "error": str(error)})
+            return LOOK_AGAIN_S
+        return None
 
     async def _submitted(self, intent: PlacementState, pods: Sequence[Pod], job: int) -> None:
         claim = marks.claim(self._means.placeholder.key, intent.uid, intent.attempt, job)

@@ -1,13 +1,14 @@
 """What a Pod's job is to be, and whether it is to be submitted at all."""
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final
 
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
+from sunk_pod_scheduler.choices import Chooser
 from sunk_pod_scheduler.means import Means
-from sunk_pod_scheduler.nodes import Choice, Choices, ports_taken
+from sunk_pod_scheduler.model import ExcludeNodes
+from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.ports import PodPort
 from sunk_pod_scheduler.request import describe
 from sunk_pod_scheduler.submission import UNAVAILABLE, UNAVAILABLE_TEXT, Submission, put_off
@@ -27,7 +28,7 @@ class Submitter:
         self._means = means
         self._pods = means.pods
         self._store = store
-        self._choices = Choices()
+        self._chooser = Chooser(means)
         self._submission = Submission(means, store)
 
     async def submit(self, pod: Pod, attempt: int) -> None:
@@ -35,7 +36,7 @@ class Submitter:
         wanted = self._valid(pod)
         self._means.views.slurm_nodes.require_complete()
         self._means.views.kube_pods.require_complete()
-        choice = self._choice(pod, wanted)
+        choice = await self._choice(pod, wanted)
         before = self._means.placements.view.get(pod.metadata.uid)
         intent = self._submission.intent(before, _fresh(pod), attempt)
         why = "" if intent.lost is not None else self._means.refusals.enough(pod, now())
@@ -53,17 +54,20 @@ class Submitter:
         user_id = wanted.identity.user_id if isinstance(wanted, Wanted) else None
         await self._submission.resume(intent, attempt, (pod,), _Single(self._pods, pod), user_id)
 
-    def _choice(self, pod: Pod, wanted: Wanted) -> Choice:
+    async def excluded(self, pod: Pod) -> str | None:
+        """Return which nodes a job of *pod* must not get as things are now; None where nobody can say."""
+        wanted = validate(pod, self._means.rules)
+        return await self._chooser.excluded((pod,), wanted.asked) if isinstance(wanted, Wanted) else None
+
+    async def exclude(self, action: ExcludeNodes) -> float | None:
+        """Tell Slurm which nodes a job that waits must not get; return when to look again."""
+        return await self._submission.exclude(action)
+
+    async def _choice(self, pod: Pod, wanted: Wanted) -> Choice:
         before = self._means.placements.view.get(pod.metadata.uid)
         if before is not None and before.lost is not None:
             return Choice(required=(before.node,))  # The Pod runs there.
-        asked = wanted.asked
-        nodes = partial(self._means.views.nodes, self._pods)
-        known = self._means.views.slurm_nodes
-        refused = [name for name in self._means.refusals.nodes(pod, now()) if known.get(name) is not None]
-        excluded = (*asked.excluded_nodes, *refused)
-        taken = ports_taken(pod, self._pods.placed)
-        return self._choices.choose(pod, nodes, asked.required_nodes, excluded, now(), taken=taken)
+        return await self._chooser.choose((pod,), wanted.asked)
 
     def _valid(self, pod: Pod) -> Wanted:
         found = validate(pod, self._means.rules)

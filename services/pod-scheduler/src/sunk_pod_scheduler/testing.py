@@ -268,6 +268,10 @@ class MemoryPods:
         """Store the Pod."""
         self.pods[pod.metadata.uid] = pod
 
+    def put_node(self, node: Node) -> None:
+        """Store the Node."""
+        self._nodes[node.metadata.name] = node
+
     def vanish(self, uid: str) -> None:
         """Remove the Pod, as the kubelet does at the end; it being gone is success."""
         self.pods.pop(uid, None)

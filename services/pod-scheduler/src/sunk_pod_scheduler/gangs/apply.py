@@ -37,7 +37,9 @@ from sunk_pod_scheduler.means import Means
 from sunk_pod_scheduler.model import (
     Blame,
     CancelJob,
+    ExcludeNodes,
     Forget,
+    GiveUp,
     MarkStarted,
     Record,
     Refuse,
@@ -65,7 +67,7 @@ class GangDoer:
         self._voice = Voice(means.pods)
         self._submitter = GangSubmitter(means, self._store)
 
-    async def apply(  # noqa: C901, PLR0912 - one case an action, none decides anything
+    async def apply(  # noqa: C901, PLR0911, PLR0912 - one case an action, none decides anything
         self, action: GangAction, seen: GangSeen, pods: Pods
     ) -> float | None:
         """Carry out *action*.
@@ -89,6 +91,10 @@ class GangDoer:
                 await self._submitter.submit(action.attempt, action.gang, seen, pods)
             case Resume():
                 await self._submitter.resume(seen, pods, action.attempt)
+            case ExcludeNodes():
+                return await self._submitter.exclude(action)
+            case GiveUp():
+                await self._give_up(action, seen, pods)
             case ReleaseJob():
                 await self._release(action, seen, pods)
             case MarkStarted():
@@ -111,6 +117,10 @@ class GangDoer:
             case _:
                 assert_never(action)
         return None
+
+    async def chosen(self, seen: GangSeen, pods: Pods) -> GangSeen:
+        """Return *seen* with which nodes its job must not get as things are now, where it waits."""
+        return await self._submitter.chosen(seen, pods)
 
     async def _store(self, state: PlacementState) -> None:
         """Publish what changed, then store it, unless somebody else wrote in between."""
@@ -194,6 +204,14 @@ class GangDoer:
         else:
             await self._voice.tell(pods, dict.fromkeys(uids(seen), note))
         await self._store(action.state)
+
+    async def _give_up(self, action: GiveUp, seen: GangSeen, pods: Pods) -> None:
+        """First the job, for what is stored without it cannot tell of it any more."""
+        await self._means.jobs.cancel(action.job, owner(seen))
+        if action.event:
+            note = Note(reason=action.event, text=action.state.reason)
+            await self._voice.tell(pods, dict.fromkeys(uids(seen), note))
+        await self._record(action.state, seen, pods)
 
     async def _bind(self, action: BindMembers, seen: GangSeen, pods: Pods) -> None:
         """Ranks are written before the Pods are bound: a container reads them once, at its start."""

@@ -33,6 +33,7 @@ from sunk_pod_scheduler.model import (
     Bind,
     DeletePod,
     Forget,
+    GiveUp,
     JobSeen,
     MarkStarted,
     Observed,
@@ -42,7 +43,7 @@ from sunk_pod_scheduler.model import (
     TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.outcomes import said, without
+from sunk_pod_scheduler.outcomes import given_up, said, without
 
 
 def decide_gang(seen: GangSeen, now: datetime, limits: Limits) -> GangAction:
@@ -85,7 +86,9 @@ def _placing(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, 
     return _of_gang(_as_one(seen, record, pod, now, limits), seen, gang, pod, now)
 
 
-def _of_gang(action: Action, seen: GangSeen, gang: Gang, pod: PodSeen, now: datetime) -> GangAction:
+def _of_gang(  # noqa: PLR0911 - a table of cases
+    action: Action, seen: GangSeen, gang: Gang, pod: PodSeen, now: datetime
+) -> GangAction:
     """Return a single Pod's step as the gang's."""
     match action:
         case Submit():
@@ -94,8 +97,11 @@ def _of_gang(action: Action, seen: GangSeen, gang: Gang, pod: PodSeen, now: date
             nodes = ordered(seen.job.nodes, seen.switches)
             found = seated(fitted(gang, nodes), nodes)
             if found is None:
-                return _again(pod, action.state, gang, f"job {seen.job.job} has not the gang's nodes", now)
+                too_few = f"job {seen.job.job} has not the gang's nodes"
+                return given_up(_again(pod, action.state, gang, too_few, now), seen.job)
             return Record(state=replace(action.state, node="", roster=found))
+        case GiveUp():
+            return replace(action, state=replace(action.state, roster=unseated(gang)))
         case Record() if action.state.job is None and action.state.phase == "submitted":
             # Where Slurm has lost the job of Pods that run, the next one has to be where they are.
             is_lost = action.state.lost is not None
@@ -106,7 +112,7 @@ def _of_gang(action: Action, seen: GangSeen, gang: Gang, pod: PodSeen, now: date
             return action
 
 
-def _again(pod: PodSeen, record: PlacementState, gang: Gang, reason: str, now: datetime) -> GangAction:
+def _again(pod: PodSeen, record: PlacementState, gang: Gang, reason: str, now: datetime) -> Record:
     """The job is of no use: who is bound goes, or all of the gang gets another."""
     action = without(pod, record, reason, now)
     roster = gang if action.state.phase == "ending" else unseated(gang)
@@ -119,7 +125,8 @@ def _binding(  # noqa: PLR0911 - a table of cases
     """The job runs on all its nodes, and every one of them is locked for it."""
     pod = _together(seen, record, gang)
     if any(node not in job.nodes for node in distinct(gang)):
-        return _again(pod, record, gang, f"job {job.job} does not run on all of the gang's nodes", now)
+        elsewhere = f"job {job.job} does not run on all of the gang's nodes"
+        return given_up(_again(pod, record, gang, elsewhere, now), job)
     if any(node not in seen.kube_nodes for node in distinct(gang)):
         return Wait(ASK_AGAIN_S)
     for member in gang.members:
@@ -129,7 +136,7 @@ def _binding(  # noqa: PLR0911 - a table of cases
         if found.pod.kube_node and found.pod.kube_node != seen.kube_nodes[member.node]:
             return ends(record, f"Pod {member.pod} is bound to another Node than its seat's", now)
         if not found.pod.kube_node and found.node_problem:
-            return _again(pod, record, gang, found.node_problem, now)
+            return given_up(_again(pod, record, gang, found.node_problem, now), job, "NodeUnsuited")
     if not job.is_marked:
         return _again(pod, record, gang, f"job {job.job} no longer carries our mark in its Extra", now)
     if not job.is_marked_started:
@@ -169,6 +176,7 @@ def _as_one(
         job=seen.job,
         announced_on=seen.announced_on,
         is_release_asked=seen.is_release_asked,
+        excluded=seen.excluded,
     )
     return decide(one, now, limits)
 

@@ -26,6 +26,7 @@ from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.model import Forget, Wait
 from sunk_pod_scheduler.ports import PodPort
 from sunk_pod_scheduler.scheduler import Scheduler
+from sunk_pod_scheduler.turns import patient_s
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.views import StateView, now
 
@@ -83,12 +84,15 @@ class Gangs:
         try:
             for _ in range(STEPS_MAX):
                 seen, pods = await self._looker.look(gang)
+                seen = await self._doer.chosen(seen, pods)
                 action = decide_gang(seen, now(), self._limits)
                 if isinstance(action, SubmitGang):
                     uids = [member.uid for member in action.gang.members if not member.is_empty]
                     if not self._looker.hold(gang, uids):
                         return ASK_AGAIN_S
                 again_s = await self._doer.apply(action, seen, pods)
+                if isinstance(action, Wait) and action.is_patient and again_s is not None:
+                    return patient_s(again_s, gang, self._looker.known)
                 if isinstance(action, (Wait, Tell)) or again_s is not None:
                     return again_s
                 if isinstance(action, Forget):

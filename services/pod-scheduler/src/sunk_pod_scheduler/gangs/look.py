@@ -3,7 +3,8 @@
 What must stay true: a member is only gone when the API server itself has said so.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Final
 
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_GANG_RANK, ANNOTATION_JOB
 from sunk_pod_scheduler import marks
+from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.gangs.kin import Kin, kin, order, published_size, terms
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size
@@ -19,7 +21,7 @@ from sunk_pod_scheduler.gangs.owner import newest, owner
 from sunk_pod_scheduler.gangs.ports import WorkloadPort
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, pod_seen
-from sunk_pod_scheduler.nodes import host_ports, problem
+from sunk_pod_scheduler.nodes import Used, host_ports, ports_used, problem
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
@@ -62,6 +64,11 @@ class Looker:
         """The gang of each Pod that is being submitted with it right now."""
         self._shown: dict[str, tuple[Pod, MemberSeen]] = {}
         """What Pods are as they decide: while the others come, a gang is looked at once for each."""
+
+    @property
+    def known(self) -> int:
+        """How many gangs there are, about."""
+        return len(self._members)
 
     def know(self, gang: str, uid: str) -> None:
         """Remember that a Pod belongs to *gang*, and to no other."""
@@ -112,7 +119,8 @@ class Looker:
         record = self._placements.get(gang)
         pods = await self._found(gang, record)
         seats = self._seats(gang, record)
-        members = {uid: self._member(gang, pod, record) for uid, pod in pods.items()}
+        used = cache(lambda: ports_used(self._pods.placed()))
+        members = {uid: self._member(gang, pod, record, used) for uid, pod in pods.items()}
         members = dict(sorted(members.items(), key=lambda one: order(one[1].index, one[1].pod.name)))
         job = await self._job(GangSeen(id=gang, members=members, record=record))
         nodes = job.nodes if isinstance(job, JobSeen) else ()
@@ -171,18 +179,22 @@ class Looker:
         seats = {uid: self._placements.get(uid) for uid in uids}
         return {uid: state for uid, state in seats.items() if state is not None and state.gang == gang}
 
-    def _member(self, gang: str, pod: Pod, record: PlacementState | None) -> MemberSeen:
+    def _member(
+        self, gang: str, pod: Pod, record: PlacementState | None, used: Callable[[], Used]
+    ) -> MemberSeen:
         before = self._shown.get(pod.metadata.uid)
         if record is None and not pod.spec.node_name and before is not None and before[0] is pod:
             return before[1]
-        found = self._member_now(gang, pod, record)
+        found = self._member_now(gang, pod, record, used)
         if record is None:
             self._shown[pod.metadata.uid] = pod, found
         else:
             self._shown.pop(pod.metadata.uid, None)
         return found
 
-    def _member_now(self, gang: str, pod: Pod, record: PlacementState | None) -> MemberSeen:
+    def _member_now(
+        self, gang: str, pod: Pod, record: PlacementState | None, used: Callable[[], Used]
+    ) -> MemberSeen:
         meta = pod.metadata
         found, problems = terms(meta.annotations)
         shown = pod_seen(pod, self._key, self._rules)
@@ -201,17 +213,21 @@ class Looker:
             owner=next((one.uid for one in meta.owner_references if one.controller), ""),
             published_size=published_size(meta.annotations),
             rank=int(rank) if rank.isascii() and rank.isdecimal() else None,
-            node_problem=self._problem(pod, record),
+            node_problem=self._problem(pod, record, shown.asked, used),
         )
 
-    def _problem(self, pod: Pod, record: PlacementState | None) -> str:
+    def _problem(
+        self, pod: Pod, record: PlacementState | None, asked: Asked | None, used: Callable[[], Used]
+    ) -> str:
         """Return why *pod* may not be bound to the Node of its seat, where it has one."""
         if record is None or record.roster is None or pod.spec.node_name:
             return ""
         found = (member for member in record.roster.members if member.uid == pod.metadata.uid)
         seat = next(found, None)
-        node = self._pods.node(self._kube_node(seat.node)) if seat is not None and seat.node else None
-        return "" if node is None else problem(pod, node, self._pods.placed)
+        if seat is None or not seat.node:
+            return ""
+        node = self._pods.node(self._kube_node(seat.node))
+        return "" if node is None else problem(pod, node, used, seat.node, asked)
 
     def _slurm_node(self, kube_node: str) -> str:
         found = (state for state in self._views.kube_pods.values() if state.kube_node == kube_node)

@@ -10,7 +10,9 @@ from sunk_pod_scheduler.model import (
     AnyJob,
     Blame,
     CancelJob,
+    ExcludeNodes,
     Forget,
+    GiveUp,
     JobGone,
     MarkStarted,
     PodSeen,
@@ -105,6 +107,8 @@ class GangSeen(msgspec.Struct, frozen=True, kw_only=True):
     are_many_silent: bool = False
     kube_nodes: Mapping[str, str] = {}
     """The Node of each of the job's Slurm nodes, where it is known."""
+    excluded: str | None = None
+    """The nodes that its job, which waits, must not get as things are now; None where nobody can say."""
     switches: Mapping[str, tuple[str, ...]] = {}
     """What each of the job's Slurm nodes is below, from the top down."""
 
@@ -161,6 +165,8 @@ GangAction = (
     | Blame
     | SubmitGang
     | Resume
+    | ExcludeNodes
+    | GiveUp
     | ReleaseJob
     | MarkStarted
     | CancelJob

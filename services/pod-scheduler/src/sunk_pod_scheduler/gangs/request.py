@@ -1,18 +1,13 @@
 """A gang to the one job that holds all its places: as that of a Pod, on as many nodes as it needs."""
 
-from collections.abc import Callable, Iterable, Mapping
-
-import msgspec
 from msgspec.structs import replace
 
 from sunk_events.placements import Gang
-from sunk_kube.objects import Node, ObjectMeta, Pod
-from sunk_pod_scheduler.annotations import Asked
+from sunk_kube.objects import ObjectMeta, Pod
 from sunk_pod_scheduler.gangs.model import GangSeen
-from sunk_pod_scheduler.nodes import Choice, choose, ports_taken
+from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.request import Placeholder, describe
 from sunk_pod_scheduler.validate import Wanted
-from sunk_slurm import hostlist
 from sunk_slurm.submission import JobDescription
 
 
@@ -52,38 +47,3 @@ def nodes_needed(gang: Gang) -> int:
 def nodes_at_least(gang: Gang) -> int:
     """Return with how few nodes *gang* may run."""
     return -(-(gang.min_available or len(gang.members)) // gang.members_per_node)
-
-
-def choose_for_all(
-    pods: Iterable[Pod],
-    asked: Asked,
-    node_by_slurm_node: Mapping[str, Node | None],
-    nodes: int,
-    others: Callable[[], Iterable[Pod]] = tuple,
-) -> Choice:
-    """Return what Slurm may choose from, so that every Pod fits every node: who gets which is seen later.
-
-    Args:
-        pods: All members.
-        asked: What they ask for by annotation.
-        node_by_slurm_node: The Node of every node that Slurm has.
-        nodes: How many nodes are needed.
-        others: Pods that are on Nodes.
-    """
-    unfit = set(asked.excluded_nodes)
-    if asked.required_nodes:
-        unfit |= node_by_slurm_node.keys() - set(asked.required_nodes)
-    alike = {_wishes(pod): pod for pod in pods}
-    for pod in alike.values():
-        for folded in choose(pod, node_by_slurm_node, (), (), ports_taken(pod, others)).excluded:
-            unfit.update(hostlist.expand(folded))
-    folded = hostlist.compress(unfit)
-    is_possible = len(node_by_slurm_node.keys() - unfit) >= nodes
-    return Choice(excluded=(folded,) if folded else (), is_possible=is_possible)
-
-
-def _wishes(pod: Pod) -> bytes:
-    """Return what *pod* says of its Node: the Pods of one template say the same."""
-    spec = pod.spec
-    ports = [container.ports for container in spec.containers]
-    return msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations, ports))

@@ -1,19 +1,19 @@
 """A gang's submission: as a Pod's, with all its members."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
 from sunk_events.base import REASON_MAX
 from sunk_events.placements import Gang, PlacementState
-from sunk_kube.objects import Pod
-from sunk_pod_scheduler.annotations import Asked
+from sunk_pod_scheduler.choices import Chooser
 from sunk_pod_scheduler.gangs.model import GangSeen, Note
 from sunk_pod_scheduler.gangs.owner import owner
 from sunk_pod_scheduler.gangs.ranks import distinct
-from sunk_pod_scheduler.gangs.request import choose_for_all, describe_gang, nodes_at_least
-from sunk_pod_scheduler.gangs.telling import Pods, Voice, name, seated
+from sunk_pod_scheduler.gangs.request import describe_gang, nodes_at_least
+from sunk_pod_scheduler.gangs.telling import Pods, Voice, name, seated, uids
 from sunk_pod_scheduler.means import Means
+from sunk_pod_scheduler.model import ExcludeNodes, JobSeen
 from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.submission import UNAVAILABLE, UNAVAILABLE_TEXT, Submission, put_off
 from sunk_pod_scheduler.submitting import NO_NODE_ATTEMPTS
@@ -29,6 +29,7 @@ class GangSubmitter:
         self._pods = means.pods
         self._voice = Voice(means.pods)
         self._store = store
+        self._chooser = Chooser(means)
         self._submission = Submission(means, store)
 
     async def submit(self, attempt: int, gang: Gang, seen: GangSeen, pods: Pods) -> None:
@@ -41,16 +42,11 @@ class GangSubmitter:
         is_lost = seen.record is not None and seen.record.lost is not None
         if wanted is None or (None in found and not is_lost):
             raise ConflictError(f"{name(seen)} is not valid any more")
-        asked = self._without_refusing(wanted.asked, ours)
-        choice = choose_for_all(
-            ours,
-            asked,
-            self._means.views.nodes(self._pods),
-            nodes_at_least(gang),
-            self._pods.placed,
-        )
         if is_lost:
             choice = Choice(required=distinct(gang))  # The Pods run there.
+        else:
+            least = nodes_at_least(gang)
+            choice = await self._chooser.choose(ours, wanted.asked, least=least, pins=False)
         intent = self._submission.intent(seen.record, _fresh(seen, gang), attempt)
         why = self._means.refusals.enough(ours[0], now()) if ours and not is_lost else ""
         if why or not choice.is_possible:
@@ -63,11 +59,24 @@ class GangSubmitter:
         description = describe_gang(seen, gang, choice, attempt, self._means.placeholder, wanted=wanted)
         await self._submission.submit(intent, description, ours, _Members(self._voice, pods))
 
-    def _without_refusing(self, asked: Asked, ours: Sequence[Pod]) -> Asked:
-        """Return *asked* without the nodes whose kubelets refused Pods of the same owner."""
-        known = self._means.views.slurm_nodes
-        refused = {node for pod in ours for node in self._means.refusals.nodes(pod, now()) if known.get(node)}
-        return replace(asked, excluded_nodes=(*asked.excluded_nodes, *sorted(refused)))
+    async def chosen(self, seen: GangSeen, pods: Pods) -> GangSeen:
+        """Return *seen* with which nodes its job must not get as things are now, where it waits."""
+        job, record = seen.job, seen.record
+        if record is None or record.roster is None or record.lost is not None:
+            return seen
+        if not isinstance(job, JobSeen) or job.base != "PENDING" or job.excluded is None:
+            return seen
+        found = [one for uid in uids(seen) if (one := seen.members.get(uid)) is not None]
+        wanted = next((one.wanted for one in found), None)
+        if wanted is None:
+            return seen
+        least, ours = nodes_at_least(record.roster), seated(seen, pods)
+        excluded = await self._chooser.excluded(ours, wanted.asked, least=least, pins=False)
+        return replace(seen, excluded=excluded)
+
+    async def exclude(self, action: ExcludeNodes) -> float | None:
+        """Tell Slurm which nodes a job that waits must not get; return when to look again."""
+        return await self._submission.exclude(action)
 
     async def resume(self, seen: GangSeen, pods: Pods, attempt: int) -> None:
         """Take the job that an intent led to, or withdraw the intent, which was never carried out."""

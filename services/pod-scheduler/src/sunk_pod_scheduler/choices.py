@@ -1,0 +1,156 @@
+"""Which nodes Slurm may choose from, for Pods that are submitted and for Pods that wait.
+
+A choice is made anew only for Pods that ask for what none has asked for, or after a Node or a Slurm node has
+changed in what Pods look at; and in slices, so that nobody waits for it, however many nodes there are.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from itertools import islice
+from typing import Final
+
+import anyio
+import msgspec
+from anyio.lowlevel import checkpoint
+
+from sunk_kube.objects import Pod
+from sunk_pod_scheduler.annotations import Asked
+from sunk_pod_scheduler.means import Means
+from sunk_pod_scheduler.nodes import (
+    Asks,
+    Choice,
+    Nodes,
+    Used,
+    Wishes,
+    are_alike,
+    choice,
+    ports_taken,
+    ports_used,
+    unfit,
+    wished,
+)
+from sunk_runtime.views import now
+
+LASTS: Final = timedelta(seconds=1)
+"""A node that came or changed a moment ago may be missed: the one that Slurm chose is looked at again."""
+SLICE: Final = 250
+"""Nodes that are looked at without a pause."""
+KEPT_MAX: Final = 1000
+"""Choices that are remembered."""
+
+
+class Choices:
+    """What was chosen for Pods, which mostly are alike: among many nodes a choice takes long."""
+
+    def __init__(self) -> None:
+        self._made: dict[bytes, Choice] = {}
+        self._nodes: Nodes = {}
+        self._since = datetime.min.replace(tzinfo=UTC)
+        self._choosing = anyio.Lock()
+
+    async def choose(
+        self,
+        pods: Iterable[Pod],
+        nodes: Callable[[], Nodes],
+        asks: Asks,
+        now: datetime,
+        *,
+        used: Callable[[], Used] = dict[tuple[str, int], dict[str, str]],
+        pins: bool = True,
+    ) -> Choice:
+        """Return what Slurm may choose from, so that each of *pods* fits every node of it.
+
+        Args:
+            pods: One, or the members of a gang: who gets which node is seen later.
+            nodes: Returns the Node of every node that Slurm has.
+            asks: What they ask for by annotation.
+            now: The time.
+            used: Returns who has which host ports.
+            pins: As of `nodes.choice`.
+        """
+        wishes: dict[bytes, tuple[Pod, frozenset[str]]] = {}
+        for number, pod in enumerate(pods):
+            taken = ports_taken(pod, used)
+            wishes[wished(pod, taken)] = pod, taken
+            if number % SLICE == SLICE - 1:
+                await checkpoint()
+        key = _digest(wishes, asks, pins=pins)
+        async with self._choosing:
+            if now - self._since > LASTS:
+                found = nodes()
+                if not are_alike(found, self._nodes):
+                    self._made = {}
+                self._nodes, self._since = found, now
+            if key not in self._made:
+                bad: set[str] = set()
+                for pod, taken in wishes.values():
+                    bad |= await self._unfit(Wishes(pod, taken))
+                if len(self._made) >= KEPT_MAX:
+                    self._made = {}
+                self._made[key] = choice(asks, self._nodes, bad, pins=pins)
+            return self._made[key]
+
+    async def _unfit(self, wishes: Wishes) -> set[str]:
+        found: set[str] = set()
+        nodes = iter(self._nodes.items())
+        while part := [*islice(nodes, SLICE)]:
+            found |= unfit(wishes, part)
+            await checkpoint()
+        return found
+
+
+class Chooser:
+    """Chooses for the Pods of one Slurm cluster."""
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._choices = Choices()
+
+    async def choose(
+        self,
+        pods: Sequence[Pod],
+        asked: Asked,
+        *,
+        least: int = 1,
+        pins: bool = True,
+        excludes: Collection[str] | None = None,
+    ) -> Choice:
+        """Return what Slurm may choose from for *pods*.
+
+        Args:
+            pods: One, or the members of a gang.
+            asked: What they ask for by annotation.
+            least: How many nodes are needed.
+            pins: As of `nodes.choice`.
+            excludes: Which nodes the annotation excludes; None: as it says.
+        """
+        moment, views = now(), self._means.views
+        refused = {node for pod in pods for node in self._means.refusals.nodes(pod, moment)}
+        known = (node for node in sorted(refused) if views.slurm_nodes.get(node) is not None)
+        excluded = asked.excluded_nodes if excludes is None else excludes
+        asks = Asks(required=asked.required_nodes, excluded=(*excluded, *known), least=least)
+        used = cache(lambda: ports_used(self._means.pods.placed()))
+        nodes = partial(views.nodes, self._means.pods)
+        return await self._choices.choose(pods, nodes, asks, moment, used=used, pins=pins)
+
+    async def excluded(
+        self, pods: Sequence[Pod], asked: Asked, *, least: int = 1, pins: bool = True
+    ) -> str | None:
+        """Return which nodes a job of *pods* that waits must not get; None where none is left or known.
+
+        Where none is left, what it was told last stands: Slurm holds a job that may have no node.
+        """
+        views = self._means.views
+        if not (views.slurm_nodes.is_complete and views.kube_pods.is_complete):
+            return None
+        # Slurm refuses names that it does not know: at submission its user is told, now nobody can mend it.
+        there = [node for node in asked.excluded_nodes if views.slurm_nodes.get(node) is not None]
+        found = await self.choose(pods, asked, least=least, pins=pins, excludes=there)
+        return ",".join(found.excluded) if found.is_possible else None
+
+
+def _digest(wishes: Iterable[bytes], asks: Asks, *, pins: bool) -> bytes:
+    said = b"\0".join([msgspec.json.encode((asks, pins)), *sorted(wishes)])
+    return hashlib.sha256(said).digest()
