@@ -307,6 +307,31 @@ async def test_a_bucket_that_was_lost_is_made_again_and_followed(view: NodeView,
     assert view.revision("n1") == 1
 
 
+async def test_a_view_knows_for_how_long_its_bucket_was_written_to_and_when_it_was_last(
+    view: NodeView, bus: Bus
+) -> None:
+    never = float("-inf")
+    assert (view.written_for_s, view.newest_age_s) == (never, float("inf"))
+    await put(bus, "n1")
+    await until(lambda: view.written_for_s > 0)
+    await erase(bus, "n1")
+    await anyio.sleep(1)
+    late = StateView(bus, "c1", SlurmNodeState)
+    async with following(late):
+        await late.complete()
+        assert late.is_untouched
+        assert late.written_for_s > 1  # Written once is written, and the bucket is as old as its server says.
+        assert late.newest_age_s == float("inf")
+
+        await put(bus, "n2")
+        await until(lambda: late.get("n2") is not None)
+        assert late.newest_age_s < late.written_for_s
+        await bus.api(f"STREAM.DELETE.{STREAM}", {})
+        await until(lambda: late.is_complete and late.written_for_s == never, within_s=30)
+
+        assert late.newest_age_s < float("inf")  # What was lost was written all the same.
+
+
 async def test_a_bucket_that_was_replaced_behind_our_back_is_believed_though_its_revisions_are_lower(
     view: NodeView, bus: Bus, settings: BusSettings
 ) -> None:

@@ -55,6 +55,7 @@ async def stage(slurm: HostSlurm, nats: NatsServer, tmp_path: Path) -> AsyncIter
         statistics_s="0.5",
         doubt_s="2",
         prehook_pause_s="0.5",
+        bucket_doubt_s="0.5",
         clean_up_after_s="0.5",
         clean_up_doubt_s="600",
         refused_again_s="0.5",

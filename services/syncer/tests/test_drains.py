@@ -38,6 +38,7 @@ def decided(
     is_downed: bool = False,
     in_the_way: tuple[str, ...] = (),
     verified_age_s: float = float("inf"),
+    is_lost: bool = False,
 ) -> tuple[Action, ...]:
     lock = LockState(changed=T0, node="n1", kube_node="k1", lock="false", in_the_way=in_the_way)
     slurm = SlurmSide(node="n1", state=state, reason=reason, reason_age_s=age_s)
@@ -46,8 +47,10 @@ def decided(
         is_overdue=is_overdue,
         is_pod_leaving=is_pod_leaving,
         is_downed=is_downed,
-        lock=lock,
+        lock=None if is_lost else lock,
         verified_age_s=verified_age_s,
+        are_placements_known=not is_lost,
+        is_lock_known=not is_lost,
     )
     return decide(slurm, kube, prehook_pause_s=30)
 
@@ -175,6 +178,18 @@ def test_the_drain_of_a_failed_prolog_is_lifted_when_its_cause_is_gone(
     age_s: float, in_the_way: tuple[str, ...], actions: tuple[Action, ...]
 ) -> None:
     assert decided(DRAINED, PREHOOK, age_s=age_s, in_the_way=in_the_way) == actions
+
+
+@pytest.mark.parametrize("reason", ["k8s: pod deletion timeout", PREHOOK])
+@pytest.mark.parametrize("pod", [READY, None])
+def test_nothing_is_lifted_by_what_a_bucket_lacks_that_may_have_been_lost(
+    reason: str, pod: KubePodState | None
+) -> None:
+    assert decided(DRAINED, reason, pod, is_lost=True) == ()
+
+
+def test_a_cordon_takes_no_drain_over_that_may_have_to_stay_longer() -> None:
+    assert decided(DRAINED, "k8s: pod deletion timeout", CORDONED, is_lost=True) == ()
 
 
 def test_the_drain_of_a_failed_prolog_gives_way_to_a_cause_of_ours() -> None:

@@ -1,19 +1,25 @@
 """What the syncer knows of nodes and jobs does not wait for a change in Slurm when the bus lost it."""
 
+from datetime import UTC, datetime
+
 import anyio
 import pytest
 from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
+from sunk_events.placements import PlacementState
 from sunk_lab.nats import NatsServer
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.testing import until
-from sunk_runtime.views import StateView, following
+from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
+from sunk_slurm.testing import node
 from sunk_syncer.config import Config
+from sunk_syncer.drains import OVERDUE, decide
 from sunk_syncer.polling import Rhythm
-from sunk_syncer.testing import QuietSlurm
+from sunk_syncer.sides import Views, fresh_side
+from sunk_syncer.testing import QuietSlurm, ready_pod, sides
 from sunk_syncer.watch_jobs import JobWatch
 from sunk_syncer.watch_nodes import NodeWatch
 from sunk_syncer.watch_stirrings import StirringsWatch
@@ -86,3 +92,49 @@ async def test_a_bucket_of_jobs_that_was_removed_is_filled_again_though_nothing_
                 await until(lambda: sorted(fresh.keys()) == ["7", "8"], within_s=20)
             assert (looks, slurm.jobs_looked_at) == (2, 4)
             tasks.cancel_scope.cancel()
+
+
+async def test_a_lost_bucket_of_placements_lifts_no_drain_before_its_owner_has_written_for_a_while(
+    nats: NatsServer,
+) -> None:
+    settings, drained = BusSettings(url=nats.url), fresh_side(node("n1", "IDLE", "DRAIN", reason=OVERDUE))
+    over = PlacementState(
+        changed=datetime.now(UTC),
+        uid="u1",
+        namespace="ns",
+        pod="p",
+        phase="ending",
+        job=7,
+        node="n1",
+        is_overdue=True,
+    )
+    async with connect(settings, "test") as bus:
+        await bus.provision("c1", settings)
+        patient, hasty = sides(bus, "c1", bucket_doubt_s=3600), sides(bus, "c1", bucket_doubt_s=0)
+        both = patient.placements, hasty.placements
+        owner = StateWriter(bus, StateView(bus, "c1", PlacementState), fence=None)
+
+        def lifts(views: Views) -> bool:
+            return decide(drained, views.kube_side("n1", now()), prehook_pause_s=0) != ()
+
+        def is_lost() -> bool:
+            return all(view.is_complete and not view for view in (*both, owner.view))
+
+        async with following(*patient.parts(), *hasty.parts(), owner.view):
+            await hasty.pods.complete()
+            await StateWriter(bus, hasty.pods, fence=None).record("n1", ready_pod("n1"), revision=0)
+            await owner.view.complete()
+            await owner.record("u1", over, revision=0)
+            await until(lambda: all(view.get("u1") for view in both))
+            for views in (patient, hasty):
+                await views.complete()
+            assert not lifts(hasty)
+
+            await bus.api(f"STREAM.DELETE.KV_{owner.view.bucket}", {})
+            await until(is_lost, within_s=30)
+            assert not lifts(hasty)
+
+            await owner.record("u2", replace(over, uid="u2", node="n2"), revision=0)
+            await until(lambda: all(view.get("u2") for view in both))
+            assert not lifts(patient)  # Others are on their way.
+            assert lifts(hasty)

@@ -21,7 +21,7 @@ from sunk_runtime.writer import StateWriter
 from sunk_slurm.testing import node
 from sunk_slurm.wire import Number
 from sunk_syncer.sides import Views, fresh_side, told_side
-from sunk_syncer.testing import CLUSTER
+from sunk_syncer.testing import CLUSTER, sides
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
 TOLD = SlurmNodeState(changed=T0, node="n1", state="IDLE", flags=("DRAIN",), is_drain=True, reason="x")
@@ -68,16 +68,35 @@ async def kube_falls_silent(views: Views, writer: StateWriter[KubeWatchState]) -
     state = KubeWatchState(changed=T0, seen=T0)
     await anyio.sleep(0.4)
     views.require_known("n1")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(views.listen)
-        for turn in range(2):
-            seen = replace(state, seen=T0 + timedelta(seconds=turn))
-            await writer.record(LEADER_KEY, seen, revision=writer.view.revision(LEADER_KEY))
-            await until(lambda: not is_held_back(views))
-            await until(lambda: is_held_back(views))
-        await writer.forget(LEADER_KEY, revision=writer.view.revision(LEADER_KEY))
-        views.require_known("n1")
-        tasks.cancel_scope.cancel()
+    for turn in range(2):
+        seen = replace(state, seen=T0 + timedelta(seconds=turn))
+        await writer.record(LEADER_KEY, seen, revision=writer.view.revision(LEADER_KEY))
+        await until(lambda: not is_held_back(views))
+        await until(lambda: is_held_back(views))
+    await writer.forget(LEADER_KEY, revision=writer.view.revision(LEADER_KEY))
+    views.require_known("n1")
+
+
+@pytest.mark.anyio
+async def test_a_new_leader_does_not_trust_what_an_old_sign_of_life_vouches_for(nats: NatsServer) -> None:
+    settings = BusSettings(url=nats.url)
+    async with connect(settings, "test") as bus:
+        await bus.provision(CLUSTER, settings)
+        kube = StateView(bus, CLUSTER, KubeWatchState)
+        async with following(kube):
+            await kube.complete()
+            state = KubeWatchState(changed=T0, seen=T0)
+            await StateWriter(bus, kube, fence=None).record(LEADER_KEY, state, revision=0)
+        await anyio.sleep(0.6)
+        views = sides(bus, CLUSTER, kube_silent_max_s=0.5)
+        async with following(*views.parts()):
+            await views.complete()
+            was_held_back = is_held_back(views)
+            await bus.api(f"STREAM.DELETE.KV_{kube.bucket}", {})
+            await until(lambda: views.kube.is_complete and views.kube.is_untouched, within_s=30)
+
+            assert was_held_back
+            assert is_held_back(views)  # Who has lost that too has not heard of anybody.
 
 
 def is_held_back(views: Views) -> bool:
@@ -121,6 +140,7 @@ async def test_nothing_is_decided_on_what_was_not_heard_of_for_longer_than_its_b
             kube=kube,
             age_max_s=30,
             kube_silent_max_s=0.3,
+            bucket_doubt_s=0,
         )
         with pytest.raises(TransientError):
             views.require_known("n1")  # None is complete.

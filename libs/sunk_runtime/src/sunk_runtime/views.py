@@ -105,6 +105,10 @@ class StateView(Generic[S]):
         self._heard = time.monotonic()
         self._created = ""
         """When the bucket was made: a newer one counts its revisions from 1 again."""
+        self._written_since = float("inf")
+        """Since when the bucket was written to, as far as we know; infinite while it never was."""
+        self._newest = float("-inf")
+        """When the newest message was stored."""
         self._reading: _Reading | None = None
 
     @property
@@ -121,6 +125,19 @@ class StateView(Generic[S]):
     def is_untouched(self) -> bool:
         """The bucket holds nothing, not even that something was deleted: perhaps it was lost."""
         return not self._revisions
+
+    @property
+    def written_for_s(self) -> float:
+        """Seconds since when its owner writes to the bucket; minus infinity where nobody ever did.
+
+        While that is not long, a key that is not here proves nothing: the bucket may have been lost.
+        """
+        return time.monotonic() - self._written_since
+
+    @property
+    def newest_age_s(self) -> float:
+        """Seconds since the bucket was written to last, on the server's clock; infinite: it never was."""
+        return time.monotonic() - self._newest
 
     @property
     def age_s(self) -> float:
@@ -203,7 +220,7 @@ class StateView(Generic[S]):
 
     async def _read(self) -> None:
         VIEW_READS.labels(self.bucket).inc()
-        self._created = str((await self._bus.api(f"STREAM.INFO.{self._stream}", {}))["created"])
+        self._note_bucket(await self._bus.api(f"STREAM.INFO.{self._stream}", {}))
         before = dict(self._revisions)
         keys = subjects.bucket_keys(self.bucket)
         last = await self._bus.last(self._stream, keys)
@@ -212,6 +229,23 @@ class StateView(Generic[S]):
         )
         self._reading = _Reading(last[0] if last else 0, pending, before)
         await self._follow(consumer)
+
+    def _note_bucket(self, info: Mapping[str, Any]) -> None:
+        """Take what the server says of the bucket as a whole; also a key that is gone was written once."""
+        created, before = str(info["created"]), self._created
+        self._created = created
+        if not info["state"]["last_seq"]:
+            self._written_since = float("inf")
+        elif not before:
+            self._written_since = time.monotonic() - _seconds(created, str(info.get("ts", "")))
+        elif created != before or self._written_since == float("inf"):
+            self._written_since = time.monotonic()
+
+    def _note_stored(self, at: Position) -> None:
+        moment = time.monotonic()
+        self._written_since = min(self._written_since, moment)
+        age_s = time.time() + self._bus.clock.skew_s - at.stored_ns / 1e9
+        self._newest = max(self._newest, moment - max(0.0, age_s))
 
     async def _follow(self, consumer: str) -> None:
         """Take over what *consumer* delivers, at first the whole bucket."""
@@ -231,6 +265,7 @@ class StateView(Generic[S]):
                     if at.stream_seq <= reached:
                         raise BusUnavailableError(f"the bucket went back from {reached} to {at.stream_seq}")
                     expected, reached = expected + 1, at.stream_seq
+                    self._note_stored(at)
                     key = await self._take(message, at.stream_seq)
                     if self._reading is not None:
                         self._reading.took(key, at)
@@ -308,6 +343,15 @@ class StateView(Generic[S]):
             self.recovery.announce()
         elif self._complete.is_set():
             self._complete = anyio.Event()
+
+
+def _seconds(since: str, until: str) -> float:
+    """Return how long it is between two times of one clock; 0 where that is unknown."""
+    try:
+        begin, end = msgspec.convert((since, until), tuple[datetime, datetime])
+    except msgspec.ValidationError:
+        return 0.0
+    return max(0.0, (end - begin).total_seconds())
 
 
 def now() -> datetime:

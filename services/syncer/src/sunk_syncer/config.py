@@ -51,6 +51,9 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """What others say on the bus is not believed when NATS was silent for longer: nothing is written then."""
     kube_silent_max_s: Seconds = 60.0
     """The same where nodeset-controller was silent, which says each 10 s that it sees Kubernetes."""
+    bucket_doubt_s: Seconds = 30.0
+    """What the buckets of placements and locks lack lifts no drain before their owners have written to them
+    for so long: they may have been lost."""
     prolog_lost_s: Seconds = 10.0
     """A job in its prolog is requeued after so long if slurmd of each of its nodes is younger than it."""
     prolog_limit_s: Seconds = 100.0

@@ -83,9 +83,9 @@ def wanted(kube: KubeSide, reason_now: str) -> str | None:
     Args:
         kube: Kubernetes' side.
         reason_now: What stands there. A drain for a Pod that went stays until the new one is ready, one for
-            a Pod that was overdue until that Pod is gone.
+            a Pod that was overdue until that Pod is known to be gone.
     """
-    if reason_now.startswith(OVERDUE) and kube.is_pod_leaving:
+    if reason_now.startswith(OVERDUE) and (kube.is_pod_leaving or not kube.are_placements_known):
         return reason_now
     found = cause(kube)
     if found is None:
@@ -149,6 +149,6 @@ def _may_lift(slurm: SlurmSide, kube: KubeSide, prehook_pause_s: float) -> bool:
     if kube.pod is None:
         return False  # No NodeSet knows it: whoever drained it knew more than we do.
     if slurm.reason.startswith(PREHOOK):
-        is_free = kube.lock is None or not kube.lock.in_the_way
+        is_free = kube.is_lock_known if kube.lock is None else not kube.lock.in_the_way
         return is_free and slurm.reason_age_s >= prehook_pause_s
     return True

@@ -78,6 +78,9 @@ def _drain(told: SlurmNodeState, kube: KubeSide) -> Iterable[Finding]:
         change = "no Pod is in the way any more, and some time has passed"
     elif told.reason.startswith(OVERDUE) and kube.is_pod_leaving:
         because, change = "the Pod of a job that ended may still run", "that Pod goes"
+    elif told.reason.startswith(OVERDUE) and not kube.are_placements_known:
+        because = "the bus may have lost the placement of the Pod that was overdue"
+        change = "pod-scheduler has written placements for a while"
     elif kube.pod is None:
         because, change = "set by us, and no NodeSet has the node any more", "the record is deleted"
     else:

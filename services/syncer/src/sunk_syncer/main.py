@@ -70,6 +70,7 @@ class Syncer:
             kube=StateView(bus, cluster, KubeWatchState),
             age_max_s=config.view_age_max_s,
             kube_silent_max_s=config.kube_silent_max_s,
+            bucket_doubt_s=config.bucket_doubt_s,
         )
 
     async def work(self, leadership: Leadership) -> None:
@@ -117,7 +118,6 @@ class Syncer:
             answering(bus, config.cluster, NudgeNode, answers.nudge_node),
             answering(bus, config.cluster, NudgeJob, answers.nudge_job),
         ):
-            tasks.start_soon(self.sides.listen)
             for part in (*watches, *acting):
                 tasks.start_soon(part.run)
             async for _ in slurm.recoveries():

@@ -75,8 +75,12 @@ class KubeSide(msgspec.Struct, frozen=True, kw_only=True):
     """A placeholder's Pod is still there although its job is over or about to be."""
     is_pod_leaving: bool = False
     """The same from what we know of the job: enough to keep the drain of one that was overdue."""
+    are_placements_known: bool = True
+    """False: the bus may have lost them, and no Pod is known not to be overdue."""
     verified_age_s: float = float("inf")
     """How long ago the Node passed its verification; infinite where it never did."""
     lock: LockState | None = None
+    is_lock_known: bool = True
+    """False: the bus may have lost it."""
     is_downed: bool = False
     """It was set down for this very Pod already; once is enough."""

@@ -5,7 +5,6 @@ long, or holds a value that cannot be read; nor while nobody sees Kubernetes; no
 names no state.
 """
 
-import time
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
@@ -38,6 +37,7 @@ class Views:
         kube: StateView[KubeWatchState],
         age_max_s: float,
         kube_silent_max_s: float,
+        bucket_doubt_s: float,
     ) -> None:
         """Put the views together.
 
@@ -50,6 +50,7 @@ class Views:
             kube: Whether somebody sees Kubernetes.
             age_max_s: Older than this none of them is believed.
             kube_silent_max_s: Nor is any when nobody said for so long that he sees Kubernetes.
+            bucket_doubt_s: What a bucket lacks says nothing while it was not written to for so long.
         """
         self.nodes = nodes
         self.jobs = jobs
@@ -59,35 +60,33 @@ class Views:
         self.kube = kube
         self._age_max_s = age_max_s
         self._kube_silent_max_s = kube_silent_max_s
-        self._kube_heard = time.monotonic()
+        self._bucket_doubt_s = bucket_doubt_s
         self._node_by_placement: dict[str, str] = {}
         self._placements_by_node: dict[str, set[str]] = {}
 
-    def _all(self) -> tuple[StateView[Any], ...]:
+    def parts(self) -> tuple[StateView[Any], ...]:
+        """Return every view, for whoever runs them."""
         return self.nodes, self.jobs, self.pods, self.placements, self.locks, self.kube
 
     def recoveries(self) -> list[Recovery]:
         """Return what tells that one of them is complete again."""
-        return [view.recovery for view in self._all()]
-
-    async def listen(self) -> None:
-        """Note each sign that somebody sees Kubernetes, until cancelled."""
-        async for _ in self.kube.changes():
-            self._kube_heard = time.monotonic()
+        return [view.recovery for view in self.parts()]
 
     def require_seen(self) -> None:
         """Raise `TransientError` if nobody has seen Kubernetes for long: what Pods are said to be may be old.
 
         A nodeset-controller of before 0.2 never says so: then nobody can tell.
         """
-        silent_s = time.monotonic() - self._kube_heard
-        if self.kube.get(subjects.LEADER_KEY) is not None and silent_s > self._kube_silent_max_s:
+        silent_s = self.kube.newest_age_s
+        is_lost = self.kube.written_for_s < 0 and silent_s < float("inf")
+        has_said = self.kube.get(subjects.LEADER_KEY) is not None or is_lost
+        if has_said and silent_s > self._kube_silent_max_s:
             raise TransientError(f"nodeset-controller was not heard of for {silent_s:.0f} s")
 
     def require_known(self, node: str) -> None:
         """Raise `TransientError` where something that counts for *node* is not known now."""
         self.require_seen()
-        for view in self._all():
+        for view in self.parts():
             view.require_complete()
             if view.age_s > self._age_max_s:
                 raise TransientError(f"state {view.bucket} was not heard of for {view.age_s:.0f} s")
@@ -98,12 +97,12 @@ class Views:
 
     def require_complete(self) -> None:
         """Raise `TransientError` while a view is not complete."""
-        for view in self._all():
+        for view in self.parts():
             view.require_complete()
 
     async def complete(self) -> None:
         """Return when every view is complete and placements are known by their nodes."""
-        for view in self._all():
+        for view in self.parts():
             await view.complete()
         for uid in self.placements.keys():  # noqa: SIM118 - no dict
             self._index(uid)
@@ -144,7 +143,10 @@ class Views:
             pod=pod,
             is_overdue=any(placement.is_overdue for placement in placed),
             is_pod_leaving=any(self._is_leaving(placement) for placement in placed),
+            are_placements_known=self.placements.written_for_s >= self._bucket_doubt_s,
             lock=self.locks.get(node),
+            is_lock_known=self.locks.get(node) is not None
+            or self.locks.written_for_s >= self._bucket_doubt_s,
             is_downed=pod is not None and bool(downed_uid) and downed_uid == pod.uid,
             verified_age_s=(moment - verified).total_seconds() if verified else float("inf"),
         )

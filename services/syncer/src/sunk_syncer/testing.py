@@ -21,7 +21,7 @@ from sunk_events.nodes import (
     SlurmReservationState,
     SlurmStatisticsState,
 )
-from sunk_events.nodesets import KubePodState, NodeSliceEntry, NodeSliceState
+from sunk_events.nodesets import KubePodState, KubeWatchState, NodeSliceEntry, NodeSliceState
 from sunk_events.placements import PlacementState
 from sunk_lab.nats import NatsServer
 from sunk_runtime.jetstream import Bus
@@ -36,6 +36,7 @@ from sunk_slurm.states import JobState
 from sunk_slurm.testing import job as one_job
 from sunk_slurm.testing import node, partition
 from sunk_slurm.wire import Job, Node, Number, Partition
+from sunk_syncer.sides import Views
 
 CLUSTER: Final = "lab"
 FLEETING: Final = frozenset(
@@ -55,6 +56,21 @@ def ready_pod(node: str = "node01", *, changed: datetime | None = None) -> KubeP
         uid="uid-1",
         phase="running",
         is_ready=True,
+    )
+
+
+def sides(bus: Bus, cluster: str, *, kube_silent_max_s: float = 60.0, bucket_doubt_s: float = 30.0) -> Views:
+    """Return views of *cluster* that nobody runs yet."""
+    return Views(
+        nodes=StateView(bus, cluster, SlurmNodeState),
+        jobs=StateView(bus, cluster, SlurmJobState),
+        pods=StateView(bus, cluster, KubePodState),
+        placements=StateView(bus, cluster, PlacementState),
+        locks=StateView(bus, cluster, LockState),
+        kube=StateView(bus, cluster, KubeWatchState),
+        age_max_s=30,
+        kube_silent_max_s=kube_silent_max_s,
+        bucket_doubt_s=bucket_doubt_s,
     )
 
 
