@@ -52,7 +52,8 @@ def faults(objects: Objects) -> list[str]:
         pattern = SERVICE if kind == "Service" else NAME
         if not pattern.fullmatch(name) or len(name) > LONGEST.get(kind, 253):
             wrong.append(f"{kind} {name}")
-        for key, path, value in texts(found):
+        named = found["metadata"] if kind == "PriorityClass" else found  # The class' own value is a number.
+        for key, path, value in texts(named):
             is_label = key in ("labels", "matchLabels")
             if not isinstance(value, str):
                 wrong.append(f"{kind} {name}{path}: {value!r} is no text")

@@ -80,6 +80,57 @@ def test_a_user_runs_a_job_on_two_nodes_and_accounting_knows_it(cluster: Cluster
     wait_for("the job in sacct", lambda: "COMPLETED" in cluster.login("sacct -aXn --name=two -o state"), 30)
 
 
+ALL_REDUCE: Final = """
+import os, socket, time
+
+ranks, rank, port = int(os.environ["SLURM_NTASKS"]), int(os.environ["SLURM_PROCID"]), 23456
+if rank == 0:
+    with socket.create_server(("", port), family=socket.AF_INET) as server:
+        calls = [server.accept()[0] for _ in range(ranks - 1)]
+    total = sum(int(call.recv(8)) for call in calls)
+    for call in calls:
+        call.sendall(str(total).encode())
+else:
+    for turn in range(100):
+        try:
+            call = socket.create_connection((os.environ["MASTER_ADDR"], port), timeout=30)
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+    call.sendall(str(rank).encode())
+    total = int(call.recv(8))
+print(rank, total, os.uname().nodename, flush=True)
+"""
+"""What torchrun, NCCL and Ray do first: everybody meets at the name of the first node."""
+
+
+def test_the_ranks_of_a_batch_job_meet_at_the_name_of_its_first_node(cluster: Cluster) -> None:
+    script = (
+        "#!/bin/bash\n"
+        "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -1)\n"
+        f"srun python3 -c '{ALL_REDUCE}'\n"
+    )
+    submit = "sbatch --parsable --wait -N2 -n2 --output=/root/met-%j --time=2"
+
+    job = cluster.login(
+        f"cd /tmp && cat >/tmp/meet.sh <<'EOF'\n{script}EOF\ntimeout 120 {submit} /tmp/meet.sh"
+    )
+
+    first = cluster.login(f"sacct -Xnp -j {job.strip()} -o nodelist | tr -d '|'").strip()
+    nodes = cluster.login(f"scontrol show hostnames {first}").split()
+    told = cluster.kubectl("exec", nodes[0], "-c", "slurmd", "--", "cat", f"/root/met-{job.strip()}")
+    assert sorted(told.splitlines()) == [f"{rank} 1 {node}" for rank, node in enumerate(nodes)]
+
+
+def test_every_pod_of_slurm_knows_the_nodes_by_name(cluster: Cluster) -> None:
+    nodes = cluster.login("sinfo -h -N -o %N").split()
+    pods = [*nodes, "slurm-login-0", "slurm-controller-0"]
+
+    for pod in pods:
+        found = cluster.kubectl("exec", pod, "--", "getent", "hosts", *nodes)
+        assert len(found.splitlines()) == len(nodes), pod
+
+
 def test_a_prolog_of_the_values_runs_on_each_node_of_a_job(cluster: Cluster) -> None:
     told = cluster.login("timeout 60 srun -N2 bash -c 'echo $SLURM_JOB_ID $(hostname)'").splitlines()
 
@@ -166,6 +217,64 @@ def test_a_changed_slurm_conf_reaches_slurmctld_without_a_restart(cluster: Clust
     wait_for("slurmctld to have read slurm.conf", is_told, 300)
     assert cluster.login("sinfo -h -p more -o %P").strip() == "more"
     assert cluster.uids("pod") == before
+
+
+@on_request
+def test_an_allocation_ends_whose_salloc_is_gone(cluster: Cluster) -> None:
+    cluster.install_slurm(cluster.values() | {"slurmConfig": {"inactiveLimit": 6}})
+
+    def is_read() -> bool:
+        return re.search(r"InactiveLimit\s+= 6 sec", cluster.login("scontrol show config")) is not None
+
+    wait_for("slurmctld to have read slurm.conf", is_read, 300)
+    cluster.login("setsid salloc -N1 -J orphan sleep 3600 >/dev/null 2>&1 & echo $! >/tmp/salloc")
+    wait_for("the allocation", lambda: "RUNNING" in cluster.login("squeue -h -n orphan -o %T"), 60)
+
+    cluster.login("kill -9 -- -$(cat /tmp/salloc)")
+
+    wait_for("its end", lambda: cluster.login("squeue -h -n orphan -o %T").strip() == "", 120)
+
+
+@on_request
+def test_limits_of_the_values_are_those_of_a_users_job(cluster: Cluster) -> None:
+    level = "pod-security.kubernetes.io/enforce"
+    cluster.lab.kubectl("label", "namespace", NAMESPACE, f"{level}=privileged", "--overwrite")
+    values = cluster.values()
+    values["compute"] |= {"limits": {"memlock": "unlimited", "nofile": 30000, "stack": "unlimited"}}
+    cluster.install_slurm(values)
+    as_ada = "cd /tmp && timeout 60 setpriv --reuid=2000 --regid=2000 --clear-groups"
+
+    def limits() -> list[str]:
+        with contextlib.suppress(LabError):  # The node is on its way.
+            return cluster.login(f"{as_ada} srun -N1 bash -c 'ulimit -l; ulimit -Hn; ulimit -s'").split()
+        return []
+
+    wait_for("the new limits", lambda: limits() == ["unlimited", "30000", "unlimited"], 180)
+    shared = cluster.login(f"{as_ada} srun -N1 df --output=size -BM /dev/shm").split()
+    cluster.install_slurm()
+    cluster.lab.kubectl("label", "namespace", NAMESPACE, f"{level}=baseline", "--overwrite")
+    assert shared[-1] == "2000M"
+
+
+@on_request
+def test_a_user_who_comes_later_logs_in_and_ends_no_session(cluster: Cluster) -> None:
+    made = "rm -f /tmp/late; ssh-keygen -q -t ed25519 -N '' -f /tmp/late; cat /tmp/late.pub"
+    public = cluster.login(made).strip()
+    login = cluster.uids("pod")["slurm-login-0"]
+    values = cluster.values()
+    values["users"] = [*values["users"], {"name": "grace", "uid": 2001, "sshKeys": [public]}]
+
+    cluster.install_slurm(values)
+
+    ssh = "ssh -i /tmp/late -p 2222 -o StrictHostKeyChecking=no -o BatchMode=yes grace@localhost"
+
+    def comes_in() -> bool:
+        return cluster.login(f"{ssh} id -un 2>/dev/null || true").strip() == "grace"
+
+    wait_for("grace to come in", comes_in, 180)
+    cluster.install_slurm()
+    wait_for("her key to be gone", lambda: not comes_in(), 180)
+    assert cluster.uids("pod")["slurm-login-0"] == login
 
 
 @on_request
@@ -262,8 +371,10 @@ def test_by_qos_a_job_pushes_a_pod_aside_and_a_pod_pushes_a_job_aside(cluster: C
         "add qos urgent",
         "modify qos where name=urgent set preempt=normal",
         "modify user where name=sunk set qos=normal,urgent",
+        "modify user where name=root set qos=normal,urgent",
     ]
-    cluster.install_slurm(values | {"accounting": values["accounting"] | {"setup": setup}})
+    enforced = {"setup": setup, "enforce": "associations,limits,qos"}
+    cluster.install_slurm(values | {"accounting": values["accounting"] | enforced})
     wait_for("the QoS", lambda: "normal" in cluster.login("sacctmgr -nP show qos urgent format=preempt"), 120)
     cluster.await_idle()
 

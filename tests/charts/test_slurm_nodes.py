@@ -149,3 +149,104 @@ def test_whoever_installed_is_told_the_next_three_commands(chart: helm.Chart) ->
     assert "kubectl --namespace slurm exec prod-login-0 --container sshd -- sinfo" in told
     assert "kubectl --namespace slurm get nodesets,pods" in told
     assert "helm test prod --namespace slurm" in told
+
+
+def spec_of(chart: helm.Chart, **own: object) -> dict[str, Any]:
+    """Return the Pod's spec of a set with *own* values."""
+    objects = made(chart, {"compute": {"nodes": {"gpu": own}}})
+    return objects["NodeSet", "prod-gpu"]["spec"]["template"]["spec"]
+
+
+def test_the_names_of_slurms_nodes_resolve_in_compute_login_and_slurmctld_pods(chart: helm.Chart) -> None:
+    objects = made(chart, {"compute": SET, "global": {"clusterDomain": "example.org"}})
+
+    service = objects["Service", "prod-compute"]["spec"]
+    labels = objects["NodeSet", "prod-gpu"]["spec"]["template"]["metadata"]["labels"]
+    specs = [
+        objects["NodeSet", "prod-gpu"]["spec"]["template"]["spec"],
+        objects["StatefulSet", "prod-login"]["spec"]["template"]["spec"],
+        objects["StatefulSet", "prod-controller"]["spec"]["template"]["spec"],
+    ]
+    assert service["clusterIP"] == "None"
+    assert service["publishNotReadyAddresses"] is True
+    assert service["selector"].items() <= labels.items()
+    assert specs[0]["subdomain"] == "prod-compute"
+    searches = ["prod-compute.slurm.svc.example.org"]
+    assert [spec["dnsConfig"]["searches"] for spec in specs] == [searches] * 3
+
+
+def test_a_set_on_its_nodes_own_network_asks_the_clusters_dns(chart: helm.Chart) -> None:
+    def policy(**own: object) -> object:
+        return spec_of(chart, **own).get("dnsPolicy")
+
+    assert (policy(), policy(hostNetwork=True)) == (None, "ClusterFirstWithHostNet")
+    assert policy(hostNetwork=True, dnsPolicy="Default") == "Default"
+
+
+@pytest.mark.parametrize(
+    ("own", "size"),
+    [
+        ({}, None),
+        ({"slurm": {"memory": 4000}}, "2000Mi"),
+        ({"resources": {"limits": {"memory": "7Gi"}}}, "3584Mi"),
+        ({"resources": {"limits": {"memory": "500Mi"}}}, "250Mi"),
+        ({"resources": {"limits": {"memory": "2Ti"}}}, "1024Gi"),
+        ({"resources": {"limits": {"memory": "5G"}}}, None),
+        ({"slurm": {"memory": 4000}, "sharedMemory": "1Gi"}, "1Gi"),
+    ],
+    ids=str,
+)
+def test_dev_shm_is_half_of_the_memory_where_the_values_say_how_much_that_is(
+    chart: helm.Chart, own: dict[str, Any], size: str | None
+) -> None:
+    spec = spec_of(chart, **own)
+
+    (volume,) = (one["emptyDir"] for one in spec["volumes"] if one["name"] == "shm")
+    assert (volume["medium"], volume.get("sizeLimit")) == ("Memory", size)
+    mounts = spec["containers"][0]["volumeMounts"]
+    assert {"name": "shm", "mountPath": "/dev/shm"} in mounts  # noqa: S108 - a mount point
+
+
+def test_limits_of_jobs_are_values_and_bring_the_capability_that_they_need(chart: helm.Chart) -> None:
+    def container(limits: dict[str, object]) -> dict[str, Any]:
+        nodes = {"gpu": {"limits": {"nofile": 4096}}}
+        objects = made(chart, {"compute": {"nodes": nodes, "limits": limits}})
+        return objects["NodeSet", "prod-gpu"]["spec"]["template"]["spec"]["containers"][0]
+
+    with_both = container({"memlock": "unlimited", "nofile": 1024})
+    env = {one["name"]: one.get("value") for one in with_both["env"]}
+    assert (env["SUNK_LIMIT_MEMLOCK"], env["SUNK_LIMIT_NOFILE"]) == ("unlimited", "4096")
+    assert "SUNK_LIMIT_STACK" not in env
+    assert "SYS_RESOURCE" in with_both["securityContext"]["capabilities"]["add"]
+    without = spec_of(chart)["containers"][0]
+    assert "SYS_RESOURCE" not in without["securityContext"]["capabilities"]["add"]
+
+
+def test_words_of_scheduler_parameters_replace_the_charts_one_by_one(chart: helm.Chart) -> None:
+    given = {"slurmConfig": {"schedulerParameters": "bf_interval=30,max_rpc_cnt=150"}}
+
+    lines = made(chart, given)["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"].splitlines()
+
+    (line,) = (line for line in lines if line.startswith("SchedulerParameters="))
+    words = line.removeprefix("SchedulerParameters=").split(",")
+    assert {"bf_interval=30", "max_rpc_cnt=150", "bf_continue", "batch_sched_delay=0"} <= set(words)
+    assert "bf_interval=1" not in words
+
+
+def test_slurmd_has_the_priority_class_of_the_sunk_release_unless_its_set_has_one(chart: helm.Chart) -> None:
+    sunk = helm.Chart.load(CHART.parent / "sunk")
+    clusters = [{"name": "prod", "namespace": "slurm"}]
+    made_there = render(sunk, {"clusters": clusters}, name="sunk", namespace="sunk")
+
+    assert made_there["PriorityClass", "sunk-slurmd"]["preemptionPolicy"] == "Never"
+    assert spec_of(chart)["priorityClassName"] == "sunk-slurmd"
+    assert spec_of(chart, priorityClassName="mine")["priorityClassName"] == "mine"
+    without = made(chart, {"compute": SET, "sunk": {"priorityClassName": ""}})
+    assert "priorityClassName" not in without["NodeSet", "prod-gpu"]["spec"]["template"]["spec"]
+
+
+def test_a_new_user_restarts_no_login_pod(chart: helm.Chart) -> None:
+    def template(users: list[dict[str, Any]]) -> object:
+        return made(chart, {"users": users})["StatefulSet", "prod-login"]["spec"]["template"]
+
+    assert template([{"name": "ada", "uid": 2000, "sshKeys": ["ssh-ed25519 AAAA"]}]) == template([])

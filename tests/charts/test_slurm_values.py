@@ -131,6 +131,14 @@ def test_a_wrong_value_is_refused_with_its_path(
             {"slurmConfig": {"preemption": "qos"}, "accounting": {"enabled": False}},
             "slurmConfig.preemption: qos needs accounting",
         ),
+        (
+            {"slurmConfig": {"preemption": "qos"}, "accounting": {"enforce": "associations"}},
+            "accounting.enforce: without `qos` in it any user may name any QoS",
+        ),
+        (
+            {"slurmConfig": {"messageTimeout": 60}},
+            "unkillableStepTimeout: 180 is less than five times .*: set 300 or more",
+        ),
         ({"compute": {"partitions": "SlurmdPort=7"}}, 'compute.partitions: "SlurmdPort=7" is no line'),
         ({"compute": SET | {"partitions": "PartitionName=gpu Nodes=ALL"}}, "has a partition gpu, as auto"),
         (

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import os
 import subprocess
 import sys
 from collections.abc import Generator
@@ -83,6 +84,46 @@ def test_a_user_who_came_later_is_known_on_a_node_that_runs(machine: Path) -> No
         "root:x:0:0::/root:/bin/bash",
         "ada:x:2000:2000::/home/ada:/bin/bash",
     ]
+
+
+def test_keys_of_the_values_are_those_of_today_and_each_user_has_a_home(machine: Path) -> None:
+    keys, homes = machine / "etc/sunk/authorized_keys", machine / "home"
+    keys.mkdir()
+    (keys / "gone").write_text("ssh-ed25519 OLD\n")
+    passwd = f"me:x:{os.getuid()}:{os.getgid()}::{homes}/me:/bin/bash"
+    (machine / "etc/sunk/users/me.keys").write_text("ssh-ed25519 NEW\n")
+    script = f'getent() {{ echo "{passwd}"; }}\nid() {{ echo {os.getgid()}; }}\n'
+
+    run_in(machine, script + 'install() { command install "${@/#me/$UID}"; }\nlet_users_in\nlet_users_in')
+
+    assert [(file.name, file.read_text()) for file in keys.iterdir()] == [("me", "ssh-ed25519 NEW\n")]
+    assert (homes / "me").is_dir()
+
+
+def run_in(machine: Path, call: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run *call* of the library to its end."""
+    script = f"set -euo pipefail\nsource {machine}/lib.sh\n{call}"
+    variables = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **env}
+    return subprocess.run(["bash", "-c", script], env=variables, capture_output=True, text=True, check=False)
+
+
+def test_jobs_have_the_limits_of_the_values(machine: Path) -> None:
+    limits = {"SUNK_LIMIT_MEMLOCK": "64", "SUNK_LIMIT_NOFILE": "100", "SUNK_LIMIT_STACK": "4096"}
+
+    ran = run_in(machine, "set_limits; ulimit -l; ulimit -Hn; ulimit -s", **limits)
+
+    assert ran.stdout.split() == ["64", "100", "4096"]
+    assert ran.returncode == 0
+
+
+def test_a_limit_that_the_container_may_not_have_is_said_with_its_value_and_the_way_out(
+    machine: Path,
+) -> None:
+    ran = run_in(machine, "set_limits", SUNK_LIMIT_NOFILE="unlimited")
+
+    assert ran.returncode == 1
+    assert "compute.limits.nofile: this container may not have unlimited" in ran.stderr
+    assert "SYS_RESOURCE" in ran.stderr
 
 
 class Restarting:

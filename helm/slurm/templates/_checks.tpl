@@ -47,7 +47,12 @@ maxnodecount: slurmConfig.maxNodeCount
 minjobage: nothing, the services look at ended jobs for its 300 s
 nodename: compute.nodes, nodes register themselves
 plugstackconfig: slurmConfig.plugstackConfig
-preemptmode: slurmConfig.preemption
+inactivelimit: slurmConfig.inactiveLimit
+maxarraysize: slurmConfig.maxArraySize
+maxjobcount: slurmConfig.maxJobCount
+messagetimeout: slurmConfig.messageTimeout
+unkillablesteptimeout: slurmConfig.unkillableStepTimeout
+preemptmode: slurmConfig.preemptMode
 preemptparameters: slurmConfig.preemption
 preempttype: slurmConfig.preemption
 priorityweightage: slurmConfig.priority.age
@@ -96,6 +101,13 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- include "slurm.checkPartitions" . }}
 {{- if and (eq .Values.slurmConfig.preemption "qos") (not .Values.accounting.enabled) }}
 {{- fail "slurmConfig.preemption: qos needs accounting, where QoS are: set accounting.enabled to true, or preemption to partition" }}
+{{- end }}
+{{- $enforced := splitList "," (nospace (lower .Values.accounting.enforce)) }}
+{{- if and (eq .Values.slurmConfig.preemption "qos") (not (has "qos" $enforced)) (not (has "all" $enforced)) }}
+{{- fail "accounting.enforce: without `qos` in it any user may name any QoS, and push anybody's jobs aside with slurmConfig.preemption qos: set it to associations,limits,qos, or preemption to partition" }}
+{{- end }}
+{{- if lt (int .Values.slurmConfig.unkillableStepTimeout) (mul 5 (int .Values.slurmConfig.messageTimeout) | int) }}
+{{- fail (printf "slurmConfig.unkillableStepTimeout: %d is less than five times slurmConfig.messageTimeout, which Slurm asks for: set %d or more" (int .Values.slurmConfig.unkillableStepTimeout) (mul 5 (int .Values.slurmConfig.messageTimeout))) }}
 {{- end }}
 {{- if not (contains "_Memory" .Values.slurmConfig.selectTypeParameters) }}
 {{- fail "slurmConfig.selectTypeParameters: does not count memory, so jobs and Pods would share memory that is not there: set CR_Core_Memory or CR_CPU_Memory" }}

@@ -64,6 +64,32 @@ objects are merged by `name`, anything else is replaced.
 {{- end }}
 {{- end }}
 
+{{- /* Limits of a set's jobs, as JSON {memlock, nofile, stack}; empty values are the container runtime's. Arguments: root, values. */ -}}
+{{- define "slurm.limits" -}}
+{{- $limits := dict -}}
+{{- range $name, $default := .root.Values.compute.limits -}}
+{{- with dig "limits" $name $default $.values }}{{ $_ := set $limits $name (toString .) }}{{ end -}}
+{{- end -}}
+{{ toJson $limits }}
+{{- end }}
+
+{{- /* Size of a set's /dev/shm: its own value, else half of the memory that the values name, else nothing: what the Node has for Pods. Arguments: values. */ -}}
+{{- define "slurm.sharedMemory" -}}
+{{- $limit := dig "resources" "limits" "memory" "" .values | toString -}}
+{{- $mib := dig "slurm" "memory" 0 .values | int64 -}}
+{{- if .values.sharedMemory -}}
+{{ .values.sharedMemory }}
+{{- else if $mib -}}
+{{ div $mib 2 }}Mi
+{{- else if regexMatch "^[0-9]+Mi$" $limit -}}
+{{ div (trimSuffix "Mi" $limit | int64) 2 }}Mi
+{{- else if regexMatch "^[0-9]+Gi$" $limit -}}
+{{ mul (trimSuffix "Gi" $limit | int64) 512 }}Mi
+{{- else if regexMatch "^[0-9]+Ti$" $limit -}}
+{{ mul (trimSuffix "Ti" $limit | int64) 512 }}Gi
+{{- end -}}
+{{- end }}
+
 {{- /* A NodeSet's updateStrategy, as JSON: its own, and the cluster's rule of which jobs are not waited for. Arguments: root, values. */ -}}
 {{- define "slurm.updateStrategy" -}}
 {{- $strategy := deepCopy (.values.updateStrategy | default dict) -}}

@@ -38,11 +38,15 @@ KillWait={{ int $conf.killWait }}
 SlurmctldTimeout={{ int $conf.slurmctldTimeout }}
 SlurmdTimeout={{ int $conf.slurmdTimeout }}
 ReturnToService={{ int $conf.returnToService }}
-InactiveLimit=0
-SchedulerParameters={{ $conf.schedulerParameters }}
+InactiveLimit={{ int $conf.inactiveLimit }}
+MessageTimeout={{ int $conf.messageTimeout }}
+UnkillableStepTimeout={{ int $conf.unkillableStepTimeout }}
+MaxJobCount={{ int $conf.maxJobCount }}
+MaxArraySize={{ int $conf.maxArraySize }}
+SchedulerParameters={{ include "slurm.schedulerParameters" . }}
 {{- if ne $conf.preemption "none" }}
 PreemptType=preempt/{{ ternary "qos" "partition_prio" (eq $conf.preemption "qos") }}
-PreemptMode=CANCEL
+PreemptMode={{ $conf.preemptMode }}
 # Else a batch script hears nothing while its grace time runs.
 PreemptParameters=send_user_signal
 {{- end }}
@@ -82,6 +86,18 @@ PartitionName={{ $set.name }} Nodes={{ $set.name }} PriorityTier={{ int $.Values
 {{- end }}
 {{- end }}
 {{ trim .Values.compute.partitions }}
+{{- end }}
+
+{{- /* Ours, each unless the values have the word; then theirs. */ -}}
+{{- define "slurm.schedulerParameters" -}}
+{{- $given := compact (splitList "," (nospace .Values.slurmConfig.schedulerParameters)) -}}
+{{- $names := list -}}
+{{- range $given }}{{ $names = append $names (regexFind "^[^=]+" .) }}{{ end -}}
+{{- $all := list -}}
+{{- range list "batch_sched_delay=0" "sched_interval=5" "bf_interval=1" "sched_min_interval=0" "default_queue_depth=1000" "bf_continue" "nohold_on_prolog_fail" -}}
+{{- if not (has (regexFind "^[^=]+" .) $names) }}{{ $all = append $all . }}{{ end -}}
+{{- end -}}
+{{ join "," (concat $all $given) }}
 {{- end }}
 
 {{- /* Seconds after which Slurm ends a prolog: after its wait for the lock, and the cluster's own scripts. */ -}}

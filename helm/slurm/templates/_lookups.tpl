@@ -35,6 +35,11 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- with .Values.sunk.priorityClassName }}
+{{- if not (lookup "scheduling.k8s.io/v1" "PriorityClass" "" .) }}
+{{- fail (printf "sunk.priorityClassName: there is no PriorityClass %s, and no compute Pod could be made: upgrade helm/sunk first, or leave it empty" .) }}
+{{- end }}
+{{- end }}
 {{- with lookup "apps/v1" "Deployment" .Values.sunk.namespace .Values.sunk.controllerName }}
 {{- $said := dict }}
 {{- range (first .spec.template.spec.containers).env }}{{ $_ := set $said (trimPrefix "SUNK_NODESET_CONTROLLER_" .name) (.value | default "") }}{{ end }}

@@ -22,6 +22,12 @@
 {{ include "slurm.schedulerName" . }}{{ if include "slurm.hasSchedulerAlias" . }},sunk-scheduler{{ end }}
 {{- end }}
 
+{{- /* DNS of a Pod in which the names of Slurm's nodes resolve. */ -}}
+{{- define "slurm.nodeNames" -}}
+dnsConfig:
+  searches: [{{ include "slurm.fullname" . }}-compute.{{ .Release.Namespace }}.svc.{{ .Values.global.clusterDomain }}]
+{{- end }}
+
 {{- /* Arguments: root, name (app.kubernetes.io/name), component. */ -}}
 {{- define "slurm.selector" -}}
 app.kubernetes.io/name: {{ .name }}

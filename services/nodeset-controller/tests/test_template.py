@@ -29,6 +29,10 @@ def test_a_pod_is_pinned_to_its_node_and_keeps_the_rest_of_its_template() -> Non
     assert made["spec"]["restartPolicy"] == "Always"
 
 
+def test_a_pods_hostname_is_its_slurm_nodes_name_so_that_dns_can_know_it() -> None:
+    assert manifest(nodeset(), node(), "gpu-000-011", wk.TAINT_LOCK)["spec"]["hostname"] == "gpu-000-011"
+
+
 def test_a_template_stays_as_it_is_however_many_pods_are_made_of_it() -> None:
     spec = {
         "affinity": affinity("a", "b"),

@@ -17,10 +17,42 @@ add_users() {
     done
 }
 
-# Every $1 seconds, those that came since: a Pod with a job is not replaced for a user.
+# Every $1 seconds, those that came since: neither a job nor a session ends for a user. More words are what to do then.
 follow_users() {
-    while sleep "$1"; do
-        add_users || true
+    local pause=$1
+    shift
+    while sleep "$pause"; do
+        add_users && "$@" || true
+    done
+}
+
+# ssh: the keys of the values, those of today alone, and a home for each user where there is none yet.
+let_users_in() {
+    local file user home
+    for file in /etc/sunk/authorized_keys/*; do
+        [[ ! -f $file || -f /etc/sunk/users/${file##*/}.keys ]] || rm -f "$file"
+    done
+    for file in /etc/sunk/users/*.keys; do
+        [[ -f $file ]] || continue
+        user=$(basename "$file" .keys)
+        cmp -s "$file" "/etc/sunk/authorized_keys/$user" || install -m 644 "$file" "/etc/sunk/authorized_keys/$user"
+        home=$(getent passwd "$user" | cut -d: -f6)
+        # A shared file system may keep root from it.
+        [[ -z $home || -d $home ]] || install -d -o "$user" -g "$(id -g "$user")" -m 700 "$home" ||
+            echo "sunk login: $home of $user is not there and cannot be made here: make it where the file system is" >&2
+    done
+}
+
+# Limits of slurmd, which every job has from it (PropagateResourceLimits=NONE).
+set_limits() {
+    local flag name variable
+    for name in memlock nofile stack; do
+        case $name in memlock) flag=-l ;; nofile) flag=-n ;; stack) flag=-s ;; esac
+        variable=SUNK_LIMIT_${name^^}
+        [[ -z ${!variable:-} ]] || ulimit "$flag" "${!variable}" || {
+            echo "compute.limits.$name: this container may not have ${!variable}: give slurmd the capability SYS_RESOURCE (securityContext of the set), and let the namespace have it" >&2
+            return 1
+        }
     done
 }
 

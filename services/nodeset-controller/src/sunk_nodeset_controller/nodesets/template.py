@@ -2,7 +2,9 @@
 
 The template is passed on as it is. Ours are: name, owner, labels, the one Node it is pinned to, the
 tolerations of the lock and of a DaemonSet, so that no outage of the API server ends jobs, and what the
-template leaves open: small requests, the environment of slurmd, and readiness by slurmd's own port.
+template leaves open: small requests, the environment of slurmd, readiness by slurmd's own port, and the
+hostname, which is the Pod's name. With a ``subdomain`` that is a headless Service's name, DNS then knows
+each Pod by its Slurm node's name: Kubernetes publishes a Pod's name only where ``hostname`` is set.
 
 Requests are small on purpose: what jobs use is Slurm's to count, and a slurmd that asked Kubernetes for its
 whole Node would leave no room for the Pods that Slurm places there; where a request is missing Kubernetes
@@ -118,7 +120,7 @@ def manifest(nodeset: NodeSet, node: Node, name: str, lock_key: str) -> Manifest
             "annotations": annotations,
             "ownerReferences": [{**owner_reference(nodeset), "blockOwnerDeletion": True}],
         },
-        "spec": _pinned(given.spec, node.metadata.name, lock_key),
+        "spec": {"hostname": name} | _pinned(given.spec, node.metadata.name, lock_key),
     }
 
 
