@@ -1,6 +1,9 @@
 """What the chart that each Slurm cluster has makes of its values, by Helm's own engine."""
 
+import contextlib
 import re
+import socket
+import subprocess
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +17,7 @@ import sunk_metrics_exporter.config
 import sunk_pod_scheduler.config
 import sunk_syncer.config
 from sunk_lab.charts import Objects, env_of, pod_specs, render, rights
+from sunk_lab.processes import wait_for
 from sunk_lab.slurm.conf import RESTD_ENVIRONMENT
 from sunk_lab.stack.rbac import RULES
 from sunk_pod_scheduler.policy import Grant, Policy
@@ -362,6 +366,32 @@ def test_a_conversion_of_the_database_may_take_a_day(chart: helm.Chart) -> None:
 
     probe = slurmdbd["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 24 * 3600
+
+
+def test_slurmdbd_is_ended_once_it_listens_or_has_no_database(chart: helm.Chart) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as database:
+        external = {"host": "127.0.0.1", "port": database.getsockname()[1], "existingSecret": "db"}
+        objects = made(chart, accounting={"external": external})
+        (slurmdbd,) = controls(objects)["prod-accounting"]["containers"]
+        command = slurmdbd["lifecycle"]["preStop"]["exec"]["command"]
+        with socket.create_connection(database.getsockname()):
+            ending = subprocess.Popen(command)
+
+            def is_waiting() -> bool:
+                children = Path(f"/proc/{ending.pid}/task/{ending.pid}/children").read_text().split()
+                with contextlib.suppress(FileNotFoundError):
+                    return any(Path(f"/proc/{one}/comm").read_text() == "sleep\n" for one in children)
+                return False
+
+            wait_for("it to wait for the conversion", is_waiting, 30)
+        assert ending.wait(timeout=30) == 0  # Without a connection there is no conversion.
+
+
+def test_no_probe_kills_a_slurmctld_that_is_busy(chart: helm.Chart) -> None:
+    (slurmctld,) = controls(made(chart))["prod-controller"]["containers"]
+
+    assert "livenessProbe" not in slurmctld
+    assert slurmctld["readinessProbe"]["exec"]["command"] == ["scontrol", "ping"]
 
 
 def test_slurmrestd_gives_memory_back_and_needs_no_key(chart: helm.Chart) -> None:

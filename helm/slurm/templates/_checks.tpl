@@ -49,6 +49,7 @@ nodename: compute.nodes, nodes register themselves
 plugstackconfig: slurmConfig.plugstackConfig
 inactivelimit: slurmConfig.inactiveLimit
 maxarraysize: slurmConfig.maxArraySize
+maxdbdmsgs: accounting.maxMessages
 maxjobcount: slurmConfig.maxJobCount
 messagetimeout: slurmConfig.messageTimeout
 unkillablesteptimeout: slurmConfig.unkillableStepTimeout

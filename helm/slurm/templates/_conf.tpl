@@ -66,6 +66,7 @@ AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost={{ $name }}-accounting
 AccountingStoragePort=6819
 AccountingStoreFlags=job_comment,job_extra
+MaxDBDMsgs={{ int .Values.accounting.maxMessages }}
 {{- if include "slurm.hasGpus" . }}
 AccountingStorageTRES=gres/gpu
 {{- end }}
