@@ -167,6 +167,29 @@ def test_a_node_that_starts_with_another_size_gets_a_record_of_that_size(slurm_l
     assert sizes == [(4, 8000), (3, 4000), (4, 12000)]
 
 
+@pytest.mark.parametrize(
+    ("known", "now", "is_forgotten"),
+    [
+        ("Gres=gpu:h100:8(S:0-1)", "gpu:h100:8", False),
+        ("Gres=gpu:h100:8", "gpu:h100:8", False),
+        ("Gres=gpu:h100:80", "gpu:h100:8", True),
+        ("Gres=(null)", "gpu:h100:8", True),
+        ("Gres=gpu:h100:8", "", False),
+    ],
+)
+def test_a_node_with_other_gpus_gets_another_record(
+    machine: Path, known: str, now: str, *, is_forgotten: bool
+) -> None:
+    told = f"NodeName=self CPUAlloc=0 CPUTot=4 {known} RealMemory=8000 State=IDLE+DYNAMIC_NORM "
+    scontrol = machine / "scontrol"
+    scontrol.write_text(f'#!/bin/bash\n[[ $1 == delete ]] && echo deleted || echo "{told}"\n')
+    scontrol.chmod(0o755)
+
+    ran = run_in(machine, f"PATH={machine}:$PATH; forget_another_size self 4 8000 '{now}'")
+
+    assert ran.stdout == ("deleted\n" if is_forgotten else "")
+
+
 @pytest.mark.lab
 @pytest.mark.parametrize(
     ("reason", "size"), [("bad dimm", (4, 8000)), ("k8s: pod pending deletion", (3, 4000))]

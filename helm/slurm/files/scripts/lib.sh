@@ -83,12 +83,12 @@ with_sackd() {
 }
 
 # Slurm keeps the size that it knows of a node, whatever slurmd says: where the node $1 has nothing to do and now has
-# another than $2 CPUs and $3 MiB, its record is deleted and slurmd makes it anew. With the record a drain of somebody's
-# would go: then the size waits.
+# another than $2 CPUs, $3 MiB and the GPUs $4 (TYPE:COUNT behind `gpu:`; empty: as before), its record is deleted and
+# slurmd makes it anew. With the record a drain of somebody's would go: then the size waits.
 forget_another_size() {
-    local known
+    local known gres=${4:-}
     known=$(timeout 10 scontrol --oneliner show node "$1" 2>/dev/null) || return 0
-    [[ $known != *" CPUTot=$2 "* || $known != *" RealMemory=$3 "* ]] || return 0
+    [[ $known != *" CPUTot=$2 "* || $known != *" RealMemory=$3 "* || (-n $gres && $known != *" Gres=$gres"[\ \(,]*) ]] || return 0
     if [[ $known != *' CPUAlloc=0 '* || $known =~ \ State=[^\ ]*(COMPLETING|MAINT|RESERVED) ]] ||
         [[ $known =~ \ State=[^\ ]*DRAIN && $known != *' Reason=k8s:'* ]]; then
         echo "Slurm's record of $1 keeps its size until a slurmd starts there while it is idle and not drained" >&2
