@@ -1,20 +1,35 @@
 """What one user writes, or one outage leaves, costs no more than it may."""
 
 from collections.abc import ItemsView, Mapping
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
-from sunk_kube.objects import Container, PodSpec, ResourceRequirements
+from sunk_events.nodes import SlurmStatisticsState
+from sunk_events.subjects import STATISTICS_KEY
+from sunk_kube.objects import Container, Pod, PodSpec, PodStatus, ResourceRequirements
+from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import marks, resources
+from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.jobs import Jobs
+from sunk_pod_scheduler.limits import Limits
+from sunk_pod_scheduler.means import Views
+from sunk_pod_scheduler.model import Action, AnyJob, JobGone, Observed, Wait
 from sunk_pod_scheduler.ownership import Owner
-from sunk_pod_scheduler.testing import KEY, T0
+from sunk_pod_scheduler.scheduler import Scheduler
+from sunk_pod_scheduler.testing import KEY, T0, UID, MemoryPods, manifest
+from sunk_pod_scheduler.validate import Rules
 from sunk_slurm.errors import NotAskedError, SlurmUnavailableError
 from sunk_slurm.submission import JobDescription
 from sunk_slurm.wire import Job
 
 pytestmark = pytest.mark.anyio
+
+
+RUNS = SlurmJobState(changed=T0, job=7, state="RUNNING")
 
 
 class _State:
@@ -132,3 +147,108 @@ def test_each_container_of_a_pod_is_counted_once_however_many_sidecars_it_has() 
         "memory": "1001",
     }
     assert len(looks) == 1001
+
+
+class _Shown:
+    """A view that is complete and fresh."""
+
+    is_complete = True
+    age_s = 0.0
+
+    def __init__(self, **found: object) -> None:
+        self.found = found
+
+    def get(self, key: str) -> object | None:
+        return self.found.get(key)
+
+    def values(self) -> list[object]:
+        return [*self.found.values()]
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def require_complete(self) -> None:
+        """Return: all is known."""
+
+
+class _Looked:
+    """Counts looks; Slurm knows of no job."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    async def look(self, _job: int, _owner: Owner) -> AnyJob:
+        self.looks += 1
+        return JobGone()
+
+
+class _Idle:
+    """Carries nothing out, and remembers what it was told to."""
+
+    def __init__(self) -> None:
+        self.done: list[Action] = []
+
+    async def apply(self, action: Action, _seen: Observed, _pod: Pod | None) -> float | None:
+        self.done.append(action)
+        return None
+
+
+@pytest.mark.parametrize(
+    ("said", "answered", "looks"),
+    [
+        pytest.param(None, T0, 0, id="the bus knows of no such job"),
+        pytest.param(
+            SlurmJobState(changed=T0, job=7, state="COMPLETED", is_over=True), T0, 0, id="it is over"
+        ),
+        pytest.param(SlurmJobState(changed=T0, job=7, state="RUNNING"), T0, 5, id="it runs on"),
+        pytest.param(None, T0 - timedelta(hours=1), 5, id="the bus is old"),
+    ],
+)
+async def test_a_pod_that_is_over_costs_no_look_at_each_resync(
+    said: SlurmJobState | None, answered: datetime, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sunk_pod_scheduler.scheduler.now", lambda: T0)
+    over = manifest(annotations={ANNOTATION_JOB: marks.claim(KEY, UID, 0, 7)})
+    over = replace(over, status=PodStatus(phase="Succeeded"), spec=replace(over.spec, node_name="node2"))
+    jobs, doer, nothing = _Looked(), _Idle(), _Shown()
+    told = SlurmStatisticsState(changed=T0, jobs_answered=answered)
+    views: Any = Views(kube_pods=nothing, slurm_nodes=nothing)  # type: ignore[arg-type]
+    stored: Any = {
+        "placements": nothing,
+        "slurm_jobs": _Shown() if said is None else _Shown(**{"7": said}),
+        "statistics": _Shown(**{STATISTICS_KEY: told}),
+        "views": views,
+        "doer": doer,
+        "jobs": jobs,
+    }
+    scheduler = Scheduler(
+        pods=MemoryPods(over), book=Book(), rules=Rules(), limits=Limits(), key=KEY, **stored
+    )
+
+    for _ in range(5):
+        await scheduler.reconcile(UID)
+
+    assert jobs.looks == looks
+    assert doer.done == [Wait()] * 5
+    assert scheduler.remembered == 0
+
+
+async def test_nothing_is_remembered_of_pods_whose_jobs_stir_when_they_are_gone() -> None:
+    nothing: Any = _Shown()
+    stored: Any = {"doer": _Idle(), "jobs": _Looked(), "views": Views(kube_pods=nothing, slurm_nodes=nothing)}
+    scheduler = Scheduler(
+        pods=MemoryPods(),
+        placements=nothing,
+        slurm_jobs=nothing,
+        statistics=nothing,
+        book=Book(),
+        rules=Rules(),
+        limits=Limits(),
+        key=KEY,
+        **stored,
+    )
+    for number in range(100):
+        scheduler.stir(f"uid-{number}")
+        await scheduler.reconcile(f"uid-{number}")
+
+    assert scheduler.remembered == 0

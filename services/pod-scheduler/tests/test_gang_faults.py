@@ -1,5 +1,6 @@
 """Gangs whose Pods change their minds, die early, or come back as others: through the look, as it is."""
 
+import math
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.gangs.decide import decide_gang
+from sunk_pod_scheduler.gangs.gangs import Gangs
 from sunk_pod_scheduler.gangs.kin import LABEL_POD_GROUP, Kin, Terms, kin, terms
 from sunk_pod_scheduler.gangs.look import Looker
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size, SubmitGang, Tell
@@ -297,3 +299,61 @@ async def test_a_pod_that_did_not_change_is_not_read_anew_at_each_look() -> None
 
     assert [after.members[uid] is before.members[uid] for uid in ("u0", "u1", "u2")] == [True, False, True]
     assert isinstance(pods.pods["u1"].metadata, ObjectMeta)
+
+
+class Arrivals:
+    """Pods of one gang that come one by one, and the loop that looks at it when it is due."""
+
+    def __init__(self, count: int) -> None:
+        self.pods = MemoryPods(*(grouped(number) for number in range(count)))
+        self.ring = gang_of(self.pods.pods["u0"])
+        self.looker = looker(self.pods, Held(), count)
+        placements: Any = Held()
+        unused: Any = None
+        self.gangs = Gangs(
+            single=unused,
+            pods=self.pods,
+            placements=placements,
+            slurm_jobs=unused,
+            book=Book(),
+            doer=unused,
+            looker=self.looker,
+            workloads=Sized(count),
+            limits=Limits(),
+            key=KEY,
+            poke=self.poke,
+        )
+        self.now = 0.0
+        self.due = math.inf
+
+    def poke(self, key: str, /, *, after_s: float = 0.0) -> None:
+        assert key == self.ring
+        self.due = min(self.due, self.now + after_s)
+
+
+async def test_members_that_come_one_by_one_are_looked_at_a_few_times_each_however_many_they_are() -> None:
+    looked = {}
+    for count in (200, 2000):
+        found = Arrivals(count)
+        looked[count] = 0
+        for uid in found.pods.uids():
+            found.now += 0.002
+            await found.gangs.reconcile(uid)
+            if found.now >= found.due:
+                found.due = math.inf
+                looked[count] += found.looker.size_of(found.ring)
+
+    assert looked[2000] / 2000 < 10
+    assert looked[200] / 200 < 10
+
+
+async def test_pods_that_are_gone_or_elsewhere_leave_nothing_of_their_gang_behind() -> None:
+    found = Arrivals(3)
+    for uid in found.pods.uids():
+        await found.gangs.reconcile(uid)
+    assert found.looker.known == 1
+
+    found.gangs.stir(found.ring)  # Its job is looked at each time: there is nothing to remember.
+    for uid in found.pods.uids():
+        found.looker.leave(uid)
+    assert found.looker.known == 0

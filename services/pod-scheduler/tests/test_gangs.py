@@ -272,6 +272,15 @@ def test_nothing_is_submitted_before_all_are_there_and_who_is_missing_is_said() 
     assert isinstance(after(seen(member(0), member(1), member(2)), 61), SubmitGang)
 
 
+def test_while_pods_still_come_nobody_is_told_how_many_are_missing() -> None:
+    last = replace(member(2), pod=replace(member(2).pod, created=T0 + timedelta(seconds=57)))
+    found = seen(member(0), last)
+
+    assert after(found, 58) == Wait(4.0)
+    assert after(found, 61) == Wait(1.0)
+    assert notes(after(found, 62))["uid-2"][0] == "GangIncomplete"
+
+
 TWO_OF_FOUR = Terms(size=4, min_available=2)
 
 

@@ -198,8 +198,9 @@ class World:
             key=KEY,
         )
 
-    def poked(self, uid: str) -> None:
+    def poked(self, uid: str, /, *, after_s: float = 0.0) -> None:
         """Have the Pod *uid* looked at by whoever looks now."""
+        assert after_s < 1
         self.poke(uid)
 
     async def play_syncer(self) -> None:

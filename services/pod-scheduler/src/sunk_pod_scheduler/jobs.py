@@ -121,6 +121,7 @@ class Jobs:
             if ended >= self._listed or asked - self._listed > LIST_LASTS_S:
                 self._marked = await self._list()
                 self._listed = asked
+                self._unsure = {whose: ended for whose, ended in self._unsure.items() if ended >= asked}
         ours: list[int] = []
         for job in self._marked.get((uid, attempt), ()):
             seen = await self.look(job, owner)

@@ -33,7 +33,7 @@ from sunk_pod_scheduler.config import PREFIX, Config, read_config
 from sunk_pod_scheduler.explanations import Explanations
 from sunk_pod_scheduler.facts import Teller
 from sunk_pod_scheduler.gangs.apply import GangDoer
-from sunk_pod_scheduler.gangs.gangs import Gangs
+from sunk_pod_scheduler.gangs.gangs import Gangs, Poke
 from sunk_pod_scheduler.gangs.look import Looker
 from sunk_pod_scheduler.gangs.workloads import Workloads
 from sunk_pod_scheduler.jobs import Jobs
@@ -159,7 +159,11 @@ class Parts:
             key=self.key,
         )
         woken_by = [self.bus.recovery, *(view.recovery for view in self.bus_views)]
-        gangs = self._gangs(scheduler, jobs, book, GangDoer(means), lambda key: loop.poke(key))  # noqa: PLW0108 - made below
+
+        def poke(key: str, /, *, after_s: float = 0.0) -> None:
+            loop.poke(key, after_s=after_s)
+
+        gangs = self._gangs(scheduler, jobs, book, GangDoer(means), poke)
         loop = KeyLoop(
             "pods", gangs.reconcile, concurrency=CONCURRENCY, woken_by=woken_by, ahead_s=self._ahead_s
         )
@@ -187,16 +191,14 @@ class Parts:
                 answering(self.bus, config.cluster, ExplainPlacement, explanations.placement)
             )
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            changed = (self.pods.changes(), self._of_placements(), self._of_jobs(scheduler.stir))
+            changed = (self.pods.changes(), self._of_placements(), self._of_jobs(gangs.stir))
             tasks.start_soon(partial(loop.run, *changed, keys=self._keys, resync_s=config.resync_s))
             tasks.start_soon(partial(sweep.run, self.slurm_jobs.changes(), keys=self.slurm_jobs.keys))
             async for _ in self.slurm.recoveries():
                 loop.wake()
                 sweep.wake()
 
-    def _gangs(
-        self, single: Scheduler, jobs: Jobs, book: Book, doer: GangDoer, poke: Callable[[str], None]
-    ) -> Gangs:
+    def _gangs(self, single: Scheduler, jobs: Jobs, book: Book, doer: GangDoer, poke: Poke) -> Gangs:
         looker = Looker(
             pods=self.pods,
             jobs=jobs,

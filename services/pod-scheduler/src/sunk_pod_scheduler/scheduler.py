@@ -106,6 +106,11 @@ class Scheduler:
                 self._stirred.pop(uid, None)
             self._book.looked(uid)
 
+    @property
+    def remembered(self) -> int:
+        """Of how many Pods something is remembered beside what is stored."""
+        return len({*self._looks, *self._stirred, *self._shown})
+
     def stir(self, uid: str) -> None:
         """Look at the Pod's job anew: something has happened to it."""
         self._stirred[uid] = now()
@@ -189,7 +194,17 @@ class Scheduler:
             number = placement.job
         else:
             number = pod.claim.job if pod is not None and pod.claim is not None else None
-        return JobGone() if number is None else await self._jobs.look(number, whose)
+        if number is None or (placement is None and pod is not None and self._has_ended(number, pod)):
+            return JobGone()
+        return await self._jobs.look(number, whose)
+
+    def _has_ended(self, number: int, pod: PodSeen) -> bool:
+        """Whether a Pod that is over, of which nothing is stored, has no job any more, by what the bus says.
+
+        Such Pods stay for as long as their owners like: none of them costs a look at each resync.
+        """
+        state = self._slurm_jobs.get(str(number))
+        return pod.is_finished and (state is None or state.is_over) and self._is_bus_current(now())
 
     async def _excluded(self, pod: Pod | None, placement: PlacementState | None, job: AnyJob) -> str | None:
         """Return which nodes a job that waits must not get as things are now, where that is to be asked."""

@@ -125,11 +125,12 @@ def _shared_port(free: list[MemberSeen]) -> str:
 def _incomplete(
     seen: GangSeen, free: list[MemberSeen], size: int, now: datetime, limits: Limits
 ) -> GangAction:
-    """Say who is missing, but not of a moment's wait."""
+    """Say who is missing, but neither of a moment's wait nor at each Pod that comes: all would be told."""
     waited = now - _since(free, now)
+    quiet = now - max(member.pod.created or now for member in free)
     first, last = timedelta(seconds=WAITING_FIRST_S), timedelta(seconds=limits.gang_wait_s)
-    if waited < first:
-        return Wait((first - waited).total_seconds())
+    if quiet < first:
+        return Wait((first - quiet).total_seconds())
     is_late = waited >= last
     text = f"{_name(seen)} has {len(free)} of {size} Pods{_missing(free, size)}"
     note = Note(reason="GangIncomplete" if is_late else "WaitingForGang", text=text, is_warning=is_late)

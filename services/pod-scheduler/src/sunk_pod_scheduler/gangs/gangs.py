@@ -4,8 +4,7 @@ Whether a Pod is in a gang is decided once, by what is stored of it; a Pod that 
 """
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementState
@@ -32,8 +31,19 @@ from sunk_runtime.views import StateView, now
 
 log = logging.getLogger(__name__)
 
+PER_MEMBER_S: Final = 0.0005
+"""How long a gang is left alone, for each member, after a Pod of it has changed: thousands come one by one,
+and a look costs a tenth of that for each."""
 STEPS_MAX: Final = 16
 """More than the way from new Pods to bound ones has; a loop of steps would be a bug."""
+
+
+class Poke(Protocol):
+    """Has a key looked at."""
+
+    def __call__(self, key: str, /, *, after_s: float = 0.0) -> None:
+        """Look at *key* in *after_s* seconds, or before."""
+        ...
 
 
 class Gangs:
@@ -52,7 +62,7 @@ class Gangs:
         workloads: WorkloadPort,
         limits: Limits,
         key: bytes,
-        poke: Callable[[str], None],
+        poke: Poke,
     ) -> None:
         self._single = single
         self._pods = pods
@@ -76,8 +86,13 @@ class Gangs:
             self._looker.leave(key)
             return await self._single.reconcile(key)
         self._looker.know(gang, key)
-        self._poke(gang)
+        self._poke(gang, after_s=self._looker.size_of(gang) * PER_MEMBER_S)
         return None
+
+    def stir(self, key: str) -> None:
+        """Look at the job of a Pod anew: something has happened to it. A gang's is looked at each time."""
+        if not key.startswith(ID_PREFIX):
+            self._single.stir(key)
 
     async def _turn(self, gang: str) -> float | None:
         """Bring a gang and its job as far as they get now; return when to look again."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final
 
+from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementState
@@ -27,6 +28,8 @@ from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_runtime.views import StateView
 
+SLICE: Final = 100
+"""Pods that are looked at without a pause."""
 _NO_SWITCH: Final = "none"
 """Stands for a label that a Node does not have, as in topology.conf."""
 
@@ -63,12 +66,16 @@ class Looker:
         self._held: dict[str, str] = {}
         """The gang of each Pod that is being submitted with it right now."""
         self._shown: dict[str, tuple[Pod, MemberSeen]] = {}
-        """What Pods are as they decide: while the others come, a gang is looked at once for each."""
+        """What Pods are as they decide: each look at a gang asks for it, and few of its Pods have changed."""
 
     @property
     def known(self) -> int:
         """How many gangs there are, about."""
         return len(self._members)
+
+    def size_of(self, gang: str) -> int:
+        """How many Pods of *gang* are known."""
+        return len(self._members.get(gang, ()))
 
     def know(self, gang: str, uid: str) -> None:
         """Remember that a Pod belongs to *gang*, and to no other."""
@@ -81,7 +88,10 @@ class Looker:
         """Remember that a Pod is in no gang."""
         self._shown.pop(uid, None)
         if (gang := self._gang_by_uid.pop(uid, None)) is not None:
-            self._members.get(gang, set()).discard(uid)
+            left = self._members.get(gang, set())
+            left.discard(uid)
+            if not left:
+                self._members.pop(gang, None)
 
     def seat_of(self, uid: str) -> str:
         """Return the gang whose job is meant for the Pod too, whatever it says of itself by now."""
@@ -120,8 +130,12 @@ class Looker:
         pods = await self._found(gang, record)
         seats = self._seats(gang, record)
         used = cache(lambda: ports_used(self._pods.placed()))
-        members = {uid: self._member(gang, pod, record, used) for uid, pod in pods.items()}
-        members = dict(sorted(members.items(), key=lambda one: order(one[1].index, one[1].pod.name)))
+        members: dict[str, MemberSeen] = {}
+        for number, (uid, pod) in enumerate(pods.items()):
+            members[uid] = self._member(gang, pod, record, used)
+            if number % SLICE == SLICE - 1:
+                await checkpoint()
+        members = dict(sorted(members.items(), key=lambda one: one[1].place))
         job = await self._job(GangSeen(id=gang, members=members, record=record))
         nodes = job.nodes if isinstance(job, JobSeen) else ()
         seen = GangSeen(
@@ -145,7 +159,10 @@ class Looker:
         names = {member.uid: member.pod for member in seated}
         namespace = record.namespace if record else ""
         found: dict[str, Pod] = {}
-        for uid in [*names, *self._members.get(gang, set()).difference(names)]:
+        known = [*names, *self._members.get(gang, set()).difference(names)]
+        for number, uid in enumerate(known):
+            if number % SLICE == SLICE - 1:
+                await checkpoint()
             name = names.get(uid, "")
             pod = await self._pods.find(uid, namespace if name else "", name)
             if pod is None:
@@ -183,18 +200,14 @@ class Looker:
         self, gang: str, pod: Pod, record: PlacementState | None, used: Callable[[], Used]
     ) -> MemberSeen:
         before = self._shown.get(pod.metadata.uid)
-        if record is None and not pod.spec.node_name and before is not None and before[0] is pod:
-            return before[1]
-        found = self._member_now(gang, pod, record, used)
-        if record is None:
-            self._shown[pod.metadata.uid] = pod, found
-        else:
-            self._shown.pop(pod.metadata.uid, None)
-        return found
+        found = before[1] if before is not None and before[0] is pod else self._member_now(gang, pod)
+        self._shown[pod.metadata.uid] = pod, found
+        if record is None and pod.spec.node_name:
+            return replace(found, node=self._slurm_node(pod.spec.node_name))
+        problem = self._problem(pod, record, found.pod.asked, used)
+        return replace(found, node_problem=problem) if problem else found
 
-    def _member_now(
-        self, gang: str, pod: Pod, record: PlacementState | None, used: Callable[[], Used]
-    ) -> MemberSeen:
+    def _member_now(self, gang: str, pod: Pod) -> MemberSeen:
         meta = pod.metadata
         found, problems = terms(meta.annotations)
         shown = pod_seen(pod, self._key, self._rules)
@@ -208,12 +221,11 @@ class Looker:
             index="" if related is None else related.index,
             terms=found,
             wanted=wanted if isinstance(wanted, Wanted) and not problems else None,
-            node=self._slurm_node(pod.spec.node_name) if record is None and pod.spec.node_name else "",
             host_ports=host_ports(pod),
             owner=next((one.uid for one in meta.owner_references if one.controller), ""),
             published_size=published_size(meta.annotations),
             rank=int(rank) if rank.isascii() and rank.isdecimal() else None,
-            node_problem=self._problem(pod, record, shown.asked, used),
+            place=order("" if related is None else related.index, meta.name),
         )
 
     def _problem(
