@@ -33,11 +33,9 @@ if [[ -n $limit ]] && ((limit < longest + 15)); then
     say "slurm.conf ends epilogs after $limit s: set PrologEpilogTimeout=$((longest + 15))"
     longest=$((limit > 20 ? limit - 15 : limit / 4))
 fi
-# An ordinary job's node is not held up for a gateway that does not answer; a placeholder's is.
+# No node is held up for a gateway that does not answer: which job is a placeholder only the gateway knows, for
+# all that stands here of a job its user wrote. The lock keeps others waiting for a Pod that is left.
 bound=$((longest < 10 ? longest : 10))
-if [[ ${SLURM_JOB_EXTRA:-} == '{"sunk":{'* ]]; then
-    bound=$longest
-fi
 
 while ((SECONDS < bound)); do
     left=$((longest - SECONDS))
@@ -47,7 +45,7 @@ while ((SECONDS < bound)); do
             exit 0
             ;;
         202)
-            bound=$longest # The Pod is still there, whatever the job's extra says.
+            bound=$longest # The Pod is still there.
             sleep 0.1
             ;;
         408 | 429)

@@ -361,13 +361,30 @@ async def test_the_epilog_of_a_placeholder_whose_placement_is_lost_waits_for_its
 
     async def is_held_up() -> bool:  # Once the gateway has read the lock.
         answer = await http.post(path, json={"job": 34}, headers=bearing(token), timeout=30)
-        return answer.status_code == 503
+        return answer.status_code == 202
 
-    async with answering_locks, answering_pods:
-        await until(is_held_up, within_s=90)
-        locks.asked.clear()
+    async with answering_locks:
+        async with answering_pods:
+            await until(is_held_up, within_s=90)
+            locks.asked.clear()
+            await call(http, path, token, {"job": 34}, expect=202)
+        # Users' jobs may have such a lock too: where nobody says that a Pod is left, no node is kept for it.
         await call(http, path, token, {"job": 34}, expect=503)
 
+    assert not locks.asked
+
+
+async def test_the_epilog_of_a_placeholder_waits_also_while_nobody_says_whether_its_pod_is_gone(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "c5")
+    await place(bus, 35, node="c5", token=token_of(35))
+    await is_placed(http, 35)
+    locks, answering_locks = standing_in(bus, ReleaseLock, Noted())
+    async with answering_locks:
+        told = await call(http, "/v1/nodes/c5/release", issuer.token("c5"), {"job": 35}, expect=202)
+
+    assert told == {"gone": False, "pod": "ns/p35"}
     assert not locks.asked
 
 

@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 
 from sunk_hook_gateway.testing.cluster import SCRIPTS, Cluster, until
-from sunk_hook_gateway.testing.scripted import ScriptedGateway, scripted_gateway
+from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, scripted_gateway
 from sunk_lab.config import from_environment
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
@@ -104,3 +104,16 @@ def test_jobs_of_all_kinds_start_after_a_long_lock_and_end_after_a_long_epilog(
         "0",
     ]
     assert not any(cluster.node(node)[0] for node in cluster.slurm.node_names)
+
+
+@pytest.mark.parametrize("answer", [(0, ""), (503, {"retry": True})], ids=["no answer", "try again"])
+def test_a_users_extra_keeps_no_node_for_a_gateway_that_does_not_answer(
+    cluster: Cluster, gateway: ScriptedGateway, answer: Said
+) -> None:
+    gateway.by_path = {f"/v1/nodes/{cluster.first}/release": answer}
+
+    job = cluster.submit("-n1", '--extra={"sunk":{', "-w", cluster.first)
+
+    until(lambda: cluster.has_run(job))
+    cluster.until_idle()  # Which does not wait for as long as a placeholder's node may be held up.
+    assert cluster.node(cluster.first) == (False, "")

@@ -391,6 +391,15 @@ def test_an_epilog_without_settings_does_not_fail(node: Node, tmp_path: Path) ->
     assert node.run("epilog.sh") == 0
 
 
+def test_an_epilog_waits_no_longer_for_a_gateway_because_of_what_a_user_writes(
+    node: Node, gateway: ScriptedGateway
+) -> None:
+    gateway.answers = [(503, {"retry": True})]
+    node.configure(gateway.url, deadline_s=3600)  # Until then a placeholder's node may be held up.
+
+    assert node.run("epilog.sh", extra='{"sunk":{') == 0
+
+
 def test_an_epilog_stops_waiting_for_a_pod_that_stays(node: Node, gateway: ScriptedGateway) -> None:
     gateway.answers = [(202, {"gone": False})]
     node.configure(gateway.url, deadline_s=-14)  # One second in all.

@@ -170,6 +170,12 @@ def released(reply: Reply | None) -> Answer:
             return RETRY
 
 
+def left(placement: PlacementState | None) -> Answer:
+    """Return what an epilog is told while nobody says that the Pod is gone; None: its placement is lost."""
+    pod = f"{placement.namespace}/{placement.pod}" if placement is not None else ""
+    return Answer(202, {"gone": False, "pod": pod})
+
+
 def outcome(known: PlacementState, present: PlacementState | None) -> Answer | None:
     """Return how the placeholder's script shall end, or None while its Pod lives.
 

@@ -90,7 +90,9 @@ class Gateway:
         # Where placements are lost, the lock still tells whose epilog this is.
         is_placeholder = self._locks.is_placeholder(node, body.job)
         if is_placeholder if placement is None else placement.node in {"", node}:
-            answer = await self._until_pod_gone(ReleasePlacement(job=body.job))
+            answer, is_told = await self._until_pod_gone(ReleasePlacement(job=body.job))
+            if answer == answers.RETRY and (placement is not None or is_told):
+                return answers.left(placement)  # By the lock alone anybody may look like a placeholder.
             if answer.content != {"gone": True}:
                 return answer
         reply = await self._ask(ReleaseLock(node=node, job=body.job), timeout_s=TRY_S)
@@ -117,7 +119,8 @@ class Gateway:
         """Return when the placeholder's Pod is gone, or a bound passes: then the script asks again."""
         await self._admitted(job, token)
         # Whoever asks for an unknown job is judged by the owner, who knows each token: "gone" is its word.
-        return await self._until_pod_gone(ReleasePlacement(job=job, token=token))
+        answer, _ = await self._until_pod_gone(ReleasePlacement(job=job, token=token))
+        return answer
 
     async def outcome(self, job: int, token: str) -> Answer:
         """Return how the script shall end when its Pod is gone; 204 while the Pod lives: ask again."""
@@ -193,20 +196,21 @@ class Gateway:
             raise TransientError("placements are not read yet")
         return placement
 
-    async def _until_pod_gone(self, request: ReleasePlacement) -> Answer:
-        """Ask until the Pod is gone or the bound passes, and return the last answer."""
+    async def _until_pod_gone(self, request: ReleasePlacement) -> tuple[Answer, bool]:
+        """Ask until the Pod is gone or the bound passes; return the answer, and whether anybody spoke."""
         deadline = anyio.current_time() + self._config.release_wait_s
-        answer = answers.RETRY
+        answer, is_told = answers.RETRY, False
         with self._placements.watch(request.job) as watch:
             while (left_s := deadline - anyio.current_time()) > 0:
                 reply = await self._ask(request, timeout_s=left_s)
+                is_told = is_told or reply is not None
                 if reply is not None and not isinstance(reply, Later):
                     answer = answers.released(reply)
                     if answer.status not in {202, 503}:
-                        return answer
+                        return answer, is_told
                 with anyio.move_on_after(min(pause_s(reply), left_s)):
                     await watch.wait()
-        return answer
+        return answer, is_told
 
     async def _ask_until(self, request: Request, *, within_s: float) -> Reply | None:
         """Ask again while nobody knows, for *within_s* seconds."""
