@@ -122,6 +122,34 @@ def test_the_ranks_of_a_batch_job_meet_at_the_name_of_its_first_node(cluster: Cl
     assert sorted(told.splitlines()) == [f"{rank} 1 {node}" for rank, node in enumerate(nodes)]
 
 
+PMIX: Final = """
+import ctypes, os
+
+class Proc(ctypes.Structure):
+    _fields_ = [("nspace", ctypes.c_char * 256), ("rank", ctypes.c_uint32)]
+
+pmix, me, none = ctypes.CDLL("libpmix.so.2"), Proc(), ctypes.c_size_t(0)
+codes = [
+    pmix.PMIx_Init(ctypes.byref(me), None, none),
+    pmix.PMIx_Fence(None, none, None, none),
+    pmix.PMIx_Finalize(None, none),
+]
+print(me.rank, *codes, flush=True)
+"""
+"""What MPI does of PMIx at its start: each rank learns who it is and meets all others."""
+
+
+def test_the_ranks_of_an_mpi_job_meet_by_pmix(cluster: Cluster) -> None:
+    assert "pmix" in cluster.login("srun --mpi=list").split()
+
+    told = cluster.login(
+        f"cat >/tmp/pmix.py <<'EOF'\n{PMIX}EOF\n"
+        'cd /tmp; timeout 60 srun --mpi=pmix -N2 -n2 python3 -c "$(cat /tmp/pmix.py)"'
+    )
+
+    assert sorted(told.splitlines()) == ["0 0 0 0", "1 0 0 0"]
+
+
 def test_every_pod_of_slurm_knows_the_nodes_by_name(cluster: Cluster) -> None:
     nodes = cluster.login("sinfo -h -N -o %N").split()
     pods = [*nodes, "slurm-login-0", "slurm-controller-0"]

@@ -245,6 +245,36 @@ def test_slurmd_has_the_priority_class_of_the_sunk_release_unless_its_set_has_on
     assert "priorityClassName" not in without["NodeSet", "prod-gpu"]["spec"]["template"]["spec"]
 
 
+def test_time_limits_and_preemption_of_the_sets_partitions_are_values(chart: helm.Chart) -> None:
+    partition = {"maxTime": "7-0", "defaultTime": "1:00:00", "preemptMode": "REQUEUE", "graceTime": 120}
+    values = {"compute": SET | {"autoPartition": partition}, "slurmConfig": {"preemptMode": "CANCEL"}}
+
+    lines = made(chart, values)["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"].splitlines()
+
+    assert (
+        "PartitionName=gpu Nodes=gpu PriorityTier=1 MaxTime=7-0 DefaultTime=1:00:00 PreemptMode=REQUEUE"
+        " GraceTime=120 State=UP" in lines
+    )
+    assert "PreemptMode=CANCEL" in lines
+
+
+@pytest.mark.parametrize(
+    ("service", "is_for_all"),
+    [
+        ({}, True),
+        ({"type": "LoadBalancer"}, False),
+        ({"type": "LoadBalancer", "externalTrafficPolicy": "Cluster"}, True),
+    ],
+    ids=["inside the cluster", "callers are known", "callers have the addresses of Nodes"],
+)
+def test_a_scanner_locks_no_user_out(chart: helm.Chart, service: dict[str, str], *, is_for_all: bool) -> None:
+    objects = made(chart, {"login": {"service": service}})
+
+    lines = objects["ConfigMap", "prod-scripts"]["data"]["sshd_config"].splitlines()
+
+    assert ("PerSourcePenalties no" in lines) == is_for_all
+
+
 def test_a_new_user_restarts_no_login_pod(chart: helm.Chart) -> None:
     def template(users: list[dict[str, Any]]) -> object:
         return made(chart, {"users": users})["StatefulSet", "prod-login"]["spec"]["template"]

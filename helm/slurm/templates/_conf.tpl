@@ -83,7 +83,8 @@ PlugStackConfig=plugstack.conf
 {{- range $set := include "slurm.sets" . | fromJsonArray }}
 NodeSet={{ $set.name }} Feature={{ $set.name }}
 {{- if $.Values.compute.autoPartition.enabled }}
-PartitionName={{ $set.name }} Nodes={{ $set.name }} PriorityTier={{ int $.Values.compute.autoPartition.priorityTier }} MaxTime=INFINITE State=UP
+{{- $partition := $.Values.compute.autoPartition }}
+PartitionName={{ $set.name }} Nodes={{ $set.name }} PriorityTier={{ int $partition.priorityTier }} MaxTime={{ $partition.maxTime }}{{ with $partition.defaultTime }} DefaultTime={{ . }}{{ end }}{{ with $partition.preemptMode }} PreemptMode={{ . }}{{ end }}{{ with int $partition.graceTime }} GraceTime={{ . }}{{ end }} State=UP
 {{- end }}
 {{- end }}
 {{ trim .Values.compute.partitions }}
