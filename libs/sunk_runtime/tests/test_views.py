@@ -332,6 +332,33 @@ async def test_a_view_knows_for_how_long_its_bucket_was_written_to_and_when_it_w
         assert late.newest_age_s < float("inf")  # What was lost was written all the same.
 
 
+class Watch:
+    """Says that the server's clock is ahead of ours by so much, whatever it says."""
+
+    def __init__(self, skew_s: float) -> None:
+        self.skew_s = skew_s
+
+    def note(self, told: str, asked: datetime, answered: datetime | None = None) -> None:
+        """Learn nothing."""
+
+
+@pytest.mark.parametrize("skew_s", [-30, -5, 5, 30])
+async def test_when_a_state_was_stored_is_told_on_our_clock_however_far_the_servers_is_off(
+    view: NodeView, bus: Bus, monkeypatch: pytest.MonkeyPatch, skew_s: float
+) -> None:
+    await put(bus, "n1")
+    await until(lambda: view.get("n1") is not None)
+    monkeypatch.setattr(bus, "clock", Watch(skew_s))
+    other = StateView(bus, "c1", SlurmNodeState)
+    async with following(other):
+        await other.complete()
+
+    at, shifted = view.stored("n1"), other.stored("n1")
+    assert at is not None
+    assert shifted is not None
+    assert (at - shifted).total_seconds() == pytest.approx(skew_s, abs=1e-3)
+
+
 async def test_a_bucket_that_was_replaced_behind_our_back_is_believed_though_its_revisions_are_lower(
     view: NodeView, bus: Bus, settings: BusSettings
 ) -> None:

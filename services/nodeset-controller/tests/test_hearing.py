@@ -37,8 +37,8 @@ class Bench:
         self.ear.attach(self.nodes, self.statistics)
 
     def speaks(self, revision: int, at_s: float) -> None:
-        state = SlurmStatisticsState(changed=T0 + timedelta(seconds=at_s))
-        self.statistics.apply_own("scheduler", state, revision)
+        state = SlurmStatisticsState(changed=T0 + timedelta(hours=1))  # Its clock is off.
+        self.statistics.apply_own("scheduler", state, revision, stored=T0 + timedelta(seconds=at_s))
 
     def doubts(self, at_s: float) -> str:
         found = self.ear.doubt(T0 + timedelta(seconds=at_s))

@@ -12,7 +12,18 @@ from sunk_events.jobs import SlurmJobState
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.locks.desk import Desk
 from sunk_nodeset_controller.locks.jobs import JobsOnNodes, place
-from sunk_nodeset_controller.locks.model import Ask, Granted, JobPlace, JobSeen, NotRunning, Waiting
+from sunk_nodeset_controller.locks.machine import decide
+from sunk_nodeset_controller.locks.model import (
+    OPEN,
+    Ask,
+    Granted,
+    JobPlace,
+    JobSeen,
+    NotRunning,
+    Rules,
+    Seen,
+    Waiting,
+)
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.views import StateView
 
@@ -67,11 +78,11 @@ async def view(tmp_path: Path) -> AsyncGenerator[StateView[SlurmJobState]]:
 async def test_a_node_is_looked_at_when_a_job_comes_and_when_it_has_left(
     view: StateView[SlurmJobState],
 ) -> None:
-    view.apply_own("1", RUNNING, 1)
+    view.apply_own("1", RUNNING, 1, stored=T0)
     jobs = JobsOnNodes(view)
     changes = jobs.follow()
     first = {await anext(changes), await anext(changes)}
-    view.apply_own("1", replace(RUNNING, changed=T0 + timedelta(seconds=1), nodes="gpu-000-012"), 2)
+    view.apply_own("1", replace(RUNNING, nodes="gpu-000-012"), 2, stored=T0 + timedelta(seconds=1))
     stale = jobs.seen(1, "gpu-000-011")
     second = {await anext(changes), await anext(changes)}
 
@@ -82,6 +93,31 @@ async def test_a_node_is_looked_at_when_a_job_comes_and_when_it_has_left(
         place="left", state="RUNNING", changed=T0 + timedelta(seconds=1)
     )
     assert (jobs.on("gpu-000-011"), jobs.on("gpu-000-012")) == (frozenset(), frozenset({1}))
+
+
+@pytest.mark.parametrize("skew_s", [-30, -5, 0, 5, 30])
+@pytest.mark.parametrize(
+    ("stored_s", "is_refused"),
+    [pytest.param(-10, False, id="an earlier run"), pytest.param(1, True, id="this run")],
+)
+@pytest.mark.anyio
+async def test_whether_a_job_left_before_or_after_it_asked_does_not_depend_on_the_syncers_clock(
+    view: StateView[SlurmJobState], skew_s: float, stored_s: float, *, is_refused: bool
+) -> None:
+    stored = T0 + timedelta(seconds=stored_s)
+    over = replace(
+        RUNNING, changed=stored + timedelta(seconds=skew_s), state="CANCELLED", is_running=False, is_over=True
+    )
+    view.apply_own("1", over, 1, stored=stored)
+    found = JobsOnNodes(view).seen(1, "gpu-000-011")
+    assert found is not None
+    asks = (Ask(job=1, level="normal", asked=T0),)
+
+    answers = decide(
+        Seen(lock=OPEN, now=T0 + timedelta(seconds=2), asks=asks, jobs={1: found}), Rules()
+    ).answers
+
+    assert answers == ({1: NotRunning("CANCELLED")} if is_refused else {})
 
 
 @pytest.mark.anyio

@@ -857,6 +857,18 @@ async def test_a_question_whose_deadline_is_hours_over_is_later_and_says_that_a_
         await until(is_told)
 
 
+@pytest.mark.parametrize("skew_s", [-3600, -30, -5, 5, 30])
+async def test_how_long_an_asker_has_left_does_not_depend_on_its_clock(stage: Stage, skew_s: float) -> None:
+    async with stage.manager():
+        deadline = datetime.now(UTC) + timedelta(seconds=skew_s)
+        question = AcquireLock(node=NAME, job=1, level="normal", deadline=deadline, left_s=PATIENCE_S)
+        reply = await ask_until(
+            stage.views.bus, CLUSTER, question, deadline=anyio.current_time() + PATIENCE_S
+        )
+
+    assert reply == LockGranted()
+
+
 async def test_a_node_of_no_nodeset_is_refused(stage: Stage) -> None:
     async with stage.manager():
         deadline = datetime.now(UTC) + timedelta(seconds=PATIENCE_S)

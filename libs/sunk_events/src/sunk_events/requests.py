@@ -40,6 +40,8 @@ class AcquireLock(Request, frozen=True, kw_only=True, tag="sunk.request.v1.acqui
     """When the asker's own caller gives up."""
     waited_s: Annotated[float, Meta(ge=0)] = 0.0
     """For how long that caller has waited: a lock that was granted since is its answer."""
+    left_s: Annotated[float, Meta(ge=0)] | None = None
+    """How long it is until the deadline, which needs no clock; None where an older version asks."""
 
 
 class LockGranted(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.lock_granted"):

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
@@ -27,7 +27,7 @@ from sunk_runtime.dead import bury
 from sunk_runtime.errors import BusUnavailableError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.metrics import VIEW_AGE, VIEW_COMPLETE, VIEW_KEYS, VIEW_READS
-from sunk_runtime.pull import Position, create_consumer, position, pulling
+from sunk_runtime.pull import Position, create_consumer, position, pulling, stored_at
 from sunk_runtime.recovery import Recovery
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,8 @@ class Entry(msgspec.Struct, Generic[S], frozen=True):
 
     value: S
     revision: int
+    stored: datetime
+    """When the server stored it, on our clock: how far they are apart is known, unlike of who wrote it."""
 
 
 class _Reading:
@@ -163,6 +165,14 @@ class StateView(Generic[S]):
         """Return the state of *key* with its revision."""
         return self._entries.get(key)
 
+    def stored(self, key: str) -> datetime | None:
+        """Return when the server stored the state of *key*, on our clock; None: there is none.
+
+        To be compared with times of our own, or of other states: who wrote it may have a clock that is off.
+        """
+        entry = self._entries.get(key)
+        return entry.stored if entry else None
+
     def revision(self, key: str) -> int:
         """Return the revision of *key*, of its deletion marker too; 0 if it never was."""
         return self._revisions.get(key, 0)
@@ -200,15 +210,15 @@ class StateView(Generic[S]):
             self._set_complete(is_complete=False)
             await anyio.sleep(0.3)
 
-    def apply_own(self, key: str, value: S | None, revision: int) -> None:
-        """Take over what we have written ourselves before the server tells us."""
+    def apply_own(self, key: str, value: S | None, revision: int, *, stored: datetime | None = None) -> None:
+        """Take over what we have written ourselves, just now or when it was *stored*, before we are told."""
         if revision > self._revisions.get(key, 0):
-            self._apply(key, value, revision)
+            self._apply(key, value, revision, stored or now())
 
     def correct(self, key: str, value: S | None, revision: int) -> None:
         """Take over what the bucket's leader has of *key*, be it older than what we know: it went back."""
         self._revisions[key] = 0
-        self._apply(key, value, revision)
+        self._apply(key, value, revision, now())
 
     def drop(self, key: str) -> None:
         """Take over that the bucket holds nothing of *key*, not even the marker of its deletion."""
@@ -290,7 +300,7 @@ class StateView(Generic[S]):
 
     async def _take_value(self, key: str, message: Message, revision: int) -> None:
         if "Nats-Marker-Reason" in message.headers or message.headers.get("KV-Operation") in {"DEL", "PURGE"}:
-            self._apply(key, None, revision)
+            self._apply(key, None, revision, now())
             return
         try:
             value = decode_state(self.kind, message.data)
@@ -300,7 +310,8 @@ class StateView(Generic[S]):
                 self._revisions[key] = revision
             await self._bury(message, revision, str(error))
             return
-        self._apply(key, value, revision)
+        ours = timedelta(seconds=self._bus.clock.skew_s)
+        self._apply(key, value, revision, stored_at(message.reply) - ours)
 
     async def _bury(self, message: Message, revision: int, reason: str) -> None:
         msg_id = f"{self.bucket}:{revision}"
@@ -317,7 +328,7 @@ class StateView(Generic[S]):
             return True
         return revision > known
 
-    def _apply(self, key: str, value: S | None, revision: int) -> None:
+    def _apply(self, key: str, value: S | None, revision: int, stored: datetime) -> None:
         if not self._is_news(key, revision):
             return
         was_known = self._revisions.get(key, 0) == revision and key not in self.undecodable
@@ -329,7 +340,7 @@ class StateView(Generic[S]):
         if value is None:
             self._entries.pop(key, None)
         else:
-            self._entries[key] = Entry(value, revision)
+            self._entries[key] = Entry(value, revision, stored)
         self._tell(key)
 
     def _tell(self, key: str) -> None:

@@ -5,7 +5,7 @@ each replica counts for itself.
 """
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import anyio
@@ -51,7 +51,9 @@ class LeaveCount:
     async def _take_together(self, node: str, total: int) -> bool:
         while True:
             revision, data = await self._look()
-            now, now_s = datetime.now(UTC), anyio.current_time()
+            # All replicas write times of the server's clock there, and read them by it.
+            now = datetime.now(UTC) + timedelta(seconds=self._bus.clock.skew_s)
+            now_s = anyio.current_time()
             counts_s = leaves.left(data, now)
             for one, left_s in counts_s.items():
                 self._failed.give_leave(one, now_s, for_s=left_s)

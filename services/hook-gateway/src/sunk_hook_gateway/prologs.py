@@ -144,6 +144,7 @@ class Prologs:
             level=self._level(body),
             deadline=datetime.now(UTC) + timedelta(seconds=left_s),
             waited_s=times.waited_s,
+            left_s=max(0.0, left_s),
         )
 
     def _level(self, body: Prehook) -> LockLevel:

@@ -84,7 +84,7 @@ class LockAnswers:
         if refusal := self._refusal(request.node):
             return refusal
         began = now()
-        left_s = (request.deadline - began).total_seconds()
+        left_s = request.left_s if request.left_s is not None else (request.deadline - began).total_seconds()
         if self._clocks.note("an asker, or ours", min(0.0, left_s)):
             return Later(reason=f"the deadline is {-left_s:.0f} s over: a clock is off, {WHAT_TO_DO}")
         desk, waited_s = self._locks.desk(request.node), request.waited_s
@@ -93,7 +93,7 @@ class LockAnswers:
             await waiter.wait(hold_s(left_s))
         is_last = left_s <= LAST_S
         if is_last and isinstance(waiter.answer, Waiting):
-            self._account(request, now())
+            self._account(request, began + timedelta(seconds=left_s), now())
         return await self._reply(request.node, waiter, is_last=is_last)
 
     async def release(self, request: ReleaseLock) -> Reply:
@@ -133,14 +133,20 @@ class LockAnswers:
             return Later(reason=f"no NodeSet is known to have {node} yet")
         return Refused(code="unknown_node", reason=f"no NodeSet has a node {node}")
 
-    def _account(self, request: AcquireLock, ended: datetime) -> None:
-        """Note, once, that nobody waits any longer for a lock that is not granted."""
+    def _account(self, request: AcquireLock, deadline: datetime, ended: datetime) -> None:
+        """Note, once, that nobody waits any longer for a lock that is not granted.
+
+        Args:
+            request: The question.
+            deadline: The asker's, on our clock.
+            ended: Now.
+        """
         key = (request.node, request.job)
         old = ended - timedelta(seconds=LATE_S)
-        self._refused = {one: deadline for one, deadline in self._refused.items() if deadline > old}
+        self._refused = {one: until for one, until in self._refused.items() if until > old}
         before = self._refused.get(key)
-        self._refused[key] = request.deadline
-        if before is not None and abs((request.deadline - before).total_seconds()) < LAST_S:
+        self._refused[key] = deadline
+        if before is not None and abs((deadline - before).total_seconds()) < LAST_S:
             return  # With a moment left it asks once more.
         since = self._locks.desk(request.node).waiting_since.get(request.job, ended)
         LOCK_SECONDS.labels(request.level, "refused").observe((ended - since).total_seconds())

@@ -2,7 +2,7 @@
 
 A job on 5,000 nodes is one state with a folded list; it is unfolded once a change, not once a look.
 What must stay true: a job's state and its nodes are of the same revision, and a job whose nodes cannot be
-told is as one that the bus does not know.
+told is as one that the bus does not know; when that was so says the server, not the clock of who told it.
 """
 
 import logging
@@ -33,7 +33,8 @@ class JobsOnNodes:
 
     def __init__(self, view: StateView[SlurmJobState]) -> None:
         self._view = view
-        self._states: dict[int, SlurmJobState] = {}
+        self._states: dict[int, tuple[SlurmJobState, datetime]] = {}
+        """Of each job what the bus has, and since when."""
         self._nodes: dict[int, frozenset[str]] = {}
         self._jobs: dict[str, set[int]] = {}
         self.newest: datetime | None = None
@@ -48,11 +49,11 @@ class JobsOnNodes:
 
     def seen(self, job: int, node: str) -> JobSeen | None:
         """Return what the bus says of *job* for *node*; None: it does not know it."""
-        state = self._states.get(job)
-        if state is None:
+        if (found := self._states.get(job)) is None:
             return None
-        found = place(state, is_here=node in self._nodes.get(job, ()))
-        return JobSeen(place=found, state=state.state, changed=state.changed)
+        state, stored = found
+        where = place(state, is_here=node in self._nodes.get(job, ()))
+        return JobSeen(place=where, state=state.state, changed=stored)
 
     async def follow(self) -> AsyncIterator[str]:
         """Yield each node that a change concerns, those that a job has left too."""
@@ -67,13 +68,13 @@ class JobsOnNodes:
             self._jobs[node].discard(job)
             if not self._jobs[node]:
                 del self._jobs[node]
-        state = self._view.get(str(job))
-        after = _held(state) if state is not None else None
-        if state is None or after is None:
+        entry = self._view.entry(str(job))
+        after = _held(entry.value) if entry is not None else None
+        if entry is None or after is None:
             self._states.pop(job, None)
             return before
-        self._states[job], self._nodes[job] = state, after
-        self.newest = max(self.newest or state.changed, state.changed)
+        self._states[job], self._nodes[job] = (entry.value, entry.stored), after
+        self.newest = max(self.newest or entry.stored, entry.stored)
         for node in after:
             self._jobs.setdefault(node, set()).add(job)
         return before | after

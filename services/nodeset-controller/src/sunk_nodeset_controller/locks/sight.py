@@ -55,7 +55,7 @@ class LockSight:
         holders = {holder.job for holder in lock.holders}
         jobs = self._jobs.on(node) | holders | {ask.job for ask in asked.asks} | asked.released.keys()
         slurm = self.views.slurm_nodes.get(node)
-        signs = (self._jobs.newest, slurm and slurm.changed)
+        signs = (self._jobs.newest, self.views.slurm_nodes.stored(node))
         return Seen(
             lock=lock,
             now=asked.now,

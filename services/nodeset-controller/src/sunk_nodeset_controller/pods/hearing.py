@@ -75,7 +75,7 @@ class Ear:
         entry = self._statistics.entry(subjects.STATISTICS_KEY) if self._statistics is not None else None
         if entry is None or entry.revision == self._revision:
             return
-        self._heard = min(now, entry.value.changed) if self._revision < 0 else now
+        self._heard = min(now, entry.stored) if self._revision < 0 else now
         self._revision = entry.revision
 
 
