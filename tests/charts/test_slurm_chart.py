@@ -277,21 +277,24 @@ def test_whoever_uninstalls_may_empty_and_delete_nodesets_at_home_and_look_at_po
 
 def test_pods_that_name_our_scheduler_are_judged_where_they_are_ours(chart: helm.Chart) -> None:
     narrow = {"scope": {"type": "namespace", "namespaces": "a,b"}, "settings": {"POD_AFFINITY": "refuse"}}
-    binding = "ValidatingAdmissionPolicyBinding", "prod-slurm-pods"
+    names = ("prod-slurm-pods", "prod-slurm-scheduler-writes")
+    bindings = [("ValidatingAdmissionPolicyBinding", name) for name in names]
 
     wide, own = made(chart), made(chart, scheduler=narrow, slurmConfig={"killWait": 60})
     off = made(chart, scheduler={"admissionPolicy": {"enabled": False}})
 
-    (rule,) = own[binding]["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
-    assert rule == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
-    assert "matchResources" not in wide[binding]["spec"]
+    for binding in bindings:
+        (rule,) = own[binding]["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert rule == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
+        assert "matchResources" not in wide[binding]["spec"]
+        assert own[binding]["spec"]["paramRef"]["name"] == "prod-pods-policy"
+        assert binding not in off
     assert own["ConfigMap", "prod-pods-policy"]["data"] == {
         "scheduler-names": "slurm-prod,sunk-scheduler",
+        "scheduler-account": "system:serviceaccount:slurm:prod-scheduler",
         "kill-wait-s": "60",
         "pod-affinity": "refuse",
     }
-    assert own[binding]["spec"]["paramRef"]["name"] == "prod-pods-policy"
-    assert binding not in off
 
 
 def test_slurmctld_finds_each_login_pod_by_the_host_name_that_its_srun_tells(chart: helm.Chart) -> None:

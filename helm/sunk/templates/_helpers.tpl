@@ -180,3 +180,12 @@ nats://sunk-nats.{{ .Release.Namespace }}:4222
 {{- define "sunk.natsVariable" -}}
 PASSWORD_{{ . | upper | replace "-" "_" }}
 {{- end }}
+
+{{/* Whom no policy keeps from writing what our services write: groups of admissionPolicies.repairGroups. Nothing if there are none. */}}
+{{- define "sunk.mayRepair" -}}
+{{- with .Values.admissionPolicies.repairGroups -}}
+- name: repairs-nothing
+  expression: >-
+    !has(request.userInfo.groups) || !request.userInfo.groups.exists(group, group in {{ toRawJson . }})
+{{- end -}}
+{{- end }}

@@ -1,0 +1,332 @@
+"""The charts' policies on a real API server: what our services write on Pods and Nodes, nobody else does."""
+
+import ast
+import inspect
+import itertools
+import json
+import re
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import helm_python as helm
+import pytest
+
+from sunk_kube import wellknown
+from sunk_lab.charts import Objects, render
+from sunk_lab.errors import LabError
+from sunk_lab.kube.images import PAUSE
+from sunk_lab.kube.lab import KubeLab
+from sunk_lab.processes import wait_for
+
+CHARTS: Final = Path(__file__).parents[2] / "helm"
+POLICY: Final = "ValidatingAdmissionPolicy"
+TENANT: Final = "system:serviceaccount:team:tenant"
+OPERATOR: Final = "olga"
+SCHEDULER: Final = "system:serviceaccount:slurm:slurm-scheduler"
+CONTROLLER: Final = "system:serviceaccount:sunk:sunk-nodeset-controller"
+PREFIX: Final = wellknown.PREFIX
+SIGNED: Final = json.dumps({"job": 7})
+RULES_OF_ACCESS: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+FIELDS: Final = {"LABEL": "labels", "ANNOTATION": "annotations"}
+
+
+def made_by_the_charts(**policies: object) -> Objects:
+    """Return all objects of both charts: `prod` in the namespace slurm, the sunk release in sunk."""
+    known: dict[str, Any] = {
+        "clusters": [{"name": "prod", "namespace": "slurm"}],
+        "admissionPolicies": policies,
+    }
+    cluster: dict[str, Any] = {"clusterName": "prod", "nats": {"existingSecret": "passwords"}}
+    sunk = render(helm.Chart.load(CHARTS / "sunk"), known, name="sunk", namespace="sunk")
+    slurm = render(helm.Chart.load(CHARTS / "slurm"), cluster, name="slurm", namespace="slurm")
+    return sunk | slurm
+
+
+def what_they_write() -> dict[tuple[str, str, str], set[str]]:
+    """Return the keys that `wellknown` says our services write: by service, kind of object, and field."""
+    found: dict[tuple[str, str, str], set[str]] = {}
+    body = ast.parse(inspect.getsource(wellknown)).body
+    for statement, after in itertools.pairwise(body):
+        told = ast.unparse(after)
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        name, writer = statement.target.id, re.search(r"Writer: (pod-scheduler|nodeset-controller)\b", told)
+        field = FIELDS.get(name.partition("_")[0])
+        if writer is None or field is None:
+            continue
+        for kind in ("Node", "Pod"):
+            if re.search(rf"\b(On|and) (NodeSet )?{kind}s\b", told) or (kind == "Pod" and "members" in told):
+                found.setdefault((writer[1], kind, field), set()).add(getattr(wellknown, name))
+    return found
+
+
+def test_the_policies_name_each_key_that_a_service_writes_and_no_other() -> None:
+    made = made_by_the_charts()
+
+    def named(policy: str, variable: str) -> list[set[str]]:
+        variables = made[POLICY, policy]["spec"]["variables"]
+        (text,) = (one["expression"] for one in variables if one["name"] == variable)
+        lists = re.findall(r"\[((?:'[a-z_-]+'(?:, )?)+)\]", text)
+        return [{PREFIX + key for key in re.findall(r"'([a-z_-]+)'", one)} for one in lists]
+
+    node_labels, pod_labels = named("sunk-controller-writes", "changed_labels")
+    node_annotations, pod_annotations = named("sunk-controller-writes", "changed_annotations")
+    (scheduler,) = named("sunk-scheduler-writes", "written")
+    assert what_they_write() == {
+        ("nodeset-controller", "Node", "labels"): node_labels,
+        ("nodeset-controller", "Pod", "labels"): pod_labels,
+        ("nodeset-controller", "Node", "annotations"): node_annotations,
+        ("nodeset-controller", "Pod", "annotations"): pod_annotations,
+        ("pod-scheduler", "Pod", "annotations"): scheduler,
+    }
+
+
+def test_whoever_repairs_by_hand_is_in_a_group_of_the_values() -> None:
+    made = made_by_the_charts(repairGroups=["sunk:repair"])
+
+    for name in ("sunk-controller-writes", "sunk-scheduler-writes"):
+        (condition, *_) = made[POLICY, name]["spec"]["matchConditions"]
+        assert 'group in ["sunk:repair"]' in condition["expression"]
+
+
+def test_without_policies_nothing_is_kept_from_anybody() -> None:
+    made = made_by_the_charts(enabled=False)
+
+    assert {name for kind, name in made if kind == POLICY} == set()
+
+
+class Somebody:
+    """kubectl as one user, or as the lab's administrator."""
+
+    def __init__(self, lab: KubeLab, name: str = "", *groups: str) -> None:
+        self._lab = lab
+        self._as = [f"--as={name}"] * bool(name) + [f"--as-group={group}" for group in groups]
+
+    def kubectl(self, *args: str, body: Mapping[str, Any] | None = None) -> str:
+        text = None if body is None else json.dumps(body)
+        return self._lab.kubectl(*self._as, *args, input=text)
+
+    def create(self, body: Mapping[str, Any]) -> None:
+        self.kubectl("create", "-f", "-", body=body)
+
+    def annotate(self, kind: str, name: str, *words: str) -> None:
+        self.kubectl("-n", "team", "annotate", "--overwrite", kind, name, *words)
+
+    def label(self, kind: str, name: str, *words: str) -> None:
+        self.kubectl("-n", "team", "label", "--overwrite", kind, name, *words)
+
+    def patch_status(self, kind: str, name: str, body: Mapping[str, Any]) -> None:
+        where = ("-n", "team", "patch", kind, name, "--subresource=status", "--type=merge")
+        self.kubectl(*where, "-p", json.dumps(body))
+
+
+@pytest.fixture(scope="module")
+def lab(kube_lab: KubeLab) -> Generator[KubeLab]:
+    """A lab with the charts' policies and accounts, and a team with a tenant and an operator."""
+    everybody = Somebody(kube_lab)
+    made = made_by_the_charts(repairGroups=["sunk:repair"])
+    kinds = (POLICY, f"{POLICY}Binding", *RULES_OF_ACCESS)
+    wanted = [one for (kind, name), one in made.items() if kind in kinds or name == "slurm-pods-policy"]
+    made["ConfigMap", "slurm-pods-policy"]["metadata"]["namespace"] = "slurm"  # As Helm does.
+    namespaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in ("slurm", "sunk", "team")
+    ]
+    given = [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": f"test-{name}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [subject],
+        }
+        for name, role, subject in (
+            ("tenant", "admin", {"kind": "ServiceAccount", "name": "tenant", "namespace": "team"}),
+            (
+                "operator",
+                "cluster-admin",
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": OPERATOR},
+            ),
+        )
+    ]
+    objects = {"apiVersion": "v1", "kind": "List", "items": [*namespaces, *given, *wanted]}
+    try:
+        for one in (namespaces, [*given, *wanted]):
+            everybody.kubectl("apply", "--server-side", "-f", "-", body=objects | {"items": one})
+        for probe in (pod("probe", job=SIGNED), nodeset_pod("probe")):  # Nobody tells when a policy holds.
+            wait_for("the policy to hold", lambda probe=probe: is_refused(everybody, probe), 90)
+        yield kube_lab
+    finally:
+        everybody.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", body=objects)
+
+
+def is_refused(somebody: Somebody, body: Mapping[str, Any]) -> bool:
+    """Return whether *body* would be refused for its keys."""
+    try:
+        somebody.kubectl("create", "--dry-run=server", "-f", "-", body=body)
+    except LabError as error:
+        return "writes this" in str(error)
+    return False
+
+
+def pod(name: str, *, labels: Mapping[str, str] | None = None, **annotations: str) -> dict[str, Any]:
+    """Return a Pod that Slurm is to place."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "labels": dict(labels or {}),
+            "annotations": {PREFIX + key.replace("_", "-"): text for key, text in annotations.items()},
+        },
+        "spec": {
+            "schedulerName": "slurm-slurm",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {"name": "main", "image": PAUSE, "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}}}
+            ],
+        },
+    }
+
+
+def nodeset_pod(name: str, **annotations: str) -> dict[str, Any]:
+    """Return a Pod that says that it is of a NodeSet, for Kubernetes' own scheduler."""
+    made = pod(name, labels={PREFIX + "nodeset": "cpu", PREFIX + "cluster": "prod"}, **annotations)
+    made["spec"]["schedulerName"] = "default-scheduler"
+    return made
+
+
+def binding(name: str, **annotations: str) -> dict[str, Any]:
+    """Return what binds a Pod to node1."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, "namespace": "team", "annotations": annotations},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node1"},
+    }
+
+
+def bind(somebody: Somebody, name: str, **annotations: str) -> None:
+    """Bind the Pod *name*."""
+    path = f"/api/v1/namespaces/team/pods/{name}/binding"
+    somebody.kubectl("create", "--raw", path, "-f", "-", body=binding(name, **annotations))
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(300)
+def test_a_tenant_writes_what_he_asks_for_and_nothing_that_the_scheduler_writes(lab: KubeLab) -> None:
+    tenant, scheduler = Somebody(lab, TENANT), Somebody(lab, SCHEDULER)
+    job, rank = PREFIX + "job", PREFIX + "gang-rank"
+
+    tenant.create(pod("mine", partition="all", gang_size="2"))
+    tenant.annotate("pod", "mine", f"{PREFIX}partition=main", f"{PREFIX}gang-size=3")
+    with pytest.raises(LabError, match=rf"annotations: {job}: only the pod-scheduler writes this$"):
+        tenant.annotate("pod", "mine", f"{job}={SIGNED}")
+    with pytest.raises(LabError, match=rf"{job}: only the pod-scheduler writes this; remove it from"):
+        tenant.create(pod("copied", job=SIGNED))
+
+    scheduler.annotate("pod", "mine", f"{job}={SIGNED}", f"{rank}=0", f"{PREFIX}gang-size=2")
+    tenant.annotate("pod", "mine", f"{PREFIX}comment=still mine")
+    for what in (f"{job}={{}}", f"{job}-", f"{rank}=1", f"{PREFIX}gang-size=5"):
+        with pytest.raises(LabError, match="only the pod-scheduler writes this"):
+            tenant.annotate("pod", "mine", what)
+    with pytest.raises(LabError, match="only the pod-scheduler writes this"):
+        Somebody(lab, OPERATOR).patch_status("pod", "mine", {"metadata": {"annotations": {job: "8"}}})
+    with pytest.raises(LabError, match="only the pod-scheduler writes this"):
+        bind(Somebody(lab, OPERATOR), "mine", **{job: "8"})
+    Somebody(lab, OPERATOR, "sunk:repair").annotate("pod", "mine", f"{PREFIX}gang-leader=mine")
+
+    bind(scheduler, "mine")
+    template = ("-n", "team", "get", "pod", "mine", "-o", "jsonpath={.status.phase}")
+    wait_for("a real kubelet to have said so", lambda: tenant.kubectl(*template) == "Running", 90)
+    tenant.kubectl("-n", "team", "delete", "pod", "mine", "--wait=true")
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(300)
+def test_a_deployment_makes_pods_through_slurm_and_one_with_a_copied_key_says_which(lab: KubeLab) -> None:
+    tenant = Somebody(lab, TENANT)
+
+    def deployment(name: str, **annotations: str) -> dict[str, Any]:
+        template = pod(name, labels={"app": name}, **annotations)
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "team"},
+            "spec": {
+                "selector": {"matchLabels": {"app": name}},
+                "template": {
+                    "metadata": {key: template["metadata"][key] for key in ("labels", "annotations")},
+                    "spec": template["spec"],
+                },
+            },
+        }
+
+    def names(app: str) -> list[str]:
+        return tenant.kubectl("-n", "team", "get", "pods", "-l", f"app={app}", "-o", "name").split()
+
+    def told() -> str:
+        shown = (
+            "-n",
+            "team",
+            "get",
+            "deployment",
+            "copied",
+            "-o",
+            "jsonpath={.status.conditions[*].message}",
+        )
+        return tenant.kubectl(*shown)
+
+    tenant.create(deployment("good", partition="all"))
+    wait_for("its Pod", lambda: len(names("good")) == 1, 60)
+    (first,) = names("good")
+    tenant.kubectl("-n", "team", "delete", first)
+    wait_for("another Pod", lambda: names("good") not in ([], [first]), 60)
+
+    tenant.create(deployment("copied", job=SIGNED))
+    wait_for("the Deployment to say why", lambda: f"{PREFIX}job: only the pod-scheduler" in told(), 60)
+    assert "remove it from what makes this Pod, such as the template of a Deployment" in told()
+    assert names("copied") == []
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(300)
+def test_nobody_but_the_nodeset_controller_says_what_a_node_and_a_nodesets_pod_are(lab: KubeLab) -> None:
+    tenant, operator, controller = (Somebody(lab, name) for name in (TENANT, OPERATOR, CONTROLLER))
+    why = "only the nodeset-controller writes this"
+
+    with pytest.raises(LabError, match=rf"{PREFIX}cluster, {PREFIX}nodeset: {why}; remove it from"):
+        tenant.create(nodeset_pod("slurmd"))
+    tenant.create(pod("other", labels={PREFIX + "cluster": "prod"}, lock="mine"))  # Of no NodeSet.
+    with pytest.raises(LabError, match=rf"{PREFIX}nodeset: {why}$"):
+        tenant.label("pod", "other", f"{PREFIX}nodeset=cpu")
+    controller.create(nodeset_pod("slurmd", features="a"))
+    tenant.label("pod", "slurmd", "team=a")
+    for what in (f"{PREFIX}protected=false", f"{PREFIX}nodeset-"):
+        with pytest.raises(LabError, match=why):
+            tenant.label("pod", "slurmd", what)
+    for what in (f"{PREFIX}condemned=update", f"{PREFIX}features-"):
+        with pytest.raises(LabError, match=why):
+            tenant.annotate("pod", "slurmd", what)
+    running = ("-n", "team", "get", "pod", "slurmd", "-o", "jsonpath={.status.phase}")
+    wait_for("the Pod to run", lambda: tenant.kubectl(*running) == "Running", 90)
+
+    with pytest.raises(LabError, match=why):
+        operator.annotate("node", "node1", f"{PREFIX}lock-holders=[]")
+    with pytest.raises(LabError, match=why):
+        operator.label("node", "node1", f"{PREFIX}pod=x")
+    with pytest.raises(LabError, match=why):
+        operator.patch_status("node", "node1", {"metadata": {"annotations": {PREFIX + "lock": "false"}}})
+    operator.annotate("node", "node1", "node.coreweave.cloud/cordonReason=disk")
+    controller.label("node", "node1", f"{PREFIX}pod=slurmd")
+    controller.annotate("node", "node1", f"{PREFIX}lock=pending")
+    operator.patch_status("node", "node1", {"status": {"nodeInfo": {"bootID": "another"}}})
+    boot = ("get", "node", "node1", "-o", "jsonpath={.status.nodeInfo.bootID}")
+    wait_for("the kubelet to put it right", lambda: operator.kubectl(*boot) != "another", 90)
+    Somebody(lab, OPERATOR, "sunk:repair").label("node", "node1", f"{PREFIX}pod-")
+    controller.annotate("node", "node1", f"{PREFIX}lock-")
+    operator.annotate("node", "node1", "node.coreweave.cloud/cordonReason-")
+    for name in ("other", "slurmd"):
+        tenant.kubectl("-n", "team", "delete", "pod", name, "--wait=true")
