@@ -4,6 +4,9 @@ import base64
 import hashlib
 import hmac
 import os
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Generator
@@ -232,3 +235,46 @@ def test_slurmctld_keeps_its_number_while_the_database_is_the_same(tmp_path: Pat
     follow_database(tmp_path, "StorageHost=a\nStoragePort=3306")
 
     assert (tmp_path / "clustername").read_text() == "prod|635"
+
+
+def is_ready(listener: socket.socket) -> str:
+    """Return what the probe says of a slurmd that listens there, and is a child of this process."""
+    command = ("bash", SCRIPTS.parent / "slurmd-ready.sh", str(listener.getsockname()[1]), str(os.getpid()))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    assert (done.returncode == 0) == (done.stdout == "")
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_slurmd_is_ready_when_it_listens_and_takes_what_connects(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.bind((address, 0))
+        port = listener.getsockname()[1]
+        assert is_ready(listener) == f"slurmd does not listen on port {port}\n"
+        listener.listen()
+        assert is_ready(listener) == ""
+        with socket.create_connection((address, port)):  # The kernel answers, as it does for a hung slurmd.
+            assert is_ready(listener) == f"slurmd does not take what connects to port {port}\n"
+            listener.accept()[0].close()
+            assert is_ready(listener) == ""
+
+
+def test_a_slurmd_that_is_stopped_is_not_ready(tmp_path: Path) -> None:
+    program = tmp_path / "slurmd"
+    shutil.copy(shutil.which("sleep") or "", program)
+
+    def state() -> str:
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2][0]
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, subprocess.Popen([program, "600"]) as process:
+        try:
+            assert is_ready(listener) == ""
+            process.send_signal(signal.SIGSTOP)
+            wait_for("it to be stopped", lambda: state() == "T", 10, 0.01)
+            assert is_ready(listener) == "slurmd is stopped: its process is in state T\n"
+            process.send_signal(signal.SIGCONT)
+            wait_for("it to go on", lambda: state() == "S", 10, 0.01)
+            assert is_ready(listener) == ""
+        finally:
+            process.kill()
