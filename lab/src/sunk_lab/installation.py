@@ -33,11 +33,14 @@ _READY_S: Final = 240
 
 
 class Installation:
-    """The releases ``sunk`` and ``slurm`` on *lab*, with *nodes* as compute Nodes."""
+    """The releases ``sunk`` and ``slurm`` on *lab*, with *nodes* as compute Nodes of the Slurm *slurm*."""
 
-    def __init__(self, lab: KubeLab, *, nodes: tuple[str, ...] = ("node2", "node3")) -> None:
+    def __init__(
+        self, lab: KubeLab, *, nodes: tuple[str, ...] = ("node2", "node3"), slurm: Release = SLURM_24_11
+    ) -> None:
         self.lab = lab
         self.nodes = nodes
+        self.slurm = slurm
 
     @cached_property
     def helm(self) -> helm.Config:
@@ -67,7 +70,7 @@ class Installation:
 
     def values(self) -> dict[str, Any]:
         """Return the values of the Slurm cluster ``prod``."""
-        return slurm_values(self.nodes)
+        return slurm_values(self.nodes, self.slurm)
 
     def uninstall_slurm(self) -> None:
         """Uninstall the release of the Slurm cluster, with everything that it does not keep.
@@ -132,7 +135,7 @@ def install(made: Installation, cache: Path, say: Say) -> None:
 
     What is there already is upgraded.
     """
-    archives = images(cache, say)
+    archives = images(cache, say, made.slurm)
     made.lab.up(nodes=max(map(number, made.nodes)))
     made.lab.load(*archives)
     made.make_namespaces()
@@ -154,15 +157,20 @@ def images(cache: Path, say: Say, release: Release = SLURM_24_11) -> tuple[Path,
     )
 
 
-def slurm_values(nodes: tuple[str, ...]) -> dict[str, Any]:
+def slurm_values(nodes: tuple[str, ...], slurm: Release = SLURM_24_11) -> dict[str, Any]:
     """Return values of helm/slurm: the cluster ``prod`` with a compute Pod on each of *nodes*."""
+    image = {
+        "registry": cluster_images.REGISTRY,
+        "repository": cluster_images.SLURM,
+        "tag": slurm.version,
+    }
     where = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}
     required = {"nodeSelectorTerms": [{"matchExpressions": [where]}]}
     one = {"replicas": 1, "resources": SMALL}
     database = {"registry": cluster_images.REGISTRY, "repository": cluster_images.DATABASE}
     return {
         "clusterName": "prod",
-        "slurmImage": {"registry": cluster_images.REGISTRY, "repository": cluster_images.SLURM},
+        "slurmImage": image,
         "serviceImage": {"registry": service_images.REGISTRY, "tag": service_images.version()},
         "mariadb": {"image": database, "resources": SMALL, "bufferPoolSize": "64M"},
         "controller": {"resources": SMALL},
