@@ -48,7 +48,7 @@ async def test_many_cordons_at_once_are_few_calls_and_leave_anothers_drain_alone
             tasks.start_soon(stage.pod, cordoned)
     await until(
         lambda: all((node := stage.nodes.get(name)) is not None and node.is_drain for name in names),
-        within_s=20,
+        within_s=60,
     )
     calls = [line["nodes"] for line in stage.syncer.log if line["message"] == "nodes drained together"]
     async with anyio.create_task_group() as tasks:
@@ -78,7 +78,7 @@ async def test_a_pod_that_went_requeues_its_job_and_return_to_service_decides_wh
     job = stage.slurm.exec(
         "sbatch", "--parsable", "--requeue", "-D/", "-o/dev/null", "--wrap=sleep 300"
     ).strip()
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.told(job), within_s=60)
     stage.slurm.kill_daemon(N1)
     await stage.pod(replace(READY, phase="gone", is_ready=False))
     await until(
@@ -87,20 +87,42 @@ async def test_a_pod_that_went_requeues_its_job_and_return_to_service_decides_wh
             and (node.is_down, node.is_drain) == (True, True)
             and is_reason(node.reason, "k8s: pod terminated")
         ),
-        within_s=20,
+        within_s=60,
     )
-    await until(lambda: "JobRequeued" in stage.told(job), within_s=20)
+    await until(lambda: "JobRequeued" in stage.told(job), within_s=60)
     stage.slurm.exec("scancel", job)
 
     stage.slurm.start_daemon(N1)
     await stage.pod(replace(READY, uid="uid-2", phase="waiting", is_ready=False))
     await stage.pod(replace(READY, uid="uid-2"))
-    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_drain, within_s=20)
+    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_drain, within_s=60)
     if policy == 2:
-        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=20)
+        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=60)
     else:
         node = stage.nodes.get(N1)
         assert node is not None
         assert node.is_down  # A user has to resume it: that is what this setting means.
         stage.slurm.exec("scontrol", "update", f"node={N1}", "state=resume")
-        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=20)
+        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=60)
+
+
+@pytest.mark.parametrize("slurm", [(release, 1, 2) for release in RELEASES], indirect=True, ids=cluster_id)
+async def test_a_slurmd_that_comes_back_later_than_its_pod_is_ready_is_seen_though_no_list_is_due(
+    stage: Stage,
+) -> None:
+    stage.syncer.kill()
+    stage.syncer.start(quiet_share="0.00001", quiet_max_s="3600")
+    await stage.pod(READY)
+    stage.slurm.kill_daemon(N1)
+    await stage.pod(replace(READY, phase="gone", is_ready=False))
+    await until(lambda: (node := stage.nodes.get(N1)) is not None and node.is_down, within_s=60)
+
+    await stage.pod(replace(READY, uid="uid-2"))
+    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_drain, within_s=60)
+    await anyio.sleep(10)  # Until the lists are over that the writes have stirred.
+    was_down = stage.nodes.get(N1)
+    stage.slurm.start_daemon(N1)
+
+    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=60)
+    assert was_down is not None
+    assert was_down.is_down

@@ -42,7 +42,7 @@ class DrainPropagation:
         self._downed: dict[str, str] = {}
         """The uid of the Pod that each node was set down for."""
         self._look_for_s: dict[str, float] = {}
-        """When to look again for each node that Slurm does not know, though its Pod is ready."""
+        """When to look again for each node that Slurm does not know, or has down, though its Pod is ready."""
         self._too_late: set[str] = set()
         """Nodes whose last look was too old when their turn came: a look at one node is the quickest."""
 
@@ -80,11 +80,12 @@ class DrainPropagation:
         told = self._views.nodes.get(name)
         if told is None:
             return self._look_for(name)
-        self._look_for_s.pop(name, None)
+        if not told.is_down:
+            self._look_for_s.pop(name, None)
         slurm = told_side(told, now(), clock_ahead_s=self._watch.clock_ahead_s)
         actions = self._decide(slurm, self._kube_side(name))
         if not actions:
-            return self._again_s(slurm)
+            return self._look_for(name) if told.is_down else self._again_s(slurm)
         try:
             if _is_new_drain(actions, slurm):
                 return await self._drain(name)
@@ -139,7 +140,8 @@ class DrainPropagation:
     def _look_for(self, name: str) -> float | None:
         """A slurmd that answers has registered, or is about to: no need to wait for the next list.
 
-        One that has not after a while never will, and its Pod may stay for ever.
+        Nothing else says so: registrations are none of slurmctld's stirrings. One that has not after a while
+        never will, and its Pod may stay for ever.
         """
         pod = self._views.pods.get(name)
         if pod is None or not pod.is_ready:

@@ -5,7 +5,7 @@ ping; ``sdiag`` costs two milliseconds and counts the requests that change anyth
 itself is not counted (a node stops responding), nor is the end of an epilog: lists are asked for without a
 stirring too, often while something completes, else seldom. A registration is no stirring: slurmctld has
 each slurmd register anew from time to time, some at each ping, so of thousands some always do; one that
-is new is looked at as soon as its Pod is ready.
+is new, or was down, is looked at as soon as its Pod is ready, and again until it is there.
 
 Source: slurmctld 24.11 and 26.05, measured: pings and looks move nothing here; each change by scontrol,
 sbatch, scancel or a job that starts or ends does.
