@@ -37,8 +37,9 @@ def test_each_node_of_each_other_component_is_waited_for() -> None:
     assert waited_for(Prehook(job=7, components=components)) == ((8, "b1"), (8, "b2"), (8, "c"), (9, "c"))
 
 
-def test_components_name_no_more_nodes_than_a_cluster_has() -> None:
-    components = tuple(Component(job=job, nodes="n[1-150000]") for job in (8, 9))
+@pytest.mark.parametrize("nodes", ["n[1-150000]", "n[1-6000]"])
+def test_components_name_no_more_nodes_than_a_cluster_has(nodes: str) -> None:
+    components = tuple(Component(job=job, nodes=nodes) for job in (8, 9))
 
     with pytest.raises(ValueError, match="more than"):
         waited_for(Prehook(job=7, components=components))

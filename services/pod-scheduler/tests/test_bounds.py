@@ -4,24 +4,45 @@ from collections.abc import ItemsView, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmStatisticsState
 from sunk_events.subjects import STATISTICS_KEY
-from sunk_kube.objects import Container, Pod, PodSpec, PodStatus, ResourceRequirements
+from sunk_kube.objects import (
+    Affinity,
+    Container,
+    ContainerPort,
+    Node,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    PodResourceClaim,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+    Toleration,
+    TopologySpread,
+)
+from sunk_kube.testing import node
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import marks, resources
 from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.choices import SLICE, Choices
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import Action, AnyJob, JobGone, Observed, Wait
+from sunk_pod_scheduler.nodes import Asks, Choice
 from sunk_pod_scheduler.ownership import Owner
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.testing import KEY, T0, UID, MemoryPods, manifest
-from sunk_pod_scheduler.validate import Rules
+from sunk_pod_scheduler.validate import Rules, validate
 from sunk_slurm.errors import NotAskedError, SlurmUnavailableError
 from sunk_slurm.submission import JobDescription
 from sunk_slurm.wire import Job
@@ -252,3 +273,69 @@ async def test_nothing_is_remembered_of_pods_whose_jobs_stir_when_they_are_gone(
         await scheduler.reconcile(f"uid-{number}")
 
     assert scheduler.remembered == 0
+
+
+def of(**fields: Any) -> PodSpec:  # noqa: ANN401 - of any type
+    return replace(manifest().spec, **fields)
+
+
+def affinity(*terms: NodeSelectorTerm) -> Affinity:
+    return Affinity(node_affinity=NodeAffinity(required=NodeSelector(terms)))
+
+
+def term(*values: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
+        match_expressions=(NodeSelectorRequirement(key="a", operator="In", values=values),)
+    )
+
+
+MANY = tuple(str(number) for number in range(3000))
+MAIN = manifest().spec.containers[0]
+ASKED = ResourceRequirements(requests={"cpu": "1", "memory": "1", **{f"x.io/{name}": "0" for name in MANY}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (of(containers=(MAIN,) * 300), "spec.containers and spec.initContainers"),
+        (of(init_containers=(MAIN,) * 300), "spec.containers and spec.initContainers"),
+        (of(containers=(replace(MAIN, ports=(ContainerPort(),) * 3000),)), "spec.containers[].ports"),
+        (of(containers=(replace(MAIN, resources=ASKED),)), "spec.containers[].resources.requests"),
+        (of(tolerations=tuple(Toleration(key=key) for key in MANY)), "spec.tolerations"),
+        (of(node_selector=dict.fromkeys(MANY, "")), "spec.nodeSelector"),
+        (of(affinity=affinity(*(term("b") for _ in range(300)))), "spec.affinity.nodeAffinity: terms"),
+        (of(affinity=affinity(term(*MANY))), "spec.affinity.nodeAffinity: values"),
+        (of(resource_claims=(PodResourceClaim(),) * 300), "spec.resourceClaims"),
+        (of(topology_spread_constraints=(TopologySpread(),) * 300), "spec.topologySpreadConstraints"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_a_pod_with_more_of_something_than_anybody_needs_is_refused_before_it_is_read(
+    spec: PodSpec, field: str
+) -> None:
+    found = validate(manifest(spec=spec), Rules(kill_wait_s=30))
+
+    assert isinstance(found, tuple)
+    (problem,) = found
+    assert problem.startswith(field)
+    assert "more than" in problem
+
+
+async def test_others_have_their_turn_while_nodes_are_chosen_among_thousands() -> None:
+    known: dict[str, Node | None] = {f"gpu-{number}": node(f"node{number}") for number in range(5000)}
+    turns: list[int] = []
+    chosen: list[Choice] = []
+
+    async def other() -> None:
+        while True:
+            await checkpoint()
+            turns.append(1)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        picky = manifest(spec=of(affinity=affinity(*(term("b") for _ in range(100)))))
+        chosen.append(await Choices().choose((picky,), lambda: known, Asks(), T0))
+        tasks.cancel_scope.cancel()
+
+    assert not chosen[0].is_possible
+    assert len(turns) >= len(known) // SLICE

@@ -9,18 +9,36 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember, PlacementState
-from sunk_kube.objects import ContainerPort, ObjectMeta, OwnerReference, Pod, PodStatus
+from sunk_kube.objects import ContainerPort, KubeObject, ObjectMeta, OwnerReference, Pod, PodStatus
 from sunk_kube.wellknown import ANNOTATION_GANG, ANNOTATION_GANG_RANK, ANNOTATION_GANG_SIZE
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.gangs import Gangs
-from sunk_pod_scheduler.gangs.kin import LABEL_POD_GROUP, Kin, Terms, kin, terms
+from sunk_pod_scheduler.gangs.kin import (
+    ANNOTATION_COMPLETION_INDEX,
+    LABEL_POD_GROUP,
+    Kin,
+    Kind,
+    Terms,
+    kin,
+    terms,
+)
 from sunk_pod_scheduler.gangs.look import Looker
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.seats import misaligned
 from sunk_pod_scheduler.gangs.shapes import shape
+from sunk_pod_scheduler.gangs.workloads import (
+    JobSet,
+    JobSetSpec,
+    JobSpec,
+    KubeJob,
+    PodGroup,
+    PodGroupSpec,
+    ReplicatedJob,
+    Workloads,
+)
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import JobGone, JobSeen, Record
@@ -357,3 +375,105 @@ async def test_pods_that_are_gone_or_elsewhere_leave_nothing_of_their_gang_behin
     for uid in found.pods.uids():
         found.looker.leave(uid)
     assert found.looker.known == 0
+
+
+async def test_a_rank_or_an_index_of_any_length_that_a_user_writes_is_none() -> None:
+    written = {ANNOTATION_GANG_RANK: "1" * 5000, ANNOTATION_COMPLETION_INDEX: "1." * 100_000}
+    pods = MemoryPods(grouped(0, annotations=written), grouped(1))
+    eyes, ring = looker(pods, Held(), 2), gang_of(pods.pods["u0"])
+    eyes.know(ring, "u0")
+    eyes.know(ring, "u1")
+
+    found, _ = await eyes.look(ring)
+
+    assert (found.members["u0"].rank, found.members["u0"].index) == (None, "")
+
+
+class Answering:
+    """An API server that has one object."""
+
+    def __init__(self, found: KubeObject) -> None:
+        self.found = found
+
+    async def find(self, *_: object) -> KubeObject:
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        (
+            "Job",
+            KubeJob(metadata=ObjectMeta(uid="u"), spec=JobSpec(parallelism=1 << 30, completions=1 << 30)),
+        ),
+        ("PodGroup", PodGroup(spec=PodGroupSpec(min_member=1 << 30))),
+        ("JobSet", JobSet(spec=JobSetSpec((ReplicatedJob(replicas=1 << 30),)))),
+    ],
+)
+async def test_a_workload_of_more_pods_than_one_job_places_is_refused_in_words_before_they_are_counted(
+    kind: Kind, found: KubeObject
+) -> None:
+    client: Any = Answering(found)
+    size = await Workloads(client).size(Kin(kind=kind, namespace="default", name="big", uid="u"))
+    member = MemberSeen(uid="0", pod=pod(), index="0", wanted=WANTED)
+    forming = GangSeen(id="gang-1", members={"0": member}, size=size.count, size_problem=size.problem)
+    action = decide_gang(forming, LATER, Limits())
+
+    assert isinstance(action, Tell)
+    assert (
+        f"{kind} default/big has 1073741824 Pods, and no more than 4096 are placed together" in size.problem
+    )
+
+
+def test_of_very_many_that_are_missing_only_the_first_are_named() -> None:
+    member = MemberSeen(uid="0", pod=pod(), index="0", wanted=WANTED)
+    found = GangSeen(id="gang-1", kind="Job", members={"0": member}, size=1 << 60)
+    action = decide_gang(found, LATER, Limits())
+
+    assert isinstance(action, Tell)
+    assert action.notes["0"].text.endswith("missing: 1, 2, 3, 4, 5, 6, 7, 8 and 1152921504606846967 more")
+
+
+@pytest.mark.parametrize("index", ["", "{}"], ids=["not counted", "counted"])
+def test_the_replacements_of_thousands_of_dead_members_are_found_in_one_pass(index: str) -> None:
+    size = 3000
+    nodes = tuple(f"gpu-{number:04d}" for number in range(size))
+    seats = tuple(
+        GangMember(uid=f"u{rank}", pod=f"p{rank}", index=index.format(rank), node=nodes[rank])
+        for rank in range(size)
+    )
+    gang = Gang(kind="Job", members=seats, policy="replace", cpus=1, memory_mib=100)
+    record = replace(placement("bound"), uid="gang-1", roster=gang)
+    first = MemberSeen(uid="u0", pod=pod(kube_node="k"), index=index.format(0), wanted=WANTED)
+    heirs = [
+        MemberSeen(
+            uid=f"h{rank}", pod=replace(pod(), name=f"h{rank}"), index=index.format(rank), wanted=WANTED
+        )
+        for rank in range(1, size)
+    ]
+    looks: list[str] = []
+
+    class Counted(dict[str, MemberSeen]):
+        def values(self) -> Any:  # noqa: ANN401 - as the dict's
+            looks.append("")
+            return super().values()
+
+    found = GangSeen(
+        id="gang-1",
+        members=Counted({one.uid: one for one in (first, *heirs)}),
+        record=record,
+        job=job(nodes=nodes),
+    )
+    aligned = misaligned(found, T0)
+    assert aligned is not None
+    found = replace(found, seats={state.uid: state for state in aligned.states})
+
+    action = decide_gang(found, T0, Limits())
+
+    assert isinstance(action, Record)
+    assert action.state.roster is not None
+    assert [one.uid for one in action.state.roster.members] == [
+        "u0",
+        *(f"h{rank}" for rank in range(1, size)),
+    ]
+    assert len(looks) < 10

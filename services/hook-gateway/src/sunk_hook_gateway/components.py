@@ -11,10 +11,13 @@ from typing import Final
 
 from sunk_events.locks import LockState
 from sunk_hook_gateway.bodies import Prehook
-from sunk_slurm.hostlist import MAX_NAMES, expand
+from sunk_slurm.hostlist import expand
 
 SKEW_S: Final = 60.0
 """The clocks of slurmctld and of who grants may differ by so much. A requeued job waits for longer."""
+
+NODES_MAX: Final = 10_000
+"""Of all components: one call is no reason for the others to wait while so many names are made."""
 
 JobOnNode = tuple[int, str]
 
@@ -28,7 +31,7 @@ def waited_for(body: Prehook) -> tuple[JobOnNode, ...]:
     found: list[JobOnNode] = []
     for one in body.components:
         if one.job != body.job:
-            found += ((one.job, name) for name in expand(one.nodes, MAX_NAMES - len(found)))
+            found += ((one.job, name) for name in expand(one.nodes, NODES_MAX - len(found)))
     return tuple(dict.fromkeys(found))
 
 

@@ -26,6 +26,10 @@ RESOURCE_GPU: Final = "nvidia.com/gpu"
 GPU_RESOURCES: Final = (RESOURCE_GPU, "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 UNCOUNTED_RESOURCES: Final = ("rdma/ib",)
 LABEL_GPU_MODEL: Final = "gpu.nvidia.com/model"
+SOME_MAX: Final = 256
+"""Of containers, tolerations, or whatever else a Pod has a list of."""
+MORE_MAX: Final = 2048
+"""Of what each of these may have a list of, all together."""
 MOST: Final = 1 << 63
 """Of anything. Slurm counts in 64 bits; Kubernetes cuts off here too."""
 _MIB: Final = 1 << 20
@@ -61,7 +65,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
-    """Return what *pod* asks for, or everything that is wrong with it, in the manifest's order."""
+    """Return what *pod* asks for, or everything that is wrong with it, in the manifest's order.
+
+    What there is too much of is not read at all: nobody waits because one Pod is large.
+    """
+    if too_many := _too_many(pod.spec):
+        return too_many
     asked, problems = annotations.read(pod.metadata.annotations)
     namespace = pod.metadata.namespace
     grant = rules.policy.grant(namespace)
@@ -88,6 +97,30 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
         gpu_type=gpu_type,
         identity=identity(rules.policy, asked),
         asked=completed(grant, asked),
+    )
+
+
+def _too_many(spec: PodSpec) -> tuple[str, ...]:
+    containers = (*spec.containers, *spec.init_containers)
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    terms = affinity.required.node_selector_terms if affinity is not None and affinity.required else ()
+    wishes = [one for term in terms for one in (*term.match_expressions, *term.match_fields)]
+    some = {
+        "spec.containers and spec.initContainers": len(containers),
+        "spec.nodeSelector": len(spec.node_selector),
+        "spec.affinity.nodeAffinity: terms and expressions": len(terms) + len(wishes),
+        "spec.tolerations": len(spec.tolerations),
+        "spec.topologySpreadConstraints": len(spec.topology_spread_constraints),
+        "spec.resourceClaims": len(spec.resource_claims),
+    }
+    more = {
+        "spec.containers[].ports": sum(len(one.ports) for one in containers),
+        _REQUESTS: sum(len(one.resources.requests) for one in containers),
+        "spec.affinity.nodeAffinity: values": sum(len(one.values) for one in wishes),
+    }
+    return (
+        *(f"{field}: more than {SOME_MAX}" for field, count in some.items() if count > SOME_MAX),
+        *(f"{field}: more than {MORE_MAX}" for field, count in more.items() if count > MORE_MAX),
     )
 
 

@@ -124,7 +124,7 @@ def _binding(  # noqa: PLR0911 - a table of cases
 ) -> GangAction:
     """The job runs on all its nodes, and every one of them is locked for it."""
     pod = _together(seen, record, gang)
-    if any(node not in job.nodes for node in distinct(gang)):
+    if not frozenset(distinct(gang)) <= frozenset(job.nodes):
         elsewhere = f"job {job.job} does not run on all of the gang's nodes"
         return given_up(_again(pod, record, gang, elsewhere, now), job)
     if any(node not in seen.kube_nodes for node in distinct(gang)):

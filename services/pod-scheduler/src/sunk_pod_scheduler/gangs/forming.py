@@ -6,6 +6,7 @@ Nobody is refused for good because others are missing: how long they wait only c
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
@@ -143,9 +144,9 @@ def _missing(free: Iterable[MemberSeen], size: int) -> str:
     there = {member.index for member in free}
     if "" in there or any("." in index for index in there):
         return ""
-    missing = [str(index) for index in range(size) if str(index) not in there]
-    more = len(missing) - _SHOWN
-    return f"; missing: {', '.join(missing[:_SHOWN])}" + (f" and {more} more" if more > 0 else "")
+    missing = [*islice((str(index) for index in range(size) if str(index) not in there), _SHOWN)]
+    more = size - len(there) - len(missing)
+    return f"; missing: {', '.join(missing)}" + (f" and {more} more" if more > 0 else "")
 
 
 def _next_attempt(seen: GangSeen) -> int:

@@ -44,6 +44,7 @@ SIZE_MAX: Final = 4096
 """More do not fit into one state on the bus."""
 _POLICIES: Final[Mapping[str, Policy]] = {"fail": "fail", "replace": "replace"}
 _DIGITS_MAX: Final = 6
+"""Of any number that is read here."""
 _LAST: Final = 1 << 62
 
 
@@ -88,6 +89,7 @@ def kin(pod: Pod) -> Kin | None:
         return None
     labels, namespace = meta.labels, meta.namespace
     index = meta.annotations.get(ANNOTATION_COMPLETION_INDEX, "")
+    index = index if len(index) <= _DIGITS_MAX else ""  # Anybody may write what he likes there.
     if name := labels.get(LABEL_POD_GROUP):
         return Kin(kind="PodGroup", namespace=namespace, name=name, index=index)
     if name := labels.get(LABEL_LWS_NAME):
@@ -150,6 +152,12 @@ def published_size(annotations: Mapping[str, str]) -> int | None:
     """Return how many its gang were told to be when this member was about to be bound."""
     text = annotations.get(ANNOTATION_GANG_SIZE, "").strip()
     return _count(text) if annotations.get(ANNOTATION_GANG_RANK) else None
+
+
+def published_rank(annotations: Mapping[str, str]) -> int | None:
+    """Return the rank that this member was told when it was about to be bound."""
+    text = annotations.get(ANNOTATION_GANG_RANK, "")
+    return int(text) if _is_number(text) else None
 
 
 def order(index: str, name: str) -> tuple[tuple[int, ...], tuple[tuple[int, str], ...]]:

@@ -1,5 +1,6 @@
 """A gang whose members run: who has done its work, who has died, and who takes a dead one's seat."""
 
+from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
@@ -116,7 +117,7 @@ def _without_job(  # noqa: PLR0911 - a table of cases
             return ends(record, f"job {record.job} is unknown to Slurm", now)
         case JobSeen() if not job.is_running:
             return ends(record, cause(job), now)
-        case JobSeen() if any(node not in job.nodes for node in distinct(gang)):
+        case JobSeen() if not frozenset(distinct(gang)) <= frozenset(job.nodes):
             return ends(record, f"job {job.job} does not run on all of the gang's nodes", now)
         case _:
             return None
@@ -150,13 +151,13 @@ def _replaced(
     if not is_anybody_left and not (gang.min_available and are_enough(seen, gang)):
         return ends(record, "no Pod of the gang is left", now, exit_code=exit_code(seen, gang))
     members = list(gang.members)
-    taken = {member.uid for member in members}
+    heirs = _heirs(seen, gang)
     for rank, member in enumerate(members):
         if _is_well(seen, member):
             continue
-        heir = None if _is_on_node(seen, member) else _heir(seen, gang, member, taken)
-        if heir is not None:
-            taken.add(heir.uid)
+        waiting = heirs.get(member.index)
+        if waiting and not _is_on_node(seen, member):
+            heir = waiting.popleft()
             members[rank] = replace(member, uid=heir.uid, pod=heir.pod.name, vacant=None)
         else:
             members[rank] = _vacated(seen, member, now)
@@ -179,9 +180,11 @@ def _is_on_node(seen: GangSeen, member: GangMember) -> bool:
     return found is not None and found.is_on_node
 
 
-def _heir(seen: GangSeen, gang: Gang, member: GangMember, taken: set[str]) -> MemberSeen | None:
-    """Return a Pod that can take the seat: what it asks for is no more than the job has for one."""
+def _heirs(seen: GangSeen, gang: Gang) -> dict[str, deque[MemberSeen]]:
+    """Return by index who can take a seat: what he asks for is no more than the job has for one."""
+    seated = {member.uid for member in gang.members}
     shapes = {gang.shape} if gang.shape else _shapes(seen, gang)
+    found: dict[str, deque[MemberSeen]] = {}
     for one in seen.members.values():
         fits = (
             one.wanted is not None
@@ -191,9 +194,9 @@ def _heir(seen: GangSeen, gang: Gang, member: GangMember, taken: set[str]) -> Me
             and one.terms.members_per_node == gang.members_per_node
             and shape(one.wanted) in shapes
         )
-        if one.is_free and one.uid not in taken and one.index == member.index and fits:
-            return one
-    return None
+        if one.is_free and one.uid not in seated and fits:
+            found.setdefault(one.index, deque()).append(one)
+    return found
 
 
 def _shapes(seen: GangSeen, gang: Gang) -> set[str]:

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final
 
+import msgspec
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
-from sunk_kube.wellknown import ANNOTATION_GANG_RANK, ANNOTATION_JOB
+from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.book import Book
-from sunk_pod_scheduler.gangs.kin import Kin, kin, order, published_size, terms
+from sunk_pod_scheduler.gangs.kin import Kin, kin, order, published_rank, published_size, terms
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size
 from sunk_pod_scheduler.gangs.owner import newest, owner
 from sunk_pod_scheduler.gangs.ports import WorkloadPort
@@ -32,6 +33,16 @@ SLICE: Final = 100
 """Pods that are looked at without a pause."""
 _NO_SWITCH: Final = "none"
 """Stands for a label that a Node does not have, as in topology.conf."""
+
+
+class _Aids(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at a gang asks for again and again, made once."""
+
+    seats: Mapping[str, str]
+    """The Slurm node of each member's seat, by uid."""
+    used: Callable[[], Used]
+    nodes: Callable[[], Mapping[str, str]]
+    """The Slurm node of each Node."""
 
 
 class Looker:
@@ -129,10 +140,10 @@ class Looker:
         record = self._placements.get(gang)
         pods = await self._found(gang, record)
         seats = self._seats(gang, record)
-        used = cache(lambda: ports_used(self._pods.placed()))
+        aids = self._aids(record)
         members: dict[str, MemberSeen] = {}
         for number, (uid, pod) in enumerate(pods.items()):
-            members[uid] = self._member(gang, pod, record, used)
+            members[uid] = self._member(gang, pod, record, aids)
             if number % SLICE == SLICE - 1:
                 await checkpoint()
         members = dict(sorted(members.items(), key=lambda one: one[1].place))
@@ -196,16 +207,22 @@ class Looker:
         seats = {uid: self._placements.get(uid) for uid in uids}
         return {uid: state for uid, state in seats.items() if state is not None and state.gang == gang}
 
-    def _member(
-        self, gang: str, pod: Pod, record: PlacementState | None, used: Callable[[], Used]
-    ) -> MemberSeen:
+    def _aids(self, record: PlacementState | None) -> _Aids:
+        roster = None if record is None else record.roster
+        return _Aids(
+            seats={} if roster is None else {member.uid: member.node for member in roster.members},
+            used=cache(lambda: ports_used(self._pods.placed())),
+            nodes=cache(lambda: {state.kube_node: state.pod for state in self._views.kube_pods.values()}),
+        )
+
+    def _member(self, gang: str, pod: Pod, record: PlacementState | None, aids: _Aids) -> MemberSeen:
         before = self._shown.get(pod.metadata.uid)
         found = before[1] if before is not None and before[0] is pod else self._member_now(gang, pod)
         self._shown[pod.metadata.uid] = pod, found
         if record is None and pod.spec.node_name:
-            return replace(found, node=self._slurm_node(pod.spec.node_name))
-        problem = self._problem(pod, record, found.pod.asked, used)
-        return replace(found, node_problem=problem) if problem else found
+            return replace(found, node=aids.nodes().get(pod.spec.node_name, ""))
+        why = self._problem(pod, found.pod.asked, aids)
+        return replace(found, node_problem=why) if why else found
 
     def _member_now(self, gang: str, pod: Pod) -> MemberSeen:
         meta = pod.metadata
@@ -213,7 +230,6 @@ class Looker:
         shown = pod_seen(pod, self._key, self._rules)
         claim = marks.read_claim(self._key, gang, meta.annotations.get(ANNOTATION_JOB, ""))
         wanted = validate(pod, self._rules)
-        rank = meta.annotations.get(ANNOTATION_GANG_RANK, "")
         related = kin(pod)
         return MemberSeen(
             uid=meta.uid,
@@ -224,26 +240,15 @@ class Looker:
             host_ports=host_ports(pod),
             owner=next((one.uid for one in meta.owner_references if one.controller), ""),
             published_size=published_size(meta.annotations),
-            rank=int(rank) if rank.isascii() and rank.isdecimal() else None,
+            rank=published_rank(meta.annotations),
             place=order("" if related is None else related.index, meta.name),
         )
 
-    def _problem(
-        self, pod: Pod, record: PlacementState | None, asked: Asked | None, used: Callable[[], Used]
-    ) -> str:
+    def _problem(self, pod: Pod, asked: Asked | None, aids: _Aids) -> str:
         """Return why *pod* may not be bound to the Node of its seat, where it has one."""
-        if record is None or record.roster is None or pod.spec.node_name:
-            return ""
-        found = (member for member in record.roster.members if member.uid == pod.metadata.uid)
-        seat = next(found, None)
-        if seat is None or not seat.node:
-            return ""
-        node = self._pods.node(self._kube_node(seat.node))
-        return "" if node is None else problem(pod, node, used, seat.node, asked)
-
-    def _slurm_node(self, kube_node: str) -> str:
-        found = (state for state in self._views.kube_pods.values() if state.kube_node == kube_node)
-        return next((state.pod for state in found), "")
+        seat = aids.seats.get(pod.metadata.uid, "")
+        node = self._pods.node(self._kube_node(seat)) if seat and not pod.spec.node_name else None
+        return "" if node is None else problem(pod, node, aids.used, seat, asked)
 
     def _kube_node(self, slurm_node: str) -> str:
         state = self._views.kube_pods.get(slurm_node)

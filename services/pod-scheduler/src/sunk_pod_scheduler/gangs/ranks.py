@@ -34,13 +34,13 @@ def seated(gang: Gang, nodes: tuple[str, ...]) -> Gang | None:
 
     A member that has a node keeps it: its Pod may be there.
     """
-    places = [node for node in nodes for _ in range(gang.members_per_node)]
+    places = dict.fromkeys(nodes, gang.members_per_node)
     for member in gang.members:
-        if member.node and member.node in places:
-            places.remove(member.node)
-        elif member.node:
+        if member.node and not places.get(member.node):
             return None
-    left = iter(places)
+        if member.node:
+            places[member.node] -= 1
+    left = (node for node, count in places.items() for _ in range(count))
     members: list[GangMember] = []
     for member in gang.members:
         node = member.node or next(left, "")
@@ -58,8 +58,9 @@ def fitted(gang: Gang, nodes: tuple[str, ...]) -> Gang:
     room = len(nodes) * gang.members_per_node
     if not gang.min_available or room < gang.min_available or room >= len(gang.members):
         return gang
-    first = sorted(gang.members, key=lambda member: member.node not in nodes)[:room]
-    return replace(gang, members=tuple(member for member in gang.members if member in first))
+    known = frozenset(nodes)
+    first = sorted(range(len(gang.members)), key=lambda rank: gang.members[rank].node not in known)[:room]
+    return replace(gang, members=tuple(gang.members[rank] for rank in sorted(first)))
 
 
 def distinct(gang: Gang) -> tuple[str, ...]:

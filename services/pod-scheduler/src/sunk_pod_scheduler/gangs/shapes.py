@@ -1,6 +1,7 @@
 """What all members of a gang have in common, as one job has one of each."""
 
 import hashlib
+from functools import lru_cache
 
 import msgspec
 
@@ -13,6 +14,7 @@ def common(wanted: Wanted) -> tuple[object, ...]:
     return wanted.asked, wanted.identity, gpu_type, bool(wanted.gpus)
 
 
+@lru_cache(maxsize=64)
 def shape(wanted: Wanted) -> str:
     """Return a digest of `common`, in hex: it is stored, so that who comes later can be held against it.
 

@@ -9,7 +9,7 @@ from sunk_kube.client import KubeClient
 from sunk_kube.objects import KubeObject, KubeStruct
 from sunk_kube.resources import Resource
 from sunk_kube.wellknown import ANNOTATION_GANG, ANNOTATION_GANG_SIZE
-from sunk_pod_scheduler.gangs.kin import Kin
+from sunk_pod_scheduler.gangs.kin import SIZE_MAX, Kin
 from sunk_pod_scheduler.gangs.model import Size
 from sunk_runtime.errors import ConflictError, PermanentError
 
@@ -170,6 +170,13 @@ class Workloads:
 
     async def size(self, kin: Kin) -> Size:
         """Return how many Pods the workload *kin* has now, or why nobody can say. Raises as `is_gang`."""
+        found = await self._size(kin)
+        if max(found.count or 0, found.declared or 0) <= SIZE_MAX:
+            return found
+        many = f"{kin.said} has {found.count} Pods, and no more than {SIZE_MAX} are placed together"
+        return Size(problem=f"{many}: {ANNOTATION_GANG}: none places its Pods one by one")
+
+    async def _size(self, kin: Kin) -> Size:
         if kin.kind == "Job":
             job = await self._job(kin)
             return Size(count=job.size, declared=job.spec.completions)
