@@ -260,8 +260,9 @@ def test_a_slurmd_is_ready_when_it_listens_and_takes_what_connects(address: str)
             assert is_ready(listener) == ""
 
 
-def test_a_slurmd_that_is_stopped_is_not_ready(tmp_path: Path) -> None:
-    program = tmp_path / "slurmd"
+@pytest.mark.parametrize("name", ["slurmd", "slurmd-wlm"])
+def test_a_slurmd_that_is_stopped_is_not_ready(tmp_path: Path, name: str) -> None:
+    program = tmp_path / name
     shutil.copy(shutil.which("sleep") or "", program)
 
     def state() -> str:

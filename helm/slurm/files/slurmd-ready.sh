@@ -19,11 +19,11 @@ while read -r _ _ _ _ queues _; do
     fi
 done <<<"$listening"
 
-# It is process 1 or a child of it, beside the steps of jobs. A kernel that does not list children has said enough.
+# It is process 1 or a child of it, beside the steps of jobs; Debian's is slurmd-wlm. A kernel that does not list children has said enough.
 children=
 read -r children 2>/dev/null <"/proc/$init/task/$init/children"
 for process in $init $children; do
-    read -r name 2>/dev/null <"/proc/$process/comm" && [[ $name == slurmd ]] || continue
+    read -r name 2>/dev/null <"/proc/$process/comm" && [[ $name == slurmd* ]] || continue
     read -r stat 2>/dev/null <"/proc/$process/stat" || continue
     stat=${stat##*) }
     if [[ ${stat:0:1} == [TtZX] ]]; then
