@@ -8,8 +8,8 @@ import pytest
 
 from sunk_events import subjects
 from sunk_events.base import event_id
-from sunk_events.codec import encode
-from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
+from sunk_events.codec import MAX_BYTES, OversizeError, encode
+from sunk_events.nodes import NodeDrained, NodeSnapshot, NodeUndrained, SlurmNodeState
 from sunk_runtime.errors import BusUnavailableError, ConflictError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
@@ -42,21 +42,35 @@ def drained(revision: int) -> NodeDrained:
     )
 
 
+def undrained(revision: int) -> NodeUndrained:
+    return NodeUndrained(
+        id=event_id("node_undrained", "n1", revision),
+        source="/c1/test",
+        subject="n1",
+        time=T0,
+        data=NodeSnapshot(node="n1", state="IDLE"),
+    )
+
+
 async def facts(bus: Bus) -> int:
     info: dict[str, Any] = await bus.api(f"STREAM.INFO.{subjects.fact_stream('c1')}", {})
     return info["state"]["messages"]
 
 
 class Unlucky(Bus):
-    """The same connection, but the next write of a state fails: before it is sent, or after it was stored."""
+    """The same connection, but the next write of a state, or of what *lost* ends, fails.
 
-    def __init__(self, real: Bus, *, is_stored: bool) -> None:
+    It does so before it is sent, or after it was stored.
+    """
+
+    def __init__(self, real: Bus, *, is_stored: bool, lost: str = N1) -> None:
         self.__dict__.update(real.__dict__)
         self._is_stored = is_stored
+        self._lost = lost
         self._is_due = True
 
     async def publish(self, subject: str, data: bytes, **more: Any) -> int:  # noqa: ANN401 - whatever the real one takes
-        if not (self._is_due and subject == N1):
+        if not (self._is_due and subject.endswith(self._lost)):
             return await super().publish(subject, data, **more)
         self._is_due = False
         if self._is_stored:
@@ -247,7 +261,7 @@ async def test_a_state_that_was_published_and_not_stored_is_stored_before_the_ne
     with pytest.raises(BusUnavailableError):
         await record(writer, node("DOWN"))
     revision = view.revision("n1")
-    with pytest.raises(ConflictError, match="stored only now"):
+    with pytest.raises(ConflictError, match="told only now"):
         await writer.record("n1", node(changed=T1), revision=revision)
     is_stored = view.get("n1") == node("DOWN")
     await record(writer, node(changed=T1))
@@ -255,3 +269,81 @@ async def test_a_state_that_was_published_and_not_stored_is_stored_before_the_ne
     assert is_stored
     assert view.get("n1") == node(changed=T1)
     assert await facts(bus) == 2  # That it went down, and that it is back.
+
+
+async def told(bus: Bus) -> list[str]:
+    """Return what was told of n1, by the last word of its facts' subjects."""
+    info: dict[str, Any] = await bus.api(
+        f"STREAM.INFO.{subjects.fact_stream('c1')}", {"subjects_filter": ">"}
+    )
+    found_on: dict[str, int] = info["state"].get("subjects") or {}
+    return sorted(subject.rpartition(".")[2] for subject, count in found_on.items() for _ in range(count))
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("lost", ["drained", "undrained"])
+async def test_a_fact_whose_publish_failed_is_told_though_the_state_is_another_one_by_now(
+    bus: Bus, view: NodeView, lost: str, *, is_stored: bool
+) -> None:
+    writer = StateWriter(Unlucky(bus, is_stored=is_stored, lost=f".{lost}"), view, fence=None)
+    with pytest.raises(BusUnavailableError):
+        await writer.record("n1", node("DOWN"), [drained(0), undrained(0)], revision=0)
+    with pytest.raises(ConflictError, match="told only now"):
+        await writer.record("n1", node("IDLE"), revision=0)
+
+    assert view.get("n1") == node("DOWN")
+    assert await told(bus) == ["drained", "undrained"]
+
+
+async def test_facts_that_failed_are_told_with_the_same_state_though_it_comes_without_them(
+    bus: Bus, view: NodeView
+) -> None:
+    writer = StateWriter(Unlucky(bus, is_stored=False, lost=".drained"), view, fence=None)
+    with pytest.raises(BusUnavailableError):
+        await record(writer, node("DOWN"))
+
+    await writer.record("n1", node("DOWN", changed=T1), revision=0)
+
+    assert view.get("n1") == node("DOWN", changed=T1)
+    assert await told(bus) == ["drained"]
+
+
+async def test_what_was_told_of_somebody_who_went_before_it_was_stored_is_stored_so_that_its_end_is_told(
+    bus: Bus, view: NodeView
+) -> None:
+    writer = StateWriter(Unlucky(bus, is_stored=False), view, fence=None)
+    with pytest.raises(BusUnavailableError):
+        await record(writer, node())
+
+    with pytest.raises(ConflictError, match="told only now"):
+        await writer.require_told("n1")
+    await writer.require_told("n1")
+
+    assert view.get("n1") == node()
+
+
+async def test_a_state_that_is_too_large_keeps_none_that_comes_later_from_being_told(
+    writer: NodeWriter, bus: Bus
+) -> None:
+    await record(writer, node())
+    big = msgspec.structs.replace(node("DOWN"), extra="x" * MAX_BYTES)
+    with pytest.raises(OversizeError):
+        await record(writer, big)
+    before = await facts(bus)
+
+    await record(writer, node("DOWN"))
+
+    assert writer.view.get("n1") == node("DOWN")
+    assert (before, await facts(bus)) == (1, 2)
+
+
+async def test_a_fact_that_is_too_large_keeps_no_state_that_comes_later_from_being_told(
+    writer: NodeWriter,
+) -> None:
+    big = msgspec.structs.replace(drained(0), data=NodeSnapshot(node="n1", state="x" * MAX_BYTES))
+    with pytest.raises(OversizeError):
+        await writer.record("n1", node("DOWN"), [big], revision=0)
+
+    await record(writer, node("IDLE"))
+
+    assert writer.view.get("n1") == node("IDLE")

@@ -2,22 +2,23 @@
 
 What must stay true: a state is stored only on the revision it was decided upon; a fact is published before
 the state that says it was, so a crash in between repeats it, under the same id, and never skips it. Only a
-stream of facts that is full does not stop the state: such a fact is counted and gone. A state whose facts are
-published and whose write failed is stored before another one, so that what ends it is published too.
+stream of facts that is full does not stop the state: such a fact is counted and gone. A state that failed to
+be told is told whole before another one, its facts first: they may have been published or not, and what ends
+it is to be published too. Only what no retry can help is not told again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NoReturn, TypeVar
 
 import msgspec
 from prometheus_client import Counter
 
 from sunk_events import subjects
 from sunk_events.base import Event, State
-from sunk_events.codec import UndecodableError, decode_state, encode
-from sunk_runtime.errors import ConflictError, FullError
+from sunk_events.codec import OversizeError, UndecodableError, decode_state, encode
+from sunk_runtime.errors import ConflictError, FullError, PermanentError
 from sunk_runtime.fencing import Fence
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.metrics import FACTS, FACTS_REFUSED
@@ -30,6 +31,15 @@ S = TypeVar("S", bound=State)
 _DELETION: Final = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
 
 
+class _Owed(msgspec.Struct, Generic[S], frozen=True):
+    """A state of which it is not known that it is stored, nor that its facts are published."""
+
+    revision: int
+    """The revision that it replaces, which the facts' ids name."""
+    state: S | None
+    facts: tuple[Event, ...]
+
+
 class StateWriter(Generic[S]):
     """The one writer of a bucket. It reads its own bucket through *view* to know what was before.
 
@@ -40,8 +50,7 @@ class StateWriter(Generic[S]):
         self.view = view
         self._bus = bus
         self._fence = fence
-        self._owed: dict[str, tuple[int, S | None]] = {}
-        """States whose facts are published and that are not stored, with the revision they replace."""
+        self._owed: dict[str, _Owed[S]] = {}
 
     async def record(self, key: str, state: S, facts: Iterable[Event] = (), *, revision: int) -> None:
         """Publish *facts*, then store *state*: a crash in between repeats a fact and never skips one.
@@ -57,56 +66,76 @@ class StateWriter(Generic[S]):
             LostLeadershipError: we no longer lead; what was not written yet is not written.
             BusUnavailableError: nothing is known of the write; do the same again.
         """
-        await self._pay(key, state, revision)
+        owed = await self._pay(key, state, revision)
         before = None if key in self.view.undecodable else self.view.get(key)
         if before is not None and is_same(before, state) and self.view.revision(key) == revision:
             return
-        await self._tell(key, state, facts, revision)
-        await self._write(key, state, encode(state), revision, {})
+        await self._store(key, _Owed(revision, state, (*owed, *facts)))
 
     async def forget(self, key: str, facts: Iterable[Event] = (), *, revision: int) -> None:
         """Publish *facts*, then delete *key*, leaving a marker for those who look away; gone is success."""
-        await self._pay(key, None, revision)
+        owed = await self._pay(key, None, revision)
         if self.view.is_complete and self.view.get(key) is None and key not in self.view.undecodable:
             return
-        await self._tell(key, None, facts, revision)
-        await self._write(key, None, b"", revision, _DELETION)
+        await self._store(key, _Owed(revision, None, (*owed, *facts)))
 
-    async def _pay(self, key: str, state: S | None, revision: int) -> None:
-        """Store the state that published facts speak of, where its write failed and *state* is another one.
+    async def require_told(self, key: str) -> None:
+        """Tell what is owed of *key*, of which there is nothing new to tell: it is gone, and not stored.
 
-        Else nothing would contradict those facts when it is over before it was stored.
+        Raises:
+            ConflictError: something was owed: look again, and tell its end.
+        """
+        if (owed := self._owed.get(key)) is not None:
+            if owed.revision == self.view.revision(key):
+                await self._pay_whole(key, owed)
+            del self._owed[key]
+
+    async def _pay(self, key: str, state: S | None, revision: int) -> tuple[Event, ...]:
+        """Tell the state that is owed, if *state* is another one; else return its facts, to be told with it.
+
+        Else what happened in between would be told by nobody: what is decided next is decided on what is
+        stored, and knows nothing of it.
 
         Raises:
             ConflictError: it is stored now: look again, and decide upon it.
         """
-        if key not in self._owed:
-            return
-        owed_on, owed = self._owed[key]
-        if owed_on != revision or self.view.revision(key) != revision:
-            del self._owed[key]  # Somebody has written since, or this very write came through.
-            return
-        if _is_equal(owed, state):
-            return
+        owed = self._owed.get(key)
         if owed is None:
-            await self._write(key, None, b"", revision, _DELETION)
-        else:
-            await self._write(key, owed, encode(owed), revision, {})
-        raise ConflictError(f"{key}: what was published of it is stored only now")
+            return ()
+        if owed.revision != revision or self.view.revision(key) != revision:
+            del self._owed[key]  # Somebody has written since, or this very write came through.
+            return ()
+        if not _is_equal(owed.state, state):
+            await self._pay_whole(key, owed)
+        return owed.facts
 
-    async def _tell(self, key: str, state: S | None, facts: Iterable[Event], revision: int) -> None:
-        for event in facts:
-            self._owed[key] = revision, state
+    async def _pay_whole(self, key: str, owed: _Owed[S]) -> NoReturn:
+        await self._store(key, owed)
+        raise ConflictError(f"{key}: what happened to it before is told only now")
+
+    async def _store(self, key: str, told: _Owed[S]) -> None:
+        """Publish the facts of *told*, then store its state; owe it until that is known to have been done."""
+        self._owed.pop(key, None)
+        data = b"" if told.state is None else encode(told.state)
+        if told.facts:
+            self._owed[key] = told
+        try:
+            await self._tell(told.facts)
+            await self._write(key, told.state, data, told.revision)
+        except (PermanentError, OversizeError):
+            self._owed.pop(key, None)
+            raise
+
+    async def _tell(self, facts: Iterable[Event]) -> None:
+        for event in {event.id: event for event in facts}.values():
             try:
                 await publish(self._bus, self.view.cluster, event, fence=self._fence)
             except FullError:  # If all of NATS is full the state is refused too, and both come again.
                 FACTS_REFUSED.labels(type(event).__name__).inc()
 
-    async def _write(
-        self, key: str, state: S | None, data: bytes, revision: int, headers: Mapping[str, str]
-    ) -> None:
+    async def _write(self, key: str, state: S | None, data: bytes, revision: int) -> None:
         subject = subjects.key_subject(self.view.bucket, key)
-        ttl_s = MARKER_TTL_S if state is None else None
+        ttl_s, headers = (MARKER_TTL_S, _DELETION) if state is None else (None, {})
         try:
             with span("store", self.view.kind.__name__, subject):
                 stored = await self._bus.publish(

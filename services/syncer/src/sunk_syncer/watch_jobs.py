@@ -244,6 +244,7 @@ class JobWatch:
 
     async def _forget(self, key: str, before: SlurmJobState | None, revision: int) -> None:
         if before is None:
+            await self._writer.require_told(key)
             return
         facts = job_vanished(before, cluster=self._config.cluster, revision=revision, now=now())
         await self._writer.forget(key, facts, revision=revision)

@@ -249,4 +249,6 @@ class NodeWatch:
             await self._writer.forget(name, facts, revision=revision)
             self._settled.pop(name, None)
             log.info("node removed", extra={"node": name})
+        elif before is None:
+            await self._writer.require_told(name)
         return None
