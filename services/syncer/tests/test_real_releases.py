@@ -87,3 +87,21 @@ async def test_the_last_task_of_an_array_is_released_and_no_other_task_changes(s
     shown = stage.slurm.exec("scontrol", "show", "job", array)
     assert shown.count("AdminComment=sunk: released: k8s: prolog") == 1
     assert [line["job"] for line in stage.syncer.log if line["message"] == "job released"] == [int(array)]
+
+
+async def test_a_heterogeneous_job_is_released_with_all_its_components(stage: Stage) -> None:
+    stage.syncer.kill()
+    stage.syncer.start(held_release_s="0.5")
+    words = ("--requeue", "-D/", "-o/dev/null", "--wrap=sleep 600", "-n1", "--mem=10", ":", "-n1", "--mem=10")
+    leader = stage.slurm.exec("sbatch", "--parsable", *words).strip()
+    jobs = (leader, str(int(leader) + 1))
+    await until(lambda: all("JobStarted" in stage.told(job) for job in jobs), within_s=60)
+    stage.slurm.exec("scontrol", "requeuehold", leader)
+    await until(lambda: all(is_held(stage, job) for job in jobs), within_s=60)
+
+    stage.slurm.exec("scontrol", "update", f"jobid={leader}", MARK)  # As a prolog does.
+
+    await until(lambda: all("JobReleased" in stage.told(job) for job in jobs), within_s=60)
+    shown = stage.slurm.exec("scontrol", "show", "job", leader)
+    assert shown.count("AdminComment=sunk: released: k8s: prolog") == len(jobs)
+    assert "Priority=0 " not in shown

@@ -51,7 +51,7 @@ def node(name: str, reason: str = "", *, is_drain: bool = True) -> SlurmNodeStat
         pytest.param({"job_state": ("CANCELLED",)}, False, id="over"),
         pytest.param({"array_job_id": Number.of(7)}, False, id="several tasks of an array"),
         pytest.param({"array_job_id": Number.of(7), "array_task_id": Number.of(0)}, True, id="a task"),
-        pytest.param({"het_job_id": Number.of(6)}, False, id="a component"),
+        pytest.param({"het_job_id": Number.of(6)}, True, id="a component"),
         pytest.param({"array_job_id": Number.of(0), "het_job_id": Number.of(0)}, True, id="neither"),
     ],
 )

@@ -32,11 +32,10 @@ def may_be_held_by_us(job: SlurmJobState) -> bool:
 def is_held_by_us(job: Job) -> bool:
     """Whether a fresh look shows the hold of a failed lock.
 
-    Of a heterogeneous job it never does: its components are held together, and released one by one. Nor does
-    a record of several tasks of an array, none of which has ever run.
+    Each component of a heterogeneous job shows its own, and is released by itself: the job starts when none
+    is held. A record of several tasks of an array never does: none of those has run.
     """
-    is_array = bool(job.array_job_id.value) and job.array_task_id.value is None
-    if is_array or job.het_job_id.value:
+    if job.array_job_id.value and job.array_task_id.value is None:
         return False
     is_held = job.state_now.is_pending and job.hold and job.state_reason == HELD
     return is_held and job.state_description == REQUEUED_HELD and job.admin_comment.startswith(MARK)
