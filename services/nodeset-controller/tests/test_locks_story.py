@@ -1,6 +1,6 @@
 """The lock on a real API server, real kubelets and a real nats-server; the tests play Slurm's part."""
 
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -37,7 +37,7 @@ from sunk_kube.client import KubeClient, connect
 from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
 from sunk_kube.objects import KubeObject, Node, Pod
 from sunk_kube.reflector import Reflector
-from sunk_kube.resources import NAMESPACES, NODES, PODS, Resource
+from sunk_kube.resources import EVENTS, NAMESPACES, NODES, PODS, Resource
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks import reconcile
@@ -46,6 +46,7 @@ from sunk_nodeset_controller.locks.daemons import DAEMONSETS
 from sunk_nodeset_controller.locks.marks import read
 from sunk_nodeset_controller.locks.model import OPEN, Clearing, Holder, LockTaint, NodeLock, Rules
 from sunk_nodeset_controller.locks.run import run_locks
+from sunk_nodeset_controller.locks.strays import lock_changes
 from sunk_nodeset_controller.locks.watches import PodWatches
 from sunk_nodeset_controller.locks.workloads import Measure
 from sunk_runtime.errors import ConflictError, TransientError
@@ -98,7 +99,12 @@ class Stage:
 
     @asynccontextmanager
     async def manager(
-        self, measure: Measure = DRIVING, rules: Rules = RULES, *, viewed: Mapping[str, Node] | None = None
+        self,
+        measure: Measure = DRIVING,
+        rules: Rules = RULES,
+        *,
+        viewed: Mapping[str, Node] | None = None,
+        others: Collection[StateView[KubePodState]] = (),
     ) -> AsyncGenerator[None]:
         """Run a lock manager that is cut off, wherever it is, when the context ends.
 
@@ -106,6 +112,7 @@ class Stage:
             measure: The taint, and who may stay.
             rules: The settings of the machine.
             viewed: Nodes, for ever as they are here; None: as a view has them that follows.
+            others: The Pods of other Slurm clusters.
         """
         leadership, view = Leadership("test", 1, float("inf")), Reflector(self.kube, NODES)
         nodes = view.objects if viewed is None else viewed
@@ -113,7 +120,8 @@ class Stage:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(view.run)
             await view.complete()
-            tasks.start_soon(partial(manage, viewed=nodes))
+            changed = lock_changes(view, measure.taint)
+            tasks.start_soon(partial(manage, viewed=nodes, changed=changed, others=others))
             try:
                 yield
             finally:
@@ -762,6 +770,67 @@ async def test_a_former_slurm_node_neither_unlocks_its_node_nor_hides_it_from_th
         assert await stage.lock() == read(held, TAINT)
         await stage.says_job(1, "COMPLETED", is_over=True)
         await stage.stands("false")
+
+
+SOON_S: Final = 15.0
+"""Less than until the next look at a node of which nothing is heard."""
+OTHER: Final = "other"
+"""Another Slurm cluster on the same bus."""
+
+
+async def test_a_slurm_node_whose_node_has_moved_to_another_cluster_does_not_unlock_it(stage: Stage) -> None:
+    views = stage.views
+    await views.bus.provision(OTHER, BusSettings())
+    pods = StateView(views.bus, OTHER, KubePodState)
+    mine = views.kube_pods.get(NAME)
+    assert mine is not None
+    async with following(pods):
+        writer = StateWriter(views.bus, pods, fence=None)
+        await writer.record("theirs", replace(mine, pod="theirs", namespace="other"), revision=0)
+        await stage.says(NAME, replace(mine, phase="gone"), views.kube_pods)
+        await stage.says(
+            NAME, LockState(changed=now(), node=NAME, kube_node=stage.kube_node, lock="locked"), views.locks
+        )
+        theirs = Holder(job=7, level="normal", asked=now(), granted=now())
+        lock = NodeLock(value="locked", holders=(theirs,), is_tainted=True)
+        nodes = LockedNodes(stage.kube, Leadership("other", 1, float("inf")), DRIVING)
+        held = await nodes.write(await stage.kube.get(NODES, stage.kube_node), lock)
+        async with stage.manager(others=(pods,)):
+            await until(lambda: views.locks.get(NAME) is None, within_s=PATIENCE_S)
+        assert await stage.lock() == read(held, TAINT)
+
+
+@pytest.mark.parametrize("effect", ["NoExecute", "NoSchedule"])
+async def test_a_lock_taint_that_a_stranger_puts_on_an_unlocked_node_goes_and_an_event_says_whose_it_was(
+    stage: Stage, effect: str, kubeconfig: Path
+) -> None:
+    async with stage.manager(), connect("mallory", kubeconfig=kubeconfig) as mallory:
+        await until(lambda: stage.views.locks.get(NAME) is not None, within_s=PATIENCE_S)
+        body = {"spec": {"taints": [{"key": TAINT.key, "value": TAINT.value, "effect": effect}]}}
+        await mallory.patch(NODES, stage.kube_node, body)
+
+        async def is_gone() -> bool:
+            return await stage.lock() == OPEN
+
+        await until(is_gone, within_s=SOON_S)
+        await until(lambda: is_said(stage, "'mallory' (Update at "), within_s=PATIENCE_S)
+
+
+async def is_said(stage: Stage, text: str) -> bool:
+    """Whether an Event about a Node says *text*."""
+    return text.encode() in await stage.kube.get_raw(EVENTS.path("default"))
+
+
+async def test_a_lock_taint_that_a_stranger_takes_off_is_put_back_while_a_job_runs(stage: Stage) -> None:
+    async with stage.manager():
+        await stage.says_job(1, "RUNNING", runs=True)
+        await stage.stands("locked")
+        await stage.kube.patch(NODES, stage.kube_node, {"spec": {"taints": None}})
+
+        async def is_back() -> bool:
+            return (await stage.lock()).is_tainted
+
+        await until(is_back, within_s=SOON_S)
 
 
 async def test_an_unlock_that_the_api_server_refuses_is_tried_again_until_it_does_not(

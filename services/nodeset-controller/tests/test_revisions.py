@@ -1,6 +1,6 @@
 from sunk_kube.nodesets import ControllerRevision
 from sunk_kube.objects import ObjectMeta
-from sunk_nodeset_controller.nodesets.revisions import surplus
+from sunk_nodeset_controller.nodesets.revisions import next_number, surplus
 
 
 def kept(*numbers: int) -> list[ControllerRevision]:
@@ -12,3 +12,10 @@ def test_the_oldest_templates_go_first_and_those_in_use_stay() -> None:
 
     assert [one.revision for one in surplus(history, {"gpu-1", "gpu-5"}, 1)] == [3, 2]
     assert surplus(history, (), 5) == []
+
+
+def test_the_present_template_has_the_highest_number_also_when_it_is_an_old_one_that_came_back() -> None:
+    assert next_number(kept(1, 2, 3), "gpu-4") == 4
+    assert next_number(kept(1, 2, 3), "gpu-2") == 4
+    assert next_number(kept(1, 2, 3), "gpu-3") == 3
+    assert next_number([], "gpu-1") == 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from sunk_kube.nodesets import NodeSet, NodeSlice, NodeSliceEntry, UpdateStrateg
 from sunk_kube.objects import Condition, OwnerReference, Pod, condition
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.nodesets.feasible import fits
+from sunk_nodeset_controller.nodesets.members import AWAY_S
 from sunk_nodeset_controller.nodesets.model import (
     Action,
     CondemnPod,
@@ -26,11 +28,13 @@ from sunk_nodeset_controller.nodesets.model import (
 )
 from sunk_nodeset_controller.nodesets.plan import plan
 from sunk_nodeset_controller.nodesets.protection import is_late, may_be_evicted
+from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S
 from sunk_nodeset_controller.nodesets.status import status
 from sunk_nodeset_controller.nodesets.template import template_hash
 from sunk_nodeset_controller.pods.hearing import Doubt
 
 OWNER = OwnerReference(kind="NodeSet", name="gpu", uid="uid-gpu", controller=True)
+DEAD = Condition(type="Ready", status="Unknown")
 IDLE, DRAINED, DRAINING, BUSY = "idle", "drained", "draining", "busy"
 Slurm = dict[str, str | None]
 """What Slurm says of each node; None: it does not know it."""
@@ -340,6 +344,139 @@ def test_a_pod_whose_kubelets_clock_is_ahead_becomes_available_all_the_same() ->
     assert found.actions == (condemn(1, "update"),)
 
 
+def of_slurm(looked: Observed, name: str, says: Mapping[str, Any]) -> Observed:
+    """Return *looked* with more that Slurm *says* of a node."""
+    assert looked.slurm is not None
+    return replace(looked, slurm={**looked.slurm, name: replace(looked.slurm[name], **says)})
+
+
+def test_a_moment_without_readiness_condemns_no_more_than_may_be_away() -> None:
+    """The kubelets of four lost the API server for a moment: their Pods and jobs run on."""
+    pods = (
+        *(was_known(member(number, is_old=True, is_ready=False, ready_s=5)) for number in (1, 2, 3, 4)),
+        was_known(member(5, is_old=True)),
+    )
+
+    assert plan(seen(wanted(at_once=1), pods, {})).actions == (condemn(1, "update"),)
+
+
+def test_pods_that_are_ready_again_count_as_away_and_the_surplus_is_released() -> None:
+    pods = tuple(member(number, is_old=True, condemned="update") for number in (1, 2, 3, 4, 5))
+
+    assert plan(seen(wanted(at_once=1), pods, {"gpu-1": DRAINING})).actions == (
+        release(3),
+        release(4),
+        release(5),
+        release(1),
+    )
+    assert plan(seen(wanted(at_once=5), pods, {})).actions == ()
+
+
+def test_a_pod_that_was_not_ready_for_long_is_away_and_one_on_a_node_that_is_down_is_not_chosen() -> None:
+    pods = (
+        was_known(member(1, is_old=True, is_ready=False, ready_s=AWAY_S - 10)),
+        was_known(member(2, is_old=True, is_ready=False, ready_s=AWAY_S)),
+        was_known(member(3, is_old=True, is_ready=False, ready_s=AWAY_S)),
+        member(4, is_ready=False),
+    )
+    looked = seen(wanted(at_once=1), pods, {})
+    dead = {"node3": node("node3", conditions=(DEAD,))}
+    found = plan(replace(looked, nodes={**looked.nodes, **dead}))
+
+    assert (set(found.actions), found.again_s) == ({condemn(1, "update"), condemn(2, "update")}, 10.0)
+    looked = seen(wanted(at_once=1), (*pods[2:], was_known(member(1, is_old=True))), {})
+
+    assert plan(replace(looked, nodes={**looked.nodes, **dead})).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        pytest.param(None, "Slurm does not know it", id="not registered"),
+        pytest.param({"state": "DOWN", "reason": "Not responding"}, "DOWN: Not responding", id="down"),
+        pytest.param({"state": "DOWN"}, "DOWN", id="down without a reason"),
+        pytest.param({"state": "UNKNOWN"}, "UNKNOWN", id="unknown"),
+        pytest.param(
+            {"flags": ("DRAIN", "INVALID_REG"), "is_drain": True, "reason": "Low RealMemory"},
+            "INVALID_REG: Low RealMemory",
+            id="refused",
+        ),
+        pytest.param({"flags": ("NOT_RESPONDING",)}, "NOT_RESPONDING", id="not responding"),
+        pytest.param(
+            {"is_drain": True, "reason": "NHC: no GPU", "reason_changed": T0},
+            "drained: NHC: no GPU",
+            id="drained since",
+        ),
+    ],
+)
+def test_an_updated_pod_whose_node_slurm_cannot_use_is_away_and_the_update_waits_and_says_so(
+    says: dict[str, Any] | None, why: str
+) -> None:
+    pods = was_known(member(1)), was_known(member(2, is_old=True)), was_known(member(3, is_old=True))
+    looked = seen(wanted(at_once=1), pods, {"gpu-1": None} if says is None else {})
+    looked = looked if says is None else of_slurm(looked, "gpu-1", says)
+    found = plan(looked)
+    told = condition(status(looked, found).conditions, "Updated")
+
+    assert (found.actions, found.again_s) == ((), LOOK_AGAIN_S)
+    assert told is not None
+    assert told.message == (
+        "1 of 3 Pods are of the present template; updated, and of no use yet: gpu-1 "
+        f"({why}); the others wait for it: mend it, change the template, or raise maxUnavailable"
+    )
+    assert plan(replace(looked, nodeset=wanted(at_once=2))).actions == (condemn(2, "update"),)
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        pytest.param({"is_drain": True, "reason": "bad dimm", "reason_changed": T0 - timedelta(days=9)}),
+        pytest.param({"is_drain": True, "reason": "k8s: cordon: disk", "reason_changed": T0}),
+        pytest.param({"state": "DOWN", "reason": "bad dimm", "reason_changed": T0 - timedelta(days=9)}),
+        pytest.param(
+            {
+                "state": "DOWN",
+                "reason": "k8s: pod terminated; was down: bad dimm",
+                "reason_changed": T0 - timedelta(days=9),
+            }
+        ),
+    ],
+    ids=["drained by hand", "cordoned", "down by hand", "down by hand, drained by us since"],
+)
+def test_a_node_that_somebody_took_out_before_its_pod_was_made_holds_no_update_up(
+    says: dict[str, Any],
+) -> None:
+    pods = was_known(member(1)), was_known(member(2, is_old=True))
+
+    assert plan(of_slurm(seen(wanted(at_once=1), pods, {}), "gpu-1", says)).actions == (condemn(2, "update"),)
+
+
+def test_a_template_that_slurm_rejected_is_replaced_before_any_other_pod() -> None:
+    """What came of the bad template is old by now, and its node is of no use to Slurm."""
+    pods = tuple(was_known(member(number, is_old=True, age_h=number == 3)) for number in (1, 2, 3))
+    looked = of_slurm(
+        seen(wanted(at_once=1), pods, {}), "gpu-3", {"state": "DOWN", "reason": "Not responding"}
+    )
+
+    assert plan(looked).actions == (condemn(3, "update"),)
+
+
+def test_a_node_that_is_down_and_not_drained_yet_is_waited_for_and_said() -> None:
+    pods = was_known(member(1, is_old=True, condemned="update")), member(2)
+    looked = of_slurm(
+        seen(wanted(), pods, {}), "gpu-1", {"state": "DOWN", "reason": "bad dimm", "is_down": True}
+    )
+    found = plan(looked)
+    told = condition(status(looked, found).conditions, "Updated")
+
+    assert found.actions == ()
+    assert told is not None
+    assert told.message == (
+        "1 of 2 Pods are of the present template; gpu-1: 1 of them DOWN, to be drained by the syncer first"
+    )
+    assert plan(of_slurm(looked, "gpu-1", {"is_drain": True})).actions == (delete(1, is_unknown_fine=False),)
+
+
 Fleet = list[tuple[bool, bool, str, str | None, int]]
 """Of each Pod: is it old, is it ready, why is it condemned, what does Slurm say, how old is it."""
 fleets = st.lists(
@@ -404,8 +541,10 @@ def test_no_update_takes_more_away_than_it_may(fleet: Fleet, at_once: int) -> No
 class World:
     """Pods, Slurm and time, for plans to act on."""
 
-    def __init__(self, fleet: Fleet, at_once: int) -> None:
+    def __init__(self, fleet: Fleet, at_once: int, *, is_rejected: bool = False) -> None:
         found, self.slurm = made_of(fleet)
+        self.is_rejected = is_rejected
+        """Slurm takes no node of the new template."""
         self.at_once = at_once
         self.exceeded: list[str] = []
         """Pods that an update took away though too many were away."""
@@ -446,7 +585,10 @@ class World:
             if why_of(found):
                 self.slurm[name] = {IDLE: DRAINED, BUSY: DRAINING, DRAINING: DRAINED}.get(state, state)
             else:
-                self.slurm[name] = BUSY if state == BUSY else IDLE
+                is_refused = (
+                    self.is_rejected and found.metadata.annotations[wk.ANNOTATION_TEMPLATE_HASH] != "old"
+                )
+                self.slurm[name] = None if is_refused else BUSY if state == BUSY else IDLE
                 self.pods[name] = replace(found, status=member(1).status)
 
     def _marked(self, name: str, why: str) -> Pod:
@@ -491,3 +633,21 @@ def test_no_update_ever_keeps_more_pods_away_than_it_may(
             world.pass_time()
 
     assert world.exceeded == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 8), st.integers(1, 4), st.data())
+def test_a_template_that_slurm_rejects_reaches_no_more_pods_than_may_be_away(
+    size: int, at_once: int, data: st.DataObject
+) -> None:
+    world = World([(True, True, "", IDLE, 1)] * size, at_once, is_rejected=True)
+    for _ in range(4 * size + 8):
+        for action in plan(world.observe(wanted(at_once=at_once))).actions:
+            world.apply(action)
+        if data.draw(st.booleans(), label="time passes"):
+            world.pass_time()
+
+    old = [
+        one for one in world.pods.values() if one.metadata.annotations[wk.ANNOTATION_TEMPLATE_HASH] == "old"
+    ]
+    assert len(old) >= size - at_once

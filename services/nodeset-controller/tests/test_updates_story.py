@@ -23,7 +23,7 @@ from sunk_events.requests import ConfirmNode, NodeConfirmed, Noted, RequeueJob
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
-from sunk_kube.errors import KubeBusyError, KubeNotFoundError
+from sunk_kube.errors import KubeBusyError, KubeNotFoundError, KubeRejectedError
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import KubeObject, Pod, condition
 from sunk_kube.reflector import Reflector
@@ -80,6 +80,8 @@ class Slurm:
         self._states = states
         self.running: dict[int, str] = {}
         """The node of each job that is told of by itself."""
+        self.takes: set[str] | None = None
+        """The Pods, by uid, whose slurmd Slurm takes; None: any."""
         self.requeued: list[tuple[int, str, bool]] = []
         """Which job was requeued, on which node, and whether that was drained then."""
 
@@ -165,11 +167,17 @@ class Slurm:
             self.jobs.discard(pod.pod)
         is_drain = pod.is_condemned or pod.is_cordoned or not pod.is_ready
         is_busy = pod.pod in self.jobs
+        is_taken = self.takes is None or pod.uid in self.takes
+        word = "IDLE" if is_taken else "DOWN"
         before = self._writer.view.get(pod.pod)
-        if before is not None and (before.is_drain, before.is_busy) == (is_drain, is_busy):
+        if before is not None and (before.is_drain, before.is_busy, before.state) == (
+            is_drain,
+            is_busy,
+            word,
+        ):
             return
         state = SlurmNodeState(
-            changed=datetime.now(UTC), node=pod.pod, state="IDLE", is_drain=is_drain, is_busy=is_busy
+            changed=datetime.now(UTC), node=pod.pod, state=word, is_drain=is_drain, is_busy=is_busy
         )
         await self._writer.record(pod.pod, state, revision=self._writer.view.revision(pod.pod))
 
@@ -454,6 +462,51 @@ async def test_an_update_reaches_every_node_and_loses_no_job_though_the_controll
     assert not set(before.values()) & set(after.values())
 
 
+async def test_a_moment_without_readiness_takes_no_more_pods_away_than_an_update_may(stage: Stage) -> None:
+    await stage.is_whole(3)
+    pods = await stage.pods()
+    stage.slurm.jobs |= {pod.metadata.name for pod in pods}
+    await until(lambda: all(stage.slurm.is_busy(pod.metadata.name) for pod in pods), within_s=PATIENCE_S)
+    await stage.until_pods(lambda pods: all(_says(pod, wk.CONDITION_SLURM_RUNNING, "True") for pod in pods))
+    async with stage.watching() as seen:
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        away = {"type": wk.CONDITION_READY, "status": "False", "lastTransitionTime": moment}
+        for pod in pods:  # As Kubernetes does where a kubelet is cut off; it says so itself when it is back.
+            body = {"status": {"conditions": [away]}}
+            await stage.kube.patch_status(PODS, pod.metadata.name, body, stage.namespace, kind="strategic")
+        await stage.until_pods(lambda pods: not any(pod.is_ready for pod in pods))
+        await stage.change(NEW_TEMPLATE)
+        await until(lambda: bool(seen.condemned), within_s=PATIENCE_S)
+        await stage.until_pods(lambda pods: all(pod.is_ready for pod in pods))
+        await stage.until(lambda found: found.status.number_ready == 3)
+        assert len(seen.condemned) == 1
+        stage.slurm.jobs.clear()
+        await stage.is_whole(3)
+
+    assert (stage.slurm.lost, min(seen.serving)) == ([], 2)
+
+
+def _says(pod: Pod, kind: str, status: str) -> bool:
+    found = condition(pod.status.conditions, kind)
+    return found is not None and found.status == status
+
+
+async def test_a_template_that_slurm_rejects_stops_at_the_first_pod_until_it_is_mended(stage: Stage) -> None:
+    await stage.is_whole(3)
+    before = {pod.metadata.uid for pod in await stage.pods()}
+    stage.slurm.takes = set(before)
+    await stage.change(NEW_TEMPLATE)
+    await stage.until(lambda found: "updated, and of no use yet" in said(found, "Updated"))
+    await stage.until(lambda found: found.status.number_ready == 3)
+    found, after = await stage.nodeset(), {pod.metadata.uid for pod in await stage.pods()}
+
+    assert (len(after & before), found.status.updated_number_scheduled, stage.condemned()) == (2, 1, set())
+    assert "(DOWN); the others wait for it: mend it, change the template" in said(found, "Updated")
+    stage.slurm.takes = None
+    await stage.is_whole(3)
+    assert not before & {pod.metadata.uid for pod in await stage.pods()}
+
+
 async def test_with_ondelete_a_template_reaches_only_what_is_deleted_by_hand(stage: Stage) -> None:
     await stage.is_whole(3)
     before = {pod.metadata.name: pod.metadata.uid for pod in await stage.pods()}
@@ -522,8 +575,14 @@ async def test_old_templates_go_and_those_that_pods_were_made_of_stay(stage: Sta
         await until(lambda numbers=numbers: is_history(*numbers), within_s=PATIENCE_S)
     stage.slurm.jobs.clear()
     await until(lambda: is_history(3, 4), within_s=PATIENCE_S)
+    # A template that comes back is the newest again, so that the one that it was to mend goes first.
+    await stage.change({"template": {"metadata": {"annotations": {"test.example/version": "3"}}}})
+    await until(lambda: is_history(4, 5), within_s=PATIENCE_S)
+    await stage.is_whole(3)
+    await stage.change({"template": {"metadata": {"annotations": {"test.example/version": "5"}}}})
+    await until(lambda: is_history(5, 6), within_s=PATIENCE_S)
     await stage.change({"revisionHistoryLimit": 0})
-    await until(lambda: is_history(4), within_s=PATIENCE_S)
+    await until(lambda: is_history(6), within_s=PATIENCE_S)
     await stage.is_whole(3)
     assert stage.slurm.lost == []
 
@@ -710,6 +769,118 @@ async def test_pods_outlive_a_nodeset_that_is_deleted_without_them_and_the_next_
     for resource in (PODS, NODESLICES, CONTROLLER_REVISIONS, DISRUPTION_BUDGETS):
         assert await owners_of(stage, resource) == {uid}
     assert [one.metadata.name for one in await stage.kube.list_all(NODESLICES, stage.namespace)] == ["gpu-0"]
+    assert wk.FINALIZER_NODESET in (await stage.nodeset()).metadata.finalizers
+
+
+async def test_the_pods_of_a_nodeset_that_has_adopted_them_outlive_its_deletion_until_their_jobs_end(
+    stage: Stage,
+) -> None:
+    await stage.is_whole(3)
+    pods = await stage.pods()
+    names, uids = ({pod.metadata.name for pod in pods}, {pod.metadata.uid for pod in pods})
+    await stage.kube.patch(NODESETS, "gpu", {"metadata": {"finalizers": ["orphan"]}}, stage.namespace)
+    await stage.kube.delete(NODESETS, "gpu", stage.namespace)
+    await until(lambda: is_absent(stage, "gpu"), within_s=PATIENCE_S)
+    stage.slurm.jobs |= names
+    await create(stage.kube, stage.namespace)
+    await stage.is_whole(3)
+    await stage.kube.delete(NODESETS, "gpu", stage.namespace)
+    await until(lambda: stage.condemned() == names, within_s=PATIENCE_S)
+
+    assert {pod.metadata.uid for pod in await stage.pods()} == uids
+    stage.slurm.jobs.clear()
+    await until(lambda: is_empty(stage.kube, stage.namespace), within_s=PATIENCE_S)
+    assert stage.slurm.lost == []
+
+
+async def is_absent(stage: Stage, name: str) -> bool:
+    return await stage.kube.find(NODESETS, name, stage.namespace) is None
+
+
+POLICIES: Final = Resource(
+    group="admissionregistration.k8s.io",
+    kind="ValidatingAdmissionPolicy",
+    plural="validatingadmissionpolicies",
+    is_namespaced=False,
+    struct=KubeObject,
+)
+BINDINGS: Final = Resource(
+    group=POLICIES.group,
+    kind="ValidatingAdmissionPolicyBinding",
+    plural="validatingadmissionpolicybindings",
+    is_namespaced=False,
+    struct=KubeObject,
+)
+HAS_OURS: Final = (
+    f"has(one.metadata.finalizers) && one.metadata.finalizers.exists(name, name == '{wk.FINALIZER_NODESET}')"
+)
+NO_FINALIZER: Final = f"[object, oldObject].map(one, {HAS_OURS}) != [true, false]"
+"""It is not put on; it may stay, and be taken off."""
+
+
+@asynccontextmanager
+async def finalizers_refused(stage: Stage) -> AsyncGenerator[None]:
+    """Have the API server refuse, while the context lasts, that our finalizer is put on a NodeSet."""
+    name = stage.namespace
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}}
+    rule = {"apiGroups": [NODESETS.group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["*"]}
+    policy = {
+        "apiVersion": POLICIES.api_version,
+        "kind": POLICIES.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"namespaceSelector": selector, "resourceRules": [rule]},
+            "validations": [{"expression": NO_FINALIZER, "message": "no finalizers here"}],
+        },
+    }
+    binding = {
+        "apiVersion": BINDINGS.api_version,
+        "kind": BINDINGS.kind,
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    probe = {
+        "apiVersion": NODESETS.api_version,
+        "kind": NODESETS.kind,
+        "metadata": {"name": "probe"},
+        "spec": {"cluster": "nobody", "template": {"spec": {"containers": [{"name": "a", "image": "b"}]}}},
+    }
+
+    async def is_refused() -> bool:
+        for finalizers in ([wk.FINALIZER_NODESET], None):
+            try:
+                await stage.kube.patch(
+                    NODESETS, "probe", {"metadata": {"finalizers": finalizers}}, stage.namespace
+                )
+            except KubeRejectedError:
+                return True
+        return False
+
+    await stage.kube.create(NODESETS, probe, stage.namespace)
+    await stage.kube.create(POLICIES, policy)
+    await stage.kube.create(BINDINGS, binding)
+    try:
+        await until(is_refused, within_s=PATIENCE_S)
+        yield
+    finally:
+        await stage.kube.delete(BINDINGS, name)
+        await stage.kube.delete(POLICIES, name)
+        await stage.kube.delete(NODESETS, "probe", stage.namespace)
+
+
+async def test_a_finalizer_that_is_refused_is_told_and_asked_for_until_it_is_not(stage: Stage) -> None:
+    await stage.is_whole(3)
+    before = {pod.metadata.uid for pod in await stage.pods()}
+    await stage.kube.patch(NODESETS, "gpu", {"metadata": {"finalizers": ["orphan"]}}, stage.namespace)
+    await stage.kube.delete(NODESETS, "gpu", stage.namespace)
+    await until(lambda: is_absent(stage, "gpu"), within_s=PATIENCE_S)
+    async with finalizers_refused(stage):
+        await create(stage.kube, stage.namespace)
+        await stage.until(lambda found: "no finalizers here" in said(found, "Accepted"))
+        assert not any(pod.metadata.owner_references for pod in await stage.pods())
+    await stage.is_whole(3)
+    assert {pod.metadata.uid for pod in await stage.pods()} == before
+    assert wk.FINALIZER_NODESET in (await stage.nodeset()).metadata.finalizers
 
 
 async def owners_of(stage: Stage, resource: Resource[Any]) -> set[str]:

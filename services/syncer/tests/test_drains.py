@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from sunk_events.locks import LockState
 from sunk_events.nodesets import KubePodState
+from sunk_slurm.down_reasons import REQUEUE, keeps_down_reason
 from sunk_slurm.states import NodeState
-from sunk_syncer.drains import REQUEUE, cause, decide, urgency
+from sunk_syncer.drains import cause, decide, urgency
 from sunk_syncer.model import Action, DownNode, DrainNode, KubeSide, ResumeNode, SlurmSide, UndrainNode
 from sunk_syncer.testing import ready_pod
 
@@ -18,6 +19,7 @@ T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
 READY = ready_pod("n1", changed=T0)
 CORDONED = replace(READY, is_cordoned=True, cordon_reason="disk")
 NOT_READY = replace(READY, is_ready=False)
+CONDEMNED = replace(READY, is_condemned=True)
 GONE = replace(READY, phase="gone", is_ready=False)
 IDLE = NodeState.of(["IDLE"])
 DRAINED = NodeState.of(["IDLE", "DRAIN"])
@@ -110,10 +112,63 @@ def test_a_node_that_slurm_set_down_is_left_to_slurm() -> None:
     assert decided(DOWN, "Not responding", READY) == ()
 
 
+@pytest.mark.parametrize(
+    ("before", "pod", "reason"),
+    [
+        pytest.param("bad dimm", CONDEMNED, "k8s: pod pending deletion; was down: bad dimm", id="by hand"),
+        pytest.param("", CONDEMNED, "k8s: pod pending deletion", id="without a reason"),
+        pytest.param(
+            "Not responding", CORDONED, "k8s: cordon: disk; was down: Not responding", id="to be emptied"
+        ),
+        pytest.param(
+            "bad dimm",
+            replace(CORDONED, is_ready=False),
+            "k8s: pod not ready; was down: bad dimm",
+            id="to be emptied, and not ready",
+        ),
+        pytest.param(
+            "k8s: cordon; was down: bad dimm",
+            CONDEMNED,
+            "k8s: pod pending deletion; was down: bad dimm",
+            id="drained before, and undrained",
+        ),
+        pytest.param("k8s: cordon", CONDEMNED, "k8s: pod pending deletion", id="a reason of ours"),
+    ],
+)
+def test_a_node_that_is_down_is_drained_where_no_job_shall_come_to_it_and_its_reason_is_kept(
+    before: str, pod: KubePodState, reason: str
+) -> None:
+    assert decided(DOWN, before, pod) == (DrainNode("n1", reason),)
+    assert decided(DOWN_DRAINED, reason, pod) == ()
+    assert decided(DOWN_DRAINED, before, pod) == (
+        (DrainNode("n1", reason),) if before.startswith("k8s:") else ()
+    )
+    is_kept = "was down" in reason
+    assert decided(DOWN_DRAINED, reason, READY) == (() if is_kept else (UndrainNode("n1"),))
+    assert decided(DRAINED, reason, READY) == (UndrainNode("n1"),)
+    assert decided(DOWN, reason, READY) == ()
+
+
+def test_a_long_reason_of_a_node_that_is_down_is_cut_and_then_stays_as_it_is() -> None:
+    (action,) = decided(DOWN, "x" * 1024, CONDEMNED)
+
+    assert isinstance(action, DrainNode)
+    assert len(action.reason) == 1024
+    assert decided(DOWN_DRAINED, action.reason, CONDEMNED) == ()
+
+
+def test_a_node_that_was_set_down_to_requeue_a_job_and_drained_since_is_resumed_in_the_end() -> None:
+    reason = "k8s: pod pending deletion; was down: k8s: requeue of job 7"
+
+    assert decided(DOWN, "k8s: requeue of job 7", CONDEMNED) == (DrainNode("n1", reason),)
+    assert decided(DOWN_DRAINED, reason) == (ResumeNode("n1"),)
+    assert decided(DOWN, reason) == (ResumeNode("n1"),)
+
+
 def test_a_node_that_was_set_down_to_requeue_a_job_is_resumed_when_nothing_wants_a_drain() -> None:
     assert decided(DOWN, "k8s: requeue of job 7") == (ResumeNode("n1"),)
     assert decided(DOWN, "k8s: requeue of job 7", None) == (ResumeNode("n1"),)
-    assert decided(DOWN, "k8s: requeue of job 7", CORDONED) == ()
+    assert decided(DOWN, "k8s: requeue of job 7", NOT_READY) == ()
     assert decided(IDLE, "k8s: requeue of job 7") == ()
 
 
@@ -302,6 +357,8 @@ our_reasons = st.sampled_from(
         "k8s: pod terminated",
         "k8s: pod deletion timeout",
         "k8s: by hand",
+        "k8s: cordon; was down: bad dimm",
+        "k8s: cordon; was down: k8s: requeue",
         PREHOOK,
     ]
 )
@@ -316,7 +373,7 @@ kubes = st.builds(
 )
 
 
-of_down = st.sampled_from(["", "Not responding", REQUEUE])
+of_down = st.sampled_from(["", "Not responding", REQUEUE, "k8s: cordon; was down: bad dimm"])
 
 
 @st.composite
@@ -375,15 +432,17 @@ def test_a_healthy_node_is_left_without_a_drain_of_ours(slurm: SlurmSide, kube: 
     slurm = replace(slurm, reason_age_s=60)
     after = carried_out(slurm, decide(slurm, healthy, prehook_pause_s=30))
 
-    assert not (after.state.is_drain and after.reason.startswith("k8s:"))
+    is_kept = after.state.is_down and keeps_down_reason(after.reason)
+    assert is_kept or not (after.state.is_drain and after.reason.startswith("k8s:"))
 
 
 @given(slurm=slurm_sides(), kube=kubes)
-def test_a_node_that_slurm_set_down_is_never_drained_and_none_is_resumed(
+def test_a_node_that_slurm_set_down_is_drained_only_to_be_emptied_and_none_is_resumed(
     slurm: SlurmSide, kube: KubeSide
 ) -> None:
     after = carried_out(slurm, decide(slurm, kube, prehook_pause_s=30))
 
     if slurm.state.is_down and not slurm.reason.startswith(REQUEUE):
         assert after.state.is_down
-        assert slurm.state.is_drain or not after.state.is_drain
+        shall_be_empty = kube.pod is not None and (kube.pod.is_condemned or kube.pod.is_cordoned)
+        assert slurm.state.is_drain or shall_be_empty or not after.state.is_drain

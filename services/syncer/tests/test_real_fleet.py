@@ -6,18 +6,21 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
+from sunk_events.requests import ConfirmNode, NodeConfirmed
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES, Release
 from sunk_lab.slurm.testing import running_slurm
+from sunk_runtime.requests import ask_until
 from sunk_runtime.testing import until
-from sunk_syncer.testing import Stage, is_reason, ready_pod
+from sunk_syncer.testing import CLUSTER, Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 N1 = "node01"
 NODES = 40
 READY = ready_pod()
+CORDONED = replace(READY, is_cordoned=True, cordon_reason="disk")
 
 
 def cluster_id(cluster: tuple[Release, int, int]) -> str:
@@ -126,3 +129,54 @@ async def test_a_slurmd_that_comes_back_later_than_its_pod_is_ready_is_seen_thou
     await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=60)
     assert was_down is not None
     assert was_down.is_down
+
+
+@pytest.mark.parametrize(
+    "slurm",
+    [(release, 1, policy) for release in RELEASES for policy in (0, 2)],
+    indirect=True,
+    ids=cluster_id,
+)
+async def test_a_node_that_is_down_by_hand_is_drained_to_be_emptied_and_takes_no_job_when_it_comes_back(
+    stage: Stage, request: pytest.FixtureRequest
+) -> None:
+    *_, policy = request.node.callspec.params["slurm"]
+    await stage.pod(READY)
+    stage.slurm.kill_daemon(N1)  # Where ReturnToService is 2, it would be back at once.
+    stage.slurm.exec("scontrol", "update", f"node={N1}", "state=down", "reason=bad dimm")
+    await until(lambda: is_down_for(stage, "bad dimm"), within_s=60)
+    await stage.pod(replace(READY, is_condemned=True))
+    await until(lambda: is_down_for(stage, "k8s: pod pending deletion; was down: bad dimm"), within_s=60)
+    reply = await ask_until(stage.bus, CLUSTER, ConfirmNode(node=N1), deadline=anyio.current_time() + 60)
+    assert isinstance(reply, NodeConfirmed)
+    assert reply.is_drained_and_idle
+
+    job = stage.slurm.exec("sbatch", "--parsable", "-D/", "-o/dev/null", "--wrap=sleep 300").strip()
+    stage.slurm.start_daemon(N1)
+    if policy == 2:
+        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=60)
+    else:
+        await until(lambda: not is_silent(stage), within_s=60)
+    node = stage.nodes.get(N1)
+    assert node is not None
+    assert node.is_drain
+    assert "PENDING" in stage.slurm.exec("squeue", "-h", "-j", job, "-o", "%T")
+    await stage.pod(READY)
+    if policy != 2:  # Slurm would forget why it is down with the drain: that goes when somebody resumes it.
+        await stage.pod(CORDONED)
+        await until(lambda: is_down_for(stage, "k8s: cordon: disk; was down: bad dimm"), within_s=60)
+        await stage.pod(READY)
+        assert "was down: bad dimm" in stage.slurm.exec("scontrol", "show", "node", N1)
+        stage.slurm.exec("scontrol", "update", f"node={N1}", "state=resume")
+    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_drain, within_s=60)
+    await until(lambda: "JobStarted" in stage.told(job), within_s=60)
+
+
+def is_down_for(stage: Stage, reason: str) -> bool:
+    node = stage.nodes.get(N1)
+    return node is not None and node.is_down and is_reason(node.reason, reason)
+
+
+def is_silent(stage: Stage) -> bool:
+    node = stage.nodes.get(N1)
+    return node is None or node.is_not_responding

@@ -1,17 +1,18 @@
 """What only the leader does: the loops, each on its own, so that an outage stops no more than it must."""
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from functools import partial
 
 import anyio
 
+from sunk_events.nodesets import KubePodState
 from sunk_events.requests import RebootNode
 from sunk_kube.client import KubeClient
-from sunk_kube.objects import Node
 from sunk_nodeset_controller.clusters import BusSide, ClusterViews, persistently
 from sunk_nodeset_controller.config import Config
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.locks.run import run_locks
+from sunk_nodeset_controller.locks.strays import lock_changes
 from sunk_nodeset_controller.nodes.apply import NodeMarks
 from sunk_nodeset_controller.nodes.generated import GeneratedFiles
 from sunk_nodeset_controller.nodesets.deeds import Deeds
@@ -29,6 +30,7 @@ from sunk_runtime.changes import Changes
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering
+from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
 
 
@@ -63,10 +65,12 @@ async def work(
         ):
             loop = KeyLoop(name, handle, concurrency=at_once)
             tasks.start_soon(partial(loop.run, changes, keys=keys, resync_s=config.resync_s))
-        for cluster in await bus.clusters():
+        clusters = await bus.clusters()
+        for cluster in clusters:
             told = partial(tell, config, views, cluster, leadership, kube=kube, pods=pod_changes)
             words = NodeWords(views, cluster, bus.ears[cluster.cluster])
-            locked = partial(lock, config, client, cluster, leadership, words, viewed=views.nodes.objects)
+            others = [other.kube_pods for other in clusters if other is not cluster]
+            locked = partial(lock, config, client, cluster, leadership, words, views=views, others=others)
             rebooted = partial(reboot, config, views, cluster, kube)
             alive = partial(give_signs_of_life, views, cluster, leadership)
             tasks.start_soon(persistently, f"tell {cluster.cluster}", told)
@@ -117,7 +121,8 @@ async def lock(
     leadership: Leadership,
     explain: NodeWords,
     *,
-    viewed: Mapping[str, Node],
+    views: KubeViews,
+    others: Collection[StateView[KubePodState]],
 ) -> None:
     """Lock and unlock the Nodes of one Slurm cluster, until cancelled."""
     await run_locks(
@@ -128,7 +133,9 @@ async def lock(
         rules=config.lock_rules,
         resync_s=config.resync_s,
         explain=explain,
-        viewed=viewed,
+        viewed=views.nodes.objects,
+        changed=lock_changes(views.nodes, config.lock_measure.taint),
+        others=others,
     )
 
 

@@ -2,7 +2,8 @@
 
 Only a reason that starts with ``k8s:`` is ever changed or removed, and one that asks for it by
 ``verify-undrain``; a node that is DOWN without a drain is left to Slurm's ReturnToService, unless we set it
-down to requeue a job; without knowledge of the Pod nothing is decided about it.
+down to requeue a job, or somebody waits until no job can come to it any more: then it is drained, and why it
+is down stays in its reason; without knowledge of the Pod nothing is decided about it.
 
 Source: the Syncer's documents, "Slurm drains from Kubernetes", "Slurm downed nodes" and "NHC drain and HPC
 verification"; docs/architecture.
@@ -14,16 +15,14 @@ from typing import Final
 
 from sunk_events.base import REASON_MAX
 from sunk_events.nodesets import KubePodState
+from sunk_slurm.down_reasons import PREFIX, REQUEUE, down_reason, keeps_down_reason, with_down_reason
 from sunk_syncer.model import Action, DownNode, DrainNode, KubeSide, ResumeNode, SlurmSide, UndrainNode
 
-PREFIX: Final = "k8s:"
 OVERDUE: Final = "k8s: pod deletion timeout"
 TERMINATED: Final = "k8s: pod terminated"
 CONDEMNED: Final = "k8s: pod pending deletion"
 NOT_READY: Final = "k8s: pod not ready"
 CORDON: Final = "k8s: cordon"
-REQUEUE: Final = "k8s: requeue"
-"""Of a node that is well and was set down for that alone, where Slurm has no other way to requeue a job."""
 PREHOOK: Final = "k8s: prolog pre-hook failed"
 """Set by the node's own prolog, and ours to lift."""
 VERIFY: Final = "verify-undrain"
@@ -106,17 +105,34 @@ def decide(slurm: SlurmSide, kube: KubeSide, *, prehook_pause_s: float) -> tuple
     """
     ours = is_ours(slurm)
     want = wanted(kube, slurm.reason if ours else "")
-    if want is None and slurm.state.is_down and slurm.reason.startswith(REQUEUE) and not ours:
-        return (ResumeNode(slurm.node),)
     if want is None:
-        may_lift = _is_verified(slurm, kube) or (ours and _may_lift(slurm, kube, prehook_pause_s))
-        return (UndrainNode(slurm.node),) if may_lift else ()
-    if slurm.state.is_down and not slurm.state.is_drain:
-        return ()
+        may_lift = ours and _may_lift(slurm, kube, prehook_pause_s)
+        if _is_down_for_requeue(slurm) and (may_lift or not ours):
+            return (ResumeNode(slurm.node),)
+        if slurm.state.is_down and keeps_down_reason(slurm.reason):
+            return ()  # Slurm would forget why it is down; with a resume the drain goes too.
+        return (UndrainNode(slurm.node),) if may_lift or _is_verified(slurm, kube) else ()
+    if slurm.state.is_down:
+        if not slurm.state.is_drain and not shall_be_empty(kube):
+            return ()
+        want = with_down_reason(want, slurm.reason, limit=REASON_MAX)
     is_foreign = slurm.state.is_drain and not ours
     is_as_wanted = is_foreign or (ours and slurm.reason == want)
     drains = () if is_as_wanted else (DrainNode(slurm.node, want),)
     return drains + _downs(slurm, kube)
+
+
+def _is_down_for_requeue(slurm: SlurmSide) -> bool:
+    """Whether we set the node down for no fault of its own, be it that we drained it since."""
+    return slurm.state.is_down and down_reason(slurm.reason).startswith(REQUEUE)
+
+
+def shall_be_empty(kube: KubeSide) -> bool:
+    """Whether somebody waits for the node to take no job any more: its Pod is to go, or its Node is cordoned.
+
+    One that is down may come back at any time, with a job, between the look at it and its Pod's deletion.
+    """
+    return kube.pod is not None and (kube.pod.is_condemned or kube.pod.is_cordoned)
 
 
 def _downs(slurm: SlurmSide, kube: KubeSide) -> tuple[Action, ...]:

@@ -7,7 +7,8 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.requests import Explanation, Finding
-from sunk_syncer.drains import OVERDUE, PREFIX, PREHOOK, REQUEUE, VERIFY, cause
+from sunk_slurm.down_reasons import PREFIX, REQUEUE, down_reason
+from sunk_syncer.drains import OVERDUE, PREHOOK, VERIFY, cause, shall_be_empty
 from sunk_syncer.model import KubeSide
 from sunk_syncer.requeues import lost_prologs
 
@@ -92,14 +93,14 @@ def _down(told: SlurmNodeState, kube: KubeSide) -> Iterable[Finding]:
     if not told.is_down:
         return
     is_gone = kube.pod is not None and kube.pod.phase == "gone"
-    if told.reason.startswith(REQUEUE) and not told.is_drain:
+    if down_reason(told.reason).startswith(REQUEUE) and not told.is_drain:
         because = "this Slurm requeues a job only so"
         yield Finding(what="down", because=because, would_change="nothing: it is resumed in a moment")
         return
     yield Finding(
         what="down",
         since=None if told.is_drain else told.reason_changed,
-        because="its Pod is gone" if is_gone else told.reason or "Slurm does not say why",
+        because="its Pod is gone" if is_gone else down_reason(told.reason) or "Slurm does not say why",
         would_change="its slurmd registers, where ReturnToService allows it; else state=resume in Slurm",
     )
 
@@ -107,7 +108,7 @@ def _down(told: SlurmNodeState, kube: KubeSide) -> Iterable[Finding]:
 def _kubernetes(told: SlurmNodeState, kube: KubeSide) -> Iterable[Finding]:
     row = cause(kube)
     if row is not None and not told.is_drain:
-        is_left = told.is_down
+        is_left = told.is_down and not shall_be_empty(kube)
         yield Finding(
             what=f"not drained although: {row.name}",
             because="a node that is down is left to Slurm" if is_left else "the drain is on its way",

@@ -14,13 +14,13 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.requests import Later, Noted, Refused, RequeueJob
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
+from sunk_slurm.down_reasons import REQUEUE
 from sunk_slurm.errors import SlurmRejectedError
 from sunk_slurm.hostlist import expand
 from sunk_slurm.wire import Job
 from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
 from sunk_syncer.deeds import Deeds
-from sunk_syncer.drains import REQUEUE
 from sunk_syncer.metrics import REQUEUED
 from sunk_syncer.model import DownNode
 from sunk_syncer.ports import JobWrites

@@ -16,9 +16,10 @@ from sunk_kube.errors import KubeNotFoundError, KubeRejectedError, KubeUnavailab
 from sunk_kube.objects import Node, Pod
 from sunk_kube.resources import NODES, PODS
 from sunk_nodeset_controller.locks.clearing import Deed
-from sunk_nodeset_controller.locks.marks import patch
+from sunk_nodeset_controller.locks.marks import patch, read
 from sunk_nodeset_controller.locks.metrics import LOCK_WRITES, PODS_DRIVEN
 from sunk_nodeset_controller.locks.model import NodeLock
+from sunk_nodeset_controller.locks.strays import MANAGED_NODES, is_stray_taint, taken_off, who_tainted
 from sunk_nodeset_controller.locks.workloads import Measure
 from sunk_runtime.errors import ConflictError, SunkError
 from sunk_runtime.leases import Leadership
@@ -71,6 +72,7 @@ class LockedNodes:
             name: found[name] for name in kube_nodes if name in found and name not in self._touched
         }
         self._foreseen_until = until
+        self._met &= found.keys() | self._touched  # A Node that is gone and comes back is a new one.
         return list(found.values())
 
     def viewed(self, kube_node: str) -> Node | None:
@@ -118,6 +120,20 @@ class LockedNodes:
             raise
         finally:
             LOCK_WRITES.labels(lock.value, outcome).inc()
+
+    async def say_stray(self, node: Node) -> None:
+        """Say on *node* who put our taint there, before it is taken off. A refusal holds nothing up."""
+        self._leadership.check()
+        try:
+            found = await self._client.find(MANAGED_NODES, node.metadata.name)
+            if found is None or not is_stray_taint(read(found, self.taint)):
+                return  # The view was behind.
+            who = who_tainted(found)
+            log.warning("stray lock taint", extra={"kube_node": node.metadata.name, "who": who})
+            await self._client.record(NODES, node, taken_off(self.taint, who))
+        except SunkError as error:
+            fields = {"kube_node": node.metadata.name, "error": str(error)}
+            log.warning("stray lock taint not told", extra=fields)
 
     async def pods_on(self, kube_node: str) -> list[Pod]:
         """Return every Pod that is bound to the Node, terminating and ended ones too."""

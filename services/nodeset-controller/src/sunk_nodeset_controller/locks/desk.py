@@ -111,6 +111,13 @@ class Desk:
         levels: tuple[LockLevel, ...] = ("normal", "strict")
         self.clear_since = {level: self.clear_since.get(level, now) for level in levels if not seen.of(level)}
 
+    def clear(self) -> None:
+        """Forget what was seen of a Node that is gone, or another's; who asks still waits for a word."""
+        self.idle_since, self.looked_at, self.refused = None, None, 0
+        self.clear_since, self.asked, self.waiting_since = {}, {}, {}
+        self.driven = frozenset()
+        self.released.clear()
+
     def release(self, job: int, now: datetime) -> anyio.Event:
         """Note that *job*'s epilog ran; the event tells that the Node says so too."""
         self.released[job] = now

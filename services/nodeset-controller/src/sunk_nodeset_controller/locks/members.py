@@ -1,48 +1,52 @@
 """Which Slurm node has which Node, as the bus has it: an index over the states of NodeSet Pods.
 
-What must stay true: a Node has at most one Slurm node, whatever is left of former ones; who has a Pod there
-comes before who only had one.
+What must stay true: a Node has at most one Slurm node, of whichever Slurm cluster, whatever is left of former
+ones; who has a Pod there comes before who only had one; every cluster comes to the same.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from sunk_events.nodesets import KubePodState
 from sunk_runtime.views import StateView
 
 
+class Member(NamedTuple):
+    """A Slurm node of a Slurm cluster."""
+
+    cluster: str
+    node: str
+
+
 class MembersOnNodes:
     """Who has each Node. It takes in what has changed whenever it is asked."""
 
-    def __init__(self, view: StateView[KubePodState]) -> None:
-        self._view = view
-        self._kube_node: dict[str, str] = {}
-        self._nodes: dict[str, set[str]] = {}
-        self._changes: Final = view.changes()
+    def __init__(self, *views: StateView[KubePodState]) -> None:
+        self._views = {view.cluster: view for view in views}
+        self._kube_node: dict[Member, str] = {}
+        self._members: dict[str, set[Member]] = {}
+        self._changes: Final = {view.cluster: view.changes() for view in views}
 
-    def owner(self, kube_node: str) -> str:
-        """Return the Slurm node that has *kube_node*; nothing where none has."""
-        for node in self._changes.taken():
-            self._take(node)
-        found = [state for node in self._nodes.get(kube_node, ()) if (state := self._view.get(node))]
-        first = max(found, key=_claim, default=None)
-        return first.pod if first is not None else ""
+    def owner(self, kube_node: str) -> Member | None:
+        """Return the Slurm node that has *kube_node*; None where none has."""
+        for cluster, changes in self._changes.items():
+            for node in changes.taken():
+                self._take(Member(cluster, node))
+        members = self._members.get(kube_node, ())
+        found = {one: state for one in members if (state := self._views[one.cluster].get(one.node))}
+        return max(found, key=lambda one: (_PLACE.index(found[one].phase), one), default=None)
 
-    def _take(self, node: str) -> None:
-        """Take *node* over as it is now."""
-        before = self._kube_node.pop(node, "")
+    def _take(self, member: Member) -> None:
+        """Take *member* over as it is now."""
+        before = self._kube_node.pop(member, "")
         if before:
-            self._nodes[before].discard(node)
-            if not self._nodes[before]:
-                del self._nodes[before]
-        state = self._view.get(node)
+            self._members[before].discard(member)
+            if not self._members[before]:
+                del self._members[before]
+        state = self._views[member.cluster].get(member.node)
         if state is not None and state.kube_node:
-            self._kube_node[node] = state.kube_node
-            self._nodes.setdefault(state.kube_node, set()).add(node)
+            self._kube_node[member] = state.kube_node
+            self._members.setdefault(state.kube_node, set()).add(member)
 
 
 _PLACE: Final = ("gone", "terminating", "waiting", "running")
-
-
-def _claim(state: KubePodState) -> tuple[int, str]:
-    """Sorts those that say that a Node is theirs: who is there last, the rest by name."""
-    return _PLACE.index(state.phase), state.pod
+"""Sorts those that say that a Node is theirs: who is there last, the rest by name."""

@@ -24,6 +24,7 @@ from sunk_nodeset_controller.locks.marks import read
 from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS, PODS_DRIVEN
 from sunk_nodeset_controller.locks.model import Ask, Decision, NodeLock, NotRunning, Rules, Seen, Step, Way
 from sunk_nodeset_controller.locks.sight import LockSight
+from sunk_nodeset_controller.locks.strays import is_stray_taint
 from sunk_nodeset_controller.locks.watches import PodWatches
 from sunk_nodeset_controller.locks.workloads import way
 from sunk_runtime.errors import ConflictError, SunkError, TransientError
@@ -153,6 +154,8 @@ class Locks:
                 clear = await self._look(turn, seen)
                 continue
             try:
+                if decision.step is Step.OPEN and is_stray_taint(seen.lock):
+                    await self._nodes.say_stray(found)
                 if decision.lock != seen.lock:
                     found = await self._nodes.write(found, decision.lock)
             except ConflictError:  # Somebody wrote the Node in between: read and decide again.
@@ -285,9 +288,7 @@ class Locks:
         """Tell that the Node is gone, or another's, and its lock with it: nothing is written on a Node."""
         self._watches.stop(turn.node)
         turn.desk.trouble(because)
-        turn.desk.released.clear()
-        turn.desk.waiting_since.clear()
-        turn.desk.idle_since = None
+        turn.desk.clear()
         view = self._writer.view
         before, revision = view.get(turn.node), view.revision(turn.node)
         if before is not None:

@@ -8,6 +8,7 @@ from typing import Final
 
 import anyio
 
+from sunk_events.nodesets import KubePodState
 from sunk_events.requests import AcquireLock, ExplainKubeNode, ReleaseLock
 from sunk_kube.client import KubeClient
 from sunk_kube.objects import Node
@@ -16,15 +17,19 @@ from sunk_nodeset_controller.locks.answer import Explain, LockAnswers, only_lock
 from sunk_nodeset_controller.locks.apply import LockedNodes
 from sunk_nodeset_controller.locks.daemons import warn_of_daemons
 from sunk_nodeset_controller.locks.marks import left_over
+from sunk_nodeset_controller.locks.marks import read as read_lock
 from sunk_nodeset_controller.locks.model import OPEN, Rules
 from sunk_nodeset_controller.locks.reconcile import Locks
 from sunk_nodeset_controller.locks.sight import LockSight
+from sunk_nodeset_controller.locks.strays import is_stray_taint, poke_strays
 from sunk_nodeset_controller.locks.watches import PodWatches
 from sunk_nodeset_controller.locks.workloads import Measure
+from sunk_runtime.changes import Changes
 from sunk_runtime.errors import ConflictError, SunkError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering
+from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
 
 log = logging.getLogger(__name__)
@@ -43,6 +48,8 @@ async def run_locks(
     resync_s: float = 300.0,
     explain: Explain = only_locks,
     viewed: Mapping[str, Node] = MappingProxyType({}),
+    changed: Changes | None = None,
+    others: Collection[StateView[KubePodState]] = (),
 ) -> None:
     """Lock and unlock the Nodes of one cluster until cancelled, going on from what stands on them.
 
@@ -55,11 +62,13 @@ async def run_locks(
         resync_s: Every node is looked at this often though nothing happens.
         explain: What else there is to say of a node, to those who ask why it is as it is.
         viewed: Nodes as a view has them, for the first look at one that is new.
+        changed: Names of Nodes of that view on which marks of a lock changed: `lock_changes`.
+        others: The Pods of the other Slurm clusters, to which a Node may have moved.
     """
-    read = (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks)
+    read = (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks, *others)
     for view in read:
         await view.complete()
-    sight = LockSight(views)
+    sight = LockSight(views, others)
     met = {sight.kube_node(node) for node in sight.nodes()}
     nodes = LockedNodes(kube, leadership, measure, viewed=viewed, met=met)
     writer = StateWriter(views.bus, views.locks, fence=leadership)
@@ -79,6 +88,8 @@ async def run_locks(
         answers = LockAnswers(sight, locks, loop, explain)
         tasks.start_soon(answers.failed.follow, views.slurm_nodes)
         tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)
+        if changed is not None:
+            tasks.start_soon(poke_strays, changed, sight, viewed, measure.taint, loop.poke)
         async with (
             answering(views.bus, views.cluster, AcquireLock, answers.acquire),
             answering(views.bus, views.cluster, ReleaseLock, answers.release),
@@ -121,6 +132,8 @@ async def _take_off(
     for node in found:
         if node.metadata.name in suspects:
             log.warning("lock of nobody taken off", extra={"kube_node": node.metadata.name})
+            if is_stray_taint(read_lock(node, nodes.taint)):
+                await nodes.say_stray(node)
             with suppress(ConflictError):  # Somebody has just written it: the next round looks again.
                 await nodes.write(node, OPEN)
     return {node.metadata.name for node in found}

@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator, Iterable
 
+from sunk_events.nodesets import KubePodState
 from sunk_kube.objects import Pod
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.jobs import JobsOnNodes
 from sunk_nodeset_controller.locks.members import MembersOnNodes
 from sunk_nodeset_controller.locks.model import NodeLock, Seen
+from sunk_runtime.views import StateView
 from sunk_slurm.failed_locks import drained_for
 
 _BOUND = frozenset({"started", "bound", "ending"})
@@ -16,20 +18,23 @@ _BOUND = frozenset({"started", "bound", "ending"})
 class LockSight:
     """Looks at one node through the views of its cluster, with what needs an index."""
 
-    def __init__(self, views: ClusterViews) -> None:
+    def __init__(self, views: ClusterViews, others: Iterable[StateView[KubePodState]] = ()) -> None:
+        """Look through *views*, and through *others*, the Pods of the other Slurm clusters."""
         self.views = views
+        self._others = tuple(others)
         self._jobs = JobsOnNodes(views.slurm_jobs)
         self._uids: dict[int, set[str]] = {}
         self._job: dict[str, int] = {}
         self._placements = views.placements.changes()
-        self._members = MembersOnNodes(views.kube_pods)
+        self._members = MembersOnNodes(views.kube_pods, *self._others)
         for placement in views.placements.values():
             self._take(placement.uid)
 
     def require_complete(self) -> None:
         """Raise `TransientError` while one of the views is not complete."""
         views = self.views
-        for view in (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks):
+        own = views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks
+        for view in (*own, *self._others):
             view.require_complete()
 
     def kube_node(self, node: str) -> str:
@@ -37,10 +42,17 @@ class LockSight:
         known = self.views.kube_pods.get(node) or self.views.locks.get(node)
         return known.kube_node if known else ""
 
+    def owner(self, kube_node: str) -> str:
+        """Return the Slurm node of this cluster that has *kube_node*; nothing where none has."""
+        owner = self._members.owner(kube_node)
+        return owner.node if owner is not None and owner.cluster == self.views.cluster else ""
+
     def successor(self, node: str) -> str:
-        """Return the Slurm node that has the Node of *node* by now; nothing where that is *node* itself."""
+        """Return who has the Node of *node* by now, as ``cluster/node``; nothing where that is *node*."""
         owner = self._members.owner(self.kube_node(node))
-        return "" if owner == node else owner
+        if owner is None or owner == (self.views.cluster, node):
+            return ""
+        return f"{owner.cluster}/{owner.node}"
 
     def nodes(self) -> set[str]:
         """Return every Slurm node that has, or may yet have, a lock."""

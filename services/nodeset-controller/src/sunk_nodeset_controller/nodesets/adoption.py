@@ -7,7 +7,8 @@ Source: Kubernetes, "Garbage Collection", orphaned dependents; ReplicaSet, adopt
 """
 
 import logging
-from typing import Any
+import time
+from typing import Any, Final
 
 from sunk_kube.errors import KubeRejectedError
 from sunk_kube.nodesets import NodeSet
@@ -20,6 +21,9 @@ from sunk_nodeset_controller.views import KubeViews
 
 log = logging.getLogger(__name__)
 
+REFUSED_AGAIN_S: Final = 300.0
+"""When to ask again for what the API server did not let us take: a rule may change, and nothing tells us."""
+
 
 class Adoption:
     """Takes Pods and slices over; `Revisions` does so for templates."""
@@ -27,8 +31,12 @@ class Adoption:
     def __init__(self, views: KubeViews, kube: FencedKube) -> None:
         self._views = views
         self._kube = kube
-        self._refused: set[str] = set()
-        """By uid, what the API server does not let us take: asked for once."""
+        self._refused: dict[str, dict[str, float]] = {}
+        """By key of a NodeSet and uid, what we were not let take: until when it is not asked for again."""
+
+    def forget(self, key: str) -> None:
+        """Forget what was refused to a NodeSet that is gone."""
+        self._refused.pop(key, None)
 
     async def adopt(self, nodeset: NodeSet) -> int:
         """Take over what is there for *nodeset*, and return how much that was."""
@@ -46,12 +54,14 @@ class Adoption:
         return count
 
     async def _take(self, resource: Resource[Any], found: KubeObject, nodeset: NodeSet) -> bool:
-        if not is_orphan_of(found, nodeset) or found.metadata.uid in self._refused:
+        refused, now = self._refused.get(nodeset.key, {}), time.monotonic()
+        if not is_orphan_of(found, nodeset) or refused.get(found.metadata.uid, now) > now:
             return False
         try:
             await self._kube.adopt(resource, found, nodeset)
         except KubeRejectedError as error:
-            self._refused.add(found.metadata.uid)
+            kept = {uid: until for uid, until in refused.items() if until > now}
+            self._refused[nodeset.key] = {**kept, found.metadata.uid: now + REFUSED_AGAIN_S}
             log.warning(
                 "orphan refused", extra={"nodeset": nodeset.key, "object": found.key, "error": str(error)}
             )

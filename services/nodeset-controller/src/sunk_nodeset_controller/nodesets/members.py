@@ -7,6 +7,7 @@ Source: SUNK's documents, NodeSet, "Safe deletion": not ready, idle, draining, r
 
 from datetime import timedelta
 from enum import IntEnum
+from typing import Final
 
 import msgspec
 
@@ -14,13 +15,19 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_kube import wellknown as wk
 from sunk_kube.objects import Pod, condition
 from sunk_nodeset_controller.nodesets.model import Observed
-from sunk_nodeset_controller.nodesets.template import template_hash
+from sunk_nodeset_controller.nodesets.template import pinned_node, template_hash
+from sunk_nodeset_controller.nodesets.usable import unusable
+from sunk_nodeset_controller.pods.hearing import was_known
+
+AWAY_S: Final = 60.0
+"""A Pod that was not ready for so long is away: losing it costs nothing more. A moment is no reason."""
 
 
 class Cost(IntEnum):
     """What losing a Pod costs, the cheapest first."""
 
     NOT_READY = 0
+    """Or of no use to Slurm."""
     IDLE = 1
     DRAINING = 2
     RUNNING = 3
@@ -33,9 +40,13 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     is_updated: bool
     """It was made of the present template."""
     is_available: bool
-    """It is ready, and has been for long enough."""
+    """It is ready, and has been for long enough; an updated one also has a node that Slurm can use."""
     available_in_s: float | None = None
     """When it becomes available if it stays ready."""
+    unusable: str = ""
+    """Why Slurm, which is heard, cannot use its node; nothing if it can."""
+    away_in_s: float | None = None
+    """When it has been not ready for so long that it is away; None: it is ready, or will be by itself."""
     slurm: SlurmNodeState | None
     is_known: bool
     """Slurm was heard: that it says nothing of the node then means that it does not know it."""
@@ -51,6 +62,16 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         return condemned(self.pod)
 
     @property
+    def is_away(self) -> bool:
+        """It is not ready, and was not for so long, or never: losing it costs nothing more."""
+        return self.away_in_s is not None and self.away_in_s <= 0
+
+    @property
+    def is_lost(self) -> bool:
+        """It is not ready because its Node is not: another one there would not be either."""
+        return not self.pod.is_ready and self.away_in_s is None
+
+    @property
     def is_absent(self) -> bool:
         """Slurm does not know its node."""
         return self.is_known and self.slurm is None
@@ -60,10 +81,10 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         """What losing it costs. A node that Slurm says nothing of may run anything."""
         if not self.pod.is_ready:
             return Cost.NOT_READY
-        if self.slurm is None:
-            return Cost.IDLE if self.is_known else Cost.RUNNING
-        if not self.slurm.is_busy:
-            return Cost.IDLE
+        if not self.is_known:
+            return Cost.RUNNING
+        if self.slurm is None or not self.slurm.is_busy:
+            return Cost.NOT_READY if self.unusable else Cost.IDLE
         return Cost.DRAINING if self.slurm.is_drain else Cost.RUNNING
 
     @property
@@ -86,14 +107,37 @@ def members(seen: Observed) -> list[Member]:
 
 def _member(pod: Pod, seen: Observed, revision: str) -> Member:
     left_s = _left_s(pod, seen)
+    is_updated = pod.metadata.annotations.get(wk.ANNOTATION_TEMPLATE_HASH) == revision
+    slurm = None if seen.slurm is None else seen.slurm.get(pod.metadata.name)
+    of_no_use = unusable(pod, slurm) if seen.slurm is not None else ""
     return Member(
         pod=pod,
-        is_updated=pod.metadata.annotations.get(wk.ANNOTATION_TEMPLATE_HASH) == revision,
-        is_available=left_s is not None and left_s <= 0,
+        is_updated=is_updated,
+        is_available=left_s is not None and left_s <= 0 and not (is_updated and of_no_use),
         available_in_s=left_s if left_s is not None and left_s > 0 else None,
-        slurm=None if seen.slurm is None else seen.slurm.get(pod.metadata.name),
+        unusable=of_no_use,
+        away_in_s=_away_in_s(pod, seen),
+        slurm=slurm,
         is_known=seen.slurm is not None,
     )
+
+
+def _away_in_s(pod: Pod, seen: Observed) -> float | None:
+    """Return when *pod* is away if it stays as it is.
+
+    Where the kubelet is cut off, Kubernetes calls its Pods not ready, and their jobs run on.
+    """
+    if pod.is_ready:
+        return None
+    if not was_known(pod):
+        return 0.0
+    node = seen.nodes.get(pinned_node(pod))
+    alive = condition(node.status.conditions, wk.CONDITION_READY) if node is not None else None
+    if alive is not None and alive.status != "True":
+        return None
+    ready = condition(pod.status.conditions, wk.CONDITION_READY)
+    since = (ready.last_transition_time if ready is not None else None) or pod.metadata.creation_timestamp
+    return max(AWAY_S - (seen.now - (since or seen.now)).total_seconds(), 0.0)
 
 
 def _left_s(pod: Pod, seen: Observed) -> float | None:

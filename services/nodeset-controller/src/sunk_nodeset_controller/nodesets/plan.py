@@ -74,6 +74,10 @@ def _leaving(seen: Observed) -> Plan:
 
 def _soonest(again_s: float | None, found: list[Member]) -> float | None:
     waits = [member.available_in_s for member in found]
+    if any(not member.is_updated for member in found):
+        waits += [member.away_in_s for member in found if member.away_in_s]
+        # That Slurm can use a node does not show on its Pod.
+        waits += [LOOK_AGAIN_S for member in found if member.is_updated and member.unusable]
     waits += [LOOK_AGAIN_S for member in found if member.condemned]
     return min((wait for wait in (again_s, *waits) if wait is not None), default=None)
 

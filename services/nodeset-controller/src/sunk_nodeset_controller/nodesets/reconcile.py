@@ -61,8 +61,8 @@ class NodeSetLoop:
         self._strangers = Strangers()
         self._adoption = Adoption(views, kube)
         self._rest = Rest()
-        self._guarded: dict[str, tuple[float, str]] = {}
-        """By uid: when a disruption budget is due again, and why there is none."""
+        self._guarded: dict[str, tuple[str, float, str]] = {}
+        """By key: the uid, when its disruption budget is due again, and why there is none."""
         self._rests_until: dict[str, float] = {}
 
     async def reconcile(self, key: str) -> float | None:
@@ -74,6 +74,8 @@ class NodeSetLoop:
             self._strangers.forget(key)
             self._revisions.forget(key)
             self._rests_until.pop(key, None)
+            self._guarded.pop(key, None)
+            self._adoption.forget(key)
             with suppress(KeyError):
                 SLURM_IS_KNOWN.remove(key)
             return None
@@ -98,9 +100,11 @@ class NodeSetLoop:
             await self._let_go(nodeset)
             return None
         is_carried_out = not found.invalid and nodeset.metadata.deletion_timestamp is None
-        if is_carried_out and await self._adoption.adopt(nodeset):
-            return ADOPTED_AGAIN_S  # The view will show them, and they are no longer to be made.
         try:
+            if is_carried_out:
+                await self._hold(nodeset, found)
+                if await self._adoption.adopt(nodeset):
+                    return ADOPTED_AGAIN_S  # The view will show them, and they are no longer to be made.
             done = await self._carry_out(seen, found)
         except KubeRejectedError as error:
             log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
@@ -118,7 +122,6 @@ class NodeSetLoop:
         """Carry out *found* and wait until the view shows it: the next plan is made on it."""
         nodeset = seen.nodeset
         refused = ""
-        await self._hold(nodeset, found)
         if not found.invalid and nodeset.metadata.deletion_timestamp is None:
             await self._revisions.keep(seen)
             refused = await self._guard(nodeset)
@@ -133,17 +136,21 @@ class NodeSetLoop:
         return done
 
     async def _hold(self, nodeset: NodeSet, found: Plan) -> None:
-        """See to it, before the first Pod is made, that the NodeSet does not go before its Pods."""
+        """See to it, before the first Pod is made or adopted, that the NodeSet does not go before its Pods.
+
+        Raises:
+            KubeRejectedError: the API server refuses; nothing is made or adopted then, and it is told.
+        """
         finalizers = nodeset.metadata.finalizers
-        is_leaving = nodeset.metadata.deletion_timestamp is not None
-        if found.actions and not is_leaving and wk.FINALIZER_NODESET not in finalizers:
+        has_pods = bool(found.actions) or self._views.pods_of.count(nodeset.key) > 0
+        if has_pods and wk.FINALIZER_NODESET not in finalizers:
             await self._kube.hold_nodeset(nodeset, (*finalizers, wk.FINALIZER_NODESET))
 
     async def _guard(self, nodeset: NodeSet) -> str:
         """See to it, now and then, that nobody evicts the Pods of a NodeSet; say why not, if it cannot be."""
-        key, now = nodeset.metadata.uid, time.monotonic()
-        due, refused = self._guarded.get(key, (now, ""))
-        if due > now:
+        uid, now = nodeset.metadata.uid, time.monotonic()
+        known, due, refused = self._guarded.get(nodeset.key, ("", now, ""))
+        if known == uid and due > now:
             return refused
         refused = ""
         try:
@@ -152,7 +159,7 @@ class NodeSetLoop:
             refused = f"no disruption budget: {error}"
         except KubeRejectedError as error:
             refused = f"no disruption budget: {error}"
-        self._guarded[key] = now + GUARD_AGAIN_S, refused
+        self._guarded[nodeset.key] = uid, now + GUARD_AGAIN_S, refused
         return refused
 
     async def _let_go(self, nodeset: NodeSet) -> None:

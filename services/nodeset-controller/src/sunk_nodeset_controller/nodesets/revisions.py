@@ -1,7 +1,8 @@
 """The templates that a NodeSet has had, kept as ControllerRevisions so that one can go back.
 
-What must stay true: the present template has a revision before a Pod is made of it; a revision that a Pod
-was made of stays; of the others the newest stay, as many as the limit says.
+What must stay true: the present template has a revision before a Pod is made of it, and the highest number,
+also when it is an old one that came back; a revision that a Pod was made of stays; of the others the newest
+stay, as many as the limit says.
 
 Source: Kubernetes, DaemonSet, ``revisionHistoryLimit``.
 """
@@ -43,12 +44,15 @@ class Revisions:
                 await self._kube.adopt(CONTROLLER_REVISIONS, one, nodeset)
         found = [one for one in listed if is_owned(one, nodeset) or is_orphan_of(one, nodeset)]
         name = revision_name(nodeset, revision)
-        if name not in {one.metadata.name for one in found}:
-            newest = max((one.revision for one in found), default=0)
+        present = next((one for one in found if one.metadata.name == name), None)
+        number = next_number(found, name)
+        if present is None:
             try:
-                await self._kube.create_revision(manifest(nodeset, revision, newest + 1))
+                await self._kube.create_revision(manifest(nodeset, revision, number))
             except KubeExistsError:
                 return  # Of an earlier NodeSet of this name, which is on its way out: the next turn sees.
+        elif present.revision < number:
+            await self._kube.number_revision(present, number)
         names = {name, *(revision_name(nodeset, one) for one in used)}
         for one in surplus(found, names, REVISIONS if limit is None else limit):
             await self._kube.delete_revision(one)
@@ -57,6 +61,12 @@ class Revisions:
     def forget(self, key: str) -> None:
         """Forget a NodeSet that is gone."""
         self._kept.pop(key, None)
+
+
+def next_number(found: Collection[ControllerRevision], name: str) -> int:
+    """Return the number that the revision *name*, the present one, shall have: the highest of all."""
+    others = max((one.revision for one in found if one.metadata.name != name), default=0)
+    return max(others + 1, *(one.revision for one in found if one.metadata.name == name), 0)
 
 
 def surplus(

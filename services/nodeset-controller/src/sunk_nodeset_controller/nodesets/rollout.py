@@ -2,17 +2,18 @@
 
 What must stay true: who was condemned stays first in line, so that planning again chooses nobody else; a
 Pod is deleted only when Slurm says that its node is drained and idle; an update keeps no more than
-``maxUnavailable`` Pods away; what a plan no longer needs is released; while Slurm is not heard, or suddenly
+``maxUnavailable`` Pods away, and those that it has begun with count, ready or not; an updated Pod is away
+until Slurm can use its node; what a plan no longer needs is released; while Slurm is not heard, or suddenly
 knows far fewer nodes, nobody new is chosen; that Slurm no longer knows a node is no reason for its Pod to go.
 The mark is an annotation of the Pod: it outlives whoever set it.
 
 Source: SUNK's documents, NodeSet, "Safe deletion"; Kubernetes, DaemonSet, ``maxUnavailable``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from sunk_nodeset_controller.nodesets.members import Member, is_loss
+from sunk_nodeset_controller.nodesets.members import Cost, Member, is_loss
 from sunk_nodeset_controller.nodesets.model import Action, CondemnPod, DeletePod, Observed, ReleasePod, Why
 from sunk_nodeset_controller.pods.hearing import was_known
 
@@ -81,24 +82,33 @@ def _updated(seen: Observed, rest: list[Member], wanted: int) -> list[Member]:
     outdated = [member for member in rest if not member.is_updated]
     if not outdated or not seen.nodeset.spec.is_rolling:
         return []
-    begun = {member.name: member for member in outdated if member.condemned == "update"}
     if not _is_sure(seen):
-        return list(begun.values())
-    away = [member for member in outdated if not member.is_available]  # Losing these costs nothing more.
-    serving = sum(member.is_available for member in rest if member.name not in begun)
-    room = seen.nodeset.spec.max_unavailable(wanted) - max(wanted - serving, 0)
-    others = [member for member in outdated if member.is_available and member.name not in begun]
-    others.sort(key=lambda member: (not member.condemned, member.order))
-    return _unique(begun.values(), away, others[: max(room, 0)])
+        return [member for member in outdated if member.condemned == "update"]
+    limit = seen.nodeset.spec.max_unavailable(wanted)
+    away = [member for member in outdated if member.is_away]  # Losing these costs nothing more.
+    line = sorted((member for member in outdated if not member.is_away), key=_by_mark_and_cost)
+    begun = [member for member in line if member.condemned == "update"][:limit]
+    names = {member.name for member in begun}
+    serving = sum(member.is_available for member in rest if member.name not in names)
+    room = limit - max(wanted - serving, 0)
+    for member in line:
+        if len(begun) >= limit or member.condemned == "update" or member.is_lost:
+            continue
+        if member.is_available:
+            if room <= 0:
+                continue
+            room -= 1
+        begun.append(member)
+    return [*away, *begun]
+
+
+def _by_mark_and_cost(member: Member) -> tuple[bool, bool, tuple[Cost, float, str]]:
+    return member.condemned != "update", not member.condemned, member.order
 
 
 def _is_sure(seen: Observed) -> bool:
     """Whether what Slurm says is a reason to choose anybody."""
     return seen.slurm is not None and seen.doubt is None
-
-
-def _unique(*groups: Iterable[Member]) -> list[Member]:
-    return list({member.name: member for group in groups for member in group}.values())
 
 
 def _first(found: list[Member], count: int, why: Why, *, is_chosen: bool) -> list[Member]:

@@ -15,6 +15,7 @@ from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSetStatus
 from sunk_kube.objects import Condition, Pod, condition
 from sunk_nodeset_controller.marks import cut
+from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import Observed, Plan
 from sunk_nodeset_controller.nodesets.template import pinned_node, template_hash
 
@@ -34,6 +35,8 @@ REASONS_MAX: Final = 5
 NAMES_MAX: Final = 3
 MESSAGE_MAX: Final = 512
 """Of what others say, in bytes."""
+REASON_MAX: Final = 128
+"""Of what Slurm says of a node, in bytes."""
 _STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Why a container waits that only has to start."""
 
@@ -135,7 +138,8 @@ def _updated(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
     current, updated = counts.current_number_scheduled, counts.updated_number_scheduled
     if updated == current:
         return Condition(type=UPDATED, status="True", reason="AllUpdated")
-    message = f"{updated} of {current} Pods are of the present template{_waits(seen)}{_stuck(found)}"
+    held = f"{_waits(seen)}{_not_usable(seen)}{_stuck(found)}"
+    message = f"{updated} of {current} Pods are of the present template{held}"
     return Condition(type=UPDATED, status="False", reason="PodsOutdated", message=message)
 
 
@@ -155,7 +159,27 @@ def _waits(seen: Observed) -> str:
     unknown = sum(state is None for state in states)
     words = [f"jobs run on {busy} of them"] if busy else []
     words += [f"Slurm does not know {unknown} of them"] if unknown else []
+    down = sum(state is not None and state.is_down and not state.is_drain for state in states)
+    words += [f"{down} of them DOWN, to be drained by the syncer first"] if down else []
     return f"; {shown}: {', '.join(words) or 'being drained'}{doubt}"
+
+
+def _not_usable(seen: Observed) -> str:
+    """Say which updated Pods the others wait for, because Slurm cannot use their nodes, and what to do."""
+    found = sorted((one for one in members(seen) if one.is_updated and one.unusable), key=_name_of)
+    if not found:
+        return ""
+    named = ", ".join(f"{one.name} ({cut(one.unusable, REASON_MAX)})" for one in found[:NAMES_MAX])
+    more = f" and {len(found) - NAMES_MAX} more" if found[NAMES_MAX:] else ""
+    them = "them" if found[1:] else "it"
+    return (
+        f"; updated, and of no use yet: {named}{more}; "
+        f"the others wait for {them}: mend {them}, change the template, or raise maxUnavailable"
+    )
+
+
+def _name_of(member: Member) -> str:
+    return member.name
 
 
 def _stuck(found: Plan) -> str:

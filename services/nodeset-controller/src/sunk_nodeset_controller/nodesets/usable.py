@@ -1,0 +1,43 @@
+"""Whether Slurm can use the node of a Pod: so a template is known to work before it reaches the next; pure.
+
+What must stay true: a node that somebody took out of service before its Pod was made says nothing of the
+Pod's template, and holds up no update; nor does a drain of ours, which Kubernetes' side asked for.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from sunk_events.nodes import SlurmNodeState
+from sunk_kube.objects import Pod
+from sunk_slurm.down_reasons import PREFIX, down_reason
+
+NOT_KNOWN: Final = "Slurm does not know it"
+_IN_USE: Final = frozenset({"IDLE", "ALLOCATED", "MIXED"})
+_BAD_FLAGS: Final = ("INVALID_REG", "NOT_RESPONDING")
+_NO_ANSWER: Final = "Not responding"
+"""slurmctld's own reason of a node whose slurmd does not answer."""
+
+
+def unusable(pod: Pod, slurm: SlurmNodeState | None) -> str:
+    """Return why Slurm, which is heard, cannot use the node of *pod*, in words; nothing if it can."""
+    if slurm is None:
+        return NOT_KNOWN
+    word = next((flag for flag in _BAD_FLAGS if flag in slurm.flags), "")
+    if not word and slurm.state not in _IN_USE:
+        word = "" if _is_set_down(pod, slurm) else slurm.state
+    if not word and slurm.is_drain and not slurm.reason.startswith(PREFIX):
+        word = "" if _is_older(slurm.reason_changed, pod) else "drained"
+    return f"{word}: {slurm.reason}" if word and slurm.reason else word
+
+
+def _is_set_down(pod: Pod, slurm: SlurmNodeState) -> bool:
+    """Whether somebody set the node down before *pod* was made; the syncer and a silent slurmd are nobody."""
+    why = down_reason(slurm.reason)
+    is_by_hand = bool(why) and not why.startswith((PREFIX, _NO_ANSWER))
+    return slurm.state == "DOWN" and is_by_hand and _is_older(slurm.reason_changed, pod)
+
+
+def _is_older(changed: datetime | None, pod: Pod) -> bool:
+    """Whether what is of *changed* was so when *pod* was made; what has no date may always have been so."""
+    created = pod.metadata.creation_timestamp
+    return changed is None or created is None or changed < created
