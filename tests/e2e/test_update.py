@@ -1,11 +1,16 @@
 """A rolling update of every slurmd Pod while jobs run: no job is lost, whoever is killed on the way."""
 
+import os
+import signal
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from sunk_lab.stack.kubeapi import condition
 from sunk_lab.stack.raw import Object, dig
+from sunk_lab.stack.slurmapi import node_state
 from sunk_lab.story.deeds import fresh
 from sunk_lab.story.observe import until
 from sunk_lab.story.stage import Stage
@@ -128,3 +133,53 @@ def test_an_update_loses_no_job_and_ends_though_its_controller_is_killed_at_each
     for node in stage.nodes:
         do.undrained(node)
         do.unlocked(node)
+
+
+def slurmd_of(pod: Object) -> list[int]:
+    """Return the processes of slurmd in *pod*, as this machine numbers them."""
+    uid = str(pod["metadata"]["uid"])
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # It has just ended.
+            groups = (folder / "cgroup").read_text().replace("_", "-")
+            if uid in groups and (folder / "comm").read_text().strip() == "slurmd":
+                found.append(int(folder.name))
+    return found
+
+
+def test_an_update_gets_past_a_node_that_is_down_though_its_pod_is_ready(stage: Stage) -> None:
+    """slurmctld does not reach its slurmd, which answers its probe: nothing but a drain lets its Pod go."""
+    do, before, node = stage.deeds, uids(stage), stage.nodes[0]
+    (stopped,) = [pod for pod in pods(stage) if pod["metadata"]["name"] == node.node]
+    processes = slurmd_of(stopped)
+    assert processes
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        do.slurm.update_node(node.node, state=["DOWN"], reason="bad dimm")
+        film = Film(stage)
+        update(stage)
+        wait(
+            stage,
+            film,
+            "why it is down to be kept",
+            lambda: (
+                (do.eyes.drain_reason(node.node) or "").startswith("k8s: pod")
+                and "; was down: bad dimm" in (do.eyes.drain_reason(node.node) or "")
+            ),
+        )
+        wait(stage, film, "the update to end", lambda: is_updated(stage))
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+
+    assert not before & uids(stage)
+    assert min(film.serving) >= len(before) - AT_ONCE
+    for one in stage.nodes:
+        do.undrained(one)
+    until(
+        "the node to be back",
+        lambda: not {"DOWN", "NOT_RESPONDING"} & node_state(do.slurm.node(node.node)),
+        lambda: do.slurm.node(node.node),
+    )

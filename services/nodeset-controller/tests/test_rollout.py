@@ -403,6 +403,11 @@ def test_a_pod_that_was_not_ready_for_long_is_away_and_one_on_a_node_that_is_dow
         ),
         pytest.param({"flags": ("NOT_RESPONDING",)}, "NOT_RESPONDING", id="not responding"),
         pytest.param(
+            {"slurmd_started": T0 - timedelta(hours=9)},
+            "its slurmd has not registered",
+            id="a former slurmd's",
+        ),
+        pytest.param(
             {"is_drain": True, "reason": "NHC: no GPU", "reason_changed": T0},
             "drained: NHC: no GPU",
             id="drained since",
@@ -432,6 +437,7 @@ def test_an_updated_pod_whose_node_slurm_cannot_use_is_away_and_the_update_waits
     [
         pytest.param({"is_drain": True, "reason": "bad dimm", "reason_changed": T0 - timedelta(days=9)}),
         pytest.param({"is_drain": True, "reason": "k8s: cordon: disk", "reason_changed": T0}),
+        pytest.param({"slurmd_started": T0 - timedelta(minutes=61)}),
         pytest.param({"state": "DOWN", "reason": "bad dimm", "reason_changed": T0 - timedelta(days=9)}),
         pytest.param(
             {
@@ -441,7 +447,13 @@ def test_an_updated_pod_whose_node_slurm_cannot_use_is_away_and_the_update_waits
             }
         ),
     ],
-    ids=["drained by hand", "cordoned", "down by hand", "down by hand, drained by us since"],
+    ids=[
+        "drained by hand",
+        "cordoned",
+        "a clock that is behind",
+        "down by hand",
+        "down by hand, drained by us since",
+    ],
 )
 def test_a_node_that_somebody_took_out_before_its_pod_was_made_holds_no_update_up(
     says: dict[str, Any],

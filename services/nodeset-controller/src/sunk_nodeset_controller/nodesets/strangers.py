@@ -17,9 +17,9 @@ class Strangers:
 
     def note(self, key: str, names: Iterable[str]) -> None:
         """Note that the NodeSet *key* met Pods of somebody else under *names*."""
-        until = self._clock() + REMEMBERED_S
-        for name in names:
-            self._until.setdefault(key, {})[name] = until
+        now = self._clock()
+        known = {name: until for name, until in self._until.get(key, {}).items() if until > now}
+        self._until[key] = known | dict.fromkeys(names, now + REMEMBERED_S)
 
     def of(self, key: str) -> frozenset[str]:
         """Return the names that the NodeSet *key* cannot have."""

@@ -4,7 +4,7 @@ What must stay true: a node that somebody took out of service before its Pod was
 Pod's template, and holds up no update; nor does a drain of ours, which Kubernetes' side asked for.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from sunk_events.nodes import SlurmNodeState
@@ -12,6 +12,9 @@ from sunk_kube.objects import Pod
 from sunk_slurm.down_reasons import PREFIX, down_reason
 
 NOT_KNOWN: Final = "Slurm does not know it"
+NOT_REGISTERED: Final = "its slurmd has not registered"
+SKEW: Final = timedelta(seconds=60)
+"""A Node's clock may be so far behind the API server's."""
 _IN_USE: Final = frozenset({"IDLE", "ALLOCATED", "MIXED"})
 _BAD_FLAGS: Final = ("INVALID_REG", "NOT_RESPONDING")
 _NO_ANSWER: Final = "Not responding"
@@ -22,12 +25,20 @@ def unusable(pod: Pod, slurm: SlurmNodeState | None) -> str:
     """Return why Slurm, which is heard, cannot use the node of *pod*, in words; nothing if it can."""
     if slurm is None:
         return NOT_KNOWN
+    if _is_formers(pod, slurm):
+        return NOT_REGISTERED
     word = next((flag for flag in _BAD_FLAGS if flag in slurm.flags), "")
     if not word and slurm.state not in _IN_USE:
         word = "" if _is_set_down(pod, slurm) else slurm.state
     if not word and slurm.is_drain and not slurm.reason.startswith(PREFIX):
         word = "" if _is_older(slurm.reason_changed, pod) else "drained"
     return f"{word}: {slurm.reason}" if word and slurm.reason else word
+
+
+def _is_formers(pod: Pod, slurm: SlurmNodeState) -> bool:
+    """Whether Slurm still says what the slurmd of an earlier Pod told it, which is silent by now."""
+    created, started = pod.metadata.creation_timestamp, slurm.slurmd_started
+    return created is not None and started is not None and started < created - SKEW
 
 
 def _is_set_down(pod: Pod, slurm: SlurmNodeState) -> bool:
