@@ -25,6 +25,7 @@ from sunk_nodeset_controller.marks import Patch
 from sunk_nodeset_controller.metrics import WRITES
 from sunk_nodeset_controller.nodesets.owners import owner_reference
 from sunk_nodeset_controller.nodesets.template import Manifest
+from sunk_runtime.errors import ConflictError
 from sunk_runtime.leases import Leadership
 
 
@@ -118,7 +119,18 @@ class FencedKube:
         await self._client.delete(NODESLICES, meta.name, meta.namespace, uid=meta.uid)
 
     async def adopt(self, resource: Resource[Any], found: KubeObject, nodeset: NodeSet) -> None:
-        """Make *nodeset* the controller of *found*. Raises `ConflictError` where that has changed."""
+        """Make *nodeset* the controller of *found*, if it is not being deleted.
+
+        It is read for that: a view that is behind has it without its deletion, and what that has just orphaned
+        would go with it. Kubernetes' own controllers do the same.
+
+        Raises:
+            ConflictError: either has changed.
+        """
+        meta = nodeset.metadata
+        fresh = await self._client.find(NODESETS, meta.name, meta.namespace)
+        if fresh is None or fresh.metadata.uid != meta.uid or fresh.metadata.deletion_timestamp is not None:
+            raise ConflictError(f"nodeset {nodeset.key} is on its way out")
         self._check("adopt")
         meta = found.metadata
         owners = [*msgspec.to_builtins(meta.owner_references), owner_reference(nodeset)]

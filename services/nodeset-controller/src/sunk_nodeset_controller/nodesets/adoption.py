@@ -1,7 +1,8 @@
 """What an earlier NodeSet of the same name has left behind is taken over, as a ReplicaSet takes Pods over.
 
 What must stay true: nothing is taken from anybody: only what has no controller, bears our labels, is of the
-same Slurm cluster and has not changed since it was looked at; a Node that has a Pod of the set gets no other.
+same Slurm cluster and has not changed since it was looked at; a Node that has a Pod of the set gets no other;
+a NodeSet that is being deleted takes nothing: what its deletion has orphaned would go with it.
 
 Source: Kubernetes, "Garbage Collection", orphaned dependents; ReplicaSet, adoption.
 """
