@@ -121,8 +121,8 @@ class FencedKube:
     async def adopt(self, resource: Resource[Any], found: KubeObject, nodeset: NodeSet) -> None:
         """Make *nodeset* the controller of *found*, if it is not being deleted.
 
-        It is read for that: a view that is behind has it without its deletion, and what that has just orphaned
-        would go with it. Kubernetes' own controllers do the same.
+        It is read for that: a view that is behind has it without its deletion, and what is an orphan by that
+        deletion would go with it.
 
         Raises:
             ConflictError: either has changed.
