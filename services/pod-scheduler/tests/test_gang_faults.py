@@ -26,7 +26,9 @@ from sunk_pod_scheduler.gangs.kin import (
     terms,
 )
 from sunk_pod_scheduler.gangs.look import Looker
-from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.model import BindMembers, GangSeen, MemberSeen, Size, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.ranks import distinct, fitted, seated
+from sunk_pod_scheduler.gangs.request import describe_gang
 from sunk_pod_scheduler.gangs.seats import misaligned
 from sunk_pod_scheduler.gangs.shapes import shape
 from sunk_pod_scheduler.gangs.workloads import (
@@ -42,8 +44,10 @@ from sunk_pod_scheduler.gangs.workloads import (
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import JobGone, JobSeen, Record
+from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.policy import Identity
-from sunk_pod_scheduler.testing import KEY, T0, MemoryPods, job, manifest, placement, pod
+from sunk_pod_scheduler.request import Placeholder
+from sunk_pod_scheduler.testing import JOB, KEY, T0, MemoryPods, job, manifest, placement, pod
 from sunk_pod_scheduler.validate import Rules, Wanted
 
 pytestmark = pytest.mark.anyio
@@ -245,6 +249,43 @@ def test_an_elastic_gang_with_a_vacant_seat_gets_another_job_when_slurm_has_lost
     alone = decide_gang(look({"u0": members["u0"]}, lost), T0 + timedelta(minutes=5), Limits())
     assert isinstance(alone, Record)
     assert alone.state.phase == "ending"
+
+
+def test_an_elastic_gang_asks_for_no_nodes_of_its_empty_seats_when_slurm_has_lost_its_job() -> None:
+    record = stored(4, min_available=2)
+    assert record.roster is not None
+    first, second, third, fourth = record.roster.members
+    seats = (first, replace(second, vacant=T0), replace(third, vacant=T0), fourth)
+    lost = replace(record, lost=T0, roster=replace(record.roster, members=seats))
+    members = {f"u{i}": member(i, kube_node=f"k{i}") for i in (0, 2, 3)}
+    leaving = replace(members["u2"], pod=replace(members["u2"].pod, is_terminating=True))
+    found = look({**members, "u2": leaving}, lost, job=JobGone())
+    action = decide_gang(found, T0 + timedelta(minutes=5), Limits())
+
+    assert isinstance(action, Record)
+    assert action.state.roster is not None
+    assert [one.node for one in action.state.roster.members] == ["n0", "", "n2", "n3"]  # A Pod is on n2 yet.
+    nodes = distinct(action.state.roster)
+    made = Placeholder(script="", hooks_url="", key=KEY)
+    again = describe_gang(found, action.state.roster, Choice(required=nodes), 1, made, wanted=WANTED)
+    assert (again.minimum_nodes, again.maximum_nodes, again.tasks) == (3, 3, 3)
+    assert seated(fitted(action.state.roster, nodes), nodes) == action.state.roster
+    gone = {uid: one for uid, one in members.items() if uid != "u2"}
+    submitted = replace(action.state, job=JOB, phase="released", changed=LATER)
+    runs = job(nodes=nodes, is_marked_started=True)
+    steps: list[str] = []
+    for _ in range(4):
+        found = look(gone, submitted, job=runs, announced_on="n0")
+        step = decide_gang(found, LATER, Limits())
+        if not isinstance(step, Record):
+            break
+        submitted = step.state
+        steps.append(step.state.phase)
+    assert steps[-1] == "bound"
+    assert submitted.lost is None
+    heir = replace(member(1), uid="u9")
+    found = look({**gone, "u9": heir}, submitted, job=runs)
+    assert not isinstance(decide_gang(found, LATER, Limits()), BindMembers)
 
 
 def test_a_member_that_fails_before_all_are_bound_is_how_the_gang_ends() -> None:

@@ -22,7 +22,17 @@ from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import Noted, PlacementAnnounced, PlacementReleased, ReleasePlacement
-from sunk_kube.objects import Pod, PodStatus, Taint
+from sunk_kube.errors import KubeUnavailableError
+from sunk_kube.objects import (
+    ContainerPort,
+    ContainerState,
+    ContainerStatus,
+    ContainerTerminated,
+    OwnerReference,
+    Pod,
+    PodStatus,
+    Taint,
+)
 from sunk_kube.testing import node
 from sunk_kube.wellknown import ANNOTATION_GANG_MIN_AVAILABLE as GANG_MIN_AVAILABLE
 from sunk_kube.wellknown import ANNOTATION_GANG_SIZE as GANG_SIZE
@@ -919,9 +929,9 @@ class NoJobs:
         raise AssertionError(kin.said)
 
 
-def gangs(found: World) -> Gangs:
+def gangs(found: World, pods: PodPort | None = None) -> Gangs:
     """Return what looks at gangs, with a scheduler that remembers nothing."""
-    book, workloads = Book(), NoJobs()
+    book, workloads, pods = Book(), NoJobs(), pods or found.pods
     jobs = Jobs(found.client, found.slurm_jobs, KEY, timeout_s=5)
     looker = Looker(
         pods=found.pods,
@@ -941,7 +951,7 @@ def gangs(found: World) -> Gangs:
         placements=found.placements,
         slurm_jobs=found.slurm_jobs,
         book=book,
-        doer=GangDoer(found.means(jobs, found.pods)),
+        doer=GangDoer(found.means(jobs, pods)),
         looker=looker,
         workloads=workloads,
         limits=Limits(kill_wait_s=KILL_WAIT_S),
@@ -1132,9 +1142,130 @@ async def test_a_gang_whose_job_slurmctld_has_lost_runs_on_and_gets_another_job_
         assert marks.is_started(after.extra)
 
 
-def grouped(pod: Pod) -> Pod:
-    """Return *pod* with the label of a PodGroup."""
-    return structs.replace(pod, metadata=structs.replace(pod.metadata, labels={LABEL_POD_GROUP: "ring"}))
+@pytest.mark.faults
+async def test_an_elastic_gang_whose_job_slurmctld_has_lost_does_not_wait_for_the_node_of_an_empty_seat(
+    nats: NatsServer, newest: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, newest, free_tcp_port) as found, looking(found):
+        first, second, *_ = newest.node_names
+        asked = {GANG_SIZE: "2", GANG_MIN_AVAILABLE: "1"}
+        for uid in ("one", "two"):
+            where = {"sunk.coreweave.com/required-nodes": f"{first},{second}"}
+            found.pods.put(grouped(manifest(uid=uid, name=uid, annotations={**asked, **where})))
+        await until(lambda: found.is_running("one") and found.is_running("two"))
+        kept = found.pods.pods["one"].spec.node_name.removeprefix("kube-")
+        left = next(name for name in (first, second) if name != kept)
+        found.pods.vanish("two")
+        await until(lambda: found.phase("two") == "ended")
+        lose_state(newest)
+        other = await occupied(found, newest, left)
+        await until(lambda: found.pods.said["one"] == "JobFound", within_s=60.0)
+        (after,) = await found.alive()
+        await found.client.cancel_job(other)
+
+        assert (after.nodes, after.state_now.base) == (kept, "RUNNING")
+        assert not found.pods.pods["one"].is_terminating
+
+
+def grouped(pod: Pod, owner: str = "") -> Pod:
+    """Return *pod* with the label of a PodGroup; *owner*: the uid of the Job that made it."""
+    made_by = OwnerReference(api_version="batch/v1", kind="Job", name=owner, uid=owner, controller=True)
+    owners = (made_by,) if owner else ()
+    meta = structs.replace(pod.metadata, labels={LABEL_POD_GROUP: "ring"}, owner_references=owners)
+    return structs.replace(pod, metadata=meta)
+
+
+def failed(pod: Pod, code: int) -> Pod:
+    """Return *pod* as its kubelet tells of it when its container has ended with *code*."""
+    ended = ContainerState(terminated=ContainerTerminated(exit_code=code))
+    status = PodStatus(phase="Failed", container_statuses=(ContainerStatus(state=ended),))
+    return structs.replace(pod, status=status)
+
+
+@asynccontextmanager
+async def looking(found: World, pods: PodPort | None = None) -> AsyncGenerator[None]:
+    """Run what looks at gangs, the syncer's part and the gateway's."""
+    loop = KeyLoop("pods", gangs(found, pods).reconcile)
+    found.poke = loop.poke
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(found.play_syncer)
+        tasks.start_soon(partial(loop.run, found.placements.changes()))
+        tasks.start_soon(serve_http, "127.0.0.1", found.port, Health(), found.routes())
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_is_left_of_a_pod_group_forms_again_when_one_has_succeeded_and_one_failed(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, looking(found):
+        for uid in ("one", "two"):
+            found.pods.put(grouped(manifest(uid=uid, name=uid, annotations={GANG_SIZE: "2"}), "job"))
+        await until(lambda: found.is_running("one") and found.is_running("two"))
+        (job,) = await found.alive()
+        found.pods.put(finished(found.pods.pods["one"]))
+        found.pods.put(failed(found.pods.pods["two"], 3))
+        await until(lambda: not list(found.placements.keys()))
+        over = await found.client.job(job.job_id)
+        assert over is not None
+        assert (over.state_now.base, over.exit_code.return_code.value) == ("FAILED", 3)
+
+        found.pods.put(grouped(manifest(uid="three", name="three", annotations={GANG_SIZE: "2"}), "job"))
+        await until(lambda: found.is_running("three"))
+        (again,) = await found.alive()
+
+        assert (again.node_count.value, again.cpus.value) == (1, 1)
+        found.pods.put(finished(found.pods.pods["three"]))
+        await until(lambda: not list(found.placements.keys()))
+        over = await found.client.job(again.job_id)
+        assert over is not None
+        assert over.state_now.base == "COMPLETED"
+
+
+class Shut(MemoryPods):
+    """Pods of which one cannot be bound yet."""
+
+    def __init__(self, pods: MemoryPods, uid: str) -> None:
+        super().__init__()
+        self.__dict__ |= vars(pods)
+        self._uid = uid
+
+    async def bind(self, pod: Pod, node: str) -> None:
+        if pod.metadata.uid == self._uid:
+            raise KubeUnavailableError("the API server is away")
+        await super().bind(pod, node)
+
+
+async def test_a_member_that_fails_before_all_are_bound_gives_the_job_its_exit_code(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, looking(found, Shut(found.pods, "two")):
+        for uid in ("one", "two"):
+            found.pods.put(grouped(manifest(uid=uid, name=uid, annotations={GANG_SIZE: "2"}), "job"))
+        await until(lambda: found.pods.pods["one"].spec.node_name != "")
+        (job,) = await found.alive()
+        found.pods.put(failed(found.pods.pods["one"], 3))
+        await until(lambda: is_over(found, job.job_id))
+        over = await found.client.job(job.job_id)
+
+        assert over is not None
+        assert (over.state_now.base, over.exit_code.return_code.value) == ("FAILED", 3)
+        assert found.pods.pods["two"].spec.node_name == ""
+
+
+async def test_members_that_share_a_node_and_a_host_port_are_refused_in_words_and_no_job_is_submitted(
+    nats: NatsServer, newest: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, newest, free_tcp_port) as found, looking(found):
+        for uid in ("one", "two"):
+            asked = {GANG_SIZE: "2", "sunk.coreweave.com/gang-members-per-node": "2"}
+            pod = manifest(uid=uid, name=uid, annotations=asked)
+            (main,) = pod.spec.containers
+            main = structs.replace(main, ports=(ContainerPort(host_port=29500),))
+            found.pods.put(grouped(structs.replace(pod, spec=structs.replace(pod.spec, containers=(main,)))))
+        await until(lambda: found.pods.said == dict.fromkeys(("one", "two"), "ValidationFailed"))
+
+        assert await found.ours() == []
 
 
 @pytest.mark.faults

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from sunk_events.placements import Gang, PlacementPhase, PlacementState
 from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.gangs.forming import form, full
-from sunk_pod_scheduler.gangs.living import are_enough, bind, bound, ends, exit_code, left
+from sunk_pod_scheduler.gangs.living import are_enough, bind, bound, ends, exit_code, left, occupied
 from sunk_pod_scheduler.gangs.model import (
     DeleteMembers,
     GangAction,
@@ -105,7 +105,9 @@ def _of_gang(  # noqa: PLR0911 - a table of cases
         case Record() if action.state.job is None and action.state.phase == "submitted":
             # Where Slurm has lost the job of Pods that run, the next one has to be where they are.
             is_lost = action.state.lost is not None
-            return Record(state=replace(action.state, roster=gang if is_lost else unseated(gang)))
+            return Record(
+                state=replace(action.state, roster=occupied(seen, gang) if is_lost else unseated(gang))
+            )
         case Bind() | DeletePod() | TellLoss():
             return Wait(ASK_AGAIN_S)  # Steps of a Pod that is started or bound, which a gang takes elsewhere.
         case _:
@@ -131,8 +133,8 @@ def _binding(  # noqa: PLR0911 - a table of cases
         return Wait(ASK_AGAIN_S)
     for member in gang.members:
         found = seen.members.get(member.uid)
-        if found is None:
-            continue  # It has succeeded, and is gone.
+        if found is None or not member.node:
+            continue  # It has succeeded, or died, and is gone.
         if found.pod.kube_node and found.pod.kube_node != seen.kube_nodes[member.node]:
             return ends(record, f"Pod {member.pod} is bound to another Node than its seat's", now)
         if not found.pod.kube_node and found.node_problem:

@@ -129,12 +129,22 @@ def _lost(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, lim
         return ends(record, f"Slurm has lost job {record.job}, and {gone} left the gang", now)
     is_certain = seen.is_release_asked or (isinstance(seen.job, JobGone) and seen.job.is_taken)
     match lost.without_job(record, now, limits, is_certain=is_certain):
-        case TellLoss(state=state) | Record(state=state):
+        case TellLoss(state=state):
             return Record(state=state)
+        case Record(state=state):
+            return Record(state=replace(state, roster=occupied(seen, gang)))
         case Wait() as wait:
             return wait
         case _:
             return Wait(ASK_AGAIN_S)  # There is nothing else that it does.
+
+
+def occupied(seen: GangSeen, gang: Gang) -> Gang:
+    """Return *gang* without the nodes of seats that are empty: they may be others' by now."""
+    members = tuple(
+        replace(one, node="") if one.is_empty and not _is_on_node(seen, one) else one for one in gang.members
+    )
+    return replace(gang, members=members) if any(one.node for one in members) else gang
 
 
 def exit_code(seen: GangSeen, gang: Gang) -> int:
@@ -156,7 +166,7 @@ def _replaced(
         if _is_well(seen, member):
             continue
         waiting = heirs.get(member.index)
-        if waiting and not _is_on_node(seen, member):
+        if waiting and member.node and not _is_on_node(seen, member):
             heir = waiting.popleft()
             members[rank] = replace(member, uid=heir.uid, pod=heir.pod.name, vacant=None)
         else:

@@ -32,7 +32,7 @@ def _key(node: str, switches: Mapping[str, tuple[str, ...]]) -> tuple[object, ..
 def seated(gang: Gang, nodes: tuple[str, ...]) -> Gang | None:
     """Return *gang* with a node for each member, in the order of *nodes*; None where there are not enough.
 
-    A member that has a node keeps it: its Pod may be there.
+    A member that has a node keeps it: its Pod may be there. One that is gone for good gets none.
     """
     places = dict.fromkeys(nodes, gang.members_per_node)
     for member in gang.members:
@@ -43,8 +43,8 @@ def seated(gang: Gang, nodes: tuple[str, ...]) -> Gang | None:
     left = (node for node, count in places.items() for _ in range(count))
     members: list[GangMember] = []
     for member in gang.members:
-        node = member.node or next(left, "")
-        if not node:
+        node = member.node or ("" if member.is_empty else next(left, ""))
+        if not node and not member.is_empty:
             return None
         members.append(replace(member, node=node))
     return replace(gang, members=tuple(members))
@@ -56,7 +56,8 @@ def fitted(gang: Gang, nodes: tuple[str, ...]) -> Gang:
     Slurm may give a job of ``min-max`` nodes any number between. Who has a node stays, then who comes first.
     """
     room = len(nodes) * gang.members_per_node
-    if not gang.min_available or room < gang.min_available or room >= len(gang.members):
+    needed = sum(bool(member.node) or not member.is_empty for member in gang.members)
+    if not gang.min_available or room < gang.min_available or room >= needed:
         return gang
     known = frozenset(nodes)
     first = sorted(range(len(gang.members)), key=lambda rank: gang.members[rank].node not in known)[:room]

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from sunk_events.placements import Gang
+from sunk_events.placements import Gang, GangMember
 from sunk_kube.objects import ObjectMeta, Pod
 from sunk_pod_scheduler.gangs.model import GangSeen
 from sunk_pod_scheduler.nodes import Choice
@@ -25,18 +25,24 @@ def describe_gang(
         wanted: What a member asks for; all ask for the same but for amounts, of which the largest counts.
     """
     per_node = gang.members_per_node
-    nodes = nodes_needed(gang)
+    nodes = len(choice.required) or nodes_needed(gang)
     is_elastic = bool(gang.min_available) and not choice.required
     as_pod = Pod(metadata=ObjectMeta(namespace=seen.namespace, name=seen.name, uid=seen.id))
     shape = replace(wanted, cpus=gang.cpus, memory_mib=gang.memory_mib * per_node, gpus=gang.gpus * per_node)
+    tasks = sum(_has_place(gang, member) for member in gang.members)
     return replace(
         describe(as_pod, shape, choice, attempt, made),
         admin_comment=f"placeholder of {seen.kind} {seen.namespace}/{seen.name}, {len(gang.members)} Pods",
         minimum_nodes=nodes_at_least(gang) if is_elastic else nodes,
         maximum_nodes=nodes,
-        tasks=None if is_elastic else len(gang.members),  # Of how many nodes Slurm has, it makes the tasks.
+        tasks=None if is_elastic else tasks,  # Of how many nodes Slurm has, it makes the tasks.
         tasks_per_node=per_node,
     )
+
+
+def _has_place(gang: Gang, member: GangMember) -> bool:
+    """Whether the job has a place for *member*: all but who is gone, where the others run already."""
+    return bool(member.node) or not any(one.node for one in gang.members)
 
 
 def nodes_needed(gang: Gang) -> int:

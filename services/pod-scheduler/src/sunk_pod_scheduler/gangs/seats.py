@@ -61,7 +61,7 @@ def _seat(
 
 
 def _phase(record: PlacementState, member: GangMember, found: MemberSeen | None) -> PlacementPhase:
-    if member.node and (found is None or found.pod.is_finished):
+    if (member.node or member.is_empty) and (found is None or found.pod.is_finished):
         return "ended"
     match record.phase:
         case "started" | "bound":
