@@ -1,5 +1,6 @@
 """Slurm's Prolog and Epilog, as the chart has them: scripts end in time, and the node is given back."""
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ def node(tmp_path: Path) -> Path:
     for kind in ("prolog", "epilog"):
         (tmp_path / f"{kind}.d").mkdir()
         wrapper = (SCRIPTS / kind).read_text().replace("/etc/sunk", str(tmp_path))
+        wrapper = wrapper.replace("/local/scratch", f"{tmp_path}/scratch")
         write(tmp_path / f"scripts/{kind}", wrapper)
         write(tmp_path / f"scripts/{kind}.sh", f"#!/bin/bash\ntouch {tmp_path}/called-{kind}\n")
     return tmp_path
@@ -59,3 +61,26 @@ def test_scripts_of_a_prolog_run_only_where_its_node_is_locked(
 
     assert subprocess.run([node / "scripts/prolog"], check=False, timeout=60).returncode == status
     assert (node / "ran").exists() == runs
+
+
+def test_each_job_has_a_folder_of_its_own_until_its_epilog(node: Path) -> None:
+    (node / "scratch").mkdir()
+    folder = node / "scratch/job-7"
+    user = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": str(os.getuid()), "SLURM_JOB_GID": str(os.getgid())}
+
+    assert subprocess.run([node / "scripts/prolog"], check=False, timeout=60, env=user).returncode == 0
+    (folder / "big").write_text("data")
+    mode = folder.stat().st_mode & 0o777
+    assert subprocess.run([node / "scripts/epilog"], check=False, timeout=60, env=user).returncode == 0
+
+    (aside,) = (node / "scratch").iterdir()
+    assert (mode, aside.name.startswith(".gone-7-")) == (0o700, True)
+
+
+def test_without_a_volume_for_it_no_job_has_a_folder(node: Path) -> None:
+    user = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "0", "SLURM_JOB_GID": "0"}
+
+    for kind in ("prolog", "epilog"):
+        assert subprocess.run([node / f"scripts/{kind}"], check=False, timeout=60, env=user).returncode == 0
+
+    assert not (node / "scratch").exists()

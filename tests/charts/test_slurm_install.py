@@ -286,6 +286,35 @@ def test_limits_of_the_values_are_those_of_a_users_job(cluster: Cluster) -> None
 
 
 @on_request
+def test_a_job_has_its_own_scratch_which_goes_with_it(cluster: Cluster) -> None:
+    values = cluster.values()
+    values["compute"] |= {"scratch": {"size": "100Mi"}}
+    cluster.install_slurm(values)
+    (node, *_) = cluster.login("sinfo -h -N -p cpu -o %N").split()
+
+    def has_scratch() -> bool:
+        return "TmpDisk=0 " not in cluster.login(f"scontrol -o show node {node}")
+
+    wait_for("the new node", has_scratch, 240)
+    cluster.await_idle()
+    as_ada = "cd /tmp && timeout 60 setpriv --reuid=2000 --regid=2000 --clear-groups"
+    write = 'echo $TMPDIR; stat -c "%U %a" $TMPDIR; echo data >$TMPDIR/file'
+
+    def told() -> list[str]:
+        return cluster.login(f"{as_ada} srun -w {node} bash -c '{write}'").split()[1:]
+
+    wait_for(
+        "a folder of its own, once slurmd has heard of the new slurm.conf",
+        lambda: told() == ["ada", "700"],
+        180,
+    )
+    listed = ("exec", node, "-c", "slurmd", "--", "ls", "-A", "/local/scratch")
+    wait_for("its end", lambda: "job-" not in cluster.kubectl(*listed), 60)
+    wait_for("the folder to be gone", lambda: ".gone" not in cluster.kubectl(*listed), 60)
+    cluster.install_slurm()
+
+
+@on_request
 def test_a_user_who_comes_later_logs_in_and_ends_no_session(cluster: Cluster) -> None:
     made = "rm -f /tmp/late; ssh-keygen -q -t ed25519 -N '' -f /tmp/late; cat /tmp/late.pub"
     public = cluster.login(made).strip()

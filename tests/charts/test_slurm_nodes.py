@@ -275,8 +275,57 @@ def test_a_scanner_locks_no_user_out(chart: helm.Chart, service: dict[str, str],
     assert ("PerSourcePenalties no" in lines) == is_for_all
 
 
+def test_scratch_is_a_volume_of_each_pod_where_the_values_have_a_size(chart: helm.Chart) -> None:
+    nodes = {"gpu": {}, "cpu": {"scratch": {"size": ""}}}
+    compute = {"scratch": {"size": "1Ti", "storageClassName": "nvme"}, "nodes": nodes}
+    objects = made(chart, {"compute": compute})
+
+    def volumes(name: str) -> list[dict[str, Any]]:
+        spec = objects["NodeSet", name]["spec"]["template"]["spec"]
+        return [one for one in spec["volumes"] if one["name"] == "scratch"]
+
+    (volume,) = volumes("prod-gpu")
+    claim = volume["ephemeral"]["volumeClaimTemplate"]["spec"]
+    assert (claim["storageClassName"], claim["resources"]["requests"]["storage"]) == ("nvme", "1Ti")
+    assert volumes("prod-cpu") == []
+    conf = objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"].splitlines()
+    assert {"TmpFS=/local/scratch", "TaskProlog=/etc/sunk/scripts/task-prolog"} <= set(conf)
+    without = made(chart, {"compute": SET})["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
+    assert "TaskProlog" not in without
+
+
 def test_a_new_user_restarts_no_login_pod(chart: helm.Chart) -> None:
     def template(users: list[dict[str, Any]]) -> object:
         return made(chart, {"users": users})["StatefulSet", "prod-login"]["spec"]["template"]
 
     assert template([{"name": "ada", "uid": 2000, "sshKeys": ["ssh-ed25519 AAAA"]}]) == template([])
+
+
+@pytest.mark.parametrize(
+    ("values", "warnings"),
+    [
+        ({}, []),
+        ({"users": [{"name": "ada", "uid": 2000}]}, ["no shared file system is mounted below /home"]),
+        (
+            {
+                "users": [{"name": "ada", "uid": 2000}],
+                "global": {
+                    "volumes": [{"name": "home", "persistentVolumeClaim": {"claimName": "home"}}],
+                    "volumeMounts": [{"name": "home", "mountPath": "/home"}],
+                },
+            },
+            [],
+        ),
+        ({"compute": {"nodes": {"gpu": {"gresGpu": "h100:8"}}}}, ["compute.nodes.gpu has GPUs and no"]),
+        ({"compute": {"nodes": {"gpu": {"gresGpu": "h100:8"}}, "limits": {"memlock": "unlimited"}}}, []),
+    ],
+    ids=["nothing", "users", "users with homes", "GPUs", "GPUs with memlock"],
+)
+def test_an_install_warns_of_what_users_will_miss(
+    chart: helm.Chart, values: dict[str, Any], warnings: list[str]
+) -> None:
+    files = chart.render(VALUES | values, name="prod", namespace="slurm")
+
+    told = next(text for path, text in files.items() if path.endswith("NOTES.txt"))
+    assert told.count("WARNING:") == len(warnings)
+    assert all(words in told for words in warnings)

@@ -110,6 +110,25 @@ def run_in(machine: Path, call: str, **env: str) -> subprocess.CompletedProcess[
     return subprocess.run(["bash", "-c", script], env=variables, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="chown needs root")
+def test_nobody_prepares_the_folder_of_anothers_job(machine: Path) -> None:
+    scratch, secret = machine / "scratch", machine / "secret"
+    for folder in (scratch, secret):
+        folder.mkdir()
+    scratch.chmod(0o777)
+    (scratch / "job-8").symlink_to(secret)
+    (scratch / "job-7").mkdir()
+
+    ran = run_in(machine, f"scratch={scratch}; own_scratch; ls {scratch}")
+
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert scratch.stat().st_mode & 0o777 == 0o755
+    assert len(list(scratch.iterdir())) == 2  # Put aside, hidden, until they are deleted.
+    with calling(machine, f"scratch={scratch}; empty_scratch 0.05"):
+        wait_for("them to be gone", lambda: not list(scratch.iterdir()), 60, 0.05)
+    assert secret.is_dir()
+
+
 def test_jobs_have_the_limits_of_the_values(machine: Path) -> None:
     limits = {"SUNK_LIMIT_MEMLOCK": "64", "SUNK_LIMIT_NOFILE": "100", "SUNK_LIMIT_STACK": "4096"}
 
@@ -183,7 +202,7 @@ def test_a_node_that_starts_with_another_size_gets_a_record_of_that_size(slurm_l
 def test_a_node_with_other_gpus_gets_another_record(
     machine: Path, known: str, now: str, *, is_forgotten: bool
 ) -> None:
-    told = f"NodeName=self CPUAlloc=0 CPUTot=4 {known} RealMemory=8000 State=IDLE+DYNAMIC_NORM "
+    told = f"NodeName=self CPUAlloc=0 CPUTot=4 {known} RealMemory=8000 TmpDisk=0 State=IDLE+DYNAMIC_NORM "
     scontrol = machine / "scontrol"
     scontrol.write_text(f'#!/bin/bash\n[[ $1 == delete ]] && echo deleted || echo "{told}"\n')
     scontrol.chmod(0o755)

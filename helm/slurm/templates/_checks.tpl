@@ -82,6 +82,8 @@ slurmdtimeout: slurmConfig.slurmdTimeout
 slurmduser: nothing, it is root
 slurmuser: nothing, it is slurm
 statesavelocation: controller.stateVolume
+taskprolog: compute.scratch
+tmpfs: compute.scratch
 taskplugin: slurmConfig.taskPlugin
 topologyplugin: slurmConfig.topologyPlugin
 {{- end }}

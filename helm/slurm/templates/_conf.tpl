@@ -33,6 +33,10 @@ DefMemPerCPU={{ int $conf.defMemPerCPU }}
 PrologFlags=Alloc,DeferBatch
 Prolog=/etc/sunk/scripts/prolog
 Epilog=/etc/sunk/scripts/epilog
+{{- if include "slurm.hasScratch" . }}
+TaskProlog=/etc/sunk/scripts/task-prolog
+TmpFS=/local/scratch
+{{- end }}
 PrologEpilogTimeout={{ include "slurm.prologLimit" . }}
 KillWait={{ int $conf.killWait }}
 SlurmctldTimeout={{ int $conf.slurmctldTimeout }}
@@ -118,6 +122,10 @@ PartitionName={{ $set.name }} Nodes={{ $set.name }} PriorityTier={{ int $partiti
 {{- else if include "slurm.hasGpus" . -}}
 AutoDetect=nvidia
 {{- end }}
+{{- end }}
+
+{{- define "slurm.hasScratch" -}}
+{{- range include "slurm.sets" . | fromJsonArray }}{{ if dig "scratch" "size" $.Values.compute.scratch.size .values }}true{{ end }}{{ end }}
 {{- end }}
 
 {{- define "slurm.hasGpus" -}}

@@ -56,6 +56,27 @@ set_limits() {
     done
 }
 
+# Where each job has a folder of its own, in Pods that have a volume for it (compute.scratch).
+scratch=/local/scratch
+
+# A volume may come with everybody's rights: then a user could prepare the folder of another's job. What lies there is of
+# jobs that ended with the slurmd before.
+own_scratch() {
+    local folder
+    chown root:root "$scratch"
+    chmod 755 "$scratch"
+    for folder in "$scratch"/*; do
+        [[ ! -e $folder && ! -L $folder ]] || mv -T "$folder" "$scratch/.gone-${folder##*/}-$$"
+    done
+}
+
+# Every $1 seconds, what ended jobs left: an epilog only puts it aside, since millions of files take their time.
+empty_scratch() {
+    while sleep "$1"; do
+        rm -rf --one-file-system "$scratch"/.gone-* || true
+    done
+}
+
 # Services of the values: what is run once ends before the next starts; what runs long is started again when it ends.
 start_services() {
     local script
@@ -83,12 +104,13 @@ with_sackd() {
 }
 
 # Slurm keeps the size that it knows of a node, whatever slurmd says: where the node $1 has nothing to do and now has
-# another than $2 CPUs, $3 MiB and the GPUs $4 (TYPE:COUNT behind `gpu:`; empty: as before), its record is deleted and
-# slurmd makes it anew. With the record a drain of somebody's would go: then the size waits.
+# another than $2 CPUs, $3 MiB, the GPUs $4 (`gpu:TYPE:COUNT`; empty: as before) and $5 MiB of scratch (empty: the same), its record is
+# deleted and slurmd makes it anew. With the record a drain of somebody's would go: then the size waits.
 forget_another_size() {
     local known gres=${4:-}
     known=$(timeout 10 scontrol --oneliner show node "$1" 2>/dev/null) || return 0
-    [[ $known != *" CPUTot=$2 "* || $known != *" RealMemory=$3 "* || (-n $gres && $known != *" Gres=$gres"[\ \(,]*) ]] || return 0
+    [[ $known != *" CPUTot=$2 "* || $known != *" RealMemory=$3 "* || (-n ${5:-} && $known != *" TmpDisk=$5 "*) ||
+        (-n $gres && $known != *" Gres=$gres"[\ \(,]*) ]] || return 0
     if [[ $known != *' CPUAlloc=0 '* || $known =~ \ State=[^\ ]*(COMPLETING|MAINT|RESERVED) ]] ||
         [[ $known =~ \ State=[^\ ]*DRAIN && $known != *' Reason=k8s:'* ]]; then
         echo "Slurm's record of $1 keeps its size until a slurmd starts there while it is idle and not drained" >&2
