@@ -3,6 +3,7 @@ import pytest
 
 from sunk_kube import bodies
 from sunk_kube.bodies import EventText
+from sunk_kube.errors import KubeRejectedError
 from sunk_kube.nodesets import NodeSetStatus
 from sunk_kube.objects import Pod, condition
 from sunk_kube.resources import LEASES, NODES, NODESETS, PODS
@@ -13,7 +14,18 @@ def test_paths_are_those_of_the_api_server() -> None:
     assert PODS.path("default", "web", "status") == "/api/v1/namespaces/default/pods/web/status"
     assert NODES.path(None, "node1") == "/api/v1/nodes/node1"
     assert LEASES.path("slurm") == "/apis/coordination.k8s.io/v1/namespaces/slurm/leases"
+    assert NODES.path(None, "ip-10-0-0-1.ec2.internal") == "/api/v1/nodes/ip-10-0-0-1.ec2.internal"
     assert NODESETS.path() == "/apis/sunk.coreweave.com/v1alpha1/nodesets"
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../pods?watch=true", "..", ".", "a/b", "a?b", "a#b", "a%2Fb", "a b", "a\n", "\u0661"]
+)
+def test_a_name_that_no_object_can_have_asks_the_api_server_for_nothing(name: str) -> None:
+    with pytest.raises(KubeRejectedError, match="not a name"):
+        PODS.path("default", name)
+    with pytest.raises(KubeRejectedError, match="not a name"):
+        PODS.path(name, "web")
 
 
 def test_the_same_event_in_the_same_hour_has_the_same_name() -> None:

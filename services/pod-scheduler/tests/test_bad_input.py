@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sunk_kube.objects import Container, PodResourceClaim, PodSpec, ResourceRequirements
+from sunk_kube.objects import Container, OwnerReference, PodResourceClaim, PodSpec, ResourceRequirements
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
-from sunk_pod_scheduler import marks
+from sunk_pod_scheduler import marks, tokens
+from sunk_pod_scheduler.gangs.kin import kin
 from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.policy import Policy
 from sunk_pod_scheduler.request import Placeholder, describe
@@ -115,3 +116,36 @@ def test_whatever_is_written_is_judged(annotations: dict[str, str], amount: str)
             assert msgspec.json.encode(describe(asked, found, Choice(), 0, MADE))
         else:
             assert found
+
+
+PATH = "../../../../../../api/v1/pods?watch=true"
+
+
+def test_the_name_of_an_owner_is_no_path() -> None:
+    owner = OwnerReference(api_version="batch/v1", kind="Job", name=PATH, uid="j", controller=True)
+    pod = manifest()
+
+    assert kin(replace(pod, metadata=replace(pod.metadata, owner_references=(owner,)))) is None
+
+
+@pytest.mark.parametrize("name", [f"x/{PATH}", f"{PATH}/x", "x", "x/", "/x", "x/y/z", "x/..", ""])
+def test_a_mark_whose_pod_is_no_name_is_nobodys(name: str) -> None:
+    extra = marks.extra_text(KEY, "uid", "default/infer", 0, 7)
+
+    assert marks.read_extra(KEY, extra, 7) is not None
+    assert marks.read_extra(KEY, extra.replace("default/infer", name), 7) is None
+
+
+@pytest.mark.parametrize("job", [0, -5, 1 << 32, 10**4000])
+def test_a_claim_to_what_is_no_job_is_none(job: int) -> None:
+    def claimed(number: int) -> str:
+        return f'{{"job":{number},"attempt":0,"mark":"{tokens.mark(KEY, "uid", 0)}"}}'
+
+    assert marks.read_claim(KEY, "uid", claimed(5)) is not None
+    assert marks.read_claim(KEY, "uid", claimed(job)) is None
+
+
+@pytest.mark.parametrize("text", ['{"sunk":{"uid":"\ud800","pod":"n/p"}}', "\ud800"])
+def test_a_lone_surrogate_is_no_mark(text: str) -> None:
+    assert marks.read_extra(KEY, text, 7) is None
+    assert marks.read_claim(KEY, "uid", text) is None

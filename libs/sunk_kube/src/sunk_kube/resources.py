@@ -1,14 +1,26 @@
 """The kinds of objects that we talk to the API server about: where they live, and the struct of each."""
 
+import re
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from sunk_kube.errors import KubeRejectedError
 from sunk_kube.nodesets import ControllerRevision, NodeSet, NodeSlice
 from sunk_kube.objects import ConfigMap, KubeObject, Lease, Node, Pod
 from sunk_kube.wellknown import GROUP
 
 T = TypeVar("T", bound=KubeObject)
+
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?", re.ASCII)
+
+
+def is_name(text: str) -> bool:
+    """Whether an object can be called so: a slash or a question mark would ask for something else.
+
+    Users write names that the API server does not check, such as those of owners.
+    """
+    return _NAME.fullmatch(text) is not None
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -29,8 +41,12 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
         """Return the path of the collection, of one object, or of a sub-resource of it.
 
-        Names reach a URL unescaped: Kubernetes' own are DNS names.
+        Raises:
+            KubeRejectedError: no object can have that name or namespace. The API server is not asked.
         """
+        for text in filter(None, (namespace, name)):
+            if not is_name(text):
+                raise KubeRejectedError(f"{self.kind} {text[:80]!r}: not a name of Kubernetes", status=400)
         parts = ["", "apis", self.group, self.version] if self.group else ["", "api", self.version]
         if namespace:
             parts += ["namespaces", namespace]

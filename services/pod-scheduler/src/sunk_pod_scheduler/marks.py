@@ -11,9 +11,12 @@ from typing import Final
 
 import msgspec
 
+from sunk_kube.resources import is_name
 from sunk_pod_scheduler import tokens
 
 STARTED: Final = ": started"
+_JOB_END: Final = 1 << 32
+"""Slurm's numbers of jobs are less."""
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +24,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
     uid: str
     pod: str
-    """``namespace/name``, for people."""
+    """``namespace/name``, for people: nobody signed it."""
     attempt: int = 0
     mark: str = ""
     user_id: int | None = None
@@ -68,7 +71,10 @@ def read_extra(key: bytes, text: str, user_id: int) -> Mark | None:
     """Return whose placeholder a job of *user_id* with Extra *text* is; None unless we made it for him."""
     try:
         found = _extras.decode(text.removesuffix(STARTED)).sunk
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    # Whoever looks for the Pod asks the API server for what is written there.
+    if not all(is_name(part) for part in found.pod.split("/")) or found.pod.count("/") != 1:
         return None
     if not tokens.is_mark(found.mark, key, found.uid, found.attempt):
         return None
@@ -94,9 +100,9 @@ def read_claim(key: bytes, uid: str, text: str) -> Claim | None:
     """Return what the annotation *text* of the Pod *uid* claims; None unless we wrote it."""
     try:
         found = _claims.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    if not tokens.is_mark(found.mark, key, uid, found.attempt):
+    if not 0 < found.job < _JOB_END or not tokens.is_mark(found.mark, key, uid, found.attempt):
         return None
     if not found.job_mark:
         return found

@@ -15,6 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from sunk_kube.objects import OwnerReference, Pod
+from sunk_kube.resources import is_name
 from sunk_kube.wellknown import (
     ANNOTATION_GANG,
     ANNOTATION_GANG_ASKED_SIZE,
@@ -107,7 +108,7 @@ def kin(pod: Pod) -> Kin | None:
         job = labels.get(LABEL_JOBSET_JOB, "")
         uid = ".".join(filter(None, which))
         return Kin(kind="JobSet", namespace=namespace, name=name, uid=uid, index=f"{job}.{index}")
-    if owner := job_of(pod):
+    if (owner := job_of(pod)) and is_name(owner.name):  # The API server takes any text there.
         return Kin(kind="Job", namespace=namespace, name=owner.name, uid=owner.uid, index=index)
     return None
 
