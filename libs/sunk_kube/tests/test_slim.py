@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sunk_kube.objects import KubeObject, Node, ObjectMeta, Pod
-from sunk_kube.slim import LONGEST, slim
+from sunk_kube.objects import KubeObject, Node, ObjectMeta, Pod, PodSpec, Toleration
+from sunk_kube.slim import LONGEST, TOLERATIONS_MAX, slim
 from sunk_kube.wellknown import ANNOTATION_DRAIN
 
 MANY = 200
@@ -97,4 +97,12 @@ def test_only_long_annotations_of_others_are_dropped() -> None:
 
     assert slim(found).metadata.annotations == {"b": short, ANNOTATION_DRAIN: long}
     assert slim(found).metadata.name == "n"
+    assert slim(slim(found)) == slim(found)
+
+
+def test_of_a_pods_tolerations_as_many_are_kept_as_anybody_needs() -> None:
+    tolerations = tuple(Toleration(key=f"t{at}") for at in range(TOLERATIONS_MAX + 1))
+    found = Pod(spec=PodSpec(tolerations=tolerations))
+
+    assert slim(found).spec.tolerations == tolerations[:-1]
     assert slim(slim(found)) == slim(found)

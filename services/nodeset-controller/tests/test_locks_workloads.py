@@ -175,3 +175,22 @@ def test_who_is_let_in_for_a_while_is_asked_to_leave_by_us(
     found: Pod, measure: Measure, *, is_ours: bool
 ) -> None:
     assert measure.is_ours_to_ask(found) is is_ours
+
+
+def test_of_thousands_of_tolerations_only_those_are_looked_at_that_may_be_about_the_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[str] = []
+
+    def counted(toleration: Toleration, taint: LockTaint) -> bool:
+        looked.append(toleration.key)
+        return bears(toleration, taint)
+
+    monkeypatch.setattr("sunk_nodeset_controller.locks.workloads.bears", counted)
+    others = tuple(Toleration(key=f"k{at}", operator="Exists") for at in range(5000))
+    hour = Toleration(key=KEY, operator="Exists", toleration_seconds=3600)
+
+    assert DRIVEN.is_driven_out(pod(tolerations=others))
+    assert DRIVEN.lets_in_for_a_while((*others, hour))
+    assert not DRIVEN.is_driven_out(pod(tolerations=(*others, Toleration(operator="Exists"))))
+    assert set(looked) == {KEY, ""}

@@ -41,7 +41,7 @@ class Measure(msgspec.Struct, frozen=True):
             return False  # Nothing of it runs or will, and the kubelet no longer counts it.
         if self.taint.evicts and self.clearing.is_exempt(pod):
             return False  # Where Kubernetes does it, it knows of no exemptions.
-        return not any(bears(toleration, self.taint) for toleration in pod.spec.tolerations)
+        return not any(bears(toleration, self.taint) for toleration in self._near(pod.spec.tolerations))
 
     def is_ours_to_ask(self, pod: Pod) -> bool:
         """Whether it is us who have *pod*, which is in the way, leave, and not Kubernetes.
@@ -52,10 +52,18 @@ class Measure(msgspec.Struct, frozen=True):
 
     def lets_in_for_a_while(self, tolerations: Collection[Toleration]) -> bool:
         """Whether a ``NoExecute`` taint lets in a Pod with *tolerations*, and not for good."""
-        return self._lets_in(tolerations) and not any(bears(one, self.taint) for one in tolerations)
+        near = self._near(tolerations)
+        return self._lets_in(near) and not any(bears(one, self.taint) for one in near)
 
     def _lets_in(self, tolerations: Iterable[Toleration]) -> bool:
-        return any(bears(replace(one, toleration_seconds=None), self.taint) for one in tolerations)
+        return any(
+            bears(replace(one, toleration_seconds=None), self.taint) for one in self._near(tolerations)
+        )
+
+    def _near(self, tolerations: Iterable[Toleration]) -> list[Toleration]:
+        """Return those that may be about the taint: of others a Pod may have any number."""
+        key = self.taint.key
+        return [one for one in tolerations if one.key == key or not one.key]
 
     def _is_other(self, pod: Pod, job_by_uid: Mapping[str, int | None], alive: Collection[int]) -> bool:
         if pod.metadata.uid in job_by_uid and not pod.is_over:
