@@ -197,6 +197,8 @@ class Process:
             self._end(0, None)
 
     def _end(self, code: int, error: BaseException | None) -> None:
+        if self.loop.is_over:
+            return
         self.is_alive = False
         self.code, self.error = code, error
         self.ready.clear()
@@ -220,6 +222,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.entropy: Final = Random(f"{seed}:entropy")
         """For what programs ask of the system: `os.urandom`, `secrets`."""
         self.stuck = STUCK
+        self.is_over = False
+        """Whether nothing goes on any more; what is said then, garbage says."""
         self.turns = 0
         """How many callbacks ran."""
         self.errors: list[str] = []
@@ -328,6 +332,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def close(self) -> None:
         """End everything, the dead too."""
+        self.is_over = True
         for task in sorted(asyncio.all_tasks(self), key=_number):
             self._bury(task)
         super().close()

@@ -131,7 +131,7 @@ class _Pipe:
         self._network = network
         self._link = link
         self._writer, self._reader = writer, reader
-        self._way: deque[tuple[int, _Kind, bytes]] = deque()
+        self._way: deque[tuple[int, _Kind, list[bytes]]] = deque()
         self._sent_ns = -1
         self._is_due = False
         self._doubted: object = None
@@ -143,13 +143,12 @@ class _Pipe:
         loop = self._network.loop
         self.size += len(data)
         if kind == "data" and self._way and self._sent_ns == loop.now_ns and self._way[-1][1] == "data":
-            arrives, _, before = self._way[-1]
-            self._way[-1] = (arrives, kind, before + data)
+            self._way[-1][2].append(data)
             return
         arrives = loop.now_ns + round(self._link.takes_s(self._network.random) * 1e9)
         if self._way:
             arrives = max(arrives, self._way[-1][0])
-        self._way.append((arrives, kind, data))
+        self._way.append((arrives, kind, [data]))
         self._sent_ns = loop.now_ns
         self.go_on()
 
@@ -177,18 +176,19 @@ class _Pipe:
         self._is_due = False
         now = self._network.loop.now_ns
         while self._way and self._way[0][0] <= now and not self._is_blocked():
-            if self._way[0][1] != "reset" and not self._reader.may_take():
+            if not self._reader.may_take(self._way[0][1]):
                 return  # Its reader calls `go_on`.
-            arrived, kind, data = self._way.popleft()
+            arrived, kind, pieces = self._way.popleft()
+            data = b"".join(pieces)
             if len(data) > READ:
-                self._way.appendleft((arrived, kind, data[READ:]))
+                self._way.appendleft((arrived, kind, [data[READ:]]))
                 data = data[:READ]
             self.size -= len(data)
             self._reader.take(kind, data)
             self._writer.may_write_again()
         self.go_on()
 
-    def _give_up(self, oldest: tuple[int, _Kind, bytes]) -> None:
+    def _give_up(self, oldest: object) -> None:
         if self._way and self._way[0] is oldest:
             self._way.clear()
             self._writer.break_off(TimeoutError(110, "Connection timed out"))
@@ -229,6 +229,8 @@ class Stream(asyncio.Transport):
         """Hand it to *protocol*."""
         self._protocol = protocol
         protocol.connection_made(self)
+        if self._in is not None:
+            self._in.go_on()
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         """As asyncio's."""
@@ -323,9 +325,9 @@ class Stream(asyncio.Transport):
         if self._out is not None and not silently:
             self._out.send("reset")
 
-    def may_take(self) -> bool:
+    def may_take(self, kind: _Kind) -> bool:
         """Whether what comes may be handed on."""
-        return self._is_reading or self._is_closing
+        return self._is_closing or (self._protocol is not None and (self._is_reading or kind == "reset"))
 
     def take(self, kind: _Kind, data: bytes) -> None:
         """Hand on what came; who is gone answers with a reset, but nothing from a host that is down."""

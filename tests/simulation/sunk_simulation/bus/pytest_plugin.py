@@ -1,0 +1,184 @@
+"""Runs tests that were written for nats-server against the model, in virtual time.
+
+``pytest -p sunk_simulation.bus.pytest_plugin``: `sunk_lab.nats.NatsServer` is the model then, and a test's
+event loop a simulated one. So a contract of both is one suite.
+"""
+
+from collections.abc import Generator
+from pathlib import Path
+from random import Random
+from typing import Any, Final, Self
+
+import pytest
+
+from sunk_lab import nats
+from sunk_lab.errors import LabError
+from sunk_simulation.bus.model import ModelNats
+from sunk_simulation.bus.settings import read
+from sunk_simulation.bus.store import Store
+from sunk_simulation.simulation import Simulation
+
+_PORT: Final = 20000
+_MIB: Final = 1 << 20
+
+
+class _World:
+    """The simulation of the test that runs."""
+
+    def __init__(self) -> None:
+        self._simulation: Simulation | None = None
+        self._ports = _PORT
+
+    def now(self) -> Simulation:
+        """Return it; the first who asks makes it."""
+        if self._simulation is None:
+            self._simulation = Simulation()
+            self._simulation.__enter__()
+        return self._simulation
+
+    def port(self) -> int:
+        """Return a port that is free."""
+        self._ports += 1
+        return self._ports
+
+    def end(self) -> None:
+        """Let go of it."""
+        if self._simulation is not None:
+            self._simulation.__exit__(None, None, None)
+            self._simulation = None
+
+
+_world: Final = _World()
+
+
+class NatsServer:
+    """The model behind the face of `sunk_lab.nats.NatsServer`, its store in *folder* while it does not run."""
+
+    def __init__(
+        self,
+        folder: Path,
+        processes: object = None,
+        *,
+        port: int = 0,
+        max_store_mib: int | None = None,
+        sync: str = "",
+        extra: str = "",
+    ) -> None:
+        """Describe it."""
+        self._folder = folder.absolute()
+        self._port = port
+        self._settings = read(extra, max_store=max_store_mib * _MIB if max_store_mib else None)
+        self._model: ModelNats | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def url(self) -> str:
+        """Return where clients connect."""
+        port = self._port or self._last_port()
+        if not port:
+            raise LabError(f"the NATS of {self._folder} has no port yet: start it first")
+        return f"nats://127.0.0.1:{port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Return its pid while it runs."""
+        is_running = self._model is not None and self._model.is_running
+        return self._model.process.pid if is_running and self._model and self._model.process else None
+
+    def start(self) -> None:
+        """Start it; it running is success."""
+        if self.pid:
+            return
+        world = _world.now()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        port = self._port or self._last_port() or _world.port()
+        self._port_file.write_text(str(port))
+        outside = world.loop.outside.host
+        self._model = ModelNats(
+            world.loop,
+            world.trace,
+            Random(port),
+            host=outside,
+            port=port,
+            settings=self._settings,
+        )
+        if self._store.exists():
+            self._model.store.put_back(Store.load(self._store.read_bytes()))
+        self._model.start()
+
+    def stop(self) -> None:
+        """End it; what it stored stays."""
+        self.kill()
+
+    def kill(self) -> None:
+        """End it; it not running is success."""
+        if self._model is not None and self._model.is_running:
+            self._model.kill()
+            self._store.parent.mkdir(exist_ok=True)
+            self._store.write_bytes(self._model.store.dump())
+
+    def hang(self) -> None:
+        """Let it hang."""
+        if self._model is not None and self._model.process is not None:
+            self._model.process.pause()
+
+    def resume(self) -> None:
+        """End a `hang`."""
+        if self._model is not None and self._model.process is not None:
+            self._model.process.resume()
+
+    def retire(self) -> None:
+        """Have it send its clients away."""
+        if self._model is not None and self._model.server is not None:
+            self._model.server.retire()
+            self.kill()
+
+    def wipe(self) -> None:
+        """Remove all that it stored."""
+        self._store.unlink(missing_ok=True)
+        if self._store.parent.exists():
+            self._store.parent.rmdir()
+
+    def restart(self) -> None:
+        """End it and start it again."""
+        self.stop()
+        self.start()
+
+    @property
+    def _store(self) -> Path:
+        return self._folder / "store" / "model"
+
+    @property
+    def _port_file(self) -> Path:
+        return self._folder / "port"
+
+    def _last_port(self) -> int:
+        return int(self._port_file.read_text()) if self._port_file.exists() else 0
+
+
+nats.NatsServer = NatsServer  # type: ignore[misc, assignment]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> object:
+    """Have anyio run tests on a simulated loop."""
+    if fixturedef.argname != "anyio_backend":
+        return None
+    value = ("asyncio", {"loop_factory": lambda: _world.now().loop})
+    fixturedef.cached_result = (value, fixturedef.cache_key(request), None)
+    return value
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """End the world with the test."""
+    try:
+        return (yield)
+    finally:
+        _world.end()
