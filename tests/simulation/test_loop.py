@@ -33,15 +33,21 @@ def test_an_hour_passes_at_once_and_every_clock_says_so() -> None:
         before = time.time(), time.monotonic(), asyncio.get_running_loop().time(), datetime.now(UTC)
         await anyio.sleep(3600)
         after = time.time(), time.monotonic(), asyncio.get_running_loop().time(), datetime.now(UTC)
-        assert [late - early for early, late in zip(before[:3], after[:3], strict=True)] == [3600] * 3
-        assert (after[3] - before[3]).total_seconds() == 3600
+        passed = [late - early for early, late in zip(before[:3], after[:3], strict=True)]
+        passed.append((after[3] - before[3]).total_seconds())
+        assert passed == [pytest.approx(3600, abs=1e-3)] * 4
         return before
 
     began = time.perf_counter()
     with Simulation() as sim:
         before = sim.run(story())
 
-    assert before == (1767225600.0, 1000.0, 1000.0, datetime(2026, 1, 1, tzinfo=UTC))
+    assert before[:3] == (
+        pytest.approx(1767225600),
+        pytest.approx(1000, abs=1e-3),
+        pytest.approx(1000, abs=1e-3),
+    )
+    assert before[3].isoformat(timespec="milliseconds") == "2026-01-01T00:00:00.000+00:00"
     assert time.perf_counter() - began < 3600
     assert date.today() == datetime.now().astimezone().date()  # noqa: DTZ011 - Python's own again
 
@@ -65,8 +71,8 @@ def test_each_process_has_its_own_clock_name_arguments_and_environment() -> None
     async def main() -> None:
         await anyio.sleep(1)
         seen[sys.argv[0]] = [
-            time.time() - 1767225600,
-            time.monotonic(),
+            round(time.time() - 1767225600, 3),
+            round(time.monotonic(), 3),
             socket.gethostname(),
             os.getpid(),
             sys.argv[1:],
@@ -122,7 +128,7 @@ def test_a_paused_process_goes_on_where_it_was_with_timers_that_are_late() -> No
     async def main() -> None:
         while True:
             await anyio.sleep(1)
-            ticks.append(asyncio.get_running_loop().time() - 1000)
+            ticks.append(round(asyncio.get_running_loop().time() - 1000, 2))
 
     async def story(sim: Simulation) -> None:
         process = sim.start("p", main)
@@ -218,7 +224,7 @@ def test_who_blocks_waits_for_nothing_or_turns_in_a_circle_is_told() -> None:
         sim.run(anyio.sleep_forever())
     with Simulation() as sim:
         sim.loop.stuck = 1000
-        with pytest.raises(SimulationError, match="no time passes"):
+        with pytest.raises(SimulationError, match="turns in a circle"):
             sim.run(turns())
 
 

@@ -3,7 +3,7 @@
 
 What must stay true: nothing here depends on the wall clock, on threads, on addresses of objects or on any
 randomness but the seed's; a process's callbacks run in their order, as asyncio promises; which process runs
-next is the seed's choice; time passes only while nobody has anything to do.
+next is the seed's choice; time jumps only while nobody has anything to do.
 """
 
 import asyncio
@@ -24,7 +24,9 @@ EPOCH_NS: Final = 1_767_225_600 * 1_000_000_000
 BOOT_NS: Final = 1000 * 1_000_000_000
 """What monotonic clocks show then: 0 would hide who takes it for "never"."""
 STUCK: Final = 2_000_000
-"""So many callbacks while no time passes: somebody turns in a circle."""
+"""So many turns while somebody always has something to do: it turns in a circle."""
+COST_NS: Final = 1000
+"""What looking at a clock takes: two looks are never the same moment."""
 NEVER_NS: Final = 1 << 60
 """A time that does not come: 36 years later."""
 _OUTSIDE: Final = "outside"
@@ -52,12 +54,18 @@ class Clock:
         """Set the wall clock forwards, or back."""
         self.skew_ns += round(seconds * 1e9)
 
+    def peek_ns(self) -> int:
+        """Return the wall clock's time, for a model: looking takes no time."""
+        return EPOCH_NS + self._loop.now_ns + self.skew_ns
+
     def wall_ns(self) -> int:
         """Return what `time.time_ns` says."""
+        self._loop.now_ns += COST_NS
         return EPOCH_NS + self._loop.now_ns + self.skew_ns
 
     def monotonic_ns(self) -> int:
         """Return what `time.monotonic_ns` says."""
+        self._loop.now_ns += COST_NS
         return BOOT_NS + self._loop.now_ns
 
 
@@ -305,7 +313,11 @@ class SimLoop(asyncio.BaseEventLoop):
         """As asyncio's."""
         self._check_closed()  # type: ignore[attr-defined]
         process = PROCESS.get(None) if context is None else context.get(PROCESS)
-        when_ns = NEVER_NS if when * 1e9 >= NEVER_NS else round(when * 1e9) - BOOT_NS
+        when_ns = NEVER_NS
+        if when * 1e9 < NEVER_NS:
+            when_ns = round(when * 1e9) - BOOT_NS
+            while (BOOT_NS + when_ns) / 1e9 < when:  # Who is called too early would only ask again.
+                when_ns += 1
         return self._schedule(process or self.outside, when_ns, callback, args, context)
 
     def create_task(  # pyright: ignore[reportIncompatibleMethodOverride] - coroutines only
@@ -384,7 +396,7 @@ class SimLoop(asyncio.BaseEventLoop):
             return  # Who is due is paused, or dead.
         self._idle_turns += 1
         if self._idle_turns > self.stuck:
-            raise SimulationError(f"{self.current.name} turns in a circle: no time passes")
+            raise SimulationError(f"{self.current.name} turns in a circle")
         index = int(self.random.random() * len(runnable)) if len(runnable) > 1 else 0
         process = runnable[index]
         self.current = process

@@ -217,7 +217,7 @@ class Consumer(Reader):
         return self._next
 
     def work(self, now_ns: int) -> int | None:
-        """Deliver what can be, say what is due; return when to be called next, None: when something changes."""
+        """Deliver what can be, say what is due; return when to be called next, None: at a change."""
         self._find_overdue(now_ns)
         while self.asks:
             ask = self._next_ask(now_ns)

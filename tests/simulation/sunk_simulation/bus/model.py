@@ -126,7 +126,7 @@ class ModelNats:
             self.store,
             self.settings,
             loop=self._loop,
-            now_ns=process.clock.wall_ns,
+            now_ns=process.clock.peek_ns,
             name=self.name,
             random=self._random,
             told=self._told,

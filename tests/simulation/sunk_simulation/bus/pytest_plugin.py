@@ -52,7 +52,7 @@ _world: Final = _World()
 
 
 class NatsServer:
-    """The model behind the face of `sunk_lab.nats.NatsServer`, its store in *folder* while it does not run."""
+    """The model behind the face of `sunk_lab.nats.NatsServer`; its store is in *folder* at rest."""
 
     def __init__(
         self,

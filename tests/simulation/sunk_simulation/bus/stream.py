@@ -181,7 +181,7 @@ class Stream:
         stored_ns = now_ns + (now_ns == self.last_ns)
         expires_ns = stored_ns + lives_ns if lives_ns else 0
         message = Message(self.last_seq + 1, subject, raw, data, stored_ns, expires_ns)
-        if free is not None and message.size > free:
+        if free is not None and free < 0:  # As nats-server: only what comes after it was too much is refused.
             raise RefusedError(503, 10047, "insufficient storage resources available")
         self._make_room(message)
         self._add(message)
