@@ -11,6 +11,7 @@ from sunk_pod_scheduler.explain import FINDINGS_MAX, explain
 from sunk_pod_scheduler.limits import (
     ASK_AGAIN_S,
     ENDED_GRACE_S,
+    FORGOTTEN_CONFIRM_S,
     LOOK_AGAIN_S,
     LOST_CONFIRM_S,
     SILENT_FIRST_S,
@@ -19,6 +20,7 @@ from sunk_pod_scheduler.limits import (
     Limits,
     backoff_s,
 )
+from sunk_pod_scheduler.lost import why
 from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.model import (
     Action,
@@ -477,19 +479,86 @@ def test_a_job_that_slurm_has_not_looked_at_yet_says_nothing() -> None:
     assert act(found, after_s=WAITING_AGAIN_S) == Wait(WAITING_FIRST_S)
 
 
-LOST = replace(placement("bound", node=SLURM_NODE), lost=T0, reason="lost")
+VANISHED = JobGone(is_lost=True)
+FORGOTTEN = JobGone(is_forgotten=True)
+LOST = replace(placement("bound", node=SLURM_NODE), lost=T0)
+
+
+def known(gone: JobGone) -> PlacementState:
+    """Return the placement of a Pod that says already what is known of its job."""
+    return replace(LOST, reason=why(gone, LOST, is_orphan=False))
 
 
 def test_slurm_that_has_lost_its_jobs_does_not_lose_a_running_pod_at_once() -> None:
-    first = act(seen(BOUND, placement("bound", node=SLURM_NODE), GONE))
+    first = act(seen(BOUND, placement("bound", node=SLURM_NODE), VANISHED))
     assert isinstance(first, TellLoss)
-    assert (first.state.phase, first.state.lost) == ("bound", T0)
-    assert act(seen(BOUND, first.state, GONE)) == Wait(LOST_CONFIRM_S)
+    assert (first.state.phase, first.state.lost, first.state.bound) == ("bound", T0, T0)
+    assert act(seen(BOUND, first.state, VANISHED)) == Wait(LOST_CONFIRM_S)
 
-    adopting = act(seen(BOUND, first.state, GONE), after_s=LOST_CONFIRM_S)
+    adopting = act(seen(BOUND, first.state, VANISHED), after_s=LOST_CONFIRM_S)
     assert isinstance(adopting, Record)
     assert (adopting.state.phase, adopting.state.job, adopting.state.attempt) == ("submitted", None, 1)
     assert (adopting.state.node, adopting.state.kube_node) == (SLURM_NODE, KUBE_NODE)
+
+
+def test_a_missing_job_of_which_nothing_tells_keeps_its_pod_and_says_so_for_ever() -> None:
+    first = act(seen(BOUND, placement("bound", node=SLURM_NODE), GONE))
+    assert isinstance(first, TellLoss)
+    assert "the Pod stays" in first.state.reason
+
+    assert act(seen(BOUND, first.state, GONE), after_s=90 * 24 * 3600) == Wait(LOOK_AGAIN_S)
+
+    later = act(seen(BOUND, first.state, VANISHED), after_s=3600)
+    assert isinstance(later, TellLoss)
+    assert later.state.lost == T0
+    assert "has lost its state" in later.state.reason
+
+
+def test_a_job_that_was_forgotten_while_others_were_not_ends_its_pod_unless_its_script_is_an_orphan() -> None:
+    first = act(seen(BOUND, placement("bound", node=SLURM_NODE), FORGOTTEN))
+    assert isinstance(first, TellLoss)
+    assert isinstance(act(seen(BOUND, first.state, FORGOTTEN), after_s=FORGOTTEN_CONFIRM_S - 1), Wait)
+
+    ends = act(seen(BOUND, first.state, FORGOTTEN), after_s=FORGOTTEN_CONFIRM_S)
+    assert phase_after(ends) == "Record ending"
+    orphan = act(seen(BOUND, first.state, FORGOTTEN, is_release_asked=True), after_s=FORGOTTEN_CONFIRM_S)
+    assert isinstance(orphan, TellLoss)
+    again = act(seen(BOUND, orphan.state, FORGOTTEN, is_release_asked=True), after_s=FORGOTTEN_CONFIRM_S)
+    assert phase_after(again) == "Record submitted"
+
+
+def test_a_job_that_ended_as_accounting_says_ends_its_pod_at_once() -> None:
+    for state in (placement("bound", node=SLURM_NODE), LOST):
+        ended = act(seen(BOUND, state, JobGone(has_ended=True)))
+        assert isinstance(ended, Record)
+        assert (ended.state.phase, ended.state.reason) == (
+            "ending",
+            "job 7 has ended, and Slurm has forgotten it",
+        )
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(PENDING, ("submitted", JOB, T0, 3), id="its other job waits"),
+        pytest.param(GONE, ("bound", JOB, T0, 3), id="it has no other job yet"),
+        pytest.param(JobGone(is_taken=True), ("submitted", None, T0, 4), id="its number is another's"),
+        pytest.param(JobGone(has_ended=True), ("submitted", JOB, None, 3), id="its job was seen to end"),
+    ],
+)
+def test_a_bucket_that_is_lost_while_a_pod_runs_without_its_job_takes_no_pod(
+    found: JobSeen | JobGone, expected: tuple[str, int | None, datetime | None, int]
+) -> None:
+    told = replace(BOUND, claim=Claim(job=JOB, attempt=3, job_mark="verified"), is_told_lost=True)
+    looked = replace(seen(told, None, found), slurm_node=SLURM_NODE)
+    first = act(looked)
+    assert isinstance(first, Record)
+    assert (first.state.phase, first.state.job, first.state.lost, first.state.attempt) == expected
+
+    if first.state.lost is not None:
+        assert first.state.node == SLURM_NODE
+        assert act(replace(looked, slurm_node="")) == Wait(ASK_AGAIN_S)
+        assert phase_after(act(seen(told, first.state, found))) != "Record ending"
 
 
 @pytest.mark.parametrize(
@@ -532,8 +601,10 @@ def test_a_running_pod_without_its_job_gets_another_on_its_node_or_goes_in_the_e
 def test_a_pod_whose_job_is_lost_may_be_deleted_after_a_bound_instead() -> None:
     limits = Limits(adopts_lost=False, lost_s=60)
 
-    assert decide(seen(BOUND, LOST, GONE), T0 + timedelta(seconds=59), limits) == Wait(1.0)
-    assert phase_after(decide(seen(BOUND, LOST, GONE), T0 + timedelta(seconds=60), limits)) == "Record ending"
+    for gone in (GONE, VANISHED):
+        found = seen(BOUND, known(gone), gone)
+        assert decide(found, T0 + timedelta(seconds=59), limits) == Wait(1.0)
+        assert phase_after(decide(found, T0 + timedelta(seconds=60), limits)) == "Record ending"
 
 
 pods = st.none() | st.builds(

@@ -42,8 +42,9 @@ from sunk_pod_scheduler.gangs.workloads import (
     Workloads,
 )
 from sunk_pod_scheduler.limits import Limits
+from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.means import Views
-from sunk_pod_scheduler.model import JobGone, JobSeen, Record
+from sunk_pod_scheduler.model import JobGone, JobSeen, Record, Wait
 from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.policy import Identity
 from sunk_pod_scheduler.request import Placeholder
@@ -518,3 +519,44 @@ def test_the_replacements_of_thousands_of_dead_members_are_found_in_one_pass(ind
         *(f"h{rank}" for rank in range(1, size)),
     ]
     assert len(looks) < 10
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(job("PENDING", reason="Priority"), ("submitted", 7, 3), id="its other job waits"),
+        pytest.param(JobGone(), ("bound", 7, 3), id="it has no other job yet"),
+        pytest.param(JobGone(is_taken=True), ("submitted", None, 4), id="its number is another's"),
+    ],
+)
+def test_a_bucket_that_is_lost_while_a_gang_runs_without_its_job_takes_no_pod(
+    found: JobSeen | JobGone, expected: tuple[str, int | None, int]
+) -> None:
+    claim = Claim(job=7, attempt=3, job_mark="verified")
+    members = {f"u{i}": member(i, kube_node=f"k{i}") for i in range(2)}
+    members = {
+        uid: replace(one, node=f"n{one.index}", pod=replace(one.pod, claim=claim, is_told_lost=True))
+        for uid, one in members.items()
+    }
+    first = decide_gang(look(members, None, size=2, job=found), T0, Limits())
+    assert isinstance(first, Record)
+    assert (first.state.phase, first.state.job, first.state.attempt) == expected
+    assert first.state.lost == T0
+
+    after = decide_gang(look(members, first.state, job=found), T0, Limits())
+    assert not isinstance(after, Record) or after.state.phase != "ending"
+
+
+def test_a_gang_whose_job_is_missing_stays_while_nothing_tells_and_goes_where_others_were_not_lost() -> None:
+    members = {f"u{i}": member(i, kube_node=f"k{i}") for i in range(2)}
+    first = decide_gang(look(members, stored(2), job=JobGone()), T0, Limits())
+    assert isinstance(first, Record)
+    assert (first.state.phase, first.state.lost, "the Pod stays" in first.state.reason) == ("bound", T0, True)
+    again = decide_gang(look(members, first.state, job=JobGone()), LATER, Limits())
+    assert isinstance(again, Wait)
+
+    told = decide_gang(look(members, first.state, job=JobGone(is_forgotten=True)), LATER, Limits())
+    assert isinstance(told, Record)
+    ends = decide_gang(look(members, told.state, job=JobGone(is_forgotten=True)), LATER, Limits())
+    assert isinstance(ends, Record)
+    assert ends.state.phase == "ending"

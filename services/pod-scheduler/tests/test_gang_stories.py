@@ -76,6 +76,8 @@ class Cluster:
         self.announced: set[int] = set()
         self.releasing: set[int] = set()
         self.is_slurm_away = False
+        self.does_tell = False
+        """Slurm's other jobs, or accounting, tell that slurmctld has lost its state."""
 
     def make_pods(self) -> None:
         """Have the workload make the Pods that it lacks, as the Job controller does."""
@@ -125,7 +127,9 @@ class Cluster:
             return JobGone()
         if self.is_slurm_away:
             return JobUnknown()
-        return self.jobs.get(number) or JobGone(has_ended=number in self.ended)
+        return self.jobs.get(number) or JobGone(
+            has_ended=number in self.ended, is_lost=self.does_tell and number not in self.ended
+        )
 
     def turn(self, cut: int = UNCUT) -> None:
         """Let the scheduler take its steps, killed before the effect number *cut* of them all."""
@@ -408,6 +412,10 @@ class GangStories(RuleBasedStateMachine):
         self.cluster.jobs.clear()
 
     @rule()
+    def something_tells_of_missing_jobs_or_does_not(self) -> None:
+        self.cluster.does_tell = not self.cluster.does_tell
+
+    @rule()
     def slurm_goes_away_or_comes_back(self) -> None:
         self.cluster.is_slurm_away = not self.cluster.is_slurm_away
 
@@ -453,7 +461,7 @@ class GangStories(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Let everything calm down."""
         found = self.cluster
-        found.is_slurm_away = False
+        found.is_slurm_away, found.does_tell = False, True
         for _ in range(STEPS_MAX):
             found.make_pods()
             found.turn()

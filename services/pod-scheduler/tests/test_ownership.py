@@ -107,7 +107,7 @@ def test_a_number_that_a_tenant_wrote_is_never_stored_for_others_to_believe(foun
     signed = replace(claimed, claim=Claim(job=JOB, attempt=3, job_mark="verified"))
 
     stored = decide(seen(claimed, None, found), T0, Limits())
-    ours = decide(seen(signed, None, found), T0, Limits())
+    ours = decide(replace(seen(signed, None, found), slurm_node=SLURM_NODE), T0, Limits())
 
     assert isinstance(stored, Record)
     assert stored.state.job is None

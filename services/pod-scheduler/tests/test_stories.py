@@ -55,6 +55,10 @@ class Cluster:
         self.attempts: dict[int, int] = {}
         self.ended: set[int] = set()
         """Jobs that the bus says to be over, when Slurm has forgotten them."""
+        self.unseen: set[int] = set()
+        """Jobs that ended and were forgotten while nobody looked."""
+        self.does_tell = False
+        """Slurm's other jobs, or accounting, tell what became of a job."""
         self.announced: set[int] = set()
         self.releasing: set[int] = set()
         self.is_slurm_away = False
@@ -70,6 +74,7 @@ class Cluster:
             job=self._job(number),
             announced_on=SLURM_NODE if number in self.announced else "",
             kube_node=KUBE_NODE if self.stored is not None and self.stored.node else "",
+            slurm_node=SLURM_NODE if self.stored is None and self.pod and self.pod.kube_node else "",
             is_release_asked=number in self.releasing,
         )
 
@@ -78,7 +83,14 @@ class Cluster:
             return JobGone()
         if self.is_slurm_away:
             return JobUnknown()
-        return self.jobs.get(number) or JobGone(has_ended=number in self.ended)
+        if number in self.jobs:
+            return self.jobs[number]
+        is_unseen = number in self.unseen
+        return JobGone(
+            has_ended=number in self.ended,
+            is_lost=self.does_tell and not is_unseen,
+            is_forgotten=self.does_tell and is_unseen,
+        )
 
     def turn(self, cut: int = UNCUT) -> None:
         """Let the scheduler take its steps, killed before the effect number *cut* of the first."""
@@ -100,7 +112,9 @@ class Cluster:
         self, action: Action
     ) -> list[Effect]:
         match action:
-            case Record() | Refuse() | Blame() | TellLoss():
+            case TellLoss():
+                return [lambda: self._tell(action.state), lambda: self._store(action.state)]
+            case Record() | Refuse() | Blame():
                 return [lambda: self._store(action.state)]
             case Submit():
                 return self._submission(action.attempt)
@@ -154,7 +168,7 @@ class Cluster:
 
     def _claim(self, number: int, attempt: int) -> None:
         if self.pod is not None:
-            self.pod = replace(self.pod, claim=Claim(job=number, attempt=attempt))
+            self.pod = replace(self.pod, claim=Claim(job=number, attempt=attempt, job_mark="ours"))
 
     def _resume(self, attempt: int) -> None:
         assert self.stored is not None
@@ -164,6 +178,10 @@ class Cluster:
             return
         self._claim(alive[0], attempt)
         self._store(replace(self.stored, job=alive[0], changed=self.now))
+
+    def _tell(self, state: PlacementState) -> None:
+        assert self.pod is not None
+        self.pod = replace(self.pod, is_told_lost=state.lost is not None)
 
     def _store(self, state: PlacementState | None) -> None:
         self.stored = state
@@ -210,6 +228,10 @@ def judge_step(found: Observed, action: Action) -> None:
         is_lost = isinstance(found.job, JobGone) and not found.job.has_ended
         if is_lost and found.placement is not None and not found.is_release_asked:
             assert found.placement.lost is not None or found.placement.phase != "bound"
+
+    is_untold = found.job == JobGone() and not found.is_release_asked and not gone
+    if is_untold and found.placement is not None and found.placement.phase == "bound":
+        assert isinstance(action, (TellLoss, Wait))
 
 
 class Stories(RuleBasedStateMachine):
@@ -286,8 +308,27 @@ class Stories(RuleBasedStateMachine):
             del self.cluster.jobs[number]
 
     @rule()
+    def slurm_forgets_jobs_that_ended_while_nobody_looked(self) -> None:
+        over = self.cluster.jobs.keys() - set(self.cluster.alive())
+        self.cluster.unseen |= over
+        for number in over:
+            del self.cluster.jobs[number]
+
+    @rule()
     def slurm_loses_its_state(self) -> None:
         self.cluster.jobs.clear()
+
+    @rule()
+    def something_tells_of_missing_jobs_or_does_not(self) -> None:
+        self.cluster.does_tell = not self.cluster.does_tell
+
+    @rule()
+    def the_bucket_is_lost(self) -> None:
+        found, claim = self.cluster.pod, None if self.cluster.pod is None else self.cluster.pod.claim
+        if found is None or claim is None or not found.kube_node or found.is_over:
+            return  # Of a Pod that waits another attempt may have the number of a lost one.
+        if all(self.cluster.attempts[number] <= claim.attempt for number in self.cluster.alive()):
+            self.cluster.stored = None
 
     @rule()
     def slurm_goes_away_or_comes_back(self) -> None:
@@ -324,7 +365,7 @@ class Stories(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Let everything calm down."""
         found = self.cluster
-        found.is_slurm_away = False
+        found.is_slurm_away, found.does_tell = False, True
         for _ in range(STEPS_MAX):
             found.turn()
             found.sweep()

@@ -75,7 +75,7 @@ class Doer:
             case Blame():
                 await self._on(pod, lambda found: self._blame(found, action))
             case TellLoss():
-                await self._on(pod, lambda found: self._tell_loss(found, action.state))
+                await self._on(pod, lambda found: self._tell_loss(found, action.state, seen))
             case Submit():
                 await self._on(pod, lambda found: self._submitter.submit(found, action.attempt))
             case Resume():
@@ -169,12 +169,13 @@ class Doer:
             await self._pods.put_off(pod, action.event, action.state.reason)
         await self._store(action.state)
 
-    async def _tell_loss(self, pod: Pod, state: PlacementState) -> None:
+    async def _tell_loss(self, pod: Pod, state: PlacementState, seen: Observed) -> None:
         is_lost = state.lost is not None
         text = state.reason if is_lost else f"Slurm job {state.job} holds the place of {pod.key} again"
         await self._pods.tell_loss(pod, "JobLost" if is_lost else "JobFound", text, is_lost=is_lost)
         await self._store(state)
-        metrics.JOBS_UNKNOWN.labels("lost" if is_lost else "found").inc()
+        if seen.placement is None or (seen.placement.lost is not None) != is_lost:
+            metrics.JOBS_UNKNOWN.labels("lost" if is_lost else "found").inc()
 
     async def _bind(self, pod: Pod, action: Bind) -> None:
         await self._pods.bind(pod, action.state.kube_node)

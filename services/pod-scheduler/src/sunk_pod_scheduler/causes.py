@@ -37,6 +37,11 @@ def asked(job: AnyJob) -> str:
     return f"the script{which} was told to end, or an epilog of its node asks for it"
 
 
+def forgotten(job: int | None) -> str:
+    """Return what is said of a job that Slurm does not know any more, and that has ended."""
+    return f"job {job} has ended, and Slurm has forgotten it"
+
+
 def by_whom(user: str) -> str:
     """Return the end of a sentence that names who cancelled a job, as accounting has it."""
     return f", by Slurm user {plain(user)[:_SHOWN]}" if user else ""

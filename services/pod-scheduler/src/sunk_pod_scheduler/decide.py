@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_pod_scheduler import lost, waiting
-from sunk_pod_scheduler.causes import asked, cause
+from sunk_pod_scheduler.causes import asked, cause, forgotten
 from sunk_pod_scheduler.limits import (
     ASK_AGAIN_S,
     ENDED_GRACE_S,
@@ -22,6 +22,7 @@ from sunk_pod_scheduler.limits import (
     Limits,
     backoff_s,
 )
+from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.model import (
     Action,
     Bind,
@@ -63,17 +64,34 @@ def _without_placement(seen: Observed, now: datetime) -> Action:
             return Wait(ASK_AGAIN_S)
         is_there = isinstance(seen.job, JobSeen) and seen.job.is_marked and not seen.job.is_over
         if is_there or (pod.kube_node and not pod.is_over):
-            # The bucket was lost; the Pod remembers its job, and each later step follows from what is.
-            # Others believe what is stored, so a number is only stored where it is the Pod's.
-            was_his = pod.claim.is_signed and not (isinstance(seen.job, JobGone) and seen.job.is_taken)
-            number = pod.claim.job if is_there or was_his else None
-            adopted = replace(fresh(seen.uid, pod, "submitted", now), job=number, attempt=pod.claim.attempt)
-            return Record(state=adopted)
+            return _adopted(seen, pod, pod.claim, now, is_there=is_there)
     if pod.is_over or pod.is_terminating or pod.kube_node or pod.is_gated:
         return Wait()
     if pod.problems:
         return refuse(fresh(seen.uid, pod, "refused", now), pod)
     return Submit(0 if pod.claim is None else pod.claim.attempt + 1)
+
+
+def _adopted(seen: Observed, pod: PodSeen, claim: Claim, now: datetime, *, is_there: bool) -> Action:
+    """The bucket was lost; the Pod remembers its job, and each later step follows from what is.
+
+    Others believe what is stored, so a number is only stored where it is the Pod's.
+    """
+    job = seen.job
+    was_his = claim.is_signed and not (isinstance(job, JobGone) and job.is_taken)
+    number = claim.job if is_there or was_his else None
+    adopted = replace(fresh(seen.uid, pod, "submitted", now), job=number, attempt=claim.attempt)
+    is_gone = isinstance(job, JobGone) and not job.has_ended and claim.is_signed
+    if not pod.kube_node or pod.is_terminating or not (is_gone or (is_there and pod.is_told_lost)):
+        return Record(state=adopted)
+    if not seen.slurm_node:
+        return Wait(ASK_AGAIN_S)
+    adopted = replace(adopted, node=seen.slurm_node, kube_node=pod.kube_node, lost=now)
+    if is_there:  # It waits, or runs, to replace a lost one.
+        return Record(state=adopted)
+    if number is None:  # Its number is another's: slurmctld has lost its state.
+        return lost.once_more(adopted, now)
+    return Record(state=replace(adopted, phase="bound"))
 
 
 def _refused(seen: Observed, placement: PlacementState, now: datetime, _: Limits) -> Action:
@@ -106,7 +124,7 @@ def _placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
         case JobGone(has_ended=False) if pod.kube_node and placement.lost is not None:
             return lost.once_more(placement, now)
         case JobGone():
-            return without(pod, placement, f"job {placement.job} is unknown to Slurm", now)
+            return without(pod, placement, forgotten(placement.job), now)
         case JobSeen() if job.is_over or job.base == "SUSPENDED":
             return given_up(without(pod, placement, cause(job), now), job)
         case JobSeen() if not job.is_marked:
@@ -176,7 +194,7 @@ def _running(  # noqa: PLR0911 - a table of cases
         return given_up(without(pod, placement, elsewhere, now), job)
     if not seen.kube_node:
         return Wait(ASK_AGAIN_S)
-    bound = replace(placement, phase="bound", changed=now, kube_node=seen.kube_node, reason="")
+    bound = replace(placement, phase="bound", changed=now, bound=now, kube_node=seen.kube_node, reason="")
     if placement.lost is not None and not job.is_marked_started:
         return MarkStarted(job.job, job.extra)
     if pod.kube_node == seen.kube_node:
@@ -208,14 +226,13 @@ def _bound(  # noqa: C901, PLR0911 - a table of cases
         # A job that ends is known to Slurm while its script or an epilog asks for the Pod's end: where it is
         # not, slurmctld has lost its state, and has killed what it no longer knows.
         case JobGone(has_ended=False) if not pod.is_terminating:
-            is_certain = job.is_taken or seen.is_release_asked
-            return lost.without_job(placement, now, limits, is_certain=is_certain)
+            return lost.without_job(job, placement, now, limits, is_orphan=seen.is_release_asked)
         case JobUnknown() if not pod.is_terminating and seen.is_release_asked:
             return Wait(ASK_AGAIN_S)
         case _ if seen.is_release_asked:
             return ending(placement, asked(job), now)
         case JobGone():
-            return ending(placement, f"job {placement.job} is unknown to Slurm", now)
+            return ending(placement, forgotten(placement.job), now)
         case JobSeen() if not job.is_running:
             return ending(placement, cause(job), now)
         case JobSeen() if placement.node not in job.nodes:

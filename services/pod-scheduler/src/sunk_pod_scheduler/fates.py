@@ -54,7 +54,7 @@ class Reads(Protocol):
 class Accounts(Protocol):
     """What is asked of accounting."""
 
-    async def jobs(self, job: int, *, timeout_s: float) -> tuple[AccountedJob, ...]:
+    async def jobs(self, job: int, *, timeout_s: float) -> Sequence[AccountedJob]:
         """Return all records of a number."""
         ...
 
@@ -118,7 +118,7 @@ def verdict(record: AccountedJob | None) -> Verdict:
 
     A slurmctld that starts without its state has accounting note all jobs as NODE_FAIL: that tells nothing.
     """
-    if record is None or record.state_now.base in {"NODE_FAIL", ""}:
+    if record is None or not record.state.current or record.state_now.base == "NODE_FAIL":
         return ""
     return "ended" if record.state_now.is_over else "alive"
 
@@ -153,7 +153,7 @@ class Fates:
         record = accounted(await self._records(job.job, WHO_S), owner, self._key, None)
         return "" if record is None else record.kill_request_user
 
-    async def _records(self, job: int, timeout_s: float) -> tuple[AccountedJob, ...]:
+    async def _records(self, job: int, timeout_s: float) -> Sequence[AccountedJob]:
         if self._accounting is None:
             return ()
         try:

@@ -1,7 +1,8 @@
 """A Pod that runs, and whose job Slurm does not know any more although nobody saw it end.
 
-slurmctld has lost its state, then. The Pod is not deleted for that: it gets another job on the same node,
-or, by setting, some time to end. Only a job that Slurm certainly does not have lets that time run out.
+Either slurmctld has lost its state: then the Pod gets another job on the same node, or, by setting, some time
+to end. Or the job has ended and was forgotten while nobody looked: then the Pod ends as if it had been seen.
+Where nothing tells which, the Pod stays and says so.
 """
 
 from datetime import datetime, timedelta
@@ -10,8 +11,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementState
-from sunk_pod_scheduler.limits import LOOK_AGAIN_S, LOST_CONFIRM_S, Limits
-from sunk_pod_scheduler.model import Action, JobSeen, Record, TellLoss, Wait
+from sunk_pod_scheduler.limits import FORGOTTEN_CONFIRM_S, LOOK_AGAIN_S, LOST_CONFIRM_S, Limits
+from sunk_pod_scheduler.model import Action, AnyJob, JobGone, JobSeen, PodSeen, Record, TellLoss, Wait
 from sunk_pod_scheduler.outcomes import ending, waits_for
 
 NO_OTHER_JOB: Final = "Slurm has lost the Pod's job, and no other has started"
@@ -22,29 +23,72 @@ AHEAD: Final = 4_294_967_293
 
 
 def without_job(
-    placement: PlacementState, now: datetime, limits: Limits, *, is_certain: bool = False
+    gone: JobGone, placement: PlacementState, now: datetime, limits: Limits, *, is_orphan: bool = False
 ) -> Action:
-    """Slurm does not know the job of a Pod that runs, and nobody saw it end: slurmctld has lost its state.
+    """Slurm does not know the job of a Pod that runs, and nobody saw it end.
 
-    *is_certain*: its number is another's, or its script was told to end; then the node is not left to others
-    any longer.
+    *is_orphan*: its script was told to end although Slurm does not know its job: slurmctld, back without its
+    state, ends what it does not know. Then, or if its number is another's, the node is not left to others any
+    longer.
     """
-    reason = f"job {placement.job} is unknown to Slurm, and was not seen to end"
-    if placement.lost is None:
-        return TellLoss(state=replace(placement, changed=now, lost=now, reason=reason))
-    patience = timedelta(seconds=0.0 if is_certain else LOST_CONFIRM_S)
-    due = placement.lost + patience if limits.adopts_lost else _given_up_at(placement.lost, limits)
-    if now < due:
-        return Wait(min((due - now).total_seconds(), LOOK_AGAIN_S))
+    reason = why(gone, placement, is_orphan=is_orphan)
+    if placement.lost is None or placement.reason != reason:
+        told = replace(placement, changed=now, lost=placement.lost or now, reason=reason)
+        return TellLoss(state=replace(told, bound=ran(placement)))
+    is_lost = gone.is_taken or gone.is_lost or is_orphan
+    if gone.is_forgotten and not is_lost:
+        return _later(placement.lost, FORGOTTEN_CONFIRM_S, now) or ending(placement, reason, now)
     if not limits.adopts_lost:
-        return ending(placement, reason, now)
-    return once_more(placement, now)
+        return _later(placement.lost, limits.lost_s, now) or ending(placement, reason, now)
+    if not is_lost:
+        return Wait(LOOK_AGAIN_S)
+    confirm_s = 0.0 if gone.is_taken or is_orphan else LOST_CONFIRM_S
+    return _later(placement.lost, confirm_s, now) or once_more(placement, now)
+
+
+def ran(placement: PlacementState) -> datetime | None:
+    """Return a moment in which the job of a bound Pod ran; None where that is not known any more."""
+    if placement.bound is None and placement.phase == "bound" and placement.lost is None:
+        return placement.changed  # Stored by an earlier version.
+    return placement.bound
+
+
+def is_in_doubt(pod: PodSeen, placement: PlacementState, job: AnyJob) -> bool:
+    """Whether it has to be found out what became of the job of a Pod that runs."""
+    is_gone = isinstance(job, JobGone) and not job.has_ended and placement.job is not None
+    runs = bool(pod.kube_node) and not pod.is_over and not pod.is_terminating
+    return is_gone and runs and (placement.phase == "bound" or placement.lost is not None)
+
+
+def why(gone: JobGone, placement: PlacementState, *, is_orphan: bool) -> str:
+    """Return what is known of a job that slurmctld does not know, for people."""
+    job = f"Slurm does not know job {placement.job} any more"
+    if gone.is_taken:
+        return f"slurmctld has lost its state: the number of job {placement.job} is another's"
+    if is_orphan:
+        return (
+            f"slurmctld has lost its state: it ended the script of job {placement.job}, but knows no such job"
+        )
+    if gone.is_lost:
+        return f"{job}: slurmctld has lost its state, as its other jobs or accounting show"
+    if gone.is_forgotten:
+        return f"{job}, and has others that are older: it has ended and was forgotten"
+    return (
+        f"{job}, and neither its other jobs nor accounting tell whether it has ended: the Pod stays. "
+        "Delete the Pod if it is to end"
+    )
+
+
+def _later(since: datetime, after_s: float, now: datetime) -> Wait | None:
+    """Return the wait until so long after *since*; None where that has passed."""
+    due = since + timedelta(seconds=after_s)
+    return Wait(min((due - now).total_seconds(), LOOK_AGAIN_S)) if now < due else None
 
 
 def once_more(placement: PlacementState, now: datetime) -> Record:
     """Another job is to be submitted for the Pod, on its node."""
     again = replace(placement, phase="submitted", changed=now, attempt=placement.attempt + 1)
-    return Record(state=replace(again, job=None, token_sha256="", silent=None))
+    return Record(state=replace(again, job=None, token_sha256="", silent=None, bound=None))
 
 
 def pending(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:
@@ -56,8 +100,4 @@ def pending(placement: PlacementState, job: JobSeen, now: datetime, limits: Limi
 
 def is_given_up(placement: PlacementState, now: datetime, limits: Limits) -> bool:
     """Whether the Pod has run without a job for too long."""
-    return placement.lost is not None and now >= _given_up_at(placement.lost, limits)
-
-
-def _given_up_at(lost: datetime, limits: Limits) -> datetime:
-    return lost + timedelta(seconds=limits.lost_s)
+    return placement.lost is not None and now >= placement.lost + timedelta(seconds=limits.lost_s)

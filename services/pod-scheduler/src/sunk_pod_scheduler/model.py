@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from sunk_events.placements import PlacementState
-from sunk_kube.objects import Pod
+from sunk_kube.objects import Pod, condition
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.annotations import Asked
@@ -34,6 +34,8 @@ class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int = 0
     claim: Claim | None = None
     """Our annotation, if it is ours."""
+    is_told_lost: bool = False
+    """Its condition says that it runs without a job, because we said so."""
     problems: tuple[str, ...] = ()
     """Why it cannot be passed to Slurm."""
     priority: int | None = None
@@ -129,6 +131,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """The Slurm node whose placeholder's script, with the right token, has announced itself."""
     kube_node: str = ""
     """The Node of the placeholder's Slurm node; empty while it is not known."""
+    slurm_node: str = ""
+    """Where nothing is stored of a Pod that is on a Node: the Slurm node of that Node."""
     node_problem: str = ""
     """Why the Pod may not be bound to that Node."""
     excluded: str | None = None
@@ -265,6 +269,8 @@ Action = (
 
 # --- From what the servers say --------------------------------------------------------------------
 
+CONDITION_SLURM_JOB_LOST: Final = "SlurmJobLost"
+"""True while a Pod runs without a job that Slurm knows."""
 HELD_REASONS: Final = frozenset({"JobHeldUser", "JobHeldAdmin"})
 FAILED_EXIT_CODE: Final = 1
 
@@ -273,6 +279,7 @@ def pod_seen(pod: Pod, key: bytes, rules: Rules) -> PodSeen:
     """Return what of *pod* decides."""
     meta = pod.metadata
     found = validate(pod, rules)
+    told = condition(pod.status.conditions, CONDITION_SLURM_JOB_LOST)
     return PodSeen(
         namespace=meta.namespace,
         name=meta.name,
@@ -282,6 +289,7 @@ def pod_seen(pod: Pod, key: bytes, rules: Rules) -> PodSeen:
         is_over=pod.is_over,
         is_gated=bool(pod.spec.scheduling_gates),
         exit_code=_exit_code(pod),
+        is_told_lost=told is not None and told.status == "True",
         claim=marks.read_claim(key, meta.uid, meta.annotations.get(ANNOTATION_JOB, "")),
         problems=found if isinstance(found, tuple) else (),
         priority=_priority(found) if isinstance(found, Wanted) else None,

@@ -20,13 +20,12 @@ from sunk_kube.reflector import Reflector
 from sunk_kube.resources import PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
 from sunk_pod_scheduler.causes import plain
+from sunk_pod_scheduler.model import CONDITION_SLURM_JOB_LOST
 from sunk_pod_scheduler.sayings import Sayings
 from sunk_runtime.changes import Changes
 from sunk_runtime.errors import ConflictError
 
 CONDITION_POD_SCHEDULED: Final = "PodScheduled"
-CONDITION_SLURM_JOB_LOST: Final = "SlurmJobLost"
-"""True while a Pod runs without a job, because slurmctld has lost its state."""
 
 
 def _decides(pod: Pod) -> tuple[object, ...]:

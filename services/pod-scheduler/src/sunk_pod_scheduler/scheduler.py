@@ -10,7 +10,7 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmStatisticsState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
-from sunk_pod_scheduler import hearsay, marks, metrics, strays
+from sunk_pod_scheduler import hearsay, lost, marks, metrics, strays
 from sunk_pod_scheduler.apply import Doer
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.decide import decide
@@ -166,6 +166,8 @@ class Scheduler:
         shown = None if pod is None else self._as_it_decides(pod)
         whose = owner(Observed(uid=uid, pod=shown, placement=placement))
         job = known or await self._job(placement, shown, whose)
+        if isinstance(job, JobGone) and shown is not None and placement is not None:
+            job = await self._fate(job, shown, placement, whose)
         announced_on = self._book.announced_on(uid, placement.job) if placement else ""
         kube_node, why = self._node(placement.node if placement else "", pod, shown)
         seen = Observed(
@@ -175,6 +177,7 @@ class Scheduler:
             job=job,
             announced_on=announced_on,
             kube_node=kube_node,
+            slurm_node=self._slurm_node(shown.kube_node) if shown and placement is None else "",
             node_problem=why,
             excluded=await self._excluded(pod, placement, job),
             is_release_asked=self._book.is_release_asked(uid, placement.job) if placement else False,
@@ -206,6 +209,11 @@ class Scheduler:
         state = self._slurm_jobs.get(str(number))
         return pod.is_finished and (state is None or state.is_over) and self._is_bus_current(now())
 
+    async def _fate(self, job: JobGone, pod: PodSeen, placement: PlacementState, whose: Owner) -> JobGone:
+        if placement.job is None or not lost.is_in_doubt(pod, placement, job):
+            return job
+        return await self._jobs.fate(job, placement.job, whose, lost.ran(placement))
+
     async def _excluded(self, pod: Pod | None, placement: PlacementState | None, job: AnyJob) -> str | None:
         """Return which nodes a job that waits must not get as things are now, where that is to be asked."""
         if pod is None or placement is None or placement.lost is not None:
@@ -224,6 +232,10 @@ class Scheduler:
         asked = None if shown is None else shown.asked
         used = cache(lambda: ports_used(self._pods.placed()))
         return state.kube_node, problem(pod, node, used, slurm_node, asked)
+
+    def _slurm_node(self, kube_node: str) -> str:
+        states = self._views.kube_pods.values() if kube_node else ()
+        return next((state.pod for state in states if state.kube_node == kube_node), "")
 
     async def sweep(self, key: str) -> float | None:
         """Cancel the job *key* if it carries our mark and is nobody's."""

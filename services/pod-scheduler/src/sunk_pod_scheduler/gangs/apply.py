@@ -151,6 +151,9 @@ class GangDoer:
             self._note_refusals(ours, state)
             others = [pod for pod in ours if not pod.spec.node_name or pod.is_terminating]
             self._voice.say(others, GANG_ENDS, f"{name(seen)} ends: {state.reason}")
+        is_told = before is not None and state.phase == "bound" == before.phase and before.lost is not None
+        if is_told and state.lost is not None and before is not None and before.reason != state.reason:
+            await self._voice.tell_loss(ours, state)
         if before is not None and (before.lost is None) != (state.lost is None):
             await self._voice.tell_loss(ours, state)
             metrics.JOBS_UNKNOWN.labels("lost" if state.lost is not None else "found").inc()

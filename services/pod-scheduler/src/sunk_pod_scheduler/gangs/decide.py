@@ -143,7 +143,9 @@ def _binding(  # noqa: PLR0911 - a table of cases
         return _again(pod, record, gang, f"job {job.job} no longer carries our mark in its Extra", now)
     if not job.is_marked_started:
         return MarkStarted(job.job, job.extra)
-    return bind(seen, gang) or Record(state=replace(record, phase="bound", changed=now, reason="", lost=None))
+    return bind(seen, gang) or Record(
+        state=replace(record, phase="bound", changed=now, bound=now, reason="", lost=None)
+    )
 
 
 def _ending(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sunk_events.placements import Gang, GangMember, PlacementState
+from sunk_events.placements import Gang, GangMember, PlacementPhase, PlacementState
 from sunk_pod_scheduler.gangs.kin import Terms
 from sunk_pod_scheduler.gangs.model import GangAction, GangSeen, MemberSeen, Note, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.owner import newest
@@ -186,19 +186,29 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
         if member.is_well and member.pod.claim is not None and member.pod.claim.job == claim.job
     ]
     ranked = sorted(ours, key=lambda member: (member.rank is None, member.rank or 0))
-    is_whole = _is_there(seen.job) and _is_whole(seen, ranked)
-    if not is_whole and not any(member.is_on_node for member in ours):
+    job, is_whole = seen.job, _is_whole(seen, ranked)
+    if not (_is_there(job) and is_whole) and not any(member.is_on_node for member in ours):
         return None
-    was_theirs = claim.is_signed and not (isinstance(seen.job, JobGone) and seen.job.is_taken)
+    is_taken = isinstance(job, JobGone) and job.is_taken
+    was_theirs = claim.is_signed and not is_taken
+    runs = is_whole and all(member.is_on_node and member.node for member in ranked)
+    is_gone = isinstance(job, JobGone) and not job.has_ended and claim.is_signed
+    is_told_lost = any(member.pod.is_told_lost for member in ranked)
+    phase: PlacementPhase = "ending"
+    if is_whole and _is_there(job):
+        phase = "submitted"
+    elif runs and is_gone:
+        phase = "submitted" if is_taken else "bound"
     state = PlacementState(
         changed=now,
         uid=seen.id,
         namespace=seen.namespace,
         pod=seen.name,
-        phase="submitted" if is_whole else "ending",
-        attempt=claim.attempt,
-        job=claim.job if _is_there(seen.job) or was_theirs else None,
-        reason="" if is_whole else "what was stored of the gang was lost, and some of it is gone",
+        phase=phase,
+        attempt=claim.attempt + 1 if phase == "submitted" and is_taken else claim.attempt,
+        job=claim.job if _is_there(job) or was_theirs else None,
+        reason="what was stored of the gang was lost, and some of it is gone" if phase == "ending" else "",
+        lost=now if runs and (is_gone or (_is_there(job) and is_told_lost)) else None,
         created=ranked[0].pod.created,
         roster=_gang(seen, ranked),
     )

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_pod_scheduler import lost
-from sunk_pod_scheduler.causes import asked, cause
+from sunk_pod_scheduler.causes import asked, cause, forgotten
 from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Note, Tell
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.gangs.shapes import shape
@@ -108,13 +108,13 @@ def _without_job(  # noqa: PLR0911 - a table of cases
     job = seen.job
     match job:
         case JobGone(has_ended=False):  # Whoever asks for its end: a job that ends is known to Slurm.
-            return _lost(seen, record, gang, now, limits)
+            return _lost(seen, job, record, gang, now, limits)
         case JobUnknown() if seen.is_release_asked:
             return Wait(ASK_AGAIN_S)
         case _ if seen.is_release_asked:
             return ends(record, asked(job), now)
         case JobGone():
-            return ends(record, f"job {record.job} is unknown to Slurm", now)
+            return ends(record, forgotten(record.job), now)
         case JobSeen() if not job.is_running:
             return ends(record, cause(job), now)
         case JobSeen() if not frozenset(distinct(gang)) <= frozenset(job.nodes):
@@ -123,12 +123,13 @@ def _without_job(  # noqa: PLR0911 - a table of cases
             return None
 
 
-def _lost(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:
-    """Slurm has lost its state: a gang that is whole gets another job on its nodes, as a single Pod does."""
+def _lost(  # noqa: PLR0917 - what it is, then what it knows
+    seen: GangSeen, job: JobGone, record: PlacementState, gang: Gang, now: datetime, limits: Limits
+) -> GangAction:
+    """Slurm does not know its job: a gang that is whole goes the way of a single Pod."""
     if (gone := left(seen, gang)) and not are_enough(seen, gang):
-        return ends(record, f"Slurm has lost job {record.job}, and {gone} left the gang", now)
-    is_certain = seen.is_release_asked or (isinstance(seen.job, JobGone) and seen.job.is_taken)
-    match lost.without_job(record, now, limits, is_certain=is_certain):
+        return ends(record, f"Slurm does not know job {record.job} any more, and {gone} left the gang", now)
+    match lost.without_job(job, record, now, limits, is_orphan=seen.is_release_asked):
         case TellLoss(state=state):
             return Record(state=state)
         case Record(state=state):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
-from sunk_pod_scheduler import marks
+from sunk_pod_scheduler import lost, marks
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.gangs.kin import Kin, kin, order, published_rank, published_size, terms
@@ -266,7 +266,15 @@ class Looker:
     async def _job(self, seen: GangSeen) -> AnyJob:
         record, claim = seen.record, newest(seen)
         number = record.job if record is not None else claim.job if claim is not None else None
-        return JobGone() if number is None else await self._jobs.look(number, owner(seen))
+        if number is None:
+            return JobGone()
+        whose = owner(seen)
+        job = await self._jobs.look(number, whose)
+        if record is None or not isinstance(job, JobGone):
+            return job
+        runs = (one.pod for one in seen.members.values() if one.is_on_node)
+        is_in_doubt = any(lost.is_in_doubt(pod, record, job) for pod in runs)
+        return await self._jobs.fate(job, number, whose, lost.ran(record)) if is_in_doubt else job
 
     async def _named(self, seen: GangSeen, pods: Mapping[str, Pod]) -> GangSeen:
         """Return *seen* with what its Pods and their workload say of it."""

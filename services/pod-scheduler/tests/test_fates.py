@@ -1,0 +1,184 @@
+"""What became of a job that slurmctld does not know: its other jobs and accounting tell, or nothing does."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import anyio
+import pytest
+
+from sunk_pod_scheduler import fates, marks
+from sunk_pod_scheduler.fates import Fates, Row, Shown, accounted, shown, verdict
+from sunk_pod_scheduler.model import JobGone, JobSeen, JobUnknown
+from sunk_pod_scheduler.ownership import Owner
+from sunk_pod_scheduler.testing import JOB, KEY, T0, UID, job
+from sunk_slurm.accounting import AccountedJob, AccountedState, AccountedTime
+from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.reads import KnownJob
+from sunk_slurm.states import JobState
+from sunk_slurm.wire import Job, Number
+
+OWNER = Owner(uid=UID, attempt=0, user_id=1000, name="default/infer")
+HOUR = timedelta(hours=1)
+MISSING = 700
+
+
+def row(number: int, since: timedelta, *, is_anew: bool = False) -> Row:
+    return Row(number, T0 + since, is_anew=is_anew)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        pytest.param([], Shown(), id="Slurm has no job: nothing tells"),
+        pytest.param([row(12, HOUR)], Shown(went_back=True), id="a lower number is of a later job"),
+        pytest.param([row(12, -HOUR)], Shown(are_older_there=True), id="an older job is still there"),
+        pytest.param([row(900, HOUR), row(901, -HOUR)], Shown(), id="higher numbers tell nothing"),
+        pytest.param([row(12, HOUR, is_anew=True)], Shown(), id="a requeued job was submitted anew"),
+        pytest.param([row(12, timedelta(seconds=59))], Shown(), id="clocks may be as far apart"),
+        pytest.param([row(12, timedelta(seconds=-59))], Shown(), id="the other way round"),
+        pytest.param([Row(12, None, is_anew=False)], Shown(), id="a job that has gone meanwhile"),
+        pytest.param(
+            [row(3, -HOUR), row(699, HOUR)],
+            Shown(went_back=True, are_older_there=True),
+            id="an older state was put back",
+        ),
+    ],
+)
+def test_slurms_other_jobs_show_whether_it_has_lost_its_state(rows: Iterable[Row], expected: Shown) -> None:
+    rows = list(rows)
+    assert shown(MISSING, T0, rows) == expected
+    assert shown(MISSING, None, rows) == Shown()  # Since when is not known.
+
+
+def record(
+    *states: str,
+    name: str = "default/infer",
+    extra: str = "",
+    since: timedelta = -HOUR,
+    user: str = "",
+    number: int = JOB,
+) -> AccountedJob:
+    return AccountedJob(
+        job_id=number,
+        name=name,
+        extra=extra,
+        kill_request_user=user,
+        state=AccountedState(current=states),
+        time=AccountedTime(submission=int((T0 + since).timestamp())),
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        pytest.param([], "", id="accounting has never heard of it"),
+        pytest.param([record("CANCELLED")], "ended", id="cancelled"),
+        pytest.param([record("COMPLETED")], "ended", id="over"),
+        pytest.param([record("RUNNING")], "alive", id="it runs, as far as accounting knows"),
+        pytest.param([record("NODE_FAIL")], "", id="so are all after a cold start"),
+        pytest.param([record()], "", id="an answer without a state"),
+        pytest.param([record("CANCELLED", name="train")], "", id="another's of that number"),
+        pytest.param([record("CANCELLED", since=HOUR)], "", id="submitted after the Pod's job ran"),
+        pytest.param(
+            [record("CANCELLED", since=-99 * HOUR), record("RUNNING")],
+            "alive",
+            id="an earlier life of the number",
+        ),
+        pytest.param(
+            [record("CANCELLED", extra=marks.extra_text(KEY, "other", "default/infer", 0, 1000))],
+            "",
+            id="of an earlier Pod of that name",
+        ),
+        pytest.param(
+            [record("CANCELLED", extra=marks.extra_text(KEY, UID, "default/infer", 0, 1000) + marks.STARTED)],
+            "ended",
+            id="with our mark",
+        ),
+    ],
+)
+def test_accounting_tells_of_the_pods_own_job_only(records: list[AccountedJob], expected: str) -> None:
+    assert verdict(accounted(records, OWNER, KEY, T0)) == expected
+
+
+class Slurm:
+    """Has jobs by number, and when each was submitted."""
+
+    def __init__(self, **since: timedelta) -> None:
+        self.since = {int(number.removeprefix("j")): moment for number, moment in since.items()}
+        self.lists, self.looks = 0, 0
+        self.is_away = False
+
+    async def job_states(self) -> dict[int, KnownJob]:
+        self.lists += 1
+        if self.is_away:
+            raise SlurmUnavailableError("away")
+        return {number: KnownJob(JobState("RUNNING")) for number in self.since}
+
+    async def job(self, job: int) -> Job | None:
+        self.looks += 1
+        return Job(job_id=job, submit_time=Number.of((T0 + self.since[job]).timestamp()))
+
+
+class Accounting:
+    """Has records, or hangs."""
+
+    def __init__(self, *records: AccountedJob, is_away: bool = False) -> None:
+        self.records = records
+        self.is_away = is_away
+
+    async def jobs(self, job: int, *, timeout_s: float) -> Sequence[AccountedJob]:
+        assert 0 < timeout_s <= 2
+        if self.is_away:
+            raise SlurmUnavailableError("away")
+        return [one for one in self.records if one.job_id == job]
+
+
+async def fate(
+    slurm: Slurm, accounting: Accounting | None, gone: JobGone | None = None, ran: datetime | None = T0
+) -> JobGone:
+    return await Fates(slurm, accounting, KEY).of(gone or JobGone(), MISSING, OWNER, ran)
+
+
+@pytest.mark.anyio
+async def test_accounting_is_believed_first_then_slurms_other_jobs_and_else_nothing_is() -> None:
+    older, anew, empty = Slurm(j3=-HOUR), Slurm(j3=HOUR), Slurm()
+    cancelled = Accounting(record("CANCELLED", number=MISSING))
+    runs = Accounting(record("RUNNING", number=MISSING))
+    away = Accounting(is_away=True)
+
+    for slurm in (older, anew, empty):
+        assert await fate(slurm, cancelled) == JobGone(has_ended=True)
+        assert await fate(slurm, runs) == JobGone(is_lost=True)
+    for silent in (None, away, Accounting()):
+        assert await fate(older, silent) == JobGone(is_forgotten=True)
+        assert await fate(anew, silent) == JobGone(is_lost=True)
+        assert await fate(empty, silent) == JobGone()
+        assert await fate(older, silent, ran=None) == JobGone()
+        taken = JobGone(is_taken=True)
+        assert await fate(older, silent, taken) == JobGone(is_taken=True, is_lost=True)
+    older.is_away = True
+    assert await fate(older, away) == JobGone()
+
+
+@pytest.mark.anyio
+async def test_one_list_and_a_look_at_each_of_a_few_serve_all_who_miss_their_jobs_at_once() -> None:
+    slurm = Slurm(**{f"j{number}": HOUR for number in range(1, 400)})
+    found = Fates(slurm, None, KEY)
+    async with anyio.create_task_group() as tasks:
+        for number in range(400, 600):
+            tasks.start_soon(found.of, JobGone(), number, OWNER, T0)
+
+    assert (slurm.lists, slurm.looks) == (1, 5)
+
+
+@pytest.mark.anyio
+async def test_who_cancelled_a_job_is_asked_of_accounting_only_for_one_that_was_cancelled() -> None:
+    accounting = Accounting(record("CANCELLED", user="ada"))
+    asked = Fates(Slurm(), accounting, KEY)
+
+    assert await asked.who_cancelled(job("CANCELLED"), OWNER) == "ada"
+    accounting.is_away = True
+    for found in (job("CANCELLED"), job("TIMEOUT"), JobGone(), JobUnknown()):
+        assert await asked.who_cancelled(found, OWNER) == ""
+    assert fates.WHO_S <= 1.0
+    assert isinstance(job("CANCELLED"), JobSeen)
