@@ -157,6 +157,7 @@ SPECIAL: Final[dict[tuple[str, str], Any]] = {
     ("PlacementSnapshot", "namespace"): "default",
     ("PlacementSnapshot", "pod"): "train-0",
     ("PlacementSnapshot", "reason"): "",
+    ("PlacementState", "bound"): datetime(2026, 1, 15, 9, 30, 5, tzinfo=UTC),
     ("PlacementState", "exit_code"): None,
     ("PlacementState", "gang"): "",
     ("PlacementState", "kube_node"): "",

@@ -260,7 +260,10 @@ def test_an_elastic_gang_asks_for_no_nodes_of_its_empty_seats_when_slurm_has_los
     lost = replace(record, lost=T0, roster=replace(record.roster, members=seats))
     members = {f"u{i}": member(i, kube_node=f"k{i}") for i in (0, 2, 3)}
     leaving = replace(members["u2"], pod=replace(members["u2"].pod, is_terminating=True))
-    found = look({**members, "u2": leaving}, lost, job=JobGone())
+    vanished = JobGone(is_lost=True)
+    told = decide_gang(look({**members, "u2": leaving}, lost, job=vanished), T0, Limits())
+    assert isinstance(told, Record)
+    found = look({**members, "u2": leaving}, told.state, job=vanished)
     action = decide_gang(found, T0 + timedelta(minutes=5), Limits())
 
     assert isinstance(action, Record)

@@ -108,7 +108,7 @@ class Cluster:
                 return
         raise AssertionError("the scheduler goes round in circles")
 
-    def _effects(  # noqa: C901, PLR0911 - one case an action
+    def _effects(  # noqa: C901, PLR0911, PLR0912 - one case an action
         self, action: Action
     ) -> list[Effect]:
         match action:

@@ -98,7 +98,7 @@ class Answerer:
         if request.token and not tokens.is_token(request.token, self._key, placement.uid, placement.attempt):
             return _forbidden(request.job)
         if not _is_pod_gone(placement):
-            self._book.ask_release(placement.uid, request.job)
+            self._book.ask_release(placement.uid, request.job, is_epilog=not request.token)
             self._poke(placement.uid)
 
             def is_begun() -> bool:
@@ -118,7 +118,7 @@ class Answerer:
             return PlacementReleased(is_pod_gone=True)
         if request.token and not tokens.is_token(request.token, self._key, found.owner, found.attempt):
             return _forbidden(request.job)
-        self._book.ask_release(found.owner, request.job)
+        self._book.ask_release(found.owner, request.job, is_epilog=not request.token)
         self._poke(found.uid)
         return Later(reason=f"the placement of Pod {found.pod} is lost, and made anew")
 
@@ -153,7 +153,8 @@ class Answerer:
     def _still(self, placement: PlacementState) -> PlacementState | None:
         """Return *placement* as it is now; None where its job is not its own any more."""
         found = self._placements.get(placement.uid)
-        return found if found is not None and found.job == placement.job else None
+        is_same = found is not None and (found.job, found.attempt) == (placement.job, placement.attempt)
+        return found if is_same else None
 
 
 def _is_pod_gone(placement: PlacementState) -> bool:

@@ -24,7 +24,8 @@ class Book:
 
     def __init__(self) -> None:
         self._announced: dict[str, Announcement] = {}
-        self._released: dict[str, int] = {}
+        self._released: dict[str, tuple[int, bool]] = {}
+        """Which job is to end, and whether only an epilog says so."""
         self._voices: dict[str, tuple[int, Voice]] = {}
         self._looked: dict[str, anyio.Event] = {}
 
@@ -32,18 +33,25 @@ class Book:
         """Remember that the script runs."""
         self._announced[uid] = announcement
 
-    def ask_release(self, uid: str, job: int) -> None:
-        """Remember that *job* is to end."""
-        self._released[uid] = job
+    def ask_release(self, uid: str, job: int, *, is_epilog: bool = False) -> None:
+        """Remember that *job* is to end. *is_epilog*: nobody says of which life of that number."""
+        if is_epilog and self._released.get(uid) == (job, False):
+            return  # Its script has said so too.
+        self._released[uid] = job, is_epilog
 
     def announced_on(self, uid: str, job: int | None) -> str:
         """Return the node from which the script of *job* has announced itself."""
         found = self._announced.get(uid)
         return found.node if found is not None and found.job == job else ""
 
-    def is_release_asked(self, uid: str, job: int | None) -> bool:
-        """Whether *job* is to end."""
-        return job is not None and self._released.get(uid) == job
+    def is_release_asked(self, uid: str, job: int | None, *, is_alive: bool = False) -> bool:
+        """Whether *job* is to end.
+
+        *is_alive*: Slurm says that it waits or runs. Then an epilog is that of an earlier job of its number,
+        from before slurmctld lost its state: it begins only when Slurm has ended the job.
+        """
+        asked, is_epilog = self._released.get(uid, (None, False))
+        return job is not None and asked == job and not (is_epilog and is_alive)
 
     def hear(self, uid: str, job: int, voice: Voice) -> None:
         """Remember what is said of the script of *job*."""
@@ -55,7 +63,7 @@ class Book:
         return voice if whose == job else ""
 
     def forget(self, uid: str) -> None:
-        """Forget all about a Pod."""
+        """Forget all about a Pod, or about its job when it gets another, which may have the same number."""
         self._voices.pop(uid, None)
         self._announced.pop(uid, None)
         self._released.pop(uid, None)

@@ -90,6 +90,11 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
         return self.base == "RUNNING" and not self.is_completing
 
     @property
+    def is_alive(self) -> bool:
+        """It waits or holds its nodes, and Slurm has not begun to end it."""
+        return not self.is_over and not self.is_completing
+
+    @property
     def is_gone(self) -> bool:
         """It is over, and nothing of it is left on a node."""
         return self.is_over and not self.is_completing

@@ -86,6 +86,11 @@ def refuse(state: PlacementState, pod: PodSeen) -> Refuse:
     return Refuse(state=replace(state, reason=said(pod.problems)), problems=pod.problems)
 
 
+def is_another(before: PlacementState | None, after: PlacementState | None) -> bool:
+    """Whether what was said of the job of *before* says nothing of that of *after*."""
+    return before is not None and (after is None or after.attempt != before.attempt)
+
+
 def said(problems: tuple[str, ...]) -> str:
     """Return *problems* in one line."""
     return "; ".join(problems)[:REASON_MAX]

@@ -19,7 +19,7 @@ from sunk_pod_scheduler.marks import Mark
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
 from sunk_pod_scheduler.nodes import ports_used, problem
-from sunk_pod_scheduler.outcomes import after
+from sunk_pod_scheduler.outcomes import after, is_another
 from sunk_pod_scheduler.ownership import Owner, owner
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
@@ -95,8 +95,9 @@ class Scheduler:
                     return patient_s(again_s, uid, len(self._placements))
                 if isinstance(action, Wait) or again_s is not None:
                     return again_s
-                if isinstance(action, Forget):
+                if is_another(seen.placement, self._placements.get(uid)):
                     self._book.forget(uid)
+                if isinstance(action, Forget):
                     self._stirred.pop(uid, None)
             log.error("a pod took too many steps", extra={"uid": uid})
             return ASK_AGAIN_S
@@ -180,7 +181,10 @@ class Scheduler:
             slurm_node=self._slurm_node(shown.kube_node) if shown and placement is None else "",
             node_problem=why,
             excluded=await self._excluded(pod, placement, job),
-            is_release_asked=self._book.is_release_asked(uid, placement.job) if placement else False,
+            is_release_asked=placement is not None
+            and self._book.is_release_asked(
+                uid, placement.job, is_alive=isinstance(job, JobSeen) and job.is_alive
+            ),
             voice=self._book.voice(uid, placement.job) if placement else "",
             are_many_silent=bool(placement and placement.silent) and are_many(self._placements.values()),
         )

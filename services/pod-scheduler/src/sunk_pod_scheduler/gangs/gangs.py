@@ -22,7 +22,8 @@ from sunk_pod_scheduler.gangs.model import SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ports import WorkloadPort
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.marks import Claim
-from sunk_pod_scheduler.model import Forget, Wait
+from sunk_pod_scheduler.model import Wait
+from sunk_pod_scheduler.outcomes import is_another
 from sunk_pod_scheduler.ports import PodPort
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.turns import patient_s
@@ -110,7 +111,7 @@ class Gangs:
                     return patient_s(again_s, gang, self._looker.known)
                 if isinstance(action, (Wait, Tell)) or again_s is not None:
                     return again_s
-                if isinstance(action, Forget):
+                if is_another(seen.record, self._placements.get(gang)):
                     self._book.forget(gang)
             log.error("a gang took too many steps", extra={"gang": gang})
             return ASK_AGAIN_S

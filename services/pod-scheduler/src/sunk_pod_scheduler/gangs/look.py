@@ -156,7 +156,10 @@ class Looker:
             seats=seats,
             job=job,
             announced_on=self._book.announced_on(gang, record.job) if record else "",
-            is_release_asked=self._book.is_release_asked(gang, record.job) if record else False,
+            is_release_asked=record is not None
+            and self._book.is_release_asked(
+                gang, record.job, is_alive=isinstance(job, JobSeen) and job.is_alive
+            ),
             voice=self._book.voice(gang, record.job) if record else "",
             are_many_silent=bool(record and record.silent) and are_many(self._placements.values()),
             kube_nodes={node: found for node in nodes if (found := self._kube_node(node))},
