@@ -65,8 +65,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     they are told so by Event, or not scheduled."""
     lost_jobs: Literal["adopt", "delete"] = "adopt"
     """What becomes of Pods that run when slurmctld has lost their jobs: each gets another job on its node, or
-    is deleted after ``lost_jobs_s``. With ``adopt``, one of whose job nothing tells whether it was lost or has
-    ended stays."""
+    is deleted after ``lost_jobs_s``. With ``adopt`` a Pod stays if nothing tells whether its job was lost or
+    has ended."""
     lost_jobs_s: Seconds = 600.0
     """A Pod that runs without a job for so long is deleted, whether or not another was submitted."""
     gang_wait_s: Seconds = 300.0
