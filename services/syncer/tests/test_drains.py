@@ -49,10 +49,9 @@ def decided(
         is_overdue=is_overdue,
         is_pod_leaving=is_pod_leaving,
         is_downed=is_downed,
-        lock=None if is_lost else lock,
+        lock=lock,
         verified_age_s=verified_age_s,
         are_placements_known=not is_lost,
-        is_lock_known=not is_lost,
     )
     return decide(slurm, kube, prehook_pause_s=30)
 
@@ -235,12 +234,9 @@ def test_the_drain_of_a_failed_prolog_is_lifted_when_its_cause_is_gone(
     assert decided(DRAINED, PREHOOK, age_s=age_s, in_the_way=in_the_way) == actions
 
 
-@pytest.mark.parametrize("reason", ["k8s: pod deletion timeout", PREHOOK])
 @pytest.mark.parametrize("pod", [READY, None])
-def test_nothing_is_lifted_by_what_a_bucket_lacks_that_may_have_been_lost(
-    reason: str, pod: KubePodState | None
-) -> None:
-    assert decided(DRAINED, reason, pod, is_lost=True) == ()
+def test_nothing_is_lifted_by_what_a_bucket_lacks_that_may_have_been_lost(pod: KubePodState | None) -> None:
+    assert decided(DRAINED, "k8s: pod deletion timeout", pod, is_lost=True) == ()
 
 
 def test_a_cordon_takes_no_drain_over_that_may_have_to_stay_longer() -> None:

@@ -52,8 +52,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     kube_silent_max_s: Seconds = 60.0
     """The same where nodeset-controller was silent, which says each 10 s that it sees Kubernetes."""
     bucket_doubt_s: Seconds = 30.0
-    """What the buckets of placements and locks lack lifts no drain before their owners have written to them
-    for so long: they may have been lost."""
+    """What the bucket of placements lacks lifts no drain before its owner has written there for so long: it
+    may have been lost."""
     prolog_lost_s: Seconds = 10.0
     """A job in its prolog is requeued after so long if slurmd of each of its nodes is younger than it."""
     prolog_limit_s: Seconds = 100.0

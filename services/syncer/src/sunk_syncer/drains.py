@@ -165,6 +165,6 @@ def _may_lift(slurm: SlurmSide, kube: KubeSide, prehook_pause_s: float) -> bool:
     if kube.pod is None:
         return False  # No NodeSet knows it: whoever drained it knew more than we do.
     if slurm.reason.startswith(PREHOOK):
-        is_free = kube.is_lock_known if kube.lock is None else not kube.lock.in_the_way
+        is_free = kube.lock is None or not kube.lock.in_the_way
         return is_free and slurm.reason_age_s >= prehook_pause_s
     return True

@@ -80,7 +80,5 @@ class KubeSide(msgspec.Struct, frozen=True, kw_only=True):
     verified_age_s: float = float("inf")
     """How long ago the Node passed its verification; infinite where it never did."""
     lock: LockState | None = None
-    is_lock_known: bool = True
-    """False: the bus may have lost it."""
     is_downed: bool = False
     """It was set down for this very Pod already; once is enough."""

@@ -145,8 +145,6 @@ class Views:
             is_pod_leaving=any(self._is_leaving(placement) for placement in placed),
             are_placements_known=self.placements.written_for_s >= self._bucket_doubt_s,
             lock=self.locks.get(node),
-            is_lock_known=self.locks.get(node) is not None
-            or self.locks.written_for_s >= self._bucket_doubt_s,
             is_downed=pod is not None and bool(downed_uid) and downed_uid == pod.uid,
             verified_age_s=(moment - verified).total_seconds() if verified else float("inf"),
         )
