@@ -239,6 +239,12 @@ def test_nothing_is_lifted_by_what_a_bucket_lacks_that_may_have_been_lost(pod: K
     assert decided(DRAINED, "k8s: pod deletion timeout", pod, is_lost=True) == ()
 
 
+def test_why_a_node_is_down_stands_once_behind_a_drain_that_stays() -> None:
+    reason = "k8s: pod deletion timeout; was down: Not responding"
+
+    assert decided(DOWN_DRAINED, reason, is_pod_leaving=True) == ()
+
+
 def test_a_cordon_takes_no_drain_over_that_may_have_to_stay_longer() -> None:
     assert decided(DRAINED, "k8s: pod deletion timeout", CORDONED, is_lost=True) == ()
 

@@ -15,7 +15,7 @@ _WAS_DOWN: Final = "; was down: "
 
 def with_down_reason(drain: str, before: str, *, limit: int) -> str:
     """Return the reason *drain* with that which the node, which is DOWN, has *before*; cut at *limit*."""
-    why = down_reason(before)
+    why, drain = down_reason(before), drain.partition(_WAS_DOWN)[0]  # It may be what stands there.
     return f"{drain}{_WAS_DOWN}{why}"[:limit] if why else drain
 
 
