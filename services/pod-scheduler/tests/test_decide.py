@@ -575,7 +575,20 @@ def test_a_bucket_that_is_lost_while_a_pod_runs_without_its_job_takes_no_pod(
         pytest.param(replace(LOST, phase="released"), PENDING, 599, "Wait", id="the other job waits"),
         pytest.param(replace(LOST, phase="released"), PENDING, 600, "Record ending", id="for too long"),
         pytest.param(replace(LOST, phase="released"), UNKNOWN, 9999, "Wait", id="nobody can say whether"),
-        pytest.param(replace(LOST, phase="released"), CANCELLED, 20, "Record ending", id="it was cancelled"),
+        pytest.param(
+            replace(LOST, phase="released"),
+            replace(CANCELLED, nodes=()),
+            20,
+            "Record ending",
+            id="it was cancelled",
+        ),
+        pytest.param(
+            replace(LOST, phase="released"), CANCELLED, 20, "Record submitted", id="slurmd did not launch it"
+        ),
+        pytest.param(
+            replace(LOST, phase="released"), CANCELLED, 600, "Record ending", id="nor for ten minutes"
+        ),
+        pytest.param(replace(LOST, phase="started"), CANCELLED, 20, "Record ending", id="it had started"),
         pytest.param(replace(LOST, phase="released"), GONE, 20, "Record submitted", id="lost once more"),
         pytest.param(replace(LOST, phase="started"), RUNNING, 20, "MarkStarted", id="it announced itself"),
         pytest.param(replace(LOST, phase="started"), STARTED, 20, "TellLoss bound", id="it is as before"),

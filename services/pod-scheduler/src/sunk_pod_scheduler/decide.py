@@ -125,6 +125,8 @@ def _placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
             return lost.once_more(placement, now)
         case JobGone():
             return without(pod, placement, forgotten(placement.job), now)
+        case JobSeen() if pod.kube_node and lost.was_not_launched(placement, job, now, limits):
+            return lost.once_more(placement, now)
         case JobSeen() if job.is_over or job.base == "SUSPENDED":
             return given_up(without(pod, placement, cause(job), now), job)
         case JobSeen() if not job.is_marked:

@@ -91,6 +91,16 @@ def once_more(placement: PlacementState, now: datetime) -> Record:
     return Record(state=replace(again, job=None, token_sha256="", silent=None, bound=None))
 
 
+def was_not_launched(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> bool:
+    """Whether the other job of a Pod that runs had its node, and ended before its script announced itself.
+
+    slurmd launches no job while the lost one of the same number is not quite ended on its node: slurmctld
+    cancels it then. One that is cancelled while it waits never had a node.
+    """
+    is_early = placement.phase in {"submitted", "released"} and bool(job.nodes) and job.is_over
+    return placement.lost is not None and is_early and not is_given_up(placement, now, limits)
+
+
 def pending(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:
     """The Pod runs and its other job waits: for a while."""
     if is_given_up(placement, now, limits):
