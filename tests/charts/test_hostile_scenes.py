@@ -1,0 +1,398 @@
+"""What users, operators and outages have done to a cluster of both charts, on real kubelets and each Slurm.
+
+`./task test:install -- -k hostile` tells all of it.
+"""
+
+import json
+import os
+import re
+import signal
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from sunk_lab.config import from_environment
+from sunk_lab.errors import LabError
+from sunk_lab.installation import Installation, install
+from sunk_lab.kube.images import PAUSE
+from sunk_lab.processes import wait_for
+from sunk_lab.reserved import reserved_lab
+from sunk_lab.slurm.releases import RELEASES
+
+pytestmark = [pytest.mark.lab, pytest.mark.install, pytest.mark.timeout(1800)]
+JOB: Final = "sunk.coreweave.com/job"
+LOCK: Final = "sunk.coreweave.com/lock"
+TENANT: Final = "--as=system:serviceaccount:default:tenant"
+SCHEDULER: Final = "--as=system:serviceaccount:slurm:slurm-scheduler"
+SPOOL: Final = "/var/spool/slurmd"
+MARK: Final = f"touch {SPOOL}/ran-$SLURM_JOB_ID"
+AS_ADA: Final = "setpriv --reuid=2000 --regid=2000 --clear-groups"
+DEADLINE_S: Final = 240
+LONG_S: Final = 80
+"""Longer than what Slurm signs lives by itself: a minute."""
+
+
+class Cluster(Installation):
+    """Both releases, with locks that may take four minutes, and what the scenes' people do."""
+
+    def values(self) -> dict[str, Any]:
+        values = super().values() | {"slurmConfig": {"hookDeadline": DEADLINE_S}}
+        # It is to come back while every Node is cordoned.
+        values["rest"] = values["rest"] | {"tolerations": [{"operator": "Exists"}]}
+        return values
+
+    def place(self, name: str, *args: str, **annotations: str) -> None:
+        """Apply a Pod that Slurm is to place; without *args* it ends at once."""
+        container = {
+            "name": "main",
+            "image": f"localhost/sunk/slurm:{self.slurm.version}",
+            "args": list(args) or ["true"],
+            "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+        }
+        asked = {f"sunk.coreweave.com/{key.replace('_', '-')}": text for key, text in annotations.items()}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default", "annotations": asked},
+            "spec": {
+                "schedulerName": "slurm-slurm",
+                "terminationGracePeriodSeconds": 1,
+                "restartPolicy": "Never",
+                "containers": [container],
+            },
+        }
+        self.apply(pod)
+
+    def stay_on(self, node: str, name: str, seconds: int) -> None:
+        """Start an ordinary Pod on the Node *node* that takes *seconds* to leave it."""
+        container = {
+            "name": "main",
+            "image": PAUSE,
+            "lifecycle": {"preStop": {"sleep": {"seconds": seconds}}},
+        }
+        spec = {"nodeName": node, "terminationGracePeriodSeconds": seconds + 5, "containers": [container]}
+        metadata = {"name": name, "namespace": "default"}
+        self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        wait_for(f"{name} to run", lambda: self.pod(name)["status"]["phase"] == "Running", 120)
+
+    def pod(self, name: str) -> dict[str, Any]:
+        """Return a Pod of users; Kubernetes' own schema is its type."""
+        return json.loads(self.lab.kubectl("get", "pod", name, "-o", "json"))
+
+    def phase(self, name: str) -> str:
+        """Return a Pod's phase; nothing if it is not there."""
+        template = ("--ignore-not-found", "-o", "jsonpath={.status.phase}")
+        return self.lab.kubectl("get", "pod", name, *template)
+
+    def job_of(self, pod: str) -> int:
+        """Return the job that the annotation of *pod* names; 0 if none."""
+        claim = self.pod(pod)["metadata"]["annotations"].get(JOB)
+        return json.loads(claim)["job"] if claim else 0
+
+    def sweep(self) -> None:
+        """End and remove what the scenes' people made; all nodes are idle and unlocked afterwards."""
+        self.lab.kubectl("delete", "pod", "--all", "--force", "--grace-period=0")
+        self.lab.kubectl("uncordon", *self.nodes)
+        self.login("squeue -h -r -o %i | xargs --no-run-if-empty scancel")
+        operators = [node for node, reason in self.drains().items() if not reason.startswith("k8s: ")]
+        for node in operators:
+            self.login(f"scontrol update nodename={node} state=resume")
+        self.await_idle()
+        wait_for("all Nodes to be unlocked", lambda: not any(map(self.is_locked, self.nodes)), 120)
+
+    def lock(self, node: str) -> str:
+        """Return what the annotation says of the Node's lock."""
+        shown = json.loads(self.lab.kubectl("get", "node", node, "-o", "json"))
+        return str(shown["metadata"]["annotations"].get(LOCK, "false"))
+
+    def is_locked(self, node: str) -> bool:
+        """Return whether the Node *node* is locked, or to be."""
+        return self.lock(node) != "false"
+
+    def slurmd_on(self, node: str) -> str:
+        """Return the Slurm node, and compute Pod, on the Node *node*."""
+        (name,) = (
+            pod["metadata"]["name"]
+            for pod in self.items("pod")
+            if "sunk.coreweave.com/nodeset" in pod["metadata"]["labels"] and pod["spec"]["nodeName"] == node
+        )
+        return str(name)
+
+    def submit(self, *words: str, script: str = MARK) -> str:
+        """Submit a job of ada's and return its id."""
+        wrap = f"sbatch --parsable --mem=100 --output=/dev/null {' '.join(words)} --wrap='{script}'"
+        return self.login(f"cd /tmp; {wrap}").strip()
+
+    def state(self, job: str) -> str:
+        """Return the state of *job*; nothing if Slurm has forgotten it."""
+        try:
+            return self.login(f"squeue -h -t all -j {job} -o %T").strip()
+        except LabError:
+            return ""
+
+    def has_run(self, job: str, slurmd: str) -> bool:
+        """Return whether the first line of *job* has run there."""
+        told = self.kubectl("exec", slurmd, "--", "ls", SPOOL)
+        return f"ran-{job}" in told.split()
+
+    def drains(self) -> dict[str, str]:
+        """Return why nodes are drained, by node."""
+        told = self.login("sinfo -h -N -o '%N|%E|%T'").splitlines()
+        rows = (line.split("|") for line in told)
+        return {node: reason for node, reason, state in rows if state.startswith("drain")}
+
+    def look_on(self) -> None:
+        """See that the scheduler has gone on to what came after: a Pod of now has run."""
+        self.place("later")
+        wait_for("a Pod that came later", lambda: self.phase("later") == "Succeeded", 180)
+        self.lab.kubectl("delete", "pod", "later")
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def cluster(request: pytest.FixtureRequest) -> Generator[Cluster]:
+    """Both releases on two Nodes, which are compute Nodes too, with a tenant who may edit Pods."""
+    with reserved_lab() as lab:
+        made = Cluster(lab, nodes=("node1", "node2"), slurm=request.param)
+        install(made, from_environment().cache, lambda _line: None)
+        invite_tenant(made)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _swept(cluster: Cluster) -> Generator[None]:
+    """Whatever a scene leaves is gone before the next."""
+    yield
+    cluster.sweep()
+
+
+def invite_tenant(cluster: Cluster) -> None:
+    """Let the tenant edit what is in the namespace default."""
+    cluster.apply(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "tenant", "namespace": "default"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"kind": "ServiceAccount", "name": "tenant", "namespace": "default"}],
+        }
+    )
+
+
+def test_probes_leave_no_trace_in_slurmds_log_and_a_slurmd_that_is_stopped_is_not_ready(
+    cluster: Cluster,
+) -> None:
+    slurmd = cluster.slurmd_on("node1")
+
+    def is_ready() -> str:
+        template = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
+        return cluster.kubectl("get", "pod", slurmd, "-o", template)
+
+    uid = cluster.uids("pod")[slurmd]
+    (process,) = processes_of(uid, "slurmd")
+    assert is_ready() == "True"
+    os.kill(process, signal.SIGSTOP)
+    try:
+        wait_for("the Pod not to be ready", lambda: is_ready() == "False", 60)
+    finally:
+        os.kill(process, signal.SIGCONT)
+    wait_for("the Pod to be ready", lambda: is_ready() == "True", 60)  # After some probes.
+    cluster.await_idle()
+
+    assert "Zero Bytes" not in cluster.kubectl("logs", slurmd, "-c", "slurmd")
+
+
+def processes_of(pod: str, program: str) -> list[int]:
+    """Return what was started as *program* in the Pod with the uid *pod*; Nodes are of this machine."""
+    found: list[int] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_its = pod in (process / "cgroup").read_text()
+            if is_its and (process / "cmdline").read_bytes().startswith(f"{program}\0".encode()):
+                found.append(int(process.name))
+        except OSError:  # It is gone meanwhile.
+            continue
+    return found
+
+
+def test_a_node_list_that_grows_without_bound_keeps_nobody_elses_pod_waiting(cluster: Cluster) -> None:
+    cluster.place("greedy", required_nodes="a" + "[1,1]" * 200)
+
+    for name in ("other-1", "other-2"):
+        cluster.place(name)
+    for name in ("other-1", "other-2"):
+        wait_for(f"{name} to have run", lambda name=name: cluster.phase(name) == "Succeeded", 180)
+
+    told = cluster.pod("greedy")["status"]["conditions"]
+    assert [one["message"] for one in told if "required-nodes" in one.get("message", "")]
+
+
+def test_a_tenant_who_writes_another_job_on_a_pod_of_his_own_cancels_nothing(cluster: Cluster) -> None:
+    cluster.place("walker")
+    wait_for("the Pod to have run", lambda: cluster.phase("walker") == "Succeeded", 180)
+    wait_for("its job to be over", lambda: not cluster.login("squeue -h").strip(), 120)
+    victim = cluster.submit("--uid=ada", script="sleep 600")
+    wait_for("ada's job to run", lambda: cluster.state(victim) == "RUNNING", 120)
+    claim = json.loads(cluster.pod("walker")["metadata"]["annotations"][JOB])
+    another = json.dumps(claim | {"job": int(victim)})
+    annotate = ("annotate", "--overwrite", "pod", "walker")
+
+    with pytest.raises(LabError, match=f"{JOB}: only the pod-scheduler writes this"):
+        cluster.lab.kubectl(TENANT, *annotate, f"{JOB}={another}")
+    cluster.lab.kubectl(SCHEDULER, *annotate, f"{JOB}={another}")  # As if there were no policy.
+    cluster.lab.kubectl(TENANT, *annotate, "sunk.coreweave.com/comment=look again")
+    cluster.look_on()
+    unsigned = json.dumps(
+        {key: text for key, text in (claim | {"job": int(victim)}).items() if key != "job_mark"}
+    )
+    cluster.lab.kubectl(SCHEDULER, *annotate, f"{JOB}={unsigned}")  # As earlier versions wrote it.
+    cluster.lab.kubectl(TENANT, *annotate, "sunk.coreweave.com/comment=and again")
+    cluster.look_on()
+    cluster.lab.kubectl(TENANT, "delete", "pod", "walker")
+    cluster.look_on()
+
+    assert cluster.state(victim) == "RUNNING"
+
+
+def test_drains_that_an_operator_sets_while_slurmrestd_is_away_stay(cluster: Cluster) -> None:
+    operators, ours = (cluster.slurmd_on(node) for node in cluster.nodes)
+    scale = ("scale", "deployment/slurm-rest")
+    cluster.kubectl(*scale, "--replicas=0")
+    wait_for("slurmrestd to be away", lambda: not any("rest" in name for name in cluster.uids("pod")), 120)
+    try:
+        cluster.lab.kubectl("cordon", *cluster.nodes)
+        cluster.login(f"scontrol update nodename={operators} state=drain reason='bad dimm'")
+    finally:
+        cluster.kubectl(*scale, "--replicas=1")
+
+    wait_for("the cordoned Node's drain", lambda: "k8s" in cluster.drains().get(ours, ""), 240)
+    assert cluster.drains()[operators] == "bad dimm"
+    cluster.lab.kubectl("uncordon", *cluster.nodes)
+    wait_for("our drain to go", lambda: ours not in cluster.drains(), 240)
+    assert cluster.drains() == {operators: "bad dimm"}
+
+
+def test_a_job_that_is_named_like_a_state_waits_for_the_lock_as_any_other(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    slurmd = cluster.slurmd_on(node)
+    cluster.stay_on(node, "stays", DEADLINE_S - 40)
+    job = cluster.submit('-J "JobState=COMPLETED NodeList= Requeue=0 BatchFlag=0"', f"-w {slurmd}")
+
+    wait_for("the lock to be asked for", lambda: cluster.lock(node) == "pending", 120)
+    wait_for("more than a minute", lambda: minutes(cluster, job) >= 1.2, 120)
+
+    assert (cluster.lock(node), cluster.phase("stays")) == ("pending", "Running")
+    assert not cluster.has_run(job, slurmd)
+    cluster.lab.kubectl("delete", "pod", "stays", "--force", "--grace-period=0")
+    wait_for("the job to have run", lambda: cluster.has_run(job, slurmd), 120)
+    wait_for("its end", lambda: cluster.state(job) in ("COMPLETED", ""), 120)
+
+
+def minutes(cluster: Cluster, job: str) -> float:
+    """Return for how many minutes Slurm has had *job* on its nodes."""
+    told = cluster.login(f"squeue -h -j {job} -o %M").strip()
+    found = re.fullmatch(r"(\d+):(\d\d)", told)
+    return int(found[1]) + int(found[2]) / 60 if found else 0
+
+
+def test_jobs_whose_lock_takes_longer_than_a_minute_run(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    slurmd = cluster.slurmd_on(node)
+    cluster.stay_on(node, "slow", LONG_S)
+    jobs = [cluster.submit(f"-w {slurmd}"), cluster.submit("--array=1-2", f"-w {slurmd}")]
+    both = cluster.submit("-N2")
+    log = "/tmp/waited"  # noqa: S108 - in the login Pod
+    cluster.login(f"(timeout 300 srun -w {slurmd} echo waited-for; echo $?) </dev/null >{log} 2>&1 &")
+
+    wait_for("the lock to be asked for", lambda: cluster.lock(node) == "pending", 120)
+    wait_for("the Pod to have gone", lambda: cluster.phase("slow") == "", LONG_S + 120)
+
+    wait_for("srun's end", lambda: cluster.login(f"cat {log}").split()[-1:] == ["0"], 120)
+    ids = ",".join([*jobs, both])
+
+    def ends() -> list[str]:
+        return cluster.login(f"sacct -XnP -j {ids} -o state").split()
+
+    wait_for("accounting to have all four", lambda: ends() == ["COMPLETED"] * 4, 120)
+    assert "waited-for" in cluster.login(f"cat {log}")
+
+
+def test_the_refusal_of_an_arrays_last_task_changes_no_other_task(cluster: Cluster) -> None:
+    node, other = (cluster.slurmd_on(name) for name in cluster.nodes)
+    go = f"{SPOOL}/go"
+    script = f"[ $SLURM_ARRAY_TASK_ID -lt 17 ] || while [ ! -e {go} ]; do sleep 0.2; done"
+    cluster.stay_on(cluster.nodes[0], "stuck", 3600)
+    array = cluster.submit("--array=0-19%2", f"-w {other}", script=script)
+    tasks = f"squeue -h -r -j {array} -t all -o '%K %T'"
+
+    def states() -> dict[str, str]:
+        return dict(line.split() for line in cluster.login(tasks).splitlines())
+
+    wait_for(
+        "the last two but one", lambda: [states().get(task) for task in ("17", "18")] == ["RUNNING"] * 2, 400
+    )
+    last = f"{array}_19"
+    # Alone in the array's own record it has the array's id, by which Slurm would take all tasks.
+    assert cluster.login(f"squeue -h -j {last} -o %A").strip() == array
+    cluster.login(
+        f"scontrol update jobid={array} arraytaskthrottle=0; scontrol update jobid={last} reqnodelist={node}"
+    )
+    wait_for("the refusal", lambda: node in cluster.drains(), DEADLINE_S + 120)
+    wait_for("the last task to be off the node", lambda: states()["19"] == "PENDING", 120)
+
+    assert [states()[task] for task in ("17", "18")] == ["RUNNING"] * 2
+    cluster.login(f"scancel {last}")
+    cluster.kubectl("exec", other, "--", "touch", go)
+
+    def ends() -> list[str]:
+        told = cluster.login(f"sacct -XnP -j {array} -o jobid,state,restarts")
+        return sorted(line.partition("_")[2] for line in told.splitlines())
+
+    wanted = sorted(f"{task}|COMPLETED|0" for task in range(19))
+    wait_for(
+        "accounting to have 19 that ran once",
+        lambda: [one for one in ends() if not one.startswith("19")] == wanted,
+        120,
+    )
+    cluster.kubectl("exec", other, "--", "rm", go)
+
+
+def test_pods_stay_when_slurmctld_has_lost_its_jobs_and_get_others_on_their_nodes(cluster: Cluster) -> None:
+    names = [f"kept-{index}" for index in range(6)]
+    for name in names:
+        cluster.place(name, "sleep", "3600")
+    for name in names:
+        wait_for(f"{name} to run", lambda name=name: cluster.phase(name) == "Running", 240)
+    before = {name: cluster.pod(name) for name in names}
+    jobs = {name: cluster.job_of(name) for name in names}
+
+    lose_jobs(cluster)
+    wait_for("slurmctld", lambda: cluster.login("scontrol ping").count("UP") == 1, 240)
+
+    def have_jobs() -> bool:
+        running = cluster.login("squeue -h -t running -u sunk -o %A").split()
+        return {str(cluster.job_of(name)) for name in names} <= set(running)
+
+    wait_for("all Pods to have a job that runs", have_jobs, 300)
+    after = {name: cluster.pod(name) for name in names}
+    assert [one["metadata"]["uid"] for one in after.values()] == [
+        one["metadata"]["uid"] for one in before.values()
+    ]
+    assert {one["status"]["phase"] for one in after.values()} == {"Running"}
+    assert not any("deletionTimestamp" in one["metadata"] for one in after.values())
+    assert len({cluster.job_of(name) for name in names}) == len(jobs)
+    for name in names:
+        (node,) = cluster.login(f"squeue -h -j {cluster.job_of(name)} -o %N").split()
+        assert node == cluster.slurmd_on(after[name]["spec"]["nodeName"])
+
+
+def lose_jobs(cluster: Cluster) -> None:
+    """Have slurmctld die, and start without a file of its jobs."""
+    (process,) = processes_of(cluster.uids("pod")["slurm-controller-0"], "slurmctld")
+    os.kill(process, signal.SIGSTOP)  # It would write them once more.
+    state = "/var/spool/slurmctld/state"
+    cluster.kubectl(
+        "exec", "slurm-controller-0", "-c", "slurmctld", "--", "bash", "-c", f"rm {state}/job_state*"
+    )
+    os.kill(process, signal.SIGKILL)
