@@ -2,7 +2,7 @@ import gc
 from collections.abc import AsyncGenerator, Generator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from weakref import ref
 
 import anyio
@@ -16,7 +16,7 @@ from sunk_events.dead import DeadLetter
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_lab.nats import NatsServer
-from sunk_runtime import pull
+from sunk_runtime import pull, views
 from sunk_runtime.connection import connected
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
@@ -230,8 +230,8 @@ class Lagging(Bus):
         await super().send(subject.replace(STREAM, COPY) if self.reads_copy else subject, data, reply=reply)
 
 
-async def copied(bus: Bus) -> bool:
-    return (await bus.api(f"STREAM.INFO.{COPY}", {}))["state"]["messages"] == 1
+async def copied(bus: Bus, messages: int = 1) -> bool:
+    return (await bus.api(f"STREAM.INFO.{COPY}", {}))["state"]["messages"] == messages
 
 
 @pytest.mark.usefixtures("quick_heartbeats")
@@ -300,11 +300,12 @@ async def test_a_bucket_that_was_lost_is_made_again_and_followed(view: NodeView,
 
     await bus.api(f"STREAM.DELETE.{STREAM}", {})
     await until(lambda: view.get("n1") is None)
-    assert view.is_complete
+    assert not view.is_complete  # Its owner writes it anew.
     await put(bus, "n1", "DOWN")
 
     await until(lambda: view.get("n1") == node("n1", "DOWN"))
     assert view.revision("n1") == 1
+    await until(lambda: view.is_complete)
 
 
 async def test_a_view_knows_for_how_long_its_bucket_was_written_to_and_when_it_was_last(
@@ -327,7 +328,7 @@ async def test_a_view_knows_for_how_long_its_bucket_was_written_to_and_when_it_w
         await until(lambda: late.get("n2") is not None)
         assert late.newest_age_s < late.written_for_s
         await bus.api(f"STREAM.DELETE.{STREAM}", {})
-        await until(lambda: late.is_complete and late.written_for_s == never, within_s=30)
+        await until(lambda: not late.keys() and late.written_for_s == never, within_s=30)
 
         assert late.newest_age_s < float("inf")  # What was lost was written all the same.
 
@@ -475,31 +476,24 @@ async def test_what_we_wrote_ourselves_stays_when_the_bucket_is_read_meanwhile(b
         assert len(view) == 51
 
 
-class Store(Protocol):
-    """What NATS has on its disk; see ``conftest``."""
-
-    def keep(self) -> None: ...
-    def put_back(self) -> None: ...
-
-
 async def came_back(bus: Bus, times: int) -> None:
     await until(lambda: bus.reconnects == times and bus.is_connected)
 
 
 async def test_a_bucket_that_went_back_is_followed_and_its_writer_goes_on(
-    view: NodeView, bus: Bus, store: Store
+    view: NodeView, bus: Bus, server: NatsServer
 ) -> None:
     writer = StateWriter(bus, view, fence=None)
     await writer.record("n1", node("n1"), revision=0)
     await writer.record("kept", node("kept"), revision=0)
-    store.keep()
+    server.keep_store()
     await came_back(bus, 1)
     await until(lambda: view.is_complete)
     for state in ("DOWN", "IDLE", "DOWN"):
         await writer.record("n1", node("n1", state), revision=view.revision("n1"))
     await writer.record("late", node("late"), revision=0)
 
-    store.put_back()
+    server.put_store_back()
     await came_back(bus, 2)
     await until(lambda: states_of(view) == {"n1": ("IDLE", 1), "kept": ("IDLE", 2)})
 
@@ -518,9 +512,9 @@ def states_of(view: NodeView) -> dict[str, tuple[str, int]] | None:
 
 
 async def test_a_key_that_has_its_revision_again_with_another_value_is_looked_at(
-    view: NodeView, bus: Bus, settings: BusSettings, store: Store
+    view: NodeView, bus: Bus, settings: BusSettings, server: NatsServer
 ) -> None:
-    store.keep()
+    server.keep_store()
     await came_back(bus, 1)
     await until(lambda: view.is_complete)
     await put(bus, "n1", "IDLE")
@@ -529,10 +523,95 @@ async def test_a_key_that_has_its_revision_again_with_another_value_is_looked_at
     changes = view.changes()
     assert {await anext(changes), await anext(changes)} == {"n1", "n2"}
 
-    store.put_back()
+    server.put_store_back()
     async with connect(settings, "other") as other:
         await put(other, "n1", "DOWN")
         await put(other, "n2", "IDLE")
 
     await until(lambda: states_of(view) == {"n1": ("DOWN", 1), "n2": ("IDLE", 2)})
     assert await anext(changes) == "n1"
+
+
+async def test_who_reads_a_bucket_that_went_back_decides_on_nothing_until_its_owner_has_written_it_anew(
+    bus: Bus, server: NatsServer
+) -> None:
+    mine, view = (StateView(bus, "c1", SlurmNodeState) for _ in "ab")
+    writer = StateWriter(bus, mine, fence=None)
+    async with following(mine, view):
+        for name in ("changed", "back", "kept"):
+            await writer.record(name, node(name), revision=0)
+        server.keep_store()
+        await came_back(bus, 1)
+        await until(lambda: view.is_complete and mine.is_complete)
+        await writer.record("changed", node("changed", "DOWN"), revision=mine.revision("changed"))
+        for state in ("DOWN", "IDLE"):  # As it was, by now.
+            await writer.record("back", node("back", state), revision=mine.revision("back"))
+        await writer.record("late", node("late"), revision=0)
+        await until(lambda: len(view) == 4)
+
+        server.put_store_back()
+        await came_back(bus, 2)
+        await until(lambda: mine.is_complete and mine.get("changed") == node("changed"))
+        await until(lambda: len(view) == 3 and view.get("changed") == node("changed"))
+        is_believed = [view.is_complete]
+        for name, state in (("changed", "DOWN"), ("back", "IDLE")):
+            await writer.record(name, node(name, state), revision=mine.revision(name))
+            await until(lambda name=name: view.revision(name) == mine.revision(name))
+            is_believed.append(view.is_complete)
+        await writer.record("late", node("late"), revision=0)
+
+        assert is_believed == [False, False, False]
+        await until(lambda: view.is_complete)
+
+
+async def test_a_bucket_that_went_back_and_that_nobody_writes_anew_is_believed_after_a_while(
+    view: NodeView, bus: Bus, server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "DOUBT_S", 2.0)
+    server.keep_store()
+    await came_back(bus, 1)
+    await until(lambda: view.is_complete)
+    await put(bus, "n1")
+    await until(lambda: len(view) == 1)
+
+    server.put_store_back()
+    await until(lambda: len(view) == 0, within_s=20)
+    assert not view.is_complete
+
+    await until(lambda: view.is_complete)
+
+
+@pytest.mark.usefixtures("quick_heartbeats")
+async def test_a_replica_that_lags_takes_nobody_back_to_what_was(bus: Bus, server: NatsServer) -> None:
+    old = await put(bus, "n1")
+    await put(bus, "n2")
+    await bus.api(
+        f"STREAM.CREATE.{COPY}",
+        {"name": COPY, "mirror": {"name": STREAM, "opt_start_seq": old}, "allow_msg_ttl": True},
+    )
+    await until(lambda: copied(bus, 2))
+    await bus.api(f"STREAM.UPDATE.{COPY}", {"name": COPY, "allow_msg_ttl": True})  # No mirror any more.
+    await put(bus, "n1", "DOWN")
+    async with connected("lagging", servers=[server.url], user="", password=None) as connection:
+        lagging = Lagging(connection, "lagging")
+        lagging.reads_copy = False
+        view = StateView(lagging, "c1", SlurmNodeState)
+        async with following(view):
+            await until(lambda: view.is_complete)
+            told = view.changes()
+            assert sorted(told.taken()) == ["n1", "n2"]
+            seen = list[SlurmNodeState | None]()
+            before = reads()
+            lagging.reads_copy = True
+            server.kill()
+            server.start()
+            await until(lambda: seen.append(view.get("n1")) or reads() > before + 2, within_s=30)
+            lagging.reads_copy = False
+            await until(lambda: view.is_complete)
+
+        assert set(map(state_of, seen)) == {"DOWN"}
+        assert told.taken() == ()
+
+
+def state_of(seen: SlurmNodeState | None) -> str:
+    return seen.state if seen else ""

@@ -157,7 +157,12 @@ def test_a_pod_is_gone_only_when_its_owner_says_so(reply: Reply | None, answer: 
 
 
 def placement(
-    phase: PlacementPhase, *, job: int = 7, is_pod_present: bool = True, exit_code: int | None = None
+    phase: PlacementPhase,
+    *,
+    job: int = 7,
+    attempt: int = 1,
+    is_pod_present: bool = True,
+    exit_code: int | None = None,
 ) -> PlacementState:
     return PlacementState(
         changed=datetime(2026, 1, 1, tzinfo=UTC),
@@ -166,6 +171,7 @@ def placement(
         pod="p",
         phase=phase,
         job=job,
+        attempt=attempt,
         is_pod_present=is_pod_present,
         exit_code=exit_code,
     )
@@ -182,7 +188,11 @@ BOUND = placement("bound")
         pytest.param(placement("ending", is_pod_present=False, exit_code=3), 3, id="the Pod failed"),
         pytest.param(placement("ended", exit_code=0), 0, id="the Pod is over"),
         pytest.param(None, None, id="the placement is lost: that says nothing of the Pod"),
-        pytest.param(placement("submitted", job=9), 0, id="another job has the Pod's place"),
+        pytest.param(placement("submitted", job=9, attempt=2), 0, id="another job has the Pod's place"),
+        pytest.param(placement("bound", job=5, attempt=0), None, id="the job before: the bus went back"),
+        pytest.param(
+            placement("ending", job=5, attempt=0, is_pod_present=False), None, id="the job before, over"
+        ),
     ],
 )
 def test_a_placeholder_ends_as_its_pod_did_and_not_before(

@@ -1,33 +1,46 @@
 """What a call is told while the states it needs are not read: always "again", never "no"."""
 
+import hashlib
+from pathlib import Path
+
+import anyio
 import pytest
 
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
-from sunk_events.placements import PlacementState
+from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.bodies import Prehook, Release
 from sunk_hook_gateway.calls import Gateway
 from sunk_hook_gateway.config import Config
 from sunk_hook_gateway.counting import LeaveCount
 from sunk_hook_gateway.testing.hooks import CLUSTER, NOW, register
 from sunk_hook_gateway.waiting import Locks, Placements
+from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import TransientError
-from sunk_runtime.jetstream import Bus
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
 from sunk_slurm.failed_locks import FailedLocks
 
 pytestmark = pytest.mark.anyio
 
 
-def gateway_of(bus: Bus, nodes: StateView[SlurmNodeState], pods: StateView[KubePodState]) -> Gateway:
+def gateway_of(
+    bus: Bus,
+    nodes: StateView[SlurmNodeState],
+    pods: StateView[KubePodState],
+    placements: Placements | None = None,
+) -> Gateway:
     return Gateway(
         bus,
         Config(cluster=CLUSTER, release_wait_s=0.2),
         nodes=nodes,
         pods=pods,
         locks=Locks(StateView(bus, CLUSTER, LockState)),
-        placements=Placements(StateView(bus, CLUSTER, PlacementState)),
+        placements=placements or Placements(StateView(bus, CLUSTER, PlacementState)),
         leaves=LeaveCount(bus, CLUSTER, FailedLocks()),
     )
 
@@ -62,3 +75,62 @@ async def test_a_drain_too_many_is_not_asked_for_while_nodes_are_not_read(bus: B
     assert answer.status == 409
     assert answer.content is not None
     assert (answer.content["drain"], answer.content["hold"]) == (False, True)
+
+
+async def test_a_placeholder_that_waits_for_its_outcome_is_told_nothing_by_an_older_copy_of_the_bus(
+    tmp_path: Path,
+) -> None:
+    answers, told_of_old, told_of_new = list[Answer](), list[Answer](), list[Answer]()
+    with NatsServer(tmp_path / "nats") as server:
+        settings = BusSettings(url=server.url)
+        async with connect(settings, "test") as bus:
+            await bus.provision(CLUSTER, settings)
+            mine, view = (StateView(bus, CLUSTER, PlacementState) for _ in "ab")
+            placements, writer = Placements(view), StateWriter(bus, mine, fence=None)
+            gateway = gateway_of(bus, StateView(bus, CLUSTER, SlurmNodeState), pods_of(bus), placements)
+            async with following(mine, view), anyio.create_task_group() as tasks:
+                tasks.start_soon(placements.run)
+                await writer.record("u", placed("ending", is_pod_present=False), revision=0)
+                server.keep_store()
+                await until(lambda: view.is_complete and bus.reconnects == 1)
+                await writer.record("u", placed("bound"), revision=mine.revision("u"))
+                await until(lambda: placements.of_job(7) == mine.get("u"))
+
+                async def poll() -> None:
+                    answers.append(await gateway.outcome(7, "token"))
+
+                tasks.start_soon(poll)
+                await anyio.wait_all_tasks_blocked()
+                server.put_store_back()
+                await until(lambda: view.get("u") != placed("bound"), within_s=20)
+                await until(lambda: mine.is_complete)
+                told_of_old += answers
+                await writer.record("u", placed("bound"), revision=mine.revision("u"))
+                await until(lambda: view.is_complete)
+                told_of_new += answers
+                ended = placed("ended", exit_code=3)
+                await writer.record("u", ended, revision=mine.revision("u"))
+                await until(lambda: answers != [])
+                tasks.cancel_scope.cancel()
+
+    assert (told_of_old, told_of_new, answers) == ([], [], [Answer(200, {"exit_code": 3})])
+
+
+def placed(
+    phase: PlacementPhase, *, is_pod_present: bool = True, exit_code: int | None = None
+) -> PlacementState:
+    return PlacementState(
+        changed=NOW,
+        uid="u",
+        namespace="ns",
+        pod="p",
+        phase=phase,
+        job=7,
+        token_sha256=hashlib.sha256(b"token").hexdigest(),
+        is_pod_present=is_pod_present,
+        exit_code=exit_code,
+    )
+
+
+def pods_of(bus: Bus) -> StateView[KubePodState]:
+    return StateView(bus, CLUSTER, KubePodState)

@@ -121,6 +121,38 @@ async def test_whether_a_job_left_before_or_after_it_asked_does_not_depend_on_th
 
 
 @pytest.mark.anyio
+async def test_a_sign_of_life_that_the_bus_lost_when_it_went_back_is_none(
+    view: StateView[SlurmJobState],
+) -> None:
+    view.apply_own("5", replace(RUNNING, job=5), 1, stored=T0)
+    view.apply_own("77", replace(RUNNING, job=77), 2, stored=T0 + timedelta(hours=1))
+    jobs = JobsOnNodes(view)
+    before = jobs.newest
+    changes = jobs.follow()
+    for _ in range(4):
+        await anext(changes)
+
+    view.drop("77")  # An older copy of the bucket lacks it.
+    await anext(changes)
+
+    assert (before, jobs.newest) == (T0 + timedelta(hours=1), T0)
+
+
+@pytest.mark.anyio
+async def test_that_a_job_was_forgotten_takes_no_sign_of_life_away(view: StateView[SlurmJobState]) -> None:
+    view.apply_own("77", replace(RUNNING, job=77), 2, stored=T0)
+    jobs = JobsOnNodes(view)
+    changes = jobs.follow()
+    for _ in range(2):
+        await anext(changes)
+
+    view.apply_own("77", None, 3)
+    await anext(changes)
+
+    assert jobs.newest == T0
+
+
+@pytest.mark.anyio
 async def test_a_job_whose_nodes_cannot_be_read_is_as_one_the_bus_does_not_know(
     view: StateView[SlurmJobState],
 ) -> None:

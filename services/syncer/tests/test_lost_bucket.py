@@ -14,7 +14,11 @@ from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
+from sunk_slurm.reads import KnownJob
+from sunk_slurm.states import JobState
+from sunk_slurm.testing import job as one_job
 from sunk_slurm.testing import node
+from sunk_slurm.wire import Job
 from sunk_syncer.config import Config
 from sunk_syncer.drains import OVERDUE, decide
 from sunk_syncer.polling import Rhythm
@@ -94,6 +98,53 @@ async def test_a_bucket_of_jobs_that_was_removed_is_filled_again_though_nothing_
             tasks.cancel_scope.cancel()
 
 
+class Slurm(QuietSlurm):
+    """Jobs in the states that the test gives them."""
+
+    def __init__(self, **states: str) -> None:
+        super().__init__()
+        self.states = states
+
+    async def job_states(self) -> dict[int, KnownJob]:
+        return {int(job[1:]): KnownJob(JobState.of((state,))) for job, state in self.states.items()}
+
+    async def job(self, job: int) -> Job | None:
+        state = self.states.get(f"j{job}")
+        return one_job(job, state) if state else None
+
+
+async def test_a_bucket_of_jobs_that_went_back_is_told_anew_though_nothing_changed_in_slurm(
+    nats: NatsServer,
+) -> None:
+    settings, slurm = BusSettings(url=nats.url), Slurm(j1="RUNNING", j2="PENDING", j3="RUNNING")
+    async with connect(settings, "test") as bus:
+        await bus.provision("c1", settings)
+        view, readers = (StateView(bus, "c1", SlurmJobState) for _ in "ab")
+        stirrings = StirringsWatch(slurm, Rhythm.of(CONFIG, CONFIG.poll_s))
+        watch = JobWatch(slurm, StateWriter(bus, view, fence=None), stirrings, QUIET)
+        async with following(view, readers), anyio.create_task_group() as tasks:
+            await view.complete()
+            tasks.start_soon(watch.run)
+
+            def is_told() -> bool:
+                shown = {f"j{state.job}": state.state for state in readers.values()}
+                return readers.is_complete and shown == slurm.states
+
+            await until(is_told)
+            nats.keep_store()
+            await until(lambda: bus.reconnects == 1 and view.is_complete, within_s=20)
+            slurm.states = {"j1": "COMPLETED", "j2": "RUNNING", "j3": "RUNNING", "j4": "PENDING"}
+            await watch.poll()
+            await until(is_told, within_s=20)
+
+            nats.put_store_back()
+            await until(lambda: bus.reconnects == 2, within_s=20)
+            await until(lambda: not readers.is_complete, within_s=20)
+
+            await until(is_told, within_s=20)
+            tasks.cancel_scope.cancel()
+
+
 async def test_a_lost_bucket_of_placements_lifts_no_drain_before_its_owner_has_written_for_a_while(
     nats: NatsServer,
 ) -> None:
@@ -118,7 +169,7 @@ async def test_a_lost_bucket_of_placements_lifts_no_drain_before_its_owner_has_w
             return decide(drained, views.kube_side("n1", now()), prehook_pause_s=0) != ()
 
         def is_lost() -> bool:
-            return all(view.is_complete and not view for view in (*both, owner.view))
+            return owner.view.is_complete and not any(view.keys() for view in (*both, owner.view))
 
         async with following(*patient.parts(), *hasty.parts(), owner.view):
             await hasty.pods.complete()

@@ -3,9 +3,10 @@
 What must stay true: a view says when it is complete, and until then nobody may conclude that a key is
 absent; it is complete only when it has read all that the bucket's leader had when the read began, as the
 replica that it reads may lag; after any gap it reads the whole bucket again, and then believes the bucket,
-whatever it knew before: a bucket can go back, to an older copy of NATS' store; a value that cannot be read
-is *unknown*, the last one that could be read stays; each consumer of changes gets every key at least once,
-the latest state only.
+whatever it knew before: a bucket can go back, to an older copy of NATS' store. What is older than what was
+known is believed only with the whole read, and the view is not complete before the bucket's owner has written
+those keys anew, or has had `DOUBT_S` for it. A value that cannot be read is *unknown*, the last one that
+could be read stays; each consumer of changes gets every key at least once, the latest state only.
 """
 
 import logging
@@ -48,6 +49,9 @@ IDLE_MAX: Final = 5
 """Heartbeats in the middle of a whole read before it begins anew: a marker may have aged out meanwhile."""
 BEHIND_MAX: Final = 2
 """The same where nothing is pending, but the leader has more: another replica may have it."""
+DOUBT_S: Final = 30.0
+"""What a bucket that went back holds is not decided upon for so long, while its owner writes it anew: it
+looks at all that it has, and another one may have to take over first."""
 
 
 class Entry(msgspec.Struct, Generic[S], frozen=True):
@@ -59,13 +63,26 @@ class Entry(msgspec.Struct, Generic[S], frozen=True):
     """When the server stored it, on our clock: how far they are apart is known, unlike of who wrote it."""
 
 
-class _Reading:
+class _Older(msgspec.Struct, Generic[S], frozen=True):
+    """What a whole read shows of a key that is older than what was known of it."""
+
+    value: S | None
+    revision: int
+    stored: datetime
+    is_readable: bool = True
+
+
+class _Reading(Generic[S]):
     """A whole read that is under way: the keys so far, and whether they are all."""
 
     def __init__(self, reach: int, pending: int, before: Mapping[str, int]) -> None:
         self.keys: set[str] = set()
         self.before: Final = before
-        """What revisions were known when the read began; a key that has another was written by us since."""
+        """What revisions were known when the read began; a key that has another was written since."""
+        self.older: dict[str, _Older[S]] = {}
+        """Either a replica that lags has it, and something newer follows, or the bucket went back."""
+        self.newest = float("-inf")
+        """When the newest message that was read was stored."""
         self._reach = reach
         """The leader's last message when the read began; a replica that lags has yet to come there."""
         self._pending = pending
@@ -111,12 +128,24 @@ class StateView(Generic[S]):
         """Since when the bucket was written to, as far as we know; infinite while it never was."""
         self._newest = float("-inf")
         """When the newest message was stored."""
-        self._reading: _Reading | None = None
+        self._reading: _Reading[S] | None = None
+        self._doubtful: set[str] = set()
+        """Keys that went back, or went, with the bucket, and were not written since."""
+        self._doubtful_until = float("-inf")
+        self._is_ours = False
 
     @property
     def is_complete(self) -> bool:
         """The whole bucket was read since the last gap: a key that is not here does not exist."""
         return self._complete.is_set()
+
+    def own(self) -> None:
+        """Have it that we write the bucket: where it went back nobody but us puts that right."""
+        self._is_ours = True
+
+    def is_doubtful(self, key: str) -> bool:
+        """Whether *key* went back with its bucket and was not written since."""
+        return key in self._doubtful
 
     @property
     def created(self) -> str:
@@ -217,12 +246,19 @@ class StateView(Generic[S]):
 
     def correct(self, key: str, value: S | None, revision: int) -> None:
         """Take over what the bucket's leader has of *key*, be it older than what we know: it went back."""
+        self._correct(key, _Older(value, revision, now()))
+
+    def _correct(self, key: str, found: _Older[S]) -> None:
         self._revisions[key] = 0
-        self._apply(key, value, revision, now())
+        if found.is_readable:
+            self._apply(key, found.value, found.revision, found.stored)
+        else:
+            self._apply_unreadable(key, found.revision)
 
     def drop(self, key: str) -> None:
         """Take over that the bucket holds nothing of *key*, not even the marker of its deletion."""
         self._revisions.pop(key, None)
+        self._doubtful.discard(key)
         was_known = self._entries.pop(key, None) is not None or key in self.undecodable
         self.undecodable.discard(key)
         if was_known:
@@ -255,7 +291,10 @@ class StateView(Generic[S]):
         moment = time.monotonic()
         self._written_since = min(self._written_since, moment)
         age_s = time.time() + self._bus.clock.skew_s - at.stored_ns / 1e9
-        self._newest = max(self._newest, moment - max(0.0, age_s))
+        stored = moment - max(0.0, age_s)
+        self._newest = max(self._newest, stored)
+        if self._reading is not None:
+            self._reading.newest = max(self._reading.newest, stored)
 
     async def _follow(self, consumer: str) -> None:
         """Take over what *consumer* delivers, at first the whole bucket."""
@@ -264,6 +303,7 @@ class StateView(Generic[S]):
             while True:
                 if self._reading is not None and self._reading.is_over:
                     self._finish(self._reading)
+                self._believe()
                 batch = await pull.batch()
                 self._heard = time.monotonic()
                 if self._reading is not None:
@@ -280,13 +320,34 @@ class StateView(Generic[S]):
                     if self._reading is not None:
                         self._reading.took(key, at)
 
-    def _finish(self, reading: _Reading) -> None:
-        """Forget what the bucket no longer has, but not what we wrote while we read, and be complete."""
+    def _finish(self, reading: _Reading[S]) -> None:
+        """Take over what went back, forget what the bucket no longer has, but not what came while we read."""
         self._reading = None
+        went_back: set[str] = set()
+        for key, found in reading.older.items():
+            if self._revisions.get(key, 0) == reading.before[key]:
+                self._correct(key, found)
+                went_back.add(key)
         for key in {**self._entries, **self._revisions}.keys() - reading.keys:
             if self._revisions.get(key, 0) == reading.before.get(key, 0):
+                if key in self._entries:
+                    went_back.add(key)
                 self.drop(key)
-        self._set_complete(is_complete=True)
+        if went_back:
+            if reading.keys:
+                self._newest = reading.newest
+            self._doubtful |= went_back
+            self._doubtful_until = time.monotonic() + DOUBT_S
+            log.warning("bucket went back", extra={"bucket": self.bucket, "keys": len(went_back)})
+
+    def _believe(self) -> None:
+        """Be complete once the bucket is read and none of it is in doubt."""
+        if self._reading is not None or self.is_complete:
+            return
+        if time.monotonic() >= self._doubtful_until:
+            self._doubtful.clear()
+        if self._is_ours or not self._doubtful:
+            self._set_complete(is_complete=True)
 
     async def _take(self, message: Message, revision: int) -> str:
         """Take over what came, and return its key."""
@@ -305,9 +366,7 @@ class StateView(Generic[S]):
         try:
             value = decode_state(self.kind, message.data)
         except UndecodableError as error:
-            if self._is_news(key, revision):
-                self.undecodable.add(key)
-                self._revisions[key] = revision
+            self._apply_unreadable(key, revision)
             await self._bury(message, revision, str(error))
             return
         ours = timedelta(seconds=self._bus.clock.skew_s)
@@ -317,19 +376,28 @@ class StateView(Generic[S]):
         msg_id = f"{self.bucket}:{revision}"
         await bury(self._bus, self.cluster, message, f"{self.bucket}: {reason}", msg_id=msg_id)
 
-    def _is_news(self, key: str, revision: int) -> bool:
-        """Whether what the bucket tells of *key* is to be believed.
+    def _is_news(self, key: str, found: _Older[S]) -> bool:
+        """Whether what the bucket tells of *key* is to be believed now.
 
-        In a whole read it is, whatever it is: the bucket may have gone back, and what we knew is gone then.
-        Otherwise what is not newer is our own write, told again; or an older one, overtaken by it.
+        What is not newer is our own write, told again; or an older one, overtaken by it. Only in a whole read
+        the bucket may have gone back: what is older is kept until the read is over, and one revision may be
+        of another value.
         """
         known = self._revisions.get(key, 0)
-        if self._reading is not None and known == self._reading.before.get(key, 0):
-            return True
-        return revision > known
+        if self._reading is None or known != self._reading.before.get(key, 0):
+            return found.revision > known
+        if found.revision < known:
+            self._reading.older[key] = found
+        return found.revision >= known
+
+    def _apply_unreadable(self, key: str, revision: int) -> None:
+        if self._is_news(key, _Older(None, revision, now(), is_readable=False)):
+            self.undecodable.add(key)
+            self._revisions[key] = revision
+            self._doubtful.discard(key)
 
     def _apply(self, key: str, value: S | None, revision: int, stored: datetime) -> None:
-        if not self._is_news(key, revision):
+        if not self._is_news(key, _Older(value, revision, stored)):
             return
         was_known = self._revisions.get(key, 0) == revision and key not in self.undecodable
         is_same = was_known and self.get(key) == value
@@ -337,6 +405,7 @@ class StateView(Generic[S]):
         if is_same:
             return  # Read once more: nobody need look at it again.
         self.undecodable.discard(key)
+        self._doubtful.discard(key)
         if value is None:
             self._entries.pop(key, None)
         else:

@@ -47,6 +47,7 @@ class StateWriter(Generic[S]):
     """
 
     def __init__(self, bus: Bus, view: StateView[S], *, fence: Fence | None) -> None:
+        view.own()
         self.view = view
         self._bus = bus
         self._fence = fence
@@ -57,7 +58,8 @@ class StateWriter(Generic[S]):
 
         Args:
             key: The entity, unescaped.
-            state: Its new state. An equal one (but for ``changed``) is not written.
+            state: Its new state. An equal one (but for ``changed``) is not written, unless it came back with
+                an older bucket: then others wait to hear that it holds.
             facts: What happened; their ids name *revision*.
             revision: The revision of the state that was decided upon, `StateView.revision`.
 
@@ -68,7 +70,8 @@ class StateWriter(Generic[S]):
         """
         owed = await self._pay(key, state, revision)
         before = None if key in self.view.undecodable else self.view.get(key)
-        if before is not None and is_same(before, state) and self.view.revision(key) == revision:
+        is_told = before is not None and is_same(before, state) and not self.view.is_doubtful(key)
+        if is_told and self.view.revision(key) == revision:
             return
         await self._store(key, _Owed(revision, state, (*owed, *facts)))
 

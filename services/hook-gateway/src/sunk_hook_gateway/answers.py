@@ -186,7 +186,9 @@ def outcome(known: PlacementState, present: PlacementState | None) -> Answer | N
     """
     if present is None:
         return None
-    if present.job != known.job:
+    if present.attempt < known.attempt:
+        return None  # It is of before: the bus has lost what came since.
+    if present.job != known.job and present.attempt > known.attempt:
         return Answer(200, {"exit_code": 0})  # Another job has the Pod's place.
     if present.is_pod_present and present.phase != "ended":
         return None

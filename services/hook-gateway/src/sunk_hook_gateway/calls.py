@@ -129,10 +129,12 @@ class Gateway:
             return answers.failed(404, f"job {job} is no placeholder")
         with self._placements.watch(job) as watch, anyio.move_on_after(self._config.poll_s):
             while True:
+                await self._placements.complete()
                 present = self._placements.now(known)
                 if answer := answers.outcome(known, present):
                     return answer
-                known = present or known
+                if present is not None and present.job == job:
+                    known = present
                 if known.silent is not None and not await self._speak_for(known, token):
                     continue
                 await watch.wait()

@@ -149,6 +149,10 @@ class Placements:
         """A job that has none here has none."""
         return self._view.is_complete
 
+    async def complete(self) -> None:
+        """Return when placements are read, and none of them is one that the bus went back to."""
+        await self._view.complete()
+
     def of_job(self, job: int) -> PlacementState | None:
         """Return the placement whose present job is *job*. None means none only if the view is complete."""
         uid = self._uid_by_job.get(job)

@@ -234,8 +234,8 @@ class Parts:
     async def _of_placements(self) -> AsyncIterator[str]:
         """Yield the uids of placements that are there, or gone, and remember whose each job is.
 
-        What changes in between we have written ourselves, in a look at that Pod. A gang's members follow each
-        other, and its job is the gang's, not a Pod's.
+        What changes in between we have written ourselves, in a look at that Pod, unless the bucket went back.
+        A gang's members follow each other, and its job is the gang's, not a Pod's.
         """
         stored: set[str] = set()
         async for uid in self.placements.changes():
@@ -244,6 +244,8 @@ class Parts:
                 self._uid_by_job[str(state.job)] = state.gang or uid
             if state is None:
                 stored.discard(uid)
+            elif self.placements.is_doubtful(uid):
+                pass
             elif uid in stored and not state.gang and state.roster is None:
                 continue
             else:

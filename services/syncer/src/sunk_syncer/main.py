@@ -77,6 +77,7 @@ class Syncer:
         """Observe, tell, drain and answer until cancelled."""
         config, bus, slurm = self._config, self._bus, self._slurm
         for own in (self.nodes, self.jobs, self.partitions, self.reservations, self.statistics):
+            own.own()
             await own.complete()
         told = self.statistics.get(STATISTICS_KEY)
         reconfigure = Reconfigure(slurm, leadership, config, done=told.reconfigured if told else "")

@@ -165,9 +165,13 @@ class JobWatch:
         )
 
     async def _lost(self) -> AsyncGenerator[str]:
-        """Yield the jobs that slurmctld has and the bus no longer: somebody removed their bucket."""
+        """Yield the jobs that slurmctld has and the bus no longer, or not as we have told it last.
+
+        Somebody removed their bucket, or NATS came back with an older one.
+        """
         async for key in self._view.changes():
-            if self._view.get(key) is None and not self._is_missing(key):
+            is_gone = self._view.get(key) is None and not self._is_missing(key)
+            if is_gone or (key.isdecimal() and self._view.is_doubtful(key)):
                 yield key
 
     def _is_missing(self, key: str) -> bool:

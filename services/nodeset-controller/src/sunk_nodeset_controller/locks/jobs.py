@@ -2,7 +2,8 @@
 
 A job on 5,000 nodes is one state with a folded list; it is unfolded once a change, not once a look.
 What must stay true: a job's state and its nodes are of the same revision, and a job whose nodes cannot be
-told is as one that the bus does not know; when that was so says the server, not the clock of who told it.
+told is as one that the bus does not know; when that was so says the server, not the clock of who told it; and
+a sign that a bucket lost when it went back is none.
 """
 
 import logging
@@ -12,7 +13,7 @@ from typing import Final
 
 from sunk_events.jobs import SlurmJobState
 from sunk_nodeset_controller.locks.model import JobPlace, JobSeen
-from sunk_runtime.views import StateView
+from sunk_runtime.views import Entry, StateView
 from sunk_slurm.hostlist import expand
 
 log = logging.getLogger(__name__)
@@ -33,15 +34,22 @@ class JobsOnNodes:
 
     def __init__(self, view: StateView[SlurmJobState]) -> None:
         self._view = view
-        self._states: dict[int, tuple[SlurmJobState, datetime]] = {}
-        """Of each job what the bus has, and since when."""
+        self._states: dict[int, Entry[SlurmJobState]] = {}
         self._nodes: dict[int, frozenset[str]] = {}
         self._jobs: dict[str, set[int]] = {}
-        self.newest: datetime | None = None
-        """The newest moment at which the bus was told of a job."""
+        self._newest: datetime | None = None
+        self._is_newest_lost = False
         self._changes: Final = view.changes()
         for state in view.values():
             self._take(state.job)
+
+    @property
+    def newest(self) -> datetime | None:
+        """The newest moment at which the bus was told of a job, as far as it knows of that yet."""
+        if self._is_newest_lost:
+            self._newest = max((entry.stored for entry in self._states.values()), default=None)
+            self._is_newest_lost = False
+        return self._newest
 
     def on(self, node: str) -> frozenset[int]:
         """Return the jobs that run or complete on *node*."""
@@ -51,9 +59,8 @@ class JobsOnNodes:
         """Return what the bus says of *job* for *node*; None: it does not know it."""
         if (found := self._states.get(job)) is None:
             return None
-        state, stored = found
-        where = place(state, is_here=node in self._nodes.get(job, ()))
-        return JobSeen(place=where, state=state.state, changed=stored)
+        where = place(found.value, is_here=node in self._nodes.get(job, ()))
+        return JobSeen(place=where, state=found.value.state, changed=found.stored)
 
     async def follow(self) -> AsyncIterator[str]:
         """Yield each node that a change concerns, those that a job has left too."""
@@ -69,12 +76,15 @@ class JobsOnNodes:
             if not self._jobs[node]:
                 del self._jobs[node]
         entry = self._view.entry(str(job))
+        known = self._states.get(job)
+        if known is not None and self._view.revision(str(job)) < known.revision:
+            self._is_newest_lost = True
         after = _held(entry.value) if entry is not None else None
         if entry is None or after is None:
             self._states.pop(job, None)
             return before
-        self._states[job], self._nodes[job] = (entry.value, entry.stored), after
-        self.newest = max(self.newest or entry.stored, entry.stored)
+        self._states[job], self._nodes[job] = entry, after
+        self._newest = max(self._newest or entry.stored, entry.stored)
         for node in after:
             self._jobs.setdefault(node, set()).add(job)
         return before | after

@@ -65,13 +65,13 @@ async def run_locks(
         changed: Names of Nodes of that view on which marks of a lock changed: `lock_changes`.
         others: The Pods of the other Slurm clusters, to which a Node may have moved.
     """
+    writer = StateWriter(views.bus, views.locks, fence=leadership)
     read = (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks, *others)
     for view in read:
         await view.complete()
     sight = LockSight(views, others)
     met = {sight.kube_node(node) for node in sight.nodes()}
     nodes = LockedNodes(kube, leadership, measure, viewed=viewed, met=met)
-    writer = StateWriter(views.bus, views.locks, fence=leadership)
 
     async def look(node: str) -> float | None:
         return await locks.reconcile(node)
