@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmStatisticsState
+from sunk_events.placements import PlacementPhase
 from sunk_events.subjects import STATISTICS_KEY
 from sunk_kube.objects import (
     Affinity,
@@ -34,14 +35,15 @@ from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import marks, resources
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.choices import SLICE, Choices
+from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.means import Views
-from sunk_pod_scheduler.model import Action, AnyJob, JobGone, Observed, Wait
+from sunk_pod_scheduler.model import Action, AnyJob, JobGone, Observed, Record, Wait
 from sunk_pod_scheduler.nodes import Asks, Choice
 from sunk_pod_scheduler.ownership import Owner
 from sunk_pod_scheduler.scheduler import Scheduler
-from sunk_pod_scheduler.testing import KEY, T0, UID, MemoryPods, manifest
+from sunk_pod_scheduler.testing import KEY, KUBE_NODE, T0, UID, MemoryPods, job, manifest, placement
 from sunk_pod_scheduler.validate import Rules, validate
 from sunk_slurm.errors import NotAskedError, SlurmUnavailableError
 from sunk_slurm.submission import JobDescription
@@ -252,6 +254,47 @@ async def test_a_pod_that_is_over_costs_no_look_at_each_resync(
     assert jobs.looks == looks
     assert doer.done == [Wait()] * 5
     assert scheduler.remembered == 0
+
+
+class _Asked:
+    """A Slurm in which every job runs; it remembers which one it was asked for, and as whose."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    async def look(self, number: int, owner: Owner) -> AnyJob:
+        self.asked.append((number, owner.attempt))
+        return replace(job(), job=number)
+
+
+@pytest.mark.parametrize("phase", ["submitted", "released", "started", "bound", "ending"])
+async def test_a_pod_remembers_its_later_job_where_the_bus_went_back_to_an_earlier_one(
+    phase: PlacementPhase,
+) -> None:
+    bound = manifest(annotations={ANNOTATION_JOB: marks.claim(KEY, UID, 1, 102)})
+    bound = replace(bound, status=PodStatus(phase="Running"), spec=replace(bound.spec, node_name=KUBE_NODE))
+    nothing: Any = _Shown()
+    stored: Any = {UID: replace(placement(phase, job=101), pod=bound.metadata.name)}
+    slurm: Any = _Asked()
+    means: Any = {"doer": _Idle(), "jobs": slurm, "views": Views(kube_pods=nothing, slurm_nodes=nothing)}
+    scheduler = Scheduler(
+        pods=MemoryPods(bound),
+        placements=_Shown(**stored),  # type: ignore[arg-type]
+        slurm_jobs=nothing,
+        statistics=nothing,
+        book=Book(),
+        rules=Rules(),
+        limits=Limits(),
+        key=KEY,
+        **means,
+    )
+
+    seen = await scheduler.look(UID)
+    action = decide(seen, T0, Limits())
+
+    assert slurm.asked == [(102, 1)]
+    assert isinstance(action, Record)
+    assert (action.state.job, action.state.attempt, action.state.phase) == (102, 1, "submitted")
 
 
 async def test_nothing_is_remembered_of_pods_whose_jobs_stir_when_they_are_gone() -> None:

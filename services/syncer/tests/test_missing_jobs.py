@@ -1,14 +1,16 @@
 """A job is gone when a look and a later, believed list agree, and one refused look loses no job."""
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 import pytest
 
 from sunk_events.jobs import SlurmJobState
 from sunk_lab.nats import NatsServer
-from sunk_runtime.jetstream import BusSettings, connect
+from sunk_runtime.errors import BusUnavailableError
+from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
@@ -37,31 +39,41 @@ class Slurm(QuietSlurm):
         super().__init__("RUNNING")
         self.jobs_looked_at: int = 0
         self.jobs: Collection[int] = MANY
+        self.over: Collection[int] = ()
         self.is_lost = False
         self.refused = 0
+        self.held_up: anyio.Event | None = None
+        """The next look at job 1 finds nothing, and says so only once this is set."""
 
     async def job_states(self) -> dict[int, KnownJob]:
         listed = () if self.is_lost else tuple(self.jobs)
-        return dict.fromkeys(listed, KnownJob(JobState.of(self.state)))
+        return {job: KnownJob(JobState.of(self.state_of(job))) for job in listed}
+
+    def state_of(self, job: int) -> tuple[str, ...]:
+        return ("COMPLETED",) if job in self.over else self.state
 
     async def job(self, job: int) -> Job | None:
         self.jobs_looked_at += 1
         if self.refused:
             self.refused -= 1
             raise SlurmRejectedError("HTTP 403 by a proxy")
-        return one_job(job, *self.state) if job in self.jobs and not self.is_lost else None
+        if job == 1 and self.held_up is not None:
+            held_up, self.held_up = self.held_up, None
+            await held_up.wait()
+            return None
+        return one_job(job, *self.state_of(job)) if job in self.jobs and not self.is_lost else None
 
 
 @asynccontextmanager
 async def watching(
-    nats: NatsServer, slurm: Slurm
+    nats: NatsServer, slurm: Slurm, over: Callable[[Bus], Bus] = lambda bus: bus
 ) -> AsyncGenerator[tuple[JobWatch, StateView[SlurmJobState]]]:
     settings = BusSettings(url=nats.url)
     async with connect(settings, "test") as bus:
         await bus.provision("c1", settings)
         view = StateView(bus, "c1", SlurmJobState)
         stirrings = StirringsWatch(slurm, Rhythm.of(CONFIG, CONFIG.poll_s))
-        watch = JobWatch(slurm, StateWriter(bus, view, fence=None), stirrings, CONFIG)
+        watch = JobWatch(slurm, StateWriter(over(bus), view, fence=None), stirrings, CONFIG)
         async with following(view), anyio.create_task_group() as tasks:
             await view.complete()
             tasks.start_soon(watch.run)
@@ -83,6 +95,69 @@ async def test_a_short_empty_answer_ends_no_job(nats: NatsServer) -> None:
         slurm.is_lost = False
         await watch.poll()
         assert sorted(map(int, view.keys())) == list(MANY)
+
+
+async def test_a_short_empty_answer_does_not_end_the_only_job_that_is_not_over(nats: NatsServer) -> None:
+    slurm = Slurm()
+    slurm.over = MANY[1:]
+    async with watching(nats, slurm) as (watch, view):
+        slurm.is_lost = True
+        for _ in range(3):
+            looks = slurm.jobs_looked_at
+            await watch.poll()
+            watch.look(1)
+            await until(lambda looks=looks: slurm.jobs_looked_at > looks)
+            await anyio.wait_all_tasks_blocked()
+
+        assert view.get("1") is not None
+
+
+async def test_a_list_that_is_not_believed_does_not_say_that_a_job_is_gone(nats: NatsServer) -> None:
+    slurm = Slurm()
+    async with watching(nats, slurm) as (watch, view):
+        slurm.held_up = held_up = anyio.Event()
+        watch.look(1)
+        await until(lambda: slurm.held_up is None)
+        await watch.poll()  # It was asked for later than the look, has the job, and is believed.
+        held_up.set()
+        await until(lambda: watch.misses_jobs)
+        slurm.is_lost = True
+        await watch.poll()
+        looks = slurm.jobs_looked_at
+        watch.look(1)
+        await until(lambda: slurm.jobs_looked_at > looks)
+        await anyio.sleep(0.3)  # Whoever would end it now has done so.
+
+        assert view.get("1") is not None
+
+
+class Unlucky(Bus):
+    """The same connection, but the next deletion's acknowledgement is lost."""
+
+    def __init__(self, real: Bus) -> None:
+        self.__dict__.update(real.__dict__)
+        self.is_due = True
+
+    async def publish(self, subject: str, data: bytes, **more: Any) -> int:  # noqa: ANN401 - whatever the real one takes
+        stored = await super().publish(subject, data, **more)
+        if self.is_due and subject.startswith("$KV") and not data:
+            self.is_due = False
+            raise BusUnavailableError("no acknowledgement")
+        return stored
+
+
+async def test_a_job_whose_deletion_was_not_acknowledged_is_looked_for_no_longer(nats: NatsServer) -> None:
+    slurm = Slurm()
+    async with watching(nats, slurm, Unlucky) as (watch, view):
+        slurm.jobs = MANY[1:]
+
+        async def is_gone() -> bool:
+            await watch.poll()
+            return view.get("1") is None
+
+        await until(is_gone)
+
+        await until(lambda: not watch.misses_jobs)
 
 
 async def test_a_job_that_a_look_and_later_lists_lack_is_gone(nats: NatsServer) -> None:

@@ -8,7 +8,8 @@ slurmctld has lost its state, and users write what they like into what they own.
 import msgspec
 from msgspec.structs import replace
 
-from sunk_pod_scheduler.marks import Mark
+from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.marks import Claim, Mark
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, Observed
 
 
@@ -42,6 +43,16 @@ def own(job: AnyJob, owner: Owner) -> AnyJob:
     if job.mark is None and owner.name and (job.name, job.user_id) == (owner.name, owner.user_id):
         return replace(job, is_marked=False)
     return JobGone(is_taken=True)
+
+
+def is_overtaken(placement: PlacementState | None, claim: Claim | None) -> bool:
+    """Whether the Pod had a later job than its *placement* knows of: NATS came back with an older store.
+
+    An attempt is stored before its job is submitted, and signed on the Pod only afterwards.
+    """
+    if placement is None or placement.gang or claim is None or not claim.is_signed:
+        return False
+    return claim.attempt > placement.attempt
 
 
 def owner(seen: Observed) -> Owner:

@@ -20,7 +20,7 @@ from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
 from sunk_pod_scheduler.nodes import ports_used, problem
 from sunk_pod_scheduler.outcomes import after, is_another
-from sunk_pod_scheduler.ownership import Owner, owner
+from sunk_pod_scheduler.ownership import Owner, is_overtaken, owner
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.turns import patient_s
@@ -165,6 +165,8 @@ class Scheduler:
         namespace, name = (placement.namespace, placement.pod) if placement else ("", "")
         pod = await self._pods.find(uid, namespace, name)
         shown = None if pod is None else self._as_it_decides(pod)
+        if is_overtaken(placement, None if shown is None else shown.claim):
+            placement = known = None  # The Pod remembers what the bus has lost.
         whose = owner(Observed(uid=uid, pod=shown, placement=placement))
         job = known or await self._job(placement, shown, whose)
         if isinstance(job, JobGone) and shown is not None and placement is not None:

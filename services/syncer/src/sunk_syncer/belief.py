@@ -46,7 +46,7 @@ class Doubt(msgspec.Struct, frozen=True):
     def after(self, known: AbstractSet[str], missing: AbstractSet[str], now: float) -> "Doubt":
         """Return the doubt after an answer that lacks *missing* of what was *known*; *now* is monotonic."""
         if len(missing) <= max(FEW, len(known) * FEW_SHARE):
-            is_all = bool(known) and len(missing) == len(known) and len(known) > 1
+            is_all = bool(known) and len(missing) == len(known)
             if not is_all:
                 return Doubt()
         return Doubt(now if self.since is None else self.since)

@@ -72,6 +72,8 @@ class JobWatch:
         """Known jobs of which a look found nothing, and when that was asked first."""
         self._believed = 0.0
         """When the last list that was believed was asked for."""
+        self._believed_jobs: frozenset[int] = frozenset()
+        """The jobs in it."""
         self._are_rounds_begun = False
         self.answered: datetime | None = None
         """When Slurm was last asked for all jobs, answered and was believed."""
@@ -121,7 +123,7 @@ class JobWatch:
         self._is_restless = any(not _RESTLESS.isdisjoint(known.state.flags) for known in listed.values())
         self._not_found = {key: since for key, since in self._not_found.items() if self._is_missing(key)}
         if self._look_for():
-            self._believed = asked
+            self._believed, self._believed_jobs = asked, frozenset(listed)
             self.answered = moment
             ANSWERED.labels("jobs").set_to_current_time()
             if not self._are_rounds_begun:
@@ -142,12 +144,17 @@ class JobWatch:
         """How long it takes until each job was looked at once more."""
         return max(self._config.job_refresh_s, len(self._view) / self._config.job_refresh_rate)
 
+    @property
+    def misses_jobs(self) -> bool:
+        """Whether a look found nothing of a job that was known, and no list has settled that yet."""
+        return bool(self._not_found)
+
     def _mark(self) -> Callable[[], Awaitable[None]]:
         """Return what ends when jobs may have changed since now; one that completes may at any time."""
         stirred = self._stirrings.since("jobs")
 
         async def may_have_changed() -> None:
-            if not self._is_restless and not self._not_found:
+            if not self._is_restless and not self.misses_jobs:
                 await stirred()
 
         return may_have_changed
@@ -244,10 +251,11 @@ class JobWatch:
     def _is_gone(self, key: str, asked: float) -> bool:
         """Whether a list that is later than the first look that found nothing, and believed, lacks it too."""
         since = self._not_found.setdefault(key, asked)
-        return self._believed > since and self._is_missing(key)
+        return self._believed > since and int(key) not in self._believed_jobs
 
     async def _forget(self, key: str, before: SlurmJobState | None, revision: int) -> None:
-        if before is None:
+        if before is None:  # Its deletion may have been ours, and its acknowledgement lost.
+            self._not_found.pop(key, None)
             await self._writer.require_told(key)
             return
         facts = job_vanished(before, cluster=self._config.cluster, revision=revision, now=now())
