@@ -1,5 +1,6 @@
 import logging
 import time
+from typing import Any
 
 import anyio
 import pytest
@@ -7,7 +8,7 @@ from prometheus_client import REGISTRY
 
 from sunk_events import subjects
 from sunk_lab.nats import NatsServer
-from sunk_runtime.errors import LostLeadershipError
+from sunk_runtime.errors import BusUnavailableError, LostLeadershipError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.leases import BusLease, Leadership, lead
 from sunk_runtime.testing import LeaseConformance, MakeLease, until
@@ -111,6 +112,32 @@ async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lease(bus: Bus)
     assert stored is not None
     assert token is not None
     assert await twin.renew() is not None
+
+
+class Unlucky(Bus):
+    """The same connection, but the acknowledgement of the next write is lost."""
+
+    def __init__(self, real: Bus) -> None:
+        self.__dict__.update(real.__dict__)
+        self.is_due = True
+
+    async def publish(self, subject: str, data: bytes, **more: Any) -> int:  # noqa: ANN401 - whatever the real one takes
+        stored = await super().publish(subject, data, **more)
+        if self.is_due:
+            self.is_due = False
+            raise BusUnavailableError("no acknowledgement")
+        return stored
+
+
+async def test_who_takes_a_lease_whose_record_was_lost_knows_so_though_the_answer_was_lost_too(
+    bus: Bus,
+) -> None:
+    taken = lease(Unlucky(bus), "a")
+    with pytest.raises(BusUnavailableError):
+        await taken.acquire()
+
+    assert await taken.acquire() is not None
+    assert not taken.was_given_up
 
 
 async def test_a_lease_with_garbage_in_it_is_somebody_elses(bus: Bus) -> None:

@@ -83,8 +83,8 @@ def test_jobs_beyond_the_cap_have_no_series_and_are_counted_all_the_same() -> No
 
     book.update(slurm(running(1), running(2), running(3), pending(4)))
 
-    assert shown(book) == {"1", "2"}
-    assert (book.jobs.size, book.jobs.left_out) == (8, 2)
+    assert shown(book) == {"1", "2", "4"}
+    assert (book.jobs.size, book.jobs.left_out) == (9, 1)
     assert scraped(book, NOW)["slurm_queue_running"] == {(): 3}
 
 
@@ -96,6 +96,15 @@ def test_a_job_that_never_fits_keeps_no_other_out() -> None:
 
     assert shown(book) == {"2", "3", "4"}
     assert (book.jobs.size, book.jobs.left_out) == (6, 1)
+
+
+def test_a_job_that_does_not_fit_now_keeps_no_smaller_one_out() -> None:
+    book = Book(JobChoice(), most=7)
+
+    book.update(slurm(running(1), running(2), pending(3)))
+
+    assert shown(book) == {"1", "3"}
+    assert book.jobs.left_out == 1
 
 
 def test_room_that_a_job_leaves_goes_to_the_one_that_waited_longest() -> None:

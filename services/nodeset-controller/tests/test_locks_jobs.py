@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -24,6 +25,7 @@ from sunk_nodeset_controller.locks.model import (
     Seen,
     Waiting,
 )
+from sunk_nodeset_controller.locks.reconcile import Locks
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.views import StateView
 
@@ -202,3 +204,32 @@ async def test_a_release_is_done_only_by_a_turn_that_began_after_it_and_did_not_
     assert not failed
     assert (first.is_set(), second.is_set()) == (True, False)
     assert desk.released == {1: T0, 2: T0}
+
+
+class Former(Locks):
+    """Locks of a node whose Node is another's by now."""
+
+    async def _forget(self, turn: object, because: str) -> None:
+        """Do nothing: nothing is stored."""
+
+
+class Moved:
+    """What is seen of that node."""
+
+    def require_complete(self) -> None: ...
+
+    def successor(self, _node: str) -> str:
+        return "new"
+
+
+@pytest.mark.anyio
+async def test_a_node_whose_lock_was_refused_is_not_remembered_once_its_node_is_anothers() -> None:
+    nothing: Any = None
+    sight: Any = Moved()
+    locks = Former(sight, nothing, nothing, nothing, Rules())
+    desk = locks.desk("old")
+    desk.refused = 3
+
+    await locks.reconcile("old")
+
+    assert locks.desk("old") is not desk

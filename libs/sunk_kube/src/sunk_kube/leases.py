@@ -87,10 +87,10 @@ class KubeLease:
         if not self._is_free(found):
             return None
         times = (found.spec.lease_transitions or 0) + 1
+        if not self._is_ours(found):  # Before the write: if its answer is lost, the lease is ours next time.
+            self._was_given_up = True
         if not await self._is_written(found, self._spec(times, acquired=datetime.now(UTC))):
             return None
-        if not self._is_ours(found):
-            self._was_given_up = True
         return self._taken()
 
     async def _renew(self) -> int | None:
@@ -153,11 +153,11 @@ class KubeLease:
             "metadata": {"name": self._name, "namespace": self._namespace},
             "spec": self._spec(1, acquired=None),
         }
+        self._was_given_up = False
         try:
             self._held = await self._client.create(LEASES, body, self._namespace)
         except KubeExistsError:
             return None
-        self._was_given_up = False
         return self._taken()
 
     def _taken(self) -> int:

@@ -204,10 +204,10 @@ class BusLease:
     async def acquire(self) -> int | None:
         """Take the lease if nobody holds it, or if what is stored is our own lost answer."""
         revision, holder = await self._look()
+        if holder is None:  # Before the write: if its answer is lost, the lease is ours at the next look.
+            self._was_given_up = revision > 0
         if holder not in {None, self._holder} or not await self._is_written(revision):
             return None
-        if holder is None:
-            self._was_given_up = revision > 0
         # Microseconds since 1970 by the server's clock: revisions begin anew with their bucket.
         try:
             stored = await self._bus.api(f"STREAM.MSG.GET.{self._stream}", {"seq": self._revision})

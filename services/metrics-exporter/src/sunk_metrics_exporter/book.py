@@ -136,7 +136,7 @@ class Shelf(Generic[S]):
 
 
 class JobShelf:
-    """The series of single jobs, under the cap: a job that finds no room waits until others are gone."""
+    """The series of single jobs, under the cap: a job waits until there is room for it; smaller ones pass."""
 
     def __init__(self, page: Page, choice: JobChoice, most: int) -> None:
         self._page = page
@@ -165,10 +165,8 @@ class JobShelf:
             self._waiting[key] = part
             if had_place:
                 self._admit(key)
-        fitting = (key for key, part in self._waiting.items() if part.size <= self._most)
-        for key in tuple(fitting):  # One that never fits keeps nobody else out.
-            if not self._admit(key):
-                break
+        for key in tuple(self._waiting):  # One that does not fit keeps nobody else out.
+            self._admit(key)
 
     def _forget(self, key: str) -> None:
         self._waiting.pop(key, None)
@@ -177,15 +175,14 @@ class JobShelf:
             self._page.take(f"job/{key}", part)
             self.size -= part.size
 
-    def _admit(self, key: str) -> bool:
+    def _admit(self, key: str) -> None:
         part = self._waiting[key]
         if self.size + part.size > self._most:
-            return False
+            return
         del self._waiting[key]
         self._shown[key] = part
         self._page.put(f"job/{key}", part)
         self.size += part.size
-        return True
 
 
 class Book:

@@ -87,8 +87,9 @@ class Locks:
                 if successor := self._sight.successor(node):
                     log.info("lock of a former node forgotten", extra={"node": node, "now": successor})
                     await self._forget(_Turn(node, "", desk, desk.asks), "its Node is another's")
-                    return None
-                again_s = await self._take(_Turn(node, self._sight.kube_node(node), desk, desk.asks))
+                    again_s = None
+                else:
+                    again_s = await self._take(_Turn(node, self._sight.kube_node(node), desk, desk.asks))
         except KubeRejectedError as error:  # A rule, a right, another's admission: it may be mended any time.
             desk.trouble(str(error))
             raise TransientError(f"lock refused: {error}", retry_after_s=self._refused_s(desk)) from error
