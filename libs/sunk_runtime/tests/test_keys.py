@@ -1,3 +1,4 @@
+import gc
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -415,6 +416,36 @@ async def test_a_key_that_blocks_everybody_else_rests_whoever_pokes_it_and_the_o
 
     said = [vars(record) for record in caplog.records if record.message == "key blocked the loop"]
     assert {record["key"] for record in said} == {"slow"}
+
+
+async def test_who_runs_when_the_garbage_is_collected_does_not_rest_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def takes_long(phase: str, _: object) -> None:
+        began = time.thread_time()
+        while phase == "start" and time.thread_time() - began < 1.5 * BLOCKED_S:
+            """Keep the processor, as a full collection of millions of objects does."""
+
+    looks: Counter[str] = Counter()
+
+    async def handle(key: str) -> None:
+        looks[key] += 1
+        await checkpoint()
+        gc.collect(0)
+
+    loop = KeyLoop("test", handle)
+    gc.callbacks.append(takes_long)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(loop.run)
+            for turn in range(1, 4):
+                loop.poke("any")
+                await until(lambda turn=turn: looks["any"] == turn and not loop.awaits("any"))
+            tasks.cancel_scope.cancel()
+    finally:
+        gc.callbacks.remove(takes_long)
+
+    assert "key blocked the loop" not in caplog.messages
 
 
 async def test_a_look_that_is_timed_is_cancelled_and_fails_as_any_other() -> None:

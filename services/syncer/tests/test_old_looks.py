@@ -177,3 +177,37 @@ async def test_no_deed_is_done_upon_an_old_look(
             await deeds.carry_out(deed, old)
 
     assert slurm.written == []
+
+
+class Stuck(Slurm):
+    """Undrains take as long as the test wants; drains take no time."""
+
+    async def drain(self, name: str, reason: str) -> None:
+        self.written.append(name)
+        self.nodes[name] = node(name, "IDLE", "DRAIN", reason=reason)
+
+
+async def test_a_drain_does_not_wait_until_all_that_are_undrained_have_been() -> None:
+    slurm = Stuck()
+    slurm.nodes["new"] = node("new")
+    slurm.may_write = anyio.Event()
+    deeds = deeds_of(slurm)
+
+    async def undrain(name: str) -> None:
+        async with deeds.place(name):
+            seen = await deeds.look(name)
+            assert seen is not None
+            await deeds.carry_out(UndrainNode(name), seen)
+
+    async with anyio.create_task_group() as tasks:
+        for name in NAMES:
+            tasks.start_soon(undrain, name)
+        await anyio.wait_all_tasks_blocked()
+        seen = await deeds.look("new")
+        assert seen is not None
+
+        with anyio.fail_after(5):
+            assert await deeds.drain(DrainNode("new", OURS), seen)
+
+        assert slurm.written == ["new"]
+        tasks.cancel_scope.cancel()

@@ -71,6 +71,8 @@ class Deeds:
         self._list_lock = anyio.Lock()
         self._last_list = _List()
         self._slots = anyio.CapacityLimiter(config.writes_at_once)
+        self._places = anyio.CapacityLimiter(max(1, config.writes_at_once - 1))
+        """One slot is left for drains: they are urgent, and hundreds of other changes may be waiting."""
         self._together = DrainsTogether(
             slurm,
             leadership,
@@ -116,7 +118,7 @@ class Deeds:
         """
         self._under_way += 1
         try:
-            async with self._slots:
+            async with self._places, self._slots:
                 yield
             if node in self._changed:
                 await self._look_after(node)
