@@ -37,12 +37,17 @@ class Slurm:
         self.overwritten: list[str] = []
         """Nodes whose drain somebody else had set."""
         self.lists = 0
+        self.looked_drained: set[str] = set()
 
     def __len__(self) -> int:
         return len(self.nodes)
 
     def look(self, name: str) -> None:
         """Take note of nothing."""
+
+    def is_drained(self, name: str) -> bool:
+        """Whether a single look, as after a nudge, has shown *name* drained."""
+        return name in self.looked_drained
 
     async def fresh(self, name: str) -> Node | None:
         await anyio.lowlevel.checkpoint()
@@ -177,6 +182,31 @@ async def test_no_deed_is_done_upon_an_old_look(
             await deeds.carry_out(deed, old)
 
     assert slurm.written == []
+
+
+async def test_who_was_seen_drained_since_the_list_is_left_out_of_a_drain_of_many() -> None:
+    slurm = Slurm()
+    slurm.nodes = {name: node(name) for name in NAMES}
+    deeds = deeds_of(slurm)
+    seen = await look_all(deeds)
+    slurm.nodes["n07"] = node("n07", "IDLE", "DRAIN", reason="bad disk")
+    slurm.looked_drained.add("n07")
+    left_out: list[str] = []
+
+    async def drain(name: str) -> None:
+        found = seen[name]
+        assert found is not None
+        try:
+            await deeds.drain(DrainNode(name, OURS), found)
+        except ConflictError:
+            left_out.append(name)
+
+    async with anyio.create_task_group() as tasks:
+        for name in NAMES:
+            tasks.start_soon(drain, name)
+
+    assert (left_out, slurm.overwritten) == (["n07"], [])
+    assert sorted(slurm.written) == [name for name in NAMES if name != "n07"]
 
 
 class Stuck(Slurm):

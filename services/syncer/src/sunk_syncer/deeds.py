@@ -79,6 +79,7 @@ class Deeds:
             self._slots,
             timeout_s=config.call_timeout_s,
             others=lambda: self._looking,
+            is_drained=watch.is_drained,
         )
 
     @property

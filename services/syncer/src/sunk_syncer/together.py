@@ -29,6 +29,7 @@ FRESH_S: Final = 5.0
 """What was asked for longer ago is asked for again: Slurm has no compare-and-set, and a list of 10,000 nodes
 takes 1.5 s to come."""
 TOO_OLD: Final = "what was read of the node is too old to be written upon"
+OVERTAKEN: Final = "somebody has drained the node since it was read"
 
 
 class _Waiting:
@@ -55,6 +56,7 @@ class DrainsTogether:
         *,
         timeout_s: float,
         others: Callable[[], int],
+        is_drained: Callable[[str], bool] = lambda _: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare to write.
@@ -65,6 +67,8 @@ class DrainsTogether:
             slots: Writes in flight.
             timeout_s: Of one write.
             others: How many nodes are being looked at now, and may want to be written in a moment.
+            is_drained: Whether a node was seen drained by now: a list of many is a second old or two, and a
+                single look at one of them may have come since.
             clock: Tells how old a look is.
         """
         self._slurm = slurm
@@ -72,6 +76,7 @@ class DrainsTogether:
         self._slots = slots
         self._timeout_s = timeout_s
         self._others = others
+        self._is_drained = is_drained
         self._clock = clock
         self._waiting: list[_Waiting] = []
 
@@ -132,13 +137,17 @@ class DrainsTogether:
 
     async def _write_fresh(self, batch: list[_Waiting]) -> None:
         """Write those of *batch* that may still be written upon."""
-        fresh = [waiting for waiting in batch if self._is_fresh(waiting)]
+        why_not = {waiting: self._why_not(waiting) for waiting in batch}
+        fresh = [waiting for waiting in batch if not why_not[waiting]]
         error = await self._written(fresh) if fresh else None
-        for waiting in batch:
-            waiting.error = error if waiting in fresh else ConflictError(TOO_OLD)
+        for waiting, why in why_not.items():
+            waiting.error = ConflictError(why) if why else error
 
-    def _is_fresh(self, waiting: _Waiting) -> bool:
-        return self._clock() - waiting.asked <= FRESH_S
+    def _why_not(self, waiting: _Waiting) -> str:
+        """Return why what was read of a node is not to be written upon; nothing where it may."""
+        if self._clock() - waiting.asked > FRESH_S:
+            return TOO_OLD
+        return OVERTAKEN if self._is_drained(waiting.node) else ""
 
     async def _written(self, batch: list[_Waiting]) -> SunkError | None:
         """Write *batch* and return what went wrong for all of it."""
@@ -158,8 +167,8 @@ class DrainsTogether:
 
     async def _write(self, batch: Sequence[_Waiting]) -> None:
         self._leadership.check()
-        if not all(map(self._is_fresh, batch)):
-            raise ConflictError(TOO_OLD)
+        if reasons := [why for why in map(self._why_not, batch) if why]:
+            raise ConflictError(reasons[0])
         nodes, reason = [waiting.node for waiting in batch], batch[0].reason
         timeout_s = min(self._timeout_s, self._leadership.left_s)
         BULK_NODES.observe(len(nodes))

@@ -106,6 +106,11 @@ class NodeWatch:
         """How many single nodes wait to be looked at."""
         return len(self._to_look_at)
 
+    def is_drained(self, name: str) -> bool:
+        """Whether *name* is drained, as it was seen last."""
+        seen = self._book.get(name)
+        return seen is not None and seen.state_now.is_drain
+
     def look(self, name: str) -> None:
         """Look at the one node *name* now."""
         self._to_look_at.add(name)
