@@ -4,6 +4,7 @@
 event loop a simulated one. So a contract of both is one suite.
 """
 
+import shutil
 from collections.abc import Generator
 from pathlib import Path
 from random import Random
@@ -138,6 +139,19 @@ class NatsServer:
         if self._model is not None and self._model.server is not None:
             self._model.server.retire()
             self.kill()
+
+    def keep_store(self) -> None:
+        """Restart it, and keep what it has stored until now."""
+        self.stop()
+        shutil.copytree(self._store.parent, self._folder / "kept")
+        self.start()
+
+    def put_store_back(self) -> None:
+        """Kill it and start it with what `keep_store` has kept."""
+        self.kill()
+        self.wipe()
+        shutil.copytree(self._folder / "kept", self._store.parent)
+        self.start()
 
     def wipe(self) -> None:
         """Remove all that it stored."""
