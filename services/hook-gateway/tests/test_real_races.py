@@ -6,12 +6,13 @@ from random import Random
 import pytest
 
 from sunk_hook_gateway.testing.cluster import Cluster, until
-from sunk_hook_gateway.testing.scripted import ScriptedGateway, refusal, scripted_gateway
+from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, refusal, scripted_gateway
 from sunk_lab.config import from_environment
 from sunk_lab.slurm.host import HostSlurm
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults]
 
+OVER: Said = (200, {"locked": False, "state": "CANCELLED"})
 REASON = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
 
 
@@ -37,7 +38,7 @@ def test_a_job_cancelled_while_its_prolog_blocks_stays_cancelled_and_no_node_is_
     cluster: Cluster, gateway: ScriptedGateway
 ) -> None:
     for number in range(ROUNDS):
-        gateway.answers = [refusal(drain=True, hold=False) if number % 2 == 0 else (200, {})]
+        gateway.answers = [refusal(drain=True, hold=False) if number % 2 == 0 else OVER]
         gateway.may_answer.clear()
         gateway.sent.clear()
         job = cluster.submit("-w", cluster.first)

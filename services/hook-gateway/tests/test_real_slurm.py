@@ -129,6 +129,29 @@ def test_a_job_that_is_cancelled_while_its_prolog_waits_stays_cancelled(
     assert cluster.node(cluster.first)[0] is False
 
 
+def test_the_clusters_own_prolog_runs_on_a_locked_node_only(
+    cluster: Cluster, gateway: ScriptedGateway
+) -> None:
+    cluster.add_own_prolog()
+    locked = cluster.submit("-w", cluster.first)
+    until(lambda: cluster.has_run(locked))
+    cluster.until_idle()
+    gateway.by_path[f"/v1/nodes/{cluster.first}/prehook"] = (200, {"locked": False, "state": "CANCELLED"})
+    gateway.may_answer.clear()
+    gateway.sent.clear()
+    cancelled = cluster.submit("-w", cluster.first)
+    until(lambda: bool(gateway.sent))
+
+    cluster.slurm.exec("scancel", cancelled)
+    gateway.may_answer.set()
+    cluster.until_idle()
+
+    assert cluster.has_prepared(locked)
+    assert not cluster.has_prepared(cancelled)
+    assert cluster.job(cancelled, "JobState") == "CANCELLED"
+    assert cluster.node(cluster.first)[0] is False
+
+
 def test_a_node_stays_completing_while_the_placeholders_pod_is_there(
     cluster: Cluster, gateway: ScriptedGateway
 ) -> None:

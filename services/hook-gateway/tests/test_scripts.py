@@ -607,6 +607,31 @@ def test_a_prolog_whose_job_has_no_lock_may_say_so(node: Node, gateway: Scripted
     assert node.done == [DRAINED, "scontrol requeue 7"]
 
 
+OVER: Said = (200, {"locked": False, "state": "CANCELLED"})
+
+
+@with_and_without_curl
+@pytest.mark.parametrize("said", [OVER, (200, {})], ids=["over", "of an older gateway"])
+def test_a_job_that_is_over_before_its_lock_has_none(
+    node: Node, gateway: ScriptedGateway, said: Said
+) -> None:
+    gateway.answers = [said]
+    node.say("job", "CANCELLED")
+
+    assert node.run("prolog.sh", SUNK_HOOKS_NOT_LOCKED="3") == 3
+    assert node.done == []
+
+
+def test_a_job_that_only_the_gateway_takes_for_over_waits_for_its_lock(
+    node: Node, gateway: ScriptedGateway
+) -> None:
+    gateway.answers = [OVER, OVER, (200, {"locked": True})]
+
+    assert node.run("prolog.sh", SUNK_HOOKS_NOT_LOCKED="3") == 0
+    assert len(gateway.sent) == 3
+    assert node.done == []
+
+
 GOOD = """PrologFlags = Alloc,DeferBatch
 Prolog[0]   = /p
 Epilog[0] = /e

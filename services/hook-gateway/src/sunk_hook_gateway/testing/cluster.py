@@ -36,8 +36,21 @@ class Cluster:
         self.slurm.write_file(
             "hooks.env",
             f"SUNK_HOOKS_URL={self._url}\nSUNK_HOOKS_TOKEN_FILE=/lab/etc/token\n"
-            f"SUNK_HOOKS_DEADLINE_S=20\n{more}",
+            f"SUNK_HOOKS_DEADLINE_S=20\nSUNK_HOOKS_SCRIPTS_S=20\n{more}",
         )
+
+    def add_own_prolog(self) -> None:
+        """Have the cluster's own script run after ours, as the chart does; it leaves a trace."""
+        wrapper = (FILES / "scripts/prolog").read_text()
+        self.slurm.write_file("own", "#!/bin/bash\ntouch /lab/spool/prepared-$SLURM_JOB_ID\n")
+        wrapper = wrapper.replace("/etc/sunk/scripts/", "/lab/etc/").replace(
+            "/etc/sunk/prolog.d/*", "/lab/etc/own"
+        )
+        self.slurm.write_file("prolog", wrapper)
+
+    def has_prepared(self, job: str) -> bool:
+        """Whether the cluster's own prolog ran for the job."""
+        return f"prepared-{job}" in self.slurm.exec("ls", "/lab/spool").split()
 
     def submit(self, *options: str) -> str:
         """Submit a job that leaves a trace if its script ever starts, and return its id."""

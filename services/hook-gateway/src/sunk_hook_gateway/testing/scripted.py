@@ -7,9 +7,14 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
 
 Said = tuple[int, object]
 """Status and body; status 0 closes the connection without an answer, a negative one in the middle of it."""
+
+
+YES: Final[Said] = (200, {"locked": True, "gone": True})
+"""What ends any call well."""
 
 
 class ScriptedGateway(ThreadingHTTPServer):
@@ -22,7 +27,7 @@ class ScriptedGateway(ThreadingHTTPServer):
         self._scheme = "http" if tls is None else "https"
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
-        self.answers: list[Said] = [(200, {})]
+        self.answers: list[Said] = [YES]
         self.by_path: dict[str, Said] = {}
         """For calls whose answer depends on who calls."""
         self.delays: dict[str, float] = {}
@@ -38,7 +43,7 @@ class ScriptedGateway(ThreadingHTTPServer):
         """Say yes to everybody from now on."""
         self.by_path.clear()
         self.delays.clear()
-        self.answers = [(200, {})]
+        self.answers = [YES]
         self.may_answer.set()
 
     @property
