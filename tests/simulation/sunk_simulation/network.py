@@ -6,6 +6,7 @@ one that is gone, hears of it.
 """
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -27,6 +28,9 @@ READ: Final = 256 * 1024
 """What is read at once, at most, as asyncio does."""
 _HERE: Final = frozenset({"", "127.0.0.1", "::1", "localhost"})
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - in memory
+
+_SILENT: Final = os.pipe()
+"""What stands for a socket's file: who polls it hears that there is nothing to read."""
 
 _Kind = Literal["data", "end", "reset"]
 
@@ -117,7 +121,7 @@ class _Socket:
         return 0
 
     def fileno(self) -> int:
-        return -1
+        return _SILENT[0]
 
     def setblocking(self, _: object) -> None: ...
 

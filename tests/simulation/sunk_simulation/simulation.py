@@ -9,8 +9,10 @@ so from `sim.random`, by a name of its own, so that one who draws more often cha
 
 import logging
 import random
+import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self, TextIO, TypeVar
@@ -62,7 +64,7 @@ class Simulation(AbstractContextManager["Simulation"]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         root = logging.getLogger()
         root.removeHandler(self._log)
@@ -156,8 +158,18 @@ class Simulation(AbstractContextManager["Simulation"]):
             raise self._breach from None
 
     def _tell_of_end(self, process: Process) -> None:
-        more = {"error": repr(process.error)} if process.error is not None else {}
+        more = {"error": "; ".join(_leaves(process.error))} if process.error is not None else {}
         self.trace.write(process.name, "ended", code=process.code, **more)
+
+
+def _leaves(error: BaseException) -> list[str]:
+    """Return what went wrong, each with the last line of ours or of a library that it came from."""
+    if isinstance(error, BaseExceptionGroup):
+        inner: tuple[BaseException, ...] = error.exceptions  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - isinstance loses the argument
+        return [leaf for one in inner for leaf in _leaves(one)]
+    where = traceback.extract_tb(error.__traceback__)[-1:]
+    at = f" at {Path(where[0].filename).name}:{where[0].lineno}" if where else ""
+    return [f"{error!r}{at}"]
 
 
 class Kept:

@@ -84,7 +84,8 @@ class Connection:
         self._closed = anyio.Event()
         self._is_up = False
         self._user = ""
-        self._waits: set[_Wait] = set()
+        self._waits: dict[_Wait, None] = {}
+        """In the order in which they began: who waits longest hears first."""
         self._tasks: TaskGroup | None = None
 
     def beside(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -136,7 +137,7 @@ class Connection:
         """
         doing = f"publish on {subject}"
         wait = _Wait(doing, anyio.CancelScope(), (subject,), is_for_answer=True)
-        self._waits.add(wait)
+        self._waits[wait] = None
         try:
             with wait.scope:
                 return await self._acks.publish(subject, data, headers, timeout_s)
@@ -145,7 +146,7 @@ class Connection:
                 raise
             raise self._ours(doing, error) from error
         finally:
-            self._waits.discard(wait)
+            self._waits.pop(wait, None)
         raise wait.ended or BusUnavailableError(f"{doing}: given up")
 
     @contextmanager
@@ -157,12 +158,12 @@ class Connection:
     @contextmanager
     def _watched(self, doing: str, needed: tuple[str, ...], *, is_for_answer: bool) -> Generator[None]:
         wait = _Wait(doing, anyio.CancelScope(), needed, is_for_answer)
-        self._waits.add(wait)
+        self._waits[wait] = None
         try:
             with wait.scope:
                 yield
         finally:
-            self._waits.discard(wait)
+            self._waits.pop(wait, None)
         was_cut = wait.scope.cancelled_caught or not is_for_answer  # An answer that came counts.
         if was_cut and wait.ended is not None:
             raise wait.ended

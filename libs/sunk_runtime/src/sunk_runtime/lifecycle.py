@@ -43,7 +43,7 @@ def run(service: str, main: Callable[[], Awaitable[None]]) -> None:
     configure(service)
     _collect_less()
     try:
-        anyio.run(_stoppable, main, backend_options={"use_uvloop": True})
+        anyio.run(stoppable, main, backend_options={"use_uvloop": True})
     except ConfigError as error:
         log.critical("wrong settings", extra={"error": str(error)})
         sys.exit(2)
@@ -82,7 +82,7 @@ def _report(group: BaseExceptionGroup[BaseException]) -> None:
     log.critical("stopped", extra={"errors": leaves})
 
 
-async def _stoppable(main: Callable[[], Awaitable[None]]) -> None:
+async def stoppable(main: Callable[[], Awaitable[None]]) -> None:
     """Run *main*, cancelled by a signal that comes before `serve` (it may wait for NATS) or after it."""
     # anyio's receiver of signals would need a task, which wraps errors, and gives way to nobody.
     event_loop = asyncio.get_running_loop()

@@ -92,7 +92,7 @@ class FactConsumer:
         self._settled: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         """How the last ones ended: a new reader begins behind the oldest that has not."""
         self._idle: deque[anyio.Event] = deque()
-        self._workers: set[_Worker] = set()
+        self._workers: dict[_Worker, None] = {}
         self._is_consuming = False
         self._clocks = Clocks()
         self._acked = EVENTS_SETTLED.labels(durable, "ack")
@@ -186,12 +186,12 @@ class FactConsumer:
     async def _work(self) -> None:
         while True:
             worker = _Worker(anyio.CancelScope())
-            self._workers.add(worker)
+            self._workers[worker] = None
             try:
                 with worker.scope:
                     await self._take_turns(worker)
             finally:
-                self._workers.discard(worker)
+                self._workers.pop(worker, None)
             if worker.taken:  # The scope was cancelled: it hung.
                 await self._defer(*worker.taken)
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import anyio
 import msgspec
@@ -118,7 +118,7 @@ class StateView(Generic[S]):
         self._stream = subjects.bucket_stream(self.bucket)
         self._entries: dict[str, Entry[S]] = {}
         self._revisions: dict[str, int] = {}
-        self._listeners: WeakSet[Changes] = WeakSet()
+        self._listeners: WeakKeyDictionary[Changes, None] = WeakKeyDictionary()
         """Who stopped listening is gone by itself."""
         self._complete = anyio.Event()
         self._heard = time.monotonic()
@@ -220,7 +220,7 @@ class StateView(Generic[S]):
     def changes(self) -> Changes:
         """Return a stream of keys: all that are known now, then each that changes or goes."""
         changes = Changes(self._entries)
-        self._listeners.add(changes)
+        self._listeners[changes] = None
         return changes
 
     async def run(self) -> None:
