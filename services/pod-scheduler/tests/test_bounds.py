@@ -144,6 +144,16 @@ async def test_a_submission_that_may_have_come_after_the_list_has_another_list()
     assert slurm.lists == 2
 
 
+async def test_a_job_whose_number_could_not_be_stored_is_looked_for_in_a_list_of_afterwards() -> None:
+    slurm = _Slurm()
+    jobs = Jobs(slurm, _Known(slurm), KEY, timeout_s=5)  # pyright: ignore[reportArgumentType]
+    assert await jobs.find_marked(Owner(uid="first", attempt=0)) is None
+    job = await jobs.submit(description("second"))
+    jobs.not_stored("second", 0)
+
+    assert await jobs.find_marked(Owner(uid="second", attempt=0)) == job
+
+
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_an_extra_or_a_claim_of_any_depth_is_not_ours_and_no_failure(opening: str) -> None:
     deep = '{"sunk":' + opening * 50_000

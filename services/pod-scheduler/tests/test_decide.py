@@ -24,6 +24,7 @@ from sunk_pod_scheduler.lost import why
 from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.model import (
     Action,
+    AnyJob,
     Bind,
     Blame,
     CancelJob,
@@ -816,3 +817,24 @@ def test_a_pod_whose_kubelet_is_dead_keeps_its_node_from_others_until_it_is_remo
     removed = act(replace(alone, pod=None))
     assert isinstance(removed, Record)
     assert (removed.state.phase, removed.state.is_overdue) == ("ended", False)
+
+
+@pytest.mark.parametrize(
+    ("found", "is_asked", "is_deleted"),
+    [
+        (replace(job(), base="TIMEOUT", is_completing=True), False, True),
+        (JobGone(has_ended=True), False, True),
+        (job(), True, True),
+        (job(), False, False),
+    ],
+    ids=["its job ends", "its job is forgotten", "its script asks", "its job runs on"],
+)
+def test_a_pod_that_is_deleted_with_a_grace_of_a_day_has_its_specs_once_its_job_is_over(
+    found: AnyJob, *, is_asked: bool, is_deleted: bool
+) -> None:
+    leaving = replace(pod(kube_node=KUBE_NODE, is_terminating=True), outstays=True)
+    before = replace(placement("ending", node=SLURM_NODE), is_overdue=True)
+
+    action = decide(seen(leaving, before, found, is_release_asked=is_asked), T0, Limits())
+
+    assert isinstance(action, DeletePod) == is_deleted

@@ -1,5 +1,8 @@
 """Whose a job is, whatever users write into what they own, and whatever becomes of job numbers."""
 
+from datetime import timedelta
+from typing import Literal
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -8,7 +11,17 @@ from sunk_pod_scheduler import marks, tokens
 from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.marks import Claim
-from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, JobUnknown, Record, Submit, TellLoss, Wait
+from sunk_pod_scheduler.model import (
+    AnyJob,
+    GiveUp,
+    JobGone,
+    JobSeen,
+    JobUnknown,
+    Record,
+    Submit,
+    TellLoss,
+    Wait,
+)
 from sunk_pod_scheduler.ownership import Owner, own
 from sunk_pod_scheduler.testing import JOB, KEY, KUBE_NODE, SLURM_NODE, T0, UID, job, placement, pod, seen
 
@@ -99,6 +112,62 @@ def test_a_placeholder_whose_user_took_its_mark_away_ends_its_pod_and_is_written
     assert isinstance(after_waits, Record)
     assert after_waits.state.job is None
     assert isinstance(decide(ended, T0.replace(year=2027), Limits()), Wait)
+
+
+TAKEN = T0 - timedelta(seconds=30)
+"""When Slurm took the job, as was seen when it started."""
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(looked_at("", name="mine"), id="wiped and renamed"),
+        pytest.param(
+            looked_at(marks.extra_text(KEY, "other", "default/other", 0, USER)), id="another's mark"
+        ),
+        pytest.param(looked_at(marks.extra_text(KEY, UID, NAME, 2, USER)), id="an earlier attempt's mark"),
+        pytest.param(replace(looked_at("", name="mine"), is_requeued=True, submitted=T0), id="requeued too"),
+    ],
+)
+def test_no_user_has_his_pods_job_taken_for_a_lost_one_and_gets_another_ahead_of_all(found: JobSeen) -> None:
+    job_of_old = replace(found, submitted=found.submitted or TAKEN)
+    bound = replace(placement("bound", node=SLURM_NODE), submitted=TAKEN)
+
+    seen_now = own(job_of_old, replace(OWNER, submitted=TAKEN))
+
+    assert isinstance(seen_now, JobSeen)
+    assert not seen_now.is_marked
+    after = decide(seen(pod(kube_node=KUBE_NODE), bound, replace(seen_now, base="CANCELLED")), T0, Limits())
+    assert isinstance(after, Record)
+    assert after.state.phase == "ending"
+
+
+def test_a_job_that_slurm_took_later_only_has_the_number() -> None:
+    later = replace(looked_at("{}"), submitted=T0)
+
+    assert own(later, replace(OWNER, submitted=TAKEN)) == JobGone(is_taken=True)
+
+
+def test_when_slurm_took_its_job_is_remembered_once_it_has_started() -> None:
+    waits = seen(pod(), placement("released"), replace(job(), submitted=TAKEN))
+
+    started = decide(replace(waits, announced_on=SLURM_NODE), T0, Limits())
+
+    assert isinstance(started, Record)
+    assert (started.state.phase, started.state.submitted) == ("started", TAKEN)
+
+
+@pytest.mark.parametrize("phase", ["released", "started"])
+def test_a_placeholder_that_its_user_requeued_binds_no_pod_by_what_its_script_said_before(
+    phase: Literal["released", "started"],
+) -> None:
+    again = replace(job(), is_requeued=True, reason="Prolog")
+    found = replace(seen(pod(), placement(phase, node=SLURM_NODE), again), announced_on=SLURM_NODE)
+
+    action = decide(replace(found, kube_node=KUBE_NODE), T0, Limits())
+
+    assert isinstance(action, GiveUp)
+    assert action.state.job is None
 
 
 @pytest.mark.parametrize("found", [JobGone(), JobGone(is_taken=True)])

@@ -242,6 +242,22 @@ async def test_a_namespace_that_goes_takes_its_pods_with_it_and_nobody_is_told_i
         await kube.patch(PODS, "infer", {"metadata": {"finalizers": None}}, namespace)
 
 
+async def test_a_pod_that_somebody_deleted_with_a_grace_of_a_day_has_its_specs_grace_again(
+    kube: KubeClient, namespace: str
+) -> None:
+    async with watching(kube, namespace) as pods:
+        made = await create(kube, namespace)
+        await kube.bind_pod(made, "nowhere")
+        await kube.delete(PODS, made.metadata.name, namespace, grace_period_s=86_400)
+        leaving = await kube.get(PODS, made.metadata.name, namespace)
+
+        await pods.delete(leaving)
+
+        left = await kube.get(PODS, made.metadata.name, namespace)
+        assert leaving.metadata.deletion_grace_period_seconds == 86_400
+        assert left.metadata.deletion_grace_period_seconds == 1
+
+
 async def test_why_a_pod_is_deleted_is_said_on_it_and_on_its_controller_before_it_is(
     kube: KubeClient, namespace: str
 ) -> None:

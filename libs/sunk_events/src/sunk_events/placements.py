@@ -117,6 +117,8 @@ class PlacementState(State, frozen=True, kw_only=True, tag="sunk.pod_scheduler.v
     attempt: Count = 0
     """How many placeholder jobs it had before this one."""
     job: JobId | None = None
+    submitted: Moment | None = None
+    """When Slurm took the job that runs: its number may mean another later."""
     node: str = ""
     """The Slurm node that runs the placeholder."""
     kube_node: str = ""

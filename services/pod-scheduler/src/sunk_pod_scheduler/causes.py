@@ -42,6 +42,11 @@ def forgotten(job: int | None) -> str:
     return f"job {job} has ended, and Slurm has forgotten it"
 
 
+def requeued(job: JobSeen) -> str:
+    """Return what became of a job that runs, or waits, anew."""
+    return f"job {job.job} was requeued, which no job of a Pod is unless its user sees to it"
+
+
 def by_whom(user: str) -> str:
     """Return the end of a sentence that names who cancelled a job, as accounting has it."""
     return f", by Slurm user {plain(user)[:_SHOWN]}" if user else ""

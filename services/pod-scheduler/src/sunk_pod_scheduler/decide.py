@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_pod_scheduler import lost, waiting
-from sunk_pod_scheduler.causes import asked, cause, forgotten
+from sunk_pod_scheduler.causes import asked, cause, forgotten, requeued
 from sunk_pod_scheduler.limits import (
     ASK_AGAIN_S,
     ENDED_GRACE_S,
@@ -131,6 +131,9 @@ def _placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
             return given_up(without(pod, placement, cause(job), now), job)
         case JobSeen() if not job.is_marked:
             return without(pod, placement, f"job {job.job} no longer carries our mark in its Extra", now)
+        case JobSeen() if job.is_requeued:
+            # What its script said was of the run before: its prologs have to be through anew.
+            return given_up(without(pod, placement, requeued(job), now), job)
         case JobSeen() if seen.is_release_asked:
             return without(pod, placement, asked(job), now)
         case JobSeen() if job.is_running and placement.phase != "started":
@@ -185,7 +188,8 @@ def _starting(
     node = _started_on(seen, job)
     if not node:
         return waiting.starting(placement, job, now, limits)
-    return Record(state=replace(placement, phase="started", changed=now, node=node, reason=""))
+    started = replace(placement, phase="started", changed=now, node=node, submitted=job.submitted)
+    return Record(state=replace(started, reason=""))
 
 
 def _running(  # noqa: PLR0911 - a table of cases
@@ -197,6 +201,7 @@ def _running(  # noqa: PLR0911 - a table of cases
     if not seen.kube_node:
         return Wait(ASK_AGAIN_S)
     bound = replace(placement, phase="bound", changed=now, bound=now, kube_node=seen.kube_node, reason="")
+    bound = replace(bound, submitted=job.submitted or placement.submitted)
     if placement.lost is not None and not job.is_marked_started:
         return MarkStarted(job.job, job.extra)
     if pod.kube_node == seen.kube_node:
@@ -239,6 +244,8 @@ def _bound(  # noqa: C901, PLR0911 - a table of cases
             return ending(placement, cause(job), now)
         case JobSeen() if placement.node not in job.nodes:
             return ending(placement, f"job {job.job} does not run on {placement.node}", now)
+        case JobSeen() if job.is_requeued:
+            return ending(placement, requeued(job), now)
         case _ if pod.is_terminating:
             return ending(placement, "the Pod is being deleted", now)
         case JobUnknown():
@@ -260,9 +267,13 @@ def _pod_leaves(  # noqa: PLR0911 - a table of cases
         return DeletePod()
     if isinstance(job, JobGone) and job.is_taken:  # Others take the Pod for that job's.
         return Record(state=replace(placement, job=None))
-    if placement.is_overdue or isinstance(job, JobUnknown):
+    if isinstance(job, JobUnknown):
         return Wait(ASK_AGAIN_S)
     due = _overdue_at(placement, job, limits)
+    if pod.outstays and (due is not None or seen.is_release_asked):
+        return DeletePod()
+    if placement.is_overdue:
+        return Wait(ASK_AGAIN_S)
     if due is None:
         return Wait(LOOK_AGAIN_S)
     if now < due:

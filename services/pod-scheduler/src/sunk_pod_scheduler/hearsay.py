@@ -79,6 +79,7 @@ def _seen(state: SlurmJobState, nodes: tuple[str, ...], owner: Owner, key: bytes
         is_hearsay=True,
         is_over=state.is_over,
         reason=state.reason,
+        submitted=state.submitted,
         nodes=nodes,
         is_marked_started=marks.is_started(state.extra),
         extra=state.extra,

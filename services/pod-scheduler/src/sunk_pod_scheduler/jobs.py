@@ -104,6 +104,10 @@ class Jobs:
             if whose in self._unsure:
                 self._unsure[whose] = time.monotonic()
 
+    def not_stored(self, uid: str, attempt: int) -> None:
+        """Note that a job was submitted whose number could not be stored: no list from before tells of it."""
+        self._unsure[uid, attempt] = time.monotonic()
+
     async def find_marked(self, owner: Owner) -> int | None:
         """Return the job that carries our mark for *owner* and is not over; from all that Slurm has.
 

@@ -88,7 +88,7 @@ def _later(since: datetime, after_s: float, now: datetime) -> Wait | None:
 def once_more(placement: PlacementState, now: datetime) -> Record:
     """Another job is to be submitted for the Pod, on its node."""
     again = replace(placement, phase="submitted", changed=now, attempt=placement.attempt + 1)
-    return Record(state=replace(again, job=None, token_sha256="", silent=None, bound=None))
+    return Record(state=replace(again, job=None, token_sha256="", silent=None, bound=None, submitted=None))
 
 
 def was_not_launched(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> bool:

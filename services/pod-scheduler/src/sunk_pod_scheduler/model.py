@@ -14,7 +14,7 @@ from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.marks import Claim, Mark
-from sunk_pod_scheduler.validate import Rules, Wanted, validate
+from sunk_pod_scheduler.validate import Rules, Wanted, grace_s, validate
 from sunk_slurm import hostlist
 from sunk_slurm.wire import Job
 
@@ -28,6 +28,8 @@ class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
     kube_node: str = ""
     """The Node that it is bound to."""
     is_terminating: bool = False
+    outstays: bool = False
+    """It is being deleted with a longer grace than its spec has, which alone was looked at."""
     is_over: bool = False
     """Succeeded or failed."""
     is_gated: bool = False
@@ -70,6 +72,10 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     excluded: str | None = None
     """The nodes that it must not get, as we spelled them; None where that is not known."""
+    submitted: datetime | None = None
+    """When Slurm took it, or last requeued it: with its number that tells which job it is."""
+    is_requeued: bool = False
+    """Placeholders never are, unless their user sees to it."""
     started: datetime | None = None
     """When its prolog began."""
     ended: datetime | None = None
@@ -291,6 +297,7 @@ def pod_seen(pod: Pod, key: bytes, rules: Rules) -> PodSeen:
         created=meta.creation_timestamp,
         kube_node=pod.spec.node_name,
         is_terminating=pod.is_terminating,
+        outstays=pod.is_terminating and (meta.deletion_grace_period_seconds or 0) > grace_s(pod.spec),
         is_over=pod.is_over,
         is_gated=bool(pod.spec.scheduling_gates),
         exit_code=_exit_code(pod),
@@ -330,6 +337,8 @@ def job_seen(job: Job, key: bytes) -> JobSeen:
         priority=job.priority.value,
         nodes=hostlist.expand(job.nodes),
         excluded=job.excluded_nodes,
+        submitted=job.submit_time.moment,
+        is_requeued=job.restart_cnt > 0,
         started=job.start_time.moment,
         ended=job.end_time.moment,
         is_preempted=job.preempt_time.moment is not None,

@@ -38,6 +38,7 @@ def without(pod: PodSeen, placement: PlacementState, reason: str, now: datetime)
             changed=now,
             attempt=placement.attempt + 1,
             job=None,
+            submitted=None,
             node="",
             kube_node="",
             token_sha256="",

@@ -5,6 +5,8 @@ Pod and attempt, or of another Slurm user than the one it was submitted for. Num
 slurmctld has lost its state, and users write what they like into what they own.
 """
 
+from datetime import datetime
+
 import msgspec
 from msgspec.structs import replace
 
@@ -23,6 +25,8 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """The Slurm user that the Pod asks for, where that is known: marks of earlier versions do not say it."""
     name: str = ""
     """``namespace/name``, as the job is called."""
+    submitted: datetime | None = None
+    """When Slurm took the job, where that was seen."""
 
 
 def is_whose(mark: Mark | None, owner: Owner, user_id: int) -> bool:
@@ -35,11 +39,16 @@ def is_whose(mark: Mark | None, owner: Owner, user_id: int) -> bool:
 def own(job: AnyJob, owner: Owner) -> AnyJob:
     """Return *job* as *owner* may see it: a number that is another's job by now is no job of his.
 
-    One of the same name and user without any mark is his, and its user has taken the mark away: his Pod ends
-    with it, but nothing is done to it.
+    One that Slurm took in the same second is still his, whatever its user has written over the mark since,
+    and so is one that its user had requeued: his Pod ends with it, but nothing is done to it. Else a user
+    could have his Pod's job taken for one that slurmctld has lost, and get another ahead of everybody.
     """
     if not isinstance(job, JobSeen) or is_whose(job.mark, owner, job.user_id):
         return job
+    is_users = owner.user_id in {None, job.user_id}
+    if owner.submitted is not None:
+        is_same = job.submitted == owner.submitted or job.is_requeued
+        return replace(job, is_marked=False) if is_users and is_same else JobGone(is_taken=True)
     if job.mark is None and owner.name and (job.name, job.user_id) == (owner.name, owner.user_id):
         return replace(job, is_marked=False)
     return JobGone(is_taken=True)
@@ -61,4 +70,6 @@ def owner(seen: Observed) -> Owner:
     attempt = placement.attempt if placement else pod.claim.attempt if pod and pod.claim else 0
     name = "" if placement is None else f"{placement.namespace}/{placement.pod}"
     name = name or ("" if pod is None else f"{pod.namespace}/{pod.name}")
-    return Owner(uid=seen.uid, attempt=attempt, user_id=pod.user_id if pod else None, name=name)
+    submitted = None if placement is None else placement.submitted
+    user_id = pod.user_id if pod else None
+    return Owner(uid=seen.uid, attempt=attempt, user_id=user_id, name=name, submitted=submitted)

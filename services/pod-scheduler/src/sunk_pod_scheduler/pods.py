@@ -22,6 +22,7 @@ from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
 from sunk_pod_scheduler.causes import plain
 from sunk_pod_scheduler.model import CONDITION_SLURM_JOB_LOST
 from sunk_pod_scheduler.sayings import Sayings
+from sunk_pod_scheduler.validate import grace_s
 from sunk_runtime.changes import Changes
 from sunk_runtime.errors import ConflictError
 
@@ -176,10 +177,15 @@ class Pods:
             raise ConflictError(str(error)) from error
 
     async def delete(self, pod: Pod) -> None:
-        """Delete the Pod with its own grace; it being gone is success."""
+        """Delete the Pod with its spec's grace; it being gone is success.
+
+        A longer one that somebody else's deletion gave it is shortened only where the number is said.
+        """
         meta = pod.metadata
+        # With 0 the object would go before its containers.
+        grace = max(grace_s(pod.spec), 1) if pod.is_terminating else None
         try:
-            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_period_s=grace)
         except ConflictError:
             return  # A Pod of that name came after: ours is gone.
 

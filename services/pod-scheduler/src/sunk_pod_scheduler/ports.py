@@ -50,7 +50,10 @@ class PodPort(Protocol):
         ...
 
     async def delete(self, pod: Pod) -> None:
-        """Delete the Pod with its own grace; it being gone is success."""
+        """Delete the Pod with its spec's grace, also where it goes with a longer one.
+
+        It being gone is success.
+        """
         ...
 
     async def tell_end(self, pods: Sequence[Pod], reason: str, message: str) -> None:
@@ -98,6 +101,10 @@ class JobPort(Protocol):
 
     async def submit(self, description: JobDescription) -> int:
         """Submit a job and return its id."""
+        ...
+
+    def not_stored(self, uid: str, attempt: int) -> None:
+        """Note that a job was submitted whose number could not be stored: no list from before tells of it."""
         ...
 
     async def find_marked(self, owner: Owner) -> int | None:

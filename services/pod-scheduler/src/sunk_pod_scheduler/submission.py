@@ -73,7 +73,13 @@ class Submission:
             await concerned.unavailable(intent)
             raise
         else:
-            await self._submitted(intent, pods, job)
+            is_stored = False
+            try:
+                await self._submitted(intent, pods, job)
+                is_stored = True
+            finally:
+                if not is_stored:
+                    self._means.jobs.not_stored(intent.uid, attempt=intent.attempt)
 
     async def resume(
         self,

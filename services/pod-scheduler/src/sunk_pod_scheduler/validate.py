@@ -165,9 +165,14 @@ def _unheard(spec: PodSpec) -> tuple[str, ...]:
     return tuple(f"{field}: is required, but Slurm chooses the Node and does not heed it" for field in fields)
 
 
+def grace_s(spec: PodSpec) -> int:
+    """Return how many seconds a Pod's containers have after SIGTERM."""
+    given = spec.termination_grace_period_seconds
+    return GRACE_DEFAULT_S if given is None else given
+
+
 def _grace(spec: PodSpec, kill_wait_s: float) -> tuple[str, ...]:
-    grace_s = spec.termination_grace_period_seconds
-    if (GRACE_DEFAULT_S if grace_s is None else grace_s) < kill_wait_s - TERMINATION_OFFSET_S:
+    if grace_s(spec) < kill_wait_s - TERMINATION_OFFSET_S:
         return ()
     return ("termination grace period must be less than Slurm KillWait - 5s",)
 

@@ -34,6 +34,7 @@ from sunk_pod_scheduler.model import (
     DeletePod,
     Forget,
     GiveUp,
+    JobGone,
     JobSeen,
     MarkStarted,
     Observed,
@@ -79,6 +80,7 @@ def _placing(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, 
         record.phase == "started"
         and isinstance(job, JobSeen)
         and job.is_running
+        and not job.is_requeued
         and not seen.is_release_asked
     ):
         return _binding(seen, record, gang, job, now)
@@ -156,7 +158,13 @@ def _ending(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, l
     if not there:
         over = replace(record, phase="ended", changed=now, is_pod_present=False, is_overdue=False)
         return Record(state=replace(over, exit_code=record.exit_code or 0))
-    if untold := tuple(found.uid for found in there if not found.pod.is_terminating):
+    job = seen.job
+    is_over = isinstance(job, JobGone) or (isinstance(job, JobSeen) and not job.is_alive)
+    if untold := tuple(
+        found.uid
+        for found in there
+        if not found.pod.is_terminating or (found.pod.outstays and (is_over or seen.is_release_asked))
+    ):
         return DeleteMembers(untold)
     pod = replace(_together(seen, record, gang), is_terminating=True)
     return _of_gang(_as_one(seen, record, pod, now, limits), seen, gang, pod, now)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_pod_scheduler import lost
-from sunk_pod_scheduler.causes import asked, cause, forgotten
+from sunk_pod_scheduler.causes import asked, cause, forgotten, requeued
 from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Note, Tell
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.gangs.shapes import shape
@@ -119,6 +119,8 @@ def _without_job(  # noqa: PLR0911 - a table of cases
             return ends(record, cause(job), now)
         case JobSeen() if not frozenset(distinct(gang)) <= frozenset(job.nodes):
             return ends(record, f"job {job.job} does not run on all of the gang's nodes", now)
+        case JobSeen() if job.is_requeued:
+            return ends(record, requeued(job), now)
         case _:
             return None
 

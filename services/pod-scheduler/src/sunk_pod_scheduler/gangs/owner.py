@@ -14,6 +14,7 @@ def owner(seen: GangSeen) -> Owner:
         attempt=record.attempt if record is not None else found.attempt if found is not None else 0,
         user_id=next(users, None),
         name="" if record is None else f"{record.namespace}/{record.pod}",
+        submitted=None if record is None else record.submitted,
     )
 
 
