@@ -330,3 +330,37 @@ def test_nobody_but_the_nodeset_controller_says_what_a_node_and_a_nodesets_pod_a
     operator.annotate("node", "node1", "node.coreweave.cloud/cordonReason-")
     for name in ("other", "slurmd"):
         tenant.kubectl("-n", "team", "delete", "pod", name, "--wait=true")
+
+
+def lease(namespace: str, name: str) -> dict[str, Any]:
+    """Return what a pod-scheduler tells the others."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": {
+                wellknown.ANNOTATION_SCHEDULES: json.dumps({"cluster": "x", "names": ["slurm-slurm"]})
+            },
+        },
+        "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 15},
+    }
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(300)
+def test_no_lease_outside_a_slurm_clusters_namespace_speaks_for_a_scheduler(lab: KubeLab) -> None:
+    administrator = Somebody(lab)
+    refused = "schedules: only the pod-schedulers of the Slurm clusters write this"
+
+    for somebody in (Somebody(lab, TENANT), administrator):
+        with pytest.raises(LabError, match=refused):
+            somebody.create(lease("team", "mine"))
+
+    plain = lease("team", "plain")
+    del plain["metadata"]["annotations"]
+    administrator.create(plain)
+    with pytest.raises(LabError, match=refused):
+        administrator.annotate("lease", "plain", f"{wellknown.ANNOTATION_SCHEDULES}={{}}")
+    administrator.create(lease("slurm", "scheduler"))

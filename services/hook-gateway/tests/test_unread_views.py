@@ -134,3 +134,41 @@ def placed(
 
 def pods_of(bus: Bus) -> StateView[KubePodState]:
     return StateView(bus, CLUSTER, KubePodState)
+
+
+async def test_of_two_placements_with_one_number_the_live_one_has_the_job(bus: Bus) -> None:
+    """slurmctld lost its state and gives numbers anew: a lost Pod's placement still says the old one."""
+    view = StateView(bus, CLUSTER, PlacementState)
+    writer, placements = StateWriter(bus, view, fence=None), Placements(view)
+
+    async def put(uid: str, job: int | None, *, is_lost: bool = False) -> None:
+        state = PlacementState(
+            changed=NOW,
+            uid=uid,
+            namespace="ns",
+            pod=uid,
+            phase="bound",
+            job=job,
+            lost=NOW if is_lost else None,
+        )
+        await writer.record(uid, state, revision=view.revision(uid))
+
+    def owner() -> str:
+        found = placements.of_job(5)
+        return found.uid if found else ""
+
+    async with following(view), anyio.create_task_group() as tasks:
+        tasks.start_soon(placements.run)
+        await view.complete()
+        await put("lost", 5)
+        await put("new", 5)
+        await until(lambda: owner() == "new")
+        await put("lost", 5, is_lost=True)
+        await put("other", 6)
+        await until(lambda: placements.of_job(6) is not None)
+        assert owner() == "new"
+        await put("lost", None, is_lost=True)
+        await put("other", 7)
+        await until(lambda: placements.of_job(7) is not None)
+        assert owner() == "new"
+        tasks.cancel_scope.cancel()

@@ -63,6 +63,7 @@ def test_a_scheduler_that_is_gone_or_dead_claims_nothing() -> None:
     assert share(EVERYWHERE, [dead], T0 + SILENT).quarrels == ()
     assert share(EVERYWHERE, [dead], T0 + SILENT - timedelta(seconds=1)).quarrels != ()
     assert share(EVERYWHERE, [gone], T0).quarrels == ()
+    assert share(EVERYWHERE, [dead], T0 - SILENT).quarrels == ()  # As it would be for ever.
 
 
 @asynccontextmanager

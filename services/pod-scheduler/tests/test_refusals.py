@@ -91,3 +91,13 @@ def test_of_many_owners_the_latest_are_remembered() -> None:
 
     assert known.nodes(owned("rs-0"), T0) == ()
     assert known.nodes(owned(f"rs-{OWNERS_MAX}"), T0) == ("n-1",)
+
+
+def test_a_reference_to_the_owner_of_anothers_pods_keeps_those_from_no_node() -> None:
+    known = Refusals()
+    theirs = replace(ONE, metadata=replace(ONE.metadata, namespace="somebody-elses"))
+    for index in range(TRIES):
+        known.note(theirs, "n-1", "OutOfcpu", T0 + timedelta(seconds=index))
+
+    assert known.nodes(ONE, T0) == ()
+    assert known.enough(ONE, T0) == ""

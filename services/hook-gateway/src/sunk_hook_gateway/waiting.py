@@ -186,9 +186,15 @@ class Placements:
         job = placement.job if placement and not placement.gang else None
         before = self._job_by_uid.pop(uid, None)
         if before is not None and before != job:
-            self._uid_by_job.pop(before, None)
+            if self._uid_by_job.get(before) == uid:  # Another's by now, where numbers are given anew.
+                del self._uid_by_job[before]
             self._watches.notify(before)
         if job is not None:
             self._job_by_uid[uid] = job
-            self._uid_by_job[job] = uid
+            other = self.of_job(job)
+            is_lost = placement is not None and placement.lost is not None
+            if not (
+                is_lost and other is not None and other.lost is None
+            ):  # Else the number is the other's by now.
+                self._uid_by_job[job] = uid
             self._watches.notify(job)

@@ -35,8 +35,8 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     renewed: datetime | None = None
 
     def is_alive(self, now: datetime) -> bool:
-        """Whether it leads, or may."""
-        return bool(self.holder) and self.renewed is not None and now - self.renewed < SILENT
+        """Whether it leads, or may; a Lease that was renewed in the future is nobody's who does."""
+        return bool(self.holder) and self.renewed is not None and abs(now - self.renewed) < SILENT
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):

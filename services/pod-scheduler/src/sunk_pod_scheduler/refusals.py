@@ -69,4 +69,6 @@ class Refusals:
 
 
 def _owner(pod: Pod) -> str:
-    return next((one.uid for one in pod.metadata.owner_references if one.controller), "")
+    """Return whose the Pod is, in its namespace: a reference may name the uid of anybody's object."""
+    uid = next((one.uid for one in pod.metadata.owner_references if one.controller), "")
+    return f"{pod.metadata.namespace}/{uid}" if uid else ""
