@@ -223,7 +223,11 @@ def test_the_pods_of_several_jobs_are_one_slurm_job_that_is_completed_when_all_o
     assert [dig_text(pod, "spec", "nodeName") for pod in members] == [
         node.kube_node for node in sorted(stage.nodes, key=lambda node: node.node)
     ]
-    assert stage.deeds.eyes.job_words(number) == {"COMPLETED"}
+    until(
+        "its epilogs to be through",
+        lambda: stage.deeds.eyes.job_words(number) == {"COMPLETED"},
+        lambda: stage.deeds.eyes.job_words(number),
+    )
     assert dig(stage.deeds.slurm.job(number), "exit_code", "return_code", "number") == 0
 
 

@@ -209,7 +209,7 @@ async def test_a_release_is_done_only_by_a_turn_that_began_after_it_and_did_not_
 class Former(Locks):
     """Locks of a node whose Node is another's by now."""
 
-    async def _forget(self, turn: object, because: str) -> None:
+    async def _forget(self, turn: object, because: str = "") -> None:
         """Do nothing: nothing is stored."""
 
 

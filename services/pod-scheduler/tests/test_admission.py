@@ -162,7 +162,7 @@ async def judged(kube: KubeClient, namespace: str) -> AsyncGenerator[str]:
     await kube.create(POLICIES, policy)
     await kube.create(BINDINGS, binding)
     try:
-        with anyio.fail_after(60):
+        with anyio.fail_after(180):
             # Nobody tells when an API server has taken a policy in, nor a new namespace its ServiceAccount.
             while "termination" not in await verdict(kube, namespace, CASES["a second too long"]):  # noqa: ASYNC110 - as said
                 await anyio.sleep(0.2)

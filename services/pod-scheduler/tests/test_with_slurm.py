@@ -1167,6 +1167,8 @@ async def test_a_gang_whose_job_slurmctld_has_lost_runs_on_and_gets_another_job_
 async def test_an_elastic_gang_whose_job_slurmctld_has_lost_does_not_wait_for_the_node_of_an_empty_seat(
     nats: NatsServer, newest: HostSlurm, free_tcp_port: int
 ) -> None:
+    lose_state(newest)  # So that the gang's number is the first, and the next loss gives it to another job.
+    await until(lambda: "UP" in newest.exec("sh", "-c", "scontrol ping; true"), within_s=60.0)
     async with world(nats, newest, free_tcp_port) as found, looking(found):
         first, second, *_ = newest.node_names
         asked = {GANG_SIZE: "2", GANG_MIN_AVAILABLE: "1"}
@@ -1307,6 +1309,7 @@ async def test_a_running_pod_whose_job_slurmctld_has_lost_stays_and_gets_another
             return found.pods.said[UID] == "JobFound"
 
         await until(is_adopted, within_s=60.0)
+        await until(lambda: found.is_running(UID))  # It is stored once it is said.
         (after,) = await found.alive()
 
         assert (after.nodes, after.state_now.base) == (before.nodes, "RUNNING")
