@@ -560,10 +560,11 @@ async def test_old_templates_go_and_those_that_pods_were_made_of_stay(stage: Sta
         found = await stage.kube.list_all(CONTROLLER_REVISIONS, stage.namespace)
         return sorted(one.revision for one in found) == list(numbers)
 
-    # The first is that of the Pod which its job keeps; the newest of the others stays.
+    # The first is that of the Pod which its job keeps; the newest of the others stays. Each has a letter that
+    # the API server spells otherwise in what it stores than in what it answers.
     for version, numbers in ((2, (1, 2)), (3, (1, 2, 3)), (4, (1, 3, 4))):
         await stage.change(
-            {"template": {"metadata": {"annotations": {"test.example/version": str(version)}}}}
+            {"template": {"metadata": {"annotations": {"test.example/version": f"<{version}>"}}}}
         )
         await stage.until(
             lambda found: (
@@ -576,7 +577,7 @@ async def test_old_templates_go_and_those_that_pods_were_made_of_stay(stage: Sta
     stage.slurm.jobs.clear()
     await until(lambda: is_history(3, 4), within_s=PATIENCE_S)
     # A template that comes back is the newest again, so that the one that it was to mend goes first.
-    await stage.change({"template": {"metadata": {"annotations": {"test.example/version": "3"}}}})
+    await stage.change({"template": {"metadata": {"annotations": {"test.example/version": "<3>"}}}})
     await until(lambda: is_history(4, 5), within_s=PATIENCE_S)
     await stage.is_whole(3)
     await stage.change({"template": {"metadata": {"annotations": {"test.example/version": "5"}}}})

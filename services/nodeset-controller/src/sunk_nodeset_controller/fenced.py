@@ -147,14 +147,6 @@ class FencedKube:
         self._check("create revision")
         await self._client.create(CONTROLLER_REVISIONS, body, body["metadata"]["namespace"])
 
-    async def number_revision(self, found: ControllerRevision, number: int) -> None:
-        """Give this revision another number. Raises `ConflictError` where it is another one by now."""
-        self._check("number revision")
-        meta = found.metadata
-        await self._client.patch(
-            CONTROLLER_REVISIONS, meta.name, {"revision": number}, meta.namespace, uid=meta.uid
-        )
-
     async def delete_revision(self, found: ControllerRevision) -> None:
         """Keep a template no longer; it being gone is success."""
         self._check("delete revision")

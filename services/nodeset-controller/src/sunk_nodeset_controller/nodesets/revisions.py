@@ -7,19 +7,22 @@ stay, as many as the limit says.
 Source: Kubernetes, DaemonSet, ``revisionHistoryLimit``.
 """
 
+import logging
 from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
 from sunk_kube import wellknown as wk
-from sunk_kube.errors import KubeExistsError
+from sunk_kube.errors import KubeExistsError, KubeRejectedError
 from sunk_kube.nodesets import REVISIONS, ControllerRevision, NodeSet
 from sunk_kube.resources import CONTROLLER_REVISIONS
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.nodesets.model import Observed
 from sunk_nodeset_controller.nodesets.owners import is_orphan_of, is_owned, owner_reference
 from sunk_nodeset_controller.nodesets.template import template_hash
+
+log = logging.getLogger(__name__)
 
 
 class Revisions:
@@ -41,22 +44,30 @@ class Revisions:
         listed = await self._kube.revisions(nodeset)
         for one in listed:
             if is_orphan_of(one, nodeset):
-                await self._kube.adopt(CONTROLLER_REVISIONS, one, nodeset)
+                await self._adopt(one, nodeset)
         found = [one for one in listed if is_owned(one, nodeset) or is_orphan_of(one, nodeset)]
         name = revision_name(nodeset, revision)
         present = next((one for one in found if one.metadata.name == name), None)
         number = next_number(found, name)
+        if present is not None and present.revision < number:
+            # Made anew, as a patch is refused: the API server spells `<` of its data otherwise in between.
+            await self._kube.delete_revision(present)
+            present = None
         if present is None:
             try:
                 await self._kube.create_revision(manifest(nodeset, revision, number))
             except KubeExistsError:
                 return  # Of an earlier NodeSet of this name, which is on its way out: the next turn sees.
-        elif present.revision < number:
-            await self._kube.number_revision(present, number)
         names = {name, *(revision_name(nodeset, one) for one in used)}
         for one in surplus(found, names, REVISIONS if limit is None else limit):
             await self._kube.delete_revision(one)
         self._kept[nodeset.key] = revision, used, limit
+
+    async def _adopt(self, found: ControllerRevision, nodeset: NodeSet) -> None:
+        try:
+            await self._kube.adopt(CONTROLLER_REVISIONS, found, nodeset)
+        except KubeRejectedError as error:  # It serves as it is, and goes with no NodeSet.
+            log.warning("orphaned revision refused", extra={"revision": found.key, "error": str(error)[:500]})
 
     def forget(self, key: str) -> None:
         """Forget a NodeSet that is gone."""
