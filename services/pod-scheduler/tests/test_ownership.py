@@ -127,6 +127,7 @@ TAKEN = T0 - timedelta(seconds=30)
         ),
         pytest.param(looked_at(marks.extra_text(KEY, UID, NAME, 2, USER)), id="an earlier attempt's mark"),
         pytest.param(replace(looked_at("", name="mine"), is_requeued=True, submitted=T0), id="requeued too"),
+        pytest.param(looked_at("", user_id=OTHER), id="and the Pod names another user by now"),
     ],
 )
 def test_no_user_has_his_pods_job_taken_for_a_lost_one_and_gets_another_ahead_of_all(found: JobSeen) -> None:

@@ -45,10 +45,11 @@ def own(job: AnyJob, owner: Owner) -> AnyJob:
     """
     if not isinstance(job, JobSeen) or is_whose(job.mark, owner, job.user_id):
         return job
-    is_users = owner.user_id in {None, job.user_id}
     if owner.submitted is not None:
-        is_same = job.submitted == owner.submitted or job.is_requeued
-        return replace(job, is_marked=False) if is_users and is_same else JobGone(is_taken=True)
+        # The Pod's user may have been edited since: the moment alone tells.
+        was_his = job.is_requeued and owner.user_id in {None, job.user_id}
+        is_same = job.submitted == owner.submitted or was_his
+        return replace(job, is_marked=False) if is_same else JobGone(is_taken=True)
     if job.mark is None and owner.name and (job.name, job.user_id) == (owner.name, owner.user_id):
         return replace(job, is_marked=False)
     return JobGone(is_taken=True)
