@@ -171,6 +171,12 @@ def test_a_placeholder_that_its_user_requeued_binds_no_pod_by_what_its_script_sa
     assert action.state.job is None
 
 
+def test_a_placeholder_that_slurm_could_not_launch_and_holds_is_left_as_it_is() -> None:
+    held = replace(job(), base="PENDING", is_held=True, reason="JobHeldAdmin", is_requeued=True, nodes=())
+
+    assert not isinstance(decide(seen(pod(), placement("released"), held), T0, Limits()), GiveUp)
+
+
 @pytest.mark.parametrize("found", [JobGone(), JobGone(is_taken=True)])
 def test_a_number_that_a_tenant_wrote_is_never_stored_for_others_to_believe(found: AnyJob) -> None:
     claimed = replace(pod(kube_node=KUBE_NODE), claim=Claim(job=JOB, attempt=3))

@@ -131,8 +131,9 @@ def _placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
             return given_up(without(pod, placement, cause(job), now), job)
         case JobSeen() if not job.is_marked:
             return without(pod, placement, f"job {job.job} no longer carries our mark in its Extra", now)
-        case JobSeen() if job.is_requeued:
-            # What its script said was of the run before: its prologs have to be through anew.
+        case JobSeen() if job.is_requeued and job.is_running and _has_said_something(seen, placement):
+            # That may be of the run before: its prologs have to be through anew. Slurm itself requeues, and
+            # holds, one that it could not launch.
             return given_up(without(pod, placement, requeued(job), now), job)
         case JobSeen() if seen.is_release_asked:
             return without(pod, placement, asked(job), now)
@@ -144,6 +145,10 @@ def _placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
             return ExcludeNodes(job.job, seen.excluded or "")
         case JobSeen():
             return _pending(pod, placement, job, now, limits)
+
+
+def _has_said_something(seen: Observed, placement: PlacementState) -> bool:
+    return placement.phase == "started" or bool(seen.announced_on)
 
 
 def _are_others_excluded(seen: Observed, job: JobSeen) -> bool:
