@@ -141,6 +141,31 @@ async def stored(url: str) -> set[str]:
         await client.close()
 
 
+def test_a_pod_whose_object_a_finalizer_keeps_keeps_neither_its_job_nor_its_node(
+    stage: Stage, name: str
+) -> None:
+    do = stage.deeds
+    pod = placed(name, name)
+    pod["metadata"]["finalizers"] = ["test.example/keeps"]
+    uid = dig_text(do.kube.create(pod), "metadata", "uid")
+    try:
+        do.pod_runs(name)
+        job, bound = do.placeholder_of(name), do.node_of(name)
+        node = next(one.node for one in stage.nodes if one.kube_node == bound)
+        do.slurm.cancel(job)
+        do.job_left(job)
+        people = stage.stack.nats_url_of(PEOPLE)
+        until("its placement gone", lambda: uid not in anyio.run(stored, people), lambda: do.story_of(name))
+
+        kept = do.kube.get("Pod", name)
+        assert dig_text(kept, "metadata", "deletionTimestamp")
+        assert dig_text(kept, "status", "phase") in {"Succeeded", "Failed"}
+        until(f"{node} not drained", lambda: not do.eyes.drain_reason(node), lambda: do.story_of(name))
+    finally:
+        do.kube.patch("Pod", name, {"metadata": {"finalizers": None}})
+    do.pod_gone(name)
+
+
 def test_a_crowd_of_pods_that_comes_and_goes_leaves_nothing_behind(stage: Stage, name: str) -> None:
     do = stage.deeds
     names = [f"{name}-{index}" for index in range(CROWD)]

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sunk_events.placements import PlacementState
+from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_kube.objects import ContainerState, ContainerStatus, ContainerTerminated, PodStatus
 from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.explain import FINDINGS_MAX, explain
 from sunk_pod_scheduler.limits import (
@@ -44,9 +45,22 @@ from sunk_pod_scheduler.model import (
     Submit,
     TellLoss,
     Wait,
+    pod_seen,
 )
 from sunk_pod_scheduler.silence import are_many
-from sunk_pod_scheduler.testing import JOB, KUBE_NODE, SLURM_NODE, T0, job, placement, pod, seen
+from sunk_pod_scheduler.testing import (
+    JOB,
+    KEY,
+    KUBE_NODE,
+    SLURM_NODE,
+    T0,
+    job,
+    manifest,
+    placement,
+    pod,
+    seen,
+)
+from sunk_pod_scheduler.validate import Rules
 from sunk_pod_scheduler.waiting import PRIORITY_S
 
 LIMITS = Limits(kill_wait_s=30, hooks_url="http://hooks:8081")
@@ -838,3 +852,51 @@ def test_a_pod_that_is_deleted_with_a_grace_of_a_day_has_its_specs_once_its_job_
     action = decide(seen(leaving, before, found, is_release_asked=is_asked), T0, Limits())
 
     assert isinstance(action, DeletePod) == is_deleted
+
+
+@pytest.mark.parametrize("phase", ["bound", "ending"])
+@pytest.mark.parametrize("found", [job(), replace(job(), base="TIMEOUT", is_completing=True), GONE, UNKNOWN])
+def test_a_pod_whose_containers_have_ended_is_over_though_a_finalizer_keeps_its_object(
+    phase: PlacementPhase, found: AnyJob
+) -> None:
+    kept = pod(kube_node=KUBE_NODE, is_terminating=True, is_over=True, exit_code=137)
+    before = replace(placement(phase, node=SLURM_NODE), is_overdue=phase == "ending")
+
+    action = act(seen(kept, before, found))
+
+    over = replace(before, phase="ended", is_pod_present=False, is_overdue=False, exit_code=0)
+    assert action == Record(state=over)
+
+
+def test_a_pod_that_has_failed_and_whose_container_is_still_shown_to_run_is_not_over() -> None:
+    runs = replace(pod(kube_node=KUBE_NODE, is_terminating=True, is_over=True), still_runs=True)
+    before = placement("ending", node=SLURM_NODE)
+
+    assert phase_after(act(seen(runs, before, GONE))) == "Record ending overdue"
+
+
+ENDED_STATE = ContainerState(terminated=ContainerTerminated(exit_code=137))
+
+
+@pytest.mark.parametrize(
+    ("phase", "statuses", "is_finished"),
+    [
+        ("Failed", (ContainerStatus(name="main", state=ENDED_STATE),), True),
+        ("Succeeded", (), True),
+        ("Failed", (ContainerStatus(name="main"),), False),
+        ("Failed", (ContainerStatus(name="main", state=ENDED_STATE), ContainerStatus(name="two")), False),
+        ("Running", (ContainerStatus(name="main", state=ENDED_STATE),), False),
+    ],
+    ids=["its container has ended", "it never had one", "it runs", "one of two runs", "another may come"],
+)
+@pytest.mark.parametrize("place", ["container_statuses", "init_container_statuses"])
+def test_a_pod_that_is_being_deleted_is_finished_once_kubernetes_says_so_and_shows_no_container_that_runs(
+    phase: str, statuses: tuple[ContainerStatus, ...], place: str, *, is_finished: bool
+) -> None:
+    found = manifest()
+    kept = replace(found.metadata, deletion_timestamp=T0, finalizers=("test.example/keeps",))
+    status = replace(PodStatus(phase=phase), **{place: statuses})
+
+    shown = pod_seen(replace(found, metadata=kept, status=status), KEY, Rules())
+
+    assert shown.is_finished == is_finished

@@ -563,3 +563,17 @@ def test_a_gang_whose_job_is_missing_stays_while_nothing_tells_and_goes_where_ot
     ends = decide_gang(look(members, told.state, job=JobGone(is_forgotten=True)), LATER, Limits())
     assert isinstance(ends, Record)
     assert ends.state.phase == "ending"
+
+
+def test_members_that_a_finalizer_keeps_are_off_their_nodes_once_their_containers_have_ended() -> None:
+    record = replace(stored(2), phase="ending", is_overdue=True)
+    leaving = [member(i, kube_node=f"k{i}") for i in range(2)]
+    leaving = [replace(one, pod=replace(one.pod, is_terminating=True, is_over=True)) for one in leaving]
+    found = look({one.uid: one for one in leaving}, record)
+
+    action = decide_gang(found, LATER, Limits())
+
+    assert [(seat.is_overdue, seat.is_pod_present) for seat in found.seats.values()] == [(False, False)] * 2
+    assert isinstance(action, Record)
+    assert (action.state.phase, action.state.is_overdue) == ("ended", False)
+    assert not any(one.has_succeeded for one in leaving)  # They were deleted.

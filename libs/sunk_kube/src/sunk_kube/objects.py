@@ -287,6 +287,18 @@ class Pod(KubeObject, frozen=True):
         """It has succeeded or failed: nothing of it runs, or will."""
         return self.status.phase in ("Succeeded", "Failed")
 
+    @property
+    def still_runs(self) -> bool:
+        """It is over, and yet a container of it is shown that neither waits nor has ended."""
+        status = self.status
+        shown = (*status.container_statuses, *status.init_container_statuses)
+        return self.is_over and any(one.state == ContainerState() for one in shown)
+
+    @property
+    def has_left(self) -> bool:
+        """Its Node has no more of it, though a finalizer may keep its object."""
+        return self.is_over and not (self.is_terminating and self.still_runs)
+
 
 class NodeSpec(KubeStruct, frozen=True):
     """What a Node is meant to be."""

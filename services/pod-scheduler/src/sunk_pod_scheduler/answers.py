@@ -132,10 +132,9 @@ class Answerer:
             gang = kin(pod)
             for owner in (uid, *((gang.id,) if gang else ())):
                 claim = marks.read_claim(self._key, owner, text)
-                is_left = not pod.is_over or pod.is_terminating
                 if claim is None or claim.job != job or self._placements.get(owner) is not None:
                     continue
-                if is_left and (claim.is_signed or self._is_marked(job, owner, claim.attempt)):
+                if not pod.has_left and (claim.is_signed or self._is_marked(job, owner, claim.attempt)):
                     return _Lost(uid, pod.key, owner, claim.attempt)
         return None
 

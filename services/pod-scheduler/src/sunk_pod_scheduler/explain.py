@@ -187,14 +187,14 @@ def _ending(_: Observed, placement: PlacementState) -> tuple[Finding, ...]:
         "the Pod goes",
         since=placement.changed,
         because=placement.reason,
-        would_change="the kubelet ends the Pod: its grace, its finalizers, and whether the Node lives",
+        would_change="the kubelet ends its containers: its grace, and whether the Node lives",
     )
     if not placement.is_overdue:
         return (leaving,)
     drained = _finding(
         f"overdue: {placement.node} takes no more work",
         because="the job has ended, or is about to, and the Pod may still run",
-        would_change="the Pod's object is gone",
+        would_change="its containers have ended, or its object is gone",
     )
     return (drained, leaving)
 

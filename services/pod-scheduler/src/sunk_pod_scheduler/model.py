@@ -32,6 +32,8 @@ class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
     """It is being deleted with a longer grace than its spec has, which alone was looked at."""
     is_over: bool = False
     """Succeeded or failed."""
+    still_runs: bool = False
+    """It is over, and yet a container is shown to run."""
     is_gated: bool = False
     exit_code: int = 0
     claim: Claim | None = None
@@ -49,8 +51,8 @@ class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_finished(self) -> bool:
-        """It is over by itself. One that is being deleted still is on its Node until its object is gone."""
-        return self.is_over and not self.is_terminating
+        """Its Node has no more of it, though a finalizer may keep its object."""
+        return self.is_over and not (self.is_terminating and self.still_runs)
 
 
 class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,6 +301,7 @@ def pod_seen(pod: Pod, key: bytes, rules: Rules) -> PodSeen:
         is_terminating=pod.is_terminating,
         outstays=pod.is_terminating and (meta.deletion_grace_period_seconds or 0) > grace_s(pod.spec),
         is_over=pod.is_over,
+        still_runs=pod.still_runs,
         is_gated=bool(pod.spec.scheduling_gates),
         exit_code=_exit_code(pod),
         is_told_lost=told is not None and told.status == "True",

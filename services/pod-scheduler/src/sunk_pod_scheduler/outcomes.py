@@ -67,7 +67,9 @@ def ending(placement: PlacementState, reason: str, now: datetime) -> Record:
 
 def end(seen: Observed, placement: PlacementState, now: datetime) -> Record:
     """The Pod is over: its job may end, with the Pod's exit code."""
-    exit_code = seen.pod.exit_code if seen.pod is not None and seen.pod.is_over else 0
+    pod = seen.pod
+    ended_by_itself = pod is not None and pod.is_over and not pod.is_terminating
+    exit_code = pod.exit_code if pod is not None and ended_by_itself else 0
     return Record(
         state=replace(
             placement, phase="ended", changed=now, is_pod_present=False, is_overdue=False, exit_code=exit_code

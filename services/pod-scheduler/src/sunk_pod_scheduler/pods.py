@@ -33,7 +33,15 @@ def _decides(pod: Pod) -> tuple[object, ...]:
     """Return what of *pod* may change what is done next; most changes are what we write on it ourselves."""
     meta, spec = pod.metadata, pod.spec
     written = {name: text for name, text in meta.annotations.items() if name != ANNOTATION_JOB}
-    return meta.uid, written, meta.deletion_timestamp, spec.node_name, spec.scheduling_gates, pod.is_over
+    return (
+        meta.uid,
+        written,
+        meta.deletion_timestamp,
+        spec.node_name,
+        spec.scheduling_gates,
+        pod.is_over,
+        pod.has_left,
+    )
 
 
 def _with_lock(pod: Pod, key: str) -> list[object]:

@@ -192,11 +192,11 @@ class Gangs:
     async def _claim(self, gang: str, job: int) -> Claim | None:
         """Return the claim of any Pod to *job*: with the bucket lost only Pods tell.
 
-        A Pod that is over by itself needs no job: else one whose Pods are all over would never end.
+        A Pod that has left its Node needs no job: else one whose Pods are all over would never end.
         """
         for uid in self._pods.uids():
             pod = await self._pods.find(uid, "", "")
-            if pod is None or (pod.is_over and not pod.is_terminating):
+            if pod is None or pod.has_left:
                 continue
             text = pod.metadata.annotations.get(ANNOTATION_JOB, "")
             claim = marks.read_claim(self._key, gang, text) if text else None

@@ -74,7 +74,7 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_succeeded(self) -> bool:
         """It has done its work. One that was deleted has not, whatever its containers say to that."""
-        return self.pod.is_finished and self.pod.exit_code == 0
+        return self.pod.is_over and not self.pod.is_terminating and self.pod.exit_code == 0
 
     @property
     def is_on_node(self) -> bool:
