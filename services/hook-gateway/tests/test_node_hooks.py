@@ -344,8 +344,24 @@ async def test_the_epilog_of_a_placeholder_waits_for_its_pod_before_the_lock_is_
             gone = await call(http, path, token, {"job": 32})
 
     assert gone == {"gone": True}
-    assert pods.asked[0] == ReleasePlacement(job=32)
+    assert pods.asked[0] == ReleasePlacement(job=32, node="c2")
     assert locks.asked == [ReleaseLock(node="c2", job=32)]
+
+
+async def test_whether_an_epilog_is_that_of_a_placeholder_without_a_node_is_for_its_owner_to_say(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await register(bus, "c6")
+    await place(bus, 36, "released", token=token_of(36))
+    await is_placed(http, 36)
+    pods, answering_pods = standing_in(bus, ReleasePlacement, PlacementReleased(is_pod_gone=True))
+    locks, answering_locks = standing_in(bus, ReleaseLock, Noted())
+    async with answering_locks, answering_pods:
+        told = await call(http, "/v1/nodes/c6/release", issuer.token("c6"), {"job": 36})
+
+    assert told == {"gone": True}
+    assert pods.asked == [ReleasePlacement(job=36, node="c6")]
+    assert locks.asked == [ReleaseLock(node="c6", job=36)]
 
 
 async def test_the_epilog_of_a_placeholder_whose_placement_is_lost_waits_for_its_pod_too(

@@ -5,16 +5,16 @@ from collections.abc import AsyncGenerator, Generator
 import pytest
 from msgspec.structs import replace
 
-from sunk_events.placements import PlacementState
+from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_events.requests import Later, PlacementReleased, ReleasePlacement
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_lab.nats import NatsServer
-from sunk_pod_scheduler import marks, tokens
+from sunk_pod_scheduler import answers, marks, tokens
 from sunk_pod_scheduler.answers import Answerer
-from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.book import Announcement, Book
 from sunk_pod_scheduler.gangs.kin import LABEL_POD_GROUP, kin
-from sunk_pod_scheduler.testing import JOB, KEY, KUBE_NODE, UID, MemoryPods, manifest
+from sunk_pod_scheduler.testing import JOB, KEY, KUBE_NODE, SLURM_NODE, UID, MemoryPods, manifest, placement
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.views import StateView, following
 
@@ -102,3 +102,125 @@ async def test_a_job_without_a_pod_on_a_node_is_let_go(
     answerer = Answerer(placements, MemoryPods(pod), Book(), KEY, lambda _uid: None)
 
     assert await answerer.released(ReleasePlacement(job=JOB)) == GONE
+
+
+OTHER = "gpu-000-099"
+GANG_NODES = ("n0", "n1")
+RUNS = bound()
+WAITS = manifest()
+
+
+def gang(*nodes: str) -> Gang:
+    members = tuple(
+        GangMember(uid=f"u{i}", pod=f"p{i}", index=str(i), node=node) for i, node in enumerate(nodes)
+    )
+    return Gang(kind="Job", members=members, cpus=1, memory_mib=1)
+
+
+def member(kube_node: str) -> Pod:
+    found = manifest(uid="u0", name="p0")
+    return replace(found, spec=replace(found.spec, node_name=kube_node))
+
+
+@pytest.mark.parametrize(
+    ("stored", "pod", "node", "is_heard"),
+    [
+        pytest.param(placement("released"), WAITS, OTHER, False, id="its Pod waits"),
+        pytest.param(placement("bound", node=SLURM_NODE), RUNS, OTHER, False, id="it runs elsewhere"),
+        pytest.param(placement("bound", node=SLURM_NODE), RUNS, SLURM_NODE, True, id="it runs there"),
+        pytest.param(placement("bound", node=SLURM_NODE), RUNS, None, True, id="an older gateway asks"),
+        pytest.param(placement("released"), WAITS, "announced", True, id="its script is there"),
+        pytest.param(placement("submitted"), RUNS, SLURM_NODE, True, id="taken over, and its Pod is there"),
+        pytest.param(placement("submitted"), RUNS, "unknown", True, id="taken over, and who knows the Node"),
+        pytest.param(placement("submitted"), RUNS, OTHER, False, id="taken over, and its Pod is elsewhere"),
+        pytest.param(
+            replace(placement("bound"), roster=gang(*GANG_NODES)),
+            WAITS,
+            OTHER,
+            False,
+            id="a gang runs elsewhere",
+        ),
+        pytest.param(
+            replace(placement("bound"), roster=gang(*GANG_NODES)), WAITS, "n1", True, id="a gang runs there"
+        ),
+        pytest.param(
+            replace(placement("released"), roster=gang("", "")), WAITS, OTHER, False, id="a gang waits"
+        ),
+        pytest.param(
+            replace(placement("submitted"), roster=gang("", "")),
+            member(KUBE_NODE),
+            SLURM_NODE,
+            True,
+            id="a gang was taken over, and one is there",
+        ),
+        pytest.param(
+            replace(placement("submitted"), roster=gang("", "")),
+            member(KUBE_NODE),
+            OTHER,
+            False,
+            id="a gang was taken over, and nobody is there",
+        ),
+    ],
+)
+async def test_an_epilog_is_that_of_a_placeholder_only_on_its_node_for_numbers_may_be_given_anew(
+    placements: StateView[PlacementState],
+    monkeypatch: pytest.MonkeyPatch,
+    stored: PlacementState,
+    pod: Pod,
+    node: str | None,
+    *,
+    is_heard: bool,
+) -> None:
+    monkeypatch.setattr(answers, "WAIT_S", 0.05)
+    placements.apply_own(stored.uid, stored, 1 << 40)
+    poked: list[str] = []
+    book = Book()
+    book.announce(UID, Announcement(JOB, "announced"))
+    kube_nodes = {SLURM_NODE: KUBE_NODE, OTHER: "node99", "n0": "k0", "n1": "k1", "announced": "k7"}
+    answerer = Answerer(
+        placements, MemoryPods(pod), book, KEY, poked.append, kube_node=lambda name: kube_nodes.get(name, "")
+    )
+
+    told = await answerer.released(ReleasePlacement(job=JOB, node=node))
+
+    assert book.is_release_asked(UID, JOB) == is_heard
+    assert (told == GONE) == (not is_heard)
+    assert bool(poked) == is_heard
+
+
+async def test_of_two_placements_with_one_number_that_of_the_token_or_of_the_node_is_meant(
+    placements: StateView[PlacementState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "WAIT_S", 0.05)
+    old = replace(placement("bound", node=OTHER), uid="old", lost=placement("bound").changed)
+    new = placement("bound", node=SLURM_NODE, attempt=2)
+    for revision, stored in enumerate((old, new)):
+        placements.apply_own(stored.uid, stored, (1 << 40) + revision)
+    book = Book()
+    answerer = Answerer(placements, MemoryPods(), book, KEY, lambda _uid: None)
+
+    await answerer.released(ReleasePlacement(job=JOB, token=TOKEN))
+    assert (book.is_release_asked("old", JOB), book.is_release_asked(UID, JOB)) == (False, True)
+    await answerer.released(ReleasePlacement(job=JOB, node=OTHER))
+    assert book.is_release_asked("old", JOB)
+    wrong = await answerer.released(ReleasePlacement(job=JOB, token="guessed"))  # noqa: S106 - nobody's
+    assert getattr(wrong, "code", "") == "forbidden"
+
+
+async def test_an_epilog_of_another_node_does_not_ask_for_a_pod_whose_placement_is_lost(
+    placements: StateView[PlacementState],
+) -> None:
+    book = Book()
+    answerer = Answerer(
+        placements,
+        MemoryPods(bound()),
+        book,
+        KEY,
+        lambda _uid: None,
+        kube_node={SLURM_NODE: KUBE_NODE, OTHER: "node99"}.__getitem__,
+    )
+
+    assert await answerer.released(ReleasePlacement(job=JOB, node=OTHER)) == GONE
+    assert not book.is_release_asked(UID, JOB)
+    assert isinstance(await answerer.released(ReleasePlacement(job=JOB, node=SLURM_NODE)), Later)
+    assert book.is_release_asked(UID, JOB)

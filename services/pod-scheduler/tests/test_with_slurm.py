@@ -291,7 +291,8 @@ class World:
 
         async def left(request: Request) -> Response:
             assert self.answerer is not None
-            return told(await self.answerer.released(ReleasePlacement(job=(await request.json())["job"])))
+            job, node = (await request.json())["job"], request.path_params["node"]
+            return told(await self.answerer.released(ReleasePlacement(job=job, node=node)))
 
         async def outcome(request: Request) -> Response:
             for _ in range(100):

@@ -138,6 +138,8 @@ class ReleasePlacement(Request, frozen=True, kw_only=True, tag="sunk.request.v1.
 
     job: JobId
     token: Annotated[str, Meta(max_length=128)] = ""
+    node: NodeName | None = None
+    """Whose epilog it is, where there is no token; None where an older version asks."""
 
 
 class PlacementReleased(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.placement_released"):

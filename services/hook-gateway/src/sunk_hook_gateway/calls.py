@@ -87,10 +87,11 @@ class Gateway:
         if not self._placements.is_complete:
             return answers.retry("placements are not read yet")
         placement = self._placements.of_job(body.job)
-        # Where placements are lost, the lock still tells whose epilog this is.
+        # Where placements are lost, the lock still tells whose epilog this is. One without a node
+        # waits, or is a gang's: its owner knows where that is.
         is_placeholder = self._locks.is_placeholder(node, body.job)
         if is_placeholder if placement is None else placement.node in {"", node}:
-            answer, is_told = await self._until_pod_gone(ReleasePlacement(job=body.job))
+            answer, is_told = await self._until_pod_gone(ReleasePlacement(job=body.job, node=node))
             if answer == answers.RETRY and (placement is not None or is_told):
                 return answers.left(placement)  # By the lock alone anybody may look like a placeholder.
             if answer.content != {"gone": True}:

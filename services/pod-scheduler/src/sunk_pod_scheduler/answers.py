@@ -1,6 +1,6 @@
 """Answers to what placeholders' scripts and epilogs ask, through the gateway."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -17,9 +17,11 @@ from sunk_events.requests import (
     Refused,
     ReleasePlacement,
 )
+from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import marks, tokens
 from sunk_pod_scheduler.book import Announcement, Book
+from sunk_pod_scheduler.by_job import ByJob
 from sunk_pod_scheduler.gangs.kin import kin
 from sunk_pod_scheduler.ports import PodPort
 from sunk_runtime.views import StateView
@@ -50,21 +52,26 @@ class Answerer:
         key: bytes,
         poke: Callable[[str], None],
         slurm_jobs: StateView[SlurmJobState] | None = None,
+        kube_node: Callable[[str], str] = lambda _: "",
     ) -> None:
+        """Answer from what there is; *kube_node*: the Node of a Slurm node, empty where it is not known."""
         self._placements = placements
         self._pods = pods
         self._book = book
         self._key = key
         self._poke = poke
         self._slurm_jobs = slurm_jobs
+        self._kube_node = kube_node
+        self._by_job = ByJob(placements)
 
     async def announced(self, request: PlacementAnnounced) -> Reply:
         """Note that the script runs, once that is stored."""
         self._placements.require_complete()
-        placement = self._of_job(request.job)
-        if placement is None:
+        found = self._by_job.of(request.job)
+        if not found:
             return Refused(code="unknown_job", reason=f"job {request.job} is no placeholder")
-        if not tokens.is_token(request.token, self._key, placement.uid, placement.attempt):
+        placement = self._of_token(found, request.token)
+        if placement is None:
             return _forbidden(request.job)
 
         def is_noted() -> bool:
@@ -82,21 +89,27 @@ class Answerer:
     async def silent(self, request: PlacementSilent) -> Reply:
         """Note that a script's poll was cut; it may be heard again in a moment."""
         self._placements.require_complete()
-        placement = self._of_job(request.job)
-        if placement is not None and placement.phase == "bound":
-            self._book.hear(placement.uid, request.job, "cut")
-            self._poke(placement.uid)
+        for placement in self._by_job.of(request.job):
+            if placement.phase == "bound":
+                self._book.hear(placement.uid, request.job, "cut")
+                self._poke(placement.uid)
         return Noted()
 
     async def released(self, request: ReleasePlacement) -> Reply:
         """Tell whether the job's Pod is gone; if not, it is on its way when this returns."""
         self._placements.require_complete()
-        placement = self._of_job(request.job)
-        if placement is None:
+        of_job = self._by_job.of(request.job)
+        if not of_job:
             return await self._released_unplaced(request)
         # Without a token it is the node's own epilog, which the gateway knows by its node's token.
-        if request.token and not tokens.is_token(request.token, self._key, placement.uid, placement.attempt):
+        if request.token:
+            placement = self._of_token(of_job, request.token)
+        else:
+            placement = await self._of_node(of_job, request.node)
+        if placement is None and request.token:
             return _forbidden(request.job)
+        if placement is None:  # An earlier job of that number: its Pod may have lost its placement.
+            return await self._released_unplaced(request)
         if not _is_pod_gone(placement):
             self._book.ask_release(placement.uid, request.job, is_epilog=not request.token)
             self._poke(placement.uid)
@@ -113,7 +126,7 @@ class Answerer:
     async def _released_unplaced(self, request: ReleasePlacement) -> Reply:
         """Tell of a job without a placement: its Pod is gone, unless the placement was lost."""
         self._pods.require_complete()
-        found = await self._lost(request.job)
+        found = await self._lost(request.job, request.node)
         if found is None:
             return PlacementReleased(is_pod_gone=True)
         if request.token and not tokens.is_token(request.token, self._key, found.owner, found.attempt):
@@ -122,19 +135,19 @@ class Answerer:
         self._poke(found.uid)
         return Later(reason=f"the placement of Pod {found.pod} is lost, and made anew")
 
-    async def _lost(self, job: int) -> _Lost | None:
-        """Return a Pod that is on a Node and says that *job* is its job, if its placement is missing."""
+    async def _lost(self, job: int, node: str | None) -> _Lost | None:
+        """Return a Pod on a Node, *node*'s if given, that says that *job* is its job and has no placement."""
         for uid in self._pods.uids():
             pod = await self._pods.find(uid, "", "")
             text = "" if pod is None else pod.metadata.annotations.get(ANNOTATION_JOB, "")
-            if pod is None or str(job) not in text or not pod.spec.node_name:
+            if pod is None or str(job) not in text or not self._may_be_at(pod, node):
                 continue
             gang = kin(pod)
             for owner in (uid, *((gang.id,) if gang else ())):
                 claim = marks.read_claim(self._key, owner, text)
                 if claim is None or claim.job != job or self._placements.get(owner) is not None:
                     continue
-                if not pod.has_left and (claim.is_signed or self._is_marked(job, owner, claim.attempt)):
+                if claim.is_signed or self._is_marked(job, owner, claim.attempt):
                     return _Lost(uid, pod.key, owner, claim.attempt)
         return None
 
@@ -144,10 +157,35 @@ class Answerer:
         mark = None if state is None else marks.read_extra(self._key, state.extra, state.user_id)
         return mark is not None and (mark.uid, mark.attempt) == (owner, attempt)
 
-    def _of_job(self, job: int) -> PlacementState | None:
-        """Return the placement of a Pod, or of a gang: its members have the same job, and are not asked."""
-        placements = self._placements.values()
-        return next((found for found in placements if found.job == job and not found.gang), None)
+    def _of_token(self, found: Sequence[PlacementState], token: str) -> PlacementState | None:
+        """Return the one whose script has been given *token*."""
+        return next((one for one in found if tokens.is_token(token, self._key, one.uid, one.attempt)), None)
+
+    async def _of_node(self, found: Sequence[PlacementState], node: str | None) -> PlacementState | None:
+        """Return the one whose job the epilog of *node* may be of; None, of an older gateway: the first."""
+        for one in found:
+            if node is None or await self._may_be_on(one, node):
+                return one
+        return None
+
+    async def _may_be_on(self, placement: PlacementState, node: str) -> bool:
+        """Whether the placement's job has *node*, or its Pod, or one of its gang's, is on that one's Node."""
+        self._pods.require_complete()
+        members = () if placement.roster is None else placement.roster.members
+        seats = {member.uid: member.node for member in members} or {placement.uid: placement.node}
+        if node in {*seats.values(), self._book.announced_on(placement.uid, placement.job)}:
+            return True
+        for uid, seat in seats.items():
+            # One that was taken over may not say where it is: its Pod does.
+            pod = None if seat else await self._pods.find(uid, "", "")
+            if pod is not None and self._may_be_at(pod, node):
+                return True
+        return False
+
+    def _may_be_at(self, pod: Pod, node: str | None) -> bool:
+        """Whether *pod* is on a Node, that of the Slurm node *node* as far as it is given and known."""
+        kube_node = self._kube_node(node) if node else ""
+        return bool(pod.spec.node_name) and not pod.has_left and kube_node in {"", pod.spec.node_name}
 
     def _still(self, placement: PlacementState) -> PlacementState | None:
         """Return *placement* as it is now; None where its job is not its own any more."""

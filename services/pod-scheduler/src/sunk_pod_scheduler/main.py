@@ -175,8 +175,10 @@ class Parts:
             self.key,
             partial(loop.poke, after_s=-ASKED_AHEAD_S),
             self.slurm_jobs,
+            self._kube_node,
         )
         explanations = Explanations(self.pods, self.placements, scheduler.look, gangs.explain)
+        changes = self.pods.changes()  # Before anybody asks: from then on Pods are found by their uid.
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
                 answering(self.bus, config.cluster, PlacementAnnounced, answerer.announced)
@@ -191,7 +193,7 @@ class Parts:
                 answering(self.bus, config.cluster, ExplainPlacement, explanations.placement)
             )
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            changed = (self.pods.changes(), self._of_placements(), self._of_jobs(gangs.stir))
+            changed = (changes, self._of_placements(), self._of_jobs(gangs.stir))
             tasks.start_soon(partial(loop.run, *changed, keys=self._keys, resync_s=config.resync_s))
             tasks.start_soon(partial(sweep.run, self.slurm_jobs.changes(), keys=self.slurm_jobs.keys))
             async for _ in self.slurm.recoveries():
@@ -227,6 +229,10 @@ class Parts:
     def _ahead_s(self, uid: str) -> float:
         pod = self.pods.watched(uid)
         return 0.0 if pod is None else ahead_s(pod, now())
+
+    def _kube_node(self, slurm_node: str) -> str:
+        state = self.views.kube_pods.get(slurm_node)
+        return "" if state is None else state.kube_node
 
     def _keys(self) -> list[str]:
         return [*self.pods.uids(), *self.placements.keys()]
