@@ -4,12 +4,8 @@ The tests are the project's own, which run against nats-server wherever they sta
 with the model in its place, in virtual time. Where the two differ the model is wrong.
 """
 
-import re
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 import anyio
 import pytest
@@ -21,10 +17,10 @@ from sunk_runtime.errors import BusUnavailableError, ConflictError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
+from sunk_simulation import contract
 from sunk_simulation.bus.model import ModelNats
 from sunk_simulation.simulation import Simulation
 
-ROOT = Path(__file__).parents[2]
 CONTRACT = (
     *(
         f"libs/sunk_runtime/tests/test_{name}.py"
@@ -62,19 +58,7 @@ SETTINGS = BusSettings(url="nats://nats:4222")
 
 @pytest.mark.parametrize("file", CONTRACT)
 def test_the_model_passes_the_tests_of_nats_server(file: str) -> None:
-    left_out = " and ".join(f"not {name}" for name in NOT_OF_THE_MODEL)
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", left_out]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "sunk_simulation.bus.pytest_plugin", *options, file],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT / "tests/simulation"), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-5000:]
-    assert re.search(r"^[1-9]\d* passed", done.stdout, re.MULTILINE), done.stdout[-500:]
-    assert "skipped" not in done.stdout
+    contract.run(file, "bus", but=NOT_OF_THE_MODEL)
 
 
 def run(story: Callable[[ModelNats, Bus], Awaitable[None]]) -> None:

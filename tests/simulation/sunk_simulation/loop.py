@@ -149,6 +149,11 @@ class Process:
         if self.is_alive:
             self._end(-9, None)
 
+    def exit(self, code: int) -> None:
+        """End it with *code*, as it does itself."""
+        if self.is_alive:
+            self._end(code, None)
+
     def signal(self, number: int) -> None:
         """Send it a signal that it may handle; otherwise it dies of it."""
         if not self.is_alive:

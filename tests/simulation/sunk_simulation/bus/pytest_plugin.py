@@ -49,7 +49,8 @@ class _World:
             self._simulation = None
 
 
-_world: Final = _World()
+world: Final = _World()
+"""What all back ends of a test live in."""
 
 
 class NatsServer:
@@ -96,14 +97,14 @@ class NatsServer:
         """Start it; it running is success."""
         if self.pid:
             return
-        world = _world.now()
+        sim = world.now()
         self._folder.mkdir(parents=True, exist_ok=True)
-        port = self._port or self._last_port() or _world.port()
+        port = self._port or self._last_port() or world.port()
         self._port_file.write_text(str(port))
-        outside = world.loop.outside.host
+        outside = sim.loop.outside.host
         self._model = ModelNats(
-            world.loop,
-            world.trace,
+            sim.loop,
+            sim.trace,
             Random(port),
             host=outside,
             port=port,
@@ -184,7 +185,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> ob
     """Have anyio run tests on a simulated loop."""
     if fixturedef.argname != "anyio_backend":
         return None
-    value = ("asyncio", {"loop_factory": lambda: _world.now().loop})
+    value = ("asyncio", {"loop_factory": lambda: world.now().loop})
     fixturedef.cached_result = (value, fixturedef.cache_key(request), None)
     return value
 
@@ -195,4 +196,4 @@ def pytest_runtest_teardown() -> Generator[None, None, None]:
     try:
         return (yield)
     finally:
-        _world.end()
+        world.end()
