@@ -72,25 +72,26 @@ def record(
     ("records", "expected"),
     [
         pytest.param([], "", id="accounting has never heard of it"),
-        pytest.param([record("CANCELLED")], "ended", id="cancelled"),
+        pytest.param([record("CANCELLED", user="ada")], "ended", id="cancelled"),
+        pytest.param([record("CANCELLED")], "", id="cancelled by nobody, as all are after a cold start"),
         pytest.param([record("COMPLETED")], "ended", id="over"),
         pytest.param([record("RUNNING")], "alive", id="it runs, as far as accounting knows"),
-        pytest.param([record("NODE_FAIL")], "", id="so are all after a cold start"),
+        pytest.param([record("NODE_FAIL")], "", id="or all have lost their nodes then"),
         pytest.param([record()], "", id="an answer without a state"),
-        pytest.param([record("CANCELLED", name="train")], "", id="another's of that number"),
-        pytest.param([record("CANCELLED", since=HOUR)], "", id="submitted after the Pod's job ran"),
+        pytest.param([record("COMPLETED", name="train")], "", id="another's of that number"),
+        pytest.param([record("COMPLETED", since=HOUR)], "", id="submitted after the Pod's job ran"),
         pytest.param(
-            [record("CANCELLED", since=-99 * HOUR), record("RUNNING")],
+            [record("COMPLETED", since=-99 * HOUR), record("RUNNING")],
             "alive",
             id="an earlier life of the number",
         ),
         pytest.param(
-            [record("CANCELLED", extra=marks.extra_text(KEY, "other", "default/infer", 0, 1000))],
+            [record("COMPLETED", extra=marks.extra_text(KEY, "other", "default/infer", 0, 1000))],
             "",
             id="of an earlier Pod of that name",
         ),
         pytest.param(
-            [record("CANCELLED", extra=marks.extra_text(KEY, UID, "default/infer", 0, 1000) + marks.STARTED)],
+            [record("COMPLETED", extra=marks.extra_text(KEY, UID, "default/infer", 0, 1000) + marks.STARTED)],
             "ended",
             id="with our mark",
         ),
@@ -142,7 +143,7 @@ async def fate(
 @pytest.mark.anyio
 async def test_accounting_is_believed_first_then_slurms_other_jobs_and_else_nothing_is() -> None:
     older, anew, empty = Slurm(j3=-HOUR), Slurm(j3=HOUR), Slurm()
-    cancelled = Accounting(record("CANCELLED", number=MISSING))
+    cancelled = Accounting(record("CANCELLED", number=MISSING, user="ada"))
     runs = Accounting(record("RUNNING", number=MISSING))
     away = Accounting(is_away=True)
 

@@ -116,9 +116,13 @@ def _is_ours(record: AccountedJob, owner: Owner, key: bytes, ran: datetime | Non
 def verdict(record: AccountedJob | None) -> Verdict:
     """Return what accounting says of a job that slurmctld does not know.
 
-    A slurmctld that starts without its state has accounting note all jobs as NODE_FAIL: that tells nothing.
+    A slurmctld that starts without its state has accounting end all jobs, as CANCELLED by nobody (seen on
+    24.11) or as NODE_FAIL: that tells nothing.
     """
-    if record is None or not record.state.current or record.state_now.base == "NODE_FAIL":
+    if record is None or not record.state.current:
+        return ""
+    base = record.state_now.base
+    if base == "NODE_FAIL" or (base == "CANCELLED" and not record.kill_request_user):
         return ""
     return "ended" if record.state_now.is_over else "alive"
 
