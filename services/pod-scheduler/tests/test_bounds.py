@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
@@ -12,7 +13,9 @@ from msgspec.structs import replace
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmStatisticsState
 from sunk_events.placements import PlacementPhase
+from sunk_events.requests import Later, PlacementReleased, ReleasePlacement
 from sunk_events.subjects import STATISTICS_KEY
+from sunk_kube.indexes import Index
 from sunk_kube.objects import (
     Affinity,
     Container,
@@ -32,7 +35,8 @@ from sunk_kube.objects import (
 )
 from sunk_kube.testing import node
 from sunk_kube.wellknown import ANNOTATION_JOB
-from sunk_pod_scheduler import marks, resources
+from sunk_pod_scheduler import claims, marks, resources, tokens
+from sunk_pod_scheduler.answers import Answerer
 from sunk_pod_scheduler.book import Book
 from sunk_pod_scheduler.choices import SLICE, Choices
 from sunk_pod_scheduler.decide import decide
@@ -45,6 +49,7 @@ from sunk_pod_scheduler.ownership import Owner
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.testing import KEY, KUBE_NODE, T0, UID, MemoryPods, job, manifest, placement
 from sunk_pod_scheduler.validate import Rules, validate
+from sunk_runtime.changes import Changes
 from sunk_slurm.errors import NotAskedError, SlurmUnavailableError
 from sunk_slurm.submission import JobDescription
 from sunk_slurm.wire import Job
@@ -200,6 +205,9 @@ class _Shown:
     def __len__(self) -> int:
         return len(self.found)
 
+    def changes(self) -> Changes:
+        return Changes(self.found)
+
     def require_complete(self) -> None:
         """Return: all is known."""
 
@@ -326,6 +334,76 @@ async def test_nothing_is_remembered_of_pods_whose_jobs_stir_when_they_are_gone(
         await scheduler.reconcile(f"uid-{number}")
 
     assert scheduler.remembered == 0
+
+
+async def test_a_mark_that_is_copied_to_a_thousand_jobs_is_said_on_its_pod_once() -> None:
+    nothing: Any = _Shown()
+    copied = marks.extra_text(KEY, UID, "default/infer", 0, 1000)
+    copies: Any = {
+        str(number): replace(RUNS, job=number, extra=copied, user_id=1000) for number in range(100, 120)
+    }
+    placements: Any = _Shown(**{UID: placement("bound")})
+    stored: Any = {"doer": _Idle(), "jobs": _Looked(), "views": Views(kube_pods=nothing, slurm_nodes=nothing)}
+    pods = MemoryPods(manifest())
+    scheduler = Scheduler(
+        pods=pods,
+        placements=placements,
+        slurm_jobs=_Shown(**copies),  # type: ignore[arg-type]
+        statistics=nothing,
+        book=Book(),
+        rules=Rules(),
+        limits=Limits(),
+        key=KEY,
+        **stored,
+    )
+
+    for number in range(100, 120):
+        assert await scheduler.sweep(str(number)) is None
+    assert pods.warned == {UID: ["MarkCopied"]}
+    assert scheduler.remembered == 1
+
+    placements.found.clear()
+    pods.vanish(UID)
+    await scheduler.reconcile(UID)
+    assert scheduler.remembered == 0
+
+
+class _Counted(MemoryPods):
+    """Pods that are found by their claims, and never looked through."""
+
+    def uids(self) -> list[str]:
+        raise AssertionError("all Pods were looked through")
+
+
+async def test_a_release_of_a_job_that_nobody_knows_looks_at_no_pod_but_those_that_claim_it() -> None:
+    nothing: Any = _Shown()
+    claiming = manifest(annotations={ANNOTATION_JOB: marks.claim(KEY, UID, 1, 102)})
+    claiming = replace(claiming, spec=replace(claiming.spec, node_name=KUBE_NODE))
+    answerer = Answerer(nothing, _Counted(claiming), Book(), KEY, lambda _: None)
+
+    assert await answerer.released(ReleasePlacement(job=101)) == PlacementReleased(is_pod_gone=True)
+    assert isinstance(await answerer.released(ReleasePlacement(job=102)), Later)
+
+
+def test_pods_are_found_by_the_claims_that_we_wrote_and_what_others_wrote_costs_nothing() -> None:
+    index = Index(claims.keys_of(KEY))
+    first = manifest(uid="u1", name="p1", annotations={ANNOTATION_JOB: marks.claim(KEY, "u1", 0, 7)})
+    unsigned = msgspec.json.encode({"job": 7, "mark": tokens.mark(KEY, "u2", 0)}).decode()
+    second = manifest(uid="u2", name="p2", annotations={ANNOTATION_JOB: unsigned})
+    texts = (marks.claim(KEY, "u1", 0, 7), '{"job":7}', "[" * 2000, " " * 200_000 + unsigned)
+    others = [
+        manifest(uid=f"v{at}", name=f"q{at}", annotations={ANNOTATION_JOB: text})
+        for at, text in enumerate(texts)
+    ]
+    for found in (first, second, *others):
+        index.change(None, found)
+
+    assert index.of("7") == [first]  # Only a number that we signed is believed by itself.
+    assert index.of(claims.of_owner("u1", 7)) == [first]
+    assert index.of(claims.of_owner("u2", 7)) == [second]
+    assert len(index.keys()) == 3
+    index.change(first, replace(first, status=PodStatus(phase="Succeeded")))
+    assert index.keys() == [claims.of_owner("u2", 7)]
 
 
 def of(**fields: Any) -> PodSpec:  # noqa: ANN401 - of any type

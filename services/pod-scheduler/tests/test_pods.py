@@ -16,6 +16,7 @@ from sunk_kube.objects import Pod, Taint, condition
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
+from sunk_pod_scheduler.claims import keys_of
 from sunk_pod_scheduler.pods import Pods
 from sunk_pod_scheduler.sayings import Sayings
 from sunk_runtime.errors import ConflictError
@@ -32,7 +33,7 @@ async def watching(kube: KubeClient, namespace: str, lock_key: str = TAINT_LOCK)
     watched = Reflector(kube, PODS, namespace=namespace, fields=f"spec.schedulerName={OURS}")
     nodes = Reflector(kube, NODES)
     sayings = Sayings(kube)
-    pods = Pods(kube, [watched], nodes, sayings, lock_key)
+    pods = Pods(kube, [watched], nodes, sayings, [watched.index(keys_of(b"k" * 32))], lock_key)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watched.run)
         tasks.start_soon(nodes.run)

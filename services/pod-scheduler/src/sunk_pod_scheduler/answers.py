@@ -18,11 +18,11 @@ from sunk_events.requests import (
     ReleasePlacement,
 )
 from sunk_kube.objects import Pod
-from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import marks, tokens
 from sunk_pod_scheduler.book import Announcement, Book
 from sunk_pod_scheduler.by_job import ByJob
-from sunk_pod_scheduler.gangs.kin import kin
+from sunk_pod_scheduler.claims import claims_of
+from sunk_pod_scheduler.marks import Mark
 from sunk_pod_scheduler.ports import PodPort
 from sunk_runtime.views import StateView
 
@@ -100,7 +100,7 @@ class Answerer:
         self._placements.require_complete()
         of_job = self._by_job.of(request.job)
         if not of_job:
-            return await self._released_unplaced(request)
+            return self._released_unplaced(request)
         # Without a token it is the node's own epilog, which the gateway knows by its node's token.
         if request.token:
             placement = self._of_token(of_job, request.token)
@@ -109,7 +109,7 @@ class Answerer:
         if placement is None and request.token:
             return _forbidden(request.job)
         if placement is None:  # An earlier job of that number: its Pod may have lost its placement.
-            return await self._released_unplaced(request)
+            return self._released_unplaced(request)
         if not _is_pod_gone(placement):
             self._book.ask_release(placement.uid, request.job, is_epilog=not request.token)
             self._poke(placement.uid)
@@ -123,10 +123,10 @@ class Answerer:
         found = self._still(placement)
         return PlacementReleased(is_pod_gone=found is None or _is_pod_gone(found), pod=_name(placement))
 
-    async def _released_unplaced(self, request: ReleasePlacement) -> Reply:
+    def _released_unplaced(self, request: ReleasePlacement) -> Reply:
         """Tell of a job without a placement: its Pod is gone, unless the placement was lost."""
         self._pods.require_complete()
-        found = await self._lost(request.job, request.node)
+        found = self._lost(request.job, request.node)
         if found is None:
             return PlacementReleased(is_pod_gone=True)
         if request.token and not tokens.is_token(request.token, self._key, found.owner, found.attempt):
@@ -135,27 +135,30 @@ class Answerer:
         self._poke(found.uid)
         return Later(reason=f"the placement of Pod {found.pod} is lost, and made anew")
 
-    async def _lost(self, job: int, node: str | None) -> _Lost | None:
+    def _lost(self, job: int, node: str | None) -> _Lost | None:
         """Return a Pod on a Node, *node*'s if given, that says that *job* is its job and has no placement."""
-        for uid in self._pods.uids():
-            pod = await self._pods.find(uid, "", "")
-            text = "" if pod is None else pod.metadata.annotations.get(ANNOTATION_JOB, "")
-            if pod is None or str(job) not in text or not self._may_be_at(pod, node):
-                continue
-            gang = kin(pod)
-            for owner in (uid, *((gang.id,) if gang else ())):
-                claim = marks.read_claim(self._key, owner, text)
-                if claim is None or claim.job != job or self._placements.get(owner) is not None:
-                    continue
-                if claim.is_signed or self._is_marked(job, owner, claim.attempt):
-                    return _Lost(uid, pod.key, owner, claim.attempt)
+        left = {pod.metadata.uid: pod for pod in self._pods.claiming(job)}
+        # A number that we did not sign is believed where the bus knows the job with our mark.
+        mark = self._mark(job)
+        if mark is not None:
+            left.update((pod.metadata.uid, pod) for pod in self._pods.claiming(job, mark.uid))
+        while left:
+            _, pod = left.popitem()
+            for owner, claim in claims_of(self._key, pod).items():
+                is_his = mark is not None and (mark.uid, mark.attempt) == (owner, claim.attempt)
+                ours = self._pods.claiming(job, owner)
+                for one in ours:  # A gang is looked at once.
+                    left.pop(one.metadata.uid, None)
+                if self._placements.get(owner) is None and (claim.is_signed or is_his):
+                    for one in ours:
+                        if self._may_be_at(one, node):
+                            return _Lost(one.metadata.uid, one.key, owner, claim.attempt)
         return None
 
-    def _is_marked(self, job: int, owner: str, attempt: int) -> bool:
-        """Whether the bus knows *job* with our mark: a number that we did not sign needs that."""
+    def _mark(self, job: int) -> Mark | None:
+        """Return whose placeholder *job* is, as the bus knows it."""
         state = None if self._slurm_jobs is None else self._slurm_jobs.get(str(job))
-        mark = None if state is None else marks.read_extra(self._key, state.extra, state.user_id)
-        return mark is not None and (mark.uid, mark.attempt) == (owner, attempt)
+        return None if state is None else marks.read_extra(self._key, state.extra, state.user_id)
 
     def _of_token(self, found: Sequence[PlacementState], token: str) -> PlacementState | None:
         """Return the one whose script has been given *token*."""

@@ -29,6 +29,7 @@ from sunk_kube.resources import NODES, PODS
 from sunk_pod_scheduler.answers import Answerer
 from sunk_pod_scheduler.apply import Doer
 from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.claims import keys_of
 from sunk_pod_scheduler.config import PREFIX, Config, read_config
 from sunk_pod_scheduler.explanations import Explanations
 from sunk_pod_scheduler.facts import Teller
@@ -93,6 +94,10 @@ class Parts:
             ]
             for name in config.scheduler_names
         }
+        self._claims_by_name = {
+            name: [view.index(keys_of(self.key)) for view in views]
+            for name, views in self.watched_by_name.items()
+        }
         self.nodes = Reflector(kube, NODES)
         self.sayings = Sayings(kube)
         self.bus_views = (
@@ -119,8 +124,10 @@ class Parts:
 
     def pods_of(self, names: Iterable[str]) -> Pods:
         """Return the Pods of some of our names."""
-        watched = [view for name in names for view in self.watched_by_name[name]]
-        return Pods(self.kube, watched, self.nodes, self.sayings, self.config.lock_key)
+        ours = [*names]
+        watched = [view for name in ours for view in self.watched_by_name[name]]
+        claims = [index for name in ours for index in self._claims_by_name[name]]
+        return Pods(self.kube, watched, self.nodes, self.sayings, claims, self.config.lock_key)
 
     async def work(self, leadership: Leadership) -> None:
         """Schedule while we lead."""

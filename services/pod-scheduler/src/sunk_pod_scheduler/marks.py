@@ -17,6 +17,8 @@ from sunk_pod_scheduler import tokens
 STARTED: Final = ": started"
 _JOB_END: Final = 1 << 32
 """Slurm's numbers of jobs are less."""
+_CLAIM_MAX: Final = 512
+"""Characters; ours have less than 200."""
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +100,8 @@ def claim(key: bytes, uid: str, attempt: int, job: int) -> str:
 
 def read_claim(key: bytes, uid: str, text: str) -> Claim | None:
     """Return what the annotation *text* of the Pod *uid* claims; None unless we wrote it."""
+    if len(text) > _CLAIM_MAX:
+        return None
     try:
         found = _claims.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):

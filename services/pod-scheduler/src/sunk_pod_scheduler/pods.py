@@ -14,12 +14,14 @@ import msgspec
 from sunk_kube.bodies import EventText, second_time
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeNotFoundError
+from sunk_kube.indexes import Index
 from sunk_kube.matching import tolerates
 from sunk_kube.objects import Node, Pod, Taint, Toleration, condition
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
 from sunk_pod_scheduler.causes import plain
+from sunk_pod_scheduler.claims import of_owner
 from sunk_pod_scheduler.model import CONDITION_SLURM_JOB_LOST
 from sunk_pod_scheduler.sayings import Sayings
 from sunk_pod_scheduler.validate import grace_s
@@ -64,20 +66,25 @@ def _without_lock(node: Node, key: str) -> Node:
 
 
 class Pods:
-    """The Pods of our scheduler names, and the Nodes; *lock_key* is the taint of those that are locked."""
+    """The Pods of our scheduler names, and the Nodes; *lock_key* is the taint of those that are locked.
 
-    def __init__(
+    *claims*: the indexes of the same Pods by `claims.keys_of`.
+    """
+
+    def __init__(  # noqa: PLR0917 - what it reads, then what it says
         self,
         client: KubeClient,
         watched: Sequence[Reflector[Pod]],
         nodes: Reflector[Node],
         sayings: Sayings,
+        claims: Sequence[Index[Pod]],
         lock_key: str = TAINT_LOCK,
     ) -> None:
         self._client = client
         self._watched = watched
         self._nodes = nodes
         self._sayings = sayings
+        self._claims = claims
         self._lock_key = lock_key
         self._key_by_uid: dict[str, str] = {}
 
@@ -124,6 +131,11 @@ class Pods:
         """Return the Pods that are on Nodes and not over, as watched."""
         watched = (pod for view in self._watched for pod in view.values())
         return [pod for pod in watched if pod.spec.node_name and not pod.is_over]
+
+    def claiming(self, job: int, owner: str = "") -> list[Pod]:
+        """Return the Pods that have not left and say that *job* is *owner*'s, or anybody's, as watched."""
+        name = of_owner(owner, job) if owner else str(job)
+        return [pod for index in self._claims for pod in index.of(name)]
 
     def watched(self, uid: str) -> Pod | None:
         """Return the Pod *uid* as watched."""

@@ -33,6 +33,13 @@ class PodPort(Protocol):
         """Return the Pods that are on Nodes and not over, as watched."""
         ...
 
+    def claiming(self, job: int, owner: str = "") -> list[Pod]:
+        """Return the Pods that have not left and say that *job* is *owner*'s, as watched.
+
+        Without an *owner*: those whose claim to that number we have signed, whoever has it.
+        """
+        ...
+
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod *uid*; None only if the API server has no such Pod. Without a name: as watched."""
         ...

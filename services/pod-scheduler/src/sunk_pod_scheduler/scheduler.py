@@ -74,6 +74,8 @@ class Scheduler:
         """The last looks at jobs, and when they were taken."""
         self._stirred: dict[str, datetime] = {}
         """When something last happened to a Pod's job: what was seen before is worth nothing."""
+        self._copied: set[str] = set()
+        """Of which Pods it was said that their job's mark is copied: once, to however many jobs it is."""
         self._shown: dict[str, tuple[Pod, PodSeen]] = {}
         """What Pods are as they decide, while it is their turn: each step asks for it."""
 
@@ -105,12 +107,13 @@ class Scheduler:
             self._shown.pop(uid, None)
             if self._placements.get(uid) is None:
                 self._stirred.pop(uid, None)
+                self._copied.discard(uid)
             self._book.looked(uid)
 
     @property
     def remembered(self) -> int:
         """Of how many Pods something is remembered beside what is stored."""
-        return len({*self._looks, *self._stirred, *self._shown})
+        return len({*self._looks, *self._stirred, *self._shown, *self._copied})
 
     def stir(self, uid: str) -> None:
         """Look at the Pod's job anew: something has happened to it."""
@@ -267,7 +270,8 @@ class Scheduler:
                 return ASK_AGAIN_S
             case "doubled":
                 self.tell_double(job, mark)
-                if pod is not None:
+                if pod is not None and mark.uid not in self._copied:
+                    self._copied.add(mark.uid)
                     self._pods.warn(pod, "MarkCopied", f"Slurm job {job} carries the mark of {pod.key}'s job")
                 return None
             case "stray":

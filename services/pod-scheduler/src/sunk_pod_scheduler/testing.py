@@ -11,6 +11,7 @@ from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_kube.objects import Container, Node, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
 from sunk_kube.resources import Resource
 from sunk_kube.wellknown import ANNOTATION_JOB
+from sunk_pod_scheduler import claims
 from sunk_pod_scheduler.model import AnyJob, JobSeen, Observed, PodSeen
 from sunk_runtime.errors import ConflictError
 
@@ -197,6 +198,11 @@ class MemoryPods:
     def placed(self) -> list[Pod]:
         """Return the Pods that are on Nodes and not over."""
         return [pod for pod in self.pods.values() if pod.spec.node_name and not pod.is_over]
+
+    def claiming(self, job: int, owner: str = "") -> list[Pod]:
+        """Return the Pods that say, by an annotation of `KEY`, that *job* is *owner*'s, or anybody's."""
+        name = claims.of_owner(owner, job) if owner else str(job)
+        return [pod for pod in self.pods.values() if name in claims.keys_of(KEY)(pod)]
 
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod."""

@@ -176,7 +176,7 @@ class Gangs:
         self._placements.require_complete()
         self._pods.require_complete()
         job, placement = int(key), self._placements.get(mark.uid)
-        claim = None if placement is not None else await self._claim(mark.uid, job)
+        claim = None if placement is not None else self._claim(mark.uid, job)
         match strays.judge(job, mark, placement, claim):
             case "ours":
                 return None
@@ -189,17 +189,11 @@ class Gangs:
                 await self._single.cancel_stray(job, mark)
                 return ASK_AGAIN_S
 
-    async def _claim(self, gang: str, job: int) -> Claim | None:
+    def _claim(self, gang: str, job: int) -> Claim | None:
         """Return the claim of any Pod to *job*: with the bucket lost only Pods tell.
 
         A Pod that has left its Node needs no job: else one whose Pods are all over would never end.
         """
-        for uid in self._pods.uids():
-            pod = await self._pods.find(uid, "", "")
-            if pod is None or pod.has_left:
-                continue
-            text = pod.metadata.annotations.get(ANNOTATION_JOB, "")
-            claim = marks.read_claim(self._key, gang, text) if text else None
-            if claim is not None and claim.job == job:
-                return claim
-        return None
+        found = self._pods.claiming(job, gang)
+        text = found[0].metadata.annotations.get(ANNOTATION_JOB, "") if found else ""
+        return marks.read_claim(self._key, gang, text)
