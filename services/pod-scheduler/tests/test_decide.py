@@ -48,6 +48,7 @@ from sunk_pod_scheduler.model import (
     pod_seen,
 )
 from sunk_pod_scheduler.silence import are_many
+from sunk_pod_scheduler.sizes import Size
 from sunk_pod_scheduler.testing import (
     JOB,
     KEY,
@@ -301,6 +302,15 @@ def test_does_the_next_thing(found: Observed, expected: Action) -> None:
             seen(pod(), placement("started", node=SLURM_NODE), STARTED, node_problem="a taint"),
             "GiveUp submitted",
             id="the Node will not do: another job",
+        ),
+        pytest.param(
+            seen(
+                replace(pod(), size=Size(cpus=8, gpus=8)),
+                placement("started", node=SLURM_NODE),
+                replace(STARTED, held={SLURM_NODE: Size(cpus=1)}),
+            ),
+            "GiveUp submitted",
+            id="somebody made the job smaller than its pod: another job",
         ),
         pytest.param(
             seen(pod(), placement("started", node=SLURM_NODE), STARTED, is_release_asked=True),

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from sunk_events.jobs import SlurmJobState
+from sunk_events.jobs import Allocation, SlurmJobState
 from sunk_events.placements import PlacementState
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.decide import decide
@@ -13,11 +13,15 @@ from sunk_pod_scheduler.hearsay import announced, expected, is_current
 from sunk_pod_scheduler.limits import WAITING_FIRST_S, Limits
 from sunk_pod_scheduler.model import Blame, Wait
 from sunk_pod_scheduler.ownership import Owner
+from sunk_pod_scheduler.sizes import Size
 from sunk_pod_scheduler.testing import JOB, KEY, SLURM_NODE, T0, UID, placement, pod, seen
 
 OWNER = Owner(uid=UID, attempt=0)
 EXTRA = marks.extra_text(KEY, UID, "default/infer", 0, 0)
-RUNS = SlurmJobState(changed=T0, job=JOB, state="RUNNING", nodes="gpu-000-[011-012]", extra=EXTRA)
+HOLDS = Allocation(nodes="gpu-000-[011-012]", cpus=4, memory_mib=1024, gpus=1)
+RUNS = SlurmJobState(
+    changed=T0, job=JOB, state="RUNNING", nodes=HOLDS.nodes, allocations=(HOLDS,), extra=EXTRA
+)
 
 
 def test_a_job_that_the_bus_knows_to_run_where_its_script_calls_from_is_not_looked_at() -> None:
@@ -28,6 +32,7 @@ def test_a_job_that_the_bus_knows_to_run_where_its_script_calls_from_is_not_look
     assert marked is not None
     assert (job.is_running, job.nodes, job.extra) == (True, ("gpu-000-011", SLURM_NODE), EXTRA)
     assert (job.is_marked_started, marked.is_marked_started) == (False, True)
+    assert job.held == dict.fromkeys(job.nodes, Size(cpus=4, memory_mib=1024, gpus=1))
 
 
 @pytest.mark.parametrize(
@@ -38,6 +43,7 @@ def test_a_job_that_the_bus_knows_to_run_where_its_script_calls_from_is_not_look
         pytest.param(replace(RUNS, flags=("COMPLETING",)), SLURM_NODE, id="it ends"),
         pytest.param(RUNS, "gpu-000-099", id="its user calls from another node"),
         pytest.param(replace(RUNS, extra="{}"), SLURM_NODE, id="its user has taken our mark away"),
+        pytest.param(replace(RUNS, allocations=()), SLURM_NODE, id="nor what it holds"),
         pytest.param(
             replace(RUNS, extra=marks.extra_text(KEY, "other", "default/other", 0, 0)),
             SLURM_NODE,

@@ -1094,6 +1094,30 @@ async def test_a_job_that_waits_is_told_when_a_node_loses_or_gets_a_taint(
         assert after.priority.value == before.priority.value == 4711
 
 
+async def test_a_pod_is_not_bound_by_a_job_that_was_made_smaller_while_it_waited(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    slurm.exec("scontrol", "update", "PartitionName=main", "State=DOWN")  # Its jobs wait.
+    try:
+        async with world(nats, slurm, free_tcp_port) as found, running(found):
+            requests = {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "8"}
+            found.pods.put(manifest(requests=requests))
+            await until(lambda: found.phase(UID) == "released")
+            (before,) = await found.alive()
+            smaller = ("gres=gpu:0", "numcpus=1", "minmemorynode=1")
+            slurm.exec("scontrol", "update", f"JobId={before.job_id}", *smaller)
+
+            slurm.exec("scontrol", "update", "PartitionName=main", "State=UP")
+            await until(lambda: found.pods.said[UID] == "JobTooSmall")
+            await until(lambda: found.is_running(UID))
+
+            (after,) = await found.alive()
+            assert after.job_id != before.job_id
+            assert (after.gpus, after.cpus.value) == (8, 2)
+    finally:
+        slurm.exec("scontrol", "update", "PartitionName=main", "State=UP")
+
+
 async def test_a_pod_is_not_bound_to_a_node_that_joined_later_and_does_not_do_and_its_job_ends_at_once(
     nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
 ) -> None:

@@ -45,6 +45,7 @@ from sunk_pod_scheduler.model import (
 )
 from sunk_pod_scheduler.outcomes import bound_alone, end, ending, fresh, given_up, refuse, said, without
 from sunk_pod_scheduler.silence import listen
+from sunk_pod_scheduler.sizes import too_small
 from sunk_pod_scheduler.validate import TERMINATION_OFFSET_S
 
 
@@ -203,6 +204,8 @@ def _running(  # noqa: PLR0911 - a table of cases
     if placement.node not in job.nodes:
         elsewhere = f"job {job.job} does not run on {placement.node}"
         return given_up(without(pod, placement, elsewhere, now), job)
+    if small := too_small(job.job, job.held, placement.node, pod.size):
+        return given_up(without(pod, placement, small, now), job, "JobTooSmall")
     if not seen.kube_node:
         return Wait(ASK_AGAIN_S)
     bound = replace(placement, phase="bound", changed=now, bound=now, kube_node=seen.kube_node, reason="")

@@ -13,6 +13,7 @@ from sunk_events.placements import PlacementState
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.model import JobSeen
 from sunk_pod_scheduler.ownership import Owner, is_whose
+from sunk_pod_scheduler.sizes import held_on_bus
 from sunk_slurm import hostlist
 
 CURRENT: Final = timedelta(minutes=2)
@@ -66,7 +67,8 @@ def announced(state: SlurmJobState | None, owner: Owner, node: str, key: bytes) 
     if state is None or state.state != "RUNNING" or state.flags:
         return None
     nodes = hostlist.expand(state.nodes)
-    return _seen(state, nodes, owner, key) if node in nodes else None
+    found = _seen(state, nodes, owner, key) if node in nodes else None
+    return found if found is not None and found.held is not None else None
 
 
 def _seen(state: SlurmJobState, nodes: tuple[str, ...], owner: Owner, key: bytes) -> JobSeen | None:
@@ -81,6 +83,7 @@ def _seen(state: SlurmJobState, nodes: tuple[str, ...], owner: Owner, key: bytes
         reason=state.reason,
         submitted=state.submitted,
         nodes=nodes,
+        held=held_on_bus(state),
         is_marked_started=marks.is_started(state.extra),
         extra=state.extra,
         name=state.name,

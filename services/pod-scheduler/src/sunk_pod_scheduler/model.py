@@ -14,7 +14,8 @@ from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.marks import Claim, Mark
-from sunk_pod_scheduler.validate import Rules, Wanted, grace_s, validate
+from sunk_pod_scheduler.sizes import Held, Size, held
+from sunk_pod_scheduler.validate import Rules, Wanted, grace_s, size, validate
 from sunk_slurm import hostlist
 from sunk_slurm.wire import Job
 
@@ -48,6 +49,8 @@ class PodSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The Slurm user that it asks for; None where something is wrong with it."""
     asked: Asked | None = None
     """Likewise all else that it asks of Slurm."""
+    size: Size | None = None
+    """What it takes of its node; None where that cannot be counted."""
 
     @property
     def is_finished(self) -> bool:
@@ -72,6 +75,8 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     """More of it in Slurm's own words, where it has any."""
     priority: int | None = None
     nodes: tuple[str, ...] = ()
+    held: Held | None = None
+    """What it holds on them; None where that is not known."""
     excluded: str | None = None
     """The nodes that it must not get, as we spelled them; None where that is not known."""
     submitted: datetime | None = None
@@ -219,12 +224,15 @@ class ExcludeNodes(msgspec.Struct, frozen=True):
     excluded: str
 
 
+GivenUp = Literal["", "NodeUnsuited", "JobTooSmall"]
+
+
 class GiveUp(msgspec.Struct, frozen=True, kw_only=True):
     """End a job that is of no use to its Pod, which is told why, and store *state*, which has no job."""
 
     state: PlacementState
     job: int
-    event: Literal["", "NodeUnsuited"] = ""
+    event: GivenUp = ""
     """Empty: the Pod is not told."""
 
 
@@ -310,7 +318,12 @@ def pod_seen(pod: Pod, key: bytes, rules: Rules) -> PodSeen:
         priority=_priority(found) if isinstance(found, Wanted) else None,
         user_id=found.identity.user_id if isinstance(found, Wanted) else None,
         asked=found.asked if isinstance(found, Wanted) else None,
+        size=_size(found) if isinstance(found, Wanted) else size(pod.spec, rules),
     )
+
+
+def _size(wanted: Wanted) -> Size:
+    return Size(cpus=wanted.cpus, memory_mib=wanted.memory_mib, gpus=wanted.gpus)
 
 
 def _priority(wanted: Wanted) -> int | None:
@@ -339,6 +352,7 @@ def job_seen(job: Job, key: bytes) -> JobSeen:
         description=job.state_description,
         priority=job.priority.value,
         nodes=hostlist.expand(job.nodes),
+        held=held(job),
         excluded=job.excluded_nodes,
         submitted=job.submit_time.moment,
         is_requeued=job.restart_cnt > 0,

@@ -1,7 +1,6 @@
 """The next state of a placement, by what has happened."""
 
 from datetime import datetime
-from typing import Literal
 
 from msgspec.structs import replace
 
@@ -13,6 +12,7 @@ from sunk_pod_scheduler.model import (
     Bind,
     Blame,
     ExcludeNodes,
+    GivenUp,
     GiveUp,
     JobSeen,
     MarkStarted,
@@ -48,7 +48,7 @@ def without(pod: PodSeen, placement: PlacementState, reason: str, now: datetime)
     )
 
 
-def given_up(record: Record, job: JobSeen, event: Literal["", "NodeUnsuited"] = "") -> Record | GiveUp:
+def given_up(record: Record, job: JobSeen, event: GivenUp = "") -> Record | GiveUp:
     """Return *record*; if its Pod has no more of *job*, which is alive, that ends at once."""
     if job.is_over or record.state.job is not None:
         return record

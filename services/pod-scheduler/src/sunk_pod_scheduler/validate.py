@@ -5,7 +5,6 @@ A refusal blocks until the Pod changes, so it names the manifest's own fields.
 Source: SUNK's documents, "Configure a Pod for scheduling".
 """
 
-import math
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
@@ -13,9 +12,10 @@ from typing import Final
 import msgspec
 
 from sunk_kube.objects import Pod, PodSpec
-from sunk_pod_scheduler import annotations, resources
+from sunk_pod_scheduler import annotations, resources, sizes
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.policy import Identity, Policy, completed, identity, refusals
+from sunk_pod_scheduler.sizes import Size
 from sunk_pod_scheduler.unheard import without_effect
 
 TERMINATION_OFFSET_S: Final = 5
@@ -32,7 +32,6 @@ MORE_MAX: Final = 2048
 """Of what each of these may have a list of, all together."""
 MOST: Final = 1 << 63
 """Of anything. Slurm counts in 64 bits; Kubernetes cuts off here too."""
-_MIB: Final = 1 << 20
 _REQUESTS: Final = "spec.containers[].resources.requests"
 _SHOWN: Final = 80
 
@@ -90,14 +89,25 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
     )
     if everything:
         return everything
+    size = sizes.needed(needed, rules.gpu_resources)
     return Wanted(
-        cpus=math.ceil(needed["cpu"]),
-        memory_mib=math.ceil(needed["memory"] / _MIB),
-        gpus=math.ceil(gpus),
+        cpus=size.cpus,
+        memory_mib=size.memory_mib,
+        gpus=size.gpus,
         gpu_type=gpu_type,
         identity=identity(rules.policy, asked),
         asked=completed(grant, asked),
     )
+
+
+def size(spec: PodSpec, rules: Rules) -> Size | None:
+    """Return what a Pod takes of its node, valid or not; None where its requests cannot be counted."""
+    if _too_many(spec):
+        return None
+    needed, unreadable = _needed(spec)
+    if unreadable or any(amount > MOST for amount in needed.values()):
+        return None
+    return sizes.needed(needed, rules.gpu_resources)
 
 
 def _too_many(spec: PodSpec) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ from sunk_pod_scheduler.model import (
     Wait,
 )
 from sunk_pod_scheduler.outcomes import given_up, said, without
+from sunk_pod_scheduler.sizes import too_small_for
 
 
 def decide_gang(seen: GangSeen, now: datetime, limits: Limits) -> GangAction:
@@ -131,6 +132,8 @@ def _binding(  # noqa: PLR0911 - a table of cases
     if not frozenset(distinct(gang)) <= frozenset(job.nodes):
         elsewhere = f"job {job.job} does not run on all of the gang's nodes"
         return given_up(_again(pod, record, gang, elsewhere, now), job)
+    if small := too_small_for(job.job, job.held, gang):
+        return given_up(_again(pod, record, gang, small, now), job, "JobTooSmall")
     if any(node not in seen.kube_nodes for node in distinct(gang)):
         return Wait(ASK_AGAIN_S)
     for member in gang.members:
