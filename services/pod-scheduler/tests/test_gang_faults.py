@@ -25,7 +25,7 @@ from sunk_pod_scheduler.gangs.kin import (
     kin,
     terms,
 )
-from sunk_pod_scheduler.gangs.look import Looker
+from sunk_pod_scheduler.gangs.look import ANEW, Looker
 from sunk_pod_scheduler.gangs.model import BindMembers, GangSeen, MemberSeen, Size, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ranks import distinct, fitted, seated
 from sunk_pod_scheduler.gangs.request import describe_gang
@@ -49,7 +49,7 @@ from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.policy import Identity
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.testing import JOB, KEY, T0, MemoryPods, job, manifest, placement, pod
-from sunk_pod_scheduler.validate import Rules, Wanted
+from sunk_pod_scheduler.validate import Rules, Wanted, validate
 
 pytestmark = pytest.mark.anyio
 
@@ -577,3 +577,31 @@ def test_members_that_a_finalizer_keeps_are_off_their_nodes_once_their_container
     assert isinstance(action, Record)
     assert (action.state.phase, action.state.is_overdue) == ("ended", False)
     assert not any(one.has_succeeded for one in leaving)  # They were deleted.
+
+
+async def test_of_a_gang_of_large_pods_only_a_few_are_read_before_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[int] = [0]
+    validated = "sunk_pod_scheduler.gangs.look.validate"
+
+    def counted(found: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
+        read[-1] += 1
+        return validate(found, rules)
+
+    async def pause() -> None:
+        read.append(0)
+
+    monkeypatch.setattr(validated, counted)
+    monkeypatch.setattr("sunk_pod_scheduler.model.validate", counted)
+    monkeypatch.setattr("sunk_pod_scheduler.gangs.look.checkpoint", pause)
+    pods = MemoryPods(*(grouped(number) for number in range(100)))
+    eyes, ring = looker(pods, Held(), 100), gang_of(pods.pods["u0"])
+    for uid in pods.uids():
+        eyes.know(ring, uid)
+
+    await eyes.look(ring)
+    assert (sum(read), max(read)) == (100, ANEW)  # Each of them once.
+    read[:] = [0]
+    await eyes.look(ring)
+    assert (sum(read), len(read)) == (0, 4)  # Those that have not changed cost next to nothing.

@@ -1,5 +1,6 @@
 """Which Pods are a gang, who gets which rank, what their job asks for, what is said while some lack."""
 
+import re
 from datetime import timedelta
 from itertools import pairwise
 
@@ -210,6 +211,26 @@ def test_neighbours_in_the_network_are_neighbours_in_rank(nodes: list[str], data
         below = [switches[name][:depth] for name in found]
         changes = sum(one != other for one, other in pairwise(below))
         assert changes == max(0, len(set(below)) - 1)
+
+
+def by_parts(name: str) -> tuple[object, ...]:
+    """What `natural` means, in plain words: texts as they are, numbers by their value."""
+    parts = re.split(r"([0-9]+)", name)
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
+
+
+@given(st.lists(st.text("a-.019", max_size=12), min_size=2, max_size=8))
+def test_names_are_in_the_order_of_their_texts_and_numbers(names: list[str]) -> None:
+    assert [by_parts(name) for name in sorted(names, key=natural)] == sorted(map(by_parts, names))
+
+
+def test_names_of_many_numbers_are_compared_as_one_text() -> None:
+    """Thousands of members are sorted in one step: a tuple of hundreds of parts took 300 ms."""
+    long = "1-" * 120
+
+    assert isinstance(natural(long), str)
+    assert len(natural(long)) <= 2 * len(long) + 1
+    assert natural(long + "2") < natural(long + "10") < natural(long + "010a")
 
 
 def test_without_topology_ranks_follow_the_numbers_in_the_names() -> None:

@@ -296,10 +296,12 @@ HELD_REASONS: Final = frozenset({"JobHeldUser", "JobHeldAdmin"})
 FAILED_EXIT_CODE: Final = 1
 
 
-def pod_seen(pod: Pod, key: bytes, rules: Rules) -> PodSeen:
-    """Return what of *pod* decides."""
+def pod_seen(
+    pod: Pod, key: bytes, rules: Rules, validated: Wanted | tuple[str, ...] | None = None
+) -> PodSeen:
+    """Return what of *pod* decides; *validated*: what it asks for by *rules*, if that is known already."""
     meta = pod.metadata
-    found = validate(pod, rules)
+    found = validate(pod, rules) if validated is None else validated
     told = condition(pod.status.conditions, CONDITION_SLURM_JOB_LOST)
     return PodSeen(
         namespace=meta.namespace,

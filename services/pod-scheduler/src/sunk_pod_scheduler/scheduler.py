@@ -10,6 +10,7 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmStatisticsState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
+from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import hearsay, lost, marks, metrics, strays
 from sunk_pod_scheduler.apply import Doer
 from sunk_pod_scheduler.book import Book
@@ -262,7 +263,8 @@ class Scheduler:
         namespace, _, name = mark.pod.partition("/")
         pod = await self._pods.find(mark.uid, namespace, name)
         placement = self._placements.get(mark.uid)
-        claim = None if pod is None else pod_seen(pod, self._key, self._rules).claim
+        text = "" if pod is None else pod.metadata.annotations.get(ANNOTATION_JOB, "")
+        claim = marks.read_claim(self._key, mark.uid, text)
         match strays.judge(job, mark, placement, claim):
             case "ours":
                 return None

@@ -161,16 +161,25 @@ def published_rank(annotations: Mapping[str, str]) -> int | None:
     return int(text) if _is_number(text) else None
 
 
-def order(index: str, name: str) -> tuple[tuple[int, ...], tuple[tuple[int, str], ...]]:
+def order(index: str, name: str) -> tuple[tuple[int, ...], str]:
     """Return by what members are sorted: their workload's own count, then their names, 2 before 10."""
     counted = tuple(int(part) if _is_number(part) else _LAST for part in index.split("."))
     return counted, natural(name)
 
 
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return a key by which ``node-2`` comes before ``node-10``."""
+def natural(name: str) -> str:
+    """Return a key by which ``node-2`` comes before ``node-10``: texts as they are, numbers by their value.
+
+    One text, for thousands are compared in one step, and a name may have a hundred numbers.
+    """
     parts = re.split(r"([0-9]+)", name)
-    return tuple((int(part), "") if place % 2 else (0, part) for place, part in enumerate(parts))
+    return "".join(_valued(part) if place % 2 else f"{part}\0" for place, part in enumerate(parts))
+
+
+def _valued(digits: str) -> str:
+    """Return a text by which more digits come after fewer."""
+    found = digits.lstrip("0")
+    return chr(len(found)) + found
 
 
 def _is_number(text: str) -> bool:

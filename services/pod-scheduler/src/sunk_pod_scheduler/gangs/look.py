@@ -3,6 +3,7 @@
 What must stay true: a member is only gone when the API server itself has said so.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final
@@ -30,7 +31,10 @@ from sunk_pod_scheduler.validate import Rules, Wanted, validate
 from sunk_runtime.views import StateView
 
 SLICE: Final = 100
-"""Pods that are looked at without a pause."""
+"""Pods that are looked at without a pause, where they are as they were."""
+ANEW: Final = 8
+"""The same of Pods that are read anew: one may have hundreds of containers, which takes some milliseconds."""
+_ANEW_COSTS: Final = math.ceil(SLICE / ANEW)
 _NO_SWITCH: Final = "none"
 """Stands for a label that a Node does not have, as in topology.conf."""
 
@@ -142,10 +146,14 @@ class Looker:
         seats = self._seats(gang, record)
         aids = self._aids(record)
         members: dict[str, MemberSeen] = {}
-        for number, (uid, pod) in enumerate(pods.items()):
+        done = 0
+        for uid, pod in pods.items():
+            done += 1 if self._as_before(pod) else _ANEW_COSTS
             members[uid] = self._member(gang, pod, record, aids)
-            if number % SLICE == SLICE - 1:
+            if done >= SLICE:
                 await checkpoint()
+                done = 0
+        await checkpoint()
         members = dict(sorted(members.items(), key=lambda one: one[1].place))
         job = await self._job(GangSeen(id=gang, members=members, record=record))
         nodes = job.nodes if isinstance(job, JobSeen) else ()
@@ -219,20 +227,24 @@ class Looker:
         )
 
     def _member(self, gang: str, pod: Pod, record: PlacementState | None, aids: _Aids) -> MemberSeen:
-        before = self._shown.get(pod.metadata.uid)
-        found = before[1] if before is not None and before[0] is pod else self._member_now(gang, pod)
+        found = self._as_before(pod) or self._member_now(gang, pod)
         self._shown[pod.metadata.uid] = pod, found
         if record is None and pod.spec.node_name:
             return replace(found, node=aids.nodes().get(pod.spec.node_name, ""))
         why = self._problem(pod, found.pod.asked, aids)
         return replace(found, node_problem=why) if why else found
 
+    def _as_before(self, pod: Pod) -> MemberSeen | None:
+        """Return what *pod* was at the last look, if it has not changed since."""
+        before = self._shown.get(pod.metadata.uid)
+        return before[1] if before is not None and before[0] is pod else None
+
     def _member_now(self, gang: str, pod: Pod) -> MemberSeen:
         meta = pod.metadata
         found, problems = terms(meta.annotations)
-        shown = pod_seen(pod, self._key, self._rules)
-        claim = marks.read_claim(self._key, gang, meta.annotations.get(ANNOTATION_JOB, ""))
         wanted = validate(pod, self._rules)
+        shown = pod_seen(pod, self._key, self._rules, wanted)
+        claim = marks.read_claim(self._key, gang, meta.annotations.get(ANNOTATION_JOB, ""))
         related = kin(pod)
         return MemberSeen(
             uid=meta.uid,

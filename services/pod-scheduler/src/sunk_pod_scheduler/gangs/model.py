@@ -53,7 +53,7 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The uid of its controller."""
     published_size: int | None = None
     """How many its gang were told to be when it was bound: no wish of its user."""
-    place: tuple[tuple[int, ...], tuple[tuple[int, str], ...]] = ((), ())
+    place: tuple[tuple[int, ...], str] = ((), "")
     """By what members are sorted: as of `kin.order`."""
     rank: int | None = None
     """As its annotation says: believed only where nothing else is left."""
