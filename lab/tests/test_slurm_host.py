@@ -1,6 +1,7 @@
 """Slurm on the machine, for real, in both releases."""
 
 import json
+import signal
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.processes import wait_for
+from sunk_lab.slurm.accounting import DATABASE, SLURMDBD
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES, SLURM_26_05, Release
@@ -87,6 +89,21 @@ def test_a_killed_slurmctld_comes_back_with_its_nodes(slurm_lab: HostSlurm) -> N
     slurm_lab.start_daemon("slurmctld")
 
     assert wait_for("the nodes", lambda: state_of(slurm_lab, "node[01-02]") in ("idle", "mixed"), 30)
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.version)
+def test_accounting_has_the_jobs_that_ran_also_after_a_restart_of_all_that_keeps_them(
+    release: Release,
+) -> None:
+    with running_slurm(release, nodes=1, has_accounting=True) as slurm:
+        slurm.exec("srun", "true")
+        wait_for("accounting", lambda: "COMPLETED" in slurm.exec("sacct", "-aXn", "-o", "state"), 20)
+        for name in (SLURMDBD, DATABASE):
+            slurm.kill_daemon(name, signal.SIGTERM)
+        for name in (DATABASE, SLURMDBD):
+            slurm.start_daemon(name)
+
+        assert "COMPLETED" in slurm.exec("sacct", "-aXn", "-o", "state")
 
 
 def test_a_prolog_runs_before_the_jobs_first_line() -> None:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from sunk_runtime.errors import ConfigError
+from sunk_slurm.accounting import AccountedJob, AccountedState, AccountedTime, SlurmAccounting
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.errors import INVALID_JOB_ID, SlurmConflictError, SlurmRejectedError, SlurmUnavailableError
 from sunk_slurm.reads import NodeList, NotModified
@@ -288,3 +289,22 @@ def test_one_source_of_tokens_is_needed_and_no_more(tmp_path: Path) -> None:
         tokens_from(key_file=None, token_file=None)
     with pytest.raises(ConfigError):
         tokens_from(key_file=tmp_path, token_file=tmp_path)
+
+
+async def test_accountings_records_of_a_user_whom_slurmrestd_does_not_know_are_read() -> None:
+    """Measured on 24.11 and 26.05: ``user`` is null then, and who cancelled is empty."""
+    told = {"job_id": 7, "name": "a", "user": None, "kill_request_user": "", "extra": "e"}
+    told |= {"state": {"current": ["CANCELLED"], "reason": "None"}, "time": {"submission": 5, "end": 9}}
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/openapi/v3":
+            return httpx.Response(200, json={"paths": {"/slurmdb/v0.0.44/job/{job_id}": {}}} | VERSIONS)
+        assert request.url.path == "/slurmdb/v0.0.42/job/7"
+        return httpx.Response(200, json={"jobs": [told]})
+
+    transport = httpx.MockTransport(handle)
+    async with SlurmAccounting("http://slurm", OneToken(), transport=transport) as accounting:
+        (record,) = await accounting.jobs(7, timeout_s=5)
+
+    state, time = AccountedState(current=("CANCELLED",)), AccountedTime(submission=5, end=9)
+    assert record == AccountedJob(job_id=7, name="a", extra="e", state=state, time=time)

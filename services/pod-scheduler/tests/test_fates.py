@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from sunk_pod_scheduler import fates, marks
 from sunk_pod_scheduler.fates import Fates, Row, Shown, accounted, shown, verdict
@@ -57,14 +58,16 @@ def record(
     since: timedelta = -HOUR,
     user: str = "",
     number: int = JOB,
+    has_ended: bool = False,
 ) -> AccountedJob:
+    submission = int((T0 + since).timestamp())
     return AccountedJob(
         job_id=number,
         name=name,
         extra=extra,
         kill_request_user=user,
         state=AccountedState(current=states),
-        time=AccountedTime(submission=int((T0 + since).timestamp())),
+        time=AccountedTime(submission=submission, end=submission + 1 if has_ended else 0),
     )
 
 
@@ -72,17 +75,18 @@ def record(
     ("records", "expected"),
     [
         pytest.param([], "", id="accounting has never heard of it"),
-        pytest.param([record("CANCELLED", user="ada")], "ended", id="cancelled"),
-        pytest.param([record("CANCELLED")], "", id="cancelled by nobody, as all are after a cold start"),
+        pytest.param([record("CANCELLED", user="ada")], "ended", id="cancelled by somebody"),
+        pytest.param([record("CANCELLED")], "", id="by nobody, as all are after a cold start"),
         pytest.param([record("COMPLETED")], "ended", id="over"),
-        pytest.param([record("RUNNING")], "alive", id="it runs, as far as accounting knows"),
-        pytest.param([record("NODE_FAIL")], "", id="or all have lost their nodes then"),
+        pytest.param([record("NODE_FAIL")], "ended", id="its node failed"),
+        pytest.param([record("PENDING", "REQUEUED", has_ended=True)], "ended", id="it was requeued"),
+        pytest.param([record("RUNNING")], "lost", id="it runs, as far as accounting knows"),
         pytest.param([record()], "", id="an answer without a state"),
         pytest.param([record("COMPLETED", name="train")], "", id="another's of that number"),
         pytest.param([record("COMPLETED", since=HOUR)], "", id="submitted after the Pod's job ran"),
         pytest.param(
             [record("COMPLETED", since=-99 * HOUR), record("RUNNING")],
-            "alive",
+            "lost",
             id="an earlier life of the number",
         ),
         pytest.param(
@@ -99,6 +103,15 @@ def record(
 )
 def test_accounting_tells_of_the_pods_own_job_only(records: list[AccountedJob], expected: str) -> None:
     assert verdict(accounted(records, OWNER, KEY, T0)) == expected
+
+
+def test_of_several_records_of_a_number_the_one_of_the_pods_own_submission_tells() -> None:
+    submitted = replace(OWNER, submitted=T0)
+    own, others = record("RUNNING", since=timedelta()), timedelta(seconds=5)
+    records = [record("COMPLETED", since=-others), own, record("COMPLETED", since=others)]
+
+    assert accounted(records, submitted, KEY, T0 + others) == own
+    assert accounted(records[2:], submitted, KEY, T0 + others) is None
 
 
 class Slurm:
@@ -143,7 +156,7 @@ async def fate(
 @pytest.mark.anyio
 async def test_accounting_is_believed_first_then_slurms_other_jobs_and_else_nothing_is() -> None:
     older, anew, empty = Slurm(j3=-HOUR), Slurm(j3=HOUR), Slurm()
-    cancelled = Accounting(record("CANCELLED", number=MISSING, user="ada"))
+    cancelled = Accounting(record("CANCELLED", user="ada", number=MISSING))
     runs = Accounting(record("RUNNING", number=MISSING))
     away = Accounting(is_away=True)
 

@@ -70,6 +70,7 @@ from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
+from sunk_slurm.accounting import AccountedJob, SlurmAccounting
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.tokens import KeyTokens
@@ -103,6 +104,13 @@ def newest() -> Generator[HostSlurm]:
 def hooked(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
     """A Slurm whose epilog tells the gateway of the jobs that have left, as the chart's does."""
     with running_slurm(request.param, more=("Epilog=/lab/etc/epilog",)) as found:
+        yield found
+
+
+@pytest.fixture(params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def accounted(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
+    """A Slurm with accounting, as the chart has it, that forgets a job soon after its end."""
+    with running_slurm(request.param, has_accounting=True, more=("MinJobAge=2",)) as found:
         yield found
 
 
@@ -149,6 +157,7 @@ class World:
         self.port = port
         self.script = resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text()
         self.answerer: Answerer | None = None
+        self.accounting: SlurmAccounting | None = None
         self.poke: Callable[[str], None] = lambda _uid: None
 
     async def prepare(self) -> None:
@@ -207,7 +216,7 @@ class World:
     ) -> Scheduler:
         """Return a scheduler that remembers nothing, and have questions answered by it."""
         book = Book()
-        ports = jobs or Jobs(self.client, self.slurm_jobs, KEY, timeout_s=5)
+        ports = jobs or Jobs(self.client, self.slurm_jobs, KEY, timeout_s=5, accounting=self.accounting)
         self.answerer = Answerer(self.placements, self.pods, book, KEY, self.poked)
         return Scheduler(
             pods=pods or self.pods,
@@ -247,6 +256,7 @@ class World:
                         extra=found.extra,
                         name=found.name,
                         user_id=found.user_id,
+                        submitted=found.submit_time.moment,
                     )
                     await writer.record(key, told, revision=self.slurm_jobs.revision(key))
                     known.discard(key)
@@ -1343,12 +1353,112 @@ async def test_a_running_pod_whose_job_slurmctld_has_lost_stays_and_gets_another
         assert found.pods.pods[UID].spec.node_name == where
 
 
-def lose_state(slurm: HostSlurm) -> None:
-    """Have slurmctld come back without a single job."""
+def lose_state(slurm: HostSlurm, *, everything: bool = False) -> None:
+    """Have slurmctld come back without a single job; *everything*: as with an empty volume."""
     shown = slurm.exec("scontrol", "show", "config")
     folder = next(
         line.split("=")[1].strip() for line in shown.splitlines() if line.startswith("StateSaveLocation")
     )
     slurm.kill_daemon("slurmctld")
-    slurm.exec("sh", "-c", f"rm -rf {folder}/job_state* {folder}/last_job_id {folder}/hash.*")
+    lost = "*" if everything else "{job_state*,last_job_id,hash.*}"
+    slurm.exec("bash", "-c", f"rm -rf {folder}/{lost}")
     slurm.start_daemon("slurmctld")
+
+
+@asynccontextmanager
+async def accounting(found: World, slurm: HostSlurm) -> AsyncGenerator[SlurmAccounting]:
+    """Have schedulers ask accounting."""
+    async with SlurmAccounting(slurm.url, KeyTokens(slurm.jwt_key)) as opened:
+        found.accounting = opened
+        yield opened
+
+
+async def records(asked: SlurmAccounting, job: int) -> tuple[AccountedJob, ...]:
+    return await asked.jobs(job, timeout_s=10)
+
+
+@pytest.mark.faults
+async def test_a_pod_whose_job_ended_and_was_forgotten_while_nobody_looked_ends_as_accounting_says(
+    nats: NatsServer, accounted: HostSlurm, free_tcp_port: int
+) -> None:
+    """Accounting has the job's Extra once it has ended, and not before: it comes with the end."""
+    async with world(nats, accounted, free_tcp_port) as found:
+        async with running(found):
+            found.pods.put(manifest())
+            await until(lambda: found.is_running(UID))
+            (job,) = await found.alive()
+        accounted.exec("scancel", str(job.job_id))
+        await until(partial(is_forgotten, found, job.job_id), within_s=180.0)
+        await look_anew(found)
+        assert (found.pods.said[UID], found.pods.pods[UID].is_terminating) == ("JobLost", False)
+
+        async with accounting(found, accounted) as asked, running(found):
+            (record,) = await records(asked, job.job_id)
+            assert (record.state_now.base, record.kill_request_user) == ("CANCELLED", "root")
+            assert record.extra.endswith(marks.STARTED)
+            assert record.submitted == job.submit_time
+            await until(lambda: found.pods.pods[UID].is_terminating)
+
+            assert found.pods.ends[UID].endswith(f"job {job.job_id} has ended, and Slurm has forgotten it")
+            found.pods.vanish(UID)
+            await until(lambda: found.phase(UID) == "")
+
+
+async def look_anew(found: World) -> None:
+    """Have a new leader look at the Pod's job, as what the bus says of it is old."""
+    await found.say_answered(now() - timedelta(minutes=10))
+    await found.scheduler().reconcile(UID)
+
+
+async def is_forgotten(found: World, job: int) -> bool:
+    return await found.client.job(job) is None
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", ["train", "default/infer"], ids=["of another name", "of the same name"])
+async def test_accountings_record_of_a_job_that_slurmctld_lost_and_one_of_its_number_anew_end_no_pod(
+    nats: NatsServer, accounted: HostSlurm, free_tcp_port: int, name: str
+) -> None:
+    """What slurmdbd says after slurmctld has started without its state.
+
+    24.11 has noted every job that was not over as CANCELLED, by nobody, without its Extra; so has 26.05, but
+    only where it was started with ``-c``: else it leaves them RUNNING for ever. Neither writes NODE_FAIL.
+    """
+    async with world(nats, accounted, free_tcp_port) as found:
+        async with running(found):
+            found.pods.put(manifest())
+            await until(lambda: found.is_running(UID))
+            (before,) = await found.alive()
+        lose_state(accounted, everything=True)
+        async with accounting(found, accounted) as asked:
+            noted = "RUNNING" if accounted.release is SLURM_26_05 else "CANCELLED"
+            await until(partial(are_noted, asked, before.job_id, noted))
+            (record,) = await records(asked, before.job_id)
+            assert (record.kill_request_user, record.extra) == ("", "")
+            await look_anew(found)
+            assert (found.pods.said[UID], found.pods.pods[UID].is_terminating) == ("JobLost", False)
+
+            other = next(node for node in accounted.node_names if node != before.nodes)
+            await until(lambda: "idle" in accounted.exec("sinfo", "-h", "-n", other, "-o", "%T"))
+            stranger = int(submit(accounted, f"--job-name={name}", f"--nodelist={other}", "--uid=sunk"))
+            assert stranger == before.job_id  # Numbers are given anew.
+            await until(lambda: is_base(found, stranger, "RUNNING"))
+            accounted.exec("scancel", str(stranger))
+            await until(partial(are_noted, asked, before.job_id, noted, "CANCELLED"))
+            async with running(found):
+
+                def is_adopted() -> bool:
+                    assert not found.pods.pods[UID].is_terminating, found.pods.ends
+                    return found.pods.said[UID] == "JobFound"
+
+                await until(is_adopted, within_s=60.0)
+                await until(lambda: found.is_running(UID))
+                (after,) = await found.alive()
+
+                assert (after.nodes, after.state_now.base) == (before.nodes, "RUNNING")
+
+
+async def are_noted(asked: SlurmAccounting, job: int, *bases: str) -> bool:
+    """Whether accounting has records of the number *job* in these states, in the order of submission."""
+    found = sorted(await records(asked, job), key=lambda record: record.time.submission)
+    return tuple(record.state_now.base for record in found) == bases

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from sunk_lab.debian import need_root
+from sunk_lab.errors import LabError
 from sunk_lab.kube.prerequisites import Say, unpacked
 from sunk_lab.processes import Processes, run, wait_for
+from sunk_lab.slurm import accounting
 from sunk_lab.slurm.conf import (
     RESTD_ENVIRONMENT,
     NodeRange,
@@ -38,7 +40,7 @@ _NAMESPACES: Final = "namespaces"
 _SLURMCTLD, _SLURMRESTD = "slurmctld", "slurmrestd"
 _DAEMON_UID: Final = 1
 _FIRST_NODE_PORT: Final = (
-    10  # Ports of one cluster: slurmctld, slurmrestd, (slurmd's default), from here the nodes.
+    10  # Ports of one cluster: slurmctld, slurmrestd, (slurmd's default), slurmdbd, from here the nodes.
 )
 _ENVIRONMENT: Final = (
     "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
@@ -83,6 +85,7 @@ class HostSlurm:
         prolog_epilog_timeout_s: int = 90,
         more: tuple[str, ...] = (),
         has_own_clock: bool = False,
+        has_accounting: bool = False,
     ) -> None:
         """Describe a cluster; `start` starts it.
 
@@ -98,6 +101,7 @@ class HostSlurm:
             prolog_epilog_timeout_s: After that Slurm ends a prolog or epilog.
             more: Lines for slurm.conf; of a key given twice the last holds.
             has_own_clock: Its clock can be set, see `set_clock_ahead`.
+            has_accounting: It has a slurmdbd, with a database of its own: three seconds more.
         """
         self.release: Final = release
         self.name: Final = name
@@ -109,6 +113,7 @@ class HostSlurm:
         self._prolog_epilog_timeout_s: Final = prolog_epilog_timeout_s
         self._more: Final = more
         self._has_own_clock: Final = has_own_clock
+        self._has_accounting: Final = has_accounting
         self._processes: Final = Processes(self._folder)
         self._keys: Keys = new_keys()
 
@@ -157,10 +162,10 @@ class HostSlurm:
             LabError: Not root, a port taken, or a daemon that does not start; names its log.
         """
         need_root("Slurm on this machine")
-        root = root_of(self.release, self._cache, self._say)
+        root = root_of(self.release, self._cache, self._say, has_accounting=self._has_accounting)
         self.stop()  # What a killed run left.
         self._port = self._port or free_ports(_FIRST_NODE_PORT + 1 + self._nodes.count)
-        check_free(self._port, self._port + 1)
+        check_free(self._port, self._port + 1, self._accounting_port)
         self._write_folder()
         self._processes.spawn(
             _NAMESPACES,
@@ -178,6 +183,9 @@ class HostSlurm:
             forks=True,
         )
         wait_for(f"the namespaces, see {self._processes.log_of(_NAMESPACES)}", self._is_inside, 10, 0.01)
+        if self._has_accounting:
+            self.start_daemon(accounting.DATABASE)
+            self.start_daemon(accounting.SLURMDBD)
         self.start_daemon(_SLURMCTLD)
         self.start_daemon(_SLURMRESTD)
         with ThreadPoolExecutor(8) as pool:
@@ -198,8 +206,15 @@ class HostSlurm:
         shutil.rmtree(self._folder)
 
     def start_daemon(self, name: str) -> None:
-        """Start ``slurmctld``, ``slurmrestd`` or the slurmd of a named node; it running is success."""
+        """Start a daemon, or the slurmd of a named node; it running is success."""
         match name:
+            case accounting.DATABASE:
+                self._spawn(name, *accounting.COMMANDS[name])
+                wait_for(f"the database, see {self.logs}", self._is_database_up, _PATIENCE_S, 0.1)
+            case accounting.SLURMDBD:
+                self._spawn(name, *accounting.COMMANDS[name])
+                port = self._accounting_port
+                wait_for(f"slurmdbd, see {self.logs}", lambda: is_open(port), _PATIENCE_S, 0.1)
             case "slurmctld":
                 self._spawn(name, "slurmctld", "-D")
             case (
@@ -207,7 +222,8 @@ class HostSlurm:
             ):  # It speaks to slurmctld with its callers' tokens; the user only must not be root.
                 address = f"127.0.0.1:{self._port + 1}"
                 environment = [f"{name}={value}" for name, value in RESTD_ENVIRONMENT.items()]
-                who = ("-u", "daemon", "-g", "daemon", "-s", "slurmctld", "-a", "rest_auth/jwt")
+                serves = "slurmctld,slurmdbd" if self._has_accounting else "slurmctld"
+                who = ("-u", "daemon", "-g", "daemon", "-s", serves, "-a", "rest_auth/jwt")
                 self._spawn(name, "env", *environment, "slurmrestd", *who, address)
             case _:
                 self._spawn(name, *_OWN_RUN, "slurmd", "-D", "-N", name)
@@ -268,6 +284,17 @@ class HostSlurm:
         pid = self._processes.require(_NAMESPACES)
         return Path(f"/proc/{pid}/comm").read_text().strip() == "tini"
 
+    @property
+    def _accounting_port(self) -> int:
+        return self._port + 3
+
+    def _is_database_up(self) -> bool:
+        self._processes.require(accounting.DATABASE)
+        try:
+            return bool(self.exec(*accounting.ASK_DATABASE, timeout_s=10))
+        except LabError:
+            return False
+
     def _are_nodes_up(self) -> bool:
         for name in (_SLURMCTLD, _SLURMRESTD, *self.node_names):
             self._processes.require(name)
@@ -292,6 +319,8 @@ class HostSlurm:
             package = unpacked("libfaketime", cache=self._cache, say=self._say)
             shutil.copy(next(package.rglob("libfaketimeMT.so.1")), folder / "etc/libfaketime.so")
             self.set_clock_ahead(0)
+        if self._has_accounting:
+            accounting.write_files(folder, self._accounting_port)
         (folder / "etc/hosts").write_text("127.0.0.1 localhost ctl\n")
         (folder / "etc/slurm.conf").write_text(render_slurm_conf(conf))
         (folder / "etc/gres.conf").write_text(render_gres_conf(conf))
@@ -303,6 +332,7 @@ class HostSlurm:
             first_port=self._port + _FIRST_NODE_PORT,
             gpu_folder=f"{INSTANCE}/gpu",
         )
+        accounts = accounting.slurm_conf_lines(self._accounting_port) if self._has_accounting else ()
         return SlurmConf(
             cluster=self.name,
             controller="ctl(127.0.0.1)",
@@ -317,5 +347,5 @@ class HostSlurm:
             memory_per_cpu_mib=self._nodes.memory_mib // self._nodes.cpus,
             nodes=nodes if nodes.count else None,
             records=self._records,
-            more=self._more,
+            more=(*accounts, *self._more),
         )

@@ -28,14 +28,20 @@ _PACKAGES: Final = (
     "curl",
     "ca-certificates",
 )
+_ACCOUNTING: Final = (
+    "slurmdbd",
+    "slurm-wlm-mysql-plugin",
+    "mariadb-server-core",
+    "mariadb-client-core",
+)
 _VOLATILE: Final = ("proc/", "sys/", "dev/", "run/", "tmp/")
 
 
-def recipe_of(release: Release) -> debian.Recipe:
-    """Return what the root of *release* is made of."""
+def recipe_of(release: Release, *, has_accounting: bool = False) -> debian.Recipe:
+    """Return what the root of *release* is made of; *has_accounting*: with slurmdbd and its database."""
     return debian.Recipe(
         suite=release.suite,
-        packages=_PACKAGES,
+        packages=(*_PACKAGES, *_ACCOUNTING) if has_accounting else _PACKAGES,
         users=(PLACEHOLDER_USER,),
         folders=(
             INSTANCE,
@@ -48,13 +54,13 @@ def recipe_of(release: Release) -> debian.Recipe:
     )
 
 
-def root_of(release: Release, cache: Path, say: Say) -> Path:
+def root_of(release: Release, cache: Path, say: Say, *, has_accounting: bool = False) -> Path:
     """Return the root of *release* below *cache*, made now unless it is there.
 
     Raises:
         LabError: It cannot be made here; says why.
     """
-    return debian.root_of(recipe_of(release), cache / "slurm", say)
+    return debian.root_of(recipe_of(release, has_accounting=has_accounting), cache / "slurm", say)
 
 
 def image_of(release: Release, cache: Path, say: Say) -> Path:

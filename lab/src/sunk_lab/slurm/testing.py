@@ -30,6 +30,7 @@ def running_slurm(
     prolog_epilog_timeout_s: int = 90,
     more: tuple[str, ...] = (),
     has_own_clock: bool = False,
+    has_accounting: bool = False,
 ) -> Generator[HostSlurm]:
     """Run a cluster on the machine, gone at the end; skips where we are not root."""
     if os.geteuid() != 0:
@@ -46,6 +47,7 @@ def running_slurm(
             prolog_epilog_timeout_s=prolog_epilog_timeout_s,
             more=more,
             has_own_clock=has_own_clock,
+            has_accounting=has_accounting,
         )
         try:
             slurm.start()

@@ -44,11 +44,10 @@ class AccountedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: int = 0
     name: str = ""
-    user: str = ""
     extra: str = ""
-    """Kept with ``AccountingStoreFlags=job_extra`` only."""
+    """Kept with ``AccountingStoreFlags=job_extra`` only, and only once the job has ended."""
     kill_request_user: str = ""
-    """Who cancelled it."""
+    """Who cancelled it; empty also for a user whom slurmrestd's machine does not know (``user`` is null)."""
     state: AccountedState = AccountedState()
     time: AccountedTime = AccountedTime()
 
@@ -59,7 +58,7 @@ class AccountedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def submitted(self) -> Number:
-        """When it was submitted, or requeued last."""
+        """When it was submitted, or requeued: each run has a record of its own."""
         return Number.of(self.time.submission)
 
 

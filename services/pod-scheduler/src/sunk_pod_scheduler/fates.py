@@ -6,7 +6,8 @@ What must stay true: where nothing tells, nothing is concluded; nobody waits for
 
 - Numbers that went back: a job of a lower number that was submitted later. slurmctld has lost its state.
 - Jobs that were there before the Pod's was last seen: slurmctld has not lost all of them.
-- Accounting's record of the job, which has ended there or has not.
+- Accounting's record of the job, which has ended there or has not. It tells neither where a slurmctld that
+  starts without its state has only had it closed.
 """
 
 import time
@@ -89,7 +90,7 @@ def shown(missing: int, ran: datetime | None, rows: Iterable[Row]) -> Shown:
     )
 
 
-Verdict = Literal["ended", "alive", ""]
+Verdict = Literal["ended", "lost", ""]
 
 
 def accounted(
@@ -97,13 +98,16 @@ def accounted(
 ) -> AccountedJob | None:
     """Return the record of *owner*'s job, of several of its number that may be anybody's.
 
-    *ran*: the job ran then; who was submitted later has only its number.
+    Slurm and accounting have the same moment of submission, to the second. *ran*: where that moment is not
+    known, the job ran then; who was submitted later has only its number.
     """
     ours = [one for one in records if _is_ours(one, owner, key, ran)]
     return max(ours, key=lambda one: one.time.submission, default=None)
 
 
 def _is_ours(record: AccountedJob, owner: Owner, key: bytes, ran: datetime | None) -> bool:
+    if owner.submitted is not None:
+        return record.submitted.moment == owner.submitted
     if not owner.name or record.name != owner.name:
         return False
     mark = marks.read_extra(key, record.extra, owner.user_id or 0)
@@ -116,15 +120,18 @@ def _is_ours(record: AccountedJob, owner: Owner, key: bytes, ran: datetime | Non
 def verdict(record: AccountedJob | None) -> Verdict:
     """Return what accounting says of a job that slurmctld does not know.
 
-    A slurmctld that starts without its state has accounting end all jobs, as CANCELLED by nobody (seen on
-    24.11) or as NODE_FAIL: that tells nothing.
+    It has one as alive, for ever, that a slurmctld of 26.05 has lost with its state. One of 24.11, or one
+    that is started with ``-c``, has all that were alive noted as cancelled: by nobody, and without the Extra,
+    which comes with a job's end. So is one whose user slurmrestd cannot name, where no Extra is kept: then
+    the record tells nothing.
     """
     if record is None or not record.state.current:
         return ""
-    base = record.state_now.base
-    if base == "NODE_FAIL" or (base == "CANCELLED" and not record.kill_request_user):
-        return ""
-    return "ended" if record.state_now.is_over else "alive"
+    state = record.state_now
+    if not record.time.end and not state.is_over:
+        return "lost"
+    is_by_nobody = not record.kill_request_user and not record.extra
+    return "" if state.base == "CANCELLED" and is_by_nobody else "ended"
 
 
 class Fates:
@@ -145,7 +152,7 @@ class Fates:
         said = verdict(record)
         if said == "ended":
             return msgspec.structs.replace(gone, has_ended=True)
-        if said == "alive" or gone.is_taken:
+        if said == "lost" or gone.is_taken:
             return msgspec.structs.replace(gone, is_lost=True)
         found = shown(job, ran, await self._others(job))
         return msgspec.structs.replace(gone, is_lost=found.went_back, is_forgotten=found.are_older_there)
