@@ -16,6 +16,8 @@ def node(tmp_path: Path) -> Path:
     """A folder that stands for /etc/sunk of a node, with hooks that leave a mark."""
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts/hooks.env").write_text("SUNK_HOOKS_SCRIPTS_S=1\n")
+    task_prolog = (SCRIPTS / "task-prolog").read_text()
+    write(tmp_path / "scripts/task-prolog", task_prolog.replace("/local/scratch", f"{tmp_path}/scratch"))
     for kind in ("prolog", "epilog"):
         (tmp_path / f"{kind}.d").mkdir()
         wrapper = (SCRIPTS / kind).read_text().replace("/etc/sunk", str(tmp_path))
@@ -75,6 +77,54 @@ def test_each_job_has_a_folder_of_its_own_until_its_epilog(node: Path) -> None:
 
     (aside,) = (node / "scratch").iterdir()
     assert (mode, aside.name.startswith(".gone-7-")) == (0o700, True)
+
+
+def user_of(job: str) -> dict[str, str]:
+    return {
+        "SLURM_JOB_ID": job,
+        "SLURM_JOB_UID": str(os.getuid()),
+        "SLURM_JOB_GID": str(os.getgid()),
+        "PATH": "/usr/bin:/bin",
+    }
+
+
+def test_a_job_that_finds_no_room_for_its_folder_runs_without_one_and_says_so(node: Path) -> None:
+    (node / "scratch").mkdir()
+    prolog = node / "scripts/prolog"
+    write(prolog, prolog.read_text().replace("install -d", "false -d"))  # No space left on device.
+
+    ran = subprocess.run([prolog], check=False, timeout=60, env=user_of("7"), capture_output=True, text=True)
+    told = subprocess.run([node / "scripts/task-prolog"], check=True, env=user_of("7"), capture_output=True)
+
+    assert (ran.returncode, "job-7 cannot be made" in ran.stderr) == (0, True)
+    assert told.stdout.startswith(b"print sunk: ")
+    assert (node / "called-prolog").exists()
+
+
+def test_a_job_whose_number_is_given_once_more_has_nothing_of_the_one_before(node: Path) -> None:
+    scratch = node / "scratch"
+    (scratch / "job-7").mkdir(parents=True)
+    (scratch / "job-7/secret").write_text("of another user")
+    (scratch / "job-8").symlink_to(node / "scripts")
+
+    for job in ("7", "8"):
+        assert subprocess.run([node / "scripts/prolog"], check=False, env=user_of(job)).returncode == 0
+
+    assert {folder.name for folder in scratch.glob("job-*")} == {"job-7", "job-8"}
+    assert not any((scratch / "job-8").iterdir())
+    assert not (scratch / "job-8").is_symlink()
+    assert [file.parent.name[:7] for file in scratch.glob(".gone-*/secret")] == [".gone-7"]
+    told = subprocess.run([node / "scripts/task-prolog"], check=True, env=user_of("7"), capture_output=True)
+    assert told.stdout.decode() == f"export TMPDIR={scratch}/job-7\n"
+
+
+def test_a_late_epilog_leaves_the_folder_of_anothers_job_of_its_number(node: Path) -> None:
+    (node / "scratch/job-7").mkdir(parents=True)
+    late = user_of("7") | {"SLURM_JOB_UID": str(os.getuid() + 1)}
+
+    assert subprocess.run([node / "scripts/epilog"], check=False, timeout=60, env=late).returncode == 0
+
+    assert [folder.name for folder in (node / "scratch").iterdir()] == ["job-7"]
 
 
 def test_without_a_volume_for_it_no_job_has_a_folder(node: Path) -> None:

@@ -30,7 +30,8 @@ def machine(tmp_path: Path) -> Path:
     for file in ("passwd", "group"):
         (tmp_path / "etc" / file).write_text("root:x:0:0::/root:/bin/bash\n")
         (tmp_path / "etc/sunk/users" / file).write_text("\n")
-    (tmp_path / "lib.sh").write_text((SCRIPTS / "lib.sh").read_text().replace("/etc/", f"{tmp_path}/etc/"))
+    library = (SCRIPTS / "lib.sh").read_text().replace("/etc/", f"{tmp_path}/etc/")
+    (tmp_path / "lib.sh").write_text(library.replace("/run/sunk-users", f"{tmp_path}/sunk-users"))
     return tmp_path
 
 
@@ -87,6 +88,24 @@ def test_a_user_who_came_later_is_known_on_a_node_that_runs(machine: Path) -> No
         "root:x:0:0::/root:/bin/bash",
         "ada:x:2000:2000::/home/ada:/bin/bash",
     ]
+
+
+def test_who_is_not_in_the_values_any_more_has_no_shell_to_log_in_with_until_he_is_again(
+    machine: Path,
+) -> None:
+    passwd, users = machine / "etc/passwd", machine / "etc/sunk/users/passwd"
+    ada, bob = "ada:x:2000:2000::/home/ada:/bin/bash", "bob:x:2001:2001::/home/bob:/bin/bash"
+    root = passwd.read_text().strip()
+    after: list[list[str]] = []
+    for values in ((ada, bob), (bob,), (bob,), (ada, bob)):
+        users.write_text("".join(f"{line}\n" for line in values))
+        ran = run_in(machine, "add_users; shut_out")
+        assert (ran.returncode, ran.stderr) == (0, "")
+        after.append(passwd.read_text().splitlines())
+
+    gone = ada.replace("/bin/bash", "/not-in-users")
+    assert after == [[root, ada, bob], [root, gone, bob], [root, gone, bob], [root, ada, bob]]
+    assert not Path("/not-in-users").exists()
 
 
 def test_keys_of_the_values_are_those_of_today_and_each_user_has_a_home(machine: Path) -> None:

@@ -83,7 +83,6 @@ slurmduser: nothing, it is root
 slurmuser: nothing, it is slurm
 statesavelocation: controller.stateVolume
 taskprolog: compute.scratch
-tmpfs: compute.scratch
 taskplugin: slurmConfig.taskPlugin
 topologyplugin: slurmConfig.topologyPlugin
 {{- end }}

@@ -35,7 +35,6 @@ Prolog=/etc/sunk/scripts/prolog
 Epilog=/etc/sunk/scripts/epilog
 {{- if include "slurm.hasScratch" . }}
 TaskProlog=/etc/sunk/scripts/task-prolog
-TmpFS=/local/scratch
 {{- end }}
 PrologEpilogTimeout={{ include "slurm.prologLimit" . }}
 KillWait={{ int $conf.killWait }}

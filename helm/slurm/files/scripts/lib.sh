@@ -7,14 +7,33 @@ install_key() {
     install -o slurm -g slurm -m 600 /secret/slurm.key /run/slurm-keys/slurm.key
 }
 
-# Accounts of the values, where the image has none of the name.
+# Accounts of the values, where the image has none of the name; and whose they were.
+ours=/run/sunk-users
 add_users() {
     local file line
     for file in passwd group; do
         while IFS= read -r line; do
-            [[ -z $line ]] || grep -q "^${line%%:*}:" "/etc/$file" || echo "$line" >>"/etc/$file"
+            [[ -z $line ]] || grep -q "^${line%%:*}:" "/etc/$file" || {
+                [[ $file != passwd ]] || echo "${line%%:*}" >>"$ours"
+                echo "$line" >>"/etc/$file"
+            }
         done <"/etc/sunk/users/$file"
     done
+}
+
+# ssh: who is not in the values any more has no shell, so sshd refuses him, whatever keys are in his home. His name stays
+# for what still runs. Who is there again has the shell of the values.
+shut_out() {
+    local name line changed
+    [[ -f $ours ]] || return 0
+    while IFS= read -r name; do
+        line=$(grep "^$name:" /etc/sunk/users/passwd) ||
+            line=$(sed -n "s|^\($name:.*:\)[^:]*$|\1/not-in-users|p" /etc/passwd)
+        [[ -n $line ]] && ! grep -qxF "$line" /etc/passwd || continue
+        line=$line awk -F : -v name="$name" '{ print $1 == name ? ENVIRON["line"] : $0 }' /etc/passwd >/etc/passwd.new
+        chmod 644 /etc/passwd.new
+        mv -T /etc/passwd.new /etc/passwd
+    done < <(sort -u "$ours")
 }
 
 # Every $1 seconds, those that came since: neither a job nor a session ends for a user. More words are what to do then.
@@ -29,6 +48,7 @@ follow_users() {
 # ssh: the keys of the values, those of today alone, and a home for each user where there is none yet.
 let_users_in() {
     local file user home
+    shut_out
     for file in /etc/sunk/authorized_keys/*; do
         [[ ! -f $file || -f /etc/sunk/users/${file##*/}.keys ]] || rm -f "$file"
     done
