@@ -32,15 +32,21 @@ def row(number: int, since: timedelta, *, is_anew: bool = False) -> Row:
     [
         pytest.param([], Shown(), id="Slurm has no job: nothing tells"),
         pytest.param([row(12, HOUR)], Shown(went_back=True), id="a lower number is of a later job"),
-        pytest.param([row(12, -HOUR)], Shown(are_older_there=True), id="an older job is still there"),
-        pytest.param([row(900, HOUR), row(901, -HOUR)], Shown(), id="higher numbers tell nothing"),
+        pytest.param([row(12, -HOUR)], Shown(), id="an older job is there: it may have gone back to before"),
+        pytest.param(
+            [row(12, -HOUR), row(900, HOUR)], Shown(is_complete=True), id="so is a later one: it has not"
+        ),
+        pytest.param(
+            [row(12, -HOUR), row(900, HOUR, is_anew=True)], Shown(), id="that may be older than it looks"
+        ),
+        pytest.param([row(900, HOUR), row(901, -HOUR)], Shown(), id="higher numbers alone tell nothing"),
         pytest.param([row(12, HOUR, is_anew=True)], Shown(), id="a requeued job was submitted anew"),
         pytest.param([row(12, timedelta(seconds=59))], Shown(), id="clocks may be as far apart"),
         pytest.param([row(12, timedelta(seconds=-59))], Shown(), id="the other way round"),
         pytest.param([Row(12, None, is_anew=False)], Shown(), id="a job that has gone meanwhile"),
         pytest.param(
             [row(3, -HOUR), row(699, HOUR)],
-            Shown(went_back=True, are_older_there=True),
+            Shown(went_back=True),
             id="an older state was put back",
         ),
     ],
@@ -155,7 +161,7 @@ async def fate(
 
 @pytest.mark.anyio
 async def test_accounting_is_believed_first_then_slurms_other_jobs_and_else_nothing_is() -> None:
-    older, anew, empty = Slurm(j3=-HOUR), Slurm(j3=HOUR), Slurm()
+    older, anew, empty = Slurm(j3=-HOUR, j900=HOUR), Slurm(j3=HOUR), Slurm()
     cancelled = Accounting(record("CANCELLED", user="ada", number=MISSING))
     runs = Accounting(record("RUNNING", number=MISSING))
     away = Accounting(is_away=True)

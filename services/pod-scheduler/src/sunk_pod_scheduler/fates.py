@@ -5,7 +5,8 @@ has lost its state. Nobody was there to see it: Slurm's other jobs tell, and acc
 What must stay true: where nothing tells, nothing is concluded; nobody waits for accounting for long.
 
 - Numbers that went back: a job of a lower number that was submitted later. slurmctld has lost its state.
-- Jobs that were there before the Pod's was last seen: slurmctld has not lost all of them.
+- Jobs that were there before the Pod's was last seen, and one that came after it: slurmctld has not lost all
+  of them, nor gone back to what it knew before the Pod's.
 - Accounting's record of the job, which has ended there or has not. It tells neither where a slurmctld that
   starts without its state has only had it closed.
 """
@@ -37,7 +38,7 @@ LASTS_S: Final = 5.0
 SKEW: Final = timedelta(seconds=60)
 """Clocks may be so far apart: what is closer is no evidence."""
 _OLDEST, _NEAREST = 2, 3
-"""So many jobs are looked at: the lowest numbers, and the next below the one that is missing."""
+"""So many jobs are looked at: the lowest numbers, the next below the one that is missing, and the highest."""
 
 
 class Reads(Protocol):
@@ -74,19 +75,21 @@ class Shown(msgspec.Struct, frozen=True):
 
     went_back: bool = False
     """Numbers did: a lower one is of a later job."""
-    are_older_there: bool = False
-    """Jobs are there that were there while the missing one ran."""
+    is_complete: bool = False
+    """Jobs are there that were there while the missing one ran, and a later one of a higher number."""
 
 
 def shown(missing: int, ran: datetime | None, rows: Iterable[Row]) -> Shown:
     """Return what *rows* show of slurmctld's state since the moment *ran* in which job *missing* ran."""
-    told = [row for row in rows if row.submitted is not None and not row.is_anew and row.job < missing]
     if ran is None:
         return Shown()
-    times = [row.submitted for row in told if row.submitted is not None]
+    told = [(row.job, row.submitted) for row in rows if row.submitted is not None and not row.is_anew]
+    below = [moment for job, moment in told if job < missing]
+    above = [moment for job, moment in told if job > missing]
+    are_older_there = any(moment < ran - SKEW for moment in below)
     return Shown(
-        went_back=any(moment > ran + SKEW for moment in times),
-        are_older_there=any(moment < ran - SKEW for moment in times),
+        went_back=any(moment > ran + SKEW for moment in below),
+        is_complete=are_older_there and any(moment > ran + SKEW for moment in above),
     )
 
 
@@ -155,7 +158,7 @@ class Fates:
         if said == "lost" or gone.is_taken:
             return msgspec.structs.replace(gone, is_lost=True)
         found = shown(job, ran, await self._others(job))
-        return msgspec.structs.replace(gone, is_lost=found.went_back, is_forgotten=found.are_older_there)
+        return msgspec.structs.replace(gone, is_lost=found.went_back, is_forgotten=found.is_complete)
 
     async def who_cancelled(self, job: AnyJob, owner: Owner) -> str:
         """Return who has cancelled the job, where accounting has heard of it already."""
@@ -173,7 +176,7 @@ class Fates:
             return ()
 
     async def _others(self, job: int) -> list[Row]:
-        """Return some of Slurm's jobs below *job*; none where Slurm does not say."""
+        """Return some of Slurm's jobs below *job*, and the last above it; none where Slurm does not say."""
         async with self._listing:
             try:
                 if time.monotonic() - self._listed > LASTS_S:
@@ -181,7 +184,8 @@ class Fates:
                         self._numbers = sorted(await self._slurm.job_states())
                     self._listed, self._rows = time.monotonic(), {}
                 below = [number for number in self._numbers if number < job]
-                return [await self._row(number) for number in {*below[:_OLDEST], *below[-_NEAREST:]}]
+                above = [number for number in self._numbers[-1:] if number > job]
+                return [await self._row(number) for number in {*below[:_OLDEST], *below[-_NEAREST:], *above}]
             except (SunkError, TimeoutError):
                 return []
 

@@ -72,7 +72,7 @@ def why(gone: JobGone, placement: PlacementState, *, is_orphan: bool) -> str:
     if gone.is_lost:
         return f"{job}: slurmctld has lost its state, as its other jobs or accounting show"
     if gone.is_forgotten:
-        return f"{job}, and has others that are older: it has ended and was forgotten"
+        return f"{job}, and has others from before and after it: it has ended and was forgotten"
     return (
         f"{job}, and neither its other jobs nor accounting tell whether it has ended: the Pod stays. "
         "Delete the Pod if it is to end"

@@ -123,7 +123,7 @@ class JobGone(msgspec.Struct, frozen=True):
     is_lost: bool = False
     """slurmctld has lost its state, as its other jobs or accounting show."""
     is_forgotten: bool = False
-    """slurmctld has jobs that were there before, so it has lost none: this one must have ended."""
+    """slurmctld has jobs from before and from after it, so it has lost none: this one must have ended."""
 
 
 class JobUnknown(msgspec.Struct, frozen=True):
