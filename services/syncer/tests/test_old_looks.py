@@ -13,9 +13,8 @@ from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.testing import node
 from sunk_slurm.wire import Node
 from sunk_syncer.config import Config
-from sunk_syncer.deeds import Deeds, Seen
+from sunk_syncer.deeds import LIST_FRESH_S, Deeds, Seen, list_good_until
 from sunk_syncer.model import DeleteNode, DescribeNode, DownNode, DrainNode, ResumeNode, UndrainNode
-from sunk_syncer.together import FRESH_S
 
 pytestmark = pytest.mark.anyio
 
@@ -176,7 +175,7 @@ async def test_no_deed_is_done_upon_an_old_look(
 ) -> None:
     slurm = Slurm()
     deeds = deeds_of(slurm)
-    old = Seen(slurm.nodes["n00"], time.monotonic() - FRESH_S - 1)
+    old = Seen(slurm.nodes["n00"], good_until=time.monotonic() - 1)
     async with deeds.place("n00"):
         with pytest.raises(ConflictError):
             await deeds.carry_out(deed, old)
@@ -207,6 +206,53 @@ async def test_who_was_seen_drained_since_the_list_is_left_out_of_a_drain_of_man
 
     assert (left_out, slurm.overwritten) == (["n07"], [])
     assert sorted(slurm.written) == [name for name in NAMES if name != "n07"]
+
+
+async def test_a_list_that_waited_for_its_turn_is_not_written_upon_though_nobody_has_looked_since() -> None:
+    slurm = Slurm()
+    slurm.nodes = {name: node(name) for name in NAMES}
+    deeds = deeds_of(slurm)
+    seen = await look_all(deeds)
+    listed = {name for name, found in seen.items() if found is not None and found.is_listed}
+    slurm.may_write = anyio.Event()
+    left_out: list[str] = []
+
+    async def drain(name: str, reason: str) -> None:
+        found = seen[name]
+        assert found is not None
+        try:
+            await deeds.drain(DrainNode(name, reason), found)
+        except ConflictError:
+            left_out.append(name)
+
+    async with anyio.create_task_group() as tasks:
+        first, others = NAMES[:4], NAMES[4:]
+        for name in first:  # They have all places to write from: their reasons differ.
+            tasks.start_soon(drain, name, f"k8s: {name}")
+        await anyio.wait_all_tasks_blocked()
+        for name in others:
+            tasks.start_soon(drain, name, OURS)
+        await anyio.sleep(2 * LIST_FRESH_S)
+        for name in NAMES[-10:]:
+            slurm.nodes[name] = node(name, "IDLE", "DRAIN", reason="bad disk")
+        slurm.may_write.set()
+
+    assert set(NAMES[-10:]) < listed  # The first ones were looked at singly: there were few as yet.
+    assert set(left_out) >= listed
+    assert slurm.overwritten == []
+
+
+@pytest.mark.parametrize(
+    ("took_s", "good_s"),
+    [
+        pytest.param(0.01, 0.51, id="half a second is left to write"),
+        pytest.param(1.5, 3.0, id="or as long as it took"),
+        pytest.param(4.0, 5.0, id="and never more than for a look"),
+        pytest.param(9.0, 5.0, id="it came too late"),
+    ],
+)
+def test_a_list_may_be_written_upon_as_long_as_it_took_once_it_has_come(took_s: float, good_s: float) -> None:
+    assert list_good_until(100.0, 100.0 + took_s) == pytest.approx(100.0 + good_s)
 
 
 class Stuck(Slurm):

@@ -53,7 +53,7 @@ class Fleet:
 
     async def drain(self, name: str, reason: str = "k8s: cordon") -> None:
         try:
-            await self.together.drain(name, reason, asked=self.asked.get(name, self.clock_s))
+            await self.together.drain(name, reason, good_until=self.asked.get(name, self.clock_s) + 5)
         except SunkError as error:
             self.errors[name] = error
         else:

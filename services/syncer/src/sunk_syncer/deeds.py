@@ -24,7 +24,7 @@ from sunk_syncer.deadline import within
 from sunk_syncer.metrics import ACTIONS, REFUSED
 from sunk_syncer.model import Deed, DrainNode
 from sunk_syncer.ports import NodeWrites
-from sunk_syncer.together import FRESH_S, TOO_OLD, DrainsTogether
+from sunk_syncer.together import TOO_OLD, DrainsTogether
 from sunk_syncer.watch_nodes import NodeWatch
 
 log = logging.getLogger(__name__)
@@ -36,23 +36,38 @@ LIST_SHARE: Final = 1 / 8
 wait for: a look takes 1.2 ms, of a list each node 0.14 ms."""
 LOOKS_AT_ONCE: Final = 6
 """Of slurmrestd's 8 connections; the polls and the jobs have the others."""
+FRESH_S: Final = 5.0
+"""What was asked for longer ago is asked for again before anything is written."""
+LIST_FRESH_S: Final = 0.5
+"""So long, at least, a list may be written upon once it has come: calls for its nodes gather for a moment."""
 
 
 class Seen(msgspec.Struct, frozen=True):
     """A node as a look showed it."""
 
     node: Node
-    asked: float
-    """When Slurm was asked, in monotonic time: it was so then or later."""
+    good_until: float
+    """Until when it may be written upon, in monotonic time: Slurm has no compare-and-set."""
+    is_listed: bool = False
+    """It was read with all others."""
 
 
 class _List(msgspec.Struct, frozen=True):
     """What came of the last attempt to list all nodes."""
 
     asked: float = 0.0
+    came: float = 0.0
     nodes: dict[str, Node] = {}
     error: SunkError | None = None
     """Why there is no list."""
+
+
+def list_good_until(asked: float, came: float) -> float:
+    """Return until when a list that was asked for at *asked* and came at *came* may be written upon.
+
+    What it shows may be as old as it was long in coming; it is not to become much older.
+    """
+    return min(asked + FRESH_S, came + max(came - asked, LIST_FRESH_S))
 
 
 class Deeds:
@@ -103,11 +118,11 @@ class Deeds:
             if may_be_listed and self._looking >= self._list_from:
                 listed = await self._listed()
                 if (found := listed.nodes.get(node)) is not None:
-                    return Seen(found, listed.asked)
+                    return Seen(found, list_good_until(listed.asked, listed.came), is_listed=True)
             async with self._looks:
                 asked = time.monotonic()
                 found = await self._watch.fresh(node)
-                return None if found is None else Seen(found, asked)
+                return None if found is None else Seen(found, asked + FRESH_S)
         finally:
             self._looking -= 1
 
@@ -134,7 +149,8 @@ class Deeds:
             if self._last_list.asked <= came:
                 asked = time.monotonic()
                 try:
-                    self._last_list = _List(asked, await self._watch.fresh_list())
+                    nodes = await self._watch.fresh_list()
+                    self._last_list = _List(asked, time.monotonic(), nodes)
                 except SunkError as error:
                     self._last_list = _List(asked, error=error)
             last = self._last_list
@@ -209,11 +225,11 @@ class Deeds:
 
     async def _write(self, deed: Deed, seen: Seen, *, is_together: bool) -> None:
         if is_together and isinstance(deed, DrainNode):
-            await self._together.drain(deed.node, deed.reason, asked=seen.asked)
+            await self._together.drain(deed.node, deed.reason, good_until=seen.good_until)
             ACTIONS.labels("DrainNode").inc()
             return
         self._leadership.check()
-        if time.monotonic() - seen.asked > FRESH_S:
+        if time.monotonic() > seen.good_until:
             raise ConflictError(TOO_OLD)
         timeout_s = min(self._config.call_timeout_s, self._leadership.left_s)
         with within(timeout_s, f"change node {deed.node}"):

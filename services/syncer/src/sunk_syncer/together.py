@@ -25,9 +25,6 @@ BULK_MAX: Final = 200
 GATHER_S: Final = 0.1
 """How long the first one waits at most for others that are being looked at."""
 _GATHER_STEP_S: Final = 0.005
-FRESH_S: Final = 5.0
-"""What was asked for longer ago is asked for again: Slurm has no compare-and-set, and a list of 10,000 nodes
-takes 1.5 s to come."""
 TOO_OLD: Final = "what was read of the node is too old to be written upon"
 OVERTAKEN: Final = "somebody has drained the node since it was read"
 
@@ -35,10 +32,10 @@ OVERTAKEN: Final = "somebody has drained the node since it was read"
 class _Waiting:
     """A node that is to be drained."""
 
-    def __init__(self, node: str, reason: str, asked: float) -> None:
+    def __init__(self, node: str, reason: str, good_until: float) -> None:
         self.node = node
         self.reason = reason
-        self.asked = asked
+        self.good_until = good_until
         self.is_taken = False
         self.is_settled = anyio.Event()
         self.must_go_alone = False
@@ -69,7 +66,7 @@ class DrainsTogether:
             others: How many nodes are being looked at now, and may want to be written in a moment.
             is_drained: Whether a node was seen drained by now: a list of many is a second old or two, and a
                 single look at one of them may have come since.
-            clock: Tells how old a look is.
+            clock: Tells whether a look has become too old.
         """
         self._slurm = slurm
         self._leadership = leadership
@@ -85,14 +82,14 @@ class DrainsTogether:
         """How many nodes wait for their call."""
         return len(self._waiting)
 
-    async def drain(self, node: str, reason: str, *, asked: float) -> None:
-        """Drain *node*, which was read as not drained by a look that was asked for at *asked*.
+    async def drain(self, node: str, reason: str, *, good_until: float) -> None:
+        """Drain *node*, which was read as not drained; until *good_until* that may be written upon.
 
         Raises:
-            ConflictError: that is too long ago.
+            ConflictError: that has passed.
             SunkError: it may be drained all the same.
         """
-        mine = _Waiting(node, reason, asked)
+        mine = _Waiting(node, reason, good_until)
         self._waiting.append(mine)
         WRITES_WAITING.set(len(self._waiting))
         try:
@@ -145,7 +142,7 @@ class DrainsTogether:
 
     def _why_not(self, waiting: _Waiting) -> str:
         """Return why what was read of a node is not to be written upon; nothing where it may."""
-        if self._clock() - waiting.asked > FRESH_S:
+        if self._clock() > waiting.good_until:
             return TOO_OLD
         return OVERTAKEN if self._is_drained(waiting.node) else ""
 
