@@ -61,6 +61,30 @@ async def test_a_pod_whose_placement_is_lost_is_not_gone_and_its_placement_is_ma
     assert book.is_release_asked(UID, JOB)
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(placement("bound", job=JOB - 1, node=SLURM_NODE, attempt=1), id="of its job before"),
+        pytest.param(placement("submitted", job=None, attempt=2, digest=""), id="of before its intent"),
+        pytest.param(placement("submitted", job=None, attempt=2), id="of before its number"),
+        pytest.param(
+            replace(placement("submitted", job=None, attempt=2), lost=manifest().metadata.creation_timestamp),
+            id="of the intent to replace a lost one",
+        ),
+    ],
+)
+async def test_a_pod_that_runs_is_not_gone_where_the_bus_went_back_to_before_its_job(
+    placements: StateView[PlacementState], stored: PlacementState
+) -> None:
+    placements.apply_own(UID, stored, 1 << 40)
+    book = Book()
+    answerer = Answerer(placements, MemoryPods(bound()), book, KEY, lambda _uid: None)
+
+    assert isinstance(await answerer.released(ReleasePlacement(job=JOB)), Later)
+    assert isinstance(await answerer.released(ReleasePlacement(job=JOB, token=TOKEN)), Later)
+    assert book.is_release_asked(UID, JOB)
+
+
 async def test_the_pod_of_a_gang_whose_placement_is_lost_is_not_gone(
     placements: StateView[PlacementState],
 ) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import ItemsView, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import msgspec
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmStatisticsState
-from sunk_events.placements import PlacementPhase
+from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_events.requests import Later, PlacementReleased, ReleasePlacement
 from sunk_events.subjects import STATISTICS_KEY
 from sunk_kube.indexes import Index
@@ -274,31 +274,44 @@ async def test_a_pod_that_is_over_costs_no_look_at_each_resync(
     assert scheduler.remembered == 0
 
 
-class _Asked:
+class _Asked(_Idle):
     """A Slurm in which every job runs; it remembers which one it was asked for, and as whose."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked: list[tuple[int, int]] = []
+        self.cancelled: list[int] = []
 
     async def look(self, number: int, owner: Owner) -> AnyJob:
         self.asked.append((number, owner.attempt))
         return replace(job(), job=number)
 
+    async def cancel_stray(self, number: int, _owner: Owner) -> None:
+        self.cancelled.append(number)
 
-@pytest.mark.parametrize("phase", ["submitted", "released", "started", "bound", "ending"])
-async def test_a_pod_remembers_its_later_job_where_the_bus_went_back_to_an_earlier_one(
-    phase: PlacementPhase,
-) -> None:
+
+OLDER = [
+    *(pytest.param(placement(phase, job=101), id=phase) for phase in get_args(PlacementPhase)),
+    pytest.param(placement("submitted", job=None), id="its first intent"),
+    pytest.param(placement("submitted", job=None, attempt=1, digest=""), id="before its intent"),
+    pytest.param(placement("submitted", job=None, attempt=1), id="before its number"),
+    pytest.param(placement("refused", job=None, attempt=1, digest=""), id="before it was mended"),
+]
+
+
+def went_back(stored: PlacementState, slurm: _Asked) -> Scheduler:
+    """Return the scheduler of a Pod that runs as attempt 1, with job 102, of which *stored* tells nothing."""
     bound = manifest(annotations={ANNOTATION_JOB: marks.claim(KEY, UID, 1, 102)})
     bound = replace(bound, status=PodStatus(phase="Running"), spec=replace(bound.spec, node_name=KUBE_NODE))
+    runs = SlurmJobState(
+        changed=T0, job=102, state="RUNNING", extra=marks.extra_text(KEY, UID, bound.key, 1, 0)
+    )
     nothing: Any = _Shown()
-    stored: Any = {UID: replace(placement(phase, job=101), pod=bound.metadata.name)}
-    slurm: Any = _Asked()
-    means: Any = {"doer": _Idle(), "jobs": slurm, "views": Views(kube_pods=nothing, slurm_nodes=nothing)}
-    scheduler = Scheduler(
+    means: Any = {"doer": slurm, "jobs": slurm, "views": Views(kube_pods=nothing, slurm_nodes=nothing)}
+    return Scheduler(
         pods=MemoryPods(bound),
-        placements=_Shown(**stored),  # type: ignore[arg-type]
-        slurm_jobs=nothing,
+        placements=_Shown(**{UID: stored}),  # type: ignore[arg-type]
+        slurm_jobs=_Shown(**{"102": runs}),  # type: ignore[arg-type]
         statistics=nothing,
         book=Book(),
         rules=Rules(),
@@ -307,12 +320,28 @@ async def test_a_pod_remembers_its_later_job_where_the_bus_went_back_to_an_earli
         **means,
     )
 
-    seen = await scheduler.look(UID)
+
+@pytest.mark.parametrize("stored", OLDER)
+async def test_a_pod_remembers_its_later_job_where_the_bus_went_back_to_an_earlier_one(
+    stored: PlacementState,
+) -> None:
+    slurm = _Asked()
+
+    seen = await went_back(stored, slurm).look(UID)
     action = decide(seen, T0, Limits())
 
     assert slurm.asked == [(102, 1)]
     assert isinstance(action, Record)
     assert (action.state.job, action.state.attempt, action.state.phase) == (102, 1, "submitted")
+
+
+@pytest.mark.parametrize("stored", OLDER)
+async def test_the_job_of_a_pod_that_runs_is_no_stray_where_the_bus_went_back(stored: PlacementState) -> None:
+    slurm = _Asked()
+
+    await went_back(stored, slurm).sweep("102")
+
+    assert slurm.cancelled == []
 
 
 async def test_nothing_is_remembered_of_pods_whose_jobs_stir_when_they_are_gone() -> None:

@@ -41,6 +41,7 @@ def test_each_change_is_told_once(
     assert [event.id.rpartition(":")[2] for event in found] == ["4"] * len(told)
 
 
+SIGNED, NEXT = Claim(job=JOB, job_mark="ours"), Claim(job=8, attempt=1, job_mark="ours")
 MARK = Mark(uid="0e1c", pod="default/infer", attempt=0, mark="m")
 
 
@@ -57,6 +58,18 @@ MARK = Mark(uid="0e1c", pod="default/infer", attempt=0, mark="m")
         pytest.param(None, Claim(job=8), "stray", id="the pod has another"),
         pytest.param(None, Claim(job=JOB, attempt=1), "stray", id="the pod has it of another attempt"),
         pytest.param(None, None, "stray", id="no pod at all"),
+        pytest.param(placement("bound", job=6), NEXT, "stray", id="the pod has had a later one"),
+        pytest.param(placement("submitted", job=None, digest=""), SIGNED, "ours", id="older than its number"),
+        pytest.param(placement("submitted", job=None), SIGNED, "ours", id="an intent, and the pod knows"),
+        pytest.param(
+            placement("submitted", job=None, attempt=1),
+            SIGNED,
+            "stray",
+            id="an attempt given up since",
+        ),
+        pytest.param(
+            placement("submitted", job=None, digest=""), Claim(job=JOB), "stray", id="anybody's number"
+        ),
     ],
 )
 def test_a_job_with_our_mark_is_somebodys_or_a_stray(

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sunk_events.jobs import SlurmJobState
+from sunk_events.nodesets import KubePodState
 from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_kube.objects import ContainerPort, KubeObject, ObjectMeta, OwnerReference, Pod, PodStatus
-from sunk_kube.wellknown import ANNOTATION_GANG, ANNOTATION_GANG_RANK, ANNOTATION_GANG_SIZE
+from sunk_kube.wellknown import ANNOTATION_GANG, ANNOTATION_GANG_RANK, ANNOTATION_GANG_SIZE, ANNOTATION_JOB
 from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.book import Book
@@ -44,8 +46,9 @@ from sunk_pod_scheduler.gangs.workloads import (
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.means import Views
-from sunk_pod_scheduler.model import JobGone, JobSeen, Record, Wait
+from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, Record, Wait
 from sunk_pod_scheduler.nodes import Choice
+from sunk_pod_scheduler.ownership import Owner
 from sunk_pod_scheduler.policy import Identity
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.testing import JOB, KEY, T0, MemoryPods, job, manifest, placement, pod
@@ -74,8 +77,16 @@ class Held:
 
 
 class NoJobs:
-    async def look(self, _: int) -> JobGone:
+    async def look(self, number: int, _owner: Owner) -> AnyJob:
+        assert number
         return JobGone()
+
+
+class Runs(NoJobs):
+    """Every job runs, and is whose he says."""
+
+    async def look(self, number: int, _owner: Owner) -> AnyJob:
+        return replace(job(nodes=("n0", "n1")), job=number)
 
 
 class Sized:
@@ -101,9 +112,16 @@ def grouped(
     return replace(found, metadata=meta)
 
 
-def looker(pods: MemoryPods, placements: Held, size: int) -> Looker:
-    views: Any = Views(kube_pods=Held(), slurm_nodes=Held())  # type: ignore[arg-type]
-    jobs: Any = NoJobs()
+def looker(
+    pods: MemoryPods,
+    placements: Held,
+    size: int,
+    *,
+    slurm: NoJobs | None = None,
+    kube_pods: Held | None = None,
+) -> Looker:
+    views: Any = Views(kube_pods=kube_pods or Held(), slurm_nodes=Held())  # type: ignore[arg-type]
+    jobs: Any = slurm or NoJobs()
     stored: Any = placements
     return Looker(
         pods=pods,
@@ -136,6 +154,89 @@ async def test_a_pod_that_was_taken_out_of_its_gang_or_put_into_another_is_not_i
     seen, _ = await eyes.look(ring)
 
     assert set(seen.members) == {"u2"}
+
+
+def claiming(number: int, attempt: int, job: int) -> Pod:
+    """Return a member of a gang that runs."""
+    found = grouped(number)
+    claim = {ANNOTATION_JOB: marks.claim(KEY, gang_of(found), attempt, job)}
+    found = replace(found, metadata=replace(found.metadata, annotations=claim))
+    return replace(found, spec=replace(found.spec, node_name=f"k{number}"), status=PodStatus(phase="Running"))
+
+
+def seats(node: str) -> Gang:
+    """Return two members, in another order than they come now; *node*: on such nodes."""
+    found = (GangMember(uid=f"u{rank}", pod=f"p{rank}", node=node and f"{node}{rank}") for rank in (1, 0))
+    return Gang(kind="PodGroup", members=tuple(found))
+
+
+OLDER = [
+    pytest.param(replace(placement("bound", job=101), roster=seats("n")), id="of its job before"),
+    pytest.param(
+        replace(placement("submitted", job=None, attempt=1, digest=""), roster=seats("")),
+        id="of before its intent",
+    ),
+    pytest.param(
+        replace(placement("submitted", job=None, attempt=1), roster=seats("")), id="of before its number"
+    ),
+]
+
+
+@pytest.mark.parametrize("record", OLDER)
+async def test_a_gang_remembers_its_later_job_where_the_bus_went_back(record: PlacementState) -> None:
+    pods, placements, kube_pods = MemoryPods(claiming(0, 1, 102), claiming(1, 1, 102)), Held(), Held()
+    ring = gang_of(pods.pods["u0"])
+    placements.found[ring] = replace(record, uid=ring)
+    placements.found["u0"] = replace(record, uid="u0", gang=ring, roster=None)
+    for number in range(2):
+        kube_pods.found[f"n{number}"] = KubePodState(
+            changed=T0,
+            pod=f"n{number}",
+            nodeset="set",
+            namespace="default",
+            kube_node=f"k{number}",
+            phase="running",
+        )
+    eyes = looker(pods, placements, 2, slurm=Runs(), kube_pods=kube_pods)
+    for uid in pods.uids():
+        eyes.know(ring, uid)
+
+    seen, _ = await eyes.look(ring)
+    action = decide_gang(seen, T0, Limits())
+
+    assert isinstance(action, Record)
+    assert (action.state.phase, action.state.attempt, action.state.job) == ("submitted", 1, 102)
+    assert action.state.roster is not None
+    assert [(one.uid, one.node) for one in action.state.roster.members] == [("u0", "n0"), ("u1", "n1")]
+
+
+@pytest.mark.parametrize("record", OLDER)
+async def test_the_job_of_a_gang_that_runs_is_no_stray_where_the_bus_went_back(
+    record: PlacementState,
+) -> None:
+    pods, placements, jobs = MemoryPods(claiming(0, 1, 102)), Held(), Held()
+    ring = gang_of(pods.pods["u0"])
+    placements.found[ring] = replace(record, uid=ring)
+    extra = marks.extra_text(KEY, ring, "default/ring", 1, 0)
+    jobs.found["102"] = SlurmJobState(changed=T0, job=102, state="RUNNING", extra=extra)
+    nothing: Any = Held()
+    stored: Any = placements
+    slurm_jobs: Any = jobs
+    gangs = Gangs(
+        single=nothing,  # It would be asked to cancel the job.
+        pods=pods,
+        placements=stored,
+        slurm_jobs=slurm_jobs,
+        book=Book(),
+        doer=nothing,
+        looker=looker(pods, placements, 1),
+        workloads=Sized(1),
+        limits=Limits(),
+        key=KEY,
+        poke=nothing,
+    )
+
+    assert await gangs.sweep("102") is None
 
 
 async def test_a_pod_that_is_placed_alone_is_in_no_gang_even_where_only_its_claim_tells() -> None:

@@ -1,6 +1,7 @@
 """Whatever happens to a gang, its job and the scheduler, in any order: what must stay true."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from datetime import timedelta
 
 import msgspec
@@ -22,6 +23,7 @@ from sunk_pod_scheduler.gangs.model import (
     SubmitGang,
     Tell,
 )
+from sunk_pod_scheduler.gangs.owner import newest
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.marks import Claim, Mark
 from sunk_pod_scheduler.model import (
@@ -40,6 +42,7 @@ from sunk_pod_scheduler.model import (
     Resume,
     Wait,
 )
+from sunk_pod_scheduler.ownership import believed
 from sunk_pod_scheduler.policy import Identity
 from sunk_pod_scheduler.strays import judge
 from sunk_pod_scheduler.testing import JOB, T0, job, pod
@@ -68,6 +71,8 @@ class Cluster:
         """Indexes whose Pod has succeeded: their workload makes no more of them."""
         self.record: PlacementState | None = None
         self.seats: dict[str, PlacementState] = {}
+        self.copies: list[tuple[PlacementState | None, dict[str, PlacementState]]] = []
+        """All that was stored before."""
         self.jobs: dict[int, JobSeen] = {}
         self.attempts: dict[int, int] = {}
         self.meant: dict[int, frozenset[str]] = {}
@@ -100,12 +105,13 @@ class Cluster:
         seated = () if record is None or record.roster is None else record.roster.members
         names = {member.uid for member in seated}
         members = {
-            uid: one if record is None else replace(one, node="")
+            uid: one
             for uid, one in sorted(self.pods.items(), key=lambda item: order(item[1].index, item[0]))
             if uid in names or not one.pod.is_finished or record is None
         }
-        claims = [one.pod.claim for one in members.values() if one.pod.claim is not None and one.is_well]
-        claimed = max(claims, key=lambda claim: claim.attempt, default=None)
+        claimed = newest(GangSeen(id=GANG, members=members))
+        is_bound = any(one.is_on_node and one.pod.claim == claimed for one in members.values())
+        record = believed(self.record, claimed, is_bound=is_bound)
         number = record.job if record is not None else claimed.job if claimed is not None else None
         return GangSeen(
             id=GANG,
@@ -113,9 +119,10 @@ class Cluster:
             namespace="default",
             name="train",
             size=SIZE - len(self.done),
-            members=members,
+            members={uid: one if record is None else replace(one, node="") for uid, one in members.items()},
             record=record,
-            seats=dict(self.seats),
+            is_overtaken=record is not self.record,
+            seats=dict(self.seats) if record is self.record else {},
             job=self._job(number),
             announced_on=NODES[0] if number in self.announced else "",
             is_release_asked=number in self.releasing,
@@ -137,6 +144,8 @@ class Cluster:
             found = self.look()
             action = decide_gang(found, self.now, LIMITS)
             self.judge_step(found, action)
+            if isinstance(action, DeleteMembers):
+                assert not self.runs(), "the job of a gang that is deleted runs"
             for effect in self._effects(action, found):
                 if cut == 0:
                     return
@@ -243,25 +252,32 @@ class Cluster:
 
     def _claim(self, uid: str, number: int, attempt: int) -> None:
         if uid in self.pods:
-            self.put(uid, claim=Claim(job=number, attempt=attempt))
+            self.put(uid, claim=Claim(job=number, attempt=attempt, job_mark="ours"))
 
     def _resume(self, attempt: int) -> None:
         assert self.record is not None
         assert self.record.roster is not None
         alive = [number for number in self.alive() if self.attempts[number] == attempt]
         if not alive:
-            self._store(replace(self.record, token_sha256=""))
+            self._store(replace(self.record, attempt=attempt + 1, token_sha256=""))
             return
         for member in self.record.roster.members:
             self._claim(member.uid, alive[0], attempt)
         self._store(replace(self.record, job=alive[0], changed=self.now))
 
     def _store(self, state: PlacementState | None) -> None:
+        self.copies.append((self.record, dict(self.seats)))
         self.record = state if state is None or state.token_sha256 else replace(state, token_sha256="")
         if state is not None and state.job is not None:
             self.record = replace(state, token_sha256=DIGEST)
 
+    def go_back(self, record: PlacementState | None, seats: Mapping[str, PlacementState]) -> None:
+        """Have the bus come back with what was stored before."""
+        self.copies.append((self.record, dict(self.seats)))
+        self.record, self.seats = record, dict(seats)
+
     def _seat(self, state: PlacementState) -> None:
+        self.copies.append((self.record, dict(self.seats)))
         self.seats[state.uid] = state
 
     def _bind(self, uid: str, node: str) -> None:
@@ -269,7 +285,8 @@ class Cluster:
         if found is None or found.pod.kube_node or not found.is_well:
             return  # The API server refuses.
         number = self.record.job if self.record is not None else None
-        self.put(uid, kube_node=node, claim=Claim(job=number or 0, attempt=self.attempts.get(number or 0, 0)))
+        self._claim(uid, number or 0, self.attempts.get(number or 0, 0))
+        self.put(uid, kube_node=node)
         rank = [member.uid for member in self.roster().members].index(uid)
         self.pods[uid] = replace(self.pods[uid], node=node.removeprefix("kube-"), rank=rank)
 
@@ -299,6 +316,13 @@ class Cluster:
         for uid in [uid for uid, one in self.pods.items() if one.pod.is_terminating]:
             del self.pods[uid]
 
+    def runs(self) -> bool:
+        """Whether all of the gang runs with its last job, and nobody wants the end of any of it."""
+        number = max(self.alive(), default=0)
+        ours = [one for one in self.pods.values() if one.is_well and one.pod.kube_node and one.pod.claim]
+        are_there = len(ours) == SIZE and all(one.pod.claim and one.pod.claim.job == number for one in ours)
+        return bool(number) and self.jobs[number].is_running and are_there and number not in self.releasing
+
     def alive(self) -> list[int]:
         """Return the jobs that are not over."""
         return [number for number, found in self.jobs.items() if not found.is_over]
@@ -320,6 +344,9 @@ class Cluster:
             claim = next((one for one in claims if one.job == number), None)
             mark = Mark(uid=GANG, pod="default/train", attempt=self.attempts[number])
             if judge(number, mark, self.record, claim) == "stray":
+                assert not self.runs() or number != max(self.alive()), (
+                    "the job of a gang that runs is cancelled"
+                )
                 self.end(number, "CANCELLED")
 
 
@@ -369,6 +396,13 @@ class GangStories(RuleBasedStateMachine):
         self.cluster.record = None
         self.cluster.seats.clear()
         self.was_lost = True
+
+    @rule(steps=st.integers(1, 24))
+    def the_bus_comes_back_with_an_older_store(self, steps: int) -> None:
+        copies = self.cluster.copies
+        if len(copies) >= steps and copies[-steps][0] is not None:
+            self.cluster.go_back(*copies[-steps])
+            self.was_lost = True  # Its Pods tell then, of whom some may be gone.
 
     @rule(after_s=st.integers(1, 400))
     def time_passes(self, after_s: int) -> None:
@@ -486,6 +520,36 @@ class GangStories(RuleBasedStateMachine):
             assert there <= set(range(SIZE)) - found.done
             assert any(not member.is_empty for member in found.roster().members)
         assert {one.uid for one in running} <= found.seats.keys()
+
+
+def test_a_gang_that_runs_runs_on_whatever_older_copy_of_its_placements_the_bus_comes_back_with() -> None:
+    story = GangStories()
+    story.cluster.make_pods()
+    for _ in range(3):  # The first two jobs are cancelled while they wait.
+        story.cluster.now += timedelta(seconds=10)
+        story.cluster.turn()
+        if len(story.cluster.attempts) < SIZE:
+            story.slurm_ends_the_job("CANCELLED")
+            story.cluster.turn()
+    story.all_goes_on()
+    placed, copies = JOB + 2, [copy for copy in story.cluster.copies if copy[0] is not None]
+    assert story.cluster.runs()
+    known = {(record.attempt, record.job) for record, _ in copies if record is not None}
+    assert known >= {(1, None), (1, JOB + 1), (2, None), (2, placed)}
+
+    for record, seats in copies:
+        for sweeps_first in (True, False):
+            found = deepcopy(story.cluster)
+            found.go_back(record, seats)
+            if sweeps_first:
+                found.sweep()
+            for _ in range(3):
+                found.turn()
+            found.sweep()
+            assert found.runs()
+            assert found.record is not None
+            assert (found.record.phase, found.record.job) == ("bound", placed)
+            assert {(seat.phase, seat.job) for seat in found.seats.values()} == {("bound", placed)}
 
 
 TestGangStories = GangStories.TestCase

@@ -13,16 +13,18 @@ from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.model import (
     AnyJob,
+    Forget,
     GiveUp,
     JobGone,
     JobSeen,
     JobUnknown,
     Record,
+    Refuse,
     Submit,
     TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.ownership import Owner, own
+from sunk_pod_scheduler.ownership import Owner, believed, own
 from sunk_pod_scheduler.testing import JOB, KEY, KUBE_NODE, SLURM_NODE, T0, UID, job, placement, pod, seen
 
 USER, OTHER = 1001, 1002
@@ -197,6 +199,40 @@ def test_a_finished_pod_that_claims_anothers_job_is_left_and_one_that_waits_gets
 
     assert decide(seen(over, None, JobGone(is_taken=True)), T0, Limits()) == Wait()
     assert decide(seen(waits, None, JobGone(is_taken=True)), T0, Limits()) == Submit(4)
+
+
+def test_a_pod_that_is_wrong_where_its_bucket_was_lost_is_refused_once_and_its_job_is_its_next() -> None:
+    wrong = replace(pod(problems=("x: wrong",)), claim=Claim(job=JOB, attempt=3, job_mark="verified"))
+
+    refused = decide(seen(wrong, None, JobGone()), T0, Limits())
+    assert isinstance(refused, Refuse)
+    stored = believed(refused.state, wrong.claim, is_bound=False)
+
+    assert stored is not None
+    assert decide(seen(wrong, stored, JobGone()), T0, Limits()) == Wait()
+    assert decide(seen(replace(wrong, problems=()), stored, JobGone()), T0, Limits()) == Submit(4)
+
+
+@pytest.mark.parametrize("is_terminating", [True, False])
+def test_what_is_made_of_a_claim_whose_number_is_anothers_is_not_overtaken_by_that_claim(
+    *, is_terminating: bool
+) -> None:
+    claim = Claim(job=JOB, attempt=3, job_mark="verified")
+    found = replace(pod(kube_node=KUBE_NODE, is_terminating=is_terminating), claim=claim)
+
+    adopted = decide(replace(seen(found, None, JobGone(is_taken=True)), slurm_node=SLURM_NODE), T0, Limits())
+
+    assert isinstance(adopted, Record)
+    assert believed(adopted.state, claim, is_bound=True) == adopted.state
+    assert (adopted.state.job, adopted.state.attempt) == (None, 4)
+
+
+def test_an_older_placement_goes_where_its_pod_has_nothing_to_be_adopted() -> None:
+    over = replace(pod(kube_node=KUBE_NODE, is_over=True), claim=Claim(job=JOB, attempt=3, job_mark="ours"))
+    found = replace(seen(over, None, JobGone()), is_overtaken=True)
+
+    assert decide(found, T0, Limits()) == Forget()
+    assert decide(replace(found, job=JobUnknown()), T0, Limits()) == Wait(ASK_AGAIN_S)
 
 
 def test_a_pod_that_leaves_is_not_taken_for_the_job_that_has_its_number_now() -> None:

@@ -1,6 +1,7 @@
 """Whatever happens to a Pod, its jobs and the scheduler, in any order: what must stay true of `decide`."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from datetime import timedelta
 
 from hypothesis import settings
@@ -35,6 +36,7 @@ from sunk_pod_scheduler.model import (
     TellLoss,
     Wait,
 )
+from sunk_pod_scheduler.ownership import believed
 from sunk_pod_scheduler.strays import judge
 from sunk_pod_scheduler.testing import JOB, KUBE_NODE, SLURM_NODE, T0, UID, job, placement, pod
 
@@ -51,6 +53,8 @@ class Cluster:
         self.now = T0
         self.pod: PodSeen | None = pod()
         self.stored: PlacementState | None = None
+        self.copies: list[PlacementState | None] = []
+        """All that was stored before."""
         self.jobs: dict[int, JobSeen] = {}
         self.attempts: dict[int, int] = {}
         self.ended: set[int] = set()
@@ -65,16 +69,19 @@ class Cluster:
 
     def look(self) -> Observed:
         """Return what the scheduler sees."""
-        claimed = None if self.pod is None or self.pod.claim is None else self.pod.claim.job
-        number = claimed if self.stored is None else self.stored.job
+        claim = None if self.pod is None else self.pod.claim
+        is_bound = self.pod is not None and bool(self.pod.kube_node)
+        stored = believed(self.stored, claim, is_bound=is_bound)
+        number = stored.job if stored is not None else None if claim is None else claim.job
         return Observed(
             uid=UID,
             pod=self.pod,
-            placement=self.stored,
+            placement=stored,
+            is_overtaken=stored is not self.stored,
             job=self._job(number),
             announced_on=SLURM_NODE if number in self.announced else "",
-            kube_node=KUBE_NODE if self.stored is not None and self.stored.node else "",
-            slurm_node=SLURM_NODE if self.stored is None and self.pod and self.pod.kube_node else "",
+            kube_node=KUBE_NODE if stored is not None and stored.node else "",
+            slurm_node=SLURM_NODE if stored is None and is_bound else "",
             is_release_asked=number in self.releasing,
         )
 
@@ -98,6 +105,8 @@ class Cluster:
             found = self.look()
             action = decide(found, self.now, LIMITS)
             judge_step(found, action)
+            if isinstance(action, Record) and action.state.phase == "ending":
+                assert self.placed() is None, "the Pod's job runs"
             for number, effect in enumerate(self._effects(action)):
                 if number == cut:
                     return
@@ -174,7 +183,7 @@ class Cluster:
         assert self.stored is not None
         alive = [number for number in self.alive() if self.attempts[number] == attempt]
         if not alive:
-            self._store(replace(self.stored, token_sha256=""))
+            self._store(replace(self.stored, attempt=attempt + 1, token_sha256=""))
             return
         self._claim(alive[0], attempt)
         self._store(replace(self.stored, job=alive[0], changed=self.now))
@@ -184,7 +193,13 @@ class Cluster:
         self.pod = replace(self.pod, is_told_lost=state.lost is not None)
 
     def _store(self, state: PlacementState | None) -> None:
+        self.copies.append(self.stored)
         self.stored = state
+
+    def go_back(self, steps: int) -> None:
+        """Have the bus come back with what was stored some writes before."""
+        if len(self.copies) >= steps and self.copies[-steps] is not None:
+            self._store(self.copies[-steps])
 
     def _bind(self) -> None:
         assert self.pod is not None
@@ -195,6 +210,21 @@ class Cluster:
         """Delete the Pod: at once where no kubelet has it."""
         if self.pod is not None:
             self.pod = replace(self.pod, is_terminating=True) if self.pod.kube_node else None
+
+    def placed(self) -> int | None:
+        """Return the job that runs for a Pod that runs, and of which nobody wants the end."""
+        found = self.pod
+        if (
+            found is None
+            or found.claim is None
+            or not found.kube_node
+            or found.is_terminating
+            or found.is_over
+        ):
+            return None
+        job = self.jobs.get(found.claim.job)
+        is_wanted = job is not None and job.is_running and job.job not in self.releasing
+        return found.claim.job if is_wanted else None
 
     def alive(self) -> list[int]:
         """Return the jobs that are not over."""
@@ -215,6 +245,7 @@ class Cluster:
         for number in self.alive():
             mark = Mark(uid=UID, pod="default/infer", attempt=self.attempts[number])
             if judge(number, mark, self.stored, claim) == "stray":
+                assert number != self.placed(), "the job of a Pod that runs is cancelled"
                 self.end(number, "CANCELLED")
 
 
@@ -330,6 +361,10 @@ class Stories(RuleBasedStateMachine):
         if all(self.cluster.attempts[number] <= claim.attempt for number in self.cluster.alive()):
             self.cluster.stored = None
 
+    @rule(steps=st.integers(1, 8))
+    def the_bus_comes_back_with_an_older_store(self, steps: int) -> None:
+        self.cluster.go_back(steps)
+
     @rule()
     def slurm_goes_away_or_comes_back(self) -> None:
         self.cluster.is_slurm_away = not self.cluster.is_slurm_away
@@ -386,6 +421,33 @@ class Stories(RuleBasedStateMachine):
 
 TestStories = Stories.TestCase
 TestStories.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_a_pod_that_runs_runs_on_whatever_older_copy_of_its_placement_the_bus_comes_back_with() -> None:
+    story = Stories()
+    for _ in range(3):  # The first two jobs are cancelled while they wait.
+        story.cluster.now += timedelta(seconds=10)
+        story.cluster.turn()
+        if story.cluster.attempts.keys() != {JOB, JOB + 1, JOB + 2}:
+            story.slurm_ends_the_job("CANCELLED")
+            story.cluster.turn()
+    story.all_goes_on()
+    placed = story.cluster.placed()
+    copies = [copy for copy in story.cluster.copies if copy is not None]
+    assert placed == JOB + 2
+    assert {(copy.attempt, copy.job) for copy in copies} >= {(1, None), (1, JOB + 1), (2, None), (2, placed)}
+
+    for copy in copies:
+        for sweeps_first in (True, False):
+            found = deepcopy(story.cluster)
+            found.stored = copy
+            if sweeps_first:
+                found.sweep()
+            found.turn()
+            found.sweep()
+            assert found.placed() == placed
+            assert found.stored is not None
+            assert (found.stored.phase, found.stored.job) == ("bound", placed)
 
 
 def test_five_hundred_pods_that_come_and_go_within_a_second_leave_nothing_behind() -> None:

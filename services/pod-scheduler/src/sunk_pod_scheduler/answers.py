@@ -23,6 +23,7 @@ from sunk_pod_scheduler.book import Announcement, Book
 from sunk_pod_scheduler.by_job import ByJob
 from sunk_pod_scheduler.claims import claims_of
 from sunk_pod_scheduler.marks import Mark
+from sunk_pod_scheduler.ownership import is_behind
 from sunk_pod_scheduler.ports import PodPort
 from sunk_runtime.views import StateView
 
@@ -149,7 +150,9 @@ class Answerer:
                 ours = self._pods.claiming(job, owner)
                 for one in ours:  # A gang is looked at once.
                     left.pop(one.metadata.uid, None)
-                if self._placements.get(owner) is None and (claim.is_signed or is_his):
+                placement = self._placements.get(owner)
+                is_placed = placement is not None and not is_behind(placement, claim)
+                if not is_placed and (claim.is_signed or is_his):
                     for one in ours:
                         if self._may_be_at(one, node):
                             return _Lost(one.metadata.uid, one.key, owner, claim.attempt)

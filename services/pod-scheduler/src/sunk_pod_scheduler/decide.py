@@ -52,7 +52,8 @@ from sunk_pod_scheduler.validate import TERMINATION_OFFSET_S
 def decide(seen: Observed, now: datetime, limits: Limits) -> Action:
     """Return the next step towards Pod and job living and ending together."""
     if seen.placement is None:
-        return _without_placement(seen, now)
+        action = _without_placement(seen, now)
+        return Forget() if seen.is_overtaken and action == Wait() else action
     return _BY_PHASE[seen.placement.phase](seen, seen.placement, now, limits)
 
 
@@ -69,8 +70,14 @@ def _without_placement(seen: Observed, now: datetime) -> Action:
     if pod.is_over or pod.is_terminating or pod.kube_node or pod.is_gated:
         return Wait()
     if pod.problems:
-        return refuse(fresh(seen.uid, pod, "refused", now), pod)
-    return Submit(0 if pod.claim is None else pod.claim.attempt + 1)
+        refused = fresh(seen.uid, pod, "refused", now)
+        return refuse(replace(refused, attempt=_next_attempt(pod)), pod)
+    return Submit(_next_attempt(pod))
+
+
+def _next_attempt(pod: PodSeen) -> int:
+    """Return a number that no earlier job of the Pod had: its token would let that one speak."""
+    return 0 if pod.claim is None else pod.claim.attempt + 1
 
 
 def _adopted(seen: Observed, pod: PodSeen, claim: Claim, now: datetime, *, is_there: bool) -> Action:
@@ -81,17 +88,17 @@ def _adopted(seen: Observed, pod: PodSeen, claim: Claim, now: datetime, *, is_th
     job = seen.job
     was_his = claim.is_signed and not (isinstance(job, JobGone) and job.is_taken)
     number = claim.job if is_there or was_his else None
-    adopted = replace(fresh(seen.uid, pod, "submitted", now), job=number, attempt=claim.attempt)
+    attempt = claim.attempt if number is not None else _next_attempt(pod)
+    adopted = replace(fresh(seen.uid, pod, "submitted", now), job=number, attempt=attempt)
     is_gone = isinstance(job, JobGone) and not job.has_ended and claim.is_signed
     if not pod.kube_node or pod.is_terminating or not (is_gone or (is_there and pod.is_told_lost)):
         return Record(state=adopted)
     if not seen.slurm_node:
         return Wait(ASK_AGAIN_S)
     adopted = replace(adopted, node=seen.slurm_node, kube_node=pod.kube_node, lost=now)
-    if is_there:  # It waits, or runs, to replace a lost one.
+    # It waits, or runs, to replace a lost one; or its number is another's: slurmctld has lost its state.
+    if is_there or number is None:
         return Record(state=adopted)
-    if number is None:  # Its number is another's: slurmctld has lost its state.
-        return lost.once_more(adopted, now)
     return Record(state=replace(adopted, phase="bound"))
 
 

@@ -143,6 +143,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     pod: PodSeen | None = None
     """None: there certainly is no such Pod any more."""
     placement: PlacementState | None = None
+    is_overtaken: bool = False
+    """Something else is stored, of before a job that the Pod claims: it counts for nothing."""
     job: AnyJob = JobGone()
     """The placement's job, or the one that the Pod claims where there is no placement."""
     announced_on: str = ""

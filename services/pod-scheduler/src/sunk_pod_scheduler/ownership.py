@@ -6,13 +6,17 @@ slurmctld has lost its state, and users write what they like into what they own.
 """
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from sunk_events.placements import PlacementState
+from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_pod_scheduler.marks import Claim, Mark
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, Observed
+
+_WITHOUT_JOB: Final[frozenset[PlacementPhase]] = frozenset({"refused", "submitted"})
+"""Phases in which a job is still to come."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,14 +59,35 @@ def own(job: AnyJob, owner: Owner) -> AnyJob:
     return JobGone(is_taken=True)
 
 
-def is_overtaken(placement: PlacementState | None, claim: Claim | None) -> bool:
-    """Whether the Pod had a later job than its *placement* knows of: NATS came back with an older store.
+def is_behind(placement: PlacementState | None, claim: Claim | None) -> bool:
+    """Whether a Pod that makes *claim* has a job of which its *placement* does not tell.
 
-    An attempt is stored before its job is submitted, and signed on the Pod only afterwards.
+    An attempt is stored before its job is submitted, its number is signed on the Pod only afterwards, and
+    stored last: so NATS came back with an older store, or whoever submitted it was killed before the last.
     """
     if placement is None or placement.gang or claim is None or not claim.is_signed:
         return False
-    return claim.attempt > placement.attempt
+    if claim.attempt != placement.attempt:
+        return claim.attempt > placement.attempt
+    return placement.job is None and placement.phase in _WITHOUT_JOB
+
+
+def believed(
+    placement: PlacementState | None, claim: Claim | None, *, is_bound: bool
+) -> PlacementState | None:
+    """Return what is stored of a Pod, or of a gang; None where what it claims tells that this is over.
+
+    The job of an intent is looked for by its mark, as long as no Pod is on a Node for it: those tell more.
+
+    Args:
+        placement: What is stored.
+        claim: What the Pod's annotation says; of a gang, the last of what its members' say.
+        is_bound: Whether the Pod, or a member that claims so, is on a Node.
+    """
+    if placement is None or not is_behind(placement, claim):
+        return placement
+    is_intent = claim is not None and claim.attempt == placement.attempt and bool(placement.token_sha256)
+    return placement if is_intent and (not is_bound or placement.lost is not None) else None
 
 
 def owner(seen: Observed) -> Owner:

@@ -21,7 +21,7 @@ from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
 from sunk_pod_scheduler.nodes import ports_used, problem
 from sunk_pod_scheduler.outcomes import after, is_another
-from sunk_pod_scheduler.ownership import Owner, is_overtaken, owner
+from sunk_pod_scheduler.ownership import Owner, believed, owner
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.turns import patient_s
@@ -169,8 +169,11 @@ class Scheduler:
         namespace, name = (placement.namespace, placement.pod) if placement else ("", "")
         pod = await self._pods.find(uid, namespace, name)
         shown = None if pod is None else self._as_it_decides(pod)
-        if is_overtaken(placement, None if shown is None else shown.claim):
-            placement = known = None  # The Pod remembers what the bus has lost.
+        stored = placement
+        if shown is not None:
+            placement = believed(stored, shown.claim, is_bound=bool(shown.kube_node))
+        if placement is not stored:
+            known = None  # The Pod remembers what the bus has lost.
         whose = owner(Observed(uid=uid, pod=shown, placement=placement))
         job = known or await self._job(placement, shown, whose)
         if isinstance(job, JobGone) and shown is not None and placement is not None:
@@ -181,6 +184,7 @@ class Scheduler:
             uid=uid,
             pod=shown,
             placement=placement,
+            is_overtaken=placement is not stored,
             job=job,
             announced_on=announced_on,
             kube_node=kube_node,

@@ -6,6 +6,7 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementState
 from sunk_pod_scheduler.hearsay import is_held_again
 from sunk_pod_scheduler.marks import Claim, Mark
+from sunk_pod_scheduler.ownership import is_behind
 
 Judgement = Literal["ours", "stray", "undecided", "doubled"]
 """``doubled``: it has the mark of a Pod's job, and is not that job: whoever copied it, nothing is done."""
@@ -39,7 +40,7 @@ def judge(job: int, mark: Mark, placement: PlacementState | None, claim: Claim |
         placement: That of the Pod in the mark; None if there certainly is none.
         claim: What that Pod's annotation says; None too if there certainly is no such Pod.
     """
-    if placement is None:
+    if placement is None or is_behind(placement, claim):
         is_claimed = claim is not None and (claim.job, claim.attempt) == (job, mark.attempt)
         return "ours" if is_claimed else "stray"
     if placement.job == job:

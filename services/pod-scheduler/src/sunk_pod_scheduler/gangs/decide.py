@@ -54,7 +54,9 @@ def decide_gang(seen: GangSeen, now: datetime, limits: Limits) -> GangAction:
         return behind
     record = seen.record
     if record is None or record.roster is None:
-        return form(seen, now, limits)
+        action = form(seen, now, limits)
+        is_idle = isinstance(action, Tell) or action == Wait()
+        return Forget() if seen.is_overtaken and is_idle else action
     action = _BY_PHASE[record.phase](seen, record, record.roster, now, limits)
     if isinstance(action, Wait) and record.phase not in {"ending", "ended"}:
         others = full(seen, record.roster)

@@ -205,7 +205,7 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
         namespace=seen.namespace,
         pod=seen.name,
         phase=phase,
-        attempt=claim.attempt + 1 if phase == "submitted" and is_taken else claim.attempt,
+        attempt=claim.attempt + 1 if is_taken else claim.attempt,
         job=claim.job if _is_there(job) or was_theirs else None,
         reason="what was stored of the gang was lost, and some of it is gone" if phase == "ending" else "",
         lost=now if runs and (is_gone or (_is_there(job) and is_told_lost)) else None,

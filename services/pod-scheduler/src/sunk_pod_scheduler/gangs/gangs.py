@@ -176,7 +176,8 @@ class Gangs:
         self._placements.require_complete()
         self._pods.require_complete()
         job, placement = int(key), self._placements.get(mark.uid)
-        claim = None if placement is not None else self._claim(mark.uid, job)
+        is_placed = placement is not None and placement.job == job
+        claim = None if is_placed else self._claim(mark.uid, job)
         match strays.judge(job, mark, placement, claim):
             case "ours":
                 return None

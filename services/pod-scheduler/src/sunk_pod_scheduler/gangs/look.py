@@ -25,6 +25,7 @@ from sunk_pod_scheduler.gangs.ports import WorkloadPort
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, pod_seen
 from sunk_pod_scheduler.nodes import Used, host_ports, ports_used, problem
+from sunk_pod_scheduler.ownership import believed
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
@@ -143,7 +144,6 @@ class Looker:
         self._placements.require_complete()
         record = self._placements.get(gang)
         pods = await self._found(gang, record)
-        seats = self._seats(gang, record)
         aids = self._aids(record)
         members: dict[str, MemberSeen] = {}
         done = 0
@@ -155,13 +155,21 @@ class Looker:
                 done = 0
         await checkpoint()
         members = dict(sorted(members.items(), key=lambda one: one[1].place))
+        stored, claim = record, newest(GangSeen(id=gang, members=members))
+        is_bound = any(one.is_on_node and one.pod.claim == claim for one in members.values())
+        record = believed(stored, claim, is_bound=is_bound)
+        is_overtaken = record is not stored
+        if is_overtaken:  # The Pods remember what the bus has lost: where they are, their Nodes tell.
+            members = {uid: _on_its_node(one, aids.nodes()) for uid, one in members.items()}
         job = await self._job(GangSeen(id=gang, members=members, record=record))
         nodes = job.nodes if isinstance(job, JobSeen) else ()
         seen = GangSeen(
             id=gang,
             members=members,
             record=record,
-            seats=seats,
+            is_overtaken=is_overtaken,
+            # Of who runs there is to be a placement at all times, be it an older one.
+            seats={} if is_overtaken else self._seats(gang, record),
             job=job,
             announced_on=self._book.announced_on(gang, record.job) if record else "",
             is_release_asked=record is not None
@@ -229,8 +237,8 @@ class Looker:
     def _member(self, gang: str, pod: Pod, record: PlacementState | None, aids: _Aids) -> MemberSeen:
         found = self._as_before(pod) or self._member_now(gang, pod)
         self._shown[pod.metadata.uid] = pod, found
-        if record is None and pod.spec.node_name:
-            return replace(found, node=aids.nodes().get(pod.spec.node_name, ""))
+        if record is None:
+            return _on_its_node(found, aids.nodes()) if pod.spec.node_name else found
         why = self._problem(pod, found.pod.asked, aids)
         return replace(found, node_problem=why) if why else found
 
@@ -321,6 +329,11 @@ class Looker:
             return size
         done = _done(seen.members.values(), {one.owner for one in free})
         return Size(count=max(1, size.count - done), declared=size.count)
+
+
+def _on_its_node(found: MemberSeen, nodes: Mapping[str, str]) -> MemberSeen:
+    """Return *found* with the Slurm node of its Node, where no seat says which it is to have."""
+    return replace(found, node=nodes.get(found.pod.kube_node, ""), node_problem="")
 
 
 def _done(members: Iterable[MemberSeen], owners: set[str]) -> int:

@@ -99,6 +99,8 @@ class GangSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Its Pods by uid, in the order of ranks. Who has a seat and is not here is certainly gone."""
     record: PlacementState | None = None
     """The gang's own placement."""
+    is_overtaken: bool = False
+    """Something else is stored, of before a job that its members claim: it counts for nothing."""
     seats: Mapping[str, PlacementState] = {}
     """The placements of members that are stored, by uid."""
     job: AnyJob = JobGone()
