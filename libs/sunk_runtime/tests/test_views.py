@@ -326,6 +326,11 @@ async def test_a_view_knows_for_how_long_its_bucket_was_written_to_and_when_it_w
 
         await put(bus, "n2")
         await until(lambda: late.get("n2") is not None)
+        assert late.written_for_s > 1
+        latest = StateView(bus, "c1", SlurmNodeState)
+        async with following(latest):
+            await latest.complete()
+            assert latest.written_for_s < late.written_for_s - 1  # For all that it can know.
         assert late.newest_age_s < late.written_for_s
         await bus.api(f"STREAM.DELETE.{STREAM}", {})
         await until(lambda: not late.keys() and late.written_for_s == never, within_s=30)
@@ -579,6 +584,86 @@ async def test_a_bucket_that_went_back_and_that_nobody_writes_anew_is_believed_a
     assert not view.is_complete
 
     await until(lambda: view.is_complete)
+
+
+async def test_a_bucket_that_stood_empty_for_long_was_not_written_to_before_its_first_key(bus: Bus) -> None:
+    await anyio.sleep(2)  # It was lost, and made anew by who came first.
+    await put(bus, "n1")
+    view = StateView(bus, "c1", SlurmNodeState)
+
+    async with following(view):
+        await view.complete()
+
+        assert 0 < view.written_for_s < 2
+
+
+async def test_a_key_that_was_gone_and_rises_with_an_older_bucket_is_in_doubt_though_its_marker_aged_out(
+    bus: Bus, server: NatsServer
+) -> None:
+    mine, view = (StateView(bus, "c1", SlurmNodeState) for _ in "ab")
+    writer = StateWriter(bus, mine, fence=None)
+    async with following(mine):
+        await mine.complete()
+        for name in ("gone", "kept"):
+            await writer.record(name, node(name), revision=0)
+        server.keep_store()
+        await came_back(bus, 1)
+        await until(lambda: mine.is_complete)
+        await writer.forget("gone", revision=mine.revision("gone"))
+        await erase(bus, "gone")
+        async with following(view):
+            await view.complete()
+            assert view.keys() == ["kept"]
+
+            server.put_store_back()
+            await came_back(bus, 2)
+            await until(lambda: mine.is_complete and mine.get("gone") is not None)
+            await until(lambda: view.get("gone") is not None)
+            is_believed = [view.is_complete, mine.is_settled]
+            await writer.forget("gone", revision=mine.revision("gone"))
+            await until(lambda: view.is_complete)
+
+    assert is_believed == [False, False]
+    assert (view.keys(), mine.is_settled) == (["kept"], True)
+
+
+async def test_a_key_that_came_while_nobody_looked_is_in_no_doubt(bus: Bus, server: NatsServer) -> None:
+    view = StateView(bus, "c1", SlurmNodeState)
+    await put(bus, "n1")
+    async with following(view):
+        await view.complete()
+        before = reads()
+        server.keep_store()  # It is away meanwhile.
+        await came_back(bus, 1)
+        await put(bus, "n2")
+        await until(lambda: reads() > before and view.keys() == ["n1", "n2"])
+        await until(lambda: view.is_complete)
+        assert view.is_settled
+
+
+async def test_a_key_that_went_with_its_bucket_is_told_to_be_gone_by_who_writes_it(
+    bus: Bus, settings: BusSettings
+) -> None:
+    mine, view = (StateView(bus, "c1", SlurmNodeState) for _ in "ab")
+    writer = StateWriter(bus, mine, fence=None)
+    async with following(mine, view):
+        await mine.complete()
+        for name in ("gone", "kept"):
+            await writer.record(name, node(name), revision=0)
+        await until(lambda: len(view) == 2)
+
+        await bus.api(f"STREAM.DELETE.{STREAM}", {})
+        await bus.provision("c1", settings)
+        await until(lambda: mine.is_complete and not len(mine) and not len(view))
+        doubts = mine.doubts()
+        with anyio.fail_after(10):
+            assert {await anext(doubts), await anext(doubts)} == {"gone", "kept"}
+        await writer.record("kept", node("kept"), revision=0)
+        is_believed = [view.is_complete, mine.is_settled]
+        await writer.forget("gone", revision=0)
+        await until(lambda: view.is_complete)
+
+    assert (is_believed, mine.is_settled) == ([False, False], True)
 
 
 @pytest.mark.usefixtures("quick_heartbeats")

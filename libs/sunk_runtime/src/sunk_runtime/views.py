@@ -5,7 +5,8 @@ absent; it is complete only when it has read all that the bucket's leader had wh
 replica that it reads may lag; after any gap it reads the whole bucket again, and then believes the bucket,
 whatever it knew before: a bucket can go back, to an older copy of NATS' store. What is older than what was
 known is believed only with the whole read, and the view is not complete before the bucket's owner has written
-those keys anew, or has had `DOUBT_S` for it. A value that cannot be read is *unknown*, the last one that
+those keys anew, or has had `DOUBT_S` for it; the owner's own view is complete at once, and who decides on it
+without writing it asks that it be *settled*. A value that cannot be read is *unknown*, the last one that
 could be read stays; each consumer of changes gets every key at least once, the latest state only.
 """
 
@@ -75,10 +76,14 @@ class _Older(msgspec.Struct, Generic[S], frozen=True):
 class _Reading(Generic[S]):
     """A whole read that is under way: the keys so far, and whether they are all."""
 
-    def __init__(self, reach: int, pending: int, before: Mapping[str, int]) -> None:
+    def __init__(self, reach: int, pending: int, before: Mapping[str, int], followed: int, last: int) -> None:
         self.keys: set[str] = set()
         self.before: Final = before
         """What revisions were known when the read began; a key that has another was written since."""
+        self.followed: Final = followed
+        """How far the bucket was followed before: a key of before that was not known was gone by then."""
+        self.last = last
+        """The last message that the bucket was given, as far as this read knows."""
         self.older: dict[str, _Older[S]] = {}
         """Either a replica that lags has it, and something newer follows, or the bucket went back."""
         self.newest = float("-inf")
@@ -91,6 +96,7 @@ class _Reading(Generic[S]):
 
     def took(self, key: str, at: Position) -> None:
         self.keys.add(key)
+        self.last = max(self.last, at.stream_seq)
         self._pending = at.pending
         self.is_over = self.is_over or (not at.pending and at.stream_seq >= self._reach)
 
@@ -128,6 +134,8 @@ class StateView(Generic[S]):
         """Since when the bucket was written to, as far as we know; infinite while it never was."""
         self._newest = float("-inf")
         """When the newest message was stored."""
+        self._followed = 0
+        """The last message that we know the bucket was given."""
         self._reading: _Reading[S] | None = None
         self._doubtful: set[str] = set()
         """Keys that went back, or went, with the bucket, and were not written since."""
@@ -146,6 +154,15 @@ class StateView(Generic[S]):
     def is_doubtful(self, key: str) -> bool:
         """Whether *key* went back with its bucket and was not written since."""
         return key in self._doubtful
+
+    @property
+    def is_settled(self) -> bool:
+        """Complete, and nothing of it is in doubt, also where another loop of ours is to write it anew."""
+        return self.is_complete and not self._is_in_doubt
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        return bool(self._doubtful) and time.monotonic() < self._doubtful_until
 
     @property
     def created(self) -> str:
@@ -185,6 +202,12 @@ class StateView(Generic[S]):
         if not self.is_complete:
             raise TransientError(f"state {self.bucket} is not read yet", retry_after_s=0.5)
 
+    def require_settled(self) -> None:
+        """Raise `TransientError` while the view is not complete, or in doubt."""
+        self.require_complete()
+        if not self.is_settled:
+            raise TransientError(f"state {self.bucket} went back and is written anew", retry_after_s=0.5)
+
     def get(self, key: str) -> S | None:
         """Return the state of *key*. None means absent only if the view is complete."""
         entry = self._entries.get(key)
@@ -222,6 +245,15 @@ class StateView(Generic[S]):
         changes = Changes(self._entries)
         self._listeners[changes] = None
         return changes
+
+    async def doubts(self) -> AsyncGenerator[str]:
+        """Yield each key that went back, or went, with the bucket: for who writes it."""
+        changes = self.changes()
+        for key in self._doubtful:
+            changes.add(key)
+        async for key in changes:
+            if self.is_doubtful(key):
+                yield key
 
     async def run(self) -> None:
         """Read, follow, and read again after each gap, until cancelled."""
@@ -266,24 +298,32 @@ class StateView(Generic[S]):
 
     async def _read(self) -> None:
         VIEW_READS.labels(self.bucket).inc()
-        self._note_bucket(await self._bus.api(f"STREAM.INFO.{self._stream}", {}))
+        info = await self._bus.api(f"STREAM.INFO.{self._stream}", {})
+        self._note_bucket(info)
         before = dict(self._revisions)
         keys = subjects.bucket_keys(self.bucket)
         last = await self._bus.last(self._stream, keys)
         consumer, pending = await create_consumer(
             self._bus, self._stream, {**_CONSUMER, "filter_subject": keys}
         )
-        self._reading = _Reading(last[0] if last else 0, pending, before)
+        given = int(info["state"]["last_seq"])
+        self._reading = _Reading(last[0] if last else 0, pending, before, self._followed, given)
         await self._follow(consumer)
 
     def _note_bucket(self, info: Mapping[str, Any]) -> None:
-        """Take what the server says of the bucket as a whole; also a key that is gone was written once."""
+        """Take what the server says of the bucket as a whole; also a key that is gone was written once.
+
+        A bucket may have been made long before its owner came to write it: its oldest message tells. Where
+        all are gone even their markers are, so it was written long ago.
+        """
         created, before = str(info["created"]), self._created
         self._created = created
-        if not info["state"]["last_seq"]:
+        state = info["state"]
+        if not state["last_seq"]:
             self._written_since = float("inf")
         elif not before:
-            self._written_since = time.monotonic() - _seconds(created, str(info.get("ts", "")))
+            oldest = str(state["first_ts"]) if state["messages"] else created
+            self._written_since = time.monotonic() - _seconds(oldest, str(info.get("ts", "")))
         elif created != before or self._written_since == float("inf"):
             self._written_since = time.monotonic()
 
@@ -319,13 +359,16 @@ class StateView(Generic[S]):
                     key = await self._take(message, at.stream_seq)
                     if self._reading is not None:
                         self._reading.took(key, at)
+                    else:
+                        self._followed = at.stream_seq
 
     def _finish(self, reading: _Reading[S]) -> None:
         """Take over what went back, forget what the bucket no longer has, but not what came while we read."""
         self._reading = None
+        self._followed = reading.last
         went_back: set[str] = set()
         for key, found in reading.older.items():
-            if self._revisions.get(key, 0) == reading.before[key]:
+            if self._revisions.get(key, 0) == reading.before.get(key, 0):
                 self._correct(key, found)
                 went_back.add(key)
         for key in {**self._entries, **self._revisions}.keys() - reading.keys:
@@ -344,7 +387,7 @@ class StateView(Generic[S]):
         """Be complete once the bucket is read and none of it is in doubt."""
         if self._reading is not None or self.is_complete:
             return
-        if time.monotonic() >= self._doubtful_until:
+        if not self._is_in_doubt:
             self._doubtful.clear()
         if self._is_ours or not self._doubtful:
             self._set_complete(is_complete=True)
@@ -381,14 +424,15 @@ class StateView(Generic[S]):
 
         What is not newer is our own write, told again; or an older one, overtaken by it. Only in a whole read
         the bucket may have gone back: what is older is kept until the read is over, and one revision may be
-        of another value.
+        of another value. A key that is not known, and was written before we came so far, was gone.
         """
         known = self._revisions.get(key, 0)
         if self._reading is None or known != self._reading.before.get(key, 0):
             return found.revision > known
-        if found.revision < known:
+        is_news = found.revision >= known if known else found.revision > self._reading.followed
+        if not is_news:
             self._reading.older[key] = found
-        return found.revision >= known
+        return is_news
 
     def _apply_unreadable(self, key: str, revision: int) -> None:
         if self._is_news(key, _Older(None, revision, now(), is_readable=False)):

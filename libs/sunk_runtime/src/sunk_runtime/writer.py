@@ -76,22 +76,16 @@ class StateWriter(Generic[S]):
         await self._store(key, _Owed(revision, state, (*owed, *facts)))
 
     async def forget(self, key: str, facts: Iterable[Event] = (), *, revision: int) -> None:
-        """Publish *facts*, then delete *key*, leaving a marker for those who look away; gone is success."""
+        """Publish *facts*, then delete *key*, leaving a marker for those who look away; gone is success.
+
+        One that went with an older bucket gets its marker again: others wait to hear that it is gone. Raises
+        as `record` does; also where something is owed of a key that is not stored, which is to be told first.
+        """
         owed = await self._pay(key, None, revision)
-        if self.view.is_complete and self.view.get(key) is None and key not in self.view.undecodable:
+        is_gone = self.view.is_complete and self.view.get(key) is None and key not in self.view.undecodable
+        if is_gone and not self.view.is_doubtful(key):
             return
         await self._store(key, _Owed(revision, None, (*owed, *facts)))
-
-    async def require_told(self, key: str) -> None:
-        """Tell what is owed of *key*, of which there is nothing new to tell: it is gone, and not stored.
-
-        Raises:
-            ConflictError: something was owed: look again, and tell its end.
-        """
-        if (owed := self._owed.get(key)) is not None:
-            if owed.revision == self.view.revision(key):
-                await self._pay_whole(key, owed)
-            del self._owed[key]
 
     async def _pay(self, key: str, state: S | None, revision: int) -> tuple[Event, ...]:
         """Tell the state that is owed, if *state* is another one; else return its facts, to be told with it.

@@ -61,7 +61,7 @@ class Reboots:
         cluster = self._pods.cluster
         if cluster not in self._settings.clusters:
             return Refused(code="forbidden", reason=f"cluster {cluster} may not reboot Nodes: set {VALUE}")
-        self._pods.require_complete()
+        self._pods.require_settled()  # It names the Node.
         self._nodes.require_complete()
         pod = self._pods.get(request.node)
         if pod is None and request.node not in self._pods.undecodable:

@@ -222,7 +222,8 @@ class JobWatch:
                 log.error("look at job refused", extra={"job": key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
                 return self._round_s
         if seen is None:
-            if before is not None and not self._is_gone(key, asked):
+            is_told = before is not None or self._view.is_doubtful(key)
+            if is_told and not self._is_gone(key, asked):
                 return self._round_s  # The next list says more, and comes soon.
             await self._forget(key, before, revision)
             return None
@@ -254,14 +255,12 @@ class JobWatch:
         return self._believed > since and int(key) not in self._believed_jobs
 
     async def _forget(self, key: str, before: SlurmJobState | None, revision: int) -> None:
-        if before is None:  # Its deletion may have been ours, and its acknowledgement lost.
-            self._not_found.pop(key, None)
-            await self._writer.require_told(key)
-            return
-        facts = job_vanished(before, cluster=self._config.cluster, revision=revision, now=now())
+        cluster = self._config.cluster
+        facts = job_vanished(before, cluster=cluster, revision=revision, now=now()) if before else ()
         await self._writer.forget(key, facts, revision=revision)
         self._not_found.pop(key, None)
-        log.info("job forgotten", extra={"job": key, "state": before.state})
+        if before is not None:  # Else its deletion may have been ours, and its acknowledgement lost.
+            log.info("job forgotten", extra={"job": key, "state": before.state})
 
     def _again_s(self, seen: Job) -> float | None:
         if seen.state_now.is_running and seen.state_reason == PROLOG:

@@ -248,12 +248,11 @@ class NodeWatch:
             if facts and before is not None:  # Those that are new, `poll` says in one line.
                 names = [type(fact).__name__ for fact in facts]
                 log.info("node told", extra={"node": name, "facts": names, "reason": after.reason})
-        elif before is not None and self._book.is_absent(name):
+        elif self._book.is_absent(name):
             self._not_found.pop(name, None)
-            facts = node_removed(before, cluster=cluster, revision=revision, now=moment)
+            facts = node_removed(before, cluster=cluster, revision=revision, now=moment) if before else ()
             await self._writer.forget(name, facts, revision=revision)
             self._settled.pop(name, None)
-            log.info("node removed", extra={"node": name})
-        elif before is None:
-            await self._writer.require_told(name)
+            if before is not None:
+                log.info("node removed", extra={"node": name})
         return None

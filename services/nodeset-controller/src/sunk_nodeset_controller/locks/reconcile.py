@@ -1,7 +1,7 @@
 """One turn of the lock loop: read the Node, decide, carry out, answer, tell the bus."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from sunk_events.base import Event
 from sunk_events.locks import FailedLock, LockState
 from sunk_events.requests import Finding
 from sunk_kube.errors import KubeRejectedError
@@ -292,10 +293,11 @@ class Locks:
         turn.desk.clear()
         view = self._writer.view
         before, revision = view.get(turn.node), view.revision(turn.node)
+        told: Sequence[Event] = ()
         if before is not None:
             after = state(turn.node, before.kube_node, NodeLock(), (), now())
             told = facts(before, after, revision=revision, waited_s=None, cluster=view.cluster)
-            await self._writer.forget(turn.node, told, revision=revision)
+        await self._writer.forget(turn.node, told, revision=revision)
 
 
 def _count_driven(desk: Desk, uids: set[str]) -> None:

@@ -97,6 +97,7 @@ async def run_locks(
         ):
             await loop.run(
                 views.kube_pods.changes(),
+                views.locks.doubts(),
                 sight.job_changes(),
                 sight.placement_changes(),
                 sight.drain_changes(),

@@ -31,11 +31,15 @@ class LockSight:
             self._take(placement.uid)
 
     def require_complete(self) -> None:
-        """Raise `TransientError` while one of the views is not complete."""
+        """Raise `TransientError` while one of the views is not complete, or in doubt but for our own.
+
+        The Pods of NodeSets are told by another loop of this service: who has a Node may be another than an
+        older bucket says, whose lock is none of the former's.
+        """
         views = self.views
-        own = views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks
-        for view in (*own, *self._others):
-            view.require_complete()
+        for view in (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, *self._others):
+            view.require_settled()
+        views.locks.require_complete()
 
     def kube_node(self, node: str) -> str:
         """Return the Node of a Slurm node, also of one that its NodeSet gave up and that is still locked."""

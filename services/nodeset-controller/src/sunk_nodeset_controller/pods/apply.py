@@ -203,8 +203,6 @@ class PodStates:
             now=now,
         )
         after = state(seen)
-        if after == before:
-            return
         telling = Telling(
             cluster=self._cluster,
             service=SERVICE,

@@ -1,0 +1,170 @@
+"""What locks are decided from where NATS came back with an older store, which says who had a Node then."""
+
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import pytest
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState, NodeSliceState
+from sunk_events.placements import PlacementState
+from sunk_kube import wellknown as wk
+from sunk_kube.objects import Pod
+from sunk_kube.testing import node, nodeset, pod
+from sunk_lab.nats import NatsServer
+from sunk_nodeset_controller.clusters import ClusterViews
+from sunk_nodeset_controller.fenced import FencedKube
+from sunk_nodeset_controller.locks.sight import LockSight
+from sunk_nodeset_controller.pods.apply import PodStates
+from sunk_nodeset_controller.views import KubeViews
+from sunk_runtime.errors import BusUnavailableError, ConflictError, TransientError
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.leases import Leadership
+from sunk_runtime.testing import until
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
+
+pytestmark = pytest.mark.anyio
+
+LEADERSHIP: Final = Leadership("test", 1, float("inf"))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Generator[NatsServer]:
+    with NatsServer(tmp_path / "nats") as server:
+        yield server
+
+
+@pytest.fixture
+async def bus(server: NatsServer) -> AsyncGenerator[Bus]:
+    settings = BusSettings(url=server.url)
+    async with connect(settings, "test") as bus:
+        await bus.provision("lab", settings)
+        yield bus
+
+
+def views_on(bus: Bus) -> ClusterViews:
+    return ClusterViews(
+        bus,
+        "lab",
+        StateView(bus, "lab", SlurmNodeState),
+        StateView(bus, "lab", SlurmJobState),
+        StateView(bus, "lab", PlacementState),
+        StateView(bus, "lab", KubePodState),
+        StateView(bus, "lab", LockState),
+        StateView(bus, "lab", NodeSliceState),
+    )
+
+
+class Objects(dict[str, Any]):
+    """All objects of one kind, as a Reflector has them that read its list."""
+
+    def require_complete(self) -> None:
+        """Be complete."""
+
+
+def _no(*_: str) -> bool:
+    return False
+
+
+class Kube:
+    """NodeSet Pods, their Nodes, and who tells the bus of them."""
+
+    def __init__(self, writer: StateWriter[KubePodState], slurm: StateView[SlurmNodeState]) -> None:
+        self.pods, self.nodes = Objects(), Objects()
+        views = SimpleNamespace(
+            pods=self.pods,
+            nodes=self.nodes,
+            nodesets=Objects({"slurm/gpu": nodeset("gpu", namespace="slurm")}),
+            require_complete=lambda: None,
+            is_member=_no,
+        )
+        self.states = PodStates(
+            cast("KubeViews", views),
+            cast("FencedKube", SimpleNamespace(find_pod=self._find, find_node=self._find)),
+            writer,
+            slurm,
+            LEADERSHIP,
+            lock_key="lock",
+        )
+
+    async def _find(self, *_: str) -> None:
+        return None
+
+    async def has(self, **kube_node_by_pod: str) -> None:
+        """Have these Pods and no others, and tell the bus."""
+        names = {*kube_node_by_pod, *(key.removeprefix("slurm/") for key in self.pods)}
+        self.pods.clear()
+        self.pods.update({f"slurm/{name}": own(name, at) for name, at in kube_node_by_pod.items()})
+        self.nodes.update({at: node(at) for at in kube_node_by_pod.values()})
+        for name in sorted(names):
+            await self.states.settle(name)
+
+
+def own(name: str, kube_node: str) -> Pod:
+    labels = {wk.LABEL_NODESET: "gpu", wk.LABEL_CLUSTER: "lab"}
+    return pod(name, namespace="slurm", labels=labels, node=kube_node)
+
+
+async def test_no_lock_is_decided_on_who_had_a_node_in_an_older_store_until_all_are_told_anew(
+    bus: Bus, server: NatsServer
+) -> None:
+    views, reader = views_on(bus), StateView(bus, "lab", KubePodState)
+    kube = Kube(StateWriter(bus, views.kube_pods, fence=LEADERSHIP), views.slurm_nodes)
+    StateWriter(bus, views.locks, fence=LEADERSHIP)
+    sight = LockSight(views)
+    async with following(*views.all, reader):
+        for view in (*views.all, reader):
+            await view.complete()
+        await kube.has(a="K", kept="L")
+        await kube.has(a="K", kept="M")
+        server.keep_store()
+        await until(lambda: bus.reconnects == 1 and views.is_complete, within_s=20)
+        await kube.has(b="K", kept="L")
+        await kube.has(b="K", kept="M")  # It is again what it was.
+        await until(lambda: reader.revision("kept") == views.kube_pods.revision("kept"))
+        before = sight.owner("K")
+
+        server.put_store_back()
+        await until(lambda: bus.reconnects == 2 and views.is_complete, within_s=20)
+        await until(lambda: sight.owner("K") == "a", within_s=20)
+        with pytest.raises(TransientError, match="went back"):
+            sight.require_complete()
+        for name in ("a", "b", "kept"):
+            await kube.states.settle(name)
+
+        sight.require_complete()
+        assert (before, sight.owner("K")) == ("b", "b")
+        await until(lambda: reader.is_complete)  # Also where nothing differs it is written.
+
+
+async def test_a_pod_that_came_and_went_while_it_could_not_be_stored_is_told_to_be_gone(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = StateView(bus, "lab", KubePodState)
+    kube = Kube(StateWriter(bus, view, fence=LEADERSHIP), StateView(bus, "lab", SlurmNodeState))
+    told, publish = list[str](), bus.publish
+
+    async def full(subject: str, data: bytes, **how: Any) -> int:  # noqa: ANN401 - as `Bus.publish` has it
+        if not subject.startswith("$KV"):
+            told.append(subject.rpartition(".")[2])
+        elif kube.pods:
+            raise BusUnavailableError("no space")
+        return await publish(subject, data, **how)
+
+    async with following(view):
+        await view.complete()
+        monkeypatch.setattr(bus, "publish", full)
+        with pytest.raises(BusUnavailableError):
+            await kube.has(a="K")
+        with pytest.raises(ConflictError, match="told only now"):
+            await kube.has()
+        await kube.states.settle("a")
+
+    found = view.get("a")
+    assert found is not None
+    assert (found.phase, told) == ("gone", ["ready", "ready", "gone"])
