@@ -1,9 +1,9 @@
 """Which nodes Slurm may choose from for a Pod, when that is chosen anew, and what the end shows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from functools import partial
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
@@ -22,8 +22,18 @@ from sunk_kube.objects import (
 )
 from sunk_kube.testing import node
 from sunk_pod_scheduler.annotations import Asked
-from sunk_pod_scheduler.choices import LASTS, Choices
-from sunk_pod_scheduler.nodes import Asks, Choice, Nodes, ports_taken, ports_used, problem
+from sunk_pod_scheduler.choices import LASTS, SLICE, Choices
+from sunk_pod_scheduler.nodes import (
+    HOST_PORTS_MAX,
+    Asks,
+    Choice,
+    Holders,
+    Nodes,
+    host_ports,
+    on_nodes,
+    ports_taken,
+    problem,
+)
 from sunk_pod_scheduler.testing import T0, manifest
 from sunk_slurm import hostlist
 
@@ -98,8 +108,13 @@ async def choose(
     placed: tuple[Pod, ...] = (),
     pins: bool = True,
 ) -> Choice:
-    used = partial(ports_used, placed)
-    return await Choices().choose(pods, lambda: nodes or NODES, asks, T0, used=used, pins=pins)
+    return await Choices().choose(
+        pods, lambda: nodes or NODES, asks, T0, holders=holders_of(placed), pins=pins
+    )
+
+
+def holders_of(pods: Iterable[Pod]) -> Holders:
+    return lambda port: on_nodes(pod for pod in pods if port in host_ports(pod))
 
 
 async def test_pods_that_are_alike_share_one_choice_until_a_node_changes_in_what_pods_look_at() -> None:
@@ -127,7 +142,7 @@ async def test_pods_that_are_alike_share_one_choice_until_a_node_changes_in_what
     assert await chosen(manifest(), later) is first
     assert await chosen(manifest(), later + LASTS * 2) == Choice(excluded=("gpu-02,login-1",))
     assert looks == [T0, later, later + LASTS * 2]
-    assert "upgrade" in problem(manifest(), tainted, dict[tuple[str, int], dict[str, str]])
+    assert "upgrade" in problem(manifest(), tainted, holders_of(()))
 
 
 async def test_a_gang_gets_nodes_that_fit_each_member_and_enough_of_them() -> None:
@@ -153,7 +168,7 @@ async def test_a_gang_gets_nodes_that_fit_each_member_and_enough_of_them() -> No
 def test_a_pod_is_not_bound_to_a_node_that_its_job_may_not_have_however_slurm_came_to_it(
     asked: Asked, words: str
 ) -> None:
-    found = problem(manifest(), node("node1"), dict[tuple[str, int], dict[str, str]], "gpu-01", asked)
+    found = problem(manifest(), node("node1"), holders_of(()), "gpu-01", asked)
 
     assert words in found
     assert bool(words) == bool(found)
@@ -173,7 +188,7 @@ async def test_a_node_where_another_pod_has_the_host_port_is_neither_chosen_nor_
         listening(9090, uid="b", kube_node="node3"),
         listening(8080, uid="c", kube_node="node1", protocol="UDP"),
     ]
-    used = partial(ports_used, there)
+    used = holders_of(there)
     taken = ports_taken(web, used)
     choice = await choose(web, placed=tuple(there))
 
@@ -186,3 +201,30 @@ async def test_a_node_where_another_pod_has_the_host_port_is_neither_chosen_nor_
     assert "host port" in problem(web, busy, used)
     assert problem(web, free, used) == ""
     assert ports_taken(manifest(), used) == frozenset()
+
+
+def test_no_more_of_a_pods_ports_are_read_than_a_pod_through_slurm_may_have() -> None:
+    ports = tuple(ContainerPort(host_port=number) for number in range(1, 60_000))
+
+    assert len(host_ports(manifest(spec=PodSpec(containers=(Container(ports=ports),))))) == HOST_PORTS_MAX
+
+
+async def test_who_asks_for_many_kinds_of_nodes_keeps_nobody_elses_choice_waiting() -> None:
+    nodes: Nodes = {f"gpu-{number}": node(f"n{number}") for number in range(SLICE * 4)}
+    choices, ended, found = Choices(), list[str](), list[Choice]()
+    specs = [
+        PodSpec(containers=manifest().spec.containers, node_selector={"model": str(kind)})
+        for kind in range(9)
+    ]
+
+    async def chosen(who: str, *pods: Pod) -> None:
+        found.append(await choices.choose(pods, lambda: nodes, ANY, T0))
+        ended.append(who)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(chosen, "many", *(manifest(spec=spec) for spec in specs))
+        for _ in range(2):
+            tasks.start_soon(chosen, "one", manifest())
+
+    assert ended == ["one", "one", "many"]
+    assert found[0] is found[1]  # It was chosen once.

@@ -368,6 +368,10 @@ def test_one_pod_that_is_not_valid_keeps_the_others_waiting_and_each_is_told() -
         (seen(member(0), member(1, wanted=replace(WANTED, asked=Asked(account="a")))), "what they ask"),
         (seen(member(0, terms=Terms(members_per_node=2)), size=3), "gang-members-per-node"),
         (seen(member(0), size=None, size_problem="gang-size: must say"), "gang-size"),
+        (
+            seen(*(replace(member(kind), wish=bytes([kind])) for kind in range(17))),
+            "ask for 17 kinds of Nodes by nodeSelector, node affinity and tolerations: one job has 16 at most",
+        ),
     ],
 )
 def test_what_cannot_be_one_job_is_refused_in_words(found: GangSeen, words: str) -> None:

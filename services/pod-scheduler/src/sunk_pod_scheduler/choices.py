@@ -21,13 +21,12 @@ from sunk_pod_scheduler.means import Means
 from sunk_pod_scheduler.nodes import (
     Asks,
     Choice,
+    Holders,
     Nodes,
-    Used,
     Wishes,
     are_alike,
     choice,
     ports_taken,
-    ports_used,
     unfit,
     wished,
 )
@@ -48,7 +47,8 @@ class Choices:
         self._made: dict[bytes, Choice] = {}
         self._nodes: Nodes = {}
         self._since = datetime.min.replace(tzinfo=UTC)
-        self._choosing = anyio.Lock()
+        self._under_way: dict[bytes, anyio.Event] = {}
+        """By what is asked for: who asks for the same waits for it, and nobody else does."""
 
     async def choose(
         self,
@@ -57,7 +57,7 @@ class Choices:
         asks: Asks,
         now: datetime,
         *,
-        used: Callable[[], Used] = dict[tuple[str, int], dict[str, str]],
+        holders: Holders = lambda _: {},
         pins: bool = True,
     ) -> Choice:
         """Return what Slurm may choose from, so that each of *pods* fits every node of it.
@@ -67,38 +67,53 @@ class Choices:
             nodes: Returns the Node of every node that Slurm has.
             asks: What they ask for by annotation.
             now: The time.
-            used: Returns who has which host ports.
+            holders: Returns who has a host port.
             pins: As of `nodes.choice`.
         """
         wishes: dict[bytes, tuple[Pod, frozenset[str]]] = {}
         for number, pod in enumerate(pods):
-            taken = ports_taken(pod, used)
+            taken = ports_taken(pod, holders)
             wishes[wished(pod, taken)] = pod, taken
             if number % SLICE == SLICE - 1:
                 await checkpoint()
         key = _digest(wishes, asks, pins=pins)
-        async with self._choosing:
-            if now - self._since > LASTS:
-                found = nodes()
-                if not are_alike(found, self._nodes):
-                    self._made = {}
-                self._nodes, self._since = found, now
-            if key not in self._made:
-                bad: set[str] = set()
-                for pod, taken in wishes.values():
-                    bad |= await self._unfit(Wishes(pod, taken))
-                if len(self._made) >= KEPT_MAX:
-                    self._made = {}
-                self._made[key] = choice(asks, self._nodes, bad, pins=pins)
-            return self._made[key]
+        while True:
+            known, made = self._current(nodes, now)
+            if (found := made.get(key)) is not None:
+                return found
+            if (under_way := self._under_way.get(key)) is None:
+                break
+            await under_way.wait()
+        self._under_way[key] = done = anyio.Event()
+        try:
+            bad: set[str] = set()
+            for pod, taken in wishes.values():
+                bad |= await _unfit(Wishes(pod, taken), known)
+            if len(made) >= KEPT_MAX:
+                made.clear()
+            made[key] = choice(asks, known, bad, pins=pins)
+            return made[key]
+        finally:
+            del self._under_way[key]
+            done.set()
 
-    async def _unfit(self, wishes: Wishes) -> set[str]:
-        found: set[str] = set()
-        nodes = iter(self._nodes.items())
-        while part := [*islice(nodes, SLICE)]:
-            found |= unfit(wishes, part)
-            await checkpoint()
-        return found
+    def _current(self, nodes: Callable[[], Nodes], now: datetime) -> tuple[Nodes, dict[bytes, Choice]]:
+        """Return the nodes, and what was chosen among them."""
+        if now - self._since > LASTS:
+            found = nodes()
+            if not are_alike(found, self._nodes):
+                self._made = {}
+            self._nodes, self._since = found, now
+        return self._nodes, self._made
+
+
+async def _unfit(wishes: Wishes, known: Nodes) -> set[str]:
+    found: set[str] = set()
+    nodes = iter(known.items())
+    while part := [*islice(nodes, SLICE)]:
+        found |= unfit(wishes, part)
+        await checkpoint()
+    return found
 
 
 class Chooser:
@@ -131,9 +146,9 @@ class Chooser:
         known = (node for node in sorted(refused) if views.slurm_nodes.get(node) is not None)
         excluded = asked.excluded_nodes if excludes is None else excludes
         asks = Asks(required=asked.required_nodes, excluded=(*excluded, *known), least=least)
-        used = cache(lambda: ports_used(self._means.pods.placed()))
+        holders = cache(self._means.pods.holders)
         nodes = partial(views.nodes, self._means.pods)
-        return await self._choices.choose(pods, nodes, asks, moment, used=used, pins=pins)
+        return await self._choices.choose(pods, nodes, asks, moment, holders=holders, pins=pins)
 
     async def excluded(
         self, pods: Sequence[Pod], asked: Asked, *, least: int = 1, pins: bool = True

@@ -40,6 +40,7 @@ from sunk_pod_scheduler.gangs.workloads import Workloads
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.means import Means, Views
 from sunk_pod_scheduler.neighbours import claim
+from sunk_pod_scheduler.nodes import port_keys
 from sunk_pod_scheduler.pods import Pods
 from sunk_pod_scheduler.refusals import Refusals
 from sunk_pod_scheduler.request import Placeholder
@@ -94,8 +95,8 @@ class Parts:
             ]
             for name in config.scheduler_names
         }
-        self._claims_by_name = {
-            name: [view.index(keys_of(self.key)) for view in views]
+        self._indexes_by_name = {
+            name: [view.index(keys) for view in views for keys in (keys_of(self.key), port_keys)]
             for name, views in self.watched_by_name.items()
         }
         self.nodes = Reflector(kube, NODES)
@@ -126,8 +127,8 @@ class Parts:
         """Return the Pods of some of our names."""
         ours = [*names]
         watched = [view for name in ours for view in self.watched_by_name[name]]
-        claims = [index for name in ours for index in self._claims_by_name[name]]
-        return Pods(self.kube, watched, self.nodes, self.sayings, claims, self.config.lock_key)
+        indexes = [index for name in ours for index in self._indexes_by_name[name]]
+        return Pods(self.kube, watched, self.nodes, self.sayings, indexes, self.config.lock_key)
 
     async def work(self, leadership: Leadership) -> None:
         """Schedule while we lead."""

@@ -6,7 +6,9 @@ end, before the binding; a cordon never counts, for it becomes a drain. The lock
 none of the taints here.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -30,9 +32,11 @@ Nodes = Mapping[str, Node | None]
 NodeSet's, or the Node is not known: no Pod can be placed there."""
 Port = tuple[str, int]
 """Protocol and number."""
-Used = Mapping[Port, Mapping[str, str]]
-"""Which Pods have a host port, by uid, and on which Node each is."""
+Holders = Callable[[Port], Mapping[str, frozenset[str]]]
+"""Returns the uids of the Pods that have a host port, by the Node that they are on."""
 
+HOST_PORTS_MAX: Final = 256
+NOBODY: Final = frozenset[str]()
 _KUBERNETES_OWN: Final = "node.kubernetes.io/"
 
 
@@ -120,9 +124,12 @@ def wished(pod: Pod, taken: frozenset[str]) -> bytes:
     return msgspec.json.encode((spec.node_selector, affinity, spec.tolerations, sorted(taken)))
 
 
-def problem(
-    pod: Pod, node: Node, used: Callable[[], Used], slurm_node: str = "", asked: Asked | None = None
-) -> str:
+def wish(pod: Pod) -> bytes:
+    """Return a digest of what *pod* says of its Node."""
+    return hashlib.sha256(wished(pod, frozenset())).digest()
+
+
+def problem(pod: Pod, node: Node, holders: Holders, slurm_node: str = "", asked: Asked | None = None) -> str:
     """Return why *pod* may not be bound to *node*, which is *slurm_node*'s, now; empty if it may."""
     if asked is not None and slurm_node in asked.excluded_nodes:
         return f"Slurm node {slurm_node} is one that the Pod excludes"
@@ -132,36 +139,49 @@ def problem(
         return f"Node {node.metadata.name} does not match the Pod's nodeSelector or required node affinity"
     if taints := _taints(pod.spec.tolerations, node.spec.taints):
         return f"Node {node.metadata.name} has the taint {taints[0].key}, which the Pod does not tolerate"
-    if node.metadata.name in ports_taken(pod, used):
+    if any(holders(port).get(node.metadata.name, NOBODY) - {pod.metadata.uid} for port in host_ports(pod)):
         return f"Node {node.metadata.name} has another Pod with a host port that the Pod needs"
     return ""
 
 
-def ports_taken(pod: Pod, used: Callable[[], Used]) -> frozenset[str]:
+def ports_taken(pod: Pod, holders: Holders) -> frozenset[str]:
     """Return the Nodes on which another Pod has a host port that *pod* needs too.
 
     Only of Pods that we watch: those that we do not are for the kubelet to tell.
     """
-    needed = host_ports(pod)
-    if not needed:
-        return frozenset()
-    holders = [used().get(port, {}) for port in needed]
-    return frozenset(node for held in holders for uid, node in held.items() if uid != pod.metadata.uid)
+    own = {pod.metadata.uid}
+    held = (holders(port) for port in host_ports(pod))
+    return frozenset(node for by_node in held for node, uids in by_node.items() if uids - own)
 
 
-def ports_used(placed: Iterable[Pod]) -> Used:
-    """Return who has which host ports, of Pods that are on Nodes."""
-    found: dict[Port, dict[str, str]] = {}
-    for pod in placed:
-        for port in host_ports(pod):
-            found.setdefault(port, {})[pod.metadata.uid] = pod.spec.node_name
-    return found
+def on_nodes(pods: Iterable[Pod]) -> dict[str, frozenset[str]]:
+    """Return the uids of those of *pods* that are on Nodes and not over, by Node."""
+    found: dict[str, set[str]] = {}
+    for pod in pods:
+        if pod.spec.node_name and not pod.is_over:
+            found.setdefault(pod.spec.node_name, set()).add(pod.metadata.uid)
+    return {node: frozenset(uids) for node, uids in found.items()}
 
 
 def host_ports(pod: Pod) -> frozenset[Port]:
-    """Return protocol and number of each host port of *pod*."""
+    """Return protocol and number of each host port of *pod*, up to `HOST_PORTS_MAX`.
+
+    Who has more is not passed to Slurm; who is on a Node all the same, the kubelet tells the others.
+    """
     ports = (port for one in (*pod.spec.containers, *pod.spec.init_containers) for port in one.ports)
-    return frozenset((port.protocol, port.host_port) for port in ports if port.host_port)
+    asked = ((port.protocol, port.host_port) for port in ports if port.host_port)
+    return frozenset(islice(asked, HOST_PORTS_MAX))
+
+
+def port_key(port: Port) -> str:
+    """Return by what an index has the Pods with *port*."""
+    protocol, number = port
+    return f"hostPort {protocol} {number}"
+
+
+def port_keys(pod: Pod) -> Iterator[str]:
+    """Return by what an index has *pod*."""
+    return map(port_key, host_ports(pod))
 
 
 def _selectors(pod: Pod) -> list[NodeSelector]:

@@ -23,6 +23,7 @@ from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
 from sunk_pod_scheduler.causes import plain
 from sunk_pod_scheduler.claims import of_owner
 from sunk_pod_scheduler.model import CONDITION_SLURM_JOB_LOST
+from sunk_pod_scheduler.nodes import Port, on_nodes, port_key
 from sunk_pod_scheduler.sayings import Sayings
 from sunk_pod_scheduler.validate import grace_s
 from sunk_runtime.changes import Changes
@@ -68,7 +69,7 @@ def _without_lock(node: Node, key: str) -> Node:
 class Pods:
     """The Pods of our scheduler names, and the Nodes; *lock_key* is the taint of those that are locked.
 
-    *claims*: the indexes of the same Pods by `claims.keys_of`.
+    *indexes*: the same Pods by `claims.keys_of` and by `nodes.port_keys`.
     """
 
     def __init__(  # noqa: PLR0917 - what it reads, then what it says
@@ -77,14 +78,14 @@ class Pods:
         watched: Sequence[Reflector[Pod]],
         nodes: Reflector[Node],
         sayings: Sayings,
-        claims: Sequence[Index[Pod]],
+        indexes: Sequence[Index[Pod]],
         lock_key: str = TAINT_LOCK,
     ) -> None:
         self._client = client
         self._watched = watched
         self._nodes = nodes
         self._sayings = sayings
-        self._claims = claims
+        self._indexes = indexes
         self._lock_key = lock_key
         self._key_by_uid: dict[str, str] = {}
 
@@ -127,15 +128,14 @@ class Pods:
         found = (view.get(key) for view in self._watched)
         return next((pod.metadata.uid for pod in found if pod is not None), "")
 
-    def placed(self) -> list[Pod]:
-        """Return the Pods that are on Nodes and not over, as watched."""
-        watched = (pod for view in self._watched for pod in view.values())
-        return [pod for pod in watched if pod.spec.node_name and not pod.is_over]
+    def holders(self, port: Port) -> dict[str, frozenset[str]]:
+        """Return the uids of the Pods that have a host port, by Node, as watched."""
+        return on_nodes(pod for index in self._indexes for pod in index.of(port_key(port)))
 
     def claiming(self, job: int, owner: str = "") -> list[Pod]:
         """Return the Pods that have not left and say that *job* is *owner*'s, or anybody's, as watched."""
         name = of_owner(owner, job) if owner else str(job)
-        return [pod for index in self._claims for pod in index.of(name)]
+        return [pod for index in self._indexes for pod in index.of(name)]
 
     def watched(self, uid: str) -> Pod | None:
         """Return the Pod *uid* as watched."""

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from sunk_kube.objects import Node, Pod
 from sunk_pod_scheduler.model import AnyJob, JobGone
+from sunk_pod_scheduler.nodes import Port
 from sunk_pod_scheduler.ownership import Owner
 from sunk_slurm.submission import JobDescription
 
@@ -29,8 +30,8 @@ class PodPort(Protocol):
         """Return the uids of all Pods, as watched."""
         ...
 
-    def placed(self) -> list[Pod]:
-        """Return the Pods that are on Nodes and not over, as watched."""
+    def holders(self, port: Port) -> Mapping[str, frozenset[str]]:
+        """Return the uids of the Pods that have a host port, by Node, as watched."""
         ...
 
     def claiming(self, job: int, owner: str = "") -> list[Pod]:

@@ -2,7 +2,6 @@
 
 import logging
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import Final
 
 from sunk_events import subjects
@@ -19,7 +18,7 @@ from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.marks import Mark
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
-from sunk_pod_scheduler.nodes import ports_used, problem
+from sunk_pod_scheduler.nodes import problem
 from sunk_pod_scheduler.outcomes import after, is_another
 from sunk_pod_scheduler.ownership import Owner, believed, owner
 from sunk_pod_scheduler.ports import JobPort, PodPort
@@ -244,8 +243,7 @@ class Scheduler:
         if pod is None:
             return state.kube_node, ""
         asked = None if shown is None else shown.asked
-        used = cache(lambda: ports_used(self._pods.placed()))
-        return state.kube_node, problem(pod, node, used, slurm_node, asked)
+        return state.kube_node, problem(pod, node, self._pods.holders, slurm_node, asked)
 
     def _slurm_node(self, kube_node: str) -> str:
         states = self._views.kube_pods.values() if kube_node else ()

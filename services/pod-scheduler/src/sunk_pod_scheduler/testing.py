@@ -13,6 +13,7 @@ from sunk_kube.resources import Resource
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import claims
 from sunk_pod_scheduler.model import AnyJob, JobSeen, Observed, PodSeen
+from sunk_pod_scheduler.nodes import Port, host_ports, on_nodes
 from sunk_runtime.errors import ConflictError
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -195,9 +196,9 @@ class MemoryPods:
         """Return the uids of all Pods."""
         return list(self.pods)
 
-    def placed(self) -> list[Pod]:
-        """Return the Pods that are on Nodes and not over."""
-        return [pod for pod in self.pods.values() if pod.spec.node_name and not pod.is_over]
+    def holders(self, port: Port) -> dict[str, frozenset[str]]:
+        """Return the uids of the Pods that have a host port, by Node."""
+        return on_nodes(pod for pod in self.pods.values() if port in host_ports(pod))
 
     def claiming(self, job: int, owner: str = "") -> list[Pod]:
         """Return the Pods that say, by an annotation of `KEY`, that *job* is *owner*'s, or anybody's."""

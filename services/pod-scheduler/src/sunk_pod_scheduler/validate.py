@@ -122,9 +122,9 @@ def _too_many(spec: PodSpec) -> tuple[str, ...]:
         "spec.tolerations": len(spec.tolerations),
         "spec.topologySpreadConstraints": len(spec.topology_spread_constraints),
         "spec.resourceClaims": len(spec.resource_claims),
+        "spec.containers[].ports": sum(len(one.ports) for one in containers),
     }
     more = {
-        "spec.containers[].ports": sum(len(one.ports) for one in containers),
         _REQUESTS: sum(len(one.resources.requests) for one in containers),
         "spec.affinity.nodeAffinity: values": sum(len(one.values) for one in wishes),
     }

@@ -20,6 +20,8 @@ from sunk_pod_scheduler.limits import ASK_AGAIN_S, LOOK_AGAIN_S, WAITING_FIRST_S
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, JobUnknown, Record, Wait
 from sunk_pod_scheduler.outcomes import said
 
+WISHES_MAX: Final = 16
+"""Kinds of Nodes that a gang may ask for: each kind is looked for among all Nodes."""
 _SHOWN: Final = 8
 
 
@@ -89,6 +91,11 @@ def _problems(seen: GangSeen, free: list[MemberSeen]) -> tuple[str, ...]:
         problems.append(
             f"the Pods of {_name(seen)} differ in what they ask of Slurm: one job has one account, "
             "partition, user, GPU type and so on"
+        )
+    if (wishes := len({member.wish for member in free})) > WISHES_MAX:
+        problems.append(
+            f"the Pods of {_name(seen)} ask for {wishes} kinds of Nodes by nodeSelector, node affinity and "
+            f"tolerations: one job has {WISHES_MAX} at most"
         )
     per_node = first.terms.members_per_node
     declared = first.terms.size or seen.declared or seen.size

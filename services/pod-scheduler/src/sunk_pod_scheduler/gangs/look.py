@@ -24,7 +24,7 @@ from sunk_pod_scheduler.gangs.owner import newest, owner
 from sunk_pod_scheduler.gangs.ports import WorkloadPort
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, pod_seen
-from sunk_pod_scheduler.nodes import Used, host_ports, ports_used, problem
+from sunk_pod_scheduler.nodes import Holders, host_ports, problem, wish
 from sunk_pod_scheduler.ownership import believed
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
@@ -45,7 +45,7 @@ class _Aids(msgspec.Struct, frozen=True, kw_only=True):
 
     seats: Mapping[str, str]
     """The Slurm node of each member's seat, by uid."""
-    used: Callable[[], Used]
+    holders: Holders
     nodes: Callable[[], Mapping[str, str]]
     """The Slurm node of each Node."""
 
@@ -230,7 +230,7 @@ class Looker:
         roster = None if record is None else record.roster
         return _Aids(
             seats={} if roster is None else {member.uid: member.node for member in roster.members},
-            used=cache(lambda: ports_used(self._pods.placed())),
+            holders=cache(self._pods.holders),
             nodes=cache(lambda: {state.kube_node: state.pod for state in self._views.kube_pods.values()}),
         )
 
@@ -260,6 +260,7 @@ class Looker:
             index="" if related is None else related.index,
             terms=found,
             wanted=wanted if isinstance(wanted, Wanted) and not problems else None,
+            wish=wish(pod),
             host_ports=host_ports(pod),
             owner=next((one.uid for one in meta.owner_references if one.controller), ""),
             published_size=published_size(meta.annotations),
@@ -271,7 +272,7 @@ class Looker:
         """Return why *pod* may not be bound to the Node of its seat, where it has one."""
         seat = aids.seats.get(pod.metadata.uid, "")
         node = self._pods.node(self._kube_node(seat)) if seat and not pod.spec.node_name else None
-        return "" if node is None else problem(pod, node, aids.used, seat, asked)
+        return "" if node is None else problem(pod, node, aids.holders, seat, asked)
 
     def _kube_node(self, slurm_node: str) -> str:
         state = self._views.kube_pods.get(slurm_node)

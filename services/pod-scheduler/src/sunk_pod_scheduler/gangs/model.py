@@ -47,6 +47,8 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     """What it asks of Slurm; None where something is wrong with it."""
     node: str = ""
     """The Slurm node of the Node that it is bound to."""
+    wish: bytes = b""
+    """Digest of what it asks of its Node."""
     host_ports: frozenset[tuple[str, int]] = frozenset()
     """Protocol and number of each."""
     owner: str = ""
