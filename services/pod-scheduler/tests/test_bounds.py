@@ -498,4 +498,4 @@ async def test_others_have_their_turn_while_nodes_are_chosen_among_thousands() -
         tasks.cancel_scope.cancel()
 
     assert not chosen[0].is_possible
-    assert len(turns) >= len(known) // SLICE
+    assert len(turns) >= len(known) // SLICE - 1  # Between the slices.
