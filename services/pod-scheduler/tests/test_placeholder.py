@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -19,8 +20,11 @@ import pytest
 from sunk_hook_gateway.testing.certificates import Authority
 
 TOKEN = "of-job-7"  # noqa: S105 - nobody's
-WITHIN_S = 60.0
-"""How long is waited for what must come; far more than it takes."""
+WITHIN_S = 50.0
+"""How long is waited for what must come; far more than it takes, and less than a poll."""
+
+SCRIPT = resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text()
+TOLD = '    if [ "$2" = outcome ]; then kill -TERM $$; fi\n'
 
 Answer = tuple[int, str]
 
@@ -117,7 +121,6 @@ def path(authority: Authority | None, tmp_path: Path) -> str:
 @pytest.fixture
 def start(gateway: Gateway, authority: Authority | None, path: str) -> Iterator[Start]:
     """Starts the script; what it is answered from its first call on can be said before."""
-    text = resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text()
     env = {
         "PATH": path,
         "SUNK_PLACEHOLDER_TOKEN": TOKEN,
@@ -127,7 +130,7 @@ def start(gateway: Gateway, authority: Authority | None, path: str) -> Iterator[
     }
     started: list[subprocess.Popen[bytes]] = []
 
-    def run(url: str = gateway.url) -> "subprocess.Popen[bytes]":
+    def run(url: str = gateway.url, text: str = SCRIPT) -> "subprocess.Popen[bytes]":
         argv = ["bash", "-c", text]
         started.append(subprocess.Popen(argv, env={**env, "SUNK_HOOKS_URL": url}, start_new_session=True))
         return started[-1]
@@ -240,6 +243,26 @@ def test_told_to_end_the_script_has_the_pod_deleted_and_stays_until_it_is_gone(
     gateway.release = (200, '{"gone": true}')
 
     assert script.wait(WITHIN_S) == 0
+
+
+def moments() -> list[str]:
+    """Return the lines of `call` before which its script may be told to end while it has no answer yet."""
+    begin = SCRIPT.index("call() {")
+    lines = SCRIPT[begin : SCRIPT.index("    ended=$?", begin)].splitlines()
+    return [line for line in lines if re.match(r" {4}(?!local|done|fi)[^ )#]", line)]
+
+
+@pytest.mark.parametrize("line", moments())
+def test_told_to_end_at_any_moment_of_its_poll_the_script_does_not_wait_for_the_poll(
+    gateway: Gateway, start: Start, line: str
+) -> None:
+    assert SCRIPT.count(f"{line}\n") == 1
+    script = start(text=SCRIPT.replace(f"{line}\n", f"{TOLD}{line}\n"))
+    until(lambda: gateway.count("release") >= 1)
+    gateway.release = (200, '{"gone": true}')
+
+    assert script.wait(WITHIN_S) == 0
+    assert gateway.is_holding_outcome
 
 
 def test_a_second_term_does_not_cut_the_release_off(gateway: Gateway, start: Start) -> None:

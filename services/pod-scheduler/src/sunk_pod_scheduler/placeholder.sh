@@ -5,8 +5,10 @@
 # Slurm (TERM, or USR1 at the start of a preemption's grace) it has the Pod deleted first.
 #
 # What must stay true: bash runs a trap between two commands only, so everything that lasts is in the
-# background, waited for, and $ending is looked at after each wait. Slurm signals children too, so calls
-# ignore TERM: else they would die before our own trap has run, and a second TERM would cut the release off.
+# background, waited for, and $ending is looked at after each wait. A signal that comes right before a wait does
+# not end it: so the trap ends the poll itself, and who has just begun one looks whether the trap came before.
+# Slurm signals children too, so calls ignore TERM: else they would die before our own trap has run, and a second
+# TERM would cut the release off.
 #
 # From the pod-scheduler: SUNK_HOOKS_URL, SUNK_PLACEHOLDER_TOKEN. Needs bash, and curl where there is TLS: a
 # call by curl takes five times the processor time of one by bash, and many start at once.
@@ -14,7 +16,12 @@ set -u
 jobs_url=$SUNK_HOOKS_URL/v1/jobs/$SLURM_JOB_ID
 ending=
 pipe=
-trap 'ending=1' TERM USR1
+poll=
+trap 'ending=1; end_poll' TERM USR1
+
+end_poll() {  # It is told to end, so what the call would say no longer matters.
+    if [ -n "$poll" ]; then kill -KILL "$poll" 2>/dev/null; fi
+}
 
 pause() {  # seconds: or less, if we are told to end
     sleep "$1" &
@@ -33,6 +40,8 @@ call() {
         "$with" "$@" >&"$pipe" 2>/dev/null
     ) &
     pid=$!
+    if [ "$2" != release ]; then poll=$pid; fi
+    if [ -n "$ending" ]; then end_poll; fi
     # A connect of bash has no time limit of its own. A process that watched it would cost as much as the call.
     # A TERM that comes before the call ignores it kills it: then nobody will say anything.
     until [ "$with" = by_curl ] || read -r -t 0.5 -u "$pipe"; do
@@ -41,6 +50,7 @@ call() {
     done
     wait "$pid"
     ended=$?
+    poll=
     if kill -KILL "$pid" 2>/dev/null || ((ended > 128)); then
         wait "$pid" 2>/dev/null  # Told to end, or killed: what it was about to say no longer matters.
         exec {pipe}>&-
