@@ -161,6 +161,7 @@ SPECIAL: Final[dict[tuple[str, str], Any]] = {
     ("PlacementState", "exit_code"): None,
     ("PlacementState", "gang"): "",
     ("PlacementState", "kube_node"): "",
+    ("PlacementState", "lost_job"): 41,
     ("PlacementState", "lost"): datetime(2026, 1, 15, 9, 40, 0, tzinfo=UTC),
     ("PlacementState", "namespace"): "default",
     ("PlacementState", "node"): "",

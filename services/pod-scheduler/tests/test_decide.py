@@ -21,7 +21,7 @@ from sunk_pod_scheduler.limits import (
     Limits,
     backoff_s,
 )
-from sunk_pod_scheduler.lost import why
+from sunk_pod_scheduler.lost import has_old_number, why
 from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.model import (
     Action,
@@ -634,6 +634,59 @@ def test_a_running_pod_without_its_job_gets_another_on_its_node_or_goes_in_the_e
     assert phase_after(action) == expected
     if isinstance(action, TellLoss):
         assert action.state.lost is None
+
+
+def test_a_job_with_the_number_of_a_lost_one_that_may_be_on_a_node_is_given_up_and_never_released() -> None:
+    held = replace(LOST, phase="submitted", attempt=1)
+    theirs = replace(held, uid="another", job=9, lost_job=JOB)
+    again = act(replace(seen(BOUND, held, HELD), has_old_number=has_old_number(HELD, held, [theirs], T0)))
+    waits = placement("submitted", attempt=1)
+    anew = act(replace(seen(pod(), waits, HELD), has_old_number=has_old_number(HELD, waits, [theirs], T0)))
+
+    assert isinstance(again, GiveUp)
+    assert (again.job, again.state.job, again.state.attempt, again.state.lost) == (JOB, None, 2, T0)
+    assert (again.state.node, again.state.kube_node) == (SLURM_NODE, KUBE_NODE)
+    assert isinstance(anew, GiveUp)
+    assert (anew.job, anew.state.job, anew.state.attempt, anew.state.node) == (JOB, None, 2, "")
+
+
+OTHER = replace(placement("bound", node=SLURM_NODE), uid="another")
+ANEW = placement("submitted", attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("state", "other", "is_old"),
+    [
+        pytest.param(ANEW, OTHER, True, id="another Pod's, of which nobody knows yet that it is lost"),
+        pytest.param(ANEW, replace(OTHER, job=8), False, id="nobody's"),
+        pytest.param(ANEW, replace(OTHER, job=8, lost_job=JOB), True, id="another's lost one"),
+        pytest.param(
+            ANEW, replace(OTHER, job=8, lost_job=JOB, bound=T0 - timedelta(hours=1)), False, id="long ago"
+        ),
+        pytest.param(replace(ANEW, lost_job=JOB), replace(OTHER, job=8), True, id="its own lost one"),
+        pytest.param(ANEW, replace(OTHER, gang=ANEW.uid), False, id="its gang's members have it too"),
+        pytest.param(replace(ANEW, attempt=0), OTHER, False, id="nothing is known to be lost"),
+        pytest.param(replace(ANEW, phase="released"), OTHER, False, id="it was released"),
+    ],
+)
+def test_a_number_is_old_while_what_is_left_of_its_lost_job_may_be_on_a_node(
+    state: PlacementState, other: PlacementState, *, is_old: bool
+) -> None:
+    assert has_old_number(HELD, state, [state, other], T0) == is_old
+    assert not has_old_number(PENDING, state, [state, other], T0)
+
+
+def test_the_number_of_a_lost_job_is_remembered_until_it_has_left_and_over_all_that_follows() -> None:
+    found = act(seen(BOUND, known(VANISHED), VANISHED), after_s=LOST_CONFIRM_S)
+    assert isinstance(found, Record)
+    held = replace(found.state, job=8)
+    again = act(replace(seen(BOUND, held, replace(HELD, job=8)), has_old_number=True))
+    assert isinstance(again, GiveUp)
+    told = replace(BOUND, claim=Claim(job=JOB, attempt=3, job_mark="verified"), is_told_lost=True)
+    adopted = act(replace(seen(told, None, JobGone(is_taken=True)), slurm_node=SLURM_NODE))
+    assert isinstance(adopted, Record)
+
+    assert [one.lost_job for one in (found.state, again.state, adopted.state)] == [JOB, JOB, JOB]
 
 
 def test_a_pod_whose_job_is_lost_may_be_deleted_after_a_bound_instead() -> None:

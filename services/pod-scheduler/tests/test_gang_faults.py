@@ -46,7 +46,7 @@ from sunk_pod_scheduler.gangs.workloads import (
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.means import Views
-from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, Record, Wait
+from sunk_pod_scheduler.model import AnyJob, GiveUp, JobGone, JobSeen, Record, Wait
 from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.ownership import Owner
 from sunk_pod_scheduler.policy import Identity
@@ -351,6 +351,17 @@ def test_an_elastic_gang_with_a_vacant_seat_gets_another_job_when_slurm_has_lost
     alone = decide_gang(look({"u0": members["u0"]}, lost), T0 + timedelta(minutes=5), Limits())
     assert isinstance(alone, Record)
     assert alone.state.phase == "ending"
+
+
+def test_a_gang_that_is_lost_gives_a_job_with_an_old_number_up_and_keeps_its_seats() -> None:
+    record = replace(stored(2), phase="submitted", attempt=1, lost=T0, changed=T0)
+    members = {f"u{i}": member(i, kube_node=f"k{i}") for i in range(2)}
+    held = job("PENDING", is_held=True, nodes=())
+    action = decide_gang(replace(look(members, record, job=held), has_old_number=True), T0, Limits())
+
+    assert isinstance(action, GiveUp)
+    assert (action.job, action.state.job, action.state.attempt) == (JOB, None, 2)
+    assert action.state.roster == record.roster
 
 
 def test_an_elastic_gang_asks_for_no_nodes_of_its_empty_seats_when_slurm_has_lost_its_job() -> None:

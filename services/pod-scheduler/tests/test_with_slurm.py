@@ -22,7 +22,8 @@ from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import Noted, PlacementAnnounced, PlacementReleased, ReleasePlacement
-from sunk_kube.errors import KubeUnavailableError
+from sunk_kube.client import KubeClient
+from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
 from sunk_kube.objects import (
     ContainerPort,
     ContainerState,
@@ -33,10 +34,13 @@ from sunk_kube.objects import (
     PodStatus,
     Taint,
 )
+from sunk_kube.reflector import Reflector
+from sunk_kube.resources import NODES, PODS
 from sunk_kube.testing import node
 from sunk_kube.wellknown import ANNOTATION_GANG_MIN_AVAILABLE as GANG_MIN_AVAILABLE
 from sunk_kube.wellknown import ANNOTATION_GANG_SIZE as GANG_SIZE
 from sunk_kube.wellknown import ANNOTATION_JOB
+from sunk_lab.config import from_environment
 from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
@@ -46,6 +50,7 @@ from sunk_pod_scheduler import marks, tokens
 from sunk_pod_scheduler.answers import Answerer
 from sunk_pod_scheduler.apply import Doer
 from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.claims import keys_of
 from sunk_pod_scheduler.explain import explain
 from sunk_pod_scheduler.facts import Teller
 from sunk_pod_scheduler.gangs.apply import GangDoer
@@ -58,16 +63,19 @@ from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.means import Means, Views
 from sunk_pod_scheduler.model import AnyJob, JobGone
 from sunk_pod_scheduler.ownership import Owner
+from sunk_pod_scheduler.pods import Pods
 from sunk_pod_scheduler.policy import Policy
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.refusals import Refusals
 from sunk_pod_scheduler.request import Placeholder
+from sunk_pod_scheduler.sayings import Sayings
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.testing import KEY, UID, MemoryPods, manifest
 from sunk_pod_scheduler.validate import Rules
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.keys import KeyLoop
+from sunk_runtime.together import each
 from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.accounting import AccountedJob, SlurmAccounting
@@ -100,9 +108,9 @@ def newest() -> Generator[HostSlurm]:
         yield found
 
 
-@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
+@pytest.fixture(params=RELEASES, ids=lambda release: f"slurm {release.version}")
 def hooked(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
-    """A Slurm whose epilog tells the gateway of the jobs that have left, as the chart's does."""
+    """A Slurm whose epilog tells the gateway of the jobs that have left, as the chart's does. It is new."""
     with running_slurm(request.param, more=("Epilog=/lab/etc/epilog",)) as found:
         yield found
 
@@ -159,6 +167,8 @@ class World:
         self.answerer: Answerer | None = None
         self.accounting: SlurmAccounting | None = None
         self.poke: Callable[[str], None] = lambda _uid: None
+        self.rest_s = 0.1
+        """Between two rounds of what we play."""
 
     async def prepare(self) -> None:
         """Say on the bus which nodes there are."""
@@ -217,7 +227,7 @@ class World:
         """Return a scheduler that remembers nothing, and have questions answered by it."""
         book = Book()
         ports = jobs or Jobs(self.client, self.slurm_jobs, KEY, timeout_s=5, accounting=self.accounting)
-        self.answerer = Answerer(self.placements, self.pods, book, KEY, self.poked)
+        self.answerer = Answerer(self.placements, pods or self.pods, book, KEY, self.poked)
         return Scheduler(
             pods=pods or self.pods,
             jobs=ports,
@@ -265,7 +275,7 @@ class World:
             await self.say_answered(moment)
             for uid in {*self.pods.pods, *self.placements.keys()}:
                 self.poke(uid)
-            await anyio.sleep(0.1)
+            await anyio.sleep(self.rest_s)
 
     async def say_answered(self, moment: datetime) -> None:
         """Say on the bus that its jobs are those of *moment*."""
@@ -311,7 +321,7 @@ class World:
                 )
                 if state is not None and state.phase == "ended":
                     return JSONResponse({"exit_code": state.exit_code})
-                await anyio.sleep(0.02)
+                await anyio.sleep(self.rest_s / 5)
             return Response(status_code=204)
 
         prefix = "/v1/jobs/{job:int}"
@@ -1194,6 +1204,7 @@ async def test_a_gang_whose_job_slurmctld_has_lost_runs_on_and_gets_another_job_
         await until(is_adopted, within_s=60.0)
         (after,) = await found.alive()
 
+        assert (before.job_id, drained(hooked)) == (1, [])  # Its number is the first that is given again.
         assert (after.nodes, after.state_now.base) == (before.nodes, "RUNNING")
         assert marks.is_started(after.extra)
 
@@ -1347,10 +1358,161 @@ async def test_a_running_pod_whose_job_slurmctld_has_lost_stays_and_gets_another
         await until(lambda: found.is_running(UID))  # It is stored once it is said.
         (after,) = await found.alive()
 
+        assert (before.job_id, drained(hooked)) == (1, [])  # Its number is the first that is given again.
         assert (after.nodes, after.state_now.base) == (before.nodes, "RUNNING")
         assert marks.is_started(after.extra)
         assert found.is_running(UID)
         assert found.pods.pods[UID].spec.node_name == where
+
+
+CROWD = 200
+STRANGERS = 120
+
+
+CROWDED = RELEASES if from_environment().seeds > 1 else RELEASES[-1:]
+"""Of two hundred Pods: with SUNK_LAB_SEEDS=2 all."""
+
+
+@pytest.fixture(scope="module", params=CROWDED, ids=lambda release: f"slurm {release.version}")
+def roomy(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
+    """A Slurm with room for a crowd on its first nodes, and for strangers on the last."""
+    nodes = NodeRange(count=3, first_port=0, cpus=CROWD // 2, memory_mib=100_000)
+    with running_slurm(request.param, nodes=nodes, more=("Epilog=/lab/etc/epilog",)) as found:
+        yield found
+
+
+@asynccontextmanager
+async def crowded(found: World, kube: KubeClient, namespace: str) -> AsyncGenerator[Pods]:
+    """Run a scheduler of Pods on the API server, of which no kubelet knows."""
+    for name in found.names:
+        await kube.create(NODES, {"metadata": {"name": f"kube-{name}"}})
+    watched = Reflector(kube, PODS, namespace=namespace, fields="spec.schedulerName=sunk-crowd")
+    nodes, sayings = Reflector(kube, NODES), Sayings(kube)
+    pods = Pods(kube, [watched], nodes, sayings, [watched.index(keys_of(KEY))])
+    scheduler = found.scheduler(pods=pods)
+    loop, sweep = KeyLoop("pods", scheduler.reconcile), KeyLoop("strays", scheduler.sweep)
+    found.poke, found.rest_s = loop.poke, 1.0
+    try:
+        async with anyio.create_task_group() as tasks:
+            for run in (watched.run, nodes.run, sayings.run):
+                tasks.start_soon(run)
+            await watched.complete()
+            await nodes.complete()
+            tasks.start_soon(found.play_syncer)
+            tasks.start_soon(partial(loop.run, pods.changes(), found.placements.changes()))
+            tasks.start_soon(partial(sweep.run, found.slurm_jobs.changes()))
+            tasks.start_soon(serve_http, "127.0.0.1", found.port, Health(), found.routes())
+            yield pods
+            tasks.cancel_scope.cancel()
+    finally:
+        with anyio.move_on_after(10, shield=True):
+            for name in found.names:
+                await kube.delete(NODES, f"kube-{name}")
+
+
+async def make_crowd(kube: KubeClient, namespace: str, kept_off: str) -> list[str]:
+    """Make Pods that tolerate that their Nodes have no kubelet; return their uids."""
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1", "memory": "1Mi"}}}
+    spec = {
+        "schedulerName": "sunk-crowd",
+        "terminationGracePeriodSeconds": 2,
+        "containers": [container],
+        "tolerations": [{"operator": "Exists"}],
+    }
+    uids: list[str] = []
+
+    async def make(number: int) -> None:
+        meta = {"name": f"pod-{number}", "annotations": {"sunk.coreweave.com/excluded-nodes": kept_off}}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+        while True:
+            try:
+                made = await kube.create(PODS, body, namespace)
+            except KubeRejectedError:  # A new namespace has no default ServiceAccount for a moment.
+                await anyio.sleep(0.1)
+            else:
+                uids.append(made.metadata.uid)
+                return
+
+    await each(range(CROWD), make)
+    return uids
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(500)
+async def test_two_hundred_pods_outlive_a_slurmctld_that_lost_its_state_and_touch_no_strangers_job(
+    nats: NatsServer, roomy: HostSlurm, kube: KubeClient, namespace: str, free_tcp_port: int
+) -> None:
+    write_epilog(roomy, free_tcp_port)
+    *_, last = roomy.node_names
+    async with world(nats, roomy, free_tcp_port) as found, crowded(found, kube, namespace) as pods:
+        uids = await make_crowd(kube, namespace, last)
+
+        def bound() -> dict[str, int]:
+            states = [found.placements.get(uid) for uid in uids]
+            told = [one for one in states if one is not None and one.phase == "bound" and one.lost is None]
+            return {one.uid: one.job for one in told if one.job is not None}
+
+        await until(lambda: len(bound()) == CROWD, within_s=150.0)
+        before = bound()
+        where = {uid: (uid, job.nodes) for job in await found.alive() for uid in whose(job)}
+        lose_state(roomy)
+        strangers = submit_strangers(roomy, last)
+        assert len(strangers & set(before.values())) > CROWD // 3
+
+        def are_followed() -> bool:
+            assert [found.placements.get(uid) for uid in leaving(pods, uids)] == []
+            states = [found.placements.get(uid) for uid in bound()]
+            return sum(one is not None and one.attempt > 0 for one in states) == CROWD
+
+        await until(are_followed, within_s=120.0)
+        await are_untouched(found, strangers)
+        after, jobs = bound(), {job.job_id: job for job in await found.alive()}
+        assert {uid: (*whose(jobs[job]), jobs[job].nodes) for uid, job in after.items()} == where
+        assert len(set(after.values())) == len(jobs) == CROWD
+        assert drained(roomy) == []
+
+        gone = [*bound()][:20]
+        for uid in gone:
+            pod = pods.watched(uid)
+            assert pod is not None
+            await kube.delete(PODS, pod.metadata.name, namespace, grace_period_s=0)
+        await until(lambda: all(found.placements.get(uid) is None for uid in gone), within_s=60.0)
+        await are_untouched(found, strangers)
+        roomy.exec("scancel", *(str(number) for number in strangers))
+
+
+def leaving(pods: Pods, uids: list[str]) -> list[str]:
+    """Return which of the Pods are gone, or about to go."""
+    there = {uid: pods.watched(uid) for uid in uids}
+    return [uid for uid, pod in there.items() if pod is None or pod.is_terminating]
+
+
+def whose(job: Job) -> list[str]:
+    """Return the uid of the Pod whose placeholder *job* is."""
+    mark = marks.read_extra(KEY, job.extra, job.user_id)
+    return [] if mark is None else [mark.uid]
+
+
+def drained(slurm: HostSlurm) -> list[str]:
+    """Return which nodes Slurm starts nothing on any more, and why."""
+    return slurm.exec("sinfo", "-h", "-N", "-t", "drain,draining,drained", "-o", "%N: %E").splitlines()
+
+
+def submit_strangers(slurm: HostSlurm, node: str) -> set[int]:
+    """Submit jobs that are nobody's placeholders, at once when slurmctld answers; return their numbers."""
+    wrap = f"sbatch --parsable -w {node} --mem=1 -o /dev/null --wrap 'exec sleep 600'"
+    wait = "until scontrol ping | grep -q UP; do sleep 0.1; done"
+    script = f"{wait}; for _ in {{1..{STRANGERS}}}; do {wrap}; done"
+    return {int(number) for number in slurm.exec("bash", "-c", script).split()}
+
+
+async def are_untouched(found: World, strangers: set[int]) -> None:
+    """Hold that nobody has ended strangers' jobs, or written to them."""
+    for number in strangers:
+        job = await found.client.job(number)
+        assert job is not None
+        assert (job.name, job.extra, job.hold) == ("wrap", "", False)
+        assert job.state_now.base in {"RUNNING", "PENDING"}
 
 
 def lose_state(slurm: HostSlurm, *, everything: bool = False) -> None:

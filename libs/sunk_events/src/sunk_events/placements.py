@@ -136,6 +136,8 @@ class PlacementState(State, frozen=True, kw_only=True, tag="sunk.pod_scheduler.v
     """Since when the placeholder's script has not been heard: its poll was cut, and no other has come."""
     lost: Moment | None = None
     """Since when the Pod runs without a job that Slurm knows: slurmctld has lost its state."""
+    lost_job: JobId | None = None
+    """The number of the job that was lost: its script may be on the node yet, for some time."""
     bound: Moment | None = None
     """When the Pod was bound for this job, which ran then."""
     gang: str = ""

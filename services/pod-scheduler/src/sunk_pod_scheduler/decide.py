@@ -98,7 +98,7 @@ def _adopted(seen: Observed, pod: PodSeen, claim: Claim, now: datetime, *, is_th
     adopted = replace(adopted, node=seen.slurm_node, kube_node=pod.kube_node, lost=now)
     # It waits, or runs, to replace a lost one; or its number is another's: slurmctld has lost its state.
     if is_there or number is None:
-        return Record(state=adopted)
+        return Record(state=replace(adopted, lost_job=claim.job if number is None else None))
     return Record(state=replace(adopted, phase="bound"))
 
 
@@ -149,6 +149,8 @@ def _placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
             return _starting(seen, placement, job, now, limits)
         case JobSeen() if job.is_running:
             return _running(seen, pod, placement, job, now)
+        case JobSeen() if seen.has_old_number:
+            return given_up(_renumbered(pod, placement, now), job)
         case JobSeen() if job.base == "PENDING" and _are_others_excluded(seen, job):
             return ExcludeNodes(job.job, seen.excluded or "")
         case JobSeen():
@@ -179,6 +181,12 @@ def _unsubmitted(pod: PodSeen, placement: PlacementState, now: datetime, limits:
         return refuse(replace(placement, phase="refused", changed=now), pod)
     due = placement.changed + timedelta(seconds=backoff_s(placement.attempt))
     return Submit(placement.attempt) if now >= due else Wait((due - now).total_seconds())
+
+
+def _renumbered(pod: PodSeen, placement: PlacementState, now: datetime) -> Record:
+    """The next job has another number."""
+    is_lost = placement.lost is not None
+    return lost.once_more(placement, now) if is_lost else without(pod, placement, lost.OLD_NUMBER, now)
 
 
 def _pending(pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:

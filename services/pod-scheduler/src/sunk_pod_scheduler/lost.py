@@ -5,6 +5,7 @@ to end. Or the job has ended and was forgotten while nobody looked: then the Pod
 Where nothing tells which, the Pod stays and says so.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,9 +16,12 @@ from sunk_pod_scheduler.limits import FORGOTTEN_CONFIRM_S, LOOK_AGAIN_S, LOST_CO
 from sunk_pod_scheduler.model import Action, AnyJob, JobGone, JobSeen, PodSeen, Record, TellLoss, Wait
 from sunk_pod_scheduler.outcomes import ending, waits_for
 
+OLD_NUMBER: Final = "slurmctld has lost its state and gives the numbers of jobs again that may not have ended"
 NO_OTHER_JOB: Final = "Slurm has lost the Pod's job, and no other has started"
 
 
+LEAVES: Final = timedelta(seconds=60)
+"""How long what is left of a lost job may be on its node once the next one runs there."""
 AHEAD: Final = 4_294_967_293
 """The highest priority that Slurm takes: the Pod's place is on a node that Slurm takes for free."""
 
@@ -87,15 +91,35 @@ def _later(since: datetime, after_s: float, now: datetime) -> Wait | None:
 
 def once_more(placement: PlacementState, now: datetime) -> Record:
     """Another job is to be submitted for the Pod, on its node."""
+    was_on_node = placement.phase == "bound"
     again = replace(placement, phase="submitted", changed=now, attempt=placement.attempt + 1)
+    again = replace(again, lost_job=placement.job if was_on_node else placement.lost_job)
     return Record(state=replace(again, job=None, token_sha256="", silent=None, bound=None, submitted=None))
+
+
+def has_old_number(
+    job: AnyJob, placement: PlacementState | None, all_placements: Iterable[PlacementState], now: datetime
+) -> bool:
+    """Whether a job that is held has the number of one that slurmctld lost, and that may be on a node yet.
+
+    slurmd launches no second job of a number, and slurmctld drains its node then ("Duplicate jobid"): it
+    would start nothing there any more, and so no other job for all the Pods that run there.
+    """
+    if placement is None or placement.attempt == 0 or placement.phase != "submitted":
+        return False  # A job that nothing came before: slurmctld has lost none, as far as is known.
+    if not isinstance(job, JobSeen) or not job.is_held:
+        return False
+    return any(
+        (one.job == job.job and placement.uid not in {one.uid, one.gang})
+        or (one.lost_job == job.job and (one.bound is None or now < one.bound + LEAVES))
+        for one in all_placements
+    )
 
 
 def was_not_launched(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> bool:
     """Whether the other job of a Pod that runs had its node, and ended before its script announced itself.
 
-    slurmd launches no job while the lost one of the same number is not quite ended on its node: slurmctld
-    cancels it then. One that is cancelled while it waits never had a node.
+    Its node was not ready for it yet. One that is cancelled while it waits never had a node.
     """
     is_early = placement.phase in {"submitted", "released"} and bool(job.nodes) and job.is_over
     return placement.lost is not None and is_early and not is_given_up(placement, now, limits)

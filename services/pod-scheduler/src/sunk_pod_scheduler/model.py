@@ -157,6 +157,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Why the Pod may not be bound to that Node."""
     excluded: str | None = None
     """The nodes that its job, which waits, must not get as things are now; None where nobody can say."""
+    has_old_number: bool = False
+    """Its job, which is held, has the number of a lost one that may be on a node yet."""
     is_release_asked: bool = False
     """The placeholder's script or its node's epilog wants the Pod gone."""
     voice: Voice = ""

@@ -99,6 +99,7 @@ class Scheduler:
                     return again_s
                 if is_another(seen.placement, self._placements.get(uid)):
                     self._book.forget(uid)
+                    self._book.looked(uid)  # What is next takes its time, and the script of the last waits.
                 if isinstance(action, Forget):
                     self._stirred.pop(uid, None)
             log.error("a pod took too many steps", extra={"uid": uid})
@@ -190,6 +191,7 @@ class Scheduler:
             slurm_node=self._slurm_node(shown.kube_node) if shown and placement is None else "",
             node_problem=why,
             excluded=await self._excluded(pod, placement, job),
+            has_old_number=lost.has_old_number(job, placement, self._placements.values(), now()),
             is_release_asked=placement is not None
             and self._book.is_release_asked(
                 uid, placement.job, is_alive=isinstance(job, JobSeen) and job.is_alive

@@ -106,17 +106,18 @@ def _of_gang(  # noqa: PLR0911 - a table of cases
                 return given_up(_again(pod, action.state, gang, too_few, now), seen.job)
             return Record(state=replace(action.state, node="", roster=found))
         case GiveUp():
-            return replace(action, state=replace(action.state, roster=unseated(gang)))
+            return replace(action, state=_unplaced(seen, action.state, gang))
         case Record() if action.state.job is None and action.state.phase == "submitted":
-            # Where Slurm has lost the job of Pods that run, the next one has to be where they are.
-            is_lost = action.state.lost is not None
-            return Record(
-                state=replace(action.state, roster=occupied(seen, gang) if is_lost else unseated(gang))
-            )
+            return Record(state=_unplaced(seen, action.state, gang))
         case Bind() | DeletePod() | TellLoss():
             return Wait(ASK_AGAIN_S)  # Steps of a Pod that is started or bound, which a gang takes elsewhere.
         case _:
             return action
+
+
+def _unplaced(seen: GangSeen, state: PlacementState, gang: Gang) -> PlacementState:
+    """Return *state* with seats anywhere; where Slurm has lost the job of Pods that run, where they are."""
+    return replace(state, roster=unseated(gang) if state.lost is None else occupied(seen, gang))
 
 
 def _again(pod: PodSeen, record: PlacementState, gang: Gang, reason: str, now: datetime) -> Record:
@@ -192,6 +193,7 @@ def _as_one(
         placement=record,
         job=seen.job,
         announced_on=seen.announced_on,
+        has_old_number=seen.has_old_number,
         is_release_asked=seen.is_release_asked,
         excluded=seen.excluded,
     )

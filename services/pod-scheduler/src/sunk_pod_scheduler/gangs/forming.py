@@ -216,6 +216,7 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
         job=claim.job if _is_there(job) or was_theirs else None,
         reason="what was stored of the gang was lost, and some of it is gone" if phase == "ending" else "",
         lost=now if runs and (is_gone or (_is_there(job) and is_told_lost)) else None,
+        lost_job=claim.job if is_taken and claim.is_signed else None,
         created=ranked[0].pod.created,
         roster=_gang(seen, ranked),
     )

@@ -113,6 +113,7 @@ class Gangs:
                     return again_s
                 if is_another(seen.record, self._placements.get(gang)):
                     self._book.forget(gang)
+                    self._book.looked(gang)
             log.error("a gang took too many steps", extra={"gang": gang})
             return ASK_AGAIN_S
         finally:

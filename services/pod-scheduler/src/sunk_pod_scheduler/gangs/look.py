@@ -29,7 +29,7 @@ from sunk_pod_scheduler.ownership import believed
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
-from sunk_runtime.views import StateView
+from sunk_runtime.views import StateView, now
 
 SLICE: Final = 100
 """Pods that are looked at without a pause, where they are as they were."""
@@ -172,6 +172,7 @@ class Looker:
             seats={} if is_overtaken else self._seats(gang, record),
             job=job,
             announced_on=self._book.announced_on(gang, record.job) if record else "",
+            has_old_number=lost.has_old_number(job, record, self._placements.values(), now()),
             is_release_asked=record is not None
             and self._book.is_release_asked(
                 gang, record.job, is_alive=isinstance(job, JobSeen) and job.is_alive

@@ -107,6 +107,8 @@ class GangSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The placements of members that are stored, by uid."""
     job: AnyJob = JobGone()
     announced_on: str = ""
+    has_old_number: bool = False
+    """Its job, which is held, has the number of a lost one that may be on a node yet."""
     is_release_asked: bool = False
     voice: Voice = ""
     """What was last said of the placeholder's script."""
