@@ -13,6 +13,7 @@ from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.model import (
     AnyJob,
+    CancelJob,
     Forget,
     GiveUp,
     JobGone,
@@ -54,9 +55,13 @@ EARLIER_EXTRA = msgspec.json.encode(
 EARLIER_CLAIM = msgspec.json.encode(Earlier(job=JOB, attempt=3, mark=EARLIER_MARK)).decode()
 
 
-def looked_at(extra: str, *, user_id: int = USER, name: str = NAME) -> JobSeen:
+ADMIN_COMMENT = marks.admin_comment(f"Pod {NAME}", UID, 3)
+
+
+def looked_at(extra: str, *, user_id: int = USER, name: str = NAME, admin_comment: str = "") -> JobSeen:
     mark = marks.read_extra(KEY, extra, user_id)
-    return replace(job(), extra=extra, user_id=user_id, name=name, mark=mark)
+    found = replace(job(), extra=extra, user_id=user_id, name=name, mark=mark)
+    return replace(found, admin_comment=admin_comment)
 
 
 def test_a_claim_to_another_number_is_none() -> None:
@@ -128,7 +133,18 @@ TAKEN = T0 - timedelta(seconds=30)
             looked_at(marks.extra_text(KEY, "other", "default/other", 0, USER)), id="another's mark"
         ),
         pytest.param(looked_at(marks.extra_text(KEY, UID, NAME, 2, USER)), id="an earlier attempt's mark"),
-        pytest.param(replace(looked_at("", name="mine"), is_requeued=True, submitted=T0), id="requeued too"),
+        pytest.param(
+            replace(looked_at("", name="mine", admin_comment=ADMIN_COMMENT), is_requeued=True, submitted=T0),
+            id="requeued too",
+        ),
+        pytest.param(
+            replace(
+                looked_at("", name="mine", admin_comment=f"placeholder of Pod {NAME}"),
+                is_requeued=True,
+                submitted=T0,
+            ),
+            id="requeued too, of an earlier version",
+        ),
         pytest.param(looked_at("", user_id=OTHER), id="and the Pod names another user by now"),
     ],
 )
@@ -145,10 +161,54 @@ def test_no_user_has_his_pods_job_taken_for_a_lost_one_and_gets_another_ahead_of
     assert after.state.phase == "ending"
 
 
-def test_a_job_that_slurm_took_later_only_has_the_number() -> None:
-    later = replace(looked_at("{}"), submitted=T0)
+THEIRS = marks.extra_text(KEY, "other", "default/other", 0, USER)
 
-    assert own(later, replace(OWNER, submitted=TAKEN)) == JobGone(is_taken=True)
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param(looked_at("{}"), id="of the same name"),
+        pytest.param(replace(looked_at("", name="train.sh"), is_requeued=True), id="requeued"),
+        pytest.param(
+            replace(
+                looked_at(THEIRS, admin_comment=marks.admin_comment("Pod default/other", "other", 0)),
+                is_requeued=True,
+            ),
+            id="another Pod's, that Slurm could not launch",
+        ),
+        pytest.param(
+            replace(looked_at("", admin_comment="placeholder of Pod default/other"), is_requeued=True),
+            id="another Pod's, of an earlier version",
+        ),
+        pytest.param(
+            replace(
+                looked_at("", admin_comment=marks.admin_comment(f"Pod {NAME}", UID, 13)), is_requeued=True
+            ),
+            id="of another attempt",
+        ),
+    ],
+)
+def test_a_job_that_slurm_took_later_only_has_the_number(later: JobSeen) -> None:
+    assert own(replace(later, submitted=T0), replace(OWNER, submitted=TAKEN)) == JobGone(is_taken=True)
+
+
+@pytest.mark.parametrize("name", [NAME, "mine"])
+def test_a_job_whose_user_took_its_mark_away_while_it_waits_ends_before_its_pod_gets_another(
+    name: str,
+) -> None:
+    found = own(looked_at("", name=name, admin_comment=ADMIN_COMMENT), OWNER)
+    assert isinstance(found, JobSeen)
+    waits = replace(found, base="PENDING", nodes=())
+
+    again = decide(seen(pod(), placement("released"), waits), T0, Limits())
+    over = decide(seen(None, placement("ended"), found), T0, Limits())
+    lost = decide(seen(replace(pod(), claim=Claim(job=JOB, attempt=3)), None, waits), T0, Limits())
+
+    assert isinstance(again, GiveUp)
+    assert (again.job, again.state.attempt, again.state.job) == (JOB, 1, None)
+    assert over == CancelJob(JOB)
+    assert isinstance(lost, Record)
+    assert (lost.state.attempt, lost.state.job) == (3, JOB)
 
 
 def test_when_slurm_took_its_job_is_remembered_once_it_has_started() -> None:

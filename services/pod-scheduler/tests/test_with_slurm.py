@@ -41,6 +41,7 @@ from sunk_kube.wellknown import ANNOTATION_GANG_MIN_AVAILABLE as GANG_MIN_AVAILA
 from sunk_kube.wellknown import ANNOTATION_GANG_SIZE as GANG_SIZE
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_lab.config import from_environment
+from sunk_lab.errors import LabError
 from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
@@ -666,6 +667,37 @@ async def test_a_job_that_is_cancelled_before_its_pod_is_bound_is_followed_by_an
         assert again.attempt == 1
         assert again.token_sha256 != state.token_sha256
         assert UID in found.pods.pods
+
+
+async def test_a_job_whose_user_wiped_and_renamed_it_ends_with_its_pod_and_is_never_left_beside_another(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    slurm.exec("scontrol", "update", "PartitionName=main", "State=DOWN")  # Its jobs wait.
+    user = ("setpriv", "--reuid", str(Policy().user_id), "--clear-groups")
+    try:
+        async with world(nats, slurm, free_tcp_port) as found, running(found):
+            found.pods.put(manifest())
+            await until(lambda: found.phase(UID) == "released")
+            (waits,) = await found.alive()
+            slurm.exec(*user, "scontrol", "update", f"JobId={waits.job_id}", "Extra=", "JobName=mine")
+            with pytest.raises(LabError, match="ermission denied"):
+                slurm.exec(*user, "scontrol", "update", f"JobId={waits.job_id}", "AdminComment=mine")
+            await until(lambda: is_base(found, waits.job_id, "CANCELLED"))
+
+            slurm.exec("scontrol", "update", "PartitionName=main", "State=UP")
+            await until(lambda: found.is_running(UID))
+            (runs,) = await found.alive()
+            change = ("Extra=", "JobName=mine", "Requeue=1")
+            slurm.exec(*user, "scontrol", "update", f"JobId={runs.job_id}", *change)
+            slurm.exec(*user, "scontrol", "requeue", str(runs.job_id))
+            await until(lambda: found.pods.pods[UID].is_terminating)
+            found.pods.vanish(UID)
+            await until(lambda: found.phase(UID) == "")
+
+            assert await is_base(found, runs.job_id, "CANCELLED")
+            assert waits.job_id != runs.job_id
+    finally:
+        slurm.exec("scontrol", "update", "PartitionName=main", "State=UP")
 
 
 async def test_an_unknown_slurm_user_is_said_on_the_pod(

@@ -64,7 +64,7 @@ def _without_placement(seen: Observed, now: datetime) -> Action:
     if pod.claim is not None:
         if isinstance(seen.job, JobUnknown):
             return Wait(ASK_AGAIN_S)
-        is_there = isinstance(seen.job, JobSeen) and seen.job.is_marked and not seen.job.is_over
+        is_there = isinstance(seen.job, JobSeen) and seen.job.is_the_pods and not seen.job.is_over
         if is_there or (pod.kube_node and not pod.is_over):
             return _adopted(seen, pod, pod.claim, now, is_there=is_there)
     if pod.is_over or pod.is_terminating or pod.kube_node or pod.is_gated:
@@ -138,7 +138,8 @@ def _placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
         case JobSeen() if job.is_over or job.base == "SUSPENDED":
             return given_up(without(pod, placement, cause(job), now), job)
         case JobSeen() if not job.is_marked:
-            return without(pod, placement, f"job {job.job} no longer carries our mark in its Extra", now)
+            wiped = without(pod, placement, f"job {job.job} no longer carries our mark in its Extra", now)
+            return given_up(wiped, job) if job.is_ours else wiped
         case JobSeen() if job.is_requeued and job.is_running and _has_said_something(seen, placement):
             # That may be of the run before: its prologs have to be through anew. Slurm itself requeues, and
             # holds, one that it could not launch.
@@ -324,7 +325,7 @@ def _ended(seen: Observed, placement: PlacementState, now: datetime, _: Limits) 
             return Forget()
         case JobSeen() if job.is_gone:
             return Forget()
-        case JobSeen() if job.is_over or job.is_completing or not job.is_marked:
+        case JobSeen() if job.is_over or job.is_completing or not job.is_the_pods:
             return Wait(LOOK_AGAIN_S)
         case JobSeen():
             due = placement.changed + timedelta(seconds=ENDED_GRACE_S)

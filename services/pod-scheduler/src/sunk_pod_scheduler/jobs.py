@@ -192,7 +192,7 @@ class Jobs:
         found = await self.look(job, owner)
         if isinstance(found, JobUnknown):
             raise SlurmUnavailableError(f"cancel job {job}: Slurm does not say whose it is")
-        if not isinstance(found, JobSeen) or not found.is_marked or found.is_over:
+        if not isinstance(found, JobSeen) or not found.is_the_pods or found.is_over:
             return
         async with _within(self._timeout_s, f"cancel job {job}"):
             await self._slurm.cancel_job(job)

@@ -5,6 +5,10 @@ submitted for, the annotation over Pod, attempt and job. A job is a Pod's only i
 an Extra to a job of another user, or writes another number on a Pod, has written nothing that is believed.
 Earlier versions signed neither user nor job: what they wrote is believed where all else agrees (`ownership`).
 The Extra ends in ``: started`` once the placeholder's script has announced itself, as documented.
+A job's AdminComment says whose it is too, for its user may wipe the Extra, and nobody but administrators the
+AdminComment.
+
+Source: measured on Slurm 24.11 and 26.05 (a job's user may change neither AdminComment, a requeue keeps it).
 """
 
 from typing import Final
@@ -15,6 +19,7 @@ from sunk_kube.resources import is_name
 from sunk_pod_scheduler import tokens
 
 STARTED: Final = ": started"
+_PLACEHOLDER: Final = "placeholder of "
 _JOB_END: Final = 1 << 32
 """Slurm's numbers of jobs are less."""
 _CLAIM_MAX: Final = 512
@@ -84,6 +89,22 @@ def read_extra(key: bytes, text: str, user_id: int) -> Mark | None:
         return found
     is_users = tokens.is_user_mark(found.user_mark, key, found.uid, found.attempt, user_id)
     return found if is_users and found.user_id == user_id else None
+
+
+def admin_comment(whose: str, uid: str, attempt: int) -> str:
+    """Return the AdminComment of a placeholder of *whose*; no user can write that: it needs no signature."""
+    return f"{_PLACEHOLDER}{whose}{_of_attempt(uid, attempt)}"
+
+
+def is_admin_comment(text: str, uid: str, attempt: int, pod: str) -> bool:
+    """Whether a job's AdminComment says whose placeholder it is. Earlier versions named the *pod* only."""
+    if text.startswith(_PLACEHOLDER) and text.endswith(_of_attempt(uid, attempt)):
+        return True
+    return bool(pod) and text == f"{_PLACEHOLDER}Pod {pod}"
+
+
+def _of_attempt(uid: str, attempt: int) -> str:
+    return f", attempt {attempt} of {uid}"
 
 
 def is_started(text: str) -> bool:

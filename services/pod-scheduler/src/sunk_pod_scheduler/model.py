@@ -92,10 +92,18 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     extra: str = ""
     name: str = ""
     user_id: int = 0
+    admin_comment: str = ""
     mark: Mark | None = None
     """Whose placeholder it is, as its Extra says and our signature proves."""
     is_marked: bool = True
-    """False: it is the Pod's by number, name and user only; nothing may be done to it."""
+    """False: its user has wiped or written over the mark, or never had it; nothing may be done to it."""
+    is_ours: bool = False
+    """Its mark is gone, and yet it is the Pod's: its AdminComment says so. It may be ended."""
+
+    @property
+    def is_the_pods(self) -> bool:
+        """It is the Pod's for sure, so that we may end it."""
+        return self.is_marked or self.is_ours
 
     @property
     def is_running(self) -> bool:
@@ -367,6 +375,7 @@ def job_seen(job: Job, key: bytes) -> JobSeen:
         is_preempted=job.preempt_time.moment is not None,
         is_marked_started=marks.is_started(job.extra),
         extra=job.extra,
+        admin_comment=job.admin_comment,
         name=job.name,
         user_id=job.user_id,
         mark=marks.read_extra(key, job.extra, job.user_id),

@@ -1,8 +1,9 @@
 """Whether a job that carries a Pod's number is its placeholder. Pure.
 
-What must stay true: nothing is cancelled, released, written to or bound by a job without our mark for this
-Pod and attempt, or of another Slurm user than the one it was submitted for. Numbers are given anew where
-slurmctld has lost its state, and users write what they like into what they own.
+What must stay true: nothing is released, written to or bound by a job without our mark for this Pod and
+attempt, or of another Slurm user than the one it was submitted for; nothing is cancelled without that mark
+but what its AdminComment, which no user can write, says to be of this Pod and attempt. Numbers are given
+anew where slurmctld has lost its state, and users write what they like into what they own.
 """
 
 from datetime import datetime
@@ -12,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.marks import Claim, Mark
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, Observed
 
@@ -43,20 +45,22 @@ def is_whose(mark: Mark | None, owner: Owner, user_id: int) -> bool:
 def own(job: AnyJob, owner: Owner) -> AnyJob:
     """Return *job* as *owner* may see it: a number that is another's job by now is no job of his.
 
-    One that Slurm took in the same second is still his, whatever its user has written over the mark since,
-    and so is one that its user had requeued: his Pod ends with it, but nothing is done to it. Else a user
-    could have his Pod's job taken for one that slurmctld has lost, and get another ahead of everybody.
+    One whose AdminComment says so, or that Slurm took in the same second, is still his, whatever its user has
+    written over the mark since, or if he had it requeued: his Pod ends with it. Else a user could have his
+    Pod's job taken for one that slurmctld has lost, and get another ahead of everybody.
     """
     if not isinstance(job, JobSeen) or is_whose(job.mark, owner, job.user_id):
         return job
-    if owner.submitted is not None:
-        # The Pod's user may have been edited since: the moment alone tells.
-        was_his = job.is_requeued and owner.user_id in {None, job.user_id}
-        is_same = job.submitted == owner.submitted or was_his
-        return replace(job, is_marked=False) if is_same else JobGone(is_taken=True)
-    if job.mark is None and owner.name and (job.name, job.user_id) == (owner.name, owner.user_id):
-        return replace(job, is_marked=False)
+    is_ours = marks.is_admin_comment(job.admin_comment, owner.uid, owner.attempt, owner.name)
+    if is_ours or _may_be_his(job, owner):
+        return replace(job, is_marked=False, is_ours=is_ours)
     return JobGone(is_taken=True)
+
+
+def _may_be_his(job: JobSeen, owner: Owner) -> bool:
+    if owner.submitted is not None:  # The Pod's user may have been edited since: the moment alone tells.
+        return job.submitted == owner.submitted
+    return job.mark is None and bool(owner.name) and (job.name, job.user_id) == (owner.name, owner.user_id)
 
 
 def is_behind(placement: PlacementState | None, claim: Claim | None) -> bool:

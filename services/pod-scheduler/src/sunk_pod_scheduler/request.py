@@ -73,7 +73,7 @@ def describe(pod: Pod, wanted: Wanted, choice: Choice, attempt: int, made: Place
         standard_output="/dev/null",
         standard_error="/dev/null",
         comment=asked.comment,
-        admin_comment=f"placeholder of Pod {pod.key}",
+        admin_comment=marks.admin_comment(f"Pod {pod.key}", meta.uid, attempt),
         extra=marks.extra_text(made.key, meta.uid, pod.key, attempt, wanted.identity.user_id),
         constraints=asked.constraints,
         prefer=asked.prefer,

@@ -148,7 +148,8 @@ def _binding(  # noqa: PLR0911 - a table of cases
         if not found.pod.kube_node and found.node_problem:
             return given_up(_again(pod, record, gang, found.node_problem, now), job, "NodeUnsuited")
     if not job.is_marked:
-        return _again(pod, record, gang, f"job {job.job} no longer carries our mark in its Extra", now)
+        wiped = _again(pod, record, gang, f"job {job.job} no longer carries our mark in its Extra", now)
+        return given_up(wiped, job) if job.is_ours else wiped
     if not job.is_marked_started:
         return MarkStarted(job.job, job.extra)
     return bind(seen, gang) or Record(

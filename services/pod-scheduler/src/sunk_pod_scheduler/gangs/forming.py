@@ -224,8 +224,8 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
 
 
 def _is_there(job: AnyJob) -> bool:
-    """Whether a job that is the gang's, by its mark, is not over."""
-    return isinstance(job, JobSeen) and job.is_marked and not job.is_over
+    """Whether a job that is the gang's is not over."""
+    return isinstance(job, JobSeen) and job.is_the_pods and not job.is_over
 
 
 def _is_whole(seen: GangSeen, ranked: list[MemberSeen]) -> bool:

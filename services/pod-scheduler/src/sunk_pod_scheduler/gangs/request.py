@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember
 from sunk_kube.objects import ObjectMeta, Pod
+from sunk_pod_scheduler import marks
 from sunk_pod_scheduler.gangs.model import GangSeen
 from sunk_pod_scheduler.nodes import Choice
 from sunk_pod_scheduler.request import Placeholder, describe
@@ -27,12 +28,13 @@ def describe_gang(
     per_node = gang.members_per_node
     nodes = len(choice.required) or nodes_needed(gang)
     is_elastic = bool(gang.min_available) and not choice.required
+    whose = f"{seen.kind} {seen.namespace}/{seen.name}, {len(gang.members)} Pods"
     as_pod = Pod(metadata=ObjectMeta(namespace=seen.namespace, name=seen.name, uid=seen.id))
     shape = replace(wanted, cpus=gang.cpus, memory_mib=gang.memory_mib * per_node, gpus=gang.gpus * per_node)
     tasks = sum(_has_place(gang, member) for member in gang.members)
     return replace(
         describe(as_pod, shape, choice, attempt, made),
-        admin_comment=f"placeholder of {seen.kind} {seen.namespace}/{seen.name}, {len(gang.members)} Pods",
+        admin_comment=marks.admin_comment(whose, seen.id, attempt),
         minimum_nodes=nodes_at_least(gang) if is_elastic else nodes,
         maximum_nodes=nodes,
         tasks=None if is_elastic else tasks,  # Of how many nodes Slurm has, it makes the tasks.
