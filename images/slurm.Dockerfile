@@ -3,6 +3,7 @@
 #   docker build -f images/slurm.Dockerfile --build-arg SUITE=trixie --build-arg VERSION=24.11 -t sunk/slurm:24.11 .
 #   docker build -f images/slurm.Dockerfile --build-arg SUITE=forky --build-arg VERSION=26.05 -t sunk/slurm:26.05 .
 #
+# Debian's suite in the making has no SSSD at times: then the image knows no users of a directory (values: `directory`).
 # The lab makes the same content without a container engine: lab/src/sunk_lab/slurm/cluster_images.py.
 ARG SUITE=trixie
 
@@ -19,6 +20,7 @@ LABEL org.opencontainers.image.title="slurm" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY images/slurm.packages /tmp/packages
 RUN apt-get update \
+ && { apt-cache show sssd-ldap >/dev/null 2>&1 || sed -i '/^libnss-sss$/d;/^sssd-ldap$/d' /tmp/packages; } \
  && grep -v '^#' /tmp/packages | DEBIAN_FRONTEND=noninteractive xargs apt-get install -y --no-install-recommends \
  && slurmctld -V | grep -F "slurm-wlm ${VERSION}" \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /tmp/packages /etc/ssh/ssh_host_*_key* \

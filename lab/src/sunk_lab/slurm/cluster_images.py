@@ -75,15 +75,15 @@ def database_image_of(cache: Path, say: Say) -> Path:
     return _archive(root, Image(tag=tag, layers=[tree], config=config), say)
 
 
-def packages() -> tuple[str, ...]:
-    """Return Debian's packages of Slurm's image."""
+def packages(release: Release) -> tuple[str, ...]:
+    """Return Debian's packages of Slurm's image, as far as the suite of *release* has them."""
     lines = (line.strip() for line in _PACKAGES.read_text().splitlines())
-    return tuple(line for line in lines if line and not line.startswith("#"))
+    return tuple(line for line in lines if line and not line.startswith("#") and line not in release.lacks)
 
 
 def _slurm_recipe(release: Release) -> debian.Recipe:
     return debian.Recipe(
-        suite=release.suite, packages=packages(), users=(PLACEHOLDER_USER,), folders=_FOLDERS
+        suite=release.suite, packages=packages(release), users=(PLACEHOLDER_USER,), folders=_FOLDERS
     )
 
 

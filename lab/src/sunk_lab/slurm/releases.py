@@ -15,6 +15,8 @@ class Release:
     """Debian's name for the suite that has it."""
     api: str
     """The newest data parser that tells how a job shares its nodes."""
+    lacks: tuple[str, ...] = ()
+    """Packages of Slurm's image that its suite does not have; a suite in the making loses some at times."""
 
     @property
     def image(self) -> str:
@@ -23,7 +25,7 @@ class Release:
 
 
 SLURM_24_11: Final = Release(version="24.11", suite="trixie", api="v0.0.42")
-SLURM_26_05: Final = Release(version="26.05", suite="forky", api="v0.0.44")
+SLURM_26_05: Final = Release(version="26.05", suite="forky", api="v0.0.44", lacks=("libnss-sss", "sssd-ldap"))
 RELEASES: Final = (SLURM_24_11, SLURM_26_05)
 
 
