@@ -1,10 +1,35 @@
 """What callers asked for is of one life of a job's number: slurmctld that lost its state gives it anew."""
 
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
 from msgspec.structs import replace
 
 from sunk_pod_scheduler.book import Announcement, Book
+from sunk_pod_scheduler.gangs.look import Looker
+from sunk_pod_scheduler.limits import Limits
+from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.outcomes import is_another
-from sunk_pod_scheduler.testing import JOB, SLURM_NODE, UID, job, placement
+from sunk_pod_scheduler.scheduler import Scheduler
+from sunk_pod_scheduler.testing import JOB, KEY, SLURM_NODE, T0, UID, MemoryPods, job, placement
+from sunk_pod_scheduler.validate import Rules
+from sunk_runtime.recovery import Recovery
+
+pytestmark = pytest.mark.anyio
+
+
+class _Nothing:
+    """A view of nothing."""
+
+    def get(self, key: str) -> None:
+        assert key
+
+    def values(self) -> list[object]:
+        return []
+
+    def require_complete(self) -> None:
+        """Return: all is known."""
 
 
 def test_an_epilog_that_asks_for_a_job_that_waits_or_runs_is_of_an_earlier_job_of_its_number() -> None:
@@ -48,3 +73,25 @@ def test_a_job_that_slurm_ends_is_not_alive_any_more() -> None:
         False,
     ]
     assert not job("PENDING", is_completing=True).is_alive  # It was requeued, and its epilog runs.
+
+
+async def test_a_script_is_unheard_only_since_somebody_hears_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    later = T0 + timedelta(minutes=5)
+    moments = iter((T0, later))
+    monkeypatch.setattr("sunk_pod_scheduler.book.now", lambda: next(moments))
+    book, bus, nothing = Book(), Recovery(), _Nothing()
+    views: Any = Views(kube_pods=nothing, slurm_nodes=nothing)  # type: ignore[arg-type]
+    parts: Any = {"pods": MemoryPods(), "views": views, "placements": nothing, "jobs": nothing}
+    rest: Any = {"slurm_jobs": nothing, "statistics": nothing, "doer": nothing}
+    scheduler = Scheduler(book=book, rules=Rules(), limits=Limits(), key=KEY, **parts, **rest)
+    looker = Looker(book=book, rules=Rules(), key=KEY, workloads=nothing, **parts)  # type: ignore[arg-type]
+
+    async def listening() -> set[datetime | None]:
+        return {(await scheduler.look(UID)).listening, (await looker.look("gang-1"))[0].listening}
+
+    assert await listening() == {T0}
+    with bus.waking(book.hear_anew):
+        bus.announce()
+    assert await listening() == {later}

@@ -1,4 +1,5 @@
 from datetime import datetime, timedelta
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -839,6 +840,20 @@ def test_a_script_whose_poll_was_cut_and_that_is_not_heard_again_is_dead_though_
     dead = decide(silent, due, LIMITS)
     assert isinstance(dead, Record)
     assert (dead.state.phase, "is dead" in dead.state.reason) == ("ending", True)
+
+
+@pytest.mark.parametrize("heard", ["", "heard"])
+def test_a_script_is_not_dead_because_another_leader_was_told_that_its_poll_was_cut(
+    heard: Literal["", "heard"],
+) -> None:
+    well = placement("bound", node=SLURM_NODE)
+    later = LIMITS.silent_s + 1  # The next one leads only now.
+    listening = T0 + timedelta(seconds=later)
+    found = replace(seen(BOUND, replace(well, silent=T0), STARTED), listening=listening)
+
+    assert act(found, after_s=later) == Wait(LIMITS.silent_s)
+    after = act(replace(found, voice=heard), after_s=later + LIMITS.silent_s)
+    assert phase_after(after) == ("Record bound" if heard else "Record ending")
 
 
 def test_scripts_that_are_silent_together_are_cut_off_and_only_slurms_word_ends_their_pods() -> None:

@@ -10,6 +10,7 @@ import anyio
 import msgspec
 
 from sunk_pod_scheduler.model import Voice
+from sunk_runtime.views import now
 
 
 class Announcement(msgspec.Struct, frozen=True):
@@ -28,6 +29,12 @@ class Book:
         """Which job is to end, and whether only an epilog says so."""
         self._voices: dict[str, tuple[int, Voice]] = {}
         self._looked: dict[str, anyio.Event] = {}
+        self.since = now()
+        """From when on callers are heard. Before that another leader was told, or nobody."""
+
+    def hear_anew(self) -> None:
+        """Note that callers were not heard until now: the bus was away."""
+        self.since = now()
 
     def announce(self, uid: str, announcement: Announcement) -> None:
         """Remember that the script runs."""

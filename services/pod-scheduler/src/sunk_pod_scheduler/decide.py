@@ -277,7 +277,7 @@ def _bound(  # noqa: C901, PLR0911 - a table of cases
         case _ if placement.lost is not None:
             return TellLoss(state=replace(placement, changed=now, lost=None, reason=""))
         case _:
-            return listen(seen.voice, placement, now, limits, are_many=seen.are_many_silent)
+            return listen(seen.voice, seen.listening, placement, now, limits, are_many=seen.are_many_silent)
 
 
 def _pod_leaves(  # noqa: PLR0911 - a table of cases

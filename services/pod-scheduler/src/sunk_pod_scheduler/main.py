@@ -188,6 +188,8 @@ class Parts:
         explanations = Explanations(self.pods, self.placements, scheduler.look, gangs.explain)
         changes = self.pods.changes()  # Before anybody asks: from then on Pods are found by their uid.
         async with AsyncExitStack() as stack:
+            for recovery in (self.bus.recovery, self.placements.recovery):
+                stack.enter_context(recovery.waking(book.hear_anew))
             await stack.enter_async_context(
                 answering(self.bus, config.cluster, PlacementAnnounced, answerer.announced)
             )

@@ -171,6 +171,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """The placeholder's script or its node's epilog wants the Pod gone."""
     voice: Voice = ""
     """What was last said of the placeholder's script."""
+    listening: datetime | None = None
+    """Since when callers are heard by who decides; None: always."""
     are_many_silent: bool = False
     """It is silent, and so are more others than die at once."""
 

@@ -197,6 +197,7 @@ class Scheduler:
                 uid, placement.job, is_alive=isinstance(job, JobSeen) and job.is_alive
             ),
             voice=self._book.voice(uid, placement.job) if placement else "",
+            listening=self._book.since,
             are_many_silent=bool(placement and placement.silent) and are_many(self._placements.values()),
         )
         return seen, pod

@@ -24,9 +24,19 @@ CUT_OFF: Final = (
 
 
 def listen(
-    voice: Voice, placement: PlacementState, now: datetime, limits: Limits, *, are_many: bool
+    voice: Voice,
+    listening: datetime | None,
+    placement: PlacementState,
+    now: datetime,
+    limits: Limits,
+    *,
+    are_many: bool,
 ) -> Wait | Record | Blame:
-    """Return what follows from what was last said of the script of a Pod all else of which is well."""
+    """Return what follows from what was last said of the script of a Pod all else of which is well.
+
+    *listening*: since when callers are heard. What was stored before tells only that the poll was cut; whether
+    the script has called since, nobody heard who leads now, or while the bus was away.
+    """
     if placement.silent is None:
         return Record(state=replace(placement, silent=now)) if voice == "cut" else Wait()
     is_told = placement.reason == CUT_OFF
@@ -34,7 +44,8 @@ def listen(
         return Record(state=replace(placement, silent=None, reason="" if is_told else placement.reason))
     if is_told and not are_many:
         return Record(state=replace(placement, silent=now, reason=""))  # The others are back: so may this be.
-    due = placement.silent + timedelta(seconds=limits.silent_s)
+    unheard = placement.silent if listening is None else max(placement.silent, listening)
+    due = unheard + timedelta(seconds=limits.silent_s)
     if now < due:
         return Wait((due - now).total_seconds())
     if not are_many:

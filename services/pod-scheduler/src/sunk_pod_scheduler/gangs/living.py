@@ -46,7 +46,7 @@ def bound(  # noqa: PLR0911 - a table of cases
     if record.lost is not None:
         return Record(state=replace(record, lost=None, reason=""))
     heirs = _bind_heirs(seen, gang)
-    return heirs or listen(seen.voice, record, now, limits, are_many=seen.are_many_silent)
+    return heirs or listen(seen.voice, seen.listening, record, now, limits, are_many=seen.are_many_silent)
 
 
 def left(seen: GangSeen, gang: Gang) -> str:

@@ -178,6 +178,7 @@ class Looker:
                 gang, record.job, is_alive=isinstance(job, JobSeen) and job.is_alive
             ),
             voice=self._book.voice(gang, record.job) if record else "",
+            listening=self._book.since,
             are_many_silent=bool(record and record.silent) and are_many(self._placements.values()),
             kube_nodes={node: found for node in nodes if (found := self._kube_node(node))},
             switches=self._switches(nodes),

@@ -1,6 +1,7 @@
 """What the scheduler sees of one gang, and what it can do about it. Values only."""
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -112,6 +113,8 @@ class GangSeen(msgspec.Struct, frozen=True, kw_only=True):
     is_release_asked: bool = False
     voice: Voice = ""
     """What was last said of the placeholder's script."""
+    listening: datetime | None = None
+    """Since when callers are heard by who decides; None: always."""
     are_many_silent: bool = False
     kube_nodes: Mapping[str, str] = {}
     """The Node of each of the job's Slurm nodes, where it is known."""
