@@ -34,7 +34,7 @@ def listen(
 ) -> Wait | Record | Blame:
     """Return what follows from what was last said of the script of a Pod all else of which is well.
 
-    *listening*: since when callers are heard. What was stored before tells only that the poll was cut; whether
+    *listening*: since when callers are heard. What was stored before tells that the poll was cut; whether
     the script has called since, nobody heard who leads now, or while the bus was away.
     """
     if placement.silent is None:
