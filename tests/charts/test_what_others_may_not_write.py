@@ -126,7 +126,7 @@ def lab(kube_lab: KubeLab) -> Generator[KubeLab]:
     """A lab with the charts' policies and accounts, and a team with a tenant and an operator."""
     everybody = Somebody(kube_lab)
     made = made_by_the_charts(repairGroups=["sunk:repair"])
-    kinds = (POLICY, f"{POLICY}Binding", *RULES_OF_ACCESS)
+    kinds = (POLICY, f"{POLICY}Binding", "PriorityClass", *RULES_OF_ACCESS)
     wanted = [one for (kind, name), one in made.items() if kind in kinds or name == "slurm-pods-policy"]
     made["ConfigMap", "slurm-pods-policy"]["metadata"]["namespace"] = "slurm"  # As Helm does.
     namespaces = [
@@ -330,6 +330,24 @@ def test_nobody_but_the_nodeset_controller_says_what_a_node_and_a_nodesets_pod_a
     operator.annotate("node", "node1", "node.coreweave.cloud/cordonReason-")
     for name in ("other", "slurmd"):
         tenant.kubectl("-n", "team", "delete", "pod", name, "--wait=true")
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(300)
+def test_no_other_pod_has_the_priority_class_of_slurmds(lab: KubeLab) -> None:
+    tenant, controller = Somebody(lab, TENANT), Somebody(lab, CONTROLLER)
+    stranger, slurmd = pod("as-worthy"), nodeset_pod("worthy")
+    for one in (stranger, slurmd):
+        one["spec"]["priorityClassName"] = "sunk-slurmd"
+
+    with pytest.raises(
+        LabError, match=r"sunk-slurmd is for slurmd's Pods, which the nodeset-controller makes"
+    ):
+        tenant.create(stranger)
+    controller.create(slurmd)
+
+    tenant.label("pod", "worthy", "team=a")
+    tenant.kubectl("-n", "team", "delete", "pod", "worthy", "--wait=true")
 
 
 def lease(namespace: str, name: str) -> dict[str, Any]:
