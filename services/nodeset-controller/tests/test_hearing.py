@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,8 +23,17 @@ STALE_S, UNKNOWN_S = 60.0, 600.0
 def view(kind: type[Any]) -> StateView[Any]:
     """A view that nothing feeds but the test."""
     made: StateView[Any] = StateView(cast("Bus", SimpleNamespace()), "lab", kind)
-    made._set_complete(is_complete=True)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as if read whole
+    set_complete(made, is_complete=True)
     return made
+
+
+def set_complete(view: StateView[Any], *, is_complete: bool) -> None:
+    """Make *view* as if it was read whole, or is in doubt."""
+    view._set_complete(is_complete=is_complete)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+
+def at(at_s: float) -> datetime:
+    return T0 + timedelta(seconds=at_s)
 
 
 class Bench:
@@ -77,6 +86,33 @@ def test_old_words_are_old_after_a_restart_and_a_clock_ahead_is_not_believed() -
     assert old.is_unknown(1)
     assert not ahead.doubts(1)
     assert ahead.doubts(62) == "SlurmNotHeard"
+
+
+def test_words_that_came_back_with_an_older_store_are_as_old_as_they_were_then() -> None:
+    bench = Bench()
+    bench.speaks(100, 0)
+    assert bench.doubts(200) == "SlurmNotHeard"
+
+    bench.statistics.correct("scheduler", SlurmStatisticsState(changed=T0), 40, stored=at(-3600))
+    assert (bench.doubts(201), bench.is_unknown(201)) == ("SlurmNotHeard", True)
+    bench.speaks(41, 202)
+
+    assert (bench.doubts(202), bench.is_unknown(202)) == ("", False)
+
+
+def test_words_of_a_bucket_in_doubt_are_neither_new_nor_old() -> None:
+    bench = Bench()
+    bench.speaks(100, 0)
+    assert not bench.doubts(1)
+    statistics = bench.statistics
+
+    set_complete(statistics, is_complete=False)
+    statistics.correct("scheduler", SlurmStatisticsState(changed=T0), 40, stored=at(-3600))
+    assert (bench.doubts(30), bench.is_unknown(30)) == ("", False)
+    bench.speaks(41, 31)
+    set_complete(statistics, is_complete=True)
+
+    assert (bench.doubts(80), bench.is_unknown(80)) == ("", False)
 
 
 def test_a_bus_that_was_never_reached_is_said() -> None:

@@ -276,9 +276,9 @@ class StateView(Generic[S]):
         if revision > self._revisions.get(key, 0):
             self._apply(key, value, revision, stored or now())
 
-    def correct(self, key: str, value: S | None, revision: int) -> None:
+    def correct(self, key: str, value: S | None, revision: int, *, stored: datetime | None = None) -> None:
         """Take over what the bucket's leader has of *key*, be it older than what we know: it went back."""
-        self._correct(key, _Older(value, revision, now()))
+        self._correct(key, _Older(value, revision, stored or now()))
 
     def _correct(self, key: str, found: _Older[S]) -> None:
         self._revisions[key] = 0

@@ -1,7 +1,7 @@
 """Whether Slurm is heard, and what to doubt where it is not; pure but for the times that are remembered.
 
 What must stay true: silence is said, and is no reason to act; it is measured by when words arrive here, not
-by the clock of who said them; a restart of ours does not make old words new.
+by the clock of who said them; neither a restart of ours nor an older store of NATS makes old words new.
 """
 
 import time
@@ -71,11 +71,17 @@ class Ear:
         return now - self._heard > self._unknown
 
     def _listen(self, now: datetime) -> None:
-        """Note what has come since the last time."""
-        entry = self._statistics.entry(subjects.STATISTICS_KEY) if self._statistics is not None else None
+        """Note what has come since the last time; what came back with an older store was said long ago.
+
+        While its bucket is in doubt it is neither: whoever is alive says something new.
+        """
+        if self._statistics is None or not self._statistics.is_complete:
+            return
+        entry = self._statistics.entry(subjects.STATISTICS_KEY)
         if entry is None or entry.revision == self._revision:
             return
-        self._heard = min(now, entry.stored) if self._revision < 0 else now
+        is_new = 0 <= self._revision < entry.revision
+        self._heard = now if is_new else min(now, entry.stored)
         self._revision = entry.revision
 
 
