@@ -12,6 +12,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
@@ -277,7 +278,8 @@ def test_slurmctld_keeps_its_number_while_the_database_is_the_same(tmp_path: Pat
 
 def is_ready(listener: socket.socket) -> str:
     """Return what the probe says of a slurmd that listens there, and is a child of this process."""
-    command = ("bash", SCRIPTS.parent / "slurmd-ready.sh", str(listener.getsockname()[1]), str(os.getpid()))
+    words = str(listener.getsockname()[1]), str(os.getpid()), str(os.getuid())
+    command = ("bash", SCRIPTS.parent / "slurmd-ready.sh", *words)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
     assert (done.returncode == 0) == (done.stdout == "")
     return done.stdout + done.stderr
@@ -296,6 +298,68 @@ def test_a_slurmd_is_ready_when_it_listens_and_takes_what_connects(address: str)
             assert is_ready(listener) == f"slurmd does not take what connects to port {port}\n"
             listener.accept()[0].close()
             assert is_ready(listener) == ""
+
+
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root runs a process as somebody else")
+LISTEN = """
+import socket, sys
+listener = socket.socket(socket.AF_INET6)
+listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+listener.bind(("::1", int(sys.argv[1])))
+listener.listen(1)
+connected = socket.create_connection(("::1", int(sys.argv[1])))
+print("listens", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def job_that_listens(port: int) -> Generator[None]:
+    """Have a job of nobody's listen on *port* of an address that slurmd leaves free, and take nothing."""
+    command = (*NOBODY, "/usr/bin/python3", "-c", LISTEN, str(port))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == b"listens\n"
+        yield
+        job.kill()
+
+
+@only_root
+def test_a_job_that_listens_on_slurmds_port_and_takes_nothing_does_not_make_its_node_unready() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with job_that_listens(listener.getsockname()[1]):
+            said = is_ready(listener)
+
+        assert said == ""
+
+
+@only_root
+def test_a_job_that_listens_where_slurmd_does_not_makes_no_node_ready() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        with job_that_listens(port):
+            said = is_ready(silent)
+
+        assert said == f"slurmd does not listen on port {port}\n"
+
+
+@only_root
+def test_a_jobs_process_that_is_called_slurmd_and_stopped_does_not_make_a_node_unready() -> None:
+    with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
+        Path(folder).chmod(0o755)
+        program = Path(folder) / "slurmd"
+        shutil.copy(shutil.which("sleep") or "", program)
+        with subprocess.Popen((*NOBODY, program, "600")) as job:
+            about = Path(f"/proc/{job.pid}")
+            wait_for("it to begin", lambda: (about / "comm").read_text() == "slurmd\n", 10, 0.01)
+            job.send_signal(signal.SIGSTOP)
+            wait_for("it to be stopped", lambda: ") T " in (about / "stat").read_text(), 10, 0.01)
+            said = is_ready(listener)
+            job.kill()
+
+        assert said == ""
 
 
 @pytest.mark.parametrize("name", ["slurmd", "slurmd-wlm"])
