@@ -31,6 +31,7 @@ from sunk_nodeset_controller.nodesets.protection import is_late, may_be_evicted
 from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S
 from sunk_nodeset_controller.nodesets.status import status
 from sunk_nodeset_controller.nodesets.template import template_hash
+from sunk_nodeset_controller.nodesets.usable import noted
 from sunk_nodeset_controller.pods.hearing import Doubt
 
 OWNER = OwnerReference(kind="NodeSet", name="gpu", uid="uid-gpu", controller=True)
@@ -412,6 +413,24 @@ def test_a_pod_that_was_not_ready_for_long_is_away_and_one_on_a_node_that_is_dow
             "drained: NHC: no GPU",
             id="drained since",
         ),
+        pytest.param(
+            {
+                "is_drain": True,
+                "reason": "NHC: no GPU",
+                "reason_changed": T0 - timedelta(hours=1, seconds=10),
+            },
+            "drained: NHC: no GPU",
+            id="drained since, by a slurmctld whose clock is behind",
+        ),
+        pytest.param(
+            {
+                "state": "DOWN",
+                "reason": "gres too low",
+                "reason_changed": T0 - timedelta(hours=1, seconds=10),
+            },
+            "DOWN: gres too low",
+            id="down since, by a slurmctld whose clock is behind",
+        ),
     ],
 )
 def test_an_updated_pod_whose_node_slurm_cannot_use_is_away_and_the_update_waits_and_says_so(
@@ -461,6 +480,33 @@ def test_a_node_that_somebody_took_out_before_its_pod_was_made_holds_no_update_u
     pods = was_known(member(1)), was_known(member(2, is_old=True))
 
     assert plan(of_slurm(seen(wanted(at_once=1), pods, {}), "gpu-1", says)).actions == (condemn(2, "update"),)
+
+
+@pytest.mark.parametrize("behind_s", [-30, 30], ids=["behind", "ahead"])
+@pytest.mark.parametrize(
+    "says", [{"is_drain": True}, {"state": "DOWN"}], ids=["drained by hand", "down by hand"]
+)
+def test_what_took_a_node_out_just_before_its_pod_was_made_is_noted_whatever_slurmctlds_clock(
+    says: dict[str, Any], behind_s: float
+) -> None:
+    changed = T0 - timedelta(hours=1, seconds=20) + timedelta(seconds=behind_s)
+    out = {**says, "reason": "bad dimm", "reason_changed": changed}
+    slurm = of_slurm(seen(wanted(at_once=1), (member(1),), {}), "gpu-1", out).slurm
+    assert slurm is not None
+    made = was_known(member(1))
+    meta = replace(made.metadata, annotations={**made.metadata.annotations, **noted(slurm["gpu-1"])})
+    pods = replace(made, metadata=meta), was_known(member(2, is_old=True))
+    again = {**out, "reason_changed": changed + timedelta(seconds=40)}
+
+    assert plan(of_slurm(seen(wanted(at_once=1), pods, {}), "gpu-1", out)).actions == (condemn(2, "update"),)
+    assert plan(of_slurm(seen(wanted(at_once=1), pods, {}), "gpu-1", again)).actions == ()
+
+
+def test_a_node_that_is_in_use_has_nothing_to_note() -> None:
+    used = of_slurm(seen(wanted(), (member(1),), {}), "gpu-1", {"reason_changed": T0}).slurm
+    assert used is not None
+
+    assert (noted(used["gpu-1"]), noted(None)) == ({}, {})
 
 
 def test_a_template_that_slurm_rejected_is_replaced_before_any_other_pod() -> None:

@@ -39,6 +39,7 @@ from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key
 from sunk_nodeset_controller.nodesets.room import room, with_room
 from sunk_nodeset_controller.nodesets.slices import laid_out, slice_manifest, wanted_entries
 from sunk_nodeset_controller.nodesets.template import Manifest, manifest, pod_labels
+from sunk_nodeset_controller.nodesets.usable import noted
 from sunk_nodeset_controller.pods.resting import Rest
 from sunk_runtime.errors import ConflictError, LostLeadershipError, SunkError, TransientError
 from sunk_runtime.requests import ask
@@ -208,6 +209,7 @@ class Deeds:
     async def _body(self, seen: Observed, name: str, kube_node: str) -> Manifest:
         node = seen.nodes[kube_node]
         body = manifest(seen.nodeset, node, name, self._measure.taint.key)
+        body["metadata"]["annotations"] |= noted(seen.slurm.get(name) if seen.slurm is not None else None)
         if seen.nodeset.spec.leave_room_for is None:
             return body
         # Once a turn; without an answer no Pod is made, for it would claim too much.
