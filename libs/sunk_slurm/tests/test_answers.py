@@ -291,6 +291,24 @@ def test_one_source_of_tokens_is_needed_and_no_more(tmp_path: Path) -> None:
         tokens_from(key_file=tmp_path, token_file=tmp_path)
 
 
+@pytest.mark.parametrize("indent", [None, 2], ids=["compact", "for people"])
+async def test_of_an_array_only_the_record_that_was_asked_for_is_read(indent: int | None) -> None:
+    """Slurm tells all tasks of an array where its own number is asked for: 57 MB of 10,000 tasks."""
+    tasks = [{"job_id": 70 + task, "name": None, "nice": '"job_id": 7,'} for task in range(1, 50)]
+    wanted = {"job_id": 7, "name": "array", "step_id": {"job_id": 7}}
+    for order in ([*tasks, wanted], [wanted, *tasks]):
+        text = json.dumps(
+            {"jobs": order, "errors": []}, indent=indent, separators=None if indent else (",", ":")
+        )
+        async with client(lambda _, text=text: httpx.Response(200, text=text)) as slurm:
+            found = await slurm.job(7)
+
+            assert found is not None
+            assert found.name == "array"
+            with pytest.raises(SlurmUnavailableError, match="name"):
+                await slurm.job(71)
+
+
 async def test_accountings_records_of_a_user_whom_slurmrestd_does_not_know_are_read() -> None:
     """Measured on 24.11 and 26.05: ``user`` is null then, and who cancelled is empty."""
     told = {"job_id": 7, "name": "a", "user": None, "kill_request_user": "", "extra": "e"}

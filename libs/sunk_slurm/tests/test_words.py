@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_slurm.gres import Gres, gpus, parse_gres, tres_count, tres_memory_mib
-from sunk_slurm.hostlist import compress, expand
+from sunk_slurm.hostlist import compress, expand, has
 from sunk_slurm.states import JobState, NodeState
 from sunk_slurm.testing import job
 from sunk_slurm.wire import ExitCode, JobStateRow, Number
@@ -91,6 +91,9 @@ def test_a_job_state_answers_as_slurms_predicates_do(words: list[str], predicate
 )
 def test_a_hostlist_names_its_nodes(expression: str, names: tuple[str, ...]) -> None:
     assert expand(expression) == names
+    assert [name for name in ("n1", "n10", "gpu-07", "r2n08", *names) if has(expression, name)] == [
+        name for name in ("n1", "n10", "gpu-07", "r2n08", *names) if name in names
+    ]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +166,37 @@ def test_names_are_folded_as_slurm_folds_them(names: list[str], expression: str)
 node_names = st.from_regex(r"[a-z]{1,3}(-?[0-9]{1,4}){0,2}", fullmatch=True)
 
 
+ranges = st.tuples(st.integers(0, 120), st.integers(0, 12), st.integers(1, 3)).map(
+    lambda drawn: f"{drawn[0]:0{drawn[2]}d}-{drawn[0] + drawn[1]:0{drawn[2]}d}"
+)
+pieces = st.one_of(
+    st.sampled_from(["a", "b1", "1", "-"]), st.lists(ranges, min_size=1, max_size=2).map(",".join)
+)
+parts = st.lists(
+    pieces.map(lambda piece: f"[{piece}]" if "-" in piece[1:] else piece), min_size=1, max_size=4
+)
+
+
+@given(st.lists(parts.map("".join), min_size=1, max_size=3).map(",".join), st.data())
+def test_whether_a_name_is_there_is_known_without_the_names(expression: str, data: st.DataObject) -> None:
+    names = expand(expression)
+    others = st.from_regex(r"(a|b1|1|-)?[0-9]{1,4}(a|b1|1|-)?[0-9]{0,4}", fullmatch=True)
+    for name in (
+        data.draw(st.sampled_from(names)),
+        data.draw(others),
+        data.draw(st.sampled_from(names)) + "0",
+    ):
+        assert has(expression, name) == (name in names)
+
+
+def test_a_name_is_found_in_what_stands_for_more_names_than_may_be_made() -> None:
+    assert has("n[1-999999999999999]", "n77")
+    assert has("a" + "[0-9]" * 60, "a" + "7" * 60)
+    assert not has("a" + "[1,1]" * 60, "a" + "1" * 59)
+    with pytest.raises(ValueError, match="hostlist"):
+        has("n[1-2", "n1")
+
+
 @given(st.sets(node_names, max_size=30))
 def test_what_is_folded_unfolds_to_the_same_names(names: set[str]) -> None:
     assert sorted(expand(compress(names))) == sorted(names)
@@ -189,6 +223,21 @@ def test_gres_are_read(text: str, found: tuple[Gres, ...]) -> None:
 def test_gpus_of_all_types_are_counted_and_written_back() -> None:
     assert gpus("gpu:h100:4(S:0),gpu:a100:2,shard:8") == 6
     assert str(Gres("gpu", "h100", 2)) == "gpu:h100:2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("gpu:" + "9" * 5000, id="more digits than Python reads"),
+        pytest.param("gpu:" + "9" * 15 + "P", id="more than a message holds"),
+        pytest.param("gpu:1," * 20_000, id="longer than any node's"),
+        pytest.param("gpu:1(" + "(" * 60_000, id="parentheses that never close"),
+    ],
+)
+def test_a_gres_that_nobody_can_mean_counts_little_and_is_read_in_one_pass(text: str) -> None:
+    assert gpus(text) <= 1
+    assert (tres_count(f"gres/gpu={text[4:]}", "gres/gpu") or 0) <= 1
+    assert tres_memory_mib(f"mem={text[4:]}") is None
 
 
 def test_tres_are_read() -> None:

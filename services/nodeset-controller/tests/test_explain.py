@@ -51,6 +51,10 @@ def test_of_what_is_well_there_is_nothing_to_say() -> None:
             "its Node failed its verification",
         ),
         (replace(SEEN, nodeset=None), "its NodeSet is gone"),
+        (
+            replace(SEEN, pod=pod("gpu-000-011", annotations={wk.ANNOTATION_FEATURES: "a," * 100_000})),
+            "its features are not read: the annotation sunk.coreweave.com/features is too long",
+        ),
         (replace(SEEN, doubt=Doubt("SlurmNotHeard", "silent")), "what Slurm says is not relied upon"),
         (replace(SEEN, locks=(Finding(what="locked for job 7"),)), "locked for job 7"),
     ],

@@ -469,3 +469,18 @@ def test_a_node_that_left_its_nodeset_loses_all_marks() -> None:
 
 def test_a_node_that_never_was_in_a_nodeset_is_not_touched() -> None:
     assert node_marks(node(), None, is_wanted=False) == Marks()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param("a,b", ("a", "b"), id="as we write them"),
+        pytest.param("a," * 100_000, (), id="as somebody else does"),
+    ],
+)
+def test_features_on_a_pod_are_read_only_as_long_as_they_may_be(text: str, told: tuple[str, ...]) -> None:
+    annotated = replace(own(), metadata=replace(own().metadata, annotations={wk.ANNOTATION_FEATURES: text}))
+    found = state(PodObserved(pod=annotated, node=node(), nodeset=None, before=None, lock_key="lock", now=T0))
+
+    assert found is not None
+    assert found.features == told

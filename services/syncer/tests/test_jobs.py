@@ -1,12 +1,14 @@
 """What is told of a Slurm job: its state, and what has happened to it."""
 
+import hashlib
+
 import pytest
 from msgspec.structs import replace
 
-from sunk_events.codec import decode_state, encode
+from sunk_events.codec import MAX_BYTES, decode_state, encode
 from sunk_events.jobs import Allocation, SlurmJobState
 from sunk_slurm.testing import T0, job
-from sunk_slurm.wire import ExitCode, JobResources, NodeHeld, NodesHeld, Number
+from sunk_slurm.wire import CpusHeld, ExitCode, Job, JobResources, NodeHeld, NodesHeld, Number
 from sunk_syncer.jobs import allocations, job_facts, job_state, job_vanished
 
 
@@ -98,6 +100,18 @@ def test_what_a_job_holds_is_folded_over_nodes_that_hold_the_same() -> None:
         Allocation(nodes="n[1-2]", gpus=2),
         Allocation(nodes="n3", gpus=1),
     )
+
+
+def test_a_job_on_five_thousand_nodes_whose_names_do_not_fold_fits_into_a_message() -> None:
+    names = tuple(f"{hashlib.sha256(str(index).encode()).hexdigest()[:30]}.example" for index in range(5000))
+    held = tuple(NodeHeld(name=name, cpus=CpusHeld(count=index % 9)) for index, name in enumerate(names))
+    resources = JobResources(nodes=NodesHeld(allocation=held))
+    seen = Job(job_id=7, job_state=("RUNNING",), nodes=",".join(names), job_resources=resources)
+
+    state = job_state(seen, 1, T0)
+
+    assert len(encode(state)) <= MAX_BYTES
+    assert (state.nodes, state.allocations) == (seen.nodes, ())
 
 
 def test_a_job_on_five_thousand_nodes_fits_into_a_message() -> None:

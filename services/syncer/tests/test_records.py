@@ -102,6 +102,8 @@ def test_a_node_is_set_down_only_for_a_job_that_has_it_for_itself() -> None:
     assert why_not_down(all_cpus, node("n1"), ()) is None
     assert "whole" in (why_not_down(part, node("n1"), ()) or "")
     assert "job 2" in (why_not_down(whole, node("n1"), (OTHER,)) or "")
+    everywhere = replace(OTHER, nodes="n[1-999999999]")  # Nobody makes a list of that to find one name in it.
+    assert "job 2" in (why_not_down(whole, node("n1"), (everywhere,)) or "")
     over = replace(OTHER, is_running=False)
     assert why_not_down(whole, node("n1"), (over, replace(OTHER, job=1))) is None
 

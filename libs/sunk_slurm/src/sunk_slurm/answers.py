@@ -14,6 +14,7 @@ from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError, classif
 from sunk_slurm.wire import VERSIONS, Answer
 
 T = TypeVar("T", bound=Answer)
+Part = TypeVar("Part")
 
 _SERVER_ERROR: Final = 500
 _REFUSED: Final = 400
@@ -47,7 +48,7 @@ class _Paths(msgspec.Struct, frozen=True):
 def understood(doing: str, kind: type[T], reply: Reply) -> T:
     """Return the answer, or raise what Slurm's errors in it mean."""
     try:
-        answer = _decoded(reply.content, kind)
+        answer = decoded(reply.content, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SlurmUnavailableError(f"{doing}: {reply.shown}: {error}") from error
     if problems := [problem for problem in answer.errors if problem.error_number != 0]:
@@ -61,8 +62,8 @@ def understood(doing: str, kind: type[T], reply: Reply) -> T:
     return answer
 
 
-def _decoded(content: bytes, kind: type[T]) -> T:
-    """Decode an answer; bytes that are no UTF-8 are replaced.
+def decoded(content: bytes, kind: type[Part]) -> Part:
+    """Decode an answer, or a part of one; bytes that are no UTF-8 are replaced.
 
     Slurm takes any bytes for a job's name or a node's reason, and slurmrestd passes them on: one user's job
     must not keep everybody from being told of all the others.

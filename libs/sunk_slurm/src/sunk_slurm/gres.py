@@ -12,9 +12,13 @@ from typing import Final
 
 import msgspec
 
-_COUNT = re.compile(r"^(?P<number>[0-9]+)(?P<unit>[KMGTP]?)$", re.IGNORECASE)
-_MEMORY = re.compile(r"^(?P<number>[0-9]+(\.[0-9]+)?)(?P<unit>[KMGTP]?)$", re.IGNORECASE)
-_PARENTHESES = re.compile(r"\([^)]*\)")
+_TEXT_MAX: Final = 64 * 1024
+"""Characters of a text that is read."""
+_NUMBER_MAX: Final = 2**53
+"""What every reader of JSON takes for a number; Python itself reads no more than 4,300 digits."""
+_COUNT = re.compile(r"^(?P<number>[0-9]{1,15})(?P<unit>[KMGTP]?)$", re.IGNORECASE)
+_MEMORY = re.compile(r"^(?P<number>[0-9]{1,15}(\.[0-9]{1,15})?)(?P<unit>[KMGTP]?)$", re.IGNORECASE)
+_PARENTHESES = re.compile(r"\([^()]*\)")
 _KIB: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 _MIB: Final = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 
@@ -34,6 +38,8 @@ class Gres(msgspec.Struct, frozen=True):
 
 def parse_gres(text: str) -> tuple[Gres, ...]:
     """Return the resources of a GRES string, in its order; ``(null)`` and ``N/A`` are none."""
+    if len(text) > _TEXT_MAX:
+        return ()
     found: list[Gres] = []
     for part in _PARENTHESES.sub("", text).split(","):
         words = [word for word in part.strip().removeprefix("gres/").removeprefix("gres:").split(":") if word]
@@ -52,6 +58,8 @@ def gpus(text: str) -> int:
 
 def parse_tres(text: str) -> dict[str, str]:
     """Return the parts of a TRES string by name: ``{"cpu": "4", "mem": "16000M"}``."""
+    if len(text) > _TEXT_MAX:
+        return {}
     pairs = (part.partition("=") for part in text.split(","))
     return {name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip()}
 
@@ -71,10 +79,14 @@ def tres_count(text: str, name: str) -> int | None:
 def tres_memory_mib(text: str) -> int | None:
     """Return the memory of a TRES string in MiB; None where it does not say."""
     found = _MEMORY.match(parse_tres(text).get("mem", ""))
-    return None if found is None else int(float(found["number"]) * _MIB[found["unit"].upper()])
+    return None if found is None else _bounded(float(found["number"]) * _MIB[found["unit"].upper()])
 
 
 def _count(text: str) -> int | None:
     """Return a count that may end in K, M, G, T or P (1,024 each)."""
     found = _COUNT.match(text)
-    return None if found is None else int(found["number"]) * _KIB[found["unit"].upper()]
+    return None if found is None else _bounded(int(found["number"]) * _KIB[found["unit"].upper()])
+
+
+def _bounded(number: float) -> int | None:
+    return int(number) if number <= _NUMBER_MAX else None

@@ -16,6 +16,8 @@ MAX_NAMES: Final = 65_536
 """About as many nodes as Slurm itself takes: an expression that names more is a mistake or an attack."""
 NAME_MAX: Final = 255
 """Characters of a name, as of a host's."""
+NUMBER_MAX: Final = 15
+"""Digits of a number."""
 
 _LAST_NUMBER = re.compile(r"^(?P<prefix>.*?)(?P<number>[0-9]{1,15})(?P<suffix>[^0-9]*)$")
 _RANGE = re.compile(r"^(?P<low>[0-9]{1,15})(?:-(?P<high>[0-9]{1,15}))?$")
@@ -51,6 +53,17 @@ def expand(expression: str, most: int = MAX_NAMES) -> tuple[str, ...]:
             raise _too_many(expression)
         parts.append((texts, brackets))
     return tuple(dict.fromkeys(name for texts, brackets in parts for name in _names(texts, brackets)))
+
+
+def has(expression: str, name: str) -> bool:
+    """Whether *expression* stands for *name*, as `expand` says; nothing is expanded.
+
+    Raises:
+        ValueError: Brackets do not match, or a range is no range.
+    """
+    if "[" not in expression and name not in expression:
+        return False
+    return any(_is_of(part, name) for part in _parts(expression, MAX_NAMES))
 
 
 def compress(names: Iterable[str]) -> str:
@@ -121,6 +134,30 @@ def _names(texts: list[str], brackets: list[_Ranges]) -> Iterator[str]:
         choices.append([f"{number:0{width}d}{text}" for numbers, width in ranges for number in numbers])
     for chosen in product(*choices):
         yield "".join(chosen)
+
+
+def _is_of(part: str, name: str) -> bool:
+    """Whether *name* is one of those that *part* stands for."""
+    first, *pieces = _PAIR.split(part)
+    ends = {len(first)} if name.startswith(first) else set[int]()
+    for inside, text in zip(pieces[::2], pieces[1::2], strict=True):
+        if not ends:
+            return False
+        ranges = _ranges(inside, part, MAX_NAMES)
+        after = {end for start in ends for end in _after_number(name, start, ranges)}
+        ends = {end + len(text) for end in after if name.startswith(text, end)}
+    return len(name) in ends
+
+
+def _after_number(name: str, start: int, ranges: _Ranges) -> Iterator[int]:
+    """Yield where in *name* each number ends that begins at *start* and is one of *ranges*."""
+    for end in range(start + 1, min(len(name), start + NUMBER_MAX) + 1):
+        digits = name[start:end]
+        if not (digits.isascii() and digits.isdecimal()):
+            return
+        number = int(digits)
+        if any(number in numbers and digits == f"{number:0{width}d}" for numbers, width in ranges):
+            yield end
 
 
 def _ranges(inside: str, expression: str, most: int) -> _Ranges:

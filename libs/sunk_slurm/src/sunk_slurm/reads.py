@@ -3,6 +3,7 @@
 Source: slurmrestd 24.11 (v0.0.42) and 26.05 (v0.0.44), measured.
 """
 
+import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,6 +11,9 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 from urllib.parse import quote
 
+import msgspec
+
+from sunk_slurm.answers import decoded
 from sunk_slurm.diag import Diag, DiagAnswer
 from sunk_slurm.errors import (
     INVALID_JOB_ID,
@@ -27,7 +31,7 @@ from sunk_slurm.trust import Trust
 from sunk_slurm.wire import (
     Answer,
     Job,
-    JobsAnswer,
+    JobRecordsAnswer,
     JobStatesAnswer,
     Node,
     NodesAnswer,
@@ -161,17 +165,25 @@ class SlurmReads:
 
         It says so by an error, never by leaving it out; but of an array, or of a heterogeneous job, the first
         may be gone while others are there, which are told then.
+
+        All tasks of an array are told where its own number is asked for, thousands if its user likes: only
+        the one that is wanted is read (of 10,000 in 57 MB, 55 ms in place of 240).
         """
+        doing = f"look at job {job}"
         try:
-            answer = await self._one("job", f"look at job {job}", JobsAnswer, f"job/{job}", _JOB_FLAGS)
+            answer = await self._one("job", doing, JobRecordsAnswer, f"job/{job}", _JOB_FLAGS)
         except SlurmRejectedError as error:
             if error.number == INVALID_JOB_ID:
                 return None
             raise
-        told = answer.jobs if answer else ()
-        found = next((one for one in told if one.job_id == job), None)
+        records = answer.jobs if answer else ()
+        # A quotation mark in a text has a backslash before it, so no text looks like this.
+        is_wanted = re.compile(rb'"job_id":\s*%d\b' % job).search
+        wanted = (_job(record, doing) for record in records if is_wanted(record))
+        found = next((one for one in wanted if one.job_id == job), None)
+        told = (_job(record, doing) for record in records)
         if found is None and not any(job in {one.array_job_id.value, one.het_job_id.value} for one in told):
-            raise SlurmUnavailableError(f"look at job {job}: neither the job nor an error was told")
+            raise SlurmUnavailableError(f"{doing}: neither the job nor an error was told")
         return found
 
     async def job_states(self) -> dict[int, KnownJob]:
@@ -213,6 +225,13 @@ class SlurmReads:
     ) -> T | None:
         call = Call(name=name, doing=doing, path=path, params=params, timeout_s=self._timeout_s)
         return await self._rest.call(call, kind)
+
+
+def _job(record: msgspec.Raw, doing: str) -> Job:
+    try:
+        return decoded(bytes(record), Job)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SlurmUnavailableError(f"{doing}: {error}") from error
 
 
 def node_path(name: str) -> str:

@@ -251,6 +251,12 @@ class JobsAnswer(Answer, frozen=True, kw_only=True):
     jobs: tuple[Job, ...] = ()
 
 
+class JobRecordsAnswer(Answer, frozen=True, kw_only=True):
+    """The same, each record as it came."""
+
+    jobs: tuple[msgspec.Raw, ...] = ()
+
+
 class JobStateRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of GET jobs/state/. An array's pending record has one row for each of its tasks."""
 

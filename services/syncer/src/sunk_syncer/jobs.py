@@ -28,7 +28,9 @@ from sunk_slurm.wire import Job
 from sunk_syncer.facts import SERVICE
 
 ALLOCATIONS_MAX: Final = 500
-"""A job that holds something else on each of thousands of nodes would not fit into a message."""
+ALLOCATIONS_CHARS_MAX: Final = 32 * 1024
+"""A job that holds something else on each of thousands of nodes would not fit into a message, nor would one
+on nodes whose names do not fold."""
 UNKNOWN: Final = "UNKNOWN"
 
 JobFact = type[JobSubmitted | JobStarted | JobRequeued | JobHeld | JobReleased | JobCompleting | JobEnded]
@@ -81,7 +83,7 @@ def job_state(seen: Job, tasks: int, now: datetime) -> SlurmJobState:
 
 
 def allocations(seen: Job) -> tuple[Allocation, ...]:
-    """Return what the job holds on its nodes, nodes that hold the same folded into one."""
+    """Return what the job holds on its nodes, those that hold the same folded into one; none if too many."""
     if seen.job_resources is None:
         return ()
     nodes_by_share: dict[tuple[int, int, int], list[str]] = {}
@@ -91,10 +93,11 @@ def allocations(seen: Job) -> tuple[Allocation, ...]:
         nodes_by_share.setdefault(share, []).append(held.name)
     if len(nodes_by_share) > ALLOCATIONS_MAX:
         return ()
-    return tuple(
+    told = tuple(
         Allocation(nodes=compress(nodes), cpus=cpus, memory_mib=memory, gpus=held_gpus)
         for (cpus, memory, held_gpus), nodes in nodes_by_share.items()
     )
+    return told if sum(len(one.nodes) for one in told) <= ALLOCATIONS_CHARS_MAX else ()
 
 
 def job_facts(

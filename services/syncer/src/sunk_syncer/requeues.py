@@ -13,7 +13,7 @@ import msgspec
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
-from sunk_slurm.hostlist import expand
+from sunk_slurm.hostlist import has
 from sunk_slurm.wire import Job, Node
 
 PROLOG: Final = "Prolog"
@@ -31,7 +31,7 @@ def is_in_the_way(job: Job | None, node: str, while_it_says: str = "") -> bool:
 def is_on(nodes: str, node: str) -> bool:
     """Whether the hostlist expression *nodes* names *node*."""
     try:
-        return node in expand(nodes)
+        return has(nodes, node)
     except ValueError:
         return False
 

@@ -46,6 +46,7 @@ class HostSlurm:
         prolog_epilog_timeout_s: int = 90,
         more: tuple[str, ...] = (),
         has_own_clock: bool = False,
+        has_accounting: bool = False,
     ) -> None:
         """Describe it."""
         self.release: Final = release

@@ -18,7 +18,7 @@ from sunk_nodeset_controller.nodesets.protection import is_late, may_be_evicted
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_labels
 from sunk_nodeset_controller.pods.conditions import forgotten, marks, unknown
-from sunk_nodeset_controller.pods.copies import copies, cordon_reason, shown, verified
+from sunk_nodeset_controller.pods.copies import copies, cordon_reason, given_features, shown, verified
 from sunk_nodeset_controller.pods.facts import Telling, facts
 from sunk_nodeset_controller.pods.hearing import Absent, Ear, missing, was_known
 from sunk_nodeset_controller.pods.resting import Rest
@@ -203,6 +203,8 @@ class PodStates:
             now=now,
         )
         after = state(seen)
+        if after != before and pod is not None and given_features(pod) is None:
+            log.error("annotation is too long", extra={"pod": pod.key, "annotation": wk.ANNOTATION_FEATURES})
         telling = Telling(
             cluster=self._cluster,
             service=SERVICE,

@@ -11,12 +11,14 @@ from sunk_events.base import REASON_MAX
 from sunk_events.nodesets import Condition as ToldCondition
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Condition, Node, condition
+from sunk_kube.objects import Condition, Node, Pod, condition
 from sunk_nodeset_controller.marks import Marks, cut
 from sunk_nodeset_controller.nodesets.template import features
 
 NO_REASON: Final = "no reason given"
 TOLD_MAX: Final = 32
+FEATURES_CHARS_MAX: Final = 16 * 1024
+"""Of the annotation with a Pod's features: a NodeSet's 128 fit, each with all that it may consist of."""
 UNTOLD: Final = frozenset(
     {
         wk.CONDITION_SLURM_DRAIN,
@@ -64,6 +66,12 @@ def shown(conditions: Iterable[Condition]) -> tuple[ToldCondition, ...]:
         if one.type not in UNTOLD
     ]
     return tuple(sorted(told, key=lambda one: one.type)[:TOLD_MAX])
+
+
+def given_features(pod: Pod) -> tuple[str, ...] | None:
+    """Return the features that stand on *pod*; None: they are none of ours, as they are too many."""
+    text = pod.metadata.annotations.get(wk.ANNOTATION_FEATURES, "")
+    return tuple(filter(None, text.split(","))) if len(text) <= FEATURES_CHARS_MAX else None
 
 
 def copies(node: Node, nodeset: NodeSet | None) -> Marks:

@@ -11,6 +11,7 @@ from sunk_events.requests import Finding
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod, condition
+from sunk_nodeset_controller.pods.copies import FEATURES_CHARS_MAX, given_features
 from sunk_nodeset_controller.pods.hearing import Doubt
 
 FINDINGS_MAX: Final = 32
@@ -65,6 +66,12 @@ def _pod(seen: Explained) -> Iterator[Finding]:
             what=f"its Pod is to go: {why}",
             because=_CONDEMNED.get(why, ""),
             would_change="it goes when its Slurm node is drained and idle",
+        )
+    if given_features(pod) is None:
+        yield Finding(
+            what=f"its features are not read: the annotation {wk.ANNOTATION_FEATURES} is too long",
+            because=f"it has more than {FEATURES_CHARS_MAX} characters",
+            would_change=f"kubectl annotate pod -n {state.namespace} {state.pod} {wk.ANNOTATION_FEATURES}-",
         )
     if pod.is_terminating:
         since = pod.metadata.deletion_timestamp

@@ -16,7 +16,7 @@ from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod, condition
 from sunk_nodeset_controller.nodesets.plan import ORPHAN, is_wanted
 from sunk_nodeset_controller.nodesets.template import features, pinned_node, template_hash
-from sunk_nodeset_controller.pods.copies import cordon_reason, shown, verified
+from sunk_nodeset_controller.pods.copies import cordon_reason, given_features, shown, verified
 
 Phase = Literal["waiting", "running", "terminating", "gone"]
 LOST_NODE: Final = "its Node was deleted"
@@ -69,7 +69,7 @@ def _present(seen: PodObserved, pod: Pod) -> KubePodState:
         is_ready=pod.is_ready and phase == "running",
         is_condemned=wk.ANNOTATION_CONDEMNED in meta.annotations or _has_lost_node(pod, seen.node),
         pod_address=pod.status.pod_ip,
-        features=tuple(filter(None, meta.annotations.get(wk.ANNOTATION_FEATURES, "").split(","))),
+        features=given_features(pod) or (),
         is_nodeset_deleted=_is_leaving(seen),
         conditions=shown(pod.status.conditions),
     )
