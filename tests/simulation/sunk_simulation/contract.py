@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[3]
-_PLUGINS: Final = {"bus": "sunk_simulation.bus.pytest_plugin", "slurm": "sunk_simulation.slurm.pytest_plugin"}
+_PLUGINS: Final = {
+    "bus": "sunk_simulation.bus.pytest_plugin",
+    "slurm": "sunk_simulation.slurm.pytest_plugin",
+    "syncer": "sunk_simulation.syncer_pytest_plugin",
+}
 
 
 def run(file: str, *models: str, but: Iterable[str] = ()) -> None:
@@ -16,7 +20,7 @@ def run(file: str, *models: str, but: Iterable[str] = ()) -> None:
 
     Args:
         file: Where they stand, from the root of the project.
-        models: ``bus``, ``slurm``: which servers are models; the others are not there.
+        models: Which servers are models, and which services processes of the simulation.
         but: Parts of names of tests that are not of the model.
     """
     plugins = [word for model in models for word in ("-p", _PLUGINS[model])]

@@ -347,6 +347,9 @@ class SimLoop(asyncio.BaseEventLoop):
         """Handle it no more."""
         return self.current.handle_signal(sig, None)
 
+    async def shutdown_asyncgens(self) -> None:
+        """Leave generators to `close`: one of a process that was killed would wait for the dead."""
+
     def close(self) -> None:
         """End everything, the dead too."""
         self.is_over = True

@@ -1,10 +1,13 @@
 """Runs tests that were written for nats-server against the model, in virtual time.
 
 ``pytest -p sunk_simulation.bus.pytest_plugin``: `sunk_lab.nats.NatsServer` is the model then, and a test's
-event loop a simulated one. So a contract of both is one suite.
+event loop a simulated one. So a contract of both is one suite. SUNK_SIMULATION_TRACE=1 shows
+what happened, SUNK_SIMULATION_SEED is the seed of each test.
 """
 
+import os
 import shutil
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from random import Random
@@ -12,12 +15,16 @@ from typing import Any, Final, Self
 
 import pytest
 
-from sunk_lab import nats
-from sunk_lab.errors import LabError
-from sunk_simulation.bus.model import ModelNats
-from sunk_simulation.bus.settings import read
-from sunk_simulation.bus.store import Store
-from sunk_simulation.simulation import Simulation
+from sunk_simulation.ambient import install
+
+install()  # Before anything of ours is imported: what it takes for itself then is the simulation's.
+
+from sunk_lab import nats  # noqa: E402
+from sunk_lab.errors import LabError  # noqa: E402
+from sunk_simulation.bus.model import ModelNats  # noqa: E402
+from sunk_simulation.bus.settings import read  # noqa: E402
+from sunk_simulation.bus.store import Store  # noqa: E402
+from sunk_simulation.simulation import Simulation  # noqa: E402
 
 _PORT: Final = 20000
 _MIB: Final = 1 << 20
@@ -33,7 +40,8 @@ class _World:
     def now(self) -> Simulation:
         """Return it; the first who asks makes it."""
         if self._simulation is None:
-            self._simulation = Simulation()
+            out = sys.stderr if os.environ.get("SUNK_SIMULATION_TRACE") else None
+            self._simulation = Simulation(int(os.environ.get("SUNK_SIMULATION_SEED", "0")), out=out)
             self._simulation.__enter__()
         return self._simulation
 

@@ -3,7 +3,6 @@
 from typing import Final
 
 INVALID_PARTITION: Final = 2000
-TOO_MANY_REQUESTED_NODES: Final = 2006
 USER_ID_MISSING: Final = 2010
 PATHNAME_TOO_LONG: Final = 2012
 CONFIG_UNAVAILABLE: Final = 2014
@@ -11,17 +10,17 @@ INVALID_JOB_ID: Final = 2017
 INVALID_NODE_NAME: Final = 2018
 ALREADY_DONE: Final = 2021
 JOB_PENDING: Final = 2024
-INVALID_NODE_STATE: Final = 2026
-NOT_DYNAMIC: Final = 2028
+INVALID_NODE_STATE: Final = 2028
+INVALID_FEATURE: Final = 2029
 ACTIVE_FEATURE: Final = 2031
 DISABLED: Final = 2037
-INVALID_FEATURE: Final = 2075
+JOB_HELD: Final = 2042
 JOB_NOT_PENDING: Final = 2073
 JOB_FINISHED: Final = 2084
 JOB_NOT_RUNNING: Final = 2085
 JOB_NOT_SUSPENDED: Final = 2087
-JOB_HELD: Final = 2089
 NODE_BUSY: Final = 2016
+INVALID_NODE_TRANSITION: Final = 2180
 TOKEN_REFUSED: Final = 1007
 NO_CONNECTION: Final = 1800
 INVALID_VALUE: Final = 9207
@@ -31,7 +30,6 @@ WORDS: Final = {
     TOKEN_REFUSED: "Protocol authentication error",
     NO_CONNECTION: "Unable to contact slurm controller (connect failure)",
     INVALID_PARTITION: "Invalid partition name specified",
-    TOO_MANY_REQUESTED_NODES: "Node count specification invalid",
     USER_ID_MISSING: "Access/permission denied",
     PATHNAME_TOO_LONG: "Pathname of a file, directory or other parameter too long",
     CONFIG_UNAVAILABLE: "Requested node configuration is not available",
@@ -41,15 +39,15 @@ WORDS: Final = {
     ALREADY_DONE: "Job/step already completing or completed",
     JOB_PENDING: "Job is pending execution",
     INVALID_NODE_STATE: "Invalid node state specified",
-    NOT_DYNAMIC: "Unable to modify non-dynamic node",
+    INVALID_NODE_TRANSITION: "Invalid node state transition",
     ACTIVE_FEATURE: "Active features not a subset of available features",
     DISABLED: "Requested operation is presently disabled",
     INVALID_FEATURE: "Invalid feature specification",
     JOB_NOT_PENDING: "Job is no longer pending execution",
-    JOB_FINISHED: "Job/step has already completed",
+    JOB_FINISHED: "Job has already finished",
     JOB_NOT_RUNNING: "Job is not running",
     JOB_NOT_SUSPENDED: "Job is not suspended",
-    JOB_HELD: "Job is held",
+    JOB_HELD: "Job is in held state, pending scheduler release",
     INVALID_VALUE: "Parse error or unknown value",
 }
 

@@ -1,6 +1,7 @@
 """What slurmctld does with jobs."""
 
 import copy
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +42,10 @@ class Jobs:
         if job_id not in self.all:
             raise SlurmError(errors.INVALID_JOB_ID)
         return self.all[job_id]
+
+    def is_known(self, job_id: int) -> bool:
+        """Whether there is a record of that number, or of its array or heterogeneous job."""
+        return any(job_id in {job.job_id, job.array_job_id, job.het_job_id} for job in self.all.values())
 
     def shown(self, job_id: int) -> list[JobRecord]:
         """Return what is told of a number: of an array's all tasks, of a heterogeneous job's all of it."""
@@ -125,7 +130,7 @@ class Jobs:
         job.flags.clear()
         job.nodes, job.held, job.preparing = tuple(held), held, set(held)
         job.completing = set()
-        job.starts += 1
+        job.life = ctld.slurm.loop.now_ns
         job.is_launched = job.has_exited = False
         job.exit_code = job.signal = job.preempt_time = 0
         job.start_time = ctld.now()
@@ -136,9 +141,9 @@ class Jobs:
         for node in job.nodes:
             ctld.send(node, "prolog", copy.copy(job))
 
-    def prolog_complete(self, job_id: int, starts: int, node: str) -> None:
+    def prolog_complete(self, job_id: int, life: int, node: str) -> None:
         """Take note that the prolog on a node has ended, whatever way."""
-        job = self._same(job_id, starts)
+        job = self._same(job_id, life)
         if job is None or node not in job.preparing:
             return
         job.preparing.discard(node)
@@ -149,12 +154,12 @@ class Jobs:
                 job.is_launched = True
                 self._ctld.send(job.batch_host, "launch", copy.copy(job))
 
-    def launch_failed(self, job_id: int, starts: int, node: str) -> None:
+    def launch_failed(self, job_id: int, life: int, node: str) -> None:
         """Drain a node whose prolog has failed, and put its job back, be it cancelled meanwhile."""
         ctld = self._ctld
         if node in ctld.nodes.all:
             ctld.nodes.drain(ctld.nodes.all[node], "Prolog error", "slurm")
-        job = self._same(job_id, starts)
+        job = self._same(job_id, life)
         if job is None or (job.is_over and not job.is_completing):
             return
         if not job.requeue:
@@ -165,22 +170,24 @@ class Jobs:
             if ctld.conf.holds_on_prolog_fail:
                 one.description = "launch failed requeued held"
 
-    def batch_complete(self, job_id: int, starts: int, code: int, signal: int) -> None:
+    def batch_complete(self, job_id: int, life: int, code: int, signal: int) -> None:
         """Take note of how its script has ended."""
-        job = self._same(job_id, starts)
+        job = self._same(job_id, life)
         if job is None or job.has_exited:
             return
         job.has_exited, job.exit_code, job.signal = True, code, signal
         if job.is_active:
-            job.reason = "None" if not code and not signal else "NonZeroExitCode"
+            is_well = not code and not signal
+            job.reason = "None" if is_well else "NonZeroExitCode"
+            base = "PREEMPTED" if job.preempt_time else "COMPLETED" if is_well else "FAILED"
             for one in self._whole(job):
-                self._finish(one, "COMPLETED" if not code and not signal else "FAILED")
+                self._finish(one, base)
         else:
             self._ctld.job_changed(job)
 
-    def epilog_complete(self, job_id: int, starts: int, node: str) -> None:
+    def epilog_complete(self, job_id: int, life: int, node: str) -> None:
         """Take note that a node is free of it."""
-        job = self._same(job_id, starts)
+        job = self._same(job_id, life)
         if job is not None and node in job.completing:
             job.completing.discard(node)
             self._complete_if_free(job)
@@ -207,7 +214,7 @@ class Jobs:
             if name in job.completing:
                 self._terminate(job, name)
             elif job.start_time < told.boot_time or (
-                job.is_launched and job.batch_host == name and (job.job_id, job.starts) not in told.steps
+                job.is_launched and job.batch_host == name and (job.job_id, job.life) not in told.steps
             ):
                 if job.has_exited or self._ctld.now() - job.start_time < 2:
                     continue
@@ -216,11 +223,11 @@ class Jobs:
                         self._put_back(one, hold=False)
                     else:
                         self._finish(one, "NODE_FAIL")
-        for job_id, starts in told.steps:
-            job = self._same(job_id, starts)
+        for job_id, life in told.steps:
+            job = self._same(job_id, life)
             if job is None or name not in job.nodes or (job.is_over and not job.is_completing):
                 self._ctld.tell("orphan step", job=job_id, node=name)
-                self._ctld.send(name, "terminate", job_id, starts)
+                self._ctld.send(name, "terminate", job_id, life)
 
     def terminate_again(self, node: str) -> None:
         """Say once more what is to end on *node*."""
@@ -229,16 +236,8 @@ class Jobs:
                 self._terminate(job, node)
 
     def cancel(self, jobs: list[JobRecord], *, user: str = "root") -> None:
-        """End jobs.
-
-        Raises:
-            SlurmError: all of them are over.
-        """
-        alive = [job for job in jobs if not job.is_over]
-        if not alive:
-            number = errors.ALREADY_DONE if any(job.is_completing for job in jobs) else errors.JOB_FINISHED
-            raise SlurmError(number)
-        for job in alive:
+        """End jobs; those that are over stay as they are."""
+        for job in [job for job in jobs if not job.is_over]:
             self._ctld.slurm.job_touched(job, "cancel", user)
             self._ctld.counts["canceled"] += 1
             if job.is_active:
@@ -250,14 +249,10 @@ class Jobs:
             self._ctld.job_changed(job)
 
     def signal(self, jobs: list[JobRecord], name: str) -> None:
-        """Send a signal to their scripts."""
-        running = [job for job in jobs if job.base == "RUNNING" and not job.is_completing]
-        if not running:
-            number = errors.JOB_PENDING if any(job.is_pending for job in jobs) else errors.ALREADY_DONE
-            raise SlurmError(number)
-        for job in running:
-            if job.batch_host:
-                self._ctld.send(job.batch_host, "signal", job.job_id, job.starts, name)
+        """Send a signal to those of their scripts that run."""
+        for job in jobs:
+            if job.base == "RUNNING" and not job.is_completing and job.batch_host:
+                self._ctld.send(job.batch_host, "signal", job.job_id, job.life, name)
 
     def requeue(self, jobs: list[JobRecord], *, hold: bool, user: str = "root") -> None:
         """Put jobs back into the queue.
@@ -288,7 +283,7 @@ class Jobs:
                 raise SlurmError(errors.JOB_NOT_RUNNING)
             job.base, job.priority, job.suspend_time = "SUSPENDED", 0, self._ctld.now()
             self._ctld.job_changed(job)
-            self._ctld.send(job.batch_host or job.nodes[0], "suspend", job.job_id, job.starts)
+            self._ctld.send(job.batch_host or job.nodes[0], "suspend", job.job_id, job.life)
         self._ctld.scheduling.soon()
 
     def resume(self, jobs: list[JobRecord]) -> None:
@@ -299,7 +294,7 @@ class Jobs:
             job.end_time += self._ctld.now() - job.suspend_time
             job.base, job.priority, job.suspend_time = "RUNNING", 1, self._ctld.now()
             self._ctld.job_changed(job)
-            self._ctld.send(job.batch_host or job.nodes[0], "resume", job.job_id, job.starts)
+            self._ctld.send(job.batch_host or job.nodes[0], "resume", job.job_id, job.life)
 
     def hold(self, jobs: list[JobRecord], *, is_admin: bool = True) -> None:
         """Hold those that wait."""
@@ -308,8 +303,10 @@ class Jobs:
                 self._hold(job, "", is_admin=is_admin)
 
     def release(self, jobs: list[JobRecord]) -> None:
-        """Release those that are held."""
+        """Release those that are held; of one that runs the priority is that of a new one then."""
         for job in jobs:
+            if job.base == "RUNNING":
+                job.priority = 1
             if job.is_pending and not job.priority:
                 job.priority, job.reason, job.description = 1, "None", ""
                 self._ctld.job_changed(job)
@@ -335,7 +332,7 @@ class Jobs:
         if change.get("hold") is False:
             self.release([job])
         elif change.get("hold"):
-            self._hold(job, "")
+            self.hold([job])
         if (priority := number_of(change.get("priority"))) is not None:
             job.priority = priority
         self._ctld.job_changed(job)
@@ -354,8 +351,8 @@ class Jobs:
         job.end_time = min(job.end_time, ctld.now() + partition.grace_time_s)
         ctld.job_changed(job)
         if job.warning_signal and job.batch_host:
-            ctld.send(job.batch_host, "signal", job.job_id, job.starts, job.warning_signal)
-        ctld.later(partition.grace_time_s, self._end_grace, job.job_id, job.starts)
+            ctld.send(job.batch_host, "signal", job.job_id, job.life, job.warning_signal)
+        ctld.later(partition.grace_time_s, self._end_grace, job.job_id, job.life)
 
     def end_those_over_limits(self) -> None:
         """End jobs whose time is over."""
@@ -374,9 +371,9 @@ class Jobs:
                 ctld.tell("job is forgotten", job=job.job_id)
                 ctld.slurm.changed()
 
-    def _same(self, job_id: int, starts: int) -> JobRecord | None:
+    def _same(self, job_id: int, life: int) -> JobRecord | None:
         job = self.all.get(job_id)
-        return job if job is not None and job.starts == starts else None
+        return job if job is not None and job.life == life else None
 
     def _whole(self, job: JobRecord) -> list[JobRecord]:
         """Return all components of a heterogeneous job, or it alone."""
@@ -400,7 +397,8 @@ class Jobs:
         features = {word for node in nodes for word in (*node.features, *node.active_features)}
         if not set(job.constraints) <= features:
             raise SlurmError(errors.INVALID_FEATURE)
-        if not could_ever(job, nodes):
+        one = dataclasses.replace(job, min_nodes=1)  # 26.05 lets one wait for nodes that may come.
+        if not could_ever(job if ctld.conf.is_24_11 else one, nodes):
             raise SlurmError(errors.CONFIG_UNAVAILABLE)
 
     def _hold(self, job: JobRecord, description: str, *, is_admin: bool = False) -> None:
@@ -438,7 +436,7 @@ class Jobs:
             self._terminate(job, node)
 
     def _terminate(self, job: JobRecord, node: str) -> None:
-        self._ctld.send(node, "terminate", job.job_id, job.starts)
+        self._ctld.send(node, "terminate", job.job_id, job.life)
 
     def _complete_if_free(self, job: JobRecord) -> None:
         if job.completing or not job.is_completing:
@@ -458,8 +456,8 @@ class Jobs:
         if job.priority:
             job.reason = "BeginTime"
 
-    def _end_grace(self, job_id: int, starts: int) -> None:
-        job = self._same(job_id, starts)
+    def _end_grace(self, job_id: int, life: int) -> None:
+        job = self._same(job_id, life)
         if job is not None and job.is_active:
             self._finish(job, "PREEMPTED")
 
@@ -473,7 +471,7 @@ def _check_change(job: JobRecord, change: Mapping[str, Any]) -> None:
         raise SlurmError(errors.JOB_FINISHED)
     if any(len(str(change.get(name) or "")) > TEXT_MAX for name in _TEXTS):
         raise SlurmError(errors.PATHNAME_TOO_LONG)
-    if not job.is_pending and {"excluded_nodes", "required_nodes", "hold", "priority"} & change.keys():
+    if not job.is_pending and {"excluded_nodes", "required_nodes"} & change.keys():
         raise SlurmError(errors.JOB_NOT_PENDING)
     if not job.priority and "priority" in change and change.get("hold") is None:
         raise SlurmError(errors.JOB_HELD)

@@ -230,7 +230,7 @@ class Nodes:
 
     def _check_deletion(self, name: str) -> None:
         if self.get(name).is_static:
-            raise SlurmError(errors.NOT_DYNAMIC)
+            raise SlurmError(errors.INVALID_NODE_STATE)
         if self.jobs_on(name):
             raise SlurmError(errors.NODE_BUSY)
 
@@ -265,7 +265,8 @@ class Nodes:
 
     def _resume(self, node: NodeRecord) -> None:
         if node.base != "DOWN" and node.flags.isdisjoint({"DRAIN", "FAIL"}):
-            raise SlurmError(errors.INVALID_NODE_STATE)
+            is_old = self._ctld.conf.is_24_11
+            raise SlurmError(errors.INVALID_NODE_STATE if is_old else errors.INVALID_NODE_TRANSITION)
         node.base = "IDLE"
         node.flags -= {"DRAIN", "FAIL"}
         if not self._ctld.conf.is_24_11:

@@ -9,18 +9,22 @@ import json
 import re
 from collections.abc import Awaitable, Mapping
 from random import Random
+from typing import Final
 
 from sunk_simulation.loop import PROCESS
 from sunk_simulation.slurm.calls import call
 
 TERM, USR1 = 15, 10
+FORK_S: Final = (0.003, 0.02)
+"""What bash takes to begin a call, which is a process."""
 
 
 class _Script:
-    def __init__(self, job_id: int, node: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, job_id: int, node: str, variables: Mapping[str, str], random: Random) -> None:
         self._url = f"{variables['SUNK_HOOKS_URL']}/v1/jobs/{job_id}"
         self._token = variables["SUNK_PLACEHOLDER_TOKEN"]
         self._node = node
+        self._random = random
         self._ending = asyncio.Event()
         for number in (TERM, USR1):
             PROCESS.get().handle_signal(number, self._ending.set)
@@ -58,6 +62,7 @@ class _Script:
 
     async def _call(self, method: str, path: str, seconds: float, body: str = "") -> tuple[int, str]:
         """Return status, 0 without an answer, and body; the first signal cuts it short."""
+        await asyncio.sleep(self._random.uniform(*FORK_S))
         answered = call(method, f"{self._url}/{path}", self._token, body, seconds)
         if path == "release" or self._ending.is_set():
             return await answered
@@ -85,4 +90,4 @@ async def _value(waited: Awaitable[tuple[int, str] | None]) -> tuple[int, str] |
 async def placeholder(job_id: int, node: str, variables: Mapping[str, str], random: Random) -> None:
     """Be the script of a placeholder job."""
     await asyncio.sleep(random.uniform(0.001, 0.05))
-    await _Script(job_id, node, variables).run()
+    await _Script(job_id, node, variables, random).run()

@@ -9,9 +9,11 @@ import re
 import shlex
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Any, Final
+
+import anyio
 
 from sunk_lab.errors import LabError
 from sunk_lab.slurm import host
@@ -19,10 +21,14 @@ from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.releases import Release
 from sunk_lab.slurm.tokens import new_keys, new_token
 from sunk_simulation.bus.pytest_plugin import world
+from sunk_simulation.slurm.calls import call
 from sunk_simulation.slurm.commands import CommandError
 from sunk_simulation.slurm.conf import PartitionConf, SlurmConf, with_lines
 from sunk_simulation.slurm.model import ModelSlurm
 from sunk_simulation.slurm.slurmd import NodeConf
+
+START_NS: Final = 1_200_000_000
+"""What slurmctld's start takes; a test that starts it, and then runs a command, waits for so long."""
 
 
 class HostSlurm:
@@ -92,6 +98,7 @@ class HostSlurm:
         model = self._now()
         match name:
             case "slurmctld":
+                world.now().loop.now_ns += START_NS
                 model.start_ctld()
             case "slurmrestd":
                 model.restd.start()
@@ -147,6 +154,8 @@ class HostSlurm:
         """Write a file."""
         path = f"/lab/etc/{name}"
         self._files()[path] = None
+        if name == "epilog" and (found := re.search(r"http://127\.0\.0\.1:\d+", content)):
+            self._now().scripts.epilog_hook = partial(_ask_until_gone, found[0])
         return path
 
     def _files(self) -> dict[str, None]:
@@ -181,7 +190,7 @@ class HostSlurm:
             self._model = ModelSlurm(
                 sim.loop,
                 sim.trace,
-                Random(self._port),
+                sim.random("slurm"),
                 with_lines(conf, self._more),
                 nodes if self._nodes.count else (),
                 restd_host=sim.loop.outside.host,
@@ -191,6 +200,16 @@ class HostSlurm:
             self._model.start()
             self._model.settle()
         return self._model
+
+
+async def _ask_until_gone(url: str, job_id: int, node: str) -> int:
+    """Be an epilog that asks the gateway at *url* for as long as a Pod is there, and not for ever."""
+    for _ in range(100):
+        status, _ = await call("POST", f"{url}/v1/nodes/{node}/release", "", f'{{"job":{job_id}}}', 10)
+        if status == 200:
+            break
+        await anyio.sleep(0.2)
+    return 0
 
 
 def _words(line: str) -> list[str]:

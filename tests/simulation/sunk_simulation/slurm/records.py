@@ -112,8 +112,8 @@ class JobRecord:
     """Nodes whose epilogs have not ended."""
     is_launched: bool = False
     """Its batch script was sent to its node."""
-    starts: int = 0
-    """How often it has begun: what its earlier life sends is told from what this one does."""
+    life: int = 0
+    """When it began, as nobody else of its number did: what an earlier life sends is told by it."""
 
     @property
     def is_pending(self) -> bool:

@@ -99,7 +99,7 @@ class Call:
             raise refused[0]
         return {}
 
-    def _job(self, kind: str, name: str) -> shapes.Shape | Reply:
+    def _job(self, kind: str, name: str) -> shapes.Shape | Reply:  # noqa: C901 - a table of calls
         ctld, method = self._ctld, self._request.method
         if kind == "jobs":
             return self._jobs(name)
@@ -122,6 +122,8 @@ class Call:
                 return {"jobs": [shapes.job(one, self._version) for one in jobs]}
             case "POST":
                 ctld.jobs.update(ctld.jobs.get(int(number)), self._body(), self._user)
+                return {}
+            case _ if not ctld.jobs.is_known(int(number)):
                 return {}
             case _:
                 jobs = ctld.jobs.shown(int(number))

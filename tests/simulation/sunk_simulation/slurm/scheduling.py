@@ -1,5 +1,6 @@
 """When slurmctld gives jobs their nodes, and what it says of those that wait."""
 
+from asyncio import TimerHandle
 from typing import TYPE_CHECKING, Final
 
 from sunk_simulation.slurm.records import Held, JobRecord
@@ -8,7 +9,7 @@ from sunk_simulation.slurm.select import Place, choose
 if TYPE_CHECKING:
     from sunk_simulation.slurm.slurmctld import Slurmctld
 
-SOON_S: Final = (0.01, 0.5)
+SOON_S: Final = (0.05, 0.5)
 """After something changed, with ``batch_sched_delay=0``."""
 _DRAINED: Final = frozenset({"DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN"})
 UNAVAILABLE: Final = (
@@ -21,19 +22,16 @@ class Scheduling:
 
     def __init__(self, ctld: "Slurmctld") -> None:
         self._ctld = ctld
-        self._is_due = False
-        self.cycles = 0
+        self._due: TimerHandle | None = None
 
     def soon(self) -> None:
-        """Look soon."""
-        if not self._is_due:
-            self._is_due = True
-            self._ctld.later(self._ctld.random.uniform(*SOON_S), self.run)
+        """Look soon, but never at once: who has just released a job may change it once more."""
+        if self._due is not None:
+            self._due.cancel()
+        self._due = self._ctld.later(self._ctld.random.uniform(*SOON_S), self.run)
 
     def run(self) -> None:
         """Give nodes to those who can begin, the most important first."""
-        self._is_due = False
-        self.cycles += 1
         ctld, taken = self._ctld, set[str]()
         waiting = [job for job in ctld.state.jobs.values() if job.is_pending and not job.is_completing]
         waiting.sort(key=lambda job: (-self._tier(job), -job.priority, job.submit_time, job.job_id))
@@ -130,6 +128,8 @@ class Scheduling:
         if missing:
             return "ReqNodeNotAvail", f"ReqNodeNotAvail, UnavailableNodes:{','.join(missing)}"
         nodes = {node.name for node in ctld.nodes.in_partition(ctld.state.partitions[job.partition])}
+        if job.min_nodes > len(nodes):
+            return "PartitionConfig", ""
         return "Resources", UNAVAILABLE if nodes - ready else ""
 
     def _say(self, job: JobRecord, reason: str, description: str = "") -> None:

@@ -5,6 +5,7 @@ checker sees it; what it had not saved when it was killed is gone, five seconds 
 """
 
 import copy
+from asyncio import TimerHandle
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -51,9 +52,9 @@ class Slurmctld:
         """Return its time, in seconds since 1970."""
         return self.process.clock.peek_ns() // 1_000_000_000
 
-    def later(self, seconds: float, callback: Callable[..., object], *args: object) -> None:
+    def later(self, seconds: float, callback: Callable[..., object], *args: object) -> TimerHandle:
         """Call back in so many seconds, if it lives then."""
-        self.slurm.loop.at(self.process, seconds, callback, *args)
+        return self.slurm.loop.at(self.process, seconds, callback, *args)
 
     def boot(self) -> None:
         """Begin, with what was saved."""

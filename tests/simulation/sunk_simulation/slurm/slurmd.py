@@ -161,7 +161,7 @@ class Slurmd:
 
     def prolog(self, job: JobRecord) -> None:
         """Run the prolog of *job*, and say when it has ended."""
-        key = (job.job_id, job.starts)
+        key = (job.job_id, job.life)
         if key in self.prologs or self._is_ending(key):
             return
         self.prologs[key] = self._run("prolog", self.slurm.scripts.prolog(job, self.conf.name))
@@ -180,7 +180,7 @@ class Slurmd:
 
     def launch(self, job: JobRecord) -> None:
         """Run the batch script of *job*."""
-        key = (job.job_id, job.starts)
+        key = (job.job_id, job.life)
         if key in self.steps or self._is_ending(key):
             return
         main = self.slurm.scripts.batch(job, self.conf.name)
@@ -198,25 +198,25 @@ class Slurmd:
 
         process.at_end.append(ended)
 
-    def signal(self, job_id: int, starts: int, name: str) -> None:
+    def signal(self, job_id: int, life: int, name: str) -> None:
         """Send a signal to a script."""
-        step = self.steps.get((job_id, starts))
+        step = self.steps.get((job_id, life))
         if step is not None:
             step.process.signal(SIGNALS[name.upper().removeprefix("SIG")])
 
-    def suspend(self, job_id: int, starts: int) -> None:
+    def suspend(self, job_id: int, life: int) -> None:
         """Stop a script."""
-        if (step := self.steps.get((job_id, starts))) is not None:
+        if (step := self.steps.get((job_id, life))) is not None:
             step.process.pause()
 
-    def resume(self, job_id: int, starts: int) -> None:
+    def resume(self, job_id: int, life: int) -> None:
         """Let it go on."""
-        if (step := self.steps.get((job_id, starts))) is not None:
+        if (step := self.steps.get((job_id, life))) is not None:
             step.process.resume()
 
-    def terminate(self, job_id: int, starts: int) -> None:
+    def terminate(self, job_id: int, life: int) -> None:
         """End what there is of a job, run its epilog, and say when that has ended."""
-        key = (job_id, starts)
+        key = (job_id, life)
         if key in self._over:
             self._tell(self.process, lambda ctld: ctld.jobs.epilog_complete(*key, self.conf.name))
             return

@@ -130,6 +130,7 @@ class Slurmrestd:
         try:
             answer = call.answer()
         except SlurmError as error:
+            self._slurm.trace.write("slurmctld", "refuses", path=path, error=error)
             return self._problem(error)
         if isinstance(answer, Reply):
             return answer
