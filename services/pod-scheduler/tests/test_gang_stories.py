@@ -296,6 +296,10 @@ class Cluster:
         assert self.record.roster is not None
         return self.record.roster
 
+    def roster_uids(self) -> list[str]:
+        """Return who has a seat."""
+        return [member.uid for member in self.roster().members]
+
     def put(self, uid: str, **fields: object) -> None:
         """Change a Pod."""
         found = self.pods[uid]
@@ -550,6 +554,34 @@ def test_a_gang_that_runs_runs_on_whatever_older_copy_of_its_placements_the_bus_
             assert found.record is not None
             assert (found.record.phase, found.record.job) == ("bound", placed)
             assert {(seat.phase, seat.job) for seat in found.seats.values()} == {("bound", placed)}
+
+
+def test_who_took_a_dead_ones_seat_has_it_whatever_older_copy_of_its_gangs_placements_the_bus_has() -> None:
+    story = GangStories()
+    story.cluster = Cluster(Terms(policy="replace"))
+    story.cluster.make_pods()
+    story.all_goes_on()
+    story.cluster.put(next(iter(story.cluster.pods)), is_over=True, exit_code=3)
+    story.cluster.turn()
+    story.cluster.make_pods()
+    for _ in range(2):
+        story.all_goes_on()
+    copies = [copy for copy in story.cluster.copies if copy[0] is not None]
+    assert story.cluster.runs()
+    heir = next(uid for uid in story.cluster.roster_uids() if uid == f"uid-{SIZE}")
+
+    for record, seats in copies:
+        found = deepcopy(story.cluster)
+        found.go_back(record, seats)
+        for _ in range(6):
+            found.turn()
+            found.sweep()
+            found.now += timedelta(seconds=200)
+        assert found.runs()
+        assert heir in found.roster_uids()
+        assert found.record is not None
+        assert (found.record.phase, found.record.job) == ("bound", JOB)
+        assert {(seat.phase, seat.job) for seat in found.seats.values()} == {("bound", JOB)}
 
 
 TestGangStories = GangStories.TestCase

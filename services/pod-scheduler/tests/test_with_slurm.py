@@ -436,6 +436,38 @@ async def test_a_placement_that_the_bus_has_lost_is_stored_anew_and_its_script_i
         assert (after.job, after.token_sha256) == (before.job, before.token_sha256)
 
 
+@pytest.mark.parametrize(
+    ("attempt", "job", "digest"),
+    [(0, 999_999, "of before"), (1, None, ""), (1, None, "of before")],
+    ids=["its job before", "before its intent", "before its number"],
+)
+async def test_a_pod_runs_on_with_its_job_where_its_placement_is_of_before(  # noqa: PLR0917 - fixtures
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int, attempt: int, job: int | None, digest: str
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        # A claim of a job that it had: the next is of the next attempt.
+        claim = {ANNOTATION_JOB: marks.claim(KEY, UID, 0, 999_999)}
+        found.pods.put(manifest(annotations=claim))
+        await until(lambda: found.is_running(UID))
+        (runs,) = await found.alive()
+        before, revision = found.placements.get(UID), found.placements.revision(UID)
+        assert before is not None
+        assert before.attempt == 1
+        old = structs.replace(
+            before, phase="submitted", attempt=attempt, job=job, token_sha256=digest, node=""
+        )
+        await StateWriter(found.bus, found.placements, fence=None).record(UID, old, revision=revision)
+
+        await until(lambda: found.placements.revision(UID) > revision + 1 and found.is_running(UID))
+        assert await found.scheduler().sweep(str(runs.job_id)) is None
+
+        after = found.placements.get(UID)
+        assert after is not None
+        assert (after.job, after.attempt) == (runs.job_id, 1)
+        assert [job.job_id for job in await found.alive()] == [runs.job_id]
+        assert not found.pods.pods[UID].is_terminating
+
+
 def finished(pod: Pod) -> Pod:
     return Pod(metadata=pod.metadata, spec=pod.spec, status=PodStatus(phase="Succeeded"))
 

@@ -17,7 +17,16 @@ from msgspec.structs import replace
 from sunk_events.placements import Gang, PlacementPhase, PlacementState
 from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.gangs.forming import form, full
-from sunk_pod_scheduler.gangs.living import are_enough, bind, bound, ends, exit_code, left, occupied
+from sunk_pod_scheduler.gangs.living import (
+    are_enough,
+    bind,
+    bound,
+    ends,
+    exit_code,
+    left,
+    occupied,
+    resettled,
+)
 from sunk_pod_scheduler.gangs.model import (
     DeleteMembers,
     GangAction,
@@ -50,9 +59,13 @@ from sunk_pod_scheduler.sizes import too_small_for
 
 def decide_gang(seen: GangSeen, now: datetime, limits: Limits) -> GangAction:
     """Return the next step towards the gang and its job living and ending together."""
+    record = seen.record
+    if record is not None and record.roster is not None and record.phase not in {"ending", "ended"}:
+        gang = resettled(seen, record, record.roster)
+        if gang != record.roster:
+            return Record(state=replace(record, roster=gang))
     if (behind := misaligned(seen, now)) is not None:
         return behind
-    record = seen.record
     if record is None or record.roster is None:
         action = form(seen, now, limits)
         is_idle = isinstance(action, Tell) or action == Wait()

@@ -14,6 +14,7 @@ from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, Me
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.gangs.shapes import shape
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, LOOK_AGAIN_S, Limits
+from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.model import JobGone, JobSeen, JobUnknown, Record, TellLoss, Wait
 from sunk_pod_scheduler.outcomes import ending
 from sunk_pod_scheduler.silence import listen
@@ -47,6 +48,37 @@ def bound(  # noqa: PLR0911 - a table of cases
         return Record(state=replace(record, lost=None, reason=""))
     heirs = _bind_heirs(seen, gang)
     return heirs or listen(seen.voice, seen.listening, record, now, limits, are_many=seen.are_many_silent)
+
+
+def resettled(seen: GangSeen, record: PlacementState, gang: Gang) -> Gang:
+    """Return *gang* as its Pods remember it where what is stored is older than that: who runs has his seat.
+
+    Who is on a Node of the job that is stored, and claims that job, was bound by us, and told his rank. Any
+    seat was stored before.
+    """
+    nodes = {kube_node: node for node, kube_node in seen.kube_nodes.items()}
+    bound = {
+        uid: one
+        for uid, one in seen.members.items()
+        if one.is_well and one.pod.kube_node in nodes and _claims(one.pod.claim, record)
+    }
+    seats = {member.uid for member in gang.members}
+    heirs = {one.rank: one for uid, one in bound.items() if uid not in seats}
+    members: list[GangMember] = []
+    for rank, member in enumerate(gang.members):
+        is_free = not _is_well(seen, member) and not _is_on_node(seen, member)
+        one = heirs.get(rank) if is_free else bound.get(member.uid)
+        node = "" if one is None else nodes[one.pod.kube_node]
+        if one is None or member.node not in {"", node} or (member.node and not is_free):
+            members.append(member)
+        else:
+            members.append(replace(member, uid=one.uid, pod=one.pod.name, node=node, vacant=None))
+    return replace(gang, members=tuple(members))
+
+
+def _claims(claim: Claim | None, record: PlacementState) -> bool:
+    made = None if claim is None or not claim.is_signed else (claim.attempt, claim.job)
+    return made == (record.attempt, record.job)
 
 
 def left(seen: GangSeen, gang: Gang) -> str:
