@@ -20,6 +20,7 @@ from sunk_pod_scheduler.model import (
     ExcludeNodes,
     Forget,
     GiveUp,
+    JobUnknown,
     MarkStarted,
     Observed,
     Record,
@@ -67,6 +68,7 @@ class Doer:
         self._means.check()
         match action:
             case Wait():
+                await self._confirm(seen)
                 return action.after_s
             case Record():
                 await self._record(action.state, seen, pod)
@@ -118,6 +120,12 @@ class Doer:
         if pod is None:
             raise ConflictError("the Pod is gone")
         return await do(pod)
+
+    async def _confirm(self, seen: Observed) -> None:
+        """Tell that what is stored holds, if that is known: nobody has looked at a job that is unknown."""
+        is_to_be_adopted = seen.placement is None and seen.pod is not None and seen.pod.claim is not None
+        if not is_to_be_adopted and not isinstance(seen.job, JobUnknown):
+            await self._means.confirm(seen.uid, seen.placement)
 
     async def _store(self, state: PlacementState) -> None:
         """Publish what changed, then store it, unless somebody else wrote in between."""

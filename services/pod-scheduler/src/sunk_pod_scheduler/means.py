@@ -42,3 +42,16 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     refusals: Refusals
     check: Callable[[], None]
     """Raises once we may no longer lead; called right before each write to the outside."""
+
+    async def confirm(self, uid: str, seen: PlacementState | None) -> None:
+        """Tell that *uid* was looked at and is as *seen*, where it came back, or went, with its bucket.
+
+        Others wait to hear that. What was to be told of one of which nothing is stored is told too.
+        """
+        view = self.placements.view
+        if not view.is_complete or view.get(uid) != seen:
+            return  # It has changed meanwhile, or is of before a job that its Pod claims.
+        if seen is None:
+            await self.placements.forget(uid, revision=view.revision(uid))
+        elif view.is_doubtful(uid):
+            await self.placements.record(uid, seen, revision=view.revision(uid))

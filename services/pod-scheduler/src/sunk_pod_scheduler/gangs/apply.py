@@ -40,6 +40,7 @@ from sunk_pod_scheduler.model import (
     ExcludeNodes,
     Forget,
     GiveUp,
+    JobUnknown,
     MarkStarted,
     Record,
     Refuse,
@@ -79,8 +80,10 @@ class GangDoer:
         self._means.check()
         match action:
             case Wait():
+                await self._confirm(seen)
                 return action.after_s
             case Tell():
+                await self._confirm(seen)
                 await self._voice.tell(pods, action.notes)
                 return action.after_s
             case Record():
@@ -121,6 +124,15 @@ class GangDoer:
     async def chosen(self, seen: GangSeen, pods: Pods) -> GangSeen:
         """Return *seen* with which nodes its job must not get as things are now, where it waits."""
         return await self._submitter.chosen(seen, pods)
+
+    async def _confirm(self, seen: GangSeen) -> None:
+        """Tell that what is stored of the gang holds, if that is known."""
+        if isinstance(seen.job, JobUnknown):
+            return
+        for uid, state in seen.seats.items():
+            await self._means.confirm(uid, state)
+        if seen.record is not None or not seen.members:
+            await self._means.confirm(seen.id, seen.record)
 
     async def _store(self, state: PlacementState) -> None:
         """Publish what changed, then store it, unless somebody else wrote in between."""
