@@ -97,6 +97,39 @@ async def test_each_change_is_told_twice_as_slurmctld_may_get_the_file_after_us(
     assert slurm.times == 4
 
 
+@pytest.mark.parametrize(
+    ("ends", "limit_s"),
+    [pytest.param(True, 600, id="they end"), pytest.param(False, 0.5, id="as long as they may take")],
+)
+async def test_it_waits_for_prologs_as_a_job_that_is_in_one_would_be_requeued(
+    tmp_path: Path, *, ends: bool, limit_s: float
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("a")
+    slurm, jobs, asked = Slurm(), {7}, list[int]()
+    config = Config(
+        cluster="lab",
+        reconfigure_files=str(conf),
+        reconfigure_after_s=0.05,
+        reconfigure_again_s=600,
+        prolog_limit_s=limit_s,
+    )
+
+    def in_prolog() -> set[int]:
+        asked.append(slurm.times)
+        return jobs
+
+    leadership = Leadership("syncer", 1, float("inf"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Reconfigure(slurm, leadership, config, in_prolog=in_prolog).run)
+        await until(lambda: len(asked) >= 3)
+        assert asked[:3] == [0, 0, 0]
+        if ends:
+            jobs.clear()
+        await until(lambda: slurm.times == 1)
+        tasks.cancel_scope.cancel()
+
+
 def test_a_file_that_is_not_there_hides_no_change_of_another(tmp_path: Path) -> None:
     conf, topology = tmp_path / "slurm.conf", tmp_path / "topology.conf"
 

@@ -2,14 +2,16 @@
 
 What must stay true: one reconfigure at a time, changes that come soon after one another are one; nothing
 waits for it. Each change is told twice, for slurmctld reads the files of its own Pod, which another kubelet
-brings there. What Slurm was made to read last stands on the bus, so that a new leader, or one that lost the
+brings there. Each slurmd starts anew for it, and slurmctld then requeues batch jobs that were in their prologs
+as if their node had failed (seen on 26.05): so it waits for prologs, as long as those of now may
+take. What Slurm was made to read last stands on the bus, so that a new leader, or one that lost the
 lease for a moment, asks only if the files have changed since.
 """
 
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,13 +32,29 @@ class Reconfigure:
     """Follows the files. Only the leader runs it."""
 
     def __init__(
-        self, slurm: Reconfigures, leadership: Leadership, config: Config, *, done: str = ""
+        self,
+        slurm: Reconfigures,
+        leadership: Leadership,
+        config: Config,
+        *,
+        done: str = "",
+        in_prolog: Callable[[], Collection[int]] = tuple,
     ) -> None:
-        """Prepare to follow them; *done* is the digest that Slurm was reconfigured for last, if known."""
+        """Prepare to follow them.
+
+        Args:
+            slurm: What reconfigures Slurm.
+            leadership: Ours.
+            config: The files, and how long they must stay as they are.
+            done: The digest that Slurm was reconfigured for last; empty where it is not known.
+            in_prolog: Returns the jobs that are in their prologs.
+        """
         self._slurm = slurm
         self._leadership = leadership
         self._files = tuple(Path(part) for part in config.reconfigure_files.split(":") if part)
         self._config = config
+        self._in_prolog = in_prolog
+        self._is_waiting = False
         self.done = done
         """The digest of what Slurm was made to read last."""
 
@@ -52,11 +70,19 @@ class Reconfigure:
             now = time.monotonic()
             if found and found != seen:
                 seen, due = found, (now + after_s, now + after_s + again_s)
-            if due and now >= due[0] and await self._reconfigure():
+            if due and self._is_time(due[0], now) and await self._reconfigure():
                 due = due[1:]
                 if not due:
                     self.done = seen
             await anyio.sleep(min(1.0, after_s))
+
+    def _is_time(self, due: float, now: float) -> bool:
+        """Return whether what is due at *due* is to be done, or to wait for prologs still."""
+        jobs = self._in_prolog() if due <= now < due + self._config.prolog_limit_s else ()
+        if jobs and not self._is_waiting:
+            log.info("reconfigure waits for prologs", extra={"jobs": sorted(jobs)[:10], "of": len(jobs)})
+        self._is_waiting = bool(jobs)
+        return now >= due and not jobs
 
     def wake(self) -> None:
         """Do nothing: what failed is tried again in a few seconds anyway."""
