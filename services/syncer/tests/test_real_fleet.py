@@ -109,6 +109,16 @@ async def test_a_pod_that_went_requeues_its_job_and_return_to_service_decides_wh
         await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=60)
 
 
+async def dead(stage: Stage) -> None:
+    """Have the slurmd die, and return when slurmctld cannot reach it any more.
+
+    What it answered before may be taken in two seconds later: where ReturnToService is 2 that brings back a
+    node that was set DOWN meanwhile (``node_did_resp: node node01 returned to service``).
+    """
+    stage.slurm.kill_daemon(N1)
+    await until(lambda: "*" in stage.slurm.exec("sinfo", "-h", "-n", N1, "-o", "%T"), within_s=60)
+
+
 @pytest.mark.parametrize("slurm", [(release, 1, 2) for release in RELEASES], indirect=True, ids=cluster_id)
 async def test_a_slurmd_that_comes_back_later_than_its_pod_is_ready_is_seen_though_no_list_is_due(
     stage: Stage,
@@ -116,7 +126,7 @@ async def test_a_slurmd_that_comes_back_later_than_its_pod_is_ready_is_seen_thou
     stage.syncer.kill()
     stage.syncer.start(quiet_share="0.00001", quiet_max_s="3600")
     await stage.pod(READY)
-    stage.slurm.kill_daemon(N1)
+    await dead(stage)
     await stage.pod(replace(READY, phase="gone", is_ready=False))
     await until(lambda: (node := stage.nodes.get(N1)) is not None and node.is_down, within_s=60)
 
@@ -142,7 +152,10 @@ async def test_a_node_that_is_down_by_hand_is_drained_to_be_emptied_and_takes_no
 ) -> None:
     *_, policy = request.node.callspec.params["slurm"]
     await stage.pod(READY)
-    stage.slurm.kill_daemon(N1)  # Where ReturnToService is 2, it would be back at once.
+    if policy == 2:  # A node that answers is back at once.
+        await dead(stage)
+    else:
+        stage.slurm.kill_daemon(N1)
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=down", "reason=bad dimm")
     await until(lambda: is_down_for(stage, "bad dimm"), within_s=60)
     await stage.pod(replace(READY, is_condemned=True))
