@@ -1586,8 +1586,8 @@ def lose_state(slurm: HostSlurm, *, everything: bool = False) -> None:
         line.split("=")[1].strip() for line in shown.splitlines() if line.startswith("StateSaveLocation")
     )
     slurm.kill_daemon("slurmctld")
-    lost = "*" if everything else "{job_state*,last_job_id,hash.*}"
-    slurm.exec("bash", "-c", f"rm -rf {folder}/{lost}")
+    lost = ("*",) if everything else ("job_state*", "last_job_id", "hash.*")
+    slurm.exec("sh", "-c", "rm -rf " + " ".join(f"{folder}/{name}" for name in lost))
     slurm.start_daemon("slurmctld")
 
 
