@@ -145,6 +145,38 @@ async def test_a_bucket_of_jobs_that_went_back_is_told_anew_though_nothing_chang
             tasks.cancel_scope.cancel()
 
 
+async def test_a_job_that_went_with_its_bucket_and_that_slurm_has_no_more_is_told_to_be_gone(
+    nats: NatsServer,
+) -> None:
+    settings, slurm = BusSettings(url=nats.url), Slurm(j1="RUNNING")
+    async with connect(settings, "test") as bus:
+        await bus.provision("c1", settings)
+        view, readers = (StateView(bus, "c1", SlurmJobState) for _ in "ab")
+        stirrings = StirringsWatch(slurm, Rhythm.of(CONFIG, CONFIG.poll_s))
+        watch = JobWatch(slurm, StateWriter(bus, view, fence=None), stirrings, QUIET)
+        async with following(view, readers), anyio.create_task_group() as tasks:
+            await view.complete()
+            tasks.start_soon(watch.run)
+            await until(lambda: readers.is_complete and readers.keys() == ["1"])
+            nats.keep_store()
+            await until(lambda: bus.reconnects == 1 and view.is_complete, within_s=20)
+            slurm.states = {"j1": "RUNNING", "j2": "RUNNING"}
+            await watch.poll()
+            await until(lambda: readers.is_complete and len(readers) == 2, within_s=20)
+
+            slurm.states = {"j1": "RUNNING"}
+            nats.put_store_back()
+            await until(lambda: bus.reconnects == 2 and view.is_doubtful("2"), within_s=20)
+            await until(lambda: not readers.is_complete, within_s=20)
+
+            async def is_told_by_lists() -> bool:
+                await watch.poll()
+                return readers.is_complete and readers.keys() == ["1"]
+
+            await until(is_told_by_lists, within_s=20)
+            tasks.cancel_scope.cancel()
+
+
 async def test_a_lost_bucket_of_placements_lifts_no_drain_before_its_owner_has_written_for_a_while(
     nats: NatsServer,
 ) -> None:

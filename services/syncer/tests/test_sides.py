@@ -108,6 +108,34 @@ def is_held_back(views: Views) -> bool:
     return False
 
 
+@pytest.mark.anyio
+async def test_nothing_is_decided_on_jobs_that_went_with_their_bucket_before_they_are_told_anew(
+    nats: NatsServer,
+) -> None:
+    settings = BusSettings(url=nats.url)
+    async with connect(settings, "test") as bus:
+        await bus.provision(CLUSTER, settings)
+        views = sides(bus, CLUSTER)
+        jobs, told = (
+            StateWriter(bus, views.jobs, fence=None),
+            SlurmJobState(changed=T0, job=7, state="RUNNING"),
+        )
+        async with following(*views.parts()):
+            await views.complete()
+            await jobs.record("7", told, revision=0)
+            views.require_known("n1")
+
+            await bus.api(f"STREAM.DELETE.KV_{views.jobs.bucket}", {})
+            await until(lambda: views.jobs.is_complete and views.jobs.is_doubtful("7"), within_s=30)
+            for require in (views.require_complete, lambda: views.require_known("n1")):
+                with pytest.raises(TransientError, match="went back"):
+                    require()
+            await jobs.record("7", told, revision=0)
+
+            views.require_complete()
+            views.require_known("n1")
+
+
 class AgedPods(StateView[KubePodState]):
     """A view whose server was not heard of for as long as the test says."""
 

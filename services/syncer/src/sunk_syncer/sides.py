@@ -84,10 +84,13 @@ class Views:
             raise TransientError(f"nodeset-controller was not heard of for {silent_s:.0f} s")
 
     def require_known(self, node: str) -> None:
-        """Raise `TransientError` where something that counts for *node* is not known now."""
+        """Raise `TransientError` where something that counts for *node* is not known now.
+
+        What we tell of Slurm ourselves too: whether an older bucket is right says another loop of ours.
+        """
         self.require_seen()
         for view in self.parts():
-            view.require_complete()
+            view.require_settled()
             if view.age_s > self._age_max_s:
                 raise TransientError(f"state {view.bucket} was not heard of for {view.age_s:.0f} s")
         if self.placements.undecodable:
@@ -96,9 +99,9 @@ class Views:
             raise TransientError(f"what is known of node {node} cannot be read", retry_after_s=5.0)
 
     def require_complete(self) -> None:
-        """Raise `TransientError` while a view is not complete."""
+        """Raise `TransientError` while a view is not complete, or in doubt."""
         for view in self.parts():
-            view.require_complete()
+            view.require_settled()
 
     async def complete(self) -> None:
         """Return when every view is complete and placements are known by their nodes."""

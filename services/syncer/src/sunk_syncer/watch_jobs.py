@@ -187,7 +187,7 @@ class JobWatch:
 
     def _look_for(self) -> bool:
         """Look at each job that is known and not listed, unless too many are missing to believe it."""
-        missing = set(filter(self._is_missing, self._view.keys()))
+        missing = set(filter(self._is_missing, (*self._view.keys(), *self._not_found)))
         if not missing:
             self._doubt = Doubt()
             return True
