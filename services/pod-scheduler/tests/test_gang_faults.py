@@ -210,6 +210,23 @@ async def test_a_gang_remembers_its_later_job_where_the_bus_went_back(record: Pl
     assert [(one.uid, one.node) for one in action.state.roster.members] == [("u0", "n0"), ("u1", "n1")]
 
 
+async def test_a_leader_that_begins_knows_all_who_claim_a_gangs_job_before_it_takes_the_gang_over() -> None:
+    pods, placements = MemoryPods(claiming(0, 1, 102), claiming(1, 1, 102), claiming(2, 0, 101)), Held()
+    ring = gang_of(pods.pods["u0"])
+    eyes = looker(pods, placements, 2, slurm=Runs())
+    eyes.know(ring, "u0")
+
+    seen, _ = await eyes.look(ring)
+    assert {*seen.members} == {"u0", "u1"}
+
+    roster = Gang(kind="PodGroup", members=(GangMember(uid="dead", pod="p9", node="n0"),))
+    placements.found[ring] = replace(placement("bound", job=102, attempt=1), uid=ring, roster=roster)
+    eyes = looker(pods, placements, 2, slurm=Runs())
+    eyes.learn()
+    seen, _ = await eyes.look(ring)
+    assert {*seen.members} == {"u0", "u1"}
+
+
 @pytest.mark.parametrize("record", OLDER)
 async def test_the_job_of_a_gang_that_runs_is_no_stray_where_the_bus_went_back(
     record: PlacementState,

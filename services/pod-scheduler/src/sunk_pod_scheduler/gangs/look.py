@@ -22,6 +22,7 @@ from sunk_pod_scheduler.gangs.kin import Kin, kin, order, published_rank, publis
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size
 from sunk_pod_scheduler.gangs.owner import newest, owner
 from sunk_pod_scheduler.gangs.ports import WorkloadPort
+from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.means import Views
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, pod_seen
 from sunk_pod_scheduler.nodes import Holders, host_ports, problem, wish
@@ -138,7 +139,7 @@ class Looker:
         for uid in [uid for uid, holder in self._held.items() if holder == gang]:
             del self._held[uid]
 
-    async def look(self, gang: str) -> tuple[GangSeen, Mapping[str, Pod]]:
+    async def look(self, gang: str, *, is_again: bool = False) -> tuple[GangSeen, Mapping[str, Pod]]:
         """Return all that is known of *gang* now, from a fresh look at its job, and its Pods by uid."""
         self._pods.require_complete()
         self._placements.require_complete()
@@ -159,6 +160,8 @@ class Looker:
         is_bound = any(one.is_on_node and one.pod.claim == claim for one in members.values())
         record = believed(stored, claim, is_bound=is_bound)
         is_overtaken = record is not stored
+        if not is_again and self._learn_claimants(gang, record, claim, pods):
+            return await self.look(gang, is_again=True)
         if is_overtaken:  # The Pods remember what the bus has lost: where they are, their Nodes tell.
             members = {uid: _on_its_node(one, aids.nodes()) for uid, one in members.items()}
         job = await self._job(GangSeen(id=gang, members=members, record=record))
@@ -184,6 +187,21 @@ class Looker:
             switches=self._switches(nodes),
         )
         return await self._named(seen, pods), pods
+
+    def _learn_claimants(
+        self, gang: str, record: PlacementState | None, claim: Claim | None, pods: Mapping[str, Pod]
+    ) -> bool:
+        """Whether others claim the gang's job of whom nobody has told yet: a leader that begins knows few."""
+        seats = () if record is None or record.roster is None else record.roster.members
+        number = record.job if record is not None else None if claim is None else claim.job
+        if number is None or (record is not None and all(seat.uid in pods for seat in seats)):
+            return False
+        known = self._members.get(gang, set())
+        claimants = self._pods.claiming(number, gang)
+        untold = [one for one in claimants if one.metadata.uid not in known and self._belongs(gang, one)]
+        for one in untold:
+            self.know(gang, one.metadata.uid)
+        return any(one.metadata.uid not in pods for one in untold)
 
     async def _found(self, gang: str, record: PlacementState | None) -> dict[str, Pod]:
         """Return the Pods of the gang: those with a seat are asked for, others are as watched."""
