@@ -351,7 +351,7 @@ def stored(count: int, **more: Any) -> PlacementState:  # noqa: ANN401
 def test_an_elastic_gang_with_a_vacant_seat_gets_another_job_when_slurm_has_lost_its_own() -> None:
     record = stored(4, min_available=2)
     assert record.roster is not None
-    seats = (*record.roster.members[:3], replace(record.roster.members[3], vacant=T0))
+    seats = (*record.roster.members[:3], replace(record.roster.members[3], vacant=T0, node=""))
     lost = replace(
         record,
         phase="submitted",
@@ -734,3 +734,31 @@ async def test_of_a_gang_of_large_pods_only_a_few_are_read_before_others_have_th
     read[:] = [0]
     await eyes.look(ring)
     assert (sum(read), len(read)) == (0, 4)  # Those that have not changed cost next to nothing.
+
+
+def test_a_lost_gang_that_may_run_with_fewer_gets_another_job_though_a_member_left_unnoticed() -> None:
+    """The member is gone before its seat was noted as vacant: nobody can hold it for the next job."""
+    record = stored(2, min_available=1)
+    taken, alone = JobGone(is_taken=True, is_lost=True), {"u0": member(0, kube_node="k0")}
+    told = decide_gang(look(alone, record, job=taken), T0, Limits())
+    assert isinstance(told, Record)
+    again = decide_gang(look(alone, told.state, job=taken), T0, Limits())
+    assert isinstance(again, Record)
+    submitted = decide_gang(look(alone, again.state, job=JobGone()), T0 + timedelta(minutes=5), Limits())
+
+    assert isinstance(submitted, SubmitGang)
+    assert [one.is_empty for one in submitted.gang.members] == [False, True]
+    assert distinct(submitted.gang) == ("n0",)
+
+
+def test_a_member_that_leaves_a_lost_gang_before_the_next_job_is_submitted_is_not_waited_for() -> None:
+    record = replace(stored(2, min_available=1), phase="submitted", job=None, token_sha256="")
+    record = replace(record, attempt=1, lost=T0, changed=T0)
+    alone, later = {"u0": member(0, kube_node="k0")}, T0 + timedelta(minutes=5)
+    noted = decide_gang(look(alone, record), later, Limits())
+    assert isinstance(noted, Record)
+    submitted = decide_gang(look(alone, noted.state), later, Limits())
+
+    assert isinstance(submitted, SubmitGang)
+    assert [one.is_empty for one in submitted.gang.members] == [False, True]
+    assert distinct(submitted.gang) == ("n0",)

@@ -91,6 +91,8 @@ def _placing(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, 
     if (gone := left(seen, gang)) and not (is_lost and are_enough(seen, gang)):
         reason = f"{gone} left the gang" + ("" if is_lost else " before all of it was bound")
         return ends(record, reason, now, exit_code=exit_code(seen, gang))
+    if gone and record.job is None and (still := occupied(seen, gang, now)) != gang:
+        return Record(state=replace(record, roster=still))
     job = seen.job
     if (
         record.phase == "started"
@@ -119,18 +121,18 @@ def _of_gang(  # noqa: PLR0911 - a table of cases
                 return given_up(_again(pod, action.state, gang, too_few, now), seen.job)
             return Record(state=replace(action.state, node="", roster=found))
         case GiveUp():
-            return replace(action, state=_unplaced(seen, action.state, gang))
+            return replace(action, state=_unplaced(seen, action.state, gang, now))
         case Record() if action.state.job is None and action.state.phase == "submitted":
-            return Record(state=_unplaced(seen, action.state, gang))
+            return Record(state=_unplaced(seen, action.state, gang, now))
         case Bind() | DeletePod() | TellLoss():
             return Wait(ASK_AGAIN_S)  # Steps of a Pod that is started or bound, which a gang takes elsewhere.
         case _:
             return action
 
 
-def _unplaced(seen: GangSeen, state: PlacementState, gang: Gang) -> PlacementState:
+def _unplaced(seen: GangSeen, state: PlacementState, gang: Gang, now: datetime) -> PlacementState:
     """Return *state* with seats anywhere; where Slurm has lost the job of Pods that run, where they are."""
-    return replace(state, roster=unseated(gang) if state.lost is None else occupied(seen, gang))
+    return replace(state, roster=unseated(gang) if state.lost is None else occupied(seen, gang, now))
 
 
 def _again(pod: PodSeen, record: PlacementState, gang: Gang, reason: str, now: datetime) -> Record:

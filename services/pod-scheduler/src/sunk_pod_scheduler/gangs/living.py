@@ -167,17 +167,21 @@ def _lost(  # noqa: PLR0917 - what it is, then what it knows
         case TellLoss(state=state):
             return Record(state=state)
         case Record(state=state):
-            return Record(state=replace(state, roster=occupied(seen, gang)))
+            return Record(state=replace(state, roster=occupied(seen, gang, now)))
         case Wait() as wait:
             return wait
         case _:
             return Wait(ASK_AGAIN_S)  # There is nothing else that it does.
 
 
-def occupied(seen: GangSeen, gang: Gang) -> Gang:
-    """Return *gang* without the nodes of seats that are empty: they may be others' by now."""
+def occupied(seen: GangSeen, gang: Gang, now: datetime) -> Gang:
+    """Return *gang* without the nodes of seats that are empty: they may be others' by now.
+
+    Who left and was not noted yet has no seat either: nobody holds it for the gang's next job.
+    """
+    noted = (_vacated(seen, member, now) for member in gang.members)
     members = tuple(
-        replace(one, node="") if one.is_empty and not _is_on_node(seen, one) else one for one in gang.members
+        replace(one, node="") if one.is_empty and not _is_on_node(seen, one) else one for one in noted
     )
     return replace(gang, members=members) if any(one.node for one in members) else gang
 
