@@ -105,6 +105,8 @@ class _Connection(asyncio.Protocol):
         self._write(_head(reply.status, headers))
         try:
             async for part in body:
+                if not part:  # It would be the end.
+                    continue
                 self._write(b"%x\r\n%b\r\n" % (len(part), part))
         finally:
             await body.aclose()

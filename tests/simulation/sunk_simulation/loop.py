@@ -425,6 +425,19 @@ class SimLoop(asyncio.BaseEventLoop):
         if not ready or process.is_paused:
             self.rest(process)
 
+    def block(self, is_over: Callable[[], bool]) -> None:
+        """Let everybody else go on until *is_over*, where a test calls what blocks."""
+        task, current = asyncio.current_task(self), self.current
+        if task is not None:
+            asyncio.tasks._leave_task(self, task)
+        try:
+            while not is_over():
+                self._run_once()
+        finally:
+            self.current = current
+            if task is not None:
+                asyncio.tasks._enter_task(self, task)
+
     def rest(self, process: Process) -> None:
         """Give it no turn until it `is_ready` again."""
         if process.is_queued:

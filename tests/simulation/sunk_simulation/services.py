@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import sunk_metrics_exporter.main
+import sunk_nodeset_controller.main
 import sunk_syncer.main
 from sunk_runtime.lifecycle import stoppable
 from sunk_simulation.loop import Main
@@ -15,6 +16,7 @@ TOKEN: Final = Path(__file__).with_name("token")
 """A token for slurmrestd; the models believe any."""
 _STARTS: Final[Mapping[str, Callable[[], Awaitable[None]]]] = {
     "metrics-exporter": sunk_metrics_exporter.main.work,
+    "nodeset-controller": sunk_nodeset_controller.main.start,
     "syncer": sunk_syncer.main.start,
 }
 

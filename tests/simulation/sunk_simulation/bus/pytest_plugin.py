@@ -5,15 +5,10 @@ event loop a simulated one. So a contract of both is one suite. SUNK_SIMULATION_
 what happened, SUNK_SIMULATION_SEED is the seed of each test.
 """
 
-import os
 import shutil
-import sys
-from collections.abc import Generator
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Self
-
-import pytest
+from typing import Final, Self
 
 from sunk_simulation.ambient import install
 
@@ -24,41 +19,10 @@ from sunk_lab.errors import LabError  # noqa: E402
 from sunk_simulation.bus.model import ModelNats  # noqa: E402
 from sunk_simulation.bus.settings import read  # noqa: E402
 from sunk_simulation.bus.store import Store  # noqa: E402
-from sunk_simulation.simulation import Simulation  # noqa: E402
+from sunk_simulation.testing import world  # noqa: E402
 
-_PORT: Final = 20000
+pytest_plugins = ["sunk_simulation.pytest_plugin"]
 _MIB: Final = 1 << 20
-
-
-class _World:
-    """The simulation of the test that runs."""
-
-    def __init__(self) -> None:
-        self._simulation: Simulation | None = None
-        self._ports = _PORT
-
-    def now(self) -> Simulation:
-        """Return it; the first who asks makes it."""
-        if self._simulation is None:
-            out = sys.stderr if os.environ.get("SUNK_SIMULATION_TRACE") else None
-            self._simulation = Simulation(int(os.environ.get("SUNK_SIMULATION_SEED", "0")), out=out)
-            self._simulation.__enter__()
-        return self._simulation
-
-    def port(self) -> int:
-        """Return a port that is free."""
-        self._ports += 1
-        return self._ports
-
-    def end(self) -> None:
-        """Let go of it."""
-        if self._simulation is not None:
-            self._simulation.__exit__(None, None, None)
-            self._simulation = None
-
-
-world: Final = _World()
-"""What all back ends of a test live in."""
 
 
 class NatsServer:
@@ -186,22 +150,3 @@ class NatsServer:
 
 
 nats.NatsServer = NatsServer  # type: ignore[misc, assignment]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> object:
-    """Have anyio run tests on a simulated loop."""
-    if fixturedef.argname != "anyio_backend":
-        return None
-    value = ("asyncio", {"loop_factory": lambda: world.now().loop})
-    fixturedef.cached_result = (value, fixturedef.cache_key(request), None)
-    return value
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Generator[None, None, None]:
-    """End the world with the test."""
-    try:
-        return (yield)
-    finally:
-        world.end()

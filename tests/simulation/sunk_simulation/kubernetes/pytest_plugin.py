@@ -1,0 +1,56 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""Runs tests that were written for the lab's Kubernetes against the model, in virtual time.
+
+``pytest -p sunk_simulation.kubernetes.pytest_plugin``: the fixture ``kube_lab`` is the model then. So a
+contract of both is one suite.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from sunk_simulation.kubernetes.model import PORT, ModelKubernetes
+from sunk_simulation.simulation import Simulation
+from sunk_simulation.testing import give, world
+
+pytest_plugins = ["sunk_simulation.pytest_plugin"]
+_HOST: Final = "kubernetes"
+_KUBECONFIG: Final = f"""
+apiVersion: v1
+kind: Config
+current-context: model
+clusters: [{{name: model, cluster: {{server: "http://{_HOST}:{PORT}"}}}}]
+contexts: [{{name: model, context: {{cluster: model, user: admin}}}}]
+users: [{{name: admin, user: {{token: admin}}}}]
+"""
+
+
+class KubeLab:
+    """The model behind the face of `sunk_lab.kube.lab.KubeLab`."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig: Final = kubeconfig
+
+
+def _begin(sim: Simulation) -> None:
+    model = ModelKubernetes(sim.loop, sim.trace, sim.random("kubernetes"), name=_HOST)
+    model.changed = sim.changed
+    model.start()
+    for number in (1, 2, 3):
+        model.add_node(f"node{number}")
+    sim.run(sim.sleep(1.0))  # They are ready then.
+
+
+world.at_start.append(_begin)
+_folder: Final = tempfile.TemporaryDirectory()
+_file: Final = Path(_folder.name) / "kubeconfig"
+_file.write_text(_KUBECONFIG)
+_lab: Final = KubeLab(_file)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> object:
+    """Have the lab be the model."""
+    return give(fixturedef, request, "kube_lab", _lab)
