@@ -345,6 +345,23 @@ def test_a_job_that_listens_where_slurmd_does_not_makes_no_node_ready() -> None:
         assert said == f"slurmd does not listen on port {port}\n"
 
 
+@pytest.mark.lab
+def test_slurmd_itself_is_ready_whatever_a_job_listens_on(slurm_lab: HostSlurm) -> None:
+    node = Restarting(slurm_lab)
+    node.start(1, 1000)
+    port, process = node.words()["Port"], str(slurm_lab.pid_of("self"))
+    command = ("bash", SCRIPTS.parent / "slurmd-ready.sh", port, process)
+
+    with job_that_listens(int(port)):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    slurm_lab.freeze_daemon("self")
+    frozen = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    slurm_lab.thaw_daemon("self")
+
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert (frozen.returncode, frozen.stdout) == (1, "slurmd is stopped: its process is in state T\n")
+
+
 @only_root
 def test_a_jobs_process_that_is_called_slurmd_and_stopped_does_not_make_a_node_unready() -> None:
     with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
