@@ -8,6 +8,7 @@ from sunk_kube.objects import (
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
 from sunk_pod_scheduler import annotations, marks, resources, tokens
 from sunk_pod_scheduler.nodes import Choice
+from sunk_pod_scheduler.policy import Grant, Policy
 from sunk_pod_scheduler.request import Placeholder, describe
 from sunk_pod_scheduler.testing import KEY, UID, manifest
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
@@ -156,6 +157,55 @@ def test_a_pod_with_gpus_does_not_share_its_node_with_slurm_jobs(
 
     assert isinstance(wanted, Wanted)
     assert describe(found, wanted, Choice(), 0, MADE).shared == shared
+
+
+def limited(*, cpu: bool, gpus: str = "") -> Container:
+    more = {"nvidia.com/gpu": gpus} if gpus else {}
+    limits = {"cpu": "2"} if cpu else {"memory": "1Gi"}
+    requests = {"cpu": "1", "memory": "1Gi"} | more
+    return Container(name="main", resources=ResourceRequirements(requests=requests, limits=limits | more))
+
+
+OWN = Policy(namespaces={"default": Grant(user_ids=(1001,))})
+BESIDE = (
+    "spec.containers[].resources.limits.cpu (main): must be set where Slurm's jobs may run beside; "
+    "or sunk.coreweave.com/exclusive: none"
+)
+
+
+@pytest.mark.parametrize(
+    ("container", "asked", "is_refused"),
+    [
+        pytest.param(limited(cpu=False), {}, True, id="shared by default"),
+        pytest.param(limited(cpu=False), {"exclusive": "ok"}, True, id="shared with anybody"),
+        pytest.param(limited(cpu=False), {"exclusive": "user"}, False, id="shared with other Pods only"),
+        pytest.param(
+            limited(cpu=False), {"exclusive": "user", "user-id": "1001"}, True, id="its user has jobs"
+        ),
+        pytest.param(limited(cpu=False), {"exclusive": "none"}, False, id="alone"),
+        pytest.param(limited(cpu=False, gpus="1"), {}, False, id="GPUs"),
+        pytest.param(limited(cpu=False, gpus="1"), {"exclusive": "ok"}, True, id="GPUs, with anybody"),
+        pytest.param(limited(cpu=True), {}, False, id="limited"),
+    ],
+)
+def test_a_pod_beside_jobs_needs_a_cpu_limit_where_an_administrator_says_so(
+    container: Container, asked: dict[str, str], *, is_refused: bool
+) -> None:
+    marked = {PREFIX + name: value for name, value in asked.items()}
+    pod = manifest(spec=PodSpec(containers=(container,)), annotations=marked)
+
+    assert isinstance(validate(pod, Rules(policy=OWN)), Wanted)
+    found = validate(pod, Rules(policy=OWN, requires_cpu_limits=True))
+    assert found == (BESIDE,) if is_refused else isinstance(found, Wanted)
+
+
+def test_a_cpu_limit_of_the_pod_as_a_whole_will_do_and_init_containers_count() -> None:
+    free, whole = limited(cpu=False), ResourceRequirements(limits={"cpu": "2"})
+    strict = Rules(requires_cpu_limits=True)
+
+    assert isinstance(validate(manifest(spec=PodSpec(containers=(free,), resources=whole)), strict), Wanted)
+    spec = PodSpec(containers=(limited(cpu=True),), init_containers=(free,))
+    assert validate(manifest(spec=spec), strict) == (BESIDE,)
 
 
 def test_gpus_of_all_makers_count_and_what_nobody_counts_is_refused_with_the_setting() -> None:

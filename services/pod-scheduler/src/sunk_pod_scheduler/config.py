@@ -63,6 +63,9 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     pod_affinity: Literal["warn", "refuse"] = "warn"
     """What becomes of Pods that require affinity, anti-affinity or spread among Pods, unheeded by Slurm:
     they are told so by Event, or not scheduled."""
+    requires_cpu_limits: bool = False
+    """Refuse Pods with a container without CPU limit on nodes that they share with Slurm's jobs, which all
+    together weigh no more than slurmd's Pod requests."""
     lost_jobs: Literal["adopt", "delete"] = "adopt"
     """What becomes of Pods that run when slurmctld has lost their jobs: each gets another job on its node, or
     is deleted after ``lost_jobs_s``. With ``adopt`` a Pod stays if nothing tells whether its job was lost or
@@ -122,6 +125,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
             kill_wait_s=self.slurm_kill_wait_s,
             policy=policy,
             refuses_pod_affinity=self.pod_affinity == "refuse",
+            requires_cpu_limits=self.requires_cpu_limits,
             gpu_types=types,
             gpu_resources=self.gpu_resources,
             uncounted_resources=self.uncounted_resources,

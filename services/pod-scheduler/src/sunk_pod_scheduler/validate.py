@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from sunk_kube.objects import Pod, PodSpec
+from sunk_kube.wellknown import PREFIX
 from sunk_pod_scheduler import annotations, resources, sizes
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.policy import Identity, Policy, completed, identity, refusals
@@ -44,6 +45,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy = Policy()
     refuses_pod_affinity: bool = False
     """What a Pod requires of other Pods' places refuses it; False: it is told that Slurm does not heed it."""
+    requires_cpu_limits: bool = False
+    """A container without CPU limit refuses a Pod that may have Slurm's jobs beside it."""
     gpu_types: Mapping[str, str] = {}
     """GRES type by the value of ``gpu.nvidia.com/model``; empty: GPUs are asked for without a type."""
     gpu_resources: tuple[str, ...] = GPU_RESOURCES
@@ -85,6 +88,7 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
         *untyped,
         *_claims(pod.spec),
         *(_unheard(pod.spec) if rules.refuses_pod_affinity else ()),
+        *(_unlimited(pod.spec) if rules.requires_cpu_limits and _is_beside_jobs(rules, asked, gpus) else ()),
         *_grace(pod.spec, rules.kill_wait_s),
     )
     if everything:
@@ -173,6 +177,26 @@ def _claims(spec: PodSpec) -> tuple[str, ...]:
 def _unheard(spec: PodSpec) -> tuple[str, ...]:
     fields = without_effect(spec, is_required=True)
     return tuple(f"{field}: is required, but Slurm chooses the Node and does not heed it" for field in fields)
+
+
+def _is_beside_jobs(rules: Rules, asked: Asked, gpus: Decimal) -> bool:
+    """Whether Slurm may give the Pod's node to a job too; GPUs by themselves share with the user alone."""
+    shared = asked.shared or (annotations.SHARED_OF["user"] if gpus else ())
+    if shared == annotations.SHARED_OF["user"]:
+        return identity(rules.policy, asked).is_own
+    return shared != annotations.SHARED_OF["none"]
+
+
+def _unlimited(spec: PodSpec) -> tuple[str, ...]:
+    """Return what to say of containers that may take all the CPU time of a node."""
+    if spec.resources is not None and "cpu" in spec.resources.limits:
+        return ()
+    everyone = (*spec.containers, *spec.init_containers)
+    free = ", ".join(one.name for one in everyone if "cpu" not in one.resources.limits)[:_SHOWN]
+    if not free:
+        return ()
+    where = f"where Slurm's jobs may run beside; or {PREFIX}exclusive: none"
+    return (f"spec.containers[].resources.limits.cpu ({free}): must be set {where}",)
 
 
 def grace_s(spec: PodSpec) -> int:
