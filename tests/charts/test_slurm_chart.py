@@ -356,6 +356,41 @@ def test_the_jwt_key_is_seen_by_slurmctld_slurmdbd_and_whoever_makes_tokens(char
         assert seen_by == expected.get(re.sub("-setup-.*", "-setup", name), set()), name
 
 
+def test_whoever_signs_reads_the_set_of_keys_where_the_kubelet_brings_it(chart: helm.Chart) -> None:
+    objects = made(chart)
+    specs = {**controls(objects), "prod-gpu": nodeset(objects, "prod-gpu")["template"]["spec"]}
+    readers: set[str] = set()
+    for name, spec in specs.items():
+        for container in containers(spec):
+            variables = {one["name"]: one.get("value") for one in container.get("env", [])}
+            mounts = {one["name"]: one["mountPath"] for one in container.get("volumeMounts", [])}
+            assert ("SLURM_SACK_KEY" in variables) == ("SLURM_SACK_JWKS" in variables) == ("jwks" in mounts)
+            if "jwks" in mounts:
+                assert variables["SLURM_SACK_JWKS"] == f"{mounts['jwks']}/slurm.jwks"
+                readers.add(name)
+        volumes = {one["name"]: one for one in spec.get("volumes", [])}
+        assert ("jwks" in volumes) == (name in readers)
+
+    assert readers >= {"prod-controller", "prod-accounting", "prod-login", "prod-gpu"}
+
+
+def test_another_set_of_keys_restarts_slurmdbd_alone(chart: helm.Chart) -> None:
+    before = controls(made(chart)), made(chart)["NodeSet", "prod-gpu"]
+    turned = made(chart, keys={"slurmKeyIds": ["2", "1"]})
+    annotated = {
+        (kind, name): found["spec"]["template"]["metadata"]
+        for kind, name in turned
+        if kind in ("Deployment", "StatefulSet")
+        for found in (turned[kind, name],)
+    }
+    old = made(chart)
+
+    assert (controls(turned), turned["NodeSet", "prod-gpu"]) == before
+    assert [
+        key for key, metadata in annotated.items() if metadata != old[key]["spec"]["template"]["metadata"]
+    ] == [("StatefulSet", "prod-accounting")]
+
+
 def test_no_pod_of_ours_or_through_slurm_is_evicted_by_a_lock(chart: helm.Chart) -> None:
     specs = controls(made(chart, sunk={"lockKey": "example.com/lock"}))
 

@@ -1,7 +1,9 @@
 """What the chart that each Slurm cluster has refuses because of what the cluster says, without a cluster."""
 
+import base64
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +20,13 @@ PROBE: Final = """
 {{- end }}
 """
 """A template that asks checks of the chart about what a cluster would have answered."""
+KEY_SET: Final = """
+kind: ConfigMap
+metadata: {name: key-set}
+data:
+  found: {{ include "slurm.keySet" (dict "root" . "old" (.Files.Get "secret.json" | fromJson)) | quote }}
+"""
+"""A template that says what Secret of auth/slurm follows the one that is there."""
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +34,9 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chart = tmp_path_factory.mktemp("charts") / "slurm"
     shutil.copytree(CHART, chart)
     (chart / "templates/probe.yaml").write_text(PROBE)
+    (chart / "templates/key-set.yaml").write_text(KEY_SET)
+    for found in ("found.json", "secret.json"):
+        (chart / found).write_text("{}")
     return chart
 
 
@@ -141,3 +153,117 @@ def test_a_volume_of_the_same_size_in_other_words_is_taken(probed: Path) -> None
 
     ask(probed, "slurm.checkStays", there, controller={"stateVolume": {"size": "10240Mi"}})
     ask(probed, "slurm.checkStays", {"sets": {}}, controller={"stateVolume": {"size": "20Gi"}})
+
+
+def key_set(probed: Path, there: dict[str, Any], *ids: str) -> dict[str, Any]:
+    """Return the Secret that follows *there* when the values name *ids*."""
+    (probed / "secret.json").write_text(json.dumps(there))
+    values = VALUES | {"keys": {"slurmKeyIds": list(ids)}}
+    rendered = render(helm.Chart.load(probed), values, name="prod", namespace="slurm")
+    found = json.loads(rendered["ConfigMap", "key-set"]["data"]["found"])
+    data = {"slurm.jwks": encoded(found["jwks"]), "slurm.key": found["first"]}
+    return {
+        "metadata": {"annotations": {"sunk.coreweave.com/slurm-keys-since": found["since"]}},
+        "data": data,
+    }
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def keys_of(secret: dict[str, Any]) -> list[dict[str, str]]:
+    return json.loads(base64.b64decode(secret["data"]["slurm.jwks"]))["keys"]
+
+
+def test_a_key_of_slurm_is_made_once_and_the_first_signs(probed: Path) -> None:
+    one = key_set(probed, {}, "1")
+    two = key_set(probed, one, "1", "2")
+    turned = key_set(probed, two, "2", "1")
+    last = key_set(probed, turned, "2")
+
+    by_id = {key["kid"]: key["k"] for key in keys_of(two)}
+    assert by_id.keys() == {"1", "2"}
+    assert len({len(base64.b64decode(key)) for key in by_id.values()} | {64}) == 1
+    for secret, ids in ((one, "1"), (two, "12"), (turned, "21"), (last, "2")):
+        assert [(key["kid"], key["k"]) for key in keys_of(secret)] == [(kid, by_id[kid]) for kid in ids]
+        assert [key["kid"] for key in keys_of(secret) if key.get("use") == "default"] == [ids[0]]
+        assert secret["data"]["slurm.key"] == by_id[ids[0]]
+        assert {(key["alg"], key["kty"]) for key in keys_of(secret)} == {("HS256", "oct")}
+
+
+def test_the_one_key_of_an_earlier_version_becomes_the_first_of_the_set(probed: Path) -> None:
+    found = key_set(probed, {"data": {"slurm.key": encoded("k" * 64)}}, "1")
+
+    assert [key["k"] for key in keys_of(found)] == [encoded("k" * 64)]
+    assert key_set(probed, found, "1") == found
+
+
+SINCE: Final = "sunk.coreweave.com/slurm-keys-since"
+
+
+def with_keys(*ids: str, since: int = 0) -> dict[str, Any]:
+    """Return a Secret of auth/slurm with *ids* since that moment."""
+    keys = [{"kid": name, "k": "eA==", "kty": "oct", "alg": "HS256"} for name in ids]
+    data = {"slurm.jwks": encoded(json.dumps({"keys": keys}))}
+    return {"metadata": {"annotations": {SINCE: str(since)}}, "data": data}
+
+
+def compute_pod(*names: str) -> dict[str, Any]:
+    """Return a Pod of slurmd with variables of those *names*."""
+    metadata = {"name": "cpu-000-001", "labels": {"app.kubernetes.io/instance": "prod"}}
+    container = {"name": "slurmd", "env": [{"name": name, "value": "x"} for name in names]}
+    return {"metadata": metadata, "spec": {"containers": [container]}}
+
+
+NEW_POD: Final = compute_pod("SLURM_SACK_JWKS", "SLURM_SACK_KEY")
+
+
+@pytest.mark.parametrize(
+    ("before", "ids", "why"),
+    [
+        (("1",), ["2", "1"], r'2 is new, .*put it last first, as \["1","2"\]'),
+        (("1",), ["2"], "2 is new"),
+        (("1", "2"), ["2"], "1 signs until now: put another one before it first"),
+    ],
+    ids=["signs at once", "in its place", "goes while it signs"],
+)
+def test_a_step_of_a_rotation_that_would_cost_jobs_is_refused(
+    probed: Path, before: tuple[str, ...], ids: list[str], why: str
+) -> None:
+    there = {"secret": with_keys(*before), "pods": [NEW_POD]}
+
+    with pytest.raises(helm.HelmRenderError, match=f"keys.slurmKeyIds: {why}"):
+        ask(probed, "slurm.checkKeys", there, keys={"slurmKeyIds": ids})
+
+
+def test_a_step_of_a_rotation_waits_until_the_one_before_is_everywhere(probed: Path) -> None:
+    there = {"secret": with_keys("1", "2", since=int(time.time()) - 60), "pods": [NEW_POD]}
+
+    with pytest.raises(helm.HelmRenderError, match=r"less than 480 s, .*: try again in 4[12]\d s"):
+        ask(probed, "slurm.checkKeys", there, keys={"slurmKeyIds": ["2", "1"]})
+    ask(probed, "slurm.checkKeys", there, keys={"slurmKeyIds": ["1", "2"]})
+
+
+def test_a_rotation_waits_for_slurmds_that_know_one_key_only(probed: Path) -> None:
+    there = {"secret": with_keys("1"), "pods": [NEW_POD, compute_pod("SLURM_SACK_KEY")]}
+
+    with pytest.raises(helm.HelmRenderError, match="the Pod cpu-000-001 was made by an earlier version"):
+        ask(probed, "slurm.checkKeys", there, keys={"slurmKeyIds": ["1", "2"]})
+
+
+@pytest.mark.parametrize(
+    ("before", "ids"),
+    [
+        ((), ["1", "2"]),
+        (("1",), ["1", "2"]),
+        (("1", "2"), ["2", "1"]),
+        (("2", "1"), ["2"]),
+        (("2", "1"), ["2", "3"]),
+        (("1", "2"), ["1"]),
+    ],
+)
+def test_the_steps_of_a_rotation_are_taken(probed: Path, before: tuple[str, ...], ids: list[str]) -> None:
+    secret = with_keys(*before, since=int(time.time()) - 481) if before else {}
+
+    ask(probed, "slurm.checkKeys", {"secret": secret, "pods": [NEW_POD]}, keys={"slurmKeyIds": ids})

@@ -14,6 +14,7 @@ what a schema can tell is told by values.schema.json.
 {{- include "slurm.checkSunk" . }}
 {{- include "slurm.checkStorage" . }}
 {{- include "slurm.checkUpgrade" . }}
+{{- include "slurm.checkKeys" (dict "root" . "secret" (lookup "v1" "Secret" .Release.Namespace (include "slurm.keysSecret" .) | default dict)) }}
 {{- end }}
 {{- end }}
 

@@ -29,6 +29,15 @@
       - {key: {{ . }}, path: {{ . }}}
       {{- end }}
 - {name: keys, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+# Read where it is, so that a change of it reaches who runs. A Secret of somebody's own may have one key only.
+- name: jwks
+  secret: {secretName: {{ include "slurm.keysSecret" .root }}, optional: true, defaultMode: 0400, items: [{key: slurm.jwks, path: slurm.jwks}]}
+{{- end }}
+
+{{- /* The set of keys of auth/slurm; where there is none, the one key. */ -}}
+{{- define "slurm.keysEnv" -}}
+- {name: SLURM_SACK_JWKS, value: /run/slurm-jwks/slurm.jwks}
+- {name: SLURM_SACK_KEY, value: /run/slurm-keys/slurm.key}
 {{- end }}
 
 {{- /*

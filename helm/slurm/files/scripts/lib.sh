@@ -7,6 +7,20 @@ install_key() {
     install -o slurm -g slurm -m 600 /secret/slurm.key /run/slurm-keys/slurm.key
 }
 
+# The daemon that this shell becomes reads its set of keys again when that is another one, asked every $1 seconds: it starts
+# over in the same process, and neither a job nor a session ends.
+follow_keys() {
+    local pause=$1 daemon=$$ known now
+    known=$(cksum "$SLURM_SACK_JWKS" 2>/dev/null) || known=
+    while sleep "$pause"; do
+        # With an empty set the daemon would end, and a slurmd's jobs with it.
+        [[ -s $SLURM_SACK_JWKS ]] && now=$(cksum "$SLURM_SACK_JWKS") && [[ $now != "$known" ]] || continue
+        echo "the keys of auth/slurm are others: this daemon reads them" >&2
+        kill -HUP "$daemon" || return 0
+        known=$now
+    done &
+}
+
 # Accounts of the values, where the image has none of the name; and whose they were.
 ours=/run/sunk-users
 add_users() {
