@@ -511,6 +511,60 @@ def test_an_update_by_helm_waits_for_a_job_and_nodes_go_come_and_are_rolled_back
 
 
 @on_request
+def test_jobs_of_a_pod_that_is_deleted_hear_of_it_and_are_requeued_if_they_may(cluster: Cluster) -> None:
+    """As when a spot machine is taken back: everything on it has 30 seconds."""
+    cluster.await_idle()
+    (node, _other) = cluster.login("sinfo -h -N -p cpu -o %N").split()
+    jobs: dict[str, str] = {}
+    for name, field in (("requeue", "comment"), ("no-requeue", "admincomment")):
+        # Who has failed has no comment any more: the other job, which waits by then, bears both.
+        told = f"scontrol update jobid={jobs.get('requeue', '$SLURM_JOB_ID')} {field}=heard"
+        wrap = f"trap '{told}; exit 3' TERM; while :; do sleep 1; done".replace("$", "\\$")
+        submit = f"sbatch --parsable -n1 --mem=100 -w {node} --{name} --output=/dev/null -J {name}"
+        jobs[name] = cluster.login(f'{submit} --wrap="{wrap}"').strip()
+        wait_for(name, lambda job=jobs[name]: "RUNNING" in cluster.login(f"squeue -h -j {job} -o %T"), 60)
+    before = cluster.uids("pod")[node]
+
+    def words(job: str) -> list[str]:
+        return cluster.login(f"scontrol --oneliner show job {job}").split()
+
+    cluster.kubectl("delete", "pod", node, "--grace-period=30", "--wait=false")
+    wait_for("the Pod to be new", lambda: cluster.uids("pod").get(node, before) != before, 240)
+
+    requeued = {"JobState=PENDING", "Restarts=1", "Comment=heard", "AdminComment=heard"}
+    assert requeued <= {*words(jobs["requeue"])}
+    assert {"JobState=NODE_FAIL", "Restarts=0"} <= {*words(jobs["no-requeue"])}
+    cluster.await_idle()  # The syncer lifts the drain once the new Pod is ready.
+    cluster.login(f"scontrol update jobid={jobs['requeue']} starttime=now")
+    wait_for("it to run again", lambda: "JobState=RUNNING" in words(jobs["requeue"]), 120)
+    cluster.login(f"scancel {jobs['requeue']}")
+    cluster.await_idle()
+
+
+@on_request
+def test_kubectl_drain_waits_for_the_job_and_ends_nothing(cluster: Cluster) -> None:
+    cluster.await_idle()
+    (node, _other) = cluster.login("sinfo -h -N -p cpu -o %N").split()
+    machine = cluster.kubectl("get", "pod", node, "-o", "jsonpath={.spec.nodeName}")
+    wrap = "while [ ! -e /var/spool/slurmd/end-of-$SLURM_JOB_ID ]; do sleep 0.2; done"
+    job = cluster.login(f"sbatch --parsable -w {node} --output=/dev/null --wrap='{wrap}'").strip()
+    wait_for("the job", lambda: "RUNNING" in cluster.login(f"squeue -h -j {job} -o %T"), 60)
+    selector = "--pod-selector=app.kubernetes.io/name=slurmd"
+    drain = ("drain", machine, "--ignore-daemonsets", "--delete-emptydir-data", selector, "--timeout=15s")
+
+    with pytest.raises(LabError, match="disruption budget"):
+        cluster.lab.kubectl(*drain)
+    assert cluster.login(f"squeue -h -j {job} -o %T").strip() == "RUNNING"
+    cluster.kubectl("exec", node, "--", "touch", f"/var/spool/slurmd/end-of-{job}")
+    wait_for("it to be drained", lambda: "drained" in cluster.lab.kubectl(*drain), 120)
+
+    recorded = f"sacct -Xnp -j {job} -o state,restarts"
+    wait_for("the job in sacct", lambda: cluster.login(recorded).strip() == "COMPLETED|0|", 30)
+    cluster.lab.kubectl("uncordon", machine)
+    cluster.await_idle()
+
+
+@on_request
 def test_hooks_are_called_with_tls_and_a_renewed_certificate_is_taken_over(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -56,6 +56,20 @@ def test_sets_of_nodes_are_layers(chart: helm.Chart) -> None:
     assert pod["nodeSelector"] == {"disk": "fast"}
 
 
+def test_a_compute_pod_that_goes_ends_its_jobs_first_and_has_the_time_for_it(chart: helm.Chart) -> None:
+    def pod(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - values are free-form.
+        nodes = {"gpu": values.pop("gpu", {})}
+        return made(chart, {"compute": {"nodes": nodes}, **values})["NodeSet", "prod-gpu"]["spec"][
+            "template"
+        ]["spec"]
+
+    hook = pod()["containers"][0]["lifecycle"]["preStop"]
+    assert hook == {"exec": {"command": ["/etc/sunk/scripts/stop-slurmd"]}}
+    assert pod()["terminationGracePeriodSeconds"] == 60
+    assert pod(slurmConfig={"killWait": 90})["terminationGracePeriodSeconds"] == 120
+    assert pod(gpu={"terminationGracePeriodSeconds": 25})["terminationGracePeriodSeconds"] == 25
+
+
 def test_an_update_may_requeue_jobs_by_the_documents_rule(chart: helm.Chart) -> None:
     rule = {"enabled": True, "method": "partition", "partitions": "cpu-epyc, all"}
     values = {"syncer": {"config": {"syncer": {"nodesetUpdateJobPreemption": rule}}}, "compute": SET}

@@ -3,13 +3,16 @@
 import base64
 import hashlib
 import hmac
+import json
 import os
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -121,6 +124,28 @@ def test_keys_of_the_values_are_those_of_today_and_each_user_has_a_home(machine:
 
     assert [(file.name, file.read_text()) for file in keys.iterdir()] == [("me", "ssh-ed25519 NEW\n")]
     assert (homes / "me").is_dir()
+
+
+@pytest.mark.parametrize("before", ["one set", None])
+def test_a_daemon_reads_another_set_of_keys_and_none_that_is_empty(machine: Path, before: str | None) -> None:
+    keys, said, looks = machine / "slurm.jwks", machine / "said", machine / "looks"
+    if before is not None:
+        keys.write_text(before)
+    said.touch()
+    looks.touch()
+    sleep = f"sleep() {{ echo >>{looks}; command sleep 0.02; }}"
+    daemon = f"trap 'echo \"read $(cat {keys})\" >>{said}' HUP; while :; do command sleep 0.02; done"
+    with calling(machine, f"{sleep}; SLURM_SACK_JWKS={keys}; follow_keys 0; {daemon}"):
+        wait_for("a look", lambda: len(looks.read_text()) > 0, 60, 0.01)
+        for content in ("", "another set", "", "a third set"):
+            seen = len(looks.read_text())
+            new = machine / "new"
+            new.write_text(content)
+            new.replace(keys)
+            wait_for("looks", lambda seen=seen: len(looks.read_text()) > seen + 2, 60, 0.01)
+            wait_for(content, lambda text=content: text in said.read_text(), 60, 0.01)
+
+    assert said.read_text() == "read another set\nread a third set\n"
 
 
 def run_in(machine: Path, call: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -259,6 +284,177 @@ def test_a_node_with_a_job_keeps_its_record(slurm_lab: HostSlurm) -> None:
     slurm_lab.exec("bash", "-euc", f"source {node.library}; forget_another_size self 3 4000")
 
     assert node.size() == (4, 8000)
+
+
+class Rotating:
+    """A Slurm whose daemons read a set of keys, one after the other."""
+
+    def __init__(self, slurm: HostSlurm) -> None:
+        self.slurm = slurm
+        self.folder = slurm.jwt_key.parent
+        self.first = base64.b64encode((self.folder / "slurm.key").read_bytes()).decode()
+        self.keys = {"1": self.first, "2": base64.b64encode(os.urandom(64)).decode()}
+
+    def put(self, *ids: str) -> None:
+        """Let the set be of *ids*, of which the first signs."""
+        keys = [{"kid": name, "k": self.keys[name], "kty": "oct", "alg": "HS256"} for name in ids]
+        keys[0]["use"] = "default"
+        new = self.folder / "slurm.jwks.new"
+        new.write_text(json.dumps({"keys": keys}))
+        shutil.copystat(self.folder / "slurm.key", new)
+        shutil.chown(new, (self.folder / "slurm.key").stat().st_uid)
+        new.replace(self.folder / "slurm.jwks")
+
+    def read(self, daemon: str) -> None:
+        """Have *daemon* read it, as a Pod's script has it, and return when it answers again."""
+        os.kill(self.slurm.pid_of(daemon) or 0, signal.SIGHUP)
+        wait_for(f"{daemon} to answer", lambda: "UP" in self.slurm.exec("scontrol", "ping"), 60)
+
+    def runs(self) -> bool:
+        """Return whether a job runs on both nodes."""
+        return len(self.slurm.exec("timeout", "30", "srun", "-N2", "hostname").split()) == 2
+
+
+@pytest.mark.lab
+def test_a_key_is_rotated_under_a_job_that_runs_and_jobs_that_come(slurm_lab: HostSlurm) -> None:
+    slurm = Rotating(slurm_lab)
+    script = "srun bash -c 'until [[ -e /lab/etc/over ]]; do sleep 0.2; done'; srun true"
+    job = slurm_lab.exec("sbatch", "--parsable", "-n1", "-w", "node01", "-o", "/dev/null", "--wrap", script)
+    job = job.strip()
+
+    def words() -> dict[str, str]:
+        shown = slurm_lab.exec("scontrol", "--oneliner", "show", "job", job)
+        return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+    wait_for("the job", lambda: words()["JobState"] == "RUNNING")
+    for ids in (("1",), ("1", "2"), ("2", "1"), ("2",)):
+        slurm.put(*ids)
+        for daemon in ("node01", "slurmctld", "node02"):
+            slurm.read(daemon)
+            wait_for(f"a job with {ids}, read by {daemon}", slurm.runs)
+            assert words()["JobState"] == "RUNNING"
+    (slurm.folder / "over").touch()
+    wait_for("the job's end", lambda: words()["JobState"] != "RUNNING")
+
+    assert (words()["JobState"], words()["Restarts"], words()["ExitCode"]) == ("COMPLETED", "0", "0:0")
+    assert "could not find kid" not in "".join(log.read_text() for log in slurm_lab.logs.iterdir())
+
+
+class Leaving:
+    """A node whose Pod goes, with jobs that tell what they hear."""
+
+    def __init__(self, slurm: HostSlurm) -> None:
+        self.slurm = slurm
+        self.heard = slurm.logs / "heard"
+        self.heard.touch()
+        self.script = slurm.write_file("stop-slurmd", (SCRIPTS / "stop-slurmd").read_text())
+        told = "echo $SLURM_JOB_NAME >>/lab/log/heard"
+        self.listening = f"trap '{told}; exit 3' TERM; echo run >>/lab/log/$SLURM_JOB_NAME; sleep 600 & wait"
+
+    def submit(self, name: str, *options: str) -> str:
+        """Submit a job of one CPU that tells of SIGTERM and then ends; return its number when it runs."""
+        told = ("-J", name, "-n1", "-o", "/dev/null", "--mem=100", *options, "--wrap", self.listening)
+        job = self.slurm.exec("sbatch", "--parsable", *told).strip()
+        wait_for(f"{name} to run", (self.slurm.logs / name).exists)
+        return job
+
+    def stop(self, timeout_s: float = 60.0) -> None:
+        """Do what the Pod of node01 does before its slurmd ends."""
+        self.slurm.exec("env", "POD_NAME=node01", "bash", self.script, timeout_s=timeout_s)
+
+    def job(self, job: str) -> dict[str, str]:
+        """Return what Slurm says of *job*."""
+        shown = self.slurm.exec("scontrol", "--oneliner", "show", "job", job)
+        return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+    def node(self) -> tuple[set[str], str]:
+        """Return the states and the reason of node01."""
+        shown = self.slurm.exec(
+            "sinfo", "-h", "-N", "-p", "main", "-n", "node01", "-O", "StateComplete:60,Reason:60"
+        )
+        return set(shown[:60].strip().upper().split("+")), shown[60:].strip()
+
+
+@pytest.mark.lab
+def test_jobs_of_a_pod_that_goes_are_told_and_requeued_as_their_settings_say(slurm_lab: HostSlurm) -> None:
+    pod = Leaving(slurm_lab)
+    again = pod.submit("again", "-w", "node01", "--requeue")
+    once = pod.submit("once", "-w", "node01", "--no-requeue")
+    both = pod.submit("both", "-N2", "-n2", "--requeue", "-w", "node[01-02]")
+    at_terminal = f"srun -J terminal -n1 --mem=100 -w node01 bash -c {shlex.quote(pod.listening)}"
+    slurm_lab.exec("bash", "-c", f"{at_terminal} >/dev/null 2>&1 &")
+    wait_for("the one at a terminal", (slurm_lab.logs / "terminal").exists)
+
+    pod.stop()
+
+    assert set(pod.heard.read_text().split()) == {"again", "once", "both", "terminal"}
+    for job in (again, both):
+        assert (pod.job(job)["JobState"], pod.job(job)["Restarts"]) == ("PENDING", "1")
+    assert pod.job(once)["JobState"] == "NODE_FAIL"
+    states, reason = pod.node()
+    assert ("DRAIN" in states, reason) == (True, "k8s: pod terminated")
+
+
+@pytest.mark.lab
+def test_a_job_that_ignores_sigterm_ends_with_killwait_and_the_pod_waits_for_that(
+    slurm_lab: HostSlurm,
+) -> None:
+    pod = Leaving(slurm_lab)
+    pod.listening = "trap '' TERM; echo run >>/lab/log/$SLURM_JOB_NAME; while :; do sleep 0.1; done"
+    job = pod.submit("deaf", "-w", "node01")
+
+    pod.stop()
+
+    assert (pod.job(job)["JobState"], pod.job(job)["Restarts"]) == ("PENDING", "1")
+    assert (
+        slurm_lab.exec("bash", "-c", "grep -sx slurmstepd /proc/[0-9]*/comm || echo none").strip() == "none"
+    )
+
+
+@pytest.mark.lab
+def test_a_pod_without_jobs_goes_at_once_and_its_node_is_drained_and_not_down(slurm_lab: HostSlurm) -> None:
+    pod = Leaving(slurm_lab)
+
+    pod.stop()
+
+    assert pod.node() == ({"IDLE", "DRAIN"}, "k8s: pod terminated")
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("reason", ["bad dimm", "k8s: pod pending deletion"])
+def test_a_drain_that_is_there_keeps_its_reason_when_the_pod_goes(slurm_lab: HostSlurm, reason: str) -> None:
+    pod = Leaving(slurm_lab)
+    job = pod.submit("again", "-w", "node01")
+    slurm_lab.exec("scontrol", "update", "nodename=node01", "state=drain", f"reason={reason}")
+
+    pod.stop()
+
+    states, told = pod.node()
+    assert ("DRAIN" in states, told) == (True, reason)
+    assert pod.job(job)["JobState"] == "PENDING"
+    assert pod.heard.read_text() == "again\n"
+
+
+@pytest.mark.lab
+def test_a_pod_goes_without_slurmctld_too_and_waits_for_its_jobs_until_somebody_ends_them(
+    slurm_lab: HostSlurm,
+) -> None:
+    pod = Leaving(slurm_lab)
+    slurm_lab.kill_daemon("slurmctld")
+    pod.stop()
+    slurm_lab.start_daemon("slurmctld")
+    wait_for("slurmctld", lambda: "UP" in slurm_lab.exec("scontrol", "ping"))
+    job = pod.submit("again", "-w", "node01")
+    slurm_lab.freeze_daemon("slurmctld")
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(pod.stop, 120)
+        wait_for(
+            "a try in vain", lambda: bool(slurm_lab.exec("bash", "-c", "pgrep -x scontrol || true").strip())
+        )
+        slurm_lab.thaw_daemon("slurmctld")
+        stopped.result()
+
+    assert (pod.job(job)["JobState"], pod.job(job)["Restarts"]) == ("PENDING", "1")
 
 
 def follow_database(state: Path, database: str) -> None:
