@@ -879,6 +879,22 @@ async def test_a_running_job_locks_its_node_without_a_prolog_and_frees_it_when_i
         await stage.stands("false")
 
 
+async def test_locks_whose_bucket_alone_was_lost_are_told_anew_at_once(stage: Stage) -> None:
+    views = stage.views
+    async with stage.manager():
+        await stage.says_job(1, "RUNNING", runs=True)
+        await stage.stands("locked")
+        before = views.locks.created
+        await views.bus.api(f"STREAM.DELETE.KV_{views.locks.bucket}", {})
+
+        def is_told() -> bool:
+            told = views.locks.get(NAME)
+            is_anew = views.locks.is_settled and views.locks.created != before
+            return is_anew and told is not None and told.lock == "locked"
+
+        await until(is_told, within_s=PATIENCE_S)
+
+
 async def test_a_released_job_that_the_bus_still_shows_as_running_does_not_lock_again(stage: Stage) -> None:
     async with stage.manager():
         await stage.says_job(1, "RUNNING", runs=True)
