@@ -12,8 +12,20 @@ CONTRACT = (
     *(f"services/pod-scheduler/tests/test_{name}.py" for name in ("pods", "realms", "workloads")),
     *(f"services/nodeset-controller/tests/test_{name}.py" for name in ("locks_story", "reboots")),
 )
+STORIES = tuple(
+    f"services/nodeset-controller/tests/test_{name}.py" for name in ("controller", "updates_story")
+)
+NOT_OF_THE_MODEL = (
+    "costs_no_call",  # Counters of test and service are the same ones in one interpreter.
+    "finalizer_that_is_refused",  # By a policy; there are none.
+)
 
 
 @pytest.mark.parametrize("file", CONTRACT)
 def test_the_model_passes_the_tests_of_kubernetes(file: str) -> None:
     contract.run(file, "bus", "kubernetes")
+
+
+@pytest.mark.parametrize("file", STORIES)
+def test_nodeset_controller_passes_its_stories_on_the_model(file: str) -> None:
+    contract.run(file, "bus", "kubernetes", "nodeset-controller", but=NOT_OF_THE_MODEL)

@@ -9,6 +9,8 @@ import signal
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from sunk_nodeset_controller import testing
 from sunk_runtime.errors import SunkError
 from sunk_simulation.loop import Process
@@ -91,6 +93,11 @@ class _Bugs(logging.Handler):
         rest = errors.split((SunkError, SystemExit))[1] if errors is not None else None
         if rest is not None:
             self.said.append(repr(rest))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let what a killed process had open be garbage."""
+    config.addinivalue_line("filterwarnings", "ignore:Unclosed:ResourceWarning")
 
 
 testing.Service = Service  # type: ignore[misc, assignment]

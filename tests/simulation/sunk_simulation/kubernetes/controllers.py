@@ -387,11 +387,9 @@ def _ready(node: Object) -> str:
 
 
 def _wanted_taints(node: Object) -> Iterable[Object]:
-    key = {"True": "", "Unknown": pods.UNREACHABLE}.get(_ready(node), pods.NOT_READY)
+    key = {"False": pods.NOT_READY, "Unknown": pods.UNREACHABLE}.get(_ready(node))
     if key:
-        yield {"key": key, "effect": "NoSchedule"}
-        if _ready(node):
-            yield {"key": key, "effect": "NoExecute"}
+        yield from ({"key": key, "effect": effect} for effect in ("NoSchedule", "NoExecute"))
     if node["spec"].get("unschedulable"):
         yield {"key": pods.UNSCHEDULABLE, "effect": "NoSchedule"}
 

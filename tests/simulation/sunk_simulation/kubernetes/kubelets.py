@@ -22,6 +22,8 @@ BEAT_S: Final = 10.0
 """How often a kubelet says that it lives."""
 STATUS_S: Final = 300.0
 """How often it writes so on its Node."""
+RECONCILE_S: Final = 10.0
+"""How often it looks whether what it has written of a Pod still stands there."""
 START_S: Final = (0.2, 2.0)
 """How long containers take to start."""
 END_S: Final = (0.05, 0.5)
@@ -102,6 +104,9 @@ class Run:
         self.hook_s = 0.0
         """When their preStop hook is over, which a shorter grace does not end."""
         self.restarts = 0
+        self.told: tuple[bool, int] | None = None
+        """What was written of it last, and when."""
+        self.told_s = 0.0
 
 
 class Kubelet(Controller):
@@ -269,8 +274,12 @@ class Kubelet(Controller):
             run.workload = self._workloads(found.object, lambda: self.look(key))
             run.began = run.began or self.registry.moment()
             self.cluster.tell(self.name, "starts", pod=key)
-        self._tell(key, found, run, is_ready=run.workload.is_ready)
-        return None
+        is_ready = run.workload.is_ready
+        if run.told == (is_ready, run.restarts) and now < run.told_s + RECONCILE_S:
+            return run.told_s + RECONCILE_S - now
+        run.told, run.told_s = (is_ready, run.restarts), now
+        self._tell(key, found, run, is_ready=is_ready)
+        return RECONCILE_S
 
     def _stop(self, key: str, found: Stored, run: Run | None) -> float | None:
         now = self._now_s()

@@ -82,10 +82,23 @@ def wrong(pod: Object) -> dict[str, str]:
             for name in ("name", "image")
             if not container.get(name)
         }
+    found |= _unmounted(spec)
     priority = spec.get("priorityClassName")
     if priority and priority not in PRIORITIES:
         found["spec.priorityClassName"] = f"no PriorityClass with name {priority} was found"
     return found
+
+
+def _unmounted(spec: Object) -> dict[str, str]:
+    """Return what containers mount that their Pod does not have, by field."""
+    volumes = {one["name"] for one in spec.get("volumes") or ()}
+    return {
+        f"spec.{kind}[{index}].volumeMounts[{number}].name": f'Not found: "{mount["name"]}"'
+        for kind in ("initContainers", "containers")
+        for index, container in enumerate(spec.get(kind) or ())
+        for number, mount in enumerate(container.get("volumeMounts") or ())
+        if mount["name"] not in volumes
+    }
 
 
 def wrong_change(before: Object, after: Object) -> dict[str, str]:

@@ -49,9 +49,11 @@ class Scheduler(Controller):
             node = one.object["spec"].get("nodeName")
             if node in there and not pods.is_over(one.object):
                 there[node].append(one)
-        fitting = [name for name, node in nodes if not any(_unfit(found.object, node.object, there[name]))]
+        unfit = {name: list(_unfit(found.object, node.object, there[name])) for name, node in nodes}
+        fitting = [name for name, reasons in unfit.items() if not reasons]
         if not fitting:
-            self._say(key, f"0/{len(nodes)} nodes are available")
+            why = ", ".join(sorted({reason for reasons in unfit.values() for reason in reasons}))
+            self._say(key, f"0/{len(nodes)} nodes are available: {why}.")
             return AGAIN_S
         node = min(fitting, key=lambda name: len(there[name]))
         binding: Object = {"metadata": {"uid": found.meta["uid"]}, "target": {"name": node}}
@@ -76,17 +78,21 @@ def _waits(found: Stored) -> bool:
     return is_ours and "deletionTimestamp" not in found.meta and not pods.is_over(found.object)
 
 
-def _unfit(pod: Object, node: Object, there: list[Stored]) -> Iterator[bool]:
-    """Yield whether something keeps a Pod off a Node."""
+def _unfit(pod: Object, node: Object, there: list[Stored]) -> Iterator[str]:
+    """Yield what keeps a Pod off a Node, in kube-scheduler's words."""
     spec = pod["spec"]
     labels: Object = node["metadata"].get("labels") or {}
-    yield any(labels.get(name) != value for name, value in (spec.get("nodeSelector") or {}).items())
-    yield not fits_affinity(pod, node)
-    yield bool(pods.unborne(pod, node["spec"].get("taints") or [], "NoSchedule", "NoExecute"))
+    selects = all(labels.get(name) == value for name, value in (spec.get("nodeSelector") or {}).items())
+    if not selects or not fits_affinity(pod, node):
+        yield "node(s) didn't match Pod's node affinity/selector"
+    for taint in pods.unborne(pod, node["spec"].get("taints") or [], "NoSchedule", "NoExecute"):
+        yield f"node(s) had untolerated taint(s) {{{taint['key']}: {taint.get('value', '')}}}"
     unschedulable = [{"key": pods.UNSCHEDULABLE, "effect": "NoSchedule"}]
-    yield bool(node["spec"].get("unschedulable")) and bool(pods.unborne(pod, unschedulable, "NoSchedule"))
-    yield bool(_ports(pod) & set[tuple[int, str]]().union(*(_ports(one.object) for one in there)))
-    yield bool(lacking(pod, node, there))
+    if node["spec"].get("unschedulable") and pods.unborne(pod, unschedulable, "NoSchedule"):
+        yield "node(s) were unschedulable"
+    if _ports(pod) & set[tuple[int, str]]().union(*(_ports(one.object) for one in there)):
+        yield "node(s) didn't have free ports for the requested pod ports"
+    yield from (f"Insufficient {name}" for name in lacking(pod, node, there))
 
 
 def fits_affinity(pod: Object, node: Object) -> bool:
