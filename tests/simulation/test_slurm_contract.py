@@ -17,7 +17,10 @@ NOT_OF_THE_MODEL = (
 )
 CONTRACT = (
     *(f"libs/sunk_slurm/tests/test_{name}.py" for name in ("changes", "conformance", "quirks", "refusals")),
-    *(f"services/syncer/tests/test_real_{name}.py" for name in ("deeds", "late_lists", "slurm")),
+    *(
+        f"services/syncer/tests/test_real_{name}.py"
+        for name in ("deeds", "fleet", "late_lists", "prologs", "releases", "slurm")
+    ),
     "services/pod-scheduler/tests/test_with_slurm.py",
 )
 

@@ -1,134 +1,92 @@
-"""The proof that all of it works: syncer and exporter against the bus' model and a small stub of slurmrestd.
+"""The proof that all of it works: two syncers and an exporter between the models of NATS and of Slurm.
 
-The stub is no model of Slurm: it has nodes that go down and come back, and jobs that run for a while. What
-must hold: whatever was killed, paused or cut meanwhile, the bus tells at the end what Slurm has.
+Kubernetes is played by a process that cordons and uncordons, on the bus, in nodeset-controller's place. What
+must hold: whatever was killed, paused, cut, lost or stale meanwhile, no drain of another's was changed and no
+job of another's cancelled, and at the end the bus tells what Slurm has and Slurm has what is wanted.
 """
 
-import time
+from datetime import UTC, datetime
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
-import msgspec
 
 from sunk_events import subjects
-from sunk_events.codec import decode_state
-from sunk_events.nodes import SlurmNodeState
+from sunk_events.base import State
+from sunk_events.nodesets import KubePodState, KubeWatchState
+from sunk_runtime.errors import SunkError
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter
 from sunk_simulation.bus.model import ModelNats
-from sunk_simulation.http import Reply, Request, serve
+from sunk_simulation.checks import BusChecks, SlurmChecks, differs, facts_without_state
 from sunk_simulation.services import TOKEN, keep
 from sunk_simulation.simulation import Simulation
-from sunk_slurm.diag import Diag, DiagAnswer
-from sunk_slurm.wire import (
-    Answer,
-    Job,
-    JobsAnswer,
-    JobStateRow,
-    JobStatesAnswer,
-    Node,
-    NodesAnswer,
-    Number,
-    Partition,
-    PartitionsAnswer,
-    Problem,
-)
+from sunk_simulation.slurm.conf import SlurmConf
+from sunk_simulation.slurm.life import Life
+from sunk_simulation.slurm.model import PORT, ModelSlurm
+from sunk_simulation.slurm.slurmd import NodeConf
 
 CLUSTER: Final = "c1"
 NODES: Final = 4
-PORT: Final = 6820
-_VERSION: Final = "v0.0.44"
-_NO_SUCH_JOB: Final = 2017
-_FORGET_S: Final = 300.0
+_SEEN_EVERY_S: Final = 10.0
+_BUS: Final = BusSettings(url="nats://nats:4222")
 
 
-class SlurmStub:
-    """Nodes that go down and come back, jobs that run for a while."""
+class Kube:
+    """What nodeset-controller says of Kubernetes: which Nodes are cordoned."""
 
-    def __init__(self, sim: Simulation) -> None:
-        self._sim = sim
-        self._random = sim.random("slurm")
-        self.nodes = {f"n{number}": "IDLE" for number in range(1, NODES + 1)}
-        self.jobs: dict[int, Job] = {}
-        self._changed = 1
-        self._submitted = 0
+    def __init__(self, sim: Simulation, nodes: list[str]) -> None:
+        self.cordoned: dict[str, bool] = dict.fromkeys(nodes, False)
+        self._random = sim.random("kube")
+        self.is_over = False
 
-    async def serve(self) -> None:
-        """Be slurmrestd."""
-        await serve(PORT, self._answer)
+    async def tell(self) -> None:
+        """Be its process."""
+        async with connect(_BUS, "nodeset-controller") as bus:
+            await bus.provision(CLUSTER, _BUS)
+            pods, watch = _writer(bus, KubePodState), _writer(bus, KubeWatchState)
+            async with following(pods.view, watch.view):
+                while True:
+                    with anyio.move_on_after(_SEEN_EVERY_S):
+                        await self._tell_all(pods, watch)
+                    await anyio.sleep(_SEEN_EVERY_S)
+                    if not self.is_over and self._random.random() < 0.3:
+                        node = self._random.choice(sorted(self.cordoned))
+                        self.cordoned[node] = not self.cordoned[node]
 
-    async def live(self) -> None:
-        """Let things happen, for ever."""
-        while True:
-            await self._sim.sleep(self._random.uniform(5, 60))
-            node = self._random.choice(sorted(self.nodes))
-            if self._random.random() < 0.3:
-                self._turn(node, "IDLE" if self.nodes[node] == "DOWN" else "DOWN")
-            elif self.nodes[node] == "IDLE":
-                self._run(node)
+    async def _tell_all(self, pods: StateWriter[KubePodState], watch: StateWriter[KubeWatchState]) -> None:
+        now = datetime.now(UTC)
+        try:
+            await watch.record(
+                subjects.LEADER_KEY,
+                KubeWatchState(changed=now, seen=now),
+                revision=watch.view.revision(subjects.LEADER_KEY),
+            )
+            for node, is_cordoned in self.cordoned.items():
+                state = KubePodState(
+                    changed=now,
+                    pod=node,
+                    namespace="slurm",
+                    nodeset="compute",
+                    kube_node=f"k-{node}",
+                    uid=f"uid-{node}",
+                    phase="running",
+                    is_ready=True,
+                    is_cordoned=is_cordoned,
+                )
+                known = pods.view.get(node)
+                if known is None or known.is_cordoned != is_cordoned:
+                    await pods.record(node, state, revision=pods.view.revision(node))
+        except SunkError:
+            return  # The next round tells it.
 
-    def _turn(self, node: str, state: str) -> None:
-        self.nodes[node] = state
-        self._changed = int(time.time())
-        self._sim.trace.write("slurm", "node is", node=node, state=state)
-        self._sim.changed()
 
-    def _run(self, node: str) -> None:
-        self._submitted += 1
-        number = self._submitted
-        self._set(number, node, "RUNNING")
-        self._turn(node, "ALLOCATED")
-        self._sim.network.later(self._random.uniform(10, 90), self._end, number, node)
+S = TypeVar("S", bound=State)
 
-    def _end(self, number: int, node: str) -> None:
-        self._set(number, node, "COMPLETED")
-        if self.nodes[node] == "ALLOCATED":
-            self._turn(node, "IDLE")
-        self._sim.network.later(_FORGET_S, lambda: self.jobs.pop(number))
 
-    def _set(self, number: int, node: str, state: str) -> None:
-        now = Number.of(int(time.time()))
-        self.jobs[number] = Job(
-            job_id=number,
-            job_state=(state,),
-            nodes=node,
-            submit_time=now,
-            start_time=now,
-            node_count=Number.of(1),
-        )
-        self._sim.trace.write("slurm", "job is", job=number, state=state, node=node)
-
-    async def _answer(self, request: Request) -> Reply:
-        await anyio.sleep(self._random.uniform(0.001, 0.02))
-        if request.path == "/openapi/v3":
-            return Reply(body=msgspec.json.encode({"paths": {f"/slurm/{_VERSION}/diag/": {}}}))
-        path = request.path.removeprefix(f"/slurm/{_VERSION}/")
-        if path == "nodes/" and int(request.query.get("update_time") or 0) >= self._changed + 1:
-            return Reply(304)
-        return Reply(body=msgspec.json.encode(self._said(path)))
-
-    def _said(self, path: str) -> Answer:
-        if path == "nodes/":
-            nodes = tuple(map(self._node, self.nodes))
-            return NodesAnswer(nodes=nodes, last_update=Number.of(int(time.time())))
-        if path.startswith("node/"):
-            return NodesAnswer(nodes=(self._node(path.removeprefix("node/")),))
-        if path == "jobs/state/":
-            rows = (JobStateRow(job_id=str(number), state=job.job_state) for number, job in self.jobs.items())
-            return JobStatesAnswer(jobs=tuple(rows))
-        if path.startswith("job/"):
-            job = self.jobs.get(int(path.removeprefix("job/")))
-            if job is None:
-                return Answer(errors=(Problem(error_number=_NO_SUCH_JOB, error="Invalid job id specified"),))
-            return JobsAnswer(jobs=(job,))
-        if path == "partitions/":
-            return PartitionsAnswer(partitions=(Partition(name="all"),))
-        if path == "diag/":
-            diag = Diag(req_time=Number.of(int(time.time())), jobs_submitted=self._submitted)
-            return DiagAnswer(statistics=diag)
-        return Answer()
-
-    def _node(self, name: str) -> Node:
-        return Node(name=name, state=(self.nodes[name],), cpus=8, effective_cpus=8, real_memory=1000)
+def _writer(bus: Bus, kind: type[S]) -> StateWriter[S]:
+    return StateWriter(bus, StateView(bus, CLUSTER, kind), fence=None)
 
 
 class World:
@@ -138,38 +96,38 @@ class World:
         self.sim = sim
         self.nats = ModelNats(sim.loop, sim.trace, sim.random("nats"))
         self.nats.changed = sim.changed
-        self.slurm = SlurmStub(sim)
+        release = sim.random("release").choice(("24.11", "26.05"))
+        nodes = [NodeConf(f"n{number}", gpus=8) for number in range(1, NODES + 1)]
+        self.slurm = ModelSlurm(sim.loop, sim.trace, sim.random("slurm"), SlurmConf(release=release), nodes)
+        self.slurm.changed = sim.changed
+        self.checks = SlurmChecks(self.slurm)
+        sim.never("a service touches what is another's", self.checks.drain_of_another_is_changed)
+        sim.never("an older leader writes upon a later one", BusChecks(self.nats).older_leader_writes)
         self.nats.start()
-        self.slurmrestd = sim.keep("slurmrestd", self.slurm.serve)
+        self.slurm.start()
+        self.kube = Kube(sim, [node.name for node in nodes])
         common = {"cluster": CLUSTER, "nats_url": "nats://nats:4222"}
         slurm = {"slurm_url": f"http://slurmrestd:{PORT}", "slurm_token_file": str(TOKEN)}
         self.services = [
             keep(sim, "syncer", 0, common | slurm),
             keep(sim, "syncer", 1, common | slurm),
             keep(sim, "metrics-exporter", 0, common),
+            sim.keep("nodeset-controller", self.kube.tell),
         ]
 
-    def told(self) -> dict[str, str]:
-        """Return the states of nodes that the bus tells."""
-        bucket = subjects.bucket(CLUSTER, SlurmNodeState)
-        stream = self.nats.store.streams.get(subjects.bucket_stream(bucket))
-        found: dict[str, str] = {}
-        for message in stream.messages.values() if stream else ():
-            if message.data:
-                state = decode_state(SlurmNodeState, message.data)
-                found[state.node] = state.state
-        return found
-
-    def differs(self) -> str | None:
-        """Return how the bus and Slurm differ."""
-        told, has = self.told(), self.slurm.nodes
-        return None if told == has else f"Slurm has {has}, the bus tells {told}"
+    def unsettled(self) -> str | None:
+        """Return what is not as it should be when nothing goes wrong any more."""
+        wanted = sorted(node for node, is_cordoned in self.kube.cordoned.items() if is_cordoned)
+        drained = sorted(node.name for node in self.slurm.state.nodes.values() if "DRAIN" in node.flags)
+        if wanted != drained:
+            return f"cordoned are {wanted}, drained {drained}"
+        return differs(self.nats, self.slurm, CLUSTER) or facts_without_state(self.nats, CLUSTER)
 
     def strike(self, random: Random) -> None:
         """Let something go wrong."""
         victim = random.choice(self.services).process
         seconds = random.uniform(1, 60)
-        match random.randrange(7):
+        match random.randrange(9):
             case 0:
                 victim.kill()
             case 1:
@@ -178,28 +136,66 @@ class World:
                 self.nats.kill()
                 self.sim.network.later(seconds, self.nats.start)
             case 3:
-                self.slurmrestd.process.kill()
-            case 4:
                 for link in self.sim.network.between(victim.host, random.choice(["nats", "slurmrestd"])):
                     link.hold(seconds)
-            case 5:
+            case 4:
                 self.nats.lose_answers(random.randint(1, 3))
-            case _:
+            case 5:
                 self.nats.lose_power()
                 self.sim.network.later(seconds, self.nats.start)
+            case 6 | 7:
+                self._strike_slurmrestd(random, seconds)
+            case _:
+                self._strike_slurmctld(random, seconds)
+
+    def _strike_slurmrestd(self, random: Random, seconds: float) -> None:
+        restd = self.slurm.restd
+        match random.randrange(6):
+            case 0:
+                restd.kill()
+                self.sim.network.later(seconds, restd.start)
+            case 1:
+                restd.lose_answers(random.randint(1, 3))
+            case 2:
+                restd.fail_answers(random.randint(1, 5))
+            case 3:
+                restd.cut_lists(random.randint(1, 2))
+            case 4:
+                restd.empty_lists(random.randint(1, 2))
+            case _:
+                restd.be_stale(seconds)
+
+    def _strike_slurmctld(self, random: Random, seconds: float) -> None:
+        match random.randrange(4):
+            case 0:
+                self.slurm.kill_ctld()
+            case 1:
+                self.slurm.stop_ctld()
+            case 2:
+                self.slurm.lose_jobs()
+            case _:
+                if self.slurm.ctld is not None:
+                    self.slurm.ctld.process.pause(seconds)
+                return
+        self.checks.forget_what_slurm_lost()
+        self.sim.network.later(seconds, self.slurm.start_ctld)
 
 
 async def story(sim: Simulation, *, hours: float, faults: bool) -> None:
-    """Let the world run, with faults or without, and see what the bus tells at the end."""
+    """Let the world run, with faults or without, and see how it is at the end."""
     world = World(sim)
-    life = sim.loop.outside.spawn(world.slurm.live())
+    life = Life(sim, world.slurm)
+    going_on = sim.loop.outside.spawn(life.go_on())
     random = sim.random("faults")
     ends = hours * 3600
     while sim.now_s < ends:
         await sim.sleep(min(random.uniform(30, 300), max(0.0, ends - sim.now_s)))
         if faults and sim.now_s < ends:
             world.strike(random)
-    life.cancel()
-    await sim.settles("the bus tells what Slurm has", world.differs, within_s=600)
+    going_on.cancel()
+    await sim.sleep(120)  # What was to come back is back.
+    world.kube.is_over = True
+    life.end()
+    await sim.settles("all is as it is wanted", world.unsettled, within_s=600)
     for kept in world.services:
         kept.stop()

@@ -310,7 +310,7 @@ def _squeue_line(job: JobRecord, task: int | None, options: dict[str, str]) -> s
         "%N": hostlist.compress(job.nodes),
         "%F": array,
         "%K": "N/A" if task is None else str(task),
-        "%r": job.reason,
+        "%r": job.description or job.reason,
         "JobArrayID": name,
         "JobID": str(job.job_id),
         "State": state,

@@ -51,7 +51,7 @@ class SlurmConf:
     users: tuple[int, ...] = tuple(USERS)
     """User ids that the controller's machine knows."""
     jwt_key: bytes = field(default=b"", repr=False)
-    """What tokens are made with; empty: any token is believed to be root's."""
+    """What tokens are made with; empty: any token is believed to be slurm's."""
 
     @property
     def is_24_11(self) -> bool:

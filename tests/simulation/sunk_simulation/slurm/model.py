@@ -74,7 +74,7 @@ class ModelSlurm:
         self.on_node_touched: Callable[[str, list[str], str, str], None] = (
             lambda _node, _states, _user, _why: None
         )
-        """Told of who has set which states of a node, with the reason that it has now."""
+        """Told of who has set which states of a node, and of the reason that it has since."""
         self.on_submitted: Callable[[JobRecord, str], None] = lambda _job, _user: None
         """Told of each job that was taken."""
         for conf_of_node in self.static_nodes:
@@ -191,10 +191,12 @@ class ModelSlurm:
     def job_touched(self, job: JobRecord, how: str, user: str) -> None:
         """Tell that *user* changes a job."""
         self.on_job_touched(job, how, user)
+        self.changed()
 
     def nodes_touched(self, node: str, states: list[str], user: str, reason: str) -> None:
         """Tell that *user* has changed a node."""
         self.on_node_touched(node, states, user, reason)
+        self.changed()
 
     def _end_ctld(self, how: str) -> None:
         if self.ctld is not None:

@@ -25,6 +25,7 @@ from sunk_simulation.slurm.calls import call
 from sunk_simulation.slurm.commands import CommandError
 from sunk_simulation.slurm.conf import PartitionConf, SlurmConf, with_lines
 from sunk_simulation.slurm.model import ModelSlurm
+from sunk_simulation.slurm.records import JobRecord
 from sunk_simulation.slurm.slurmd import NodeConf
 
 START_NS: Final = 1_200_000_000
@@ -61,6 +62,8 @@ class HostSlurm:
         self._nodes = nodes if isinstance(nodes, NodeRange) else NodeRange(count=nodes, first_port=0)
         self._keys = new_keys()
         self._more = more
+        self._written: dict[str, str] = {}
+        """Files, which outlive the test that wrote them."""
         self._port = 0
         self._model: ModelSlurm | None = None
         self._generation: object = None
@@ -152,11 +155,26 @@ class HostSlurm:
 
     def write_file(self, name: str, content: str) -> str:
         """Write a file."""
-        path = f"/lab/etc/{name}"
-        self._files()[path] = None
+        self._now()
+        self._written[name] = content
+        self._apply(name, content)
+        return f"/lab/etc/{name}"
+
+    def _apply(self, name: str, content: str) -> None:
+        """Have the model of the test that runs know a file, and do what it does if it is a hook."""
+        assert self._model is not None
+        scripts = self._model.scripts
+        scripts.files[f"/lab/etc/{name}"] = None
         if name == "epilog" and (found := re.search(r"http://127\.0\.0\.1:\d+", content)):
-            self._now().scripts.epilog_hook = partial(_ask_until_gone, found[0])
-        return path
+            scripts.epilog_hook = partial(_ask_until_gone, found[0])
+        if name == "prolog" and "block." in content:
+            scripts.prolog_hook = self._wait_while_blocked
+
+    async def _wait_while_blocked(self, _job: JobRecord, node: str) -> int:
+        """Be a prolog that waits while a file is there."""
+        while f"/lab/etc/block.{node}" in self._files():  # noqa: ASYNC110 - a file tells nobody
+            await anyio.sleep(0.1)
+        return 0
 
     def _files(self) -> dict[str, None]:
         return self._now().scripts.files
@@ -199,6 +217,9 @@ class HostSlurm:
             )
             self._model.start()
             self._model.settle()
+            for name, content in self._written.items():
+                if not name.startswith("block."):
+                    self._apply(name, content)
         return self._model
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from sunk_simulation.slurm.model import ModelSlurm
 
 _PATH: Final = re.compile(r"/(slurm|slurmdb)/(v\d+\.\d+\.\d+)/(.*)")
+SERVICE_USER: Final = "slurm"
+"""Whose every token is, where none is looked at."""
 _LISTS: Final = frozenset({"nodes/", "jobs/", "jobs/state/"})
 
 
@@ -175,7 +177,7 @@ class Slurmrestd:
             raise _RefusedError(Reply(401, b"Authentication failure"))
         key = self._slurm.conf.jwt_key
         if not key:
-            return "root"
+            return SERVICE_USER
         ctld = self._slurm.ctld
         user = _user_of(token.strip(), key, ctld.now() if ctld is not None else self._slurm.now())
         if user is None:

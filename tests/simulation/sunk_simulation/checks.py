@@ -1,0 +1,141 @@
+"""What must never happen, as functions over what the servers hold; none looks into a service."""
+
+from typing import Final
+
+from sunk_events import subjects
+from sunk_events.codec import decode_event, decode_state
+from sunk_events.jobs import SlurmJobState
+from sunk_events.nodes import NodeDrained, NodeUndrained, SlurmNodeState
+from sunk_runtime.fencing import FENCE_HEADER
+from sunk_simulation.bus import headers
+from sunk_simulation.bus.model import ModelNats
+from sunk_simulation.slurm.commands import ROOT
+from sunk_simulation.slurm.model import ModelSlurm
+from sunk_simulation.slurm.records import JobRecord
+from sunk_simulation.slurm.scripts import PLACEHOLDER
+
+OLD_S: Final = 150
+"""No write rests on what was read so long ago, be its process paused or its link held meanwhile: Slurm cannot
+compare, so a drain of another's that is younger may be met by a write that was under way."""
+_OURS: Final = "k8s:"
+
+
+class SlurmChecks:
+    """What services may not do to Slurm. People use commands, services slurmrestd."""
+
+    def __init__(self, slurm: ModelSlurm) -> None:
+        self._slurm = slurm
+        self._by_hand: dict[str, tuple[str, int]] = {}
+        """Drains of others: their reason, and since when."""
+        self._wrong: str | None = None
+        slurm.on_node_touched = self._node_touched
+        slurm.on_job_touched = self._job_touched
+
+    def drain_of_another_is_changed(self) -> str | None:
+        """No drain that somebody has set by hand is lifted, nor its reason replaced."""
+        return self._wrong
+
+    def forget_what_slurm_lost(self) -> None:
+        """Take note that slurmctld died: what it had not saved nobody has done."""
+        nodes = self._slurm.state.nodes
+        for node in [node for node in self._by_hand if node not in nodes or not self._is_there(node)]:
+            del self._by_hand[node]
+
+    def _node_touched(self, node: str, states: list[str], user: str, reason: str) -> None:
+        if user == ROOT:
+            self._by_hand.pop(node, None)
+            if "DRAIN" in states and not reason.startswith(_OURS):
+                self._by_hand[node] = (reason, self._slurm.now())
+        elif states and node in self._by_hand:
+            theirs, since = self._by_hand[node]
+            if self._is_there(node):
+                return
+            if self._slurm.now() - since > OLD_S:
+                self._wrong = f"{node} was drained by hand for {theirs!r}; {user} set {states}: {reason!r}"
+            del self._by_hand[node]
+
+    def _is_there(self, node: str) -> bool:
+        record, (reason, _) = self._slurm.state.nodes[node], self._by_hand[node]
+        return "DRAIN" in record.flags and record.reason.startswith(reason)
+
+    def _job_touched(self, job: JobRecord, how: str, user: str) -> None:
+        if user == ROOT or PLACEHOLDER in job.script:
+            return
+        # A job whose prolog was lost with its slurmd would wait for ever.
+        if how == "cancel" or (how == "requeue" and job.reason != "Prolog"):
+            self._wrong = f"{user} did {how} job {job.job_id} of {job.user_id}, which is no placeholder"
+
+
+class BusChecks:
+    """What may not be on the bus."""
+
+    def __init__(self, nats: ModelNats) -> None:
+        self._nats = nats
+        self._looked: dict[str, int] = {}
+        self._tokens: dict[str, int] = {}
+
+    def older_leader_writes(self) -> str | None:
+        """No leader writes upon what a later one has written."""
+        for name, stream in self._nats.store.streams.items():
+            before = self._looked.get(name, 0)
+            if stream.last_seq == before:
+                continue
+            if stream.last_seq < before:  # The store went back.
+                before = 0
+                self._tokens.clear()
+            for seq in range(before + 1, stream.last_seq + 1):
+                message = stream.messages.get(seq)
+                token = headers.parse(message.headers).get(FENCE_HEADER) if message else None
+                if message is None or token is None or not name.startswith("KV_"):
+                    continue
+                if int(token) < self._tokens.get(message.subject, 0):
+                    return f"{message.subject} was written with token {token} after a later one"
+                self._tokens[message.subject] = int(token)
+            self._looked[name] = stream.last_seq
+        return None
+
+
+def differs(nats: ModelNats, slurm: ModelSlurm, cluster: str) -> str | None:
+    """Return how the bus tells otherwise of nodes and jobs than Slurm has them."""
+    ctld = slurm.ctld
+    if ctld is None:
+        return "slurmctld is away"
+    nodes = {one.node: (one.is_drain, one.is_down, one.reason) for one in _nodes(nats, cluster)}
+    has = {
+        name: ("DRAIN" in node.flags, node.base == "DOWN", node.reason)
+        for name, node in ctld.nodes.all.items()
+    }
+    if nodes != has:
+        return f"Slurm has {has}, the bus tells {nodes}"
+    jobs = {job.job: job.state for job in _jobs(nats, cluster) if not job.is_over}
+    alive = {job.job_id: job.base for job in ctld.jobs.all.values() if not job.is_over}
+    return None if jobs == alive else f"Slurm has jobs {alive}, the bus tells {jobs}"
+
+
+def facts_without_state(nats: ModelNats, cluster: str) -> str | None:
+    """Return which node's last fact of a drain is not what its state says."""
+    last: dict[str, bool] = {}
+    stream = nats.store.streams.get(subjects.fact_stream(cluster))
+    for message in stream.messages.values() if stream else ():
+        event = decode_event(message.data)
+        if isinstance(event, (NodeDrained, NodeUndrained)):
+            last[event.subject] = isinstance(event, NodeDrained)
+    for node in _nodes(nats, cluster):
+        if node.node in last and last[node.node] != node.is_drain and not node.is_busy:
+            return f"the last fact of {node.node} says drained={last[node.node]}, its state {node.is_drain}"
+    return None
+
+
+def _nodes(nats: ModelNats, cluster: str) -> list[SlurmNodeState]:
+    bucket = subjects.bucket_stream(subjects.bucket(cluster, SlurmNodeState))
+    return [decode_state(SlurmNodeState, data) for data in _last(nats, bucket)]
+
+
+def _jobs(nats: ModelNats, cluster: str) -> list[SlurmJobState]:
+    bucket = subjects.bucket_stream(subjects.bucket(cluster, SlurmJobState))
+    return [decode_state(SlurmJobState, data) for data in _last(nats, bucket)]
+
+
+def _last(nats: ModelNats, name: str) -> list[bytes]:
+    stream = nats.store.streams.get(name)
+    return [message.data for message in stream.messages.values() if message.data] if stream else []
