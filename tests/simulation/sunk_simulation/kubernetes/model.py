@@ -232,8 +232,8 @@ class ModelKubernetes:
                 assert fault.error is not None
                 return refused(fault.error)
             case "late":
-                await asyncio.sleep(fault.seconds)
-                return await server.answer(request)
+                # Also where its client has gone by then.
+                return await asyncio.shield(asyncio.ensure_future(_late(server, request, fault.seconds)))
             case "doubled":
                 await server.answer(request)
                 return await server.answer(request)
@@ -264,6 +264,11 @@ class ModelKubernetes:
             await asyncio.sleep(COMPACTED_S)
             before, at = self.store.version, before
             self.store.forget(at)
+
+
+async def _late(server: ApiServer, request: Request, seconds: float) -> Reply:
+    await asyncio.sleep(seconds)
+    return await server.answer(request)
 
 
 async def _for_ever() -> None:

@@ -11,20 +11,12 @@ from typing import Any, Final
 
 import pytest
 
-from sunk_simulation.kubernetes.model import PORT, ModelKubernetes
+from sunk_simulation.kubernetes.model import ModelKubernetes
 from sunk_simulation.simulation import Simulation
-from sunk_simulation.testing import give, world
+from sunk_simulation.testing import give, kubeconfig, world
 
 pytest_plugins = ["sunk_simulation.pytest_plugin"]
 _HOST: Final = "kubernetes"
-_KUBECONFIG: Final = f"""
-apiVersion: v1
-kind: Config
-current-context: model
-clusters: [{{name: model, cluster: {{server: "http://{_HOST}:{PORT}"}}}}]
-contexts: [{{name: model, context: {{cluster: model, user: admin}}}}]
-users: [{{name: admin, user: {{token: admin}}}}]
-"""
 
 
 class KubeLab:
@@ -46,7 +38,7 @@ def _begin(sim: Simulation) -> None:
 world.at_start.append(_begin)
 _folder: Final = tempfile.TemporaryDirectory()
 _file: Final = Path(_folder.name) / "kubeconfig"
-_file.write_text(_KUBECONFIG)
+_file.write_text(kubeconfig(_HOST))
 _lab: Final = KubeLab(_file)
 
 
