@@ -15,6 +15,13 @@ NOT_OF_THE_MODEL = (
     # takes longer to start than the member's seat to be empty. To be mended in pod-scheduler.
     "elastic_gang_whose_job_slurmctld_has_lost",
 )
+HOOKS = tuple(f"services/hook-gateway/tests/test_real_{name}.py" for name in ("races", "slurm"))
+NOT_OF_THE_HOOKS = (
+    "own_prolog",  # Of the shell that they are written in.
+    "without_curl",
+    "a_check_finds",
+    "waits_for_a_refused_node",  # srun and salloc are not modelled.
+)
 CONTRACT = (
     *(f"libs/sunk_slurm/tests/test_{name}.py" for name in ("changes", "conformance", "quirks", "refusals")),
     *(
@@ -28,3 +35,8 @@ CONTRACT = (
 @pytest.mark.parametrize("file", CONTRACT)
 def test_the_model_passes_the_tests_of_real_slurm(file: str) -> None:
     contract.run(file, "bus", "slurm", "syncer", but=NOT_OF_THE_MODEL)
+
+
+@pytest.mark.parametrize("file", HOOKS)
+def test_the_models_of_prolog_and_epilog_pass_the_tests_of_the_scripts(file: str) -> None:
+    contract.run(file, "bus", "slurm", "hooks", but=NOT_OF_THE_HOOKS)

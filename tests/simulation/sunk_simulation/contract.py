@@ -10,6 +10,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[3]
 _PLUGINS: Final = {
     "bus": "sunk_simulation.bus.pytest_plugin",
+    "hooks": "sunk_simulation.hooks_pytest_plugin",
     "kubernetes": "sunk_simulation.kubernetes.pytest_plugin",
     "nodeset-controller": "sunk_simulation.nodeset_controller_pytest_plugin",
     "slurm": "sunk_simulation.slurm.pytest_plugin",

@@ -157,8 +157,7 @@ class Jobs:
     def launch_failed(self, job_id: int, life: int, node: str) -> None:
         """Drain a node whose prolog has failed, and put its job back, be it cancelled meanwhile."""
         ctld = self._ctld
-        if node in ctld.nodes.all:
-            ctld.nodes.drain(ctld.nodes.all[node], "Prolog error", "slurm")
+        ctld.nodes.drain_named(node, "Prolog error")
         job = self._same(job_id, life)
         if job is None or (job.is_over and not job.is_completing):
             return

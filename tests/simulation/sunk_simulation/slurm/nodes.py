@@ -170,6 +170,11 @@ class Nodes:
             self._set_reason(node, reason, user)
             self._ctld.node_changed(node)
 
+    def drain_named(self, name: str, reason: str) -> None:
+        """Drain a node, if there is one, as slurmctld does itself."""
+        if name in self.all:
+            self.drain(self.all[name], reason, "slurm")
+
     def update(self, name: str, change: Mapping[str, Any], user: str) -> None:
         """Change a node, and do what can be done of it also where the rest is refused.
 

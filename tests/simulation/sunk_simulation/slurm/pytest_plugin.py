@@ -24,6 +24,7 @@ from sunk_simulation.bus.pytest_plugin import world
 from sunk_simulation.slurm.calls import call
 from sunk_simulation.slurm.commands import CommandError
 from sunk_simulation.slurm.conf import PartitionConf, SlurmConf, with_lines
+from sunk_simulation.slurm.hooks import Hooks, HooksEnv
 from sunk_simulation.slurm.model import ModelSlurm
 from sunk_simulation.slurm.records import JobRecord
 from sunk_simulation.slurm.slurmd import NodeConf
@@ -143,6 +144,9 @@ class HostSlurm:
                 return ""
             case ["sh" | "bash", "-c", text]:
                 return self.exec(*_words(text.partition(";")[0]))
+            case ["ls", folder]:
+                found = [path.removeprefix(f"{folder}/") for path in self._files()]
+                return "".join(f"{name}\n" for name in found)
             case ["rm", *_, path]:
                 self._files().pop(path, None)
                 return ""
@@ -167,6 +171,10 @@ class HostSlurm:
         scripts.files[f"/lab/etc/{name}"] = None
         if name == "epilog" and (found := re.search(r"http://127\.0\.0\.1:\d+", content)):
             scripts.epilog_hook = partial(_ask_until_gone, found[0])
+        if name == "hooks.env":
+            env = dict(line.split("=", 1) for line in content.splitlines() if "=" in line)
+            deadline_s = int(env["SUNK_HOOKS_DEADLINE_S"])
+            Hooks(self._model, HooksEnv(env["SUNK_HOOKS_URL"], deadline_s=deadline_s)).install()
         if name == "prolog" and "block." in content:
             scripts.prolog_hook = self._wait_while_blocked
 

@@ -164,7 +164,7 @@ class Slurmd:
         key = (job.job_id, job.life)
         if key in self.prologs or self._is_ending(key):
             return
-        self.prologs[key] = self._run("prolog", self.slurm.scripts.prolog(job, self.conf.name))
+        self.prologs[key] = self._run_hook("prolog", self.slurm.scripts.prolog(job, self.conf.name))
         slurmd = self.process
 
         def ended(process: Process) -> None:
@@ -253,18 +253,26 @@ class Slurmd:
         if key in self._epilogs or key in self._over:
             return
         self._waits.pop(key, None)
-        self._epilogs[key] = self._run("epilog", self.slurm.scripts.epilog(key[0], self.conf.name))
+        self._epilogs[key] = self._run_hook("epilog", self.slurm.scripts.epilog(key[0], self.conf.name))
         slurmd = self.process
 
-        def ended(_: Process) -> None:
+        def ended(process: Process) -> None:
             self._epilogs.pop(key, None)
             self._over[key] = None
             if len(self._over) > REMEMBERED:
                 del self._over[next(iter(self._over))]
             if slurmd is not None and slurmd.is_alive and slurmd is self.process:
+                if process.code:
+                    self._tell(slurmd, lambda ctld: ctld.nodes.drain_named(self.conf.name, "Epilog error"))
                 self._tell(slurmd, lambda ctld: ctld.jobs.epilog_complete(*key, self.conf.name))
 
         self._epilogs[key].at_end.append(ended)
+
+    def _run_hook(self, name: str, main: Main) -> Process:
+        """Run a hook, for as long as Slurm lets it."""
+        process = self._run(name, main)
+        self.slurm.loop.at(process, self.slurm.conf.prolog_epilog_timeout_s, process.kill)
+        return process
 
     def _run(self, name: str, main: Main, environment: dict[str, str] | None = None) -> Process:
         env = {"SLURMD_NODENAME": self.conf.name, **(environment or {})}
