@@ -325,8 +325,8 @@ def _squeue_line(job: JobRecord, task: int | None, options: dict[str, str]) -> s
 
 
 def _sinfo(ctld: Slurmctld, words: list[str]) -> str:
-    del words
-    return "".join(f"{_short(ctld.nodes.words(node))}\n" for node in ctld.nodes.all.values())
+    names = names_of(words[words.index("-n") + 1]) if "-n" in words else tuple(ctld.nodes.all)
+    return "".join(f"{_short(ctld.nodes.words(ctld.nodes.get(name)))}\n" for name in names)
 
 
 def _short(words: list[str]) -> str:

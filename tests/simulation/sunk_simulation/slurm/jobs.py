@@ -238,6 +238,7 @@ class Jobs:
         """End jobs; those that are over stay as they are."""
         for job in [job for job in jobs if not job.is_over]:
             self._ctld.slurm.job_touched(job, "cancel", user)
+            job.cancelled_by = user
             self._ctld.counts["canceled"] += 1
             if job.is_active:
                 self._finish(job, "CANCELLED")

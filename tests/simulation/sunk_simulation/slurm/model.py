@@ -143,7 +143,15 @@ class ModelSlurm:
         self.kill_ctld()
         self.trace.write("slurmctld", "loses its state")
         self.saved = State()
+        self._note_lost_jobs()
         self.changed()
+
+    def _note_lost_jobs(self) -> None:
+        """Have slurmdbd hear of it: 24.11 notes that jobs which were not over are cancelled, 26.05 nothing."""
+        if self.conf.is_24_11:
+            for job in self.accounting.values():
+                if job.state in {"PENDING", "RUNNING", "SUSPENDED"}:
+                    job.state, job.end_time = "CANCELLED", self.now()
 
     def add_node(self, conf: NodeConf) -> Slurmd:
         """Start a slurmd that registers itself."""

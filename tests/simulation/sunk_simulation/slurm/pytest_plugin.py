@@ -63,6 +63,7 @@ class HostSlurm:
         self._nodes = nodes if isinstance(nodes, NodeRange) else NodeRange(count=nodes, first_port=0)
         self._keys = new_keys()
         self._more = more
+        self._has_accounting = has_accounting
         self._written: dict[str, str] = {}
         """Files, which outlive the test that wrote them."""
         self._port = 0
@@ -205,7 +206,11 @@ class HostSlurm:
             self._port = world.port()
             tiers = PartitionConf(name="main")
             conf = SlurmConf(
-                release=self.release.version, kill_wait_s=5, partitions=(tiers,), jwt_key=self._keys.jwt
+                release=self.release.version,
+                kill_wait_s=5,
+                partitions=(tiers,),
+                jwt_key=self._keys.jwt,
+                has_accounting=self._has_accounting,
             )
             nodes = [
                 NodeConf(

@@ -108,6 +108,7 @@ class JobRecord:
     held: dict[str, Held] = field(default_factory=dict[str, Held])
     preparing: set[str] = field(default_factory=set[str])
     """Nodes whose prologs have not ended."""
+    cancelled_by: str = ""
     completing: set[str] = field(default_factory=set[str])
     """Nodes whose epilogs have not ended."""
     is_launched: bool = False
@@ -171,9 +172,10 @@ class AccountedJob:
     job_id: int
     name: str
     user: str
-    extra: str
     submit_time: int
     end_time: int = 0
+    extra: str = ""
+    """It comes with the end."""
     state: str = "PENDING"
     kill_request_user: str = ""
 

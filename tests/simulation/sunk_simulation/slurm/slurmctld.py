@@ -144,7 +144,8 @@ class Slurmctld:
             return
         key = (job.job_id, job.submit_time)
         kept = self.slurm.accounting.setdefault(
-            key, AccountedJob(job.job_id, job.name, self.user_name(job.user_id), job.extra, job.submit_time)
+            key, AccountedJob(job.job_id, job.name, self.user_name(job.user_id), job.submit_time)
         )
-        kept.state, kept.extra = job.base, job.extra
-        kept.end_time = job.end_time if job.is_over else 0
+        kept.state = job.base
+        if job.is_over:
+            kept.extra, kept.end_time, kept.kill_request_user = job.extra, job.end_time, job.cancelled_by
