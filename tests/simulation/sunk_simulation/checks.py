@@ -9,10 +9,10 @@ from sunk_events.nodes import NodeDrained, NodeUndrained, SlurmNodeState
 from sunk_runtime.fencing import FENCE_HEADER
 from sunk_simulation.bus import headers
 from sunk_simulation.bus.model import ModelNats
-from sunk_simulation.slurm.commands import ROOT
 from sunk_simulation.slurm.model import ModelSlurm
 from sunk_simulation.slurm.records import JobRecord
 from sunk_simulation.slurm.scripts import PLACEHOLDER
+from sunk_simulation.slurm.slurmrestd import SERVICE_USER
 
 OLD_S: Final = 150
 """No write rests on what was read so long ago, be its process paused or its link held meanwhile: Slurm cannot
@@ -42,7 +42,7 @@ class SlurmChecks:
             del self._by_hand[node]
 
     def _node_touched(self, node: str, states: list[str], user: str, reason: str) -> None:
-        if user == ROOT:
+        if user != SERVICE_USER:
             self._by_hand.pop(node, None)
             if "DRAIN" in states and not reason.startswith(_OURS):
                 self._by_hand[node] = (reason, self._slurm.now())
@@ -59,7 +59,7 @@ class SlurmChecks:
         return "DRAIN" in record.flags and record.reason.startswith(reason)
 
     def _job_touched(self, job: JobRecord, how: str, user: str) -> None:
-        if user == ROOT or PLACEHOLDER in job.script:
+        if user != SERVICE_USER or PLACEHOLDER in job.script:
             return
         # A job whose prolog was lost with its slurmd would wait for ever.
         if how == "cancel" or (how == "requeue" and job.reason != "Prolog"):

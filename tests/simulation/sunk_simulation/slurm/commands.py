@@ -5,6 +5,7 @@ They are run by root on a machine that reaches slurmctld at once, and take no ti
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -36,6 +37,16 @@ _OPTIONS: Final = {
     "-t": "time",
     "-H": "hold",
 }
+_JOB_FIELDS: Final = (
+    ("extra", "extra"),
+    ("comment", "comment"),
+    ("admin_comment", "admincomment"),
+    ("name", "jobname"),
+    ("tres_per_node", "gres"),
+    ("tasks", "numcpus"),
+    ("memory_per_node", "minmemorynode"),
+)
+"""slurmrestd's words and scontrol's."""
 _FLAGS: Final = frozenset({"hold", "requeue", "no-requeue", "parsable", "exclusive"})
 
 
@@ -43,13 +54,15 @@ class CommandError(Exception):
     """A command failed."""
 
 
-def run(slurm: "ModelSlurm", argv: Sequence[str]) -> str:
-    """Run a command and return what it prints.
+def run(slurm: "ModelSlurm", argv: Sequence[str], user: str = ROOT) -> str:
+    """Run a command as *user*, a name or a number, and return what it prints.
 
     Raises:
         CommandError: it failed.
     """
     match argv:
+        case ["setpriv", "--reuid", number, "--clear-groups", *rest]:
+            return run(slurm, rest, number)
         case ["scontrol", "--version"]:
             return f"slurm-wlm {slurm.conf.release}.5\n"
         case ["scontrol", "show", "config"]:
@@ -64,7 +77,7 @@ def run(slurm: "ModelSlurm", argv: Sequence[str]) -> str:
     commands: dict[str, Callable[[Slurmctld, list[str]], str]] = {
         "sbatch": _sbatch,
         "scancel": _scancel,
-        "scontrol": _scontrol,
+        "scontrol": partial(_scontrol, user),
         "sinfo": _sinfo,
         "squeue": _squeue,
     }
@@ -154,7 +167,7 @@ def _scancel(ctld: Slurmctld, words: list[str]) -> str:
     return ""
 
 
-def _scontrol(ctld: Slurmctld, words: list[str]) -> str:  # noqa: C901 - a table of verbs
+def _scontrol(user: str, ctld: Slurmctld, words: list[str]) -> str:  # noqa: C901 - a table of verbs
     match words:
         case ["ping"]:
             return "Slurmctld(primary) at ctl is UP\n"
@@ -169,7 +182,7 @@ def _scontrol(ctld: Slurmctld, words: list[str]) -> str:  # noqa: C901 - a table
         case ["show", "job", name]:
             return "".join(_job_text(ctld, job) for job in ctld.jobs.named(name.strip()))
         case ["update", *assigned]:
-            _update(ctld, _assigned(assigned))
+            _update(ctld, _assigned(assigned), user)
         case ["create", *assigned]:
             _create(ctld, _assigned(assigned))
         case ["delete", *assigned]:
@@ -177,20 +190,20 @@ def _scontrol(ctld: Slurmctld, words: list[str]) -> str:  # noqa: C901 - a table
         case ["notify", *_]:
             pass
         case [verb, *names]:
-            _verb(ctld, verb, [job for name in names for job in ctld.jobs.named(name.strip())])
+            _verb(ctld, verb, [job for name in names for job in ctld.jobs.named(name.strip())], user)
         case _:
             raise CommandError("scontrol: nothing to do")
     return ""
 
 
-def _verb(ctld: Slurmctld, verb: str, jobs: list[JobRecord]) -> None:
+def _verb(ctld: Slurmctld, verb: str, jobs: list[JobRecord], user: str) -> None:
     match verb:
         case "hold":
             ctld.jobs.hold(jobs)
         case "release":
             ctld.jobs.release(jobs)
         case "requeue" | "requeuehold":
-            ctld.jobs.requeue(jobs, hold=verb == "requeuehold", user=ROOT)
+            ctld.jobs.requeue(jobs, hold=verb == "requeuehold", user=user)
         case "suspend":
             ctld.jobs.suspend(jobs)
         case "resume":
@@ -204,29 +217,23 @@ def _assigned(words: Sequence[str]) -> dict[str, str]:
     return {name.lower(): value for name, _, value in pairs}
 
 
-def _update(ctld: Slurmctld, given: dict[str, str]) -> None:
+def _update(ctld: Slurmctld, given: dict[str, str], user: str) -> None:
     if "partitionname" in given:
         ctld.state.partitions[given["partitionname"]].is_up = given["state"].upper() == "UP"
         ctld.partition_changed()
         ctld.scheduling.soon()
     elif (job := given.get("jobid") or given.get("job")) is not None:
-        change: dict[str, Any] = {
-            ours: given[theirs]
-            for ours, theirs in (
-                ("extra", "extra"),
-                ("comment", "comment"),
-                ("admin_comment", "admincomment"),
-            )
-            if theirs in given
-        }
+        change: dict[str, Any] = {ours: given[theirs] for ours, theirs in _JOB_FIELDS if theirs in given}
         if "nodelist" in given:
             change["required_nodes"] = [given["nodelist"]]
+        if "requeue" in given:
+            change["requeue"] = given["requeue"] == "1"
         if "priority" in given:
             change["priority"] = int(given["priority"])
         if "starttime" in given:
             change["begin_time"] = given["starttime"]
         for record in ctld.jobs.named(job):
-            ctld.jobs.update(record, change, ROOT)
+            ctld.jobs.update(record, change, user)
     else:
         _update_node(ctld, given)
 
@@ -325,8 +332,16 @@ def _squeue_line(job: JobRecord, task: int | None, options: dict[str, str]) -> s
 
 
 def _sinfo(ctld: Slurmctld, words: list[str]) -> str:
-    names = names_of(words[words.index("-n") + 1]) if "-n" in words else tuple(ctld.nodes.all)
-    return "".join(f"{_short(ctld.nodes.words(ctld.nodes.get(name)))}\n" for name in names)
+    options = {name: words[at + 1] for at, name in enumerate(words[:-1]) if name in {"-n", "-t", "-o"}}
+    names = names_of(options["-n"]) if "-n" in options else tuple(ctld.nodes.all)
+    wanted = options.get("-t", "").split(",")
+    lines: list[str] = []
+    for node in map(ctld.nodes.get, names):
+        state = _short(ctld.nodes.words(node))
+        fields = {"%T": state, "%N": node.name, "%E": node.reason or "none"}
+        if "-t" not in options or state.rstrip("*") in wanted:
+            lines.append(re.sub(r"%[A-Z]", lambda found, fields=fields: fields[found[0]], options["-o"]))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _short(words: list[str]) -> str:

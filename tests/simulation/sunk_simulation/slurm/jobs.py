@@ -9,7 +9,7 @@ from sunk_simulation.slurm import errors
 from sunk_simulation.slurm.errors import SlurmError
 from sunk_simulation.slurm.records import Held, JobRecord, NodeRecord
 from sunk_simulation.slurm.select import could_ever, names_of
-from sunk_simulation.slurm.submission import described, number_of
+from sunk_simulation.slurm.submission import described, gpus_of, number_of
 
 if TYPE_CHECKING:
     from sunk_simulation.slurm.slurmctld import Slurmctld
@@ -312,13 +312,13 @@ class Jobs:
                 self._ctld.job_changed(job)
         self._ctld.scheduling.soon()
 
-    def update(self, job: JobRecord, change: Mapping[str, Any], user: str) -> None:
+    def update(self, job: JobRecord, change: Mapping[str, Any], user: str) -> None:  # noqa: C901 - a table of fields
         """Change what *change* names.
 
         Raises:
             SlurmError: it may not be changed, or not so.
         """
-        _check_change(job, change)
+        _check_change(job, change, is_user=user.isdecimal())
         for name in (*_TEXTS, "admin_comment"):
             if change.get(name) is not None:
                 setattr(job, name, str(change[name]))
@@ -326,6 +326,14 @@ class Jobs:
             job.excluded_nodes = ",".join(word for word in given if word)
         if given := change.get("required_nodes"):
             job.required_nodes = tuple(name for word in given for name in names_of(word))
+        if change.get("requeue") is not None:
+            job.requeue = bool(change["requeue"])
+        if change.get("tres_per_node") is not None:
+            job.gpus = gpus_of(str(change["tres_per_node"]))
+        if change.get("tasks") is not None:
+            job.tasks, job.cpus_per_task = int(change["tasks"]), 1
+        if (memory := number_of(change.get("memory_per_node"))) is not None:
+            job.memory = memory
         if change.get("begin_time") is not None:
             job.begin_time = min(job.begin_time, self._ctld.now())
         self._ctld.slurm.job_touched(job, "update", user)
@@ -465,8 +473,10 @@ class Jobs:
         self._ctld.scheduling.soon()
 
 
-def _check_change(job: JobRecord, change: Mapping[str, Any]) -> None:
-    """Refuse what may not be changed of *job*, or not so."""
+def _check_change(job: JobRecord, change: Mapping[str, Any], *, is_user: bool) -> None:
+    """Refuse what may not be changed of *job*, or not so; *is_user*: by its user, no administrator."""
+    if is_user and "admin_comment" in change:
+        raise SlurmError(errors.USER_ID_MISSING)
     if job.is_over:
         raise SlurmError(errors.JOB_FINISHED)
     if any(len(str(change.get(name) or "")) > TEXT_MAX for name in _TEXTS):

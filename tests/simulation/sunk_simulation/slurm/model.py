@@ -147,7 +147,7 @@ class ModelSlurm:
         self.changed()
 
     def _note_lost_jobs(self) -> None:
-        """Have slurmdbd hear of it: 24.11 notes that jobs which were not over are cancelled, 26.05 nothing."""
+        """Have slurmdbd hear of it: 24.11 notes jobs that were not over as cancelled, 26.05 none."""
         if self.conf.is_24_11:
             for job in self.accounting.values():
                 if job.state in {"PENDING", "RUNNING", "SUSPENDED"}:
