@@ -11,9 +11,6 @@ NOT_OF_THE_MODEL = (
     "connections_to_slurmrestd_may_be_reset",  # By a proxy of real sockets; `Network.reset` is ours.
     "answer_that_makes_no_sense",  # By a proxy, too; `Slurmrestd.fail_answers` and its brothers are ours.
     "two_hundred_pods",  # On a real API server.
-    # A gang one of whose members is gone waits for ever if slurmctld loses its jobs just then: the real one
-    # takes longer to start than the member's seat to be empty. To be mended in pod-scheduler.
-    "elastic_gang_whose_job_slurmctld_has_lost",
 )
 HOOKS = tuple(f"services/hook-gateway/tests/test_real_{name}.py" for name in ("races", "slurm"))
 NOT_OF_THE_HOOKS = (
