@@ -147,16 +147,32 @@ def test_accounting_remembers_a_job_that_slurmctld_has_lost_and_its_numbers_twic
     run(story, SlurmConf(has_accounting=True))
 
 
-def test_a_service_that_lifts_a_drain_by_hand_is_found_and_one_that_lifts_its_own_is_not() -> None:
+@pytest.mark.parametrize("after_s", [1, 200])
+def test_a_service_that_lifts_a_drain_by_hand_is_found_and_one_that_lifts_its_own_is_not(
+    after_s: int,
+) -> None:
     async def story(slurm: ModelSlurm, client: SlurmClient) -> None:
         await client.drain("n2", "k8s: cordon")
         slurm.exec("scontrol", "update", "node=n1", "state=drain", "reason=bad dimm")
-        await anyio.sleep(200)
+        await anyio.sleep(after_s)
         await client.undrain("n2")
         await client.undrain("n1")
 
     with pytest.raises(BreachError, match="n1 was drained by hand for 'bad dimm'"):
         run(story)
+
+
+def test_a_write_that_a_drain_by_hand_has_met_on_its_way_is_nobodys_fault() -> None:
+    async def story(slurm: ModelSlurm, client: SlurmClient) -> None:
+        await client.drain("n1", "k8s: cordon")
+        slurm.exec("scontrol", "update", "node=n1", "state=drain", "reason=bad dimm")
+        await client.undrain("n1")
+        slurm.exec("scontrol", "update", "node=n2", "state=drain", "reason=bad dimm")
+        await client.drain("n2", "k8s: cordon")
+
+        assert slurm.state.nodes["n2"].reason == "k8s: cordon"
+
+    run(story)
 
 
 def test_a_service_that_cancels_anothers_job_is_found_and_its_user_is_not() -> None:

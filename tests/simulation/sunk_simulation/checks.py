@@ -15,8 +15,9 @@ from sunk_simulation.slurm.scripts import PLACEHOLDER
 from sunk_simulation.slurm.slurmrestd import SERVICE_USER
 
 OLD_S: Final = 150
-"""No write rests on what was read so long ago, be its process paused or its link held meanwhile: Slurm cannot
-compare, so a drain of another's that is younger may be met by a write that was under way."""
+"""No write rests on what was read so long ago, be its process paused or its link held meanwhile. Slurm cannot
+compare, so a younger drain of another's may be met by a drain that was under way; and if there was one of
+ours so lately, by the lifting of that."""
 _OURS: Final = "k8s:"
 
 
@@ -27,6 +28,9 @@ class SlurmChecks:
         self._slurm = slurm
         self._by_hand: dict[str, tuple[str, int]] = {}
         """Drains of others: their reason, and since when."""
+        self._ours: dict[str, None] = {}
+        self._ours_ended: dict[str, int] = {}
+        """When a drain of ours was there last."""
         self._wrong: str | None = None
         slurm.on_node_touched = self._node_touched
         slurm.on_job_touched = self._job_touched
@@ -42,17 +46,29 @@ class SlurmChecks:
             del self._by_hand[node]
 
     def _node_touched(self, node: str, states: list[str], user: str, reason: str) -> None:
+        now = self._slurm.now()
         if user != SERVICE_USER:
             self._by_hand.pop(node, None)
             if "DRAIN" in states and not reason.startswith(_OURS):
-                self._by_hand[node] = (reason, self._slurm.now())
-        elif states and node in self._by_hand:
-            theirs, since = self._by_hand[node]
-            if self._is_there(node):
-                return
-            if self._slurm.now() - since > OLD_S:
+                self._by_hand[node] = (reason, now)
+                self._end_ours(node)
+            return
+        if states and node in self._by_hand and not self._is_there(node):
+            theirs, since = self._by_hand.pop(node)
+            is_race = now - since <= OLD_S and (
+                "DRAIN" in states or now - self._ours_ended.get(node, -OLD_S) <= OLD_S
+            )
+            if not is_race:
                 self._wrong = f"{node} was drained by hand for {theirs!r}; {user} set {states}: {reason!r}"
-            del self._by_hand[node]
+        if "DRAIN" in states:
+            self._ours[node] = None
+        elif states:
+            self._end_ours(node)
+
+    def _end_ours(self, node: str) -> None:
+        if node in self._ours:
+            del self._ours[node]
+            self._ours_ended[node] = self._slurm.now()
 
     def _is_there(self, node: str) -> bool:
         record, (reason, _) = self._slurm.state.nodes[node], self._by_hand[node]

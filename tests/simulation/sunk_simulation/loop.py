@@ -8,6 +8,7 @@ next is the seed's choice; time jumps only while nobody has anything to do.
 
 import asyncio
 import heapq
+import logging
 import os
 import sys
 from collections import deque
@@ -356,8 +357,11 @@ class SimLoop(asyncio.BaseEventLoop):
         for task in sorted(asyncio.all_tasks(self), key=_number):
             self._bury(task)
         super().close()
+        before = logging.root.manager.disable
+        logging.disable()  # What is said now, garbage says.
         for task in self._graves:
             _let_go(task)
+        logging.disable(before)
         self._graves.clear()
         self._timers.clear()
 
