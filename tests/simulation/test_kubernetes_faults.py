@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -21,24 +20,21 @@ from sunk_kube.reflector import Reflector
 from sunk_kube.resources import CONFIG_MAPS, NODES, PODS
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.testing import until
-from sunk_simulation.kubernetes.model import ModelKubernetes
+from sunk_simulation.kubernetes.model import KUBECONFIG, ModelKubernetes
 from sunk_simulation.simulation import Simulation
-from sunk_simulation.testing import kubeconfig
 
 Story = Callable[[ModelKubernetes, KubeClient], Awaitable[None]]
 
 
-def run(story: Story, folder: Path) -> None:
+def run(story: Story) -> None:
     """Run *story* with a client of a cluster of which it has the inside."""
     with Simulation() as sim:
         kubernetes = ModelKubernetes(sim.loop, sim.trace, sim.random("kubernetes"))
         kubernetes.start()
         kubernetes.add_node("node1")
-        file = folder / "kubeconfig"
-        file.write_text(kubeconfig("kubernetes"))
 
         async def whole() -> None:
-            async with connect("test", kubeconfig=file, timeout_s=2.0) as client:
+            async with connect("test", kubeconfig=KUBECONFIG, timeout_s=2.0) as client:
                 await story(kubernetes, client)
 
         sim.run(whole())
@@ -76,26 +72,26 @@ async def viewed(client: KubeClient) -> AsyncGenerator[Reflector[ConfigMap]]:
         tasks.cancel_scope.cancel()
 
 
-def test_an_answer_that_is_lost_took_effect(tmp_path: Path) -> None:
+def test_an_answer_that_is_lost_took_effect() -> None:
     async def story(kubernetes: ModelKubernetes, client: KubeClient) -> None:
         kubernetes.lose_answers()
         with pytest.raises(KubeUnavailableError):
             await client.create(CONFIG_MAPS, config_map("a"), "default")
         assert (await client.get(CONFIG_MAPS, "a", "default")).metadata.name == "a"
 
-    run(story, tmp_path)
+    run(story)
 
 
-def test_a_write_that_is_doubled_is_answered_for_the_second_time(tmp_path: Path) -> None:
+def test_a_write_that_is_doubled_is_answered_for_the_second_time() -> None:
     async def story(kubernetes: ModelKubernetes, client: KubeClient) -> None:
         kubernetes.double()
         with pytest.raises(KubeExistsError):
             await client.create(CONFIG_MAPS, config_map("a"), "default")
 
-    run(story, tmp_path)
+    run(story)
 
 
-def test_a_request_may_take_effect_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
+def test_a_request_may_take_effect_when_nobody_waits_for_it_any_more() -> None:
     async def story(kubernetes: ModelKubernetes, client: KubeClient) -> None:
         kubernetes.delay(1, seconds=20)
         with pytest.raises(KubeUnavailableError):
@@ -103,10 +99,10 @@ def test_a_request_may_take_effect_when_nobody_waits_for_it_any_more(tmp_path: P
         assert await client.find(CONFIG_MAPS, "a", "default") is None
         await until(lambda: kubernetes.store.get("configmaps", "default/a") is not None, within_s=30)
 
-    run(story, tmp_path)
+    run(story)
 
 
-def test_requests_are_refused_as_often_as_it_is_told(tmp_path: Path) -> None:
+def test_requests_are_refused_as_often_as_it_is_told() -> None:
     async def story(kubernetes: ModelKubernetes, client: KubeClient) -> None:
         for reason, error in (
             ("TooManyRequests", KubeBusyError),
@@ -119,10 +115,10 @@ def test_requests_are_refused_as_often_as_it_is_told(tmp_path: Path) -> None:
                 await client.list_all(NODES)
         assert [node.metadata.name for node in await client.list_all(NODES)] == ["node1"]
 
-    run(story, tmp_path)
+    run(story)
 
 
-def test_pages_of_a_moment_that_is_forgotten_are_gone_and_a_view_goes_on(tmp_path: Path) -> None:
+def test_pages_of_a_moment_that_is_forgotten_are_gone_and_a_view_goes_on() -> None:
     async def story(kubernetes: ModelKubernetes, client: KubeClient) -> None:
         for name in "abc":
             await client.create(CONFIG_MAPS, config_map(name), "default")
@@ -136,10 +132,10 @@ def test_pages_of_a_moment_that_is_forgotten_are_gone_and_a_view_goes_on(tmp_pat
             await client.delete(CONFIG_MAPS, "a", "default")
             await until(lambda: len(view) == 3, within_s=30)
 
-    run(story, tmp_path)
+    run(story)
 
 
-def test_watches_that_stall_tell_what_happened_when_they_go_on(tmp_path: Path) -> None:
+def test_watches_that_stall_tell_what_happened_when_they_go_on() -> None:
     async def story(kubernetes: ModelKubernetes, client: KubeClient) -> None:
         async with viewed(client) as view:
             kubernetes.stall_watches(20)
@@ -148,12 +144,10 @@ def test_watches_that_stall_tell_what_happened_when_they_go_on(tmp_path: Path) -
             assert len(view) == 0
             await until(lambda: len(view) == 1, within_s=30)
 
-    run(story, tmp_path)
+    run(story)
 
 
-def test_a_replica_that_is_behind_shows_the_past_in_lists_and_the_present_in_single_reads(
-    tmp_path: Path,
-) -> None:
+def test_a_replica_that_is_behind_shows_the_past_in_lists_and_the_present_in_single_reads() -> None:
     async def story(kubernetes: ModelKubernetes, client: KubeClient) -> None:
         kubernetes.lag(10)
         await client.create(CONFIG_MAPS, config_map("a"), "default")
@@ -162,10 +156,10 @@ def test_a_replica_that_is_behind_shows_the_past_in_lists_and_the_present_in_sin
         await anyio.sleep(11)
         assert len(await client.list_all(CONFIG_MAPS, "default")) == 1
 
-    run(story, tmp_path)
+    run(story)
 
 
-def test_a_store_that_went_back_knows_nothing_of_what_came_after(tmp_path: Path) -> None:
+def test_a_store_that_went_back_knows_nothing_of_what_came_after() -> None:
     async def story(kubernetes: ModelKubernetes, client: KubeClient) -> None:
         older = kubernetes.store.copy()
         await client.create(CONFIG_MAPS, config_map("a"), "default")
@@ -175,10 +169,10 @@ def test_a_store_that_went_back_knows_nothing_of_what_came_after(tmp_path: Path)
         with pytest.raises(KubeNotFoundError):
             await client.get(PODS, "none", "default")
 
-    run(story, tmp_path)
+    run(story)
 
 
-def test_a_node_without_power_is_lost_and_its_pods_are_deleted_and_stay(tmp_path: Path) -> None:
+def test_a_node_without_power_is_lost_and_its_pods_are_deleted_and_stay() -> None:
     async def story(kubernetes: ModelKubernetes, client: KubeClient) -> None:
         await made(client, pod("web"))
         kubernetes.lose_power("node1")
@@ -193,10 +187,10 @@ def test_a_node_without_power_is_lost_and_its_pods_are_deleted_and_stay(tmp_path
         kubernetes.start_kubelet("node1")
         await until(lambda: kubernetes.store.get("pods", "default/web") is None, within_s=60)
 
-    run(story, tmp_path)
+    run(story)
 
 
-def test_containers_go_on_when_their_kubelet_does_not_and_it_finds_them_again(tmp_path: Path) -> None:
+def test_containers_go_on_when_their_kubelet_does_not_and_it_finds_them_again() -> None:
     async def story(kubernetes: ModelKubernetes, client: KubeClient) -> None:
         before = await made(client, pod("web"))
         kubernetes.kubelet_process("node1").kill()
@@ -207,10 +201,10 @@ def test_containers_go_on_when_their_kubelet_does_not_and_it_finds_them_again(tm
         kubernetes.start_kubelet("node1")
         await until(lambda: not kubernetes.kubelets["node1"].runs, within_s=10)
 
-    run(story, tmp_path)
+    run(story)
 
 
-def test_a_container_that_crashes_is_started_again(tmp_path: Path) -> None:
+def test_a_container_that_crashes_is_started_again() -> None:
     async def story(kubernetes: ModelKubernetes, client: KubeClient) -> None:
         await made(client, pod("web"))
         kubernetes.kubelets["node1"].crash("default/web")
@@ -221,14 +215,14 @@ def test_a_container_that_crashes_is_started_again(tmp_path: Path) -> None:
 
         await until(is_back, within_s=60)
 
-    run(story, tmp_path)
+    run(story)
 
 
-def test_pods_of_a_node_that_is_removed_go_after_a_while(tmp_path: Path) -> None:
+def test_pods_of_a_node_that_is_removed_go_after_a_while() -> None:
     async def story(kubernetes: ModelKubernetes, client: KubeClient) -> None:
         await made(client, pod("web"))
         kubernetes.lose_power("node1")
         await client.delete(NODES, "node1")
         await until(lambda: kubernetes.store.get("pods", "default/web") is None, within_s=120)
 
-    run(story, tmp_path)
+    run(story)

@@ -63,6 +63,8 @@ _TIMES_OF_PYTHON: Final = (
     "monotonic_ns",
     "perf_counter",
     "perf_counter_ns",
+    "process_time",
+    "thread_time",
     "sleep",
     "localtime",
     "gmtime",
@@ -74,6 +76,8 @@ _NAMES: Final = (
     "monotonic_ns",
     "perf_counter",
     "perf_counter_ns",
+    "process_time",
+    "thread_time",
     "sleep",
     "localtime",
     "gmtime",
@@ -176,6 +180,16 @@ def _perf_counter() -> float:
     return _REAL["perf_counter"]() if loop is None else loop.current.clock.monotonic_ns() / 1e9
 
 
+def _process_time() -> float:
+    loop = simulation()
+    return _REAL["process_time"]() if loop is None else loop.current.clock.worked_ns() / 1e9
+
+
+def _thread_time() -> float:
+    loop = simulation()
+    return _REAL["thread_time"]() if loop is None else loop.current.clock.worked_ns() / 1e9
+
+
 def _sleep(seconds: float) -> None:
     if simulation() is not None:
         raise RuntimeError("a program that is simulated blocks its event loop")
@@ -197,6 +211,8 @@ _TIMES: Final[dict[str, Callable[..., Any]]] = {
     "monotonic_ns": _monotonic_ns,
     "perf_counter": _perf_counter,
     "perf_counter_ns": _perf_counter_ns,
+    "process_time": _process_time,
+    "thread_time": _thread_time,
     "sleep": _sleep,
     "localtime": _localtime,
     "gmtime": _gmtime,

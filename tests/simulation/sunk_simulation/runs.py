@@ -6,11 +6,14 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
-from sunk_simulation.proof import story
+from sunk_simulation import nodesets, proof
 from sunk_simulation.simulation import BreachError, Simulation
+
+STORIES: Final = {"nodesets": nodesets.story, "proof": proof.story}
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -19,6 +22,7 @@ class Options(msgspec.Struct, frozen=True):
     hours: float
     faults: bool
     trace: bool
+    story: str = "proof"
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -57,7 +61,7 @@ def run_one(seed: int, options: Options) -> Outcome:
     gc.disable()
     with Simulation(seed, out=sys.stdout if options.trace else None) as sim:
         try:
-            sim.run(story(sim, hours=options.hours, faults=options.faults))
+            sim.run(STORIES[options.story](sim, hours=options.hours, faults=options.faults))
         except BreachError as error:
             said, timeline = str(error), error.timeline
         except Exception:  # noqa: BLE001 - told by who started us

@@ -55,15 +55,3 @@ def give(fixturedef: pytest.FixtureDef[Any], request: Any, name: str, value: obj
         return None
     fixturedef.cached_result = (value, fixturedef.cache_key(request), None)
     return value
-
-
-def kubeconfig(host: str, port: int = 6443) -> str:
-    """Return a kubeconfig for the model of Kubernetes that listens there."""
-    return f"""
-apiVersion: v1
-kind: Config
-current-context: model
-clusters: [{{name: model, cluster: {{server: "http://{host}:{port}"}}}}]
-contexts: [{{name: model, context: {{cluster: model, user: admin}}}}]
-users: [{{name: admin, user: {{token: admin}}}}]
-"""

@@ -4,6 +4,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
@@ -22,6 +23,8 @@ from sunk_simulation.network import NetworkLoop
 from sunk_simulation.trace import Trace
 
 PORT: Final = 6443
+KUBECONFIG: Final = Path(__file__).with_name("kubeconfig")
+"""For clients of the one that is called ``kubernetes``; it believes any token."""
 COMPACTED_S: Final = 300.0
 """How often what happened before the last time is forgotten, as etcd is told to."""
 TAKES_S: Final = (0.0005, 0.01)

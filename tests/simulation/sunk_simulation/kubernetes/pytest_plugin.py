@@ -5,18 +5,16 @@
 contract of both is one suite.
 """
 
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from sunk_simulation.kubernetes.model import ModelKubernetes
+from sunk_simulation.kubernetes.model import KUBECONFIG, ModelKubernetes
 from sunk_simulation.simulation import Simulation
-from sunk_simulation.testing import give, kubeconfig, world
+from sunk_simulation.testing import give, world
 
 pytest_plugins = ["sunk_simulation.pytest_plugin"]
-_HOST: Final = "kubernetes"
 
 
 class KubeLab:
@@ -27,7 +25,7 @@ class KubeLab:
 
 
 def _begin(sim: Simulation) -> None:
-    model = ModelKubernetes(sim.loop, sim.trace, sim.random("kubernetes"), name=_HOST)
+    model = ModelKubernetes(sim.loop, sim.trace, sim.random("kubernetes"))
     model.changed = sim.changed
     model.start()
     for number in (1, 2, 3):
@@ -36,10 +34,7 @@ def _begin(sim: Simulation) -> None:
 
 
 world.at_start.append(_begin)
-_folder: Final = tempfile.TemporaryDirectory()
-_file: Final = Path(_folder.name) / "kubeconfig"
-_file.write_text(kubeconfig(_HOST))
-_lab: Final = KubeLab(_file)
+_lab: Final = KubeLab(KUBECONFIG)
 
 
 @pytest.hookimpl(tryfirst=True)

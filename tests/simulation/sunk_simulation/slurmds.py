@@ -1,0 +1,56 @@
+"""slurmds in Pods: what a Pod starts on a Node of the model of Kubernetes, in the model of Slurm."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from sunk_simulation.kubernetes.kubelets import Workloads
+from sunk_simulation.slurm.model import ModelSlurm
+from sunk_simulation.slurm.slurmd import NodeConf
+
+LOOKS_S: Final = 1.0
+"""How often a readiness probe looks."""
+
+
+class SlurmdInPod:
+    """A container whose process is a slurmd; its node has the Pod's name."""
+
+    def __init__(self, slurm: ModelSlurm, name: str, address: str, poke: Callable[[], None]) -> None:
+        self._slurm: Final = slurm
+        self._name: Final = name
+        self._poke: Final = poke
+        self._slurmd: Final = slurm.add_node(NodeConf(name, gpus=8, address=address, is_dynamic=True))
+        self._is_over = False
+        self._look()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it runs, and slurmctld knows its node."""
+        return self._slurmd.is_running and self._name in self._slurm.state.nodes
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it does not run."""
+        return not self._slurmd.is_running
+
+    def stop(self) -> None:
+        """End it, as SIGTERM does."""
+        self._slurmd.kill()
+
+    def kill(self) -> None:
+        """End it with all that it has started."""
+        self._is_over = True
+        self._slurmd.fail()
+
+    def _look(self) -> None:
+        if not self._is_over and not self.is_ready:
+            self._slurm.loop.network.later(LOOKS_S, self._look)
+        self._poke()
+
+
+def slurmds(slurm: ModelSlurm) -> Workloads:
+    """Return what starts a slurmd in each Pod."""
+
+    def start(pod: dict[str, Any], poke: Callable[[], None]) -> SlurmdInPod:
+        return SlurmdInPod(slurm, pod["metadata"]["name"], pod["status"].get("podIP", "127.0.0.1"), poke)
+
+    return start
