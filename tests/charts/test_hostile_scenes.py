@@ -19,7 +19,7 @@ from sunk_lab.installation import Installation, install
 from sunk_lab.kube.images import PAUSE
 from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
-from sunk_lab.slurm.releases import RELEASES
+from sunk_lab.slurm.releases import RELEASES, SLURM_24_11
 
 pytestmark = [pytest.mark.lab, pytest.mark.install, pytest.mark.timeout(1800)]
 JOB: Final = "sunk.coreweave.com/job"
@@ -388,11 +388,14 @@ def test_pods_stay_when_slurmctld_has_lost_its_jobs_and_get_others_on_their_node
 
 
 def lose_jobs(cluster: Cluster) -> None:
-    """Have slurmctld die, and start without a file of its jobs."""
+    """Have slurmctld die, and start without a file of its jobs.
+
+    One of 26.05 that finds the number of its last job, and no jobs, does not start.
+    """
     (process,) = processes_of(cluster.uids("pod")["slurm-controller-0"], "slurmctld")
     os.kill(process, signal.SIGSTOP)  # It would write them once more.
     state = "/var/spool/slurmctld/state"
-    cluster.kubectl(
-        "exec", "slurm-controller-0", "-c", "slurmctld", "--", "bash", "-c", f"rm {state}/job_state*"
-    )
+    files = "job_state*" if cluster.slurm is SLURM_24_11 else "job_state* last_job_id"
+    remove = f"cd {state}; rm {files}"
+    cluster.kubectl("exec", "slurm-controller-0", "-c", "slurmctld", "--", "bash", "-c", remove)
     os.kill(process, signal.SIGKILL)

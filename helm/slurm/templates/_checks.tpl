@@ -64,6 +64,7 @@ priorityweightpartition: slurmConfig.priority.partition
 priorityweightqos: slurmConfig.priority.qos
 proctracktype: slurmConfig.proctrackType
 prolog: hooks.prolog
+batchstarttimeout: slurmConfig.hookDeadline and hooks.timeoutSeconds, it is 60 s more
 prologepilogtimeout: slurmConfig.hookDeadline and hooks.timeoutSeconds, it is 30 s more
 epilogtimeout: slurmConfig.hookDeadline
 prologtimeout: slurmConfig.hookDeadline

@@ -37,6 +37,8 @@ Epilog=/etc/sunk/scripts/epilog
 TaskProlog=/etc/sunk/scripts/task-prolog
 {{- end }}
 PrologEpilogTimeout={{ include "slurm.prologLimit" . }}
+# Each node registers every 20th ping, and a batch job that its slurmd does not have by then is requeued as NODE_FAIL: a lock takes longer than the 10 s that are Slurm's own.
+BatchStartTimeout={{ include "slurm.credentialLife" . }}
 KillWait={{ int $conf.killWait }}
 SlurmctldTimeout={{ int $conf.slurmctldTimeout }}
 SlurmdTimeout={{ int $conf.slurmdTimeout }}
