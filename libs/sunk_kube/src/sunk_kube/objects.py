@@ -289,10 +289,14 @@ class Pod(KubeObject, frozen=True):
 
     @property
     def still_runs(self) -> bool:
-        """It is over, and yet a container of it is shown that neither waits nor has ended."""
+        """It is over, and yet a container of it is shown that neither waits nor has ended.
+
+        Nor has one left that no finalizer keeps: its object goes a moment later, with the last of it.
+        """
         status = self.status
         shown = (*status.container_statuses, *status.init_container_statuses)
-        return self.is_over and any(one.state == ContainerState() for one in shown)
+        may_run = any(one.state == ContainerState() for one in shown)
+        return self.is_over and (may_run or not self.metadata.finalizers)
 
     @property
     def has_left(self) -> bool:
