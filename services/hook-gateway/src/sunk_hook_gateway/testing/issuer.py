@@ -39,7 +39,7 @@ class Issuer:
             "aud": [AUDIENCE],
             "iat": now,
             "nbf": now,
-            "exp": now + 600,
+            "exp": now + 7200,
             "sub": f"system:serviceaccount:{namespace}:slurmd",
             "kubernetes.io": to if bound == "" else bound,
             **claims,
