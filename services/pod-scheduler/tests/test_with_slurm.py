@@ -1398,7 +1398,7 @@ async def test_members_that_share_a_node_and_a_host_port_are_refused_in_words_an
             found.pods.put(grouped(structs.replace(pod, spec=structs.replace(pod.spec, containers=(main,)))))
         await until(lambda: found.pods.said == dict.fromkeys(("one", "two"), "ValidationFailed"))
 
-        assert await found.ours() == []
+        assert await found.alive() == []
 
 
 @pytest.mark.faults
