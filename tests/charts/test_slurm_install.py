@@ -36,7 +36,8 @@ pytestmark = [
 ]
 on_request: Final = pytest.mark.install
 EXAMPLES: Final = sorted((CHARTS / "slurm/examples").glob("*.yaml"))
-PROLOG: Final = "#!/bin/bash\ntouch /var/spool/slurmd/prolog-of-$SLURM_JOB_ID\n"
+SPOOL: Final = "/var/spool/slurmd"
+PROLOG: Final = f"#!/bin/bash\ntouch {SPOOL}/prolog-of-$SLURM_JOB_ID\n"
 
 
 class Cluster(Installation):
@@ -106,7 +107,7 @@ print(rank, total, os.uname().nodename, flush=True)
 
 def test_the_ranks_of_a_batch_job_meet_at_the_name_of_the_node_of_its_script(cluster: Cluster) -> None:
     script = f"#!/bin/bash\nexport MASTER_ADDR=$(hostname)\nsrun python3 -c '{ALL_REDUCE}'\n"
-    submit = "sbatch --parsable --wait -N2 -n2 --output=/root/met-%j --time=2"
+    submit = f"sbatch --parsable --wait -N2 -n2 --output={SPOOL}/met-%j --time=2"
 
     job = cluster.login(
         f"cd /tmp && cat >/tmp/meet.sh <<'EOF'\n{script}EOF\ntimeout 120 {submit} /tmp/meet.sh"
@@ -114,7 +115,7 @@ def test_the_ranks_of_a_batch_job_meet_at_the_name_of_the_node_of_its_script(clu
 
     leader, names = cluster.login(f"squeue -h -j {job} -t all -o '%B %N'").split()
     others = set(cluster.login(f"scontrol show hostnames {names}").split()) - {leader}
-    told = cluster.kubectl("exec", leader, "-c", "slurmd", "--", "cat", f"/root/met-{job}")
+    told = cluster.kubectl("exec", leader, "-c", "slurmd", "--", "cat", f"{SPOOL}/met-{job}")
     assert sorted(told.splitlines()) == [f"0 1 {leader}", f"1 1 {others.pop()}"]
 
 
