@@ -94,8 +94,17 @@ def test_a_job_that_finds_no_room_for_its_folder_runs_without_one_and_says_so(no
     write(prolog, prolog.read_text().replace("install -d", "false -d"))  # No space left on device.
 
     ran = subprocess.run([prolog], check=False, timeout=60, env=user_of("7"), capture_output=True, text=True)
-    told = subprocess.run([node / "scripts/task-prolog"], check=True, env=user_of("7"), capture_output=True)
+    told, others = (
+        subprocess.run(
+            [node / "scripts/task-prolog"],
+            check=True,
+            env=user_of("7") | {"SLURM_LOCALID": task},
+            capture_output=True,
+        )
+        for task in ("0", "1")
+    )
 
+    assert others.stdout == b""
     assert (ran.returncode, "job-7 cannot be made" in ran.stderr) == (0, True)
     assert told.stdout.startswith(b"print sunk: ")
     assert (node / "called-prolog").exists()

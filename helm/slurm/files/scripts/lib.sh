@@ -38,7 +38,7 @@ add_users() {
 # ssh: who is not in the values any more has no shell, so sshd refuses him, whatever keys are in his home. His name stays
 # for what still runs. Who is there again has the shell of the values.
 shut_out() {
-    local name line changed
+    local name line
     [[ -f $ours ]] || return 0
     while IFS= read -r name; do
         line=$(grep "^$name:" /etc/sunk/users/passwd) ||

@@ -2,8 +2,9 @@
 
 What must stay true: one reconfigure at a time, changes that come soon after one another are one; nothing
 waits for it. Each change is told twice, for slurmctld reads the files of its own Pod, which another kubelet
-brings there. Each slurmd starts anew for it, and slurmctld then requeues batch jobs that were in their
-prologs as if their node had failed (seen on 26.05): so it waits for prologs, as long as these may take.
+brings there. Each slurmd starts anew for it, and a job that was in its prolog is never launched: it is
+RUNNING without its script, or is requeued as NODE_FAIL (seen on 24.11 and 26.05). So it waits for prologs, as
+long as these may take.
 What Slurm was made to read last stands on the bus, so that a new leader, or one that lost the
 lease for a moment, asks only if the files have changed since.
 """
