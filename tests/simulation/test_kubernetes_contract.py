@@ -17,8 +17,6 @@ STORIES = tuple(
 )
 NOT_OF_THE_MODEL = (
     "costs_no_call",  # Counters of test and service are the same ones in one interpreter.
-    # A failure is counted twice where the view of Pods is behind that of slices: to be mended there.
-    "restart_forgets_no_failure",
     "finalizer_that_is_refused",  # By a policy; there are none.
 )
 

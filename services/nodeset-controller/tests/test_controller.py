@@ -102,7 +102,7 @@ class Stage(NamedTuple):
     async def kube_node(self) -> Node:
         return await self.kube.get(NODES, self.node)
 
-    async def says(self, reason: str | None, *, is_busy: bool = False) -> None:
+    async def says(self, reason: str | None, *, is_busy: bool = False, since: datetime | None = None) -> None:
         """Say what Slurm says of the node: that it is drained for *reason*, or not at all."""
         state = SlurmNodeState(
             changed=datetime.now(UTC),
@@ -111,6 +111,7 @@ class Stage(NamedTuple):
             is_busy=is_busy,
             is_drain=reason is not None,
             reason=reason or "",
+            reason_changed=since,
         )
         await self.slurm.view.complete()
         await self.slurm.record(self.name, state, revision=self.slurm.view.revision(self.name))
@@ -300,6 +301,19 @@ async def test_a_pod_deleted_by_hand_comes_back_under_its_name(stage: Stage) -> 
     after = await stage.told(lambda state: state.is_ready and state.uid != before.uid)
 
     assert after.pod == before.pod
+
+
+async def test_a_pod_bears_since_when_its_node_was_out_of_service_as_it_was_made(stage: Stage) -> None:
+    before = await stage.told(lambda state: state.is_ready)
+    await stage.says("bad dimm", since=datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC))
+    await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "True")  # So it has been heard.
+    await stage.kube.delete(PODS, stage.name, stage.namespace)
+    await stage.told(lambda state: state.is_ready and state.uid != before.uid)
+
+    pod = await stage.pod()
+
+    assert pod is not None
+    assert pod.metadata.annotations[wk.ANNOTATION_REASON_CHANGED] == "2026-05-04T03:02:01Z"
 
 
 async def test_a_pod_is_told_what_the_daemonsets_leave_of_its_node_where_its_nodeset_asks(

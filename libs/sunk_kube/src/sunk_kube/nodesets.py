@@ -258,6 +258,9 @@ class NodeSliceEntry(KubeStruct, frozen=True):
             description="How many Pods in a row have ended by themselves here: the next one waits longer.",
         ),
     ] = 0
+    failed: Annotated[
+        str, Meta(max_length=63, description="The uid of the last of them: it is counted once.")
+    ] = ""
 
 
 class NodeSlice(KubeObject, frozen=True):

@@ -57,6 +57,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """The Pods that Slurm has placed on those nodes."""
     failures: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     """How often in a row the Pod of a name has ended by itself, as the slices have it."""
+    failed: frozenset[str] = frozenset()
+    """The uids of Pods that count there already."""
     refusal: str = ""
     """Why the NodeSet as a whole is not carried out; nothing if it is."""
     now: datetime

@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
-from sunk_kube.nodesets import NodeSet
+from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Pod
 from sunk_nodeset_controller.clusters import BusSide
 from sunk_nodeset_controller.nodesets.fitting import Fitting
 from sunk_nodeset_controller.nodesets.members import condemned
 from sunk_nodeset_controller.nodesets.model import Fits, Observed
 from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key, refusal, seniority
-from sunk_nodeset_controller.nodesets.slices import failures_of, names_of
+from sunk_nodeset_controller.nodesets.slices import failed_of, failures_of, names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.pods.hearing import missing
 from sunk_nodeset_controller.views import KubeViews, slice_owner
@@ -63,11 +63,12 @@ class Observer:
             foreign=self._foreign(nodeset, fits, {pinned_node(pod) for pod in own}),
             taken=self._taken(nodeset, own) | strangers,
             strangers=strangers,
-            slurm=self._slurm(nodeset.spec.cluster, own) if silence is None else None,
+            slurm=self._slurm(nodeset.spec.cluster, own, slices) if silence is None else None,
             doubt=silence if silence is not None or ear is None else missing(own, ear.nodes),
             jobs=jobs,
             guests=guests,
             failures=failures_of(slices),
+            failed=failed_of(slices),
             refusal=refusal(nodeset, self._views.nodesets.values(), self._clusters),
             now=now,
             replace_after_s=self._replace_after_s,
@@ -128,14 +129,18 @@ class Observer:
                     found.append((other.key, fits))
         return found
 
-    def _slurm(self, cluster: str, own: Iterable[Pod]) -> dict[str, SlurmNodeState] | None:
-        """Return what Slurm says of the nodes of *own*; None while it is not read."""
+    def _slurm(
+        self, cluster: str, own: Iterable[Pod], slices: Iterable[NodeSlice]
+    ) -> dict[str, SlurmNodeState] | None:
+        """Return what Slurm says of the nodes of *own*, and of those whose Pod is yet to be made again.
+
+        None while it is not read.
+        """
         views = self._bus.find(cluster)
         if views is None or not views.slurm_nodes.is_complete:
             return None
         found: dict[str, SlurmNodeState] = {}
-        for pod in own:
-            name = pod.metadata.name
+        for name in {*(pod.metadata.name for pod in own), *names_of(slices).values()}:
             state = views.slurm_nodes.get(name)
             if name in views.slurm_nodes.undecodable:  # It says something that we cannot read: not "idle".
                 state = SlurmNodeState(changed=datetime.now(UTC), node=name, state="UNKNOWN", is_busy=True)

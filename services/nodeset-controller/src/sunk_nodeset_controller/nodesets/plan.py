@@ -137,7 +137,12 @@ def _is_nowhere(pod: Pod, seen: Observed) -> bool:
 
 
 def _wait_s(pod: Pod, seen: Observed) -> float:
-    """Return how long *pod* still waits to be replaced: the longer, the more often that has happened."""
+    """Return how long *pod* still waits to be replaced: the longer, the more often that has happened.
+
+    One that was counted has waited, and was to be deleted.
+    """
+    if pod.metadata.uid in seen.failed:
+        return 0.0
     created = pod.metadata.creation_timestamp or seen.now
     pause_s = seen.replace_after_s * 2 ** min(seen.failures.get(pod.metadata.name, 0), 20)
     return (created + timedelta(seconds=min(pause_s, LAST_WAIT_S)) - seen.now).total_seconds()

@@ -2,7 +2,8 @@
 
 What must stay true: a name that was chosen stays while its Node exists, also after the set has let the Node
 go; an entry stays in its slice; a slice is written only if it changes, and holds no more than its maximum;
-that a Pod has failed is written down before it is deleted: who comes after us makes the next one no sooner.
+that a Pod has failed is written down before it is deleted, once, with its uid: who comes after us makes the
+next one no sooner, and neither he nor a view that still shows the Pod counts it again.
 """
 
 import itertools
@@ -42,6 +43,11 @@ def failures_of(slices: Iterable[NodeSlice]) -> dict[str, int]:
     return {entry.name: entry.failures for one in slices for entry in one.nodes if entry.failures}
 
 
+def failed_of(slices: Iterable[NodeSlice]) -> frozenset[str]:
+    """Return the uids of Pods whose failures are counted already."""
+    return frozenset(entry.failed for one in slices for entry in one.nodes if entry.failed)
+
+
 def wanted_entries(seen: Observed, found: Plan) -> dict[str, NodeSliceEntry]:
     """Return what the slices shall hold when *found* is carried out, by Node."""
     if found.invalid:
@@ -49,10 +55,10 @@ def wanted_entries(seen: Observed, found: Plan) -> dict[str, NodeSliceEntry]:
     has = {kube_node: pod.metadata.name for pod in seen.pods if (kube_node := pinned_node(pod))}
     has |= {one.kube_node: one.name for one in found.actions if isinstance(one, CreatePod)}
     failures = _failures(seen, found)
-    wanted = {
-        kube_node: NodeSliceEntry(name=name, kube_node=kube_node, failures=failures.get(name, 0))
-        for kube_node, name in has.items()
-    }
+    wanted: dict[str, NodeSliceEntry] = {}
+    for kube_node, name in has.items():
+        count, failed = failures.get(name, (0, ""))
+        wanted[kube_node] = NodeSliceEntry(name=name, kube_node=kube_node, failures=count, failed=failed)
     for one in seen.slices:
         for entry in one.nodes:
             if entry.kube_node in seen.nodes:
@@ -60,12 +66,14 @@ def wanted_entries(seen: Observed, found: Plan) -> dict[str, NodeSliceEntry]:
     return wanted
 
 
-def _failures(seen: Observed, found: Plan) -> dict[str, int]:
-    """Return how often each Pod has failed when *found* is carried out."""
-    counts = dict(seen.failures)
+def _failures(seen: Observed, found: Plan) -> dict[str, tuple[int, str]]:
+    """Return how often the Pod of a name has failed when *found* is carried out, and who did last."""
+    entries = (entry for one in seen.slices for entry in one.nodes if entry.failures)
+    counts = {entry.name: (entry.failures, entry.failed) for entry in entries}
     for one in found.actions:
-        if isinstance(one, ReplacePod):
-            counts[one.name] = min(counts.get(one.name, 0) + 1, FAILURES_MAX)
+        if isinstance(one, ReplacePod) and one.uid not in seen.failed:
+            count, _ = counts.get(one.name, (0, ""))
+            counts[one.name] = min(count + 1, FAILURES_MAX), one.uid
     if counts:
         for pod in seen.pods:
             if pod.metadata.name in counts and _is_forgiven(pod, seen):
