@@ -54,6 +54,11 @@ check_timeouts() {
         done
         which='an epilog'
     done
+    # A node registers now and then: slurmctld requeues a batch job that slurmd does not have by then.
+    limit=$(value_of BatchStartTimeout)
+    if [[ $limit =~ ^[0-9]+$ ]] && ((limit < deadline + 60)); then
+        say "BatchStartTimeout=$limit: a batch job may be requeued as NODE_FAIL while its prolog waits for the lock: set BatchStartTimeout=$((deadline + 60)) for SUNK_HOOKS_DEADLINE_S=$deadline"
+    fi
 }
 
 check_conf() {

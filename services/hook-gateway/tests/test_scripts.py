@@ -636,6 +636,7 @@ GOOD = """PrologFlags = Alloc,DeferBatch
 Prolog[0]   = /p
 Epilog[0] = /e
 PrologEpilogTimeout     = 50
+BatchStartTimeout       = 80 sec
 """
 
 
@@ -648,6 +649,7 @@ PrologEpilogTimeout     = 50
         pytest.param(GOOD.replace("Batch", "Batch,Serial"), "PrologFlags has Serial", id="serial"),
         pytest.param(GOOD.replace("/p", "(null)"), "Prolog is not set", id="no prolog"),
         pytest.param(GOOD.replace(" 50", " 49"), "PrologEpilogTimeout=49: Slurm ends a prolog", id="short"),
+        pytest.param(GOOD.replace("80 sec", "79 sec"), "set BatchStartTimeout=80", id="start"),
         pytest.param(GOOD + "EpilogTimeout = 20 sec\n", "EpilogTimeout=20: Slurm ends an epilog", id="26.05"),
     ],
 )

@@ -193,6 +193,8 @@ def _paths(conf: SlurmConf) -> tuple[str, ...]:
 def _timeouts(conf: SlurmConf) -> tuple[str, ...]:
     return (
         f"PrologEpilogTimeout={conf.prolog_epilog_timeout_s}",
+        # A batch job that slurmd does not have so long after its start, when it registers, is requeued.
+        f"BatchStartTimeout={conf.prolog_epilog_timeout_s + 30}",
         # What starts a job is signed when it is allocated, and has to outlive its prologs.
         f"AuthInfo=ttl={conf.prolog_epilog_timeout_s + 30},cred_expire={conf.prolog_epilog_timeout_s + 30}",
         f"KillWait={conf.kill_wait_s}",
