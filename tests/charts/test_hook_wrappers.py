@@ -127,6 +127,18 @@ def test_a_job_whose_number_is_given_once_more_has_nothing_of_the_one_before(nod
     assert told.stdout.decode() == f"export TMPDIR={scratch}/job-7\n"
 
 
+def test_what_cannot_be_put_aside_is_not_handed_on_to_the_next_job_of_its_number(node: Path) -> None:
+    (node / "scratch/job-7").mkdir(parents=True, mode=0o755)
+    (node / "scratch/job-7/secret").write_text("of another user")
+    prolog = node / "scripts/prolog"
+    write(prolog, prolog.read_text().replace("mv -T", "false -T"))
+
+    ran = subprocess.run([prolog], check=False, timeout=60, env=user_of("7"), capture_output=True, text=True)
+
+    assert (ran.returncode, "job-7 cannot be made" in ran.stderr) == (0, True)
+    assert (node / "scratch/job-7").stat().st_mode & 0o777 == 0o755  # Neither its mode nor its owner changed.
+
+
 def test_a_late_epilog_leaves_the_folder_of_anothers_job_of_its_number(node: Path) -> None:
     (node / "scratch/job-7").mkdir(parents=True)
     late = user_of("7") | {"SLURM_JOB_UID": str(os.getuid() + 1)}

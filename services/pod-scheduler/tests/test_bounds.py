@@ -1,15 +1,20 @@
 """What one user writes, or one outage leaves, costs no more than it may."""
 
+from collections import Counter
 from collections.abc import ItemsView, Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, get_args
 
 import anyio
 import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sunk_events.base import REASON_MAX
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmStatisticsState
 from sunk_events.placements import PlacementPhase, PlacementState
@@ -43,7 +48,7 @@ from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.jobs import Jobs
 from sunk_pod_scheduler.limits import Limits
 from sunk_pod_scheduler.means import Views
-from sunk_pod_scheduler.model import Action, AnyJob, JobGone, Observed, Record, Wait
+from sunk_pod_scheduler.model import Action, AnyJob, JobGone, Observed, Record, Refuse, Wait, pod_seen
 from sunk_pod_scheduler.nodes import Asks, Choice
 from sunk_pod_scheduler.ownership import Owner
 from sunk_pod_scheduler.scheduler import Scheduler
@@ -185,6 +190,75 @@ def test_each_container_of_a_pod_is_counted_once_however_many_sidecars_it_has() 
         "memory": "1001",
     }
     assert len(looks) == 1001
+
+
+def test_each_request_of_a_sidecar_is_counted_once_whatever_those_before_it_ask_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of 255 sidecars was counted with all that 254 others ask for: 140 ms for one Pod within bounds."""
+    counted: list[int] = []
+    plus = resources._plus  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+    def recorded(some: Mapping[str, Decimal], more: Mapping[str, Decimal]) -> dict[str, Decimal]:
+        found = plus(some, more)
+        counted.append(len(found))
+        return found
+
+    monkeypatch.setattr(resources, "_plus", recorded)
+    sidecars = tuple(
+        Container(
+            restart_policy="Always",
+            resources=ResourceRequirements(requests={f"x{place}.io/{name}": "1" for name in range(8)}),
+        )
+        for place in range(255)
+    )
+
+    found = resources.requests(PodSpec(init_containers=sidecars, containers=(MAIN,)))
+
+    assert len(found) == 255 * 8 + len(MAIN.resources.requests)
+    assert sum(counted) == len(found)
+
+
+asked = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9).map(str))
+
+
+@given(st.lists(st.tuples(asked, st.booleans()), max_size=5), asked)
+def test_requests_are_those_of_the_largest_moment_of_a_pod(
+    starting: list[tuple[dict[str, str], bool]], running: dict[str, str]
+) -> None:
+    spec = PodSpec(
+        init_containers=tuple(
+            Container(
+                resources=ResourceRequirements(requests=requests),
+                restart_policy="Always" if is_sidecar else "",
+            )
+            for requests, is_sidecar in starting
+        ),
+        containers=(Container(resources=ResourceRequirements(requests=running)),),
+    )
+    beside: Counter[str] = Counter()
+    moments: list[Counter[str]] = []
+    for requests, is_sidecar in (*starting, (running, False)):
+        moments.append(beside + Counter({name: int(amount) for name, amount in requests.items()}))
+        beside = moments[-1] if is_sidecar else beside
+
+    found = resources.requests(spec)
+
+    assert {name: int(amount) for name, amount in found.items() if amount} == {
+        name: largest for name in "abc" if (largest := max(moment[name] for moment in moments))
+    }
+
+
+def test_a_pod_that_is_wrong_in_a_thousand_ways_is_told_of_the_first_ones() -> None:
+    requests = {"cpu": "1", "memory": "1", **{f"x{number}.io/y": "1" for number in range(2000)}}
+    shown = pod_seen(manifest(requests=requests), KEY, Rules())
+    assert len(shown.problems) == 2000
+
+    action = decide(Observed(uid=UID, pod=shown), T0, Limits())
+
+    assert isinstance(action, Refuse)
+    assert len(msgspec.json.encode(action)) < 2 * REASON_MAX
+    assert action.state.reason.startswith(shown.problems[0])
 
 
 class _Shown:

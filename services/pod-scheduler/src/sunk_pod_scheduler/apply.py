@@ -157,7 +157,7 @@ class Doer:
             self._pods.warn(pod, warned.reason, warned.message)
 
     async def _refuse(self, pod: Pod, action: Refuse) -> None:
-        await self._pods.refuse(pod, "ValidationFailed", "; ".join(action.problems))
+        await self._pods.refuse(pod, "ValidationFailed", action.state.reason)
         await self._store(action.state)
 
     async def _blame(self, pod: Pod, action: Blame) -> None:

@@ -198,7 +198,6 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     """Say on the Pod what is wrong with it, and store that it is refused."""
 
     state: PlacementState
-    problems: tuple[str, ...]
 
 
 class Blame(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,7 +86,7 @@ def fresh(uid: str, pod: PodSeen, phase: PlacementPhase, now: datetime) -> Place
 
 def refuse(state: PlacementState, pod: PodSeen) -> Refuse:
     """The Pod cannot be passed to Slurm until it changes."""
-    return Refuse(state=replace(state, reason=said(pod.problems)), problems=pod.problems)
+    return Refuse(state=replace(state, reason=said(pod.problems)))
 
 
 def is_another(before: PlacementState | None, after: PlacementState | None) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from sunk_kube.objects import PodSpec
-from sunk_kube.quantity import largest, number, total
+from sunk_kube.quantity import number, total
 
 
 def requests(spec: PodSpec) -> Mapping[str, Decimal]:
@@ -20,15 +20,21 @@ def requests(spec: PodSpec) -> Mapping[str, Decimal]:
     Raises:
         ValueError: a request is no quantity.
     """
-    sidecars: Mapping[str, Decimal] = {}
+    beside: dict[str, Decimal] = {}  # What the sidecars take that were started before.
     needed: dict[str, Decimal] = {}
+
+    def count(moment: Mapping[str, Decimal]) -> None:
+        for name, amount in moment.items():
+            needed[name] = max(needed.get(name, amount), amount)
+
     for container in spec.init_containers:
-        moment = _plus(sidecars, total([container.resources.requests]))
-        needed = largest([needed, moment])
+        # What it does not ask for is as it was before it: it has been counted.
+        moment = _plus(total([container.resources.requests]), beside)
+        count(moment)
         if container.restart_policy == "Always":
-            sidecars = moment
+            beside |= moment
     running = total(container.resources.requests for container in spec.containers)
-    needed = largest([needed, _plus(sidecars, running)])
+    count(_plus(running, beside))
     if spec.resources is not None:
         needed |= {name: number(amount) for name, amount in spec.resources.requests.items()}
     for name, amount in spec.overhead.items():
@@ -37,5 +43,6 @@ def requests(spec: PodSpec) -> Mapping[str, Decimal]:
 
 
 def _plus(some: Mapping[str, Decimal], more: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    """Return *some*, each with what *more* has of it."""
     none = Decimal(0)
-    return {name: some.get(name, none) + more.get(name, none) for name in {**some, **more}}
+    return {name: amount + more.get(name, none) for name, amount in some.items()}

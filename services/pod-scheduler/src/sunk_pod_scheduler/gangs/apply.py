@@ -211,7 +211,7 @@ class GangDoer:
 
     async def _blame(self, action: Refuse | Blame, seen: GangSeen, pods: Pods) -> None:
         if isinstance(action, Refuse):
-            note = Note(reason="ValidationFailed", text="; ".join(action.problems), is_warning=True)
+            note = Note(reason="ValidationFailed", text=action.state.reason, is_warning=True)
         else:
             note = Note(reason=action.event, text=action.state.reason, is_warning=action.is_warning)
         if note.reason == "CutOff":  # The Pods run: they are scheduled.
