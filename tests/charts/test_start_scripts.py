@@ -22,6 +22,9 @@ import pytest
 
 from sunk_lab.processes import wait_for
 from sunk_lab.slurm.host import HostSlurm
+from sunk_lab.slurm.releases import RELEASES
+from sunk_lab.slurm.roots import INSTANCE
+from sunk_lab.slurm.testing import running_slurm
 
 SCRIPTS: Final = Path(__file__).parents[2] / "helm/slurm/files/scripts"
 
@@ -338,6 +341,56 @@ def test_a_key_is_rotated_under_a_job_that_runs_and_jobs_that_come(slurm_lab: Ho
 
     assert (words()["JobState"], words()["Restarts"], words()["ExitCode"]) == ("COMPLETED", "0", "0:0")
     assert "could not find kid" not in "".join(log.read_text() for log in slurm_lab.logs.iterdir())
+
+
+PROLOG: Final = f"#!/bin/bash\nwhile [[ -e {INSTANCE}/etc/block.$SLURMD_NODENAME ]]; do sleep 0.1; done\n"
+
+
+@pytest.fixture(params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def with_prolog(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
+    """A cluster whose prologs wait as long as they are told to."""
+    with running_slurm(request.param, more=(f"Prolog={INSTANCE}/etc/prolog",)) as slurm:
+        slurm.write_file("prolog", PROLOG)
+        yield slurm
+
+
+@pytest.mark.lab
+def test_slurmctld_reads_another_set_of_keys_when_no_job_is_in_its_prolog(with_prolog: HostSlurm) -> None:
+    """A job that waits for its lock just then was RUNNING without its script until its time limit."""
+    slurm = Rotating(with_prolog)
+    library = with_prolog.write_file("lib.sh", (SCRIPTS / "lib.sh").read_text())
+    blocked = slurm.folder / "block.node01"
+    blocked.touch()
+    job = with_prolog.exec("sbatch", "--parsable", "-wnode01", "-o", "/dev/null", "--wrap", "true").strip()
+
+    def words() -> dict[str, str]:
+        shown = with_prolog.exec("scontrol", "--oneliner", "show", "job", job)
+        return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+    wait_for("the prolog", lambda: (words()["JobState"], words()["Reason"]) == ("RUNNING", "Prolog"))
+    daemon = with_prolog.pid_of("slurmctld")
+    looks = f"{INSTANCE}/log/looks"
+    script = f"""set -euo pipefail
+        source {library}
+        SLURM_SACK_JWKS={INSTANCE}/etc/slurm.jwks
+        sleep() {{ command sleep 0.1; echo >>{looks}; }}
+        kill() {{ [[ $* == "-HUP $$" ]] && exit 0; }}
+        follow_keys 0 let_prologs_end
+        wait $!"""
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(with_prolog.exec, "bash", "-c", script, timeout_s=120)
+        log = with_prolog.logs / "looks"
+        wait_for("a look", lambda: log.exists() and len(log.read_text()) > 2)
+        slurm.put("1", "2")
+        seen = len(log.read_text())
+        wait_for("more looks", lambda: len(log.read_text()) > seen + 8)
+        assert not read.done()
+        blocked.unlink()
+        read.result()
+    os.kill(daemon or 0, signal.SIGHUP)
+
+    wait_for("the job's end", lambda: words()["JobState"] == "COMPLETED")
+    assert words()["Restarts"] == "0"
 
 
 class Leaving:

@@ -8,17 +8,33 @@ install_key() {
 }
 
 # The daemon that this shell becomes reads its set of keys again when that is another one, asked every $1 seconds: it starts
-# over in the same process, and neither a job nor a session ends.
+# over in the same process, and neither a job nor a session ends. More words are what comes first.
 follow_keys() {
     local pause=$1 daemon=$$ known now
+    shift
     known=$(cksum "$SLURM_SACK_JWKS" 2>/dev/null) || known=
     while sleep "$pause"; do
         # With an empty set the daemon would end, and a slurmd's jobs with it.
         [[ -s $SLURM_SACK_JWKS ]] && now=$(cksum "$SLURM_SACK_JWKS") && [[ $now != "$known" ]] || continue
+        "$@"
         echo "the keys of auth/slurm are others: this daemon reads them" >&2
         kill -HUP "$daemon" || return 0
         known=$now
     done &
+}
+
+# A slurmctld that reads anything again has each slurmd start over, and a job that was in its prolog is never launched: it is
+# RUNNING without its script (seen on 24.11 and 26.05). Returns when no job is, or after as long as a prolog may take.
+let_prologs_end() {
+    local limit until reasons
+    limit=$(sed -n 's/^PrologEpilogTimeout=//p' "${SLURM_CONF:-/etc/slurm/slurm.conf}")
+    until=$((SECONDS + ${limit:-90}))
+    while ((SECONDS < until)); do
+        if reasons=$(timeout 10 squeue --noheader --states=RUNNING --format=%r) && ! grep -qx Prolog <<<"$reasons"; then
+            break
+        fi
+        sleep 1
+    done
 }
 
 # Accounts of the values, where the image has none of the name; and whose they were.
