@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from sunk_simulation.ambient import install
 
@@ -15,18 +16,44 @@ def main() -> int:
         os.environ.get("PYTHONHASHSEED") != "0"
     ):  # The order of sets of words is the same in each process then.
         os.execve(sys.executable, [sys.executable, "-m", "sunk_simulation", *sys.argv[1:]], _fixed())  # noqa: S606 - itself
-    from sunk_simulation.runs import STORIES, Options, run_all  # noqa: PLC0415 - after what stands above
+    from sunk_simulation import runs, shrink  # noqa: PLC0415 - after what stands above
 
+    given = _arguments(sorted(runs.STORIES))
+    only = tuple(given.only.split(",")) if given.only is not None else None
+    options = runs.Options(given.hours, not given.no_faults, given.trace, given.story, only)
+    seeds = range(given.seed, given.seed + given.seeds)
+    if not (given.shrink or given.save):
+        return runs.run_all(seeds, options, cores=1 if given.trace else given.cores, done=given.done)
+    runs.freeze()
+    failed = next((one for one in runs.outcomes(seeds, options, cores=given.cores) if one.said), None)
+    if failed is None:
+        print("no seed failed")
+        return 0
+    print(f"seed {failed.seed} failed after {len(failed.items)} items: {failed.said}")
+    options, outcome = shrink.shrink(failed.seed, options, failed)
+    runs.tell_failure(outcome)
+    print(
+        f"with {len(options.only or ())} of {len(failed.items)} items: --only {','.join(options.only or ())}"
+    )
+    if given.save:
+        print(f"saved as {shrink.save(failed.seed, options, outcome, runs.commit())}")
+    return 1
+
+
+def _arguments(stories: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./task simulate --", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first")
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--hours", type=float, default=1.0, help="of virtual time, each")
-    parser.add_argument("--story", choices=sorted(STORIES), default="proof", help="which is told")
+    parser.add_argument("--story", choices=stories, default="proof", help="which is told")
+    parser.add_argument("--cores", type=int, default=2, help="so many seeds at a time")
+    parser.add_argument("--done", type=Path, help="a file of seeds that are done: these are not run again")
     parser.add_argument("--trace", action="store_true", help="show every line")
     parser.add_argument("--no-faults", action="store_true", help="let nothing go wrong")
-    given = parser.parse_args()
-    options = Options(hours=given.hours, faults=not given.no_faults, trace=given.trace, story=given.story)
-    return run_all(range(given.seed, given.seed + given.seeds), options)
+    parser.add_argument("--only", help="the items that happen, with commas between; all others are left out")
+    parser.add_argument("--shrink", action="store_true", help="make the first seed that fails small")
+    parser.add_argument("--save", action="store_true", help="the same, and keep it as a test")
+    return parser.parse_args()
 
 
 def _fixed() -> dict[str, str]:

@@ -146,10 +146,10 @@ async def story(sim: Simulation, *, hours: float, faults: bool) -> None:
     ends = hours * 3600
     while sim.now_s < ends:
         await sim.sleep(min(random.uniform(5, 60), max(0.0, ends - sim.now_s)))
-        if random.random() < 0.5 and faults:
-            world.strike(random)
-        else:
-            world.live(random)
+        is_fault = random.random() < 0.5 and faults
+        lots = sim.item("fault" if is_fault else "deed")
+        if lots is not None:
+            (world.strike if is_fault else world.live)(lots)
     await sim.sleep(60)  # What was to come back is back.
     await sim.settles("all is as it is wanted", world.unready, within_s=900)
     for kept in world.services:

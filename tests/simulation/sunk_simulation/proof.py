@@ -30,6 +30,8 @@ from sunk_simulation.slurm.slurmd import NodeConf
 CLUSTER: Final = "c1"
 NODES: Final = 4
 _SEEN_EVERY_S: Final = 10.0
+_CORDONS: Final = 0.3
+"""How likely a node is cordoned or uncordoned then."""
 _BUS: Final = BusSettings(url="nats://nats:4222")
 
 
@@ -38,7 +40,7 @@ class Kube:
 
     def __init__(self, sim: Simulation, nodes: list[str]) -> None:
         self.cordoned: dict[str, bool] = dict.fromkeys(nodes, False)
-        self._random = sim.random("kube")
+        self._sim = sim
         self.is_over = False
 
     async def tell(self) -> None:
@@ -51,8 +53,11 @@ class Kube:
                     with anyio.move_on_after(_SEEN_EVERY_S):
                         await self._tell_all(pods, watch)
                     await anyio.sleep(_SEEN_EVERY_S)
-                    if not self.is_over and self._random.random() < 0.3:
-                        node = self._random.choice(sorted(self.cordoned))
+                    if self.is_over:
+                        continue
+                    lots = self._sim.item("cordon")
+                    if lots is not None and lots.random() < _CORDONS:
+                        node = lots.choice(sorted(self.cordoned))
                         self.cordoned[node] = not self.cordoned[node]
 
     async def _tell_all(self, pods: StateWriter[KubePodState], watch: StateWriter[KubeWatchState]) -> None:
@@ -190,8 +195,8 @@ async def story(sim: Simulation, *, hours: float, faults: bool) -> None:
     ends = hours * 3600
     while sim.now_s < ends:
         await sim.sleep(min(random.uniform(30, 300), max(0.0, ends - sim.now_s)))
-        if faults and sim.now_s < ends:
-            world.strike(random)
+        if faults and sim.now_s < ends and (lots := sim.item("fault")) is not None:
+            world.strike(lots)
     going_on.cancel()
     await sim.sleep(120)  # What was to come back is back.
     world.kube.is_over = True

@@ -9,6 +9,7 @@ import sunk_metrics_exporter.main
 import sunk_nodeset_controller.main
 import sunk_syncer.main
 from sunk_runtime.lifecycle import stoppable
+from sunk_simulation import pace
 from sunk_simulation.loop import Main
 from sunk_simulation.simulation import Kept, Simulation
 
@@ -26,7 +27,7 @@ def keep(
 ) -> Kept:
     """Run a replica of *service* as a Deployment does, with these settings of its own."""
     prefix = f"SUNK_{service.replace('-', '_').upper()}_"
-    env = {prefix + name.upper(): value for name, value in settings.items()}
+    env = {prefix + name.upper(): value for name, value in {**pace.settings(service), **settings}.items()}
     return sim.keep(f"{service}-{replica}", main_of(service), restart_s=restart_s, env=env)
 
 

@@ -10,7 +10,7 @@ so from `sim.random`, by a name of its own, so that one who draws more often cha
 import logging
 import random
 import traceback
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
@@ -41,16 +41,22 @@ class BreachError(SimulationError):
 class Simulation(AbstractContextManager["Simulation"]):
     """A world that is made anew for each run."""
 
-    def __init__(self, seed: int = 0, *, out: TextIO | None = None) -> None:
-        """Make the world of *seed*; *out* gets every line of the trace."""
+    def __init__(
+        self, seed: int = 0, *, out: TextIO | None = None, only: Container[str] | None = None
+    ) -> None:
+        """Make the world of *seed*; *out* gets every line of the trace; *only* these items happen."""
         install()
         self.seed: Final = seed
+        self.items: Final[list[str]] = []
+        """What the story did, each by its name: what may be left out when it is told again."""
         self.loop: Final = NetworkLoop(seed)
         self.network: Final[Network] = self.loop.network
         self.trace: Final = Trace(lambda: self.loop.now_ns, out)
         self.network.on_event = lambda what, who: self.trace.write("network", what, who=who)
         self._checks: dict[str, Check] = {}
         self._randoms: dict[str, Random] = {}
+        self._only = only
+        self._counts: dict[str, int] = {}
         self._breach: BreachError | None = None
         self._log = LogLines(self.trace, lambda: self.loop.current.name)
         self._was: tuple[list[logging.Handler], int] = ([], logging.WARNING)
@@ -81,6 +87,19 @@ class Simulation(AbstractContextManager["Simulation"]):
         if name not in self._randoms:
             self._randoms[name] = Random(f"{self.seed}:{name}")
         return self._randoms[name]
+
+    def item(self, kind: str) -> Random | None:
+        """Return the lots of the next fault, deed or the like that the story has; None: it is left out.
+
+        Each has lots of its own, so that to leave one out changes no other: that is how `shrink` works.
+        """
+        number = self._counts[kind] = self._counts.get(kind, 0) + 1
+        name = f"{kind}-{number}"
+        if self._only is not None and name not in self._only:
+            return None
+        self.items.append(name)
+        self.trace.write("story", "item", name=name)
+        return Random(f"{self.seed}:{name}")
 
     def start(
         self,

@@ -24,7 +24,7 @@ from sunk_runtime.http_guard import GuardedProtocol
 
 log = logging.getLogger(__name__)
 
-_TICK_S: Final = 1.0
+TICK_S: Final = 1.0
 
 
 class Health:
@@ -52,7 +52,7 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         """Wake once a second, for the header with the date, and not ten times: our end is a cancellation."""
         while not await self.on_tick(0):  # noqa: ASYNC110 - the date changes by itself
-            await anyio.sleep(_TICK_S)
+            await anyio.sleep(TICK_S)
 
 
 def routes(health: Health) -> list[BaseRoute]:

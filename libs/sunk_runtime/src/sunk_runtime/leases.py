@@ -31,6 +31,8 @@ MARGIN_SHARE: Final = 0.2
 """Of the TTL: the holder stops this much before others may begin."""
 RENEW_S: Final = 1.0
 """How often a lease is renewed, one of a short TTL more often: so soon a holder learns that it lost it."""
+LOOK_S: Final = 0.5
+"""How often others look whether it is free, those of a short TTL more often."""
 
 
 class Lease(Protocol):
@@ -108,7 +110,7 @@ async def lead(lease: Lease, work: Callable[[Leadership], Awaitable[None]]) -> N
         with _unreachable_is_told(lease):
             token = await lease.acquire()
         if token is None:
-            await anyio.sleep(min(lease.ttl_s / 6, 0.5))
+            await anyio.sleep(min(lease.ttl_s / 6, LOOK_S))
             continue
         leadership = Leadership(lease.name, token, sent + lease.ttl_s * (1 - MARGIN_SHARE))
         try:

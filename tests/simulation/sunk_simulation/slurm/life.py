@@ -46,10 +46,14 @@ class Life:
     async def go_on(self) -> None:
         """Let things happen, for ever."""
         weights = [weight for weight, _ in self._deeds]
+        pauses = self._sim.random("life")
         while True:
-            await self._sim.sleep(self._random.uniform(*EVERY_S))
-            (deed,) = self._random.choices([deed for _, deed in self._deeds], weights)
-            deed()
+            await self._sim.sleep(pauses.uniform(*EVERY_S))
+            lots = self._sim.item("deed")
+            if lots is not None:
+                self._random = lots
+                (deed,) = lots.choices([deed for _, deed in self._deeds], weights)
+                deed()
 
     def end(self) -> None:
         """Leave no job and no drain by hand, and all daemons running."""
