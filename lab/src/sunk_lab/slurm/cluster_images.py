@@ -1,7 +1,7 @@
 """Images of a whole Slurm cluster for the charts, made without a container engine.
 
 Slurm's is what `images/slurm.Dockerfile` makes: every daemon, sshd and Python, from the same list of
-packages. The database's has MariaDB and nothing else.
+packages. The database's has MariaDB and its tools.
 """
 
 from pathlib import Path, PurePosixPath
@@ -59,7 +59,7 @@ def database_image_of(cache: Path, say: Say) -> Path:
     """
     recipe = debian.Recipe(
         suite=SLURM_24_11.suite,
-        packages=("mariadb-server-core", "mariadb-client-core", "tini"),
+        packages=("mariadb-server-core", "mariadb-client", "tini"),
         users=(debian.User(name="mysql", uid=999, home="/var/lib/mysql"),),
         folders=("/var/lib/mysql", "/run/mysqld"),
     )
@@ -71,7 +71,8 @@ def database_image_of(cache: Path, say: Say) -> Path:
         ports=(3306,),
     )
     tag = f"{REGISTRY}/{DATABASE}:{DATABASE_VERSION}"
-    tree = Tree(root=root, keep=_belongs_into_image)
+    # mariadb-dump comes with scripts that need Perl; nothing of the charts does.
+    tree = Tree(root=root, keep=lambda path: _belongs_into_image(path) and "perl" not in str(path))
     return _archive(root, Image(tag=tag, layers=[tree], config=config), say)
 
 
