@@ -28,6 +28,8 @@ Manifest = dict[str, Any]
 SLURMCTLD_PORT: Final = 6817
 SLURMD_PORT: Final = 6818
 SLURMRESTD_PORT: Final = 6820
+COMPUTE: Final = "slurmd"
+"""The headless Service of slurmd Pods, by which DNS knows each under its node's name."""
 HOOKS_AUDIENCE: Final = "sunk-hooks"
 TOKEN_FILE: Final = "/var/run/secrets/sunk/token"  # noqa: S105 - a path, not a token.
 SECRET_KEYS: Final = "slurm-keys"  # noqa: S105 - a name, not a secret.
@@ -95,6 +97,7 @@ def cluster_manifests(slurm: PodSlurm) -> list[Manifest]:
         _controller(slurm),
         _service(slurm, "slurmrestd", SLURMRESTD_PORT),
         _rest_server(slurm),
+        _service(slurm, COMPUTE, SLURMD_PORT, is_headless=True),
     ]
 
 
@@ -131,8 +134,10 @@ def slurmd_pod_template(slurm: PodSlurm, shape: SlurmdShape = SlurmdShape()) -> 
         _token_volume(),
     ]
     return {
-        "metadata": {"labels": {"app.kubernetes.io/name": "slurmd"}},
+        "metadata": {"labels": _labels(COMPUTE)},
         "spec": {
+            "subdomain": COMPUTE,
+            "dnsConfig": {"searches": [f"{COMPUTE}.{slurm.namespace}.svc.cluster.local"]},
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": shape.grace_s,

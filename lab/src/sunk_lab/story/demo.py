@@ -19,6 +19,7 @@ TITLES: Final = {
     "cordon": "A cordon in Kubernetes drains the node in Slurm, and an uncordon undrains it",
     "drain": "A drain in Slurm shows on the Pod and on the Node",
     "lock": "A Slurm job gets its Node for itself before its first line runs",
+    "train": "The ranks of a job on two nodes meet at a node's name",
     "place": "A Pod becomes a Slurm job and runs where Slurm says",
     "metrics": "The exporter tells the same states by the documented names",
 }

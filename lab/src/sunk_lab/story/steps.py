@@ -1,4 +1,4 @@
-"""The five steps of the story.
+"""The steps of the story.
 
 Each does what people do, waits for what the other side must show, and raises `StoryError` if that fails.
 
@@ -122,6 +122,64 @@ def lock(stage: Scene, midway: Midway = nothing) -> list[Timing]:
         Timing("job over → lock gone (linger included)", to_unlock),
         Timing("lock gone → the Deployment's Pod back", back),
     ]
+
+
+ALL_REDUCE: Final = """
+use IO::Socket::INET;
+my ($rank, $ranks, $sum) = (@ENV{"SLURM_PROCID", "SLURM_NTASKS"}, $ENV{SLURM_PROCID} + 1);
+if ($rank == 0) {
+    my $server = IO::Socket::INET->new(Listen => $ranks, LocalPort => 29500, ReuseAddr => 1) or die "$@\\n";
+    my @others = map { $server->accept } 2 .. $ranks;
+    $sum += readline $_ for @others;
+    for my $other (@others) { print $other "$sum\\n"; close $other }
+} else {
+    my $first;
+    for (1 .. 100) {
+        $first = IO::Socket::INET->new(PeerAddr => $ENV{MASTER_ADDR}, PeerPort => 29500) and last;
+        select undef, undef, undef, 0.1;
+    }
+    $first or die "$ENV{MASTER_ADDR}: $@\\n";
+    print $first "$sum\\n";
+    chomp($sum = readline $first);
+}
+print "rank $rank of $ranks on $ENV{SLURMD_NODENAME} met at $ENV{MASTER_ADDR}: sum $sum\\n";
+"""
+"""What torchrun and NCCL do first: all ranks meet at a node's name, and add up what each has.
+
+In Perl, for every Debian has it.
+"""
+TRAINING_SCRIPT: Final = f"""#!/bin/bash
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+srun -K -N2 -n2 perl -e '{ALL_REDUCE}' >/tmp/trained-$SLURM_JOB_ID 2>&1
+"""
+
+
+def train(stage: Scene, midway: Midway = nothing) -> list[Timing]:
+    """The ranks of a job on two nodes meet at a node's name, and each learns the sum of what all have."""
+    do, began = stage.deeds, time.monotonic()
+    job = do.slurm.submit(
+        TRAINING_SCRIPT, name="training", nodes="2", tasks=2, time_limit={"set": True, "number": 2}
+    )
+    midway()
+    try:
+        do.job_reaches(job, "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
+        to_end = time.monotonic() - began
+    finally:
+        do.slurm.cancel(job)
+    name = str((do.slurm.job(job) or {}).get("batch_host"))
+    leader = next(node for node in stage.nodes if node.node == name)
+    told = sorted(stage.in_slurmd(leader, "cat", f"/tmp/trained-{job}").splitlines())  # noqa: S108 - in the slurmd Pod
+    good = [
+        [f"rank {rank} of 2 on {node} met at {name}: sum 3" for rank, node in enumerate((name, other.node))]
+        for other in stage.nodes
+        if other != leader
+    ]
+    if told not in good:
+        raise StoryError(f"the ranks of job {job}, over two nodes, did not meet at {name}: {told}")
+    stage.show(f"srun within job {job}, over two nodes: {'; '.join(told)}", *stage.nodes)
+    for node in stage.nodes:
+        do.unlocked(node)
+    return [Timing("job over two nodes submitted → its ranks have met, it is over", to_end)]
 
 
 def place(stage: Scene, midway: Midway = nothing) -> list[Timing]:
@@ -253,6 +311,7 @@ STEPS: Final = {
     "cordon": cordon,
     "drain": drain,
     "lock": lock,
+    "train": train,
     "place": place,
     "metrics": metrics,
 }
