@@ -24,7 +24,7 @@ from sunk_pod_scheduler.gangs.model import (
     Tell,
 )
 from sunk_pod_scheduler.gangs.owner import newest
-from sunk_pod_scheduler.limits import Limits
+from sunk_pod_scheduler.limits import Limits, tries
 from sunk_pod_scheduler.marks import Claim, Mark
 from sunk_pod_scheduler.model import (
     AnyJob,
@@ -538,12 +538,57 @@ def test_a_gang_that_runs_runs_on_whatever_older_copy_of_its_placements_the_bus_
     story.all_goes_on()
     placed, copies = JOB + 2, [copy for copy in story.cluster.copies if copy[0] is not None]
     assert story.cluster.runs()
-    known = {(record.attempt, record.job) for record, _ in copies if record is not None}
+    known = {(tries(record.attempt), record.job) for record, _ in copies if record is not None}
     assert known >= {(1, None), (1, JOB + 1), (2, None), (2, placed)}
 
     for record, seats in copies:
         for sweeps_first in (True, False):
             found = deepcopy(story.cluster)
+            found.go_back(record, seats)
+            if sweeps_first:
+                found.sweep()
+            for _ in range(3):
+                found.turn()
+            found.sweep()
+            assert found.runs()
+            assert found.record is not None
+            assert (found.record.phase, found.record.job) == ("bound", placed)
+            assert {(seat.phase, seat.job) for seat in found.seats.values()} == {("bound", placed)}
+
+
+def test_a_gang_that_came_anew_runs_on_where_the_bus_comes_back_with_the_one_before_it() -> None:
+    """A PodGroup, or a group of a LeaderWorkerSet, has the same key whenever it is made again."""
+    story = GangStories()
+    cluster = story.cluster
+    cluster.make_pods()
+    for _ in range(2):  # Its first job is cancelled while it waits.
+        cluster.now += timedelta(seconds=10)
+        cluster.turn()
+        if len(cluster.attempts) < 2:
+            story.slurm_ends_the_job("CANCELLED")
+            cluster.turn()
+    story.all_goes_on()
+    assert cluster.runs()
+    story.slurm_ends_the_job("CANCELLED")
+    while cluster.record is not None:
+        cluster.turn()
+        cluster.vanish()
+    copies = [copy for copy in cluster.copies if copy[0] is not None]
+    cluster.now += timedelta(seconds=60)
+    cluster.make_pods()
+    story.all_goes_on()
+    placed = max(cluster.attempts)
+    assert cluster.runs()
+    # Who may edit its Pods has kept a claim of before, and writes it on a free one where no policy forbids.
+    old = Claim(job=JOB + 1, attempt=cluster.attempts[JOB + 1], job_mark="ours")
+    free = replace(pod(), name="free", created=cluster.now, claim=old)
+    replayed = deepcopy(cluster)
+    replayed.pods["free"] = MemberSeen(uid="free", pod=free, index="0", terms=replace(Terms(), size=1))
+    copies.append((replayed.record, replayed.seats))
+
+    for record, seats in copies:
+        for sweeps_first in (True, False):
+            found = deepcopy(replayed if record is replayed.record else cluster)
             found.go_back(record, seats)
             if sweeps_first:
                 found.sweep()

@@ -30,7 +30,7 @@ let_prologs_end() {
     limit=$(sed -n 's/^PrologEpilogTimeout=//p' "${SLURM_CONF:-/etc/slurm/slurm.conf}")
     until=$((SECONDS + ${limit:-90}))
     while ((SECONDS < until)); do
-        if reasons=$(timeout 10 squeue --noheader --states=RUNNING --format=%r) && ! grep -qx Prolog <<<"$reasons"; then
+        if reasons=$(timeout 10 squeue --noheader --states=RUNNING --format=%r) && [[ $'\n'$reasons$'\n' != *$'\nProlog\n'* ]]; then
             break
         fi
         sleep 1

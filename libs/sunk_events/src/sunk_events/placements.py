@@ -115,7 +115,8 @@ class PlacementState(State, frozen=True, kw_only=True, tag="sunk.pod_scheduler.v
     pod: str
     phase: PlacementPhase
     attempt: Count = 0
-    """How many placeholder jobs it had before this one."""
+    """Which placeholder job it is: later ones have higher numbers. Of a Pod: how many it had before; a gang's
+    begin with its coming, as it has its key again when it is made again."""
     job: JobId | None = None
     submitted: Moment | None = None
     """When Slurm took the job that runs: its number may mean another later."""

@@ -7,7 +7,7 @@ from typing import Final
 from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_events.requests import Finding
-from sunk_pod_scheduler.limits import backoff_s
+from sunk_pod_scheduler.limits import backoff_s, tries
 from sunk_pod_scheduler.model import JobGone, JobSeen, JobUnknown, Observed, PodSeen
 from sunk_pod_scheduler.outcomes import waits_for
 
@@ -104,7 +104,7 @@ def _unsubmitted(placement: PlacementState) -> Finding:
         )
     due = placement.changed + timedelta(seconds=backoff_s(placement.attempt))
     return _finding(
-        f"has no job, after {placement.attempt}",
+        f"has no job, after {tries(placement.attempt)}",
         since=placement.changed,
         because=placement.reason,
         would_change=f"what Slurm says is mended; tried again at {due:%Y-%m-%d %H:%M:%S %Z}",

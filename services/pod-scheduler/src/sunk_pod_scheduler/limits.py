@@ -1,5 +1,6 @@
 """How long what is waited for may take, and the settings that decisions need."""
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -24,6 +25,8 @@ ENDED_GRACE_S: Final = 10.0
 BACKOFF_LAST_S: Final = 300.0
 _DOUBLINGS: Final = 9
 """Enough to reach `BACKOFF_LAST_S`. A Pod may be tried for weeks: no float holds 2 to the power of 1024."""
+_TRIES: Final = 1 << 16
+"""So many attempts there are from one second to the next."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,5 +46,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def backoff_s(attempt: int) -> float:
-    """Return how long to wait before attempt *attempt*, of any number; the first is number 0."""
-    return 0.0 if attempt == 0 else min(2.0 ** min(attempt - 1, _DOUBLINGS), BACKOFF_LAST_S)
+    """Return how long to wait before attempt *attempt*, of any number."""
+    before = tries(attempt)
+    return 0.0 if before == 0 else min(2.0 ** min(before - 1, _DOUBLINGS), BACKOFF_LAST_S)
+
+
+def first_of_gang(now: datetime) -> int:
+    """Return the number of the first attempt at a gang that comes *now*.
+
+    A gang has its key again when it is made again: what it was before must never look like what comes later.
+    """
+    return int(now.timestamp()) * _TRIES
+
+
+def tries(attempt: int) -> int:
+    """Return how many attempts there were before *attempt*, of a Pod, or of a gang since it came."""
+    return attempt % _TRIES

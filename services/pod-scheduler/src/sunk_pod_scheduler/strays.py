@@ -47,7 +47,7 @@ def judge(job: int, mark: Mark, placement: PlacementState | None, claim: Claim |
         return "ours"
     if placement.job is None and placement.token_sha256 and placement.attempt == mark.attempt:
         return "undecided"  # It is being submitted, or looked for, right now.
-    # A gang whose bucket and Pods were lost counts its attempts anew: its earlier job is left over.
+    # Earlier versions counted a gang's attempts anew where all of it was lost: its earlier job is left over.
     if placement.job is not None and placement.attempt == mark.attempt and placement.roster is None:
         return "doubled"
     return "stray"

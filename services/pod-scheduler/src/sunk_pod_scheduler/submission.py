@@ -14,7 +14,7 @@ from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler import marks
-from sunk_pod_scheduler.limits import LOOK_AGAIN_S
+from sunk_pod_scheduler.limits import LOOK_AGAIN_S, tries
 from sunk_pod_scheduler.means import Means
 from sunk_pod_scheduler.model import ExcludeNodes
 from sunk_pod_scheduler.ownership import Owner
@@ -134,5 +134,5 @@ class Submission:
 
 def put_off(intent: PlacementState, reason: str, *, last: int | None = None) -> PlacementState:
     """Return *intent* withdrawn, to be tried again ever later; from attempt *last* on no later."""
-    attempt = intent.attempt + 1 if last is None or intent.attempt < last else intent.attempt
+    attempt = intent.attempt + 1 if last is None or tries(intent.attempt) < last else intent.attempt
     return replace(intent, attempt=attempt, token_sha256="", changed=now(), reason=reason[:REASON_MAX])

@@ -16,7 +16,13 @@ from sunk_pod_scheduler.gangs.kin import Terms
 from sunk_pod_scheduler.gangs.model import GangAction, GangSeen, MemberSeen, Note, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.owner import newest
 from sunk_pod_scheduler.gangs.shapes import common, shape
-from sunk_pod_scheduler.limits import ASK_AGAIN_S, LOOK_AGAIN_S, WAITING_FIRST_S, Limits
+from sunk_pod_scheduler.limits import (
+    ASK_AGAIN_S,
+    LOOK_AGAIN_S,
+    WAITING_FIRST_S,
+    Limits,
+    first_of_gang,
+)
 from sunk_pod_scheduler.model import AnyJob, JobGone, JobSeen, JobUnknown, Record, Wait
 from sunk_pod_scheduler.outcomes import said
 
@@ -49,8 +55,8 @@ def form(  # noqa: PLR0911 - a table of cases
         coming = free[: _enough(seen, free, now, limits)]
         if not coming:
             return _incomplete(seen, free, seen.size, now, limits)
-        return SubmitGang(attempt=_next_attempt(seen), gang=_gang(seen, coming))
-    return SubmitGang(attempt=_next_attempt(seen), gang=_gang(seen, free[: seen.size]))
+        return SubmitGang(attempt=_next_attempt(seen, now), gang=_gang(seen, coming))
+    return SubmitGang(attempt=_next_attempt(seen, now), gang=_gang(seen, free[: seen.size]))
 
 
 def _enough(seen: GangSeen, free: list[MemberSeen], now: datetime, limits: Limits) -> int:
@@ -156,10 +162,11 @@ def _missing(free: Iterable[MemberSeen], size: int) -> str:
     return f"; missing: {', '.join(missing)}" + (f" and {more} more" if more > 0 else "")
 
 
-def _next_attempt(seen: GangSeen) -> int:
-    """Return a number that no earlier job of these Pods had: its token would let that one speak."""
+def _next_attempt(seen: GangSeen, now: datetime) -> int:
+    """Return a number that no earlier job of the gang had: its token would let that one speak."""
     claims = [member.pod.claim for member in seen.members.values()]
-    return max((claim.attempt + 1 for claim in claims if claim is not None), default=0)
+    after = [claim.attempt + 1 for claim in claims if claim is not None]
+    return max([first_of_gang(now), *after])
 
 
 def _gang(seen: GangSeen, members: list[MemberSeen]) -> Gang:
