@@ -2,15 +2,17 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import anyio
 import pytest
 from prometheus_client import REGISTRY
 
+from sunk_events import subjects
 from sunk_events.nodes import SlurmNodeState
 from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import TransientError
-from sunk_runtime.jetstream import BusSettings, connect
+from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
@@ -25,16 +27,19 @@ pytestmark = pytest.mark.anyio
 CONFIG = Config(cluster=CLUSTER)
 
 
+class Told(NamedTuple):
+    """A watch that has told both nodes."""
+
+    watch: NodeWatch
+    stirrings: StirringsWatch
+    """Counters that are asked for when the test does."""
+    bus: Bus
+    view: StateView[SlurmNodeState]
+
+
 @asynccontextmanager
-async def watching(nats: NatsServer, slurm: QuietSlurm) -> AsyncGenerator[NodeWatch]:
+async def telling(nats: NatsServer, slurm: QuietSlurm) -> AsyncGenerator[Told]:
     """Follow nodes until both are told."""
-    async with stirring(nats, slurm) as (watch, _):
-        yield watch
-
-
-@asynccontextmanager
-async def stirring(nats: NatsServer, slurm: QuietSlurm) -> AsyncGenerator[tuple[NodeWatch, StirringsWatch]]:
-    """Do the same, with counters that are asked for when the test does."""
     settings = BusSettings(url=nats.url)
     async with connect(settings, "test") as bus:
         await bus.provision(CLUSTER, settings)
@@ -45,8 +50,15 @@ async def stirring(nats: NatsServer, slurm: QuietSlurm) -> AsyncGenerator[tuple[
             await view.complete()
             tasks.start_soon(watch.run)
             await until(lambda: sorted(view.keys()) == ["n1", "n2"])
-            yield watch, stirrings
+            yield Told(watch, stirrings, bus, view)
             tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def watching(nats: NatsServer, slurm: QuietSlurm) -> AsyncGenerator[NodeWatch]:
+    """Do the same."""
+    async with telling(nats, slurm) as told:
+        yield told.watch
 
 
 async def test_a_look_that_finds_nothing_of_a_listed_node_tells_nothing(nats: NatsServer) -> None:
@@ -80,6 +92,23 @@ async def test_a_node_that_was_never_there_needs_no_list(nats: NatsServer) -> No
         assert await watch.fresh("n3") is None
 
 
+async def test_one_look_that_finds_nothing_forgets_no_node_whose_state_cannot_be_read(
+    nats: NatsServer,
+) -> None:
+    slurm = QuietSlurm()
+    async with telling(nats, slurm) as (watch, _, bus, view):
+        subject = subjects.key_subject(view.bucket, "n3")
+        await bus.publish(subject, b"of a later version")
+        await until(lambda: "n3" in view.undecodable)
+        with pytest.raises(TransientError, match="no list says so"):
+            await watch.fresh("n3")
+        await anyio.wait_all_tasks_blocked()
+        assert "n3" in view.undecodable
+
+        await until(lambda: "n3" not in view.undecodable)  # A list lacks it too.
+        assert await watch.fresh("n3") is None
+
+
 async def test_a_list_that_is_not_believed_makes_no_state_younger(nats: NatsServer) -> None:
     slurm = QuietSlurm()
     async with watching(nats, slurm) as watch:
@@ -96,7 +125,7 @@ async def test_a_list_that_is_not_believed_makes_no_state_younger(nats: NatsServ
 async def test_a_clock_of_slurmctld_that_went_back_hides_no_change(nats: NatsServer) -> None:
     slurm = QuietSlurm()
     slurm.clock = slurm.changed = 100
-    async with stirring(nats, slurm) as (watch, stirrings):
+    async with telling(nats, slurm) as (watch, stirrings, _, _):
         await stirrings.poll()
         slurm.clock = slurm.changed = 50
         slurm.listed = slurm.found = {"n1", "n2", "n3"}

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+from sunk_events import subjects
 from sunk_events.jobs import SlurmJobState
 from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import BusUnavailableError
@@ -110,6 +111,32 @@ async def test_a_short_empty_answer_does_not_end_the_only_job_that_is_not_over(n
             await anyio.wait_all_tasks_blocked()
 
         assert view.get("1") is not None
+
+
+async def test_one_look_that_finds_nothing_forgets_no_job_whose_state_cannot_be_read(
+    nats: NatsServer,
+) -> None:
+    slurm, buses = Slurm(), list[Bus]()
+
+    def kept(bus: Bus) -> Bus:
+        buses.append(bus)
+        return bus
+
+    async with watching(nats, slurm, kept) as (watch, view):
+        await buses[0].publish(subjects.key_subject(view.bucket, "99"), b"of a later version")
+        await until(lambda: "99" in view.undecodable)
+        looks = slurm.jobs_looked_at
+        watch.look(99)
+        await until(lambda: slurm.jobs_looked_at > looks)
+        await anyio.wait_all_tasks_blocked()
+        assert "99" in view.undecodable
+
+        async def is_forgotten() -> bool:
+            await watch.poll()
+            return "99" not in view.undecodable
+
+        await until(is_forgotten)
+        assert len(view) == len(MANY)
 
 
 async def test_a_list_that_is_not_believed_does_not_say_that_a_job_is_gone(nats: NatsServer) -> None:

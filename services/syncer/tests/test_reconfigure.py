@@ -1,5 +1,6 @@
 """Slurm is reconfigured when its files have changed."""
 
+import itertools
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,9 +10,13 @@ import pytest
 
 from sunk_runtime.leases import Leadership
 from sunk_runtime.testing import until
+from sunk_runtime.views import now
 from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.testing import job as one_job
 from sunk_syncer.config import Config
+from sunk_syncer.jobs import job_state
 from sunk_syncer.reconfigure import Reconfigure, digest
+from sunk_syncer.requeues import is_in_prolog
 
 pytestmark = pytest.mark.anyio
 
@@ -128,6 +133,47 @@ async def test_it_waits_for_prologs_as_a_job_that_is_in_one_would_be_requeued(
             jobs.clear()
         await until(lambda: slurm.times == 1)
         tasks.cancel_scope.cancel()
+
+
+async def test_files_that_change_while_it_waits_for_prologs_do_not_make_it_wait_for_longer(
+    tmp_path: Path,
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    slurm = Slurm()
+    config = Config(
+        cluster="lab",
+        reconfigure_files=str(conf),
+        reconfigure_after_s=0.05,
+        reconfigure_again_s=600,
+        prolog_limit_s=1.0,
+    )
+    leadership = Leadership("syncer", 1, float("inf"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Reconfigure(slurm, leadership, config, in_prolog=lambda: {7}).run)
+        with anyio.fail_after(20):
+            for content in itertools.count():
+                conf.write_text(str(content))
+                await anyio.sleep(0.3)
+                if slurm.times:
+                    break
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "flags", "is_so"),
+    [
+        pytest.param("RUNNING", "Prolog", (), True, id="in its prolog"),
+        pytest.param("RUNNING", "", (), False, id="past it"),
+        pytest.param("CANCELLED", "Prolog", ("COMPLETING",), False, id="cancelled in it"),
+        pytest.param("CANCELLED", "Prolog", (), False, id="over: the reason stays, seen on both releases"),
+    ],
+)
+def test_only_a_job_that_is_to_run_yet_is_waited_for(
+    state: str, reason: str, flags: tuple[str, ...], *, is_so: bool
+) -> None:
+    told = job_state(one_job(7, state, *flags, reason=reason), 1, now())
+
+    assert is_in_prolog(told) is is_so
 
 
 def test_a_file_that_is_not_there_hides_no_change_of_another(tmp_path: Path) -> None:

@@ -47,11 +47,15 @@ class Answers:
         return confirmed(question.node, node, is_held=True)
 
     async def _is_held(self, node: str) -> bool:
-        """Whether a job is on *node* all the same; one that was suspended just now is told as running."""
-        self._known.require_complete()
-        told = [job for job in self._known.values() if job.is_running and is_on(job.nodes, node)]
-        for job in told:
-            if is_in_the_way(await self._jobs.fresh(job.job), node):
+        """Whether a job is on *node* all the same; one that was suspended just now is told as running.
+
+        Who has just begun to lead knows less than that: what the list of all jobs shows counts too.
+        """
+        self._known.require_settled()
+        untold = self._jobs.suspended_untold()
+        told = [job.job for job in self._known.values() if job.is_running and is_on(job.nodes, node)]
+        for job in (*told, *untold):
+            if is_in_the_way(await self._jobs.fresh(job), node):
                 return True
         return False
 

@@ -40,7 +40,7 @@ from sunk_syncer.polling import Rhythm
 from sunk_syncer.reconfigure import Reconfigure
 from sunk_syncer.release_jobs import JobReleases
 from sunk_syncer.requeue_jobs import JobRequeues, LostPrologs
-from sunk_syncer.requeues import PROLOG
+from sunk_syncer.requeues import is_in_prolog
 from sunk_syncer.sides import Views
 from sunk_syncer.watch_jobs import JobWatch
 from sunk_syncer.watch_nodes import NodeWatch
@@ -86,7 +86,7 @@ class Syncer:
             leadership,
             config,
             done=told.reconfigured if told else "",
-            in_prolog=lambda: [job.job for job in self.jobs.values() if job.reason == PROLOG],
+            in_prolog=lambda: [job.job for job in self.jobs.values() if is_in_prolog(job)],
         )
         stirrings = StirringsWatch(slurm, Rhythm.of(config, config.poll_s))
         nodes = NodeWatch(slurm, StateWriter(bus, self.nodes, fence=leadership), stirrings, config)

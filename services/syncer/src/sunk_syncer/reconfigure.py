@@ -55,7 +55,8 @@ class Reconfigure:
         self._files = tuple(Path(part) for part in config.reconfigure_files.split(":") if part)
         self._config = config
         self._in_prolog = in_prolog
-        self._is_waiting = False
+        self._waits_since: float | None = None
+        """Since when prologs keep it from what is due; files that change meanwhile begin no new wait."""
         self.done = done
         """The digest of what Slurm was made to read last."""
 
@@ -79,11 +80,16 @@ class Reconfigure:
 
     def _is_time(self, due: float, now: float) -> bool:
         """Return whether what is due at *due* is to be done, or to wait for prologs still."""
-        jobs = self._in_prolog() if due <= now < due + self._config.prolog_limit_s else ()
-        if jobs and not self._is_waiting:
+        if now < due:
+            return False
+        jobs = self._in_prolog()
+        if jobs and self._waits_since is None:
+            self._waits_since = now
             log.info("reconfigure waits for prologs", extra={"jobs": sorted(jobs)[:10], "of": len(jobs)})
-        self._is_waiting = bool(jobs)
-        return now >= due and not jobs
+        if jobs and self._waits_since is not None and now < self._waits_since + self._config.prolog_limit_s:
+            return False
+        self._waits_since = None
+        return True
 
     def wake(self) -> None:
         """Do nothing: what failed is tried again in a few seconds anyway."""

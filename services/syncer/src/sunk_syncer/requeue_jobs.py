@@ -24,7 +24,7 @@ from sunk_syncer.deeds import Deeds
 from sunk_syncer.metrics import REQUEUED
 from sunk_syncer.model import DownNode
 from sunk_syncer.ports import JobWrites
-from sunk_syncer.requeues import PROLOG, Lost, is_in_the_way, lost_prologs, why_not_down
+from sunk_syncer.requeues import PROLOG, Lost, is_in_prolog, is_in_the_way, lost_prologs, why_not_down
 from sunk_syncer.sides import Views
 from sunk_syncer.watch_jobs import JobWatch
 
@@ -153,15 +153,15 @@ class LostPrologs:
         """Yield the jobs that changed, but not each of thousands whose prolog is nobody's concern."""
         async for key in self._views.jobs.changes():
             job = self._views.jobs.get(key)
-            if key in self._lost_since or (job is not None and job.reason == PROLOG):
+            if key in self._lost_since or (job is not None and is_in_prolog(job)):
                 yield key
 
     def _hung(self) -> list[str]:
-        return [str(job.job) for job in self._views.jobs.values() if job.reason == PROLOG]
+        return [str(job.job) for job in self._views.jobs.values() if is_in_prolog(job)]
 
     async def _settle(self, key: str) -> float | None:
         job = self._views.jobs.get(key)
-        if job is None or job.reason != PROLOG or not job.is_running:
+        if job is None or not is_in_prolog(job):
             self._lost_since.pop(key, None)
             return None
         lost = self._lost(job)

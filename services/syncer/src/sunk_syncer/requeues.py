@@ -36,6 +36,11 @@ def is_on(nodes: str, node: str) -> bool:
         return False
 
 
+def is_in_prolog(job: SlurmJobState) -> bool:
+    """Whether *job* waits for its prologs; one that is cancelled in them keeps the reason, also once over."""
+    return job.is_running and not job.is_completing and job.reason == PROLOG
+
+
 def why_not_down(job: Job, node: Node, others: Iterable[SlurmJobState]) -> str | None:
     """Return why *node* may not be set DOWN for *job*; None: nobody else is hurt.
 
@@ -74,7 +79,7 @@ def lost_prologs(job: SlurmJobState, nodes: Iterable[SlurmNodeState | None]) -> 
         job: The job.
         nodes: Every node that it is on; None where nothing is known of one.
     """
-    if not job.is_running or job.is_completing or job.reason != PROLOG or job.started is None:
+    if not is_in_prolog(job) or job.started is None:
         return Lost()
     known = tuple(nodes)
     younger = [node.node for node in known if node and _is_younger(node.slurmd_started, job.started)]

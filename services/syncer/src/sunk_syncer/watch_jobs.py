@@ -15,7 +15,7 @@ import anyio
 import msgspec
 
 from sunk_events.jobs import SlurmJobState
-from sunk_runtime.errors import PermanentError
+from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
@@ -70,7 +70,7 @@ class JobWatch:
         self._doubt = Doubt()
         self._not_found: dict[str, float] = {}
         """Known jobs of which a look found nothing, and when that was asked first."""
-        self._believed = 0.0
+        self._believed = float("-inf")
         """When the last list that was believed was asked for."""
         self._believed_jobs: frozenset[int] = frozenset()
         """The jobs in it."""
@@ -97,6 +97,18 @@ class JobWatch:
     def look(self, job: int) -> None:
         """Look at the one job *job* now."""
         self._loop.poke(str(job))
+
+    def suspended_untold(self) -> list[int]:
+        """Return the jobs that the last list shows as suspended, and the bus not yet as on any node.
+
+        Raises:
+            TransientError: no list was believed since we lead, or for long: any job may be suspended.
+        """
+        rhythm = Rhythm.of(self._config, self._config.poll_s)
+        if time.monotonic() - self._believed > 2 * (rhythm.quiet_max_s + rhythm.timeout_s):
+            raise TransientError("no list of jobs has come yet, or for long")
+        suspended = [job for job, known in self._listed.items() if known.state.is_suspended]
+        return [job for job in suspended if not ((told := self._view.get(str(job))) and told.is_running)]
 
     async def fresh(self, job: int) -> Job | None:
         """Look at the one job *job*, have the bus told of it, and return it; None: Slurm has none."""
@@ -187,7 +199,8 @@ class JobWatch:
 
     def _look_for(self) -> bool:
         """Look at each job that is known and not listed, unless too many are missing to believe it."""
-        missing = set(filter(self._is_missing, (*self._view.keys(), *self._not_found)))
+        stored = *self._view.keys(), *filter(str.isdecimal, self._view.undecodable)
+        missing = set(filter(self._is_missing, (*stored, *self._not_found)))
         if not missing:
             self._doubt = Doubt()
             return True
@@ -222,7 +235,8 @@ class JobWatch:
                 log.error("look at job refused", extra={"job": key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
                 return self._round_s
         if seen is None:
-            is_told = before is not None or self._view.is_doubtful(key)
+            is_unknown = key in self._view.undecodable or self._view.is_doubtful(key)
+            is_told = before is not None or is_unknown
             if is_told and not self._is_gone(key, asked):
                 return self._round_s  # The next list says more, and comes soon.
             await self._forget(key, before, revision)

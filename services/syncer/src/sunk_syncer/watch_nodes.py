@@ -135,8 +135,8 @@ class NodeWatch:
         return node
 
     def _is_known(self, name: str) -> bool:
-        is_told = self._view.get(name) is not None and not self._book.is_absent(name)
-        return is_told or name in self._book
+        is_told = self._view.get(name) is not None or name in self._view.undecodable
+        return (is_told and not self._book.is_absent(name)) or name in self._book
 
     def _require_lacking(self, name: str, asked: float) -> None:
         """Raise `TransientError` unless a list that is later than the first such look lacks *name* too."""
@@ -206,7 +206,7 @@ class NodeWatch:
 
     def _look_for(self, listed: frozenset[str], asked: float) -> bool:
         """Look at each known node that is not *listed*, unless too many are missing to believe it."""
-        known = self._book.names() | set(self._view.keys())
+        known = {*self._book.names(), *self._view.keys(), *self._view.undecodable}
         missing = known - listed
         moment = time.monotonic()
         self._doubt = self._doubt.after(known, missing, moment)
