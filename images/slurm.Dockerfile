@@ -7,11 +7,6 @@
 # The lab makes the same content without a container engine: lab/src/sunk_lab/slurm/cluster_images.py.
 ARG SUITE=trixie
 
-# slurmdbd 26.05 fails with the libmariadb of forky (11.8.9), and runs with trixie's (11.8.6).
-FROM debian:trixie-slim AS mariadb
-RUN apt-get update && apt-get install -y --no-install-recommends libmariadb3 \
- && mkdir /sunk && cp /usr/lib/*/libmariadb.so.3 /sunk/
-
 FROM debian:${SUITE}-slim
 ARG SUITE
 ARG VERSION
@@ -25,8 +20,6 @@ RUN apt-get update \
  && slurmctld -V | grep -F "slurm-wlm ${VERSION}" \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /tmp/packages /etc/ssh/ssh_host_*_key* \
  && groupadd --gid 64100 sunk && useradd --uid 64100 --gid 64100 --no-create-home --home-dir / sunk \
- && mkdir -p /etc/sunk /var/spool/slurmctld /var/spool/slurmd /var/log/slurm /usr/local/lib/sunk /run/sshd \
+ && mkdir -p /etc/sunk /var/spool/slurmctld /var/spool/slurmd /var/log/slurm /run/sshd \
  && dpkg-query --show --showformat '${Package} ${Version} ${Architecture}\n' > /usr/share/sunk-packages.txt
-COPY --from=mariadb /sunk /usr/local/lib/sunk
-ENV LD_LIBRARY_PATH=/usr/local/lib/sunk
 ENTRYPOINT ["/usr/bin/tini", "--"]

@@ -11,6 +11,7 @@ from sunk_lab import debian, service_images
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.podman import Podman, check
+from sunk_lab.slurm.releases import RELEASES, Release
 
 pytestmark = [pytest.mark.engine, pytest.mark.install, pytest.mark.timeout(900)]
 PROJECT: Final = Path(__file__).parents[2]
@@ -20,18 +21,16 @@ PYTHON: Final = "docker.io/library/python:base"
 
 @pytest.fixture(scope="module")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[Podman]:
-    """Podman with Debian's trixie, with and without Python, under the names of the bases."""
+    """Podman with Debian's suites, and trixie with Python, under the names of the bases."""
     try:
         check()
     except LabError as error:
         pytest.skip(str(error))
     made = Podman(tmp_path_factory.mktemp("podman"))
     cache = from_environment().cache / "bases"
-    for tag, packages in (
-        ("docker.io/library/debian:trixie-slim", ("ca-certificates",)),
-        (PYTHON, ("ca-certificates", "python3", "python3-pip")),
-    ):
-        recipe = debian.Recipe(suite="trixie", packages=packages)
+    of_slurm = [(f"docker.io/library/debian:{release.suite}-slim", release.suite, ()) for release in RELEASES]
+    for tag, suite, packages in (*of_slurm, (PYTHON, "trixie", ("python3", "python3-pip"))):
+        recipe = debian.Recipe(suite=suite, packages=("ca-certificates", *packages))
         root = debian.root_of(recipe, cache, lambda _line: None)
         made.import_root(root, tag, without="*.pyc")  # As in the official image of Python.
     try:
@@ -52,34 +51,39 @@ def build(podman: Podman, dockerfile: str, tag: str, sources: Path, **arguments:
     )
 
 
-@pytest.fixture
-def sources(tmp_path: Path) -> Path:
-    """The machine's own mirror, as apt reads it."""
-    file = tmp_path / "sources.list"
-    file.write_text(f"deb {debian.mirror()} trixie main\n")
+def sources_of(suite: str, folder: Path) -> Path:
+    """Return a file with the machine's own mirror of *suite*, as apt reads it."""
+    file = folder / "sources.list"
+    file.write_text(f"deb {debian.mirror()} {suite} main\n")
     return file
 
 
-def test_slurms_image_has_its_daemons_and_sssd_and_tells_what_is_in_it(podman: Podman, sources: Path) -> None:
-    build(podman, "images/slurm.Dockerfile", "slurm:24.11", sources, SUITE="trixie", VERSION="24.11")
+@pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.version)
+def test_slurms_image_has_its_daemons_and_sssd_and_tells_what_is_in_it(
+    podman: Podman, tmp_path: Path, release: Release
+) -> None:
+    image, sources = f"slurm:{release.version}", sources_of(release.suite, tmp_path)
+    arguments = {"SUITE": release.suite, "VERSION": release.version}
+    build(podman, "images/slurm.Dockerfile", image, sources, **arguments)
 
     def inside(*command: str) -> str:
-        return podman("run", "--rm", "--network=none", "slurm:24.11", *command)
+        return podman("run", "--rm", "--network=none", image, *command)
 
     for daemon in ("slurmctld", "slurmd", "slurmrestd"):
-        assert inside(daemon, "-V").startswith("slurm-wlm 24.11")
+        assert inside(daemon, "-V").startswith(f"slurm-wlm {release.version}")
     assert inside("which", "slurmdbd", "sackd", "sshd")
-    assert inside("sssd", "--version")
-    assert "sss" in inside("grep", "^passwd", "/etc/nsswitch.conf")
+    if "sssd-ldap" not in release.lacks:
+        assert inside("sssd", "--version")
+        assert "sss" in inside("grep", "^passwd", "/etc/nsswitch.conf")
     assert inside("id", "-u", "sunk").strip() == "64100"
-    assert "\nslurmctld 24.11" in inside("cat", "/usr/share/sunk-packages.txt")
+    assert f"\nslurmctld {release.version}" in inside("cat", "/usr/share/sunk-packages.txt")
 
 
 @pytest.mark.parametrize("service", service_images.SERVICES)
 def test_a_services_image_runs_it_as_nobody_and_has_no_compiler(
-    podman: Podman, sources: Path, service: str
+    podman: Podman, tmp_path: Path, service: str
 ) -> None:
-    tag = f"{service}:test"
+    tag, sources = f"{service}:test", sources_of("trixie", tmp_path)
     build(podman, "images/services.Dockerfile", tag, sources, BASE=PYTHON, SERVICE=service)
     run = ("run", "--rm", "--network=none", "--read-only", tag)
 

@@ -4,11 +4,12 @@ Slurm's is what `images/slurm.Dockerfile` makes: every daemon, sshd and Python, 
 packages. The database's has MariaDB and its tools.
 """
 
+import hashlib
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from sunk_lab import debian
-from sunk_lab.images import Image, ImageConfig, Tree, write_images
+from sunk_lab.images import ImageConfig, Keep, write_root_image
 from sunk_lab.kube.prerequisites import Say
 from sunk_lab.locks import alone
 from sunk_lab.slurm.releases import SLURM_24_11, Release
@@ -26,7 +27,7 @@ _FOLDERS: Final = (
     "/var/spool/slurmd",
     "/var/log/slurm",
 )
-_LIBRARY: Final = PurePosixPath("usr/local/lib/sunk")
+_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 _VOLATILE: Final = ("proc/", "sys/", "dev/", "run/", "tmp/", "etc/ssh/ssh_host_")
 
 
@@ -37,18 +38,9 @@ def slurm_image_of(release: Release, cache: Path, say: Say) -> Path:
         LabError: It cannot be made here; says why.
     """
     root = debian.root_of(_slurm_recipe(release), cache / "slurm", say)
-    layers = [Tree(root=root, keep=_belongs_into_image)]
-    if release.suite != SLURM_24_11.suite:
-        # slurmdbd 26.05 fails with the libmariadb of forky (11.8.9), and runs with trixie's (11.8.6).
-        other = debian.root_of(_slurm_recipe(SLURM_24_11), cache / "slurm", say)
-        (library,) = other.glob("usr/lib/*/libmariadb.so.3")
-        layers.append(
-            Tree(root=library.parent, at=_LIBRARY, keep=lambda path: path.name == "libmariadb.so.3")
-        )
     tag = f"{REGISTRY}/{SLURM}:{release.version}"
-    variables = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH": f"/{_LIBRARY}"}
-    config = ImageConfig(entrypoint=("/usr/bin/tini", "--"), environment=variables)
-    return _archive(root, Image(tag=tag, layers=layers, config=config), say)
+    config = ImageConfig(entrypoint=("/usr/bin/tini", "--"), environment={"PATH": _PATH})
+    return _archive(root, tag, config, say, _belongs_into_image)
 
 
 def database_image_of(cache: Path, say: Say) -> Path:
@@ -66,14 +58,15 @@ def database_image_of(cache: Path, say: Say) -> Path:
     root = debian.root_of(recipe, cache / "mariadb", say)
     config = ImageConfig(
         entrypoint=("/usr/bin/tini", "--"),
-        environment={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        environment={"PATH": _PATH},
         user="999:999",
         ports=(3306,),
     )
     tag = f"{REGISTRY}/{DATABASE}:{DATABASE_VERSION}"
     # mariadb-dump comes with scripts that need Perl; nothing of the charts does.
-    tree = Tree(root=root, keep=lambda path: _belongs_into_image(path) and "perl" not in str(path))
-    return _archive(root, Image(tag=tag, layers=[tree], config=config), say)
+    return _archive(
+        root, tag, config, say, lambda path: _belongs_into_image(path) and "perl" not in str(path)
+    )
 
 
 def packages(release: Release) -> tuple[str, ...]:
@@ -88,12 +81,14 @@ def _slurm_recipe(release: Release) -> debian.Recipe:
     )
 
 
-def _archive(root: Path, image: Image, say: Say) -> Path:
-    archive = root.with_name(f"{root.name}.image.tar")
+def _archive(root: Path, tag: str, config: ImageConfig, say: Say, keep: Keep) -> Path:
+    """Return the archive of the image *tag*; another configuration is another archive."""
+    digest = hashlib.sha256(repr((tag, config)).encode()).hexdigest()[:8]
+    archive = root.with_name(f"{root.name}-{digest}.image.tar")
     with alone(archive.with_suffix(".lock")):
         if not archive.exists():
-            say(f"packing the image {image.tag}")
-            write_images(archive, [image])
+            say(f"packing the image {tag}")
+            write_root_image(archive, tag=tag, root=root, config=config, keep=keep)
     return archive
 
 
