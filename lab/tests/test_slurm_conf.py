@@ -131,3 +131,11 @@ def test_nodes_without_a_slurmd_are_in_a_partition_of_their_own() -> None:
     assert "NodeName=record[001-120] CPUs=4 RealMemory=16000 State=CLOUD\n" in text
     assert "PartitionName=main Nodes=node[01-02] Default=YES" in text
     assert "PartitionName=records Nodes=record[001-120] " in text
+
+
+def test_nodes_without_a_slurmd_may_have_gpus() -> None:
+    records = NodeRange(count=2, first_port=0, prefix="record", gpus=8, gpu_types=("h100",))
+
+    text = render_slurm_conf(replace(CONF, records=records))
+
+    assert "NodeName=record[01-02] CPUs=4 RealMemory=16000 Gres=gpu:h100:8 State=CLOUD\n" in text

@@ -207,17 +207,21 @@ def _partition_lines(conf: SlurmConf) -> tuple[str, ...]:
     if conf.records is None:
         return (main.format("ALL"),)
     records = conf.records.names_expression
-    size = f"CPUs={conf.records.cpus} RealMemory={conf.records.memory_mib}"
     return (
-        f"NodeName={records} {size} State=CLOUD",  # Neither pinged nor down; a job on it would never start.
+        # Neither pinged nor down; a job on it would never start.
+        f"NodeName={records} {_size(conf.records)} State=CLOUD",
         main.format(conf.nodes.names_expression if conf.nodes else ""),
         f"PartitionName=records Nodes={records} MaxTime=INFINITE State=UP",
     )
 
 
 def _node_line(nodes: NodeRange) -> str:
-    gres = f" Gres={nodes.gres}" if nodes.gpus else ""
     return (
         f"NodeName={nodes.names_expression} NodeHostname=ctl NodeAddr=127.0.0.1 Port={nodes.ports_expression}"
-        f" CPUs={nodes.cpus} RealMemory={nodes.memory_mib}{gres} State=UNKNOWN"
+        f" {_size(nodes)} State=UNKNOWN"
     )
+
+
+def _size(nodes: NodeRange) -> str:
+    gres = f" Gres={nodes.gres}" if nodes.gpus else ""
+    return f"CPUs={nodes.cpus} RealMemory={nodes.memory_mib}{gres}"

@@ -81,7 +81,7 @@ class HostSlurm:
         name: str = "lab",
         port: int = 0,
         nodes: NodeRange | int = 2,
-        records: int = 0,
+        records: NodeRange | int = 0,
         prolog_epilog_timeout_s: int = 90,
         more: tuple[str, ...] = (),
         has_own_clock: bool = False,
@@ -97,7 +97,7 @@ class HostSlurm:
             name: The cluster's name.
             port: The first of its ports; 0: some that are free.
             nodes: What slurm.conf names, or just how many; others may register themselves.
-            records: So many more nodes without a slurmd, in the partition ``records``.
+            records: More nodes without a slurmd, or just how many, in the partition ``records``.
             prolog_epilog_timeout_s: After that Slurm ends a prolog or epilog.
             more: Lines for slurm.conf; of a key given twice the last holds.
             has_own_clock: Its clock can be set, see `set_clock_ahead`.
@@ -109,7 +109,12 @@ class HostSlurm:
         self._cache, self._say = cache, say
         self._port = port
         self._nodes: Final = nodes if isinstance(nodes, NodeRange) else NodeRange(count=nodes, first_port=0)
-        self._records: Final = NodeRange(count=records, first_port=0, prefix="record") if records else None
+        more_nodes = (
+            records
+            if isinstance(records, NodeRange)
+            else NodeRange(count=records, first_port=0, prefix="record")
+        )
+        self._records: Final = more_nodes if more_nodes.count else None
         self._prolog_epilog_timeout_s: Final = prolog_epilog_timeout_s
         self._more: Final = more
         self._has_own_clock: Final = has_own_clock
