@@ -159,10 +159,10 @@ def test_a_pod_with_gpus_does_not_share_its_node_with_slurm_jobs(
     assert describe(found, wanted, Choice(), 0, MADE).shared == shared
 
 
-def limited(*, cpu: bool, gpus: str = "") -> Container:
+def limited(*, cpu: bool, gpus: str = "", limit: str = "2") -> Container:
     more = {"nvidia.com/gpu": gpus} if gpus else {}
-    limits = {"cpu": "2"} if cpu else {"memory": "1Gi"}
-    requests = {"cpu": "1", "memory": "1Gi"} | more
+    limits = {"cpu": limit} if cpu else {"memory": "1Gi"}
+    requests = {"cpu": "1500m", "memory": "1Gi"} | more
     return Container(name="main", resources=ResourceRequirements(requests=requests, limits=limits | more))
 
 
@@ -206,6 +206,38 @@ def test_a_cpu_limit_of_the_pod_as_a_whole_will_do_and_init_containers_count() -
     assert isinstance(validate(manifest(spec=PodSpec(containers=(free,), resources=whole)), strict), Wanted)
     spec = PodSpec(containers=(limited(cpu=True),), init_containers=(free,))
     assert validate(manifest(spec=spec), strict) == (BESIDE,)
+
+
+@pytest.mark.parametrize(
+    ("spec", "all_in_all"),
+    [
+        (PodSpec(containers=(limited(cpu=True, limit="64"),)), "64"),
+        (PodSpec(containers=(limited(cpu=True, limit="1e999"),)), "all"),
+        (PodSpec(containers=(limited(cpu=True, limit="2500m"), limited(cpu=True, limit="2"))), "4.5"),
+        (PodSpec(containers=(limited(cpu=True),), init_containers=(limited(cpu=True, limit="9"),)), "9"),
+        (
+            PodSpec(containers=(limited(cpu=True),), resources=ResourceRequirements(limits={"cpu": "2001m"})),
+            "2.001",
+        ),
+        (PodSpec(containers=(limited(cpu=True),) * 2), ""),  # 3 CPUs are given, and 4 may be taken.
+        (PodSpec(containers=(limited(cpu=True, limit="1500m"),) * 2), None),
+        (PodSpec(containers=(limited(cpu=True),), overhead={"cpu": "100m"}), "2.1"),
+        (PodSpec(containers=(limited(cpu=True),), overhead={"cpu": "600m"}), None),
+    ],
+)
+def test_a_cpu_limit_is_no_more_than_slurm_gives_the_pod_where_jobs_run_beside_it(
+    spec: PodSpec, all_in_all: str | None
+) -> None:
+    """A limit that nothing reaches is none: the Pod would take what Slurm gave to the jobs beside it."""
+    found = validate(manifest(spec=spec), Rules(requires_cpu_limits=True))
+
+    assert isinstance(validate(manifest(spec=spec), Rules()), Wanted)
+    if all_in_all is None:
+        assert isinstance(found, Wanted)
+    else:
+        (problem,) = found if isinstance(found, tuple) else ("",)
+        assert problem.startswith(f"spec.containers[].resources.limits.cpu: {all_in_all}")
+        assert "that Slurm gives the Pod" in problem
 
 
 def test_gpus_of_all_makers_count_and_what_nobody_counts_is_refused_with_the_setting() -> None:

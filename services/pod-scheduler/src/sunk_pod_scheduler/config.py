@@ -64,8 +64,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """What becomes of Pods that require affinity, anti-affinity or spread among Pods, unheeded by Slurm:
     they are told so by Event, or not scheduled."""
     requires_cpu_limits: bool = False
-    """Refuse Pods with a container without CPU limit on nodes that they share with Slurm's jobs, which all
-    together weigh no more than slurmd's Pod requests."""
+    """Refuse Pods with a container without CPU limit, or with limits of more than they request in whole
+    CPUs, on nodes that they share with Slurm's jobs: all of these weigh no more than slurmd's requests."""
     lost_jobs: Literal["adopt", "delete"] = "adopt"
     """What becomes of Pods that run when slurmctld has lost their jobs: each gets another job on its node, or
     is deleted after ``lost_jobs_s``. With ``adopt`` a Pod stays if nothing tells whether its job was lost or

@@ -7,11 +7,11 @@ a whole replace what its containers say.
 Source: Kubernetes, "Resource requests for sidecars", "Pod overhead", "Pod-level resources".
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 
-from sunk_kube.objects import PodSpec
-from sunk_kube.quantity import number, total
+from sunk_kube.objects import PodSpec, ResourceRequirements
+from sunk_kube.quantity import Resources, number, total
 
 
 def requests(spec: PodSpec) -> Mapping[str, Decimal]:
@@ -20,6 +20,20 @@ def requests(spec: PodSpec) -> Mapping[str, Decimal]:
     Raises:
         ValueError: a request is no quantity.
     """
+    return _whole(spec, lambda given: given.requests)
+
+
+def cpu_limit(spec: PodSpec) -> Decimal:
+    """Return how many CPUs all of the Pod may take, if each of its containers has a limit.
+
+    Raises:
+        ValueError: a limit is no quantity.
+    """
+    found = _whole(spec, lambda given: {"cpu": given.limits["cpu"]} if "cpu" in given.limits else {})
+    return found.get("cpu", Decimal(0))
+
+
+def _whole(spec: PodSpec, of: Callable[[ResourceRequirements], Resources]) -> Mapping[str, Decimal]:
     beside: dict[str, Decimal] = {}  # What the sidecars take that were started before.
     needed: dict[str, Decimal] = {}
 
@@ -29,14 +43,14 @@ def requests(spec: PodSpec) -> Mapping[str, Decimal]:
 
     for container in spec.init_containers:
         # What it does not ask for is as it was before it: it has been counted.
-        moment = _plus(total([container.resources.requests]), beside)
+        moment = _plus(total([of(container.resources)]), beside)
         count(moment)
         if container.restart_policy == "Always":
             beside |= moment
-    running = total(container.resources.requests for container in spec.containers)
+    running = total(of(container.resources) for container in spec.containers)
     count(_plus(running, beside))
     if spec.resources is not None:
-        needed |= {name: number(amount) for name, amount in spec.resources.requests.items()}
+        needed |= {name: number(amount) for name, amount in of(spec.resources).items()}
     for name, amount in spec.overhead.items():
         needed[name] = needed.get(name, Decimal(0)) + number(amount)
     return needed

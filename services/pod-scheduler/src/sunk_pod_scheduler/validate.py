@@ -5,6 +5,7 @@ A refusal blocks until the Pod changes, so it names the manifest's own fields.
 Source: SUNK's documents, "Configure a Pod for scheduling".
 """
 
+import math
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
@@ -34,6 +35,7 @@ MORE_MAX: Final = 2048
 MOST: Final = 1 << 63
 """Of anything. Slurm counts in 64 bits; Kubernetes cuts off here too."""
 _REQUESTS: Final = "spec.containers[].resources.requests"
+_CPU_LIMITS: Final = "spec.containers[].resources.limits.cpu"
 _SHOWN: Final = 80
 
 
@@ -46,7 +48,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     refuses_pod_affinity: bool = False
     """What a Pod requires of other Pods' places refuses it; False: it is told that Slurm does not heed it."""
     requires_cpu_limits: bool = False
-    """A container without CPU limit refuses a Pod that may have Slurm's jobs beside it."""
+    """A container without CPU limit, or limits of more than Slurm gives, refuse a Pod beside Slurm's jobs."""
     gpu_types: Mapping[str, str] = {}
     """GRES type by the value of ``gpu.nvidia.com/model``; empty: GPUs are asked for without a type."""
     gpu_resources: tuple[str, ...] = GPU_RESOURCES
@@ -88,7 +90,11 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
         *untyped,
         *_claims(pod.spec),
         *(_unheard(pod.spec) if rules.refuses_pod_affinity else ()),
-        *(_unlimited(pod.spec) if rules.requires_cpu_limits and _is_beside_jobs(rules, asked, gpus) else ()),
+        *(
+            _unlimited(pod.spec, needed)
+            if rules.requires_cpu_limits and _is_beside_jobs(rules, asked, gpus)
+            else ()
+        ),
         *_grace(pod.spec, rules.kill_wait_s),
     )
     if everything:
@@ -187,16 +193,22 @@ def _is_beside_jobs(rules: Rules, asked: Asked, gpus: Decimal) -> bool:
     return shared != annotations.SHARED_OF["none"]
 
 
-def _unlimited(spec: PodSpec) -> tuple[str, ...]:
-    """Return what to say of containers that may take all the CPU time of a node."""
-    if spec.resources is not None and "cpu" in spec.resources.limits:
-        return ()
-    everyone = (*spec.containers, *spec.init_containers)
-    free = ", ".join(one.name for one in everyone if "cpu" not in one.resources.limits)[:_SHOWN]
-    if not free:
-        return ()
+def _unlimited(spec: PodSpec, needed: Mapping[str, Decimal]) -> tuple[str, ...]:
+    """Return what to say of containers that may take more CPU time than Slurm gives: it gives whole CPUs."""
     where = f"where Slurm's jobs may run beside; or {PREFIX}exclusive: none"
-    return (f"spec.containers[].resources.limits.cpu ({free}): must be set {where}",)
+    is_whole = spec.resources is not None and "cpu" in spec.resources.limits
+    everyone = () if is_whole else (*spec.containers, *spec.init_containers)
+    free = ", ".join(one.name for one in everyone if "cpu" not in one.resources.limits)[:_SHOWN]
+    if free:
+        return (f"{_CPU_LIMITS} ({free}): must be set {where}",)
+    try:
+        limit, asked = resources.cpu_limit(spec), needed.get("cpu", Decimal(0))
+    except (ValueError, ArithmeticError) as error:
+        return (f"{_CPU_LIMITS}: {error or 'cannot be counted'}",)
+    if asked > MOST or limit <= math.ceil(asked):
+        return ()
+    taken = f"{limit.normalize():f}" if limit <= MOST else "all"
+    return (f"{_CPU_LIMITS}: {taken} is more than the {math.ceil(asked)} that Slurm gives the Pod, {where}",)
 
 
 def grace_s(spec: PodSpec) -> int:
