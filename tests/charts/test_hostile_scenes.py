@@ -27,6 +27,7 @@ LOCK: Final = "sunk.coreweave.com/lock"
 TENANT: Final = "--as=system:serviceaccount:default:tenant"
 SCHEDULER: Final = "--as=system:serviceaccount:slurm:slurm-scheduler"
 SPOOL: Final = "/var/spool/slurmd"
+STATE: Final = "/var/spool/slurmctld/state"
 MARK: Final = f"touch {SPOOL}/ran-$SLURM_JOB_ID"
 AS_ADA: Final = "setpriv --reuid=2000 --regid=2000 --clear-groups"
 DEADLINE_S: Final = 240
@@ -359,6 +360,7 @@ def test_the_refusal_of_an_arrays_last_task_changes_no_other_task(cluster: Clust
 
 
 def test_pods_stay_when_slurmctld_has_lost_its_jobs_and_get_others_on_their_nodes(cluster: Cluster) -> None:
+    keep_older_jobs(cluster)
     names = [f"kept-{index}" for index in range(6)]
     for name in names:
         cluster.place(name, "sleep", "3600")
@@ -388,15 +390,23 @@ def test_pods_stay_when_slurmctld_has_lost_its_jobs_and_get_others_on_their_node
 
 
 def lose_jobs(cluster: Cluster) -> None:
-    """Have slurmctld die, and start without a file of its jobs.
+    """Have slurmctld die, and start without the jobs of Pods.
 
-    26.05 does not start where that file alone is gone: it loses all that it has stored.
+    24.11 starts without a file of its jobs. 26.05 does not: it gets the one that `keep_older_jobs` kept.
     """
     (process,) = processes_of(cluster.uids("pod")["slurm-controller-0"], "slurmctld")
     os.kill(process, signal.SIGSTOP)  # It would write them once more.
-    state = "/var/spool/slurmctld/state"
-    lost = "job_state*" if cluster.slurm is SLURM_24_11 else "*"
-    cluster.kubectl(
-        "exec", "slurm-controller-0", "-c", "slurmctld", "--", "bash", "-c", f"rm -r {state}/{lost}"
-    )
+    run = f"cd {STATE}; rm job_state*"
+    in_controller(cluster, run if cluster.slurm is SLURM_24_11 else f"{run}; cp -p older job_state")
     os.kill(process, signal.SIGKILL)
+
+
+def keep_older_jobs(cluster: Cluster) -> None:
+    """Keep a copy of the file of jobs, as a backup of the volume does."""
+    wait_for("a file of jobs", lambda: "job_state" in in_controller(cluster, f"ls {STATE}").split(), 120)
+    in_controller(cluster, f"cd {STATE}; cp -p job_state older")
+
+
+def in_controller(cluster: Cluster, command: str) -> str:
+    """Return what *command* prints beside slurmctld."""
+    return cluster.kubectl("exec", "slurm-controller-0", "-c", "slurmctld", "--", "bash", "-c", command)
