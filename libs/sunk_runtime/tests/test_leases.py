@@ -306,3 +306,18 @@ async def test_who_only_stands_by_says_that_it_does_not_lead() -> None:
         await lead(Taken(), work)
 
     assert REGISTRY.get_sample_value("sunk_leader", {"lease": "taken-by-another"}) == 0
+
+
+async def test_a_bucket_of_leases_that_somebody_removed_is_made_again(bus: Bus) -> None:
+    replica = Replica(bus, "a")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(replica.run)
+        await until(lambda: replica.is_leading)
+
+        await bus.api(f"STREAM.DELETE.{subjects.bucket_stream(subjects.lease_bucket('c1'))}", {})
+        await until(lambda: not replica.is_leading)
+
+        await until(lambda: replica.is_leading)
+        tasks.cancel_scope.cancel()
+    assert len(replica.tokens) > 1
+    assert replica.tokens == sorted(set(replica.tokens))

@@ -10,11 +10,13 @@ from sunk_events import subjects
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.requests import NudgeNode
+from sunk_runtime import jetstream
 from sunk_runtime.errors import NoAnswerError, PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.provision import provide
 from sunk_runtime.requests import ask
 from sunk_runtime.streams import StreamConfig, differences, stream_configs
+from sunk_runtime.testing import until
 
 pytestmark = pytest.mark.anyio
 
@@ -228,3 +230,17 @@ async def test_buckets_answer_from_the_leader_and_keep_one_value(bus: Bus) -> No
     config = await settings_of(bus, subjects.bucket_stream(subjects.bucket("c1", LockState)))
 
     assert (config["allow_direct"], config["max_msgs_per_subject"]) == (False, 1)
+
+
+async def test_facts_that_somebody_removed_have_a_stream_again_soon(
+    settings: BusSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jetstream, "CLOCK_S", 0.05)
+    async with connect(settings, "test") as bus:
+        await bus.provision("c1", settings)
+        await bus.api(f"STREAM.DELETE.{FACTS}", {})
+
+        async def is_there() -> bool:
+            return FACTS in (await bus.api("STREAM.NAMES", {}))["streams"]
+
+        await until(is_there)

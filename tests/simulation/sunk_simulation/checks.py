@@ -18,14 +18,17 @@ OLD_S: Final = 150
 """No write rests on what was read so long ago, be its process paused or its link held meanwhile. Slurm cannot
 compare, so a younger drain of another's may be met by a drain that was under way; and if there was one of
 ours so lately, by the lifting of that."""
+KNOWN_S: Final = 60
+"""A job that is younger may have the number of one that Slurm has lost."""
 _OURS: Final = "k8s:"
 
 
 class SlurmChecks:
     """What services may not do to Slurm. People use commands, services slurmrestd."""
 
-    def __init__(self, slurm: ModelSlurm) -> None:
+    def __init__(self, slurm: ModelSlurm, *, old_s: float = OLD_S) -> None:
         self._slurm = slurm
+        self._old_s = old_s
         self._by_hand: dict[str, tuple[str, int]] = {}
         """Drains of others: their reason, and since when."""
         self._ours: dict[str, None] = {}
@@ -55,8 +58,8 @@ class SlurmChecks:
             return
         if states and node in self._by_hand and not self._is_there(node):
             theirs, since = self._by_hand.pop(node)
-            is_race = now - since <= OLD_S and (
-                "DRAIN" in states or now - self._ours_ended.get(node, -OLD_S) <= OLD_S
+            is_race = now - since <= self._old_s and (
+                "DRAIN" in states or now - self._ours_ended.get(node, -OLD_S) <= self._old_s
             )
             if not is_race:
                 self._wrong = f"{node} was drained by hand for {theirs!r}; {user} set {states}: {reason!r}"
@@ -108,6 +111,32 @@ class BusChecks:
                     return f"{message.subject} was written with token {token} after a later one"
                 self._tokens[message.subject] = int(token)
             self._looked[name] = stream.last_seq
+        return None
+
+
+class JobChecks:
+    """What the bus may not tell of jobs."""
+
+    def __init__(self, nats: ModelNats, slurm: ModelSlurm, cluster: str) -> None:
+        self._nats = nats
+        self._slurm = slurm
+        self._stream = subjects.bucket_stream(subjects.bucket(cluster, SlurmJobState))
+        self._looked = 0
+
+    def living_job_is_forgotten(self) -> str | None:
+        """No job is forgotten that Slurm has had for a while, and has not ended."""
+        stream = self._nats.store.streams.get(self._stream)
+        if stream is None or stream.last_seq <= self._looked:
+            self._looked = stream.last_seq if stream else 0
+            return None
+        first, self._looked = self._looked + 1, stream.last_seq
+        for seq in range(first, stream.last_seq + 1):
+            message = stream.messages.get(seq)
+            if message is None or message.data or b"KV-Operation" not in message.headers:
+                continue
+            job = self._slurm.state.jobs.get(int(message.subject.rpartition(".")[2]))
+            if job is not None and not job.is_over and self._slurm.now() - job.submit_time > KNOWN_S:
+                return f"job {job.job_id} is {job.base}, and was forgotten"
         return None
 
 

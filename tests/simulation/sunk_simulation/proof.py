@@ -32,31 +32,32 @@ NODES: Final = 4
 _SEEN_EVERY_S: Final = 10.0
 _CORDONS: Final = 0.3
 """How likely a node is cordoned or uncordoned then."""
-_BUS: Final = BusSettings(url="nats://nats:4222")
+BUS: Final = BusSettings(url="nats://nats:4222")
 
 
 class Kube:
     """What nodeset-controller says of Kubernetes: which Nodes are cordoned."""
 
-    def __init__(self, sim: Simulation, nodes: list[str]) -> None:
+    def __init__(self, sim: Simulation, nodes: list[str], *, cordons: float = _CORDONS) -> None:
         self.cordoned: dict[str, bool] = dict.fromkeys(nodes, False)
         self._sim = sim
+        self._cordons = cordons
         self.is_over = False
 
     async def tell(self) -> None:
         """Be its process."""
-        async with connect(_BUS, "nodeset-controller") as bus:
-            await bus.provision(CLUSTER, _BUS)
-            pods, watch = _writer(bus, KubePodState), _writer(bus, KubeWatchState)
+        async with connect(BUS, "nodeset-controller") as bus:
+            await bus.provision(CLUSTER, BUS)
+            pods, watch = writer(bus, KubePodState), writer(bus, KubeWatchState)
             async with following(pods.view, watch.view):
                 while True:
                     with anyio.move_on_after(_SEEN_EVERY_S):
                         await self._tell_all(pods, watch)
                     await anyio.sleep(_SEEN_EVERY_S)
-                    if self.is_over:
+                    if self.is_over or not self._cordons:
                         continue
                     lots = self._sim.item("cordon")
-                    if lots is not None and lots.random() < _CORDONS:
+                    if lots is not None and lots.random() < self._cordons:
                         node = lots.choice(sorted(self.cordoned))
                         self.cordoned[node] = not self.cordoned[node]
 
@@ -90,7 +91,7 @@ class Kube:
 S = TypeVar("S", bound=State)
 
 
-def _writer(bus: Bus, kind: type[S]) -> StateWriter[S]:
+def writer(bus: Bus, kind: type[S]) -> StateWriter[S]:
     return StateWriter(bus, StateView(bus, CLUSTER, kind), fence=None)
 
 

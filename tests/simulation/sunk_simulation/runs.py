@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from sunk_simulation import nodesets, pace, proof
+from sunk_simulation import crowd, nodesets, pace, proof
 from sunk_simulation.simulation import BreachError, Simulation
 
-STORIES: Final = {"nodesets": nodesets.story, "proof": proof.story}
+STORIES: Final = {"crowd": crowd.story, "nodesets": nodesets.story, "proof": proof.story}
 _LATE: Final = (
     "kubernetes_asyncio.client",
     "kubernetes_asyncio.config",

@@ -256,6 +256,10 @@ class Bus:
             for cluster in self._provisions.clusters[:1]:
                 try:
                     await self.api(f"STREAM.INFO.{subjects.fact_stream(cluster)}", {})
+                except (
+                    JetStreamRejectedError
+                ):  # It was removed; who only publishes facts would not ask for it.
+                    await self.provision_again()
                 except SunkError as error:  # Whoever works over the connection says it.
                     log.debug("clock not compared", extra={"error": str(error)})
 

@@ -19,9 +19,16 @@ from typing import Final, Protocol
 
 import anyio
 import msgspec
+from nats.js.errors import NoStreamResponseError
 
 from sunk_events import subjects
-from sunk_runtime.errors import ConflictError, JetStreamRejectedError, LostLeadershipError, TransientError
+from sunk_runtime.errors import (
+    BusUnavailableError,
+    ConflictError,
+    JetStreamRejectedError,
+    LostLeadershipError,
+    TransientError,
+)
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.metrics import LEADER
 
@@ -259,4 +266,8 @@ class BusLease:
             )
         except ConflictError:
             return False
+        except BusUnavailableError as error:
+            if isinstance(error.__cause__, NoStreamResponseError):  # Nobody else misses a bucket of leases.
+                await self._bus.provision_again()
+            raise
         return True

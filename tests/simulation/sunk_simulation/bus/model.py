@@ -100,6 +100,14 @@ class ModelNats:
         """Let so many of the next acknowledgements and answers get lost, after what was asked took effect."""
         self._lose += count
 
+    def lose_stream(self, name: str) -> None:
+        """Have one stream be gone with all that it held, as where somebody removed it."""
+        server = self.server
+        if server is not None and self.process is not None and name in self.store.streams:
+            self.process.run(server.jetstream.call, f"$JS.API.STREAM.DELETE.{name}", "", b"")
+            self._trace.write(self.name, "loses a stream", stream=name)
+            self.changed()
+
     def lag(self, stream: str, messages: int, seconds: float) -> None:
         """Let who begins to read *stream* read a replica that is so many messages behind, for so long."""
         server, found = self.server, self.store.streams.get(stream)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from sunk_simulation.slurm.model import ModelSlurm
 
 _PATH: Final = re.compile(r"/(slurm|slurmdb)/(v\d+\.\d+\.\d+)/(.*)")
+_LOOK: Final = re.compile(r"/job/\d+$")
+_LIST: Final = re.compile(r"/(nodes|jobs|jobs/state)/$")
 SERVICE_USER: Final = "slurm"
 """Whose every token is, where none is looked at."""
 _LISTS: Final = frozenset({"nodes/", "jobs/", "jobs/state/"})
@@ -50,6 +52,8 @@ class Slurmrestd:
         self._slurm = slurm
         self._lose = 0
         self._fail: list[int] = []
+        self._odd_looks: list[Reply] = []
+        self._fail_lists = 0
         self._odd_lists: list[Callable[[list[Any]], list[Any]]] = []
         self._old: dict[str, bytes] = {}
         self._is_stale = False
@@ -81,6 +85,18 @@ class Slurmrestd:
         """Answer the next questions with an error that is not Slurm's own."""
         self._fail += [status] * count
 
+    def fail_lists(self, count: int = 1) -> None:
+        """Answer the next lists with HTTP 500."""
+        self._fail_lists += count
+
+    def refuse_looks(self, count: int = 1) -> None:
+        """Refuse the next looks at single nodes and jobs, as where a token may not see them."""
+        self._odd_looks += [self._problem(SlurmError(errors.USER_ID_MISSING))] * count
+
+    def empty_looks(self, count: int = 1) -> None:
+        """Know nothing of what the next looks at single jobs ask for."""
+        self._odd_looks += [Reply(body=_encoded({**_META, "jobs": []}))] * count
+
     def cut_lists(self, count: int = 1) -> None:
         """Leave out the last half of the next lists."""
         self._odd_lists += [_half] * count
@@ -103,6 +119,13 @@ class Slurmrestd:
         if self._fail:
             self._slurm.trace.write("slurmrestd", "fails", path=request.path)
             return Reply(self._fail.pop(), b"Internal Server Error")
+        if self._odd_looks and request.method == "GET" and _LOOK.search(request.path):
+            self._slurm.trace.write("slurmrestd", "look is odd", path=request.path)
+            return self._odd_looks.pop()
+        if self._fail_lists and request.method == "GET" and _LIST.search(request.path):
+            self._fail_lists -= 1
+            self._slurm.trace.write("slurmrestd", "list fails", path=request.path)
+            return Reply(500, b"Internal Server Error")
         if request.path == "/openapi/v3":
             trees = ("slurm", "slurmdb") if self._slurm.conf.has_accounting else ("slurm",)
             names = [f"/{tree}/{version}/diag/" for tree in trees for version in self._slurm.conf.versions]
