@@ -325,8 +325,10 @@ def test_only_who_is_on_a_cordoned_node_and_runs_nothing_may_be_evicted(
 ) -> None:
     slurm = slurm_state("gpu-1", word) if word is not None else None
 
-    assert may_be_evicted(node(is_cordoned=is_cordoned), slurm, is_nobody=is_late) is may_go
-    assert not may_be_evicted(None, slurm, is_nobody=is_late)
+    cordoned = node(is_cordoned=is_cordoned)
+    assert may_be_evicted(cordoned, slurm, is_nobody=is_late, is_held=False) is may_go
+    assert not may_be_evicted(cordoned, slurm, is_nobody=is_late, is_held=True)
+    assert not may_be_evicted(None, slurm, is_nobody=is_late, is_held=False)
 
 
 @pytest.mark.parametrize(

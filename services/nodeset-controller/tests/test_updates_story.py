@@ -971,6 +971,29 @@ async def test_nobody_evicts_a_running_job_but_a_cordoned_node_can_be_drained_af
     assert (is_safe, stage.slurm.lost) == (True, [])
 
 
+async def test_nobody_evicts_a_job_that_is_suspended_on_a_node_which_slurm_calls_idle(stage: Stage) -> None:
+    await stage.is_whole(3)
+    pod = (await stage.pods())[0]
+    await stage.slurm.run_job(7, pod.metadata.name)
+    stage.slurm.jobs.clear()  # As Slurm does of a job that is suspended.
+
+    async def is_drained() -> bool:
+        shown = await stage.kube.get(PODS, pod.metadata.name, stage.namespace)
+        found = condition(shown.status.conditions, wk.CONDITION_SLURM_DRAIN)
+        return found is not None and found.reason == "Drained"
+
+    await stage.kube.patch(NODES, pod.spec.node_name, {"spec": {"unschedulable": True}})
+    try:
+        await until(is_drained, within_s=PATIENCE_S)
+        is_safe = await is_forbidden(stage, pod)
+        await stage.slurm.end_job(7)
+        await until(lambda: is_evicted(stage, pod), within_s=PATIENCE_S)
+    finally:
+        await stage.kube.patch(NODES, pod.spec.node_name, {"spec": {"unschedulable": None}})
+
+    assert is_safe
+
+
 async def is_forbidden(stage: Stage, pod: Pod) -> bool:
     """Whether the budget forbids the eviction of *pod*; the test fails where it goes."""
     with pytest.raises(KubeBusyError):

@@ -5,12 +5,14 @@ from functools import partial
 
 import anyio
 
+from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.requests import RebootNode
 from sunk_kube.client import KubeClient
 from sunk_nodeset_controller.clusters import BusSide, ClusterViews, persistently
 from sunk_nodeset_controller.config import Config
 from sunk_nodeset_controller.fenced import FencedKube
+from sunk_nodeset_controller.locks.jobs import JobsOnNodes
 from sunk_nodeset_controller.locks.run import run_locks
 from sunk_nodeset_controller.locks.strays import lock_changes
 from sunk_nodeset_controller.nodes.apply import NodeMarks
@@ -67,7 +69,7 @@ async def work(
             tasks.start_soon(partial(loop.run, changes, keys=keys, resync_s=config.resync_s))
         clusters = await bus.clusters()
         for cluster in clusters:
-            told = partial(tell, config, views, cluster, leadership, kube=kube, pods=pod_changes)
+            told = partial(tell, config, views, cluster, leadership, kube=kube, pods=pod_changes, marks=pods)
             words = NodeWords(views, cluster, bus.ears[cluster.cluster])
             others = [other.kube_pods for other in clusters if other is not cluster]
             locked = partial(lock, config, client, cluster, leadership, words, views=views, others=others)
@@ -87,6 +89,7 @@ async def tell(
     *,
     kube: FencedKube,
     pods: Changes,
+    marks: PodMarks,
 ) -> None:
     """Keep one Slurm cluster and its NodeSet Pods told of each other, until cancelled."""
     writer = StateWriter(cluster.bus, cluster.kube_pods, fence=leadership)
@@ -98,7 +101,10 @@ async def tell(
     slice_loop = KeyLoop(
         f"slices-{cluster.cluster}", slices.settle, woken_by=[cluster.bus.recovery, cluster.slices.recovery]
     )
+    jobs = JobsOnNodes(cluster.slurm_jobs)
+    marks.heed(cluster.cluster, jobs)
     async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pass_on_jobs, states, jobs, cluster.slurm_nodes, pods)
         keys = cluster.slices.keys
         tasks.start_soon(partial(slice_loop.run, slices.changes(), keys=keys, resync_s=config.resync_s))
         told = states.changes()
@@ -112,6 +118,16 @@ async def pass_on(states: PodStates, slurm_nodes: Changes, pods: Changes, told: 
         pods.add(states.key_of(node))
         if states.is_gone(node):
             told.add(node)
+
+
+async def pass_on_jobs(
+    states: PodStates, jobs: JobsOnNodes, slurm_nodes: StateView[SlurmNodeState], pods: Changes
+) -> None:
+    """Have Pods looked at whose node Slurm calls drained where a job comes or goes, until cancelled."""
+    async for node in jobs.follow():
+        told = slurm_nodes.get(node)
+        if told is not None and told.is_drain and not told.is_busy:
+            pods.add(states.key_of(node))
 
 
 async def lock(

@@ -51,6 +51,11 @@ class JobsOnNodes:
             self._is_newest_lost = False
         return self._newest
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every job that the bus knows is here."""
+        return self._view.is_complete
+
     def on(self, node: str) -> frozenset[int]:
         """Return the jobs that run or complete on *node*."""
         return frozenset(self._jobs.get(node, ()))

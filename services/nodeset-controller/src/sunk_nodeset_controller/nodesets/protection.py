@@ -23,15 +23,19 @@ REGISTERED_S: Final = 300.0
 """A Pod that Slurm has not known for so long holds up no ``kubectl drain``: there is nothing to wait for."""
 
 
-def may_be_evicted(node: Node | None, slurm: SlurmNodeState | None, *, is_nobody: bool) -> bool:
+def may_be_evicted(
+    node: Node | None, slurm: SlurmNodeState | None, *, is_nobody: bool, is_held: bool
+) -> bool:
     """Whether a Pod may be evicted.
 
     Args:
         node: Its Node.
         slurm: What Slurm, which is heard, says of its Slurm node.
         is_nobody: Slurm is heard, and the Pod's slurmd has not come to register.
+        is_held: A job is there all the same, or its end is not told yet: one that is suspended shows on no
+            node.
     """
-    if node is None or not node.spec.unschedulable:
+    if node is None or not node.spec.unschedulable or is_held:
         return False
     return is_nobody if slurm is None else slurm.is_drain and not slurm.is_busy
 

@@ -12,6 +12,7 @@ from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.fenced import FencedKube
+from sunk_nodeset_controller.locks.jobs import JobsOnNodes
 from sunk_nodeset_controller.marks import Marks, joined, patch
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, is_owned, owner_key
 from sunk_nodeset_controller.nodesets.protection import is_late, may_be_evicted
@@ -48,6 +49,14 @@ class PodMarks:
         self._ears = ears
         self._absent = Absent(unknown_s)
         self._rest = rest
+        self._jobs: dict[str, JobsOnNodes] = {}
+
+    def heed(self, cluster: str, jobs: JobsOnNodes) -> None:
+        """Have nobody evicted in *cluster* under one of *jobs*, which the caller keeps current.
+
+        Before, nobody there may be evicted: any job may be on any node.
+        """
+        self._jobs[cluster] = jobs
 
     async def settle(self, key: str) -> float | None:
         """Make the NodeSet Pod *key* bear what it shall; return when to look again if it was just written.
@@ -89,12 +98,13 @@ class PodMarks:
         return joined(copied, forgotten())
 
     def _may_be_evicted(self, pod: Pod, node: Node | None, ear: Ear | None, now: datetime) -> bool:
-        nodes = ear.nodes if ear is not None and ear.doubt(now) is None else None
-        if nodes is None or pod.metadata.name in nodes.undecodable:
+        name, nodes = pod.metadata.name, ear.nodes if ear is not None and ear.doubt(now) is None else None
+        jobs = self._jobs.get(pod.metadata.labels.get(wk.LABEL_CLUSTER, ""))
+        if nodes is None or name in nodes.undecodable or jobs is None or not jobs.is_complete:
             return False
-        slurm = nodes.get(pod.metadata.name)
+        slurm = nodes.get(name)
         is_nobody = slurm is None and is_late(pod, now)
-        return may_be_evicted(node, slurm, is_nobody=is_nobody)
+        return may_be_evicted(node, slurm, is_nobody=is_nobody, is_held=bool(jobs.on(name)))
 
     async def _put(self, pod: Pod, wanted: Marks, now: datetime) -> float | None:
         body = patch(pod.metadata, pod.status.conditions, wanted, now)
