@@ -14,6 +14,7 @@ from sunk_pod_scheduler.outcomes import is_another
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.testing import JOB, KEY, SLURM_NODE, T0, UID, MemoryPods, job, placement
 from sunk_pod_scheduler.validate import Rules
+from sunk_runtime.changes import Changes
 from sunk_runtime.recovery import Recovery
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +28,9 @@ class _Nothing:
 
     def values(self) -> list[object]:
         return []
+
+    def changes(self) -> Changes:
+        return Changes(())
 
     def require_complete(self) -> None:
         """Return: all is known."""

@@ -1,5 +1,5 @@
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_kube.objects import ContainerState, ContainerStatus, ContainerTerminated, PodStatus
+from sunk_pod_scheduler.by_job import ByJob
 from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.explain import FINDINGS_MAX, explain
 from sunk_pod_scheduler.limits import (
@@ -64,6 +65,7 @@ from sunk_pod_scheduler.testing import (
 )
 from sunk_pod_scheduler.validate import Rules
 from sunk_pod_scheduler.waiting import PRIORITY_S
+from sunk_runtime.changes import Changes
 
 LIMITS = Limits(kill_wait_s=30, hooks_url="http://hooks:8081")
 GONE = JobGone()
@@ -640,9 +642,13 @@ def test_a_running_pod_without_its_job_gets_another_on_its_node_or_goes_in_the_e
 def test_a_job_with_the_number_of_a_lost_one_that_may_be_on_a_node_is_given_up_and_never_released() -> None:
     held = replace(LOST, phase="submitted", attempt=1)
     theirs = replace(held, uid="another", job=9, lost_job=JOB)
-    again = act(replace(seen(BOUND, held, HELD), has_old_number=has_old_number(HELD, held, [theirs], T0)))
+
+    def is_old(state: PlacementState) -> bool:
+        return has_old_number(HELD, state, lambda _: [theirs], T0)
+
+    again = act(replace(seen(BOUND, held, HELD), has_old_number=is_old(held)))
     waits = placement("submitted", attempt=1)
-    anew = act(replace(seen(pod(), waits, HELD), has_old_number=has_old_number(HELD, waits, [theirs], T0)))
+    anew = act(replace(seen(pod(), waits, HELD), has_old_number=is_old(waits)))
 
     assert isinstance(again, GiveUp)
     assert (again.job, again.state.job, again.state.attempt, again.state.lost) == (JOB, None, 2, T0)
@@ -653,6 +659,24 @@ def test_a_job_with_the_number_of_a_lost_one_that_may_be_on_a_node_is_given_up_a
 
 OTHER = replace(placement("bound", node=SLURM_NODE), uid="another")
 ANEW = placement("submitted", attempt=1)
+
+
+class _Stored:
+    """A view of placements, without a bus."""
+
+    def __init__(self, *states: PlacementState) -> None:
+        self.states = {state.uid: state for state in states}
+        self.changed = Changes(self.states)
+
+    def get(self, uid: str) -> PlacementState | None:
+        return self.states.get(uid)
+
+    def changes(self) -> Changes:
+        return self.changed
+
+    def put(self, state: PlacementState) -> None:
+        self.states[state.uid] = state
+        self.changed.add(state.uid)
 
 
 @pytest.mark.parametrize(
@@ -666,15 +690,33 @@ ANEW = placement("submitted", attempt=1)
         ),
         pytest.param(replace(ANEW, lost_job=JOB), replace(OTHER, job=8), True, id="its own lost one"),
         pytest.param(ANEW, replace(OTHER, gang=ANEW.uid), False, id="its gang's members have it too"),
-        pytest.param(replace(ANEW, attempt=0), OTHER, False, id="nothing is known to be lost"),
+        pytest.param(replace(ANEW, attempt=0), OTHER, True, id="it is the first of a new Pod"),
         pytest.param(replace(ANEW, phase="released"), OTHER, False, id="it was released"),
     ],
 )
 def test_a_number_is_old_while_what_is_left_of_its_lost_job_may_be_on_a_node(
     state: PlacementState, other: PlacementState, *, is_old: bool
 ) -> None:
-    assert has_old_number(HELD, state, [state, other], T0) == is_old
-    assert not has_old_number(PENDING, state, [state, other], T0)
+    view: Any = _Stored(state, other)
+    of_number = ByJob(view).of_number
+
+    assert has_old_number(HELD, state, of_number, T0) == is_old
+    assert not has_old_number(PENDING, state, of_number, T0)
+
+
+def test_a_placement_is_found_by_its_job_and_its_lost_one_until_it_has_another() -> None:
+    stored = _Stored(replace(ANEW, job=8, lost_job=JOB), OTHER)
+    view: Any = stored
+    by_job = ByJob(view)
+
+    assert {one.uid for one in by_job.of_number(JOB)} == {ANEW.uid, "another"}
+    assert [[one.uid for one in by_job.of(number)] for number in (JOB, 8, 9)] == [["another"], [ANEW.uid], []]
+    stored.put(replace(ANEW, job=9))
+    assert [[one.uid for one in by_job.of_number(number)] for number in (JOB, 8, 9)] == [
+        ["another"],
+        [],
+        [ANEW.uid],
+    ]
 
 
 def test_the_number_of_a_lost_job_is_remembered_until_it_has_left_and_over_all_that_follows() -> None:

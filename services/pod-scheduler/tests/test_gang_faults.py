@@ -53,6 +53,7 @@ from sunk_pod_scheduler.policy import Identity
 from sunk_pod_scheduler.request import Placeholder
 from sunk_pod_scheduler.testing import JOB, KEY, T0, MemoryPods, job, manifest, placement, pod
 from sunk_pod_scheduler.validate import Rules, Wanted, validate
+from sunk_runtime.changes import Changes
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +72,9 @@ class Held:
 
     def values(self) -> list[Any]:
         return [*self.found.values()]
+
+    def changes(self) -> Changes:
+        return Changes(self.found)
 
     def require_complete(self) -> None:
         """Return: all is known."""

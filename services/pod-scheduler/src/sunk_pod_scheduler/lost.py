@@ -5,7 +5,7 @@ to end. Or the job has ended and was forgotten while nobody looked: then the Pod
 Where nothing tells which, the Pod stays and says so.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -98,21 +98,26 @@ def once_more(placement: PlacementState, now: datetime) -> Record:
 
 
 def has_old_number(
-    job: AnyJob, placement: PlacementState | None, all_placements: Iterable[PlacementState], now: datetime
+    job: AnyJob,
+    placement: PlacementState | None,
+    of_number: Callable[[int], Iterable[PlacementState]],
+    now: datetime,
 ) -> bool:
     """Whether a job that is held has the number of one that slurmctld lost, and that may be on a node yet.
 
     slurmd launches no second job of a number, and slurmctld drains its node then ("Duplicate jobid"): it
     would start nothing there any more, and so no other job for all the Pods that run there.
+
+    *of_number*: returns whose job has a number, or had it when slurmctld lost it.
     """
-    if placement is None or placement.attempt == 0 or placement.phase != "submitted":
-        return False  # A job that nothing came before: slurmctld has lost none, as far as is known.
+    if placement is None or placement.phase != "submitted":
+        return False
     if not isinstance(job, JobSeen) or not job.is_held:
         return False
     return any(
-        (one.job == job.job and placement.uid not in {one.uid, one.gang})
+        (one.job == job.job and one.uid != placement.uid)
         or (one.lost_job == job.job and (one.bound is None or now < one.bound + LEAVES))
-        for one in all_placements
+        for one in of_number(job.job)
     )
 
 

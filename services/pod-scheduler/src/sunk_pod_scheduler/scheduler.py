@@ -13,6 +13,7 @@ from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import hearsay, lost, marks, metrics, strays
 from sunk_pod_scheduler.apply import Doer
 from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.by_job import ByJob
 from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.marks import Mark
@@ -62,6 +63,7 @@ class Scheduler:
         self._pods = pods
         self._jobs = jobs
         self._placements = placements
+        self._by_job = ByJob(placements)
         self._slurm_jobs = slurm_jobs
         self._statistics = statistics
         self._views = views
@@ -191,7 +193,7 @@ class Scheduler:
             slurm_node=self._slurm_node(shown.kube_node) if shown and placement is None else "",
             node_problem=why,
             excluded=await self._excluded(pod, placement, job),
-            has_old_number=lost.has_old_number(job, placement, self._placements.values(), now()),
+            has_old_number=lost.has_old_number(job, placement, self._by_job.of_number, now()),
             is_release_asked=placement is not None
             and self._book.is_release_asked(
                 uid, placement.job, is_alive=isinstance(job, JobSeen) and job.is_alive

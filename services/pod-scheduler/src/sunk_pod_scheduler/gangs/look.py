@@ -18,6 +18,7 @@ from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import lost, marks
 from sunk_pod_scheduler.annotations import Asked
 from sunk_pod_scheduler.book import Book
+from sunk_pod_scheduler.by_job import ByJob
 from sunk_pod_scheduler.gangs.kin import Kin, kin, order, published_rank, published_size, terms
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size
 from sunk_pod_scheduler.gangs.owner import newest, owner
@@ -70,6 +71,7 @@ class Looker:
         self._pods = pods
         self._jobs = jobs
         self._placements = placements
+        self._by_job = ByJob(placements)
         self._views = views
         self._book = book
         self._workloads = workloads
@@ -175,7 +177,7 @@ class Looker:
             seats={} if is_overtaken else self._seats(gang, record),
             job=job,
             announced_on=self._book.announced_on(gang, record.job) if record else "",
-            has_old_number=lost.has_old_number(job, record, self._placements.values(), now()),
+            has_old_number=lost.has_old_number(job, record, self._by_job.of_number, now()),
             is_release_asked=record is not None
             and self._book.is_release_asked(
                 gang, record.job, is_alive=isinstance(job, JobSeen) and job.is_alive
