@@ -40,6 +40,8 @@ class SlurmChecks:
 
     def drain_of_another_is_changed(self) -> str | None:
         """No drain that somebody has set by hand is lifted, nor its reason replaced."""
+        for node in [node for node in self._by_hand if node not in self._slurm.state.nodes]:
+            del self._by_hand[node]  # With its record.
         return self._wrong
 
     def forget_what_slurm_lost(self) -> None:
@@ -50,9 +52,11 @@ class SlurmChecks:
 
     def _node_touched(self, node: str, states: list[str], user: str, reason: str) -> None:
         now = self._slurm.now()
-        if user != SERVICE_USER:
+        # prolog.sh uses commands as people do, who do not begin with our word.
+        is_ours = user == SERVICE_USER or ("DRAIN" in states and reason.startswith(_OURS))
+        if not is_ours:
             self._by_hand.pop(node, None)
-            if "DRAIN" in states and not reason.startswith(_OURS):
+            if "DRAIN" in states:
                 self._by_hand[node] = (reason, now)
                 self._end_ours(node)
             return

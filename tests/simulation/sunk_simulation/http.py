@@ -28,6 +28,8 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes
     pairs: tuple[tuple[str, str], ...] = ()
     """The whole query."""
+    client: str = ""
+    """The address of who asks."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -83,7 +85,8 @@ class _Connection(asyncio.Protocol):
         self._buffer = rest[size:]
         parts = urlsplit(target)
         pairs = tuple(parse_qsl(parts.query, keep_blank_values=True))
-        return Request(method, unquote(parts.path), dict(pairs), headers, rest[:size], pairs)
+        client = self._transport.get_extra_info("peername")[0] if self._transport is not None else ""
+        return Request(method, unquote(parts.path), dict(pairs), headers, rest[:size], pairs, client)
 
     async def _work(self) -> None:
         while self._asked:

@@ -221,8 +221,8 @@ class Process:
             return
         self.is_alive = False
         self.code, self.error = code, error
+        self.loop.bury(self)  # First: some of its tasks are held by what is ready only.
         self.ready.clear()
-        self.loop.bury(self)
         for tell in self.at_end:
             tell(self)
 

@@ -16,10 +16,15 @@ from typing import Final
 
 import msgspec
 
-from sunk_simulation import crowd, nodesets, pace, proof
+from sunk_simulation import cluster, crowd, nodesets, pace, proof
 from sunk_simulation.simulation import BreachError, Simulation
 
-STORIES: Final = {"crowd": crowd.story, "nodesets": nodesets.story, "proof": proof.story}
+STORIES: Final = {
+    "cluster": cluster.story,
+    "crowd": crowd.story,
+    "nodesets": nodesets.story,
+    "proof": proof.story,
+}
 _LATE: Final = (
     "kubernetes_asyncio.client",
     "kubernetes_asyncio.config",

@@ -1,9 +1,11 @@
 """slurmds in Pods: what a Pod starts on a Node of the model of Kubernetes, in the model of Slurm."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Any, Final
 
-from sunk_simulation.kubernetes.kubelets import Workloads
+from sunk_simulation.kubernetes.kubelets import END_S, Sleeper, Workload, Workloads
+from sunk_simulation.kubernetes.model import ModelKubernetes
 from sunk_simulation.slurm.model import ModelSlurm
 from sunk_simulation.slurm.slurmd import NodeConf
 
@@ -54,3 +56,20 @@ def slurmds(slurm: ModelSlurm) -> Workloads:
         return SlurmdInPod(slurm, pod["metadata"]["name"], pod["status"].get("podIP", "127.0.0.1"), poke)
 
     return start
+
+
+def slurmds_and_others(
+    slurm: ModelSlurm, kubernetes: ModelKubernetes, random: Random, *, namespace: str
+) -> Workloads:
+    """Return what starts a slurmd in each Pod of *namespace*, and what does nothing in all others."""
+    start = slurmds(slurm)
+
+    def now_s() -> float:
+        return kubernetes.registry.now().timestamp()
+
+    def workload(pod: dict[str, Any], poke: Callable[[], None]) -> Workload:
+        if pod["metadata"]["namespace"] == namespace:
+            return start(pod, poke)
+        return Sleeper(pod, now_s, random.uniform(*END_S))
+
+    return workload

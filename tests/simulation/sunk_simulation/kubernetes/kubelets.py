@@ -28,6 +28,10 @@ START_S: Final = (0.2, 2.0)
 """How long containers take to start."""
 END_S: Final = (0.05, 0.5)
 """How long they take to end when they are told to, after their preStop hooks."""
+ANNOTATION_RUNS_S: Final = "simulation/runs-s"
+"""After so many seconds a Pod's containers end by themselves."""
+ANNOTATION_EXITS: Final = "simulation/exits"
+"""And with this exit code."""
 _BOOT: Final = "node"
 
 
@@ -41,7 +45,7 @@ class Workload(Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it ended, after `stop`."""
+        """Whether it ended, after `stop` or by itself."""
         ...
 
     def stop(self) -> None:
@@ -58,11 +62,15 @@ Workloads = Callable[[Object, Callable[[], None]], Workload]
 
 
 class Sleeper:
-    """A container that does nothing: it is ready, and ends soon after its preStop hook when it is told to."""
+    """A container that does nothing: it is ready, and ends soon after its preStop hook when it is told to.
+
+    Its Pod's annotation `ANNOTATION_RUNS_S` has it end by itself.
+    """
 
     def __init__(self, pod: Object, now_s: Callable[[], float], end_s: float) -> None:
         self._stop_s = end_s + hook_s(pod)
         self._now_s = now_s
+        self._ends_s = now_s() + float(_annotation(pod, ANNOTATION_RUNS_S) or math.inf)
         self._stopped_s: float | None = None
 
     @property
@@ -72,8 +80,9 @@ class Sleeper:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its hook is over."""
-        return self._stopped_s is not None and self._now_s() - self._stopped_s >= self._stop_s
+        """Whether its time or its hook is over."""
+        is_stopped = self._stopped_s is not None and self._now_s() - self._stopped_s >= self._stop_s
+        return is_stopped or self._now_s() >= self._ends_s
 
     def stop(self) -> None:
         """Begin with its hook."""
@@ -81,6 +90,15 @@ class Sleeper:
 
     def kill(self) -> None:
         """End it."""
+
+
+def exit_code(pod: Object) -> int:
+    """Return how a Pod's containers end, if they do so by themselves."""
+    return int(_annotation(pod, ANNOTATION_EXITS) or 0)
+
+
+def _annotation(pod: Object, name: str) -> str:
+    return (pod["metadata"].get("annotations") or {}).get(name, "")
 
 
 def hook_s(pod: Object) -> float:
@@ -141,6 +159,10 @@ class Kubelet(Controller):
             if run.workload is not None:
                 run.workload.kill()
         self.runs.clear()
+
+    def reconnect(self) -> None:
+        """Let it reach the API server again."""
+        self.is_cut = False
 
     def crash(self, key: str) -> None:
         """Have a Pod's containers end by themselves; they are started again, as their Pod says."""
@@ -274,6 +296,8 @@ class Kubelet(Controller):
             run.workload = self._workloads(found.object, lambda: self.look(key))
             run.began = run.began or self.registry.moment()
             self.cluster.tell(self.name, "starts", pod=key)
+        if run.workload.has_ended:
+            return self._over(key, found, run)
         is_ready = run.workload.is_ready
         if run.told == (is_ready, run.restarts) and now < run.told_s + RECONCILE_S:
             return run.told_s + RECONCILE_S - now
@@ -304,6 +328,19 @@ class Kubelet(Controller):
             self.registry.delete(PODS, key, uid=found.meta["uid"], grace_s=0)
         except StatusError as error:
             self.cluster.tell(self.name, "cannot remove", pod=key, why=error.message)
+        return None
+
+    def _over(self, key: str, found: Stored, run: Run) -> float | None:
+        """Start containers anew that have ended by themselves, or tell how they ended, as their Pod says."""
+        code = exit_code(found.object)
+        policy = found.object["spec"]["restartPolicy"]
+        if policy == "Always" or (policy == "OnFailure" and code):
+            self.crash(key)
+            return None
+        ended = {"exitCode": code, "reason": "Error" if code else "Completed", "startedAt": run.began}
+        state = {"terminated": {**ended, "finishedAt": self.registry.moment()}}
+        self._end(key, run)
+        self._told(key, found, "Failed" if code else "Succeeded", state, is_ready=False)
         return None
 
     def _end(self, key: str, run: Run) -> None:

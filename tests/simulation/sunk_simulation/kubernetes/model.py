@@ -77,6 +77,8 @@ class ModelKubernetes:
         self.heard: Final[dict[str, float]] = {}
         self.changed: Callable[[], object] = lambda: None
         """Called after each change of the store: `Simulation.changed`."""
+        self.on_written: Callable[[Request], object] = lambda _request: None
+        """Told of each request that may change something, when it comes."""
         self.registry: Final = Registry(self.store, self._now_s, random)
         self.controllers: Final[tuple[Controller, ...]] = tuple(
             kind(self, random) for kind in (*controllers.ALL, Scheduler)
@@ -225,6 +227,8 @@ class ModelKubernetes:
     async def _answer(self, request: Request) -> Reply:
         server = self._server
         assert server is not None
+        if request.method in _WRITES:
+            self.on_written(request)
         await asyncio.sleep(self._random.uniform(*TAKES_S))
         fault = self._fault(request)
         if fault is None:

@@ -25,7 +25,16 @@ _KINDS: Final = (
 class Life:
     """Users and administrators."""
 
-    def __init__(self, sim: Simulation, slurm: ModelSlurm) -> None:
+    def __init__(
+        self, sim: Simulation, slurm: ModelSlurm, lose_slurmd: Callable[[str], None] | None = None
+    ) -> None:
+        """Describe them.
+
+        Args:
+            sim: Where they live.
+            slurm: What they use.
+            lose_slurmd: Ends the slurmd of a node, which comes back; None: it is started again here.
+        """
         self._sim = sim
         self._slurm = slurm
         self._random = sim.random("life")
@@ -38,9 +47,9 @@ class Life:
             (3, lambda: self._to_a_job("release")),
             (1, lambda: self._to_a_job("suspend")),
             (2, lambda: self._to_a_job("resume")),
-            (3, self._drain),
-            (4, self._undrain),
-            (2, self._lose_slurmd),
+            (3, lambda: self._to_a_node(self._drain)),
+            (4, lambda: self._to_a_node(self._undrain)),
+            (2, lambda: self._to_a_node(lose_slurmd or self._lose_slurmd)),
         )
 
     async def go_on(self) -> None:
@@ -63,6 +72,10 @@ class Life:
             if self._is_by_hand(node):
                 self._try("scontrol", "update", f"node={node}", "state=undrain")
 
+    def work(self) -> None:
+        """Submit a job that does not end by itself."""
+        self._try("sbatch", "--parsable", "--wrap=sleep 86400")
+
     def _submit(self) -> None:
         script = f"sleep {self._random.randint(*RUNS_S)}; exit {int(self._random.random() < 0.2)}"
         self._try("sbatch", "--parsable", *self._random.choice(_KINDS), f"--wrap={script}")
@@ -75,24 +88,22 @@ class Life:
         if alive := [job for job in self._slurm.state.jobs.values() if not job.is_over]:
             self._try("scontrol", verb, str(self._random.choice(alive).job_id))
 
-    def _drain(self) -> None:
-        self._drains += 1
-        self._try(
-            "scontrol", "update", f"node={self._node()}", "state=drain", f"reason=ticket {self._drains}"
-        )
+    def _to_a_node(self, deed: Callable[[str], None]) -> None:
+        if nodes := sorted(self._slurm.state.nodes):
+            deed(self._random.choice(nodes))
 
-    def _undrain(self) -> None:
-        node = self._node()
+    def _drain(self, node: str) -> None:
+        self._drains += 1
+        self._try("scontrol", "update", f"node={node}", "state=drain", f"reason=ticket {self._drains}")
+
+    def _undrain(self, node: str) -> None:
         if self._is_by_hand(node):
             self._try("scontrol", "update", f"node={node}", "state=undrain")
 
-    def _lose_slurmd(self) -> None:
-        slurmd = self._slurm.slurmds[self._node()]
+    def _lose_slurmd(self, node: str) -> None:
+        slurmd = self._slurm.slurmds[node]
         slurmd.fail() if self._random.random() < 0.3 else slurmd.kill()
         self._sim.network.later(self._random.uniform(0.5, 90.0), slurmd.start)
-
-    def _node(self) -> str:
-        return self._random.choice([conf.name for conf in self._slurm.static_nodes])
 
     def _is_by_hand(self, node: str) -> bool:
         record = self._slurm.state.nodes[node]

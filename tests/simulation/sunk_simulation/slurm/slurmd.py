@@ -187,6 +187,7 @@ class Slurmd:
         environment = {name: value for name, _, value in (word.partition("=") for word in job.environment)}
         process = self._run(f"job-{job.job_id}", main, environment)
         self.steps[key] = Step(process)
+        self.slurm.changed()
 
         def ended(process: Process) -> None:
             step = self.steps.pop(key, None)

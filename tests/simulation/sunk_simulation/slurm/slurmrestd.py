@@ -49,6 +49,8 @@ class Slurmrestd:
         self.port: Final = port
         self.process: Process | None = None
         self.latency_s = (0.001, 0.01)
+        self.on_written: Callable[[Request], object] = lambda _request: None
+        """Told of each request that may change something, when it comes."""
         self._slurm = slurm
         self._lose = 0
         self._fail: list[int] = []
@@ -115,6 +117,8 @@ class Slurmrestd:
         self._is_stale = False
 
     async def _answer(self, request: Request) -> Reply:
+        if request.method != "GET":
+            self.on_written(request)
         await anyio.sleep(self._slurm.random.uniform(*self.latency_s))
         if self._fail:
             self._slurm.trace.write("slurmrestd", "fails", path=request.path)
