@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from sunk_kube.wellknown import TAINT_LOCK
+from sunk_simulation.bugs import Bugs
 from sunk_simulation.bus.model import ModelNats
 from sunk_simulation.checks import SlurmChecks
 from sunk_simulation.http import Request
@@ -254,6 +255,20 @@ def test_who_writes_without_his_lease_is_found() -> None:
 
     said = writers.two_write() or ""
     assert said.startswith("PATCH /api/v1/namespaces/default/pods/web by pod-scheduler-1")
+
+
+def test_a_bug_of_a_service_is_found() -> None:
+    with Simulation(seed=1) as sim:
+
+        async def fail() -> None:
+            raise TypeError("no such argument")
+
+        kept = sim.keep("syncer-0", fail)
+        bugs = Bugs([kept])
+        sim.run(sim.sleep(0.1))
+        bugs.end()
+
+    assert "no such argument" in (bugs.said() or "")
 
 
 def test_a_drain_that_prolog_sh_replaces_is_found() -> None:

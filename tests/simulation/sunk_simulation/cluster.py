@@ -12,6 +12,7 @@ from typing import Final
 
 from sunk_kube.crds import crds
 from sunk_kube.wellknown import TAINT_LOCK
+from sunk_simulation.bugs import Bugs
 from sunk_simulation.bus.model import ModelNats
 from sunk_simulation.checks import OLD_S, BusChecks, SlurmChecks, differs, facts_without_state
 from sunk_simulation.kubernetes.kinds import DEFINITIONS, NAMESPACES, NODES, PODS
@@ -82,6 +83,8 @@ class World:
         self.kubernetes.registry.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         self.nodeset = self._make_nodeset()
         self.services = self._start_services()
+        self.bugs = Bugs(self.services)
+        sim.never("a service meets a bug", self.bugs.said)
 
     def slack_s(self) -> float:
         """Return how late a write may come: somebody may have been paused, or his word be on its way."""
@@ -375,3 +378,4 @@ async def story(sim: Simulation, *, hours: float, faults: bool) -> None:
     await sim.settles("at rest nobody writes", lambda: str(written) if written else None, within_s=0)
     for kept in world.services:
         kept.stop()
+    world.bugs.end()
