@@ -51,11 +51,13 @@ async def work(
     rest = Rest()
     nodesets = NodeSetLoop(views, kube, observer, Deeds(kube, bus, rest, measure=config.lock_measure))
     nodes = NodeMarks(views, kube, lock_key=config.lock_key)
-    pods = PodMarks(views, kube, bus.ears, unknown_s=config.slurm_unknown_s, rest=rest)
+    pods = PodMarks(views, kube, bus, unknown_s=config.slurm_unknown_s, rest=rest)
     nodeset_changes, pod_changes = views.nodeset_changes(), views.pod_changes()
     files = GeneratedFiles(views, kube, config.generated)
     listening = Listening(views, bus.ears, pods, nodesets=nodeset_changes, pods=pod_changes)
     await views.complete()
+    for name in config.clusters:
+        pods.jobs_of(name)  # Else the first Pod waits for all jobs to be looked through.
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(listening.run)
         for name, handle, changes, keys, at_once in (
@@ -101,10 +103,9 @@ async def tell(
     slice_loop = KeyLoop(
         f"slices-{cluster.cluster}", slices.settle, woken_by=[cluster.bus.recovery, cluster.slices.recovery]
     )
-    jobs = JobsOnNodes(cluster.slurm_jobs)
-    marks.heed(cluster.cluster, jobs)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(pass_on_jobs, states, jobs, cluster.slurm_nodes, pods)
+        if (jobs := marks.jobs_of(cluster.cluster)) is not None:
+            tasks.start_soon(pass_on_jobs, states, jobs, cluster.slurm_nodes, pods)
         keys = cluster.slices.keys
         tasks.start_soon(partial(slice_loop.run, slices.changes(), keys=keys, resync_s=config.resync_s))
         told = states.changes()

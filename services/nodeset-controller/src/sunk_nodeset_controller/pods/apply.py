@@ -1,7 +1,7 @@
 """The loops over NodeSet Pods: what their Nodes and Slurm say is put on them, and the bus is told of them."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -11,6 +11,7 @@ from sunk_kube import wellknown as wk
 from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod
+from sunk_nodeset_controller.clusters import BusSide
 from sunk_nodeset_controller.fenced import FencedKube
 from sunk_nodeset_controller.locks.jobs import JobsOnNodes
 from sunk_nodeset_controller.marks import Marks, joined, patch
@@ -42,21 +43,24 @@ class PodMarks:
     """The Pod Controller towards Pods: what their Node and Slurm say, in one write. Keys are Pods'."""
 
     def __init__(
-        self, views: KubeViews, kube: FencedKube, ears: Mapping[str, Ear], *, unknown_s: float, rest: Rest
+        self, views: KubeViews, kube: FencedKube, bus: BusSide, *, unknown_s: float, rest: Rest
     ) -> None:
         self._views = views
         self._kube = kube
-        self._ears = ears
+        self._bus = bus
+        self._ears = bus.ears
         self._absent = Absent(unknown_s)
         self._rest = rest
         self._jobs: dict[str, JobsOnNodes] = {}
 
-    def heed(self, cluster: str, jobs: JobsOnNodes) -> None:
-        """Have nobody evicted in *cluster* under one of *jobs*, which the caller keeps current.
+    def jobs_of(self, cluster: str) -> JobsOnNodes | None:
+        """Return the jobs under which nobody in *cluster* is evicted, for who keeps them current.
 
-        Before, nobody there may be evicted: any job may be on any node.
+        None: the bus was not reached yet, and any job may be on any node.
         """
-        self._jobs[cluster] = jobs
+        if cluster not in self._jobs and (views := self._bus.find(cluster)) is not None:
+            self._jobs[cluster] = JobsOnNodes(views.slurm_jobs)
+        return self._jobs.get(cluster)
 
     async def settle(self, key: str) -> float | None:
         """Make the NodeSet Pod *key* bear what it shall; return when to look again if it was just written.
@@ -99,7 +103,7 @@ class PodMarks:
 
     def _may_be_evicted(self, pod: Pod, node: Node | None, ear: Ear | None, now: datetime) -> bool:
         name, nodes = pod.metadata.name, ear.nodes if ear is not None and ear.doubt(now) is None else None
-        jobs = self._jobs.get(pod.metadata.labels.get(wk.LABEL_CLUSTER, ""))
+        jobs = self.jobs_of(pod.metadata.labels.get(wk.LABEL_CLUSTER, ""))
         if nodes is None or name in nodes.undecodable or jobs is None or not jobs.is_complete:
             return False
         slurm = nodes.get(name)
