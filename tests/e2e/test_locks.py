@@ -14,7 +14,7 @@ from sunk_lab.story import manifests
 from sunk_lab.story.deeds import fresh
 from sunk_lab.story.observe import ComputeNode, until
 from sunk_lab.story.stage import Stage
-from sunk_lab.story.steps import JOB_SCRIPT
+from sunk_lab.story.steps import JOB_SCRIPT, SPOOL
 from sunk_lab.story.witness import Witness
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
@@ -24,10 +24,10 @@ on_request = pytest.mark.skipif(
 )
 
 NEVER = "test.example/never"
-SHORT_JOB = """#!/bin/bash
-date +%s.%N > /tmp/began-$SLURM_JOB_ID
+SHORT_JOB = f"""#!/bin/bash
+date +%s.%N > {SPOOL}/began-$SLURM_JOB_ID
 sleep 1
-date +%s.%N > /tmp/ended-$SLURM_JOB_ID
+date +%s.%N > {SPOOL}/ended-$SLURM_JOB_ID
 """
 STAYS_S = 8
 """For how long a lock is seen to stay: one that nobody held would go after 5 s."""
@@ -93,7 +93,7 @@ def test_a_pod_that_never_goes_keeps_the_job_off_its_node_which_is_drained_with_
         )
         reason = do.eyes.drain_reason(node.node) or ""
         do.job_reaches(job, "PENDING")
-        has_run = stage.in_slurmd(node, "ls", "/tmp").split()  # noqa: S108 - in the slurmd Pod
+        has_run = stage.in_slurmd(node, "ls", SPOOL).split()
 
         stays_drained(stage, node, for_s=60)  # The job has left the node, and the Pod has not.
         let_go(stage, pod)
@@ -141,7 +141,7 @@ def first_line(stage: Stage, node: ComputeNode, job: int) -> float:
 
 def end_job(stage: Stage, node: ComputeNode, job: int) -> None:
     """Have the job end well, and wait until it has left."""
-    stage.in_slurmd(node, "touch", f"/tmp/end-{job}")  # noqa: S108 - in the slurmd Pod
+    stage.in_slurmd(node, "touch", f"{SPOOL}/end-{job}")
     stage.deeds.job_left(job)
 
 
@@ -289,7 +289,7 @@ def spread(name: str, nodes: list[ComputeNode]) -> Object:
 
 def times(stage: Stage, node: ComputeNode, which: str) -> dict[int, float]:
     """Return when each job of the node began or ended."""
-    line = f"cd /tmp; for f in {which}-*; do [ -s $f ] && echo ${{f#*-}} $(cat $f); done; true"
+    line = f"cd {SPOOL}; for f in {which}-*; do [ -s $f ] && echo ${{f#*-}} $(cat $f); done; true"
     told = stage.in_slurmd(node, "bash", "-c", line).split()
     return dict(zip(map(int, told[::2]), map(float, told[1::2]), strict=True))
 

@@ -1,6 +1,7 @@
 """One lab's Kubernetes as a whole: up, down, images, nodes."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sunk_lab.errors import LabError
-from sunk_lab.kube import build, cgroups, control_plane, network
+from sunk_lab.kube import build, cgroups, control_plane, network, policies
 from sunk_lab.kube.network import MAX_NODES, Network
 from sunk_lab.kube.nodes import Nodes, number
 from sunk_lab.kube.place import Place
@@ -156,6 +157,16 @@ class KubeLab:
         """Plug a node into the network again."""
         self._require_node(name)
         self._nodes.set_cable(name, is_plugged=True)
+
+    def enforce_policies(self) -> None:
+        """Have Pods reach each other as the NetworkPolicies of now say; nothing follows changes."""
+
+        def found(kind: str) -> list[policies.Object]:
+            return json.loads(self.kubectl("get", kind, "--all-namespaces", "-o", "json"))["items"]
+
+        rules = policies.ruleset(found("networkpolicies"), found("pods"), found("namespaces"))
+        for name in self._nodes.running():
+            self._nodes.run(name, "nft", "-f", "-", input=rules)
 
     def shell(self, name: str) -> tuple[str, ...]:
         """Return what to put before a command so that it runs on node *name*."""
