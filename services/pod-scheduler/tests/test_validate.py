@@ -195,13 +195,13 @@ def test_a_pod_beside_jobs_needs_a_cpu_limit_where_an_administrator_says_so(
     pod = manifest(spec=PodSpec(containers=(container,)), annotations=marked)
 
     assert isinstance(validate(pod, Rules(policy=OWN)), Wanted)
-    found = validate(pod, Rules(policy=OWN, requires_cpu_limits=True))
+    found = validate(pod, Rules(policy=OWN, requires_limits=("cpu",)))
     assert found == (BESIDE,) if is_refused else isinstance(found, Wanted)
 
 
 def test_a_cpu_limit_of_the_pod_as_a_whole_will_do_and_init_containers_count() -> None:
     free, whole = limited(cpu=False), ResourceRequirements(limits={"cpu": "2"})
-    strict = Rules(requires_cpu_limits=True)
+    strict = Rules(requires_limits=("cpu",))
 
     assert isinstance(validate(manifest(spec=PodSpec(containers=(free,), resources=whole)), strict), Wanted)
     spec = PodSpec(containers=(limited(cpu=True),), init_containers=(free,))
@@ -229,7 +229,7 @@ def test_a_cpu_limit_is_no_more_than_slurm_gives_the_pod_where_jobs_run_beside_i
     spec: PodSpec, all_in_all: str | None
 ) -> None:
     """A limit that nothing reaches is none: the Pod would take what Slurm gave to the jobs beside it."""
-    found = validate(manifest(spec=spec), Rules(requires_cpu_limits=True))
+    found = validate(manifest(spec=spec), Rules(requires_limits=("cpu",)))
 
     assert isinstance(validate(manifest(spec=spec), Rules()), Wanted)
     if all_in_all is None:
@@ -237,7 +237,36 @@ def test_a_cpu_limit_is_no_more_than_slurm_gives_the_pod_where_jobs_run_beside_i
     else:
         (problem,) = found if isinstance(found, tuple) else ("",)
         assert problem.startswith(f"spec.containers[].resources.limits.cpu: {all_in_all}")
-        assert "that Slurm gives the Pod" in problem
+        assert "that Slurm gives, where" in problem
+
+
+@pytest.mark.parametrize(
+    ("limit", "problem"),
+    [
+        (None, " (main): must be set"),
+        ("64Gi", ": 65536 MiB is more than the 1025 MiB that Slurm gives"),
+        ("1025Mi", ""),
+    ],
+)
+def test_a_memory_limit_is_no_more_than_slurm_gives_the_pod_where_an_administrator_says_so(
+    limit: str | None, problem: str
+) -> None:
+    """Else the kernel ends jobs of others for a Pod that takes the node's memory: slurmd requests little."""
+    limits = {} if limit is None else {"memory": limit}
+    requests = {"cpu": "1", "memory": "1048577Ki"}
+    main = Container(name="main", resources=ResourceRequirements(requests=requests, limits=limits))
+    made = manifest(spec=PodSpec(containers=(main,)))
+    alone = manifest(spec=PodSpec(containers=(main,)), annotations={PREFIX + "exclusive": "none"})
+
+    found = validate(made, Rules(requires_limits=("memory",)))
+    assert isinstance(validate(alone, Rules(requires_limits=("memory",))), Wanted)
+    if problem:
+        assert isinstance(found, tuple)
+        assert [one.startswith(f"spec.containers[].resources.limits.memory{problem}") for one in found] == [
+            True
+        ]
+    else:
+        assert isinstance(found, Wanted)
 
 
 def test_gpus_of_all_makers_count_and_what_nobody_counts_is_refused_with_the_setting() -> None:

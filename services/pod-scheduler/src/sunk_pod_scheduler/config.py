@@ -66,6 +66,9 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     requires_cpu_limits: bool = False
     """Refuse Pods with a container without CPU limit, or with limits of more than they request in whole
     CPUs, on nodes that they share with Slurm's jobs: all of these weigh no more than slurmd's requests."""
+    requires_memory_limits: bool = False
+    """The same of memory, in whole MiB: a Pod that takes more than Slurm gave it has the kernel end jobs of
+    others on its node, for slurmd's Pod requests little."""
     lost_jobs: Literal["adopt", "delete"] = "adopt"
     """What becomes of Pods that run when slurmctld has lost their jobs: each gets another job on its node, or
     is deleted after ``lost_jobs_s``. With ``adopt`` a Pod stays if nothing tells whether its job was lost or
@@ -121,11 +124,12 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
         policy = Policy() if self.policy_file is None else read_table(self.policy_file, Policy)
         policy = msgspec.structs.replace(policy, user_id=self.user_id, group_id=self.group_id)
         types = dict(_pair(entry) for entry in self.gpu_types)
+        demanded = {"cpu": self.requires_cpu_limits, "memory": self.requires_memory_limits}
         return Rules(
             kill_wait_s=self.slurm_kill_wait_s,
             policy=policy,
             refuses_pod_affinity=self.pod_affinity == "refuse",
-            requires_cpu_limits=self.requires_cpu_limits,
+            requires_limits=tuple(name for name, is_demanded in demanded.items() if is_demanded),
             gpu_types=types,
             gpu_resources=self.gpu_resources,
             uncounted_resources=self.uncounted_resources,

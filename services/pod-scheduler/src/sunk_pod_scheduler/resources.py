@@ -23,14 +23,14 @@ def requests(spec: PodSpec) -> Mapping[str, Decimal]:
     return _whole(spec, lambda given: given.requests)
 
 
-def cpu_limit(spec: PodSpec) -> Decimal:
-    """Return how many CPUs all of the Pod may take, if each of its containers has a limit.
+def limit(spec: PodSpec, name: str) -> Decimal:
+    """Return how much of the resource *name* all of the Pod may take, if each of its containers has a limit.
 
     Raises:
         ValueError: a limit is no quantity.
     """
-    found = _whole(spec, lambda given: {"cpu": given.limits["cpu"]} if "cpu" in given.limits else {})
-    return found.get("cpu", Decimal(0))
+    found = _whole(spec, lambda given: {name: given.limits[name]} if name in given.limits else {})
+    return found.get(name, Decimal(0))
 
 
 def _whole(spec: PodSpec, of: Callable[[ResourceRequirements], Resources]) -> Mapping[str, Decimal]:

@@ -35,7 +35,9 @@ MORE_MAX: Final = 2048
 MOST: Final = 1 << 63
 """Of anything. Slurm counts in 64 bits; Kubernetes cuts off here too."""
 _REQUESTS: Final = "spec.containers[].resources.requests"
-_CPU_LIMITS: Final = "spec.containers[].resources.limits.cpu"
+_LIMITS: Final = "spec.containers[].resources.limits."
+_GIVEN_IN: Final = {"cpu": (Decimal(1), ""), "memory": (Decimal(1 << 20), " MiB")}
+"""What Slurm gives one of, and its name."""
 _SHOWN: Final = 80
 
 
@@ -47,8 +49,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy = Policy()
     refuses_pod_affinity: bool = False
     """What a Pod requires of other Pods' places refuses it; False: it is told that Slurm does not heed it."""
-    requires_cpu_limits: bool = False
-    """A container without CPU limit, or limits of more than Slurm gives, refuse a Pod beside Slurm's jobs."""
+    requires_limits: tuple[str, ...] = ()
+    """Of ``cpu`` and ``memory``: a container without that limit, or limits of more than Slurm gives, refuse a
+    Pod that may have Slurm's jobs beside it."""
     gpu_types: Mapping[str, str] = {}
     """GRES type by the value of ``gpu.nvidia.com/model``; empty: GPUs are asked for without a type."""
     gpu_resources: tuple[str, ...] = GPU_RESOURCES
@@ -91,9 +94,9 @@ def validate(pod: Pod, rules: Rules) -> Wanted | tuple[str, ...]:
         *_claims(pod.spec),
         *(_unheard(pod.spec) if rules.refuses_pod_affinity else ()),
         *(
-            _unlimited(pod.spec, needed)
-            if rules.requires_cpu_limits and _is_beside_jobs(rules, asked, gpus)
-            else ()
+            problem
+            for name in (rules.requires_limits if _is_beside_jobs(rules, asked, gpus) else ())
+            for problem in _unlimited(pod.spec, needed, name)
         ),
         *_grace(pod.spec, rules.kill_wait_s),
     )
@@ -193,22 +196,23 @@ def _is_beside_jobs(rules: Rules, asked: Asked, gpus: Decimal) -> bool:
     return shared != annotations.SHARED_OF["none"]
 
 
-def _unlimited(spec: PodSpec, needed: Mapping[str, Decimal]) -> tuple[str, ...]:
-    """Return what to say of containers that may take more CPU time than Slurm gives: it gives whole CPUs."""
-    where = f"where Slurm's jobs may run beside; or {PREFIX}exclusive: none"
-    is_whole = spec.resources is not None and "cpu" in spec.resources.limits
+def _unlimited(spec: PodSpec, needed: Mapping[str, Decimal], name: str) -> tuple[str, ...]:
+    """Return what to say of containers that may take more of *name* than Slurm gives: whole CPUs and MiB."""
+    field, where = _LIMITS + name, f"where Slurm's jobs may run beside; or {PREFIX}exclusive: none"
+    is_whole = spec.resources is not None and name in spec.resources.limits
     everyone = () if is_whole else (*spec.containers, *spec.init_containers)
-    free = ", ".join(one.name for one in everyone if "cpu" not in one.resources.limits)[:_SHOWN]
+    free = ", ".join(one.name for one in everyone if name not in one.resources.limits)[:_SHOWN]
     if free:
-        return (f"{_CPU_LIMITS} ({free}): must be set {where}",)
+        return (f"{field} ({free}): must be set {where}",)
+    one, unit = _GIVEN_IN[name]
     try:
-        limit, asked = resources.cpu_limit(spec), needed.get("cpu", Decimal(0))
+        limit, asked = resources.limit(spec, name), needed.get(name, Decimal(0))
     except (ValueError, ArithmeticError) as error:
-        return (f"{_CPU_LIMITS}: {error or 'cannot be counted'}",)
-    if asked > MOST or limit <= math.ceil(asked):
+        return (f"{field}: {error or 'cannot be counted'}",)
+    if asked > MOST or limit <= math.ceil(asked / one) * one:
         return ()
-    taken = f"{limit.normalize():f}" if limit <= MOST else "all"
-    return (f"{_CPU_LIMITS}: {taken} is more than the {math.ceil(asked)} that Slurm gives the Pod, {where}",)
+    taken = f"{(limit / one).normalize():f}{unit}" if limit <= MOST else "all"
+    return (f"{field}: {taken} is more than the {math.ceil(asked / one)}{unit} that Slurm gives, {where}",)
 
 
 def grace_s(spec: PodSpec) -> int:
