@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -26,10 +28,12 @@ def run(*arguments: str, hash_seed: str, more: str = "") -> list[str]:
     ]  # No CPU time.
 
 
-def test_a_seed_gives_the_same_trace_in_every_process() -> None:
-    first = run("--seed", "5", "--hours", "0.12", hash_seed="1")
+@pytest.mark.parametrize(("story", "hours"), [("proof", "0.12"), ("nodesets", "0.05")])
+def test_a_seed_gives_the_same_trace_in_every_process(story: str, hours: str) -> None:
+    asked = "--story", story, "--seed", "5", "--hours", hours
+    first = run(*asked, hash_seed="1")
 
-    assert first == run("--seed", "5", "--hours", "0.12", hash_seed="2", more="x" * 5000)
+    assert first == run(*asked, hash_seed="2", more="x" * 5000)
 
 
 def test_a_seed_is_the_same_alone_and_among_others() -> None:

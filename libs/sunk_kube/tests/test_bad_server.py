@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
+from sunk_kube import api
 from sunk_kube.answers import RETRY_LAST_S
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.errors import KubeBusyError, KubeUnavailableError
@@ -34,11 +35,14 @@ def thing(name: str, version: int = 1) -> dict[str, Any]:
 def answer(status: int, body: object, **headers: str) -> Answer:
     """Answer with *body*, JSON unless it is text."""
     text = body if isinstance(body, str) else json.dumps(body)
-    lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(text)}", "Connection: close"]
+    lines = [f"HTTP/1.1 {status} Whatever", "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
 
     async def send(stream: SocketStream) -> None:
-        await stream.send("\r\n".join([*lines, "", text]).encode())
+        port = stream.extra(SocketAttribute.local_port)  # noqa: S610 - anyio, not Django
+        said = text.replace("ISSUER", f"http://127.0.0.1:{port}")
+        head = [*lines, f"Content-Length: {len(said)}"]
+        await stream.send("\r\n".join([*head, "", said]).encode())
 
     return send
 
@@ -71,7 +75,7 @@ async def server(
     tmp_path: Path,
     *answers: Answer,
     timeout_s: float = 5.0,
-    user: dict[str, str] | None = None,
+    user: dict[str, Any] | None = None,
     heard: list[bytes] | None = None,
 ) -> AsyncGenerator[KubeClient]:
     """Answer one request after the other as *answers* say, the last for ever; *heard* gets the requests."""
@@ -81,20 +85,22 @@ async def server(
     async def serve(stream: SocketStream) -> None:
         async with stream:
             requests.append(await stream.receive())
-            await (script.pop(0) if len(script) > 1 else script[0])(stream)
+            with suppress(anyio.BrokenResourceError):  # Who asked may have gone.
+                await (script.pop(0) if len(script) > 1 else script[0])(stream)
 
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - anyio, not Django
+    address = f"http://127.0.0.1:{port}"
     config: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "x",
         "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-        "clusters": [{"name": "x", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "clusters": [{"name": "x", "cluster": {"server": address}}],
         "users": [{"name": "x", "user": user or {}}],
     }
     path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(config))
+    path.write_text(json.dumps(config).replace("ISSUER", address))
     async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, serve)
         async with connect("test", kubeconfig=path, timeout_s=timeout_s) as client:
@@ -201,20 +207,108 @@ async def test_a_kubeconfig_that_is_missing_is_named(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_token_that_rotates_is_used_from_the_next_call_on(tmp_path: Path) -> None:
+async def test_a_token_that_rotates_is_followed_and_one_that_cannot_be_read_leaves_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "RENEW_S", 0.0)
     token, heard = tmp_path / "token", list[bytes]()
     token.write_text("first\n")
     async with server(tmp_path, listed(), user={"tokenFile": str(token)}, heard=heard) as client:
         await client.list_all(PODS)
         fresh = tmp_path / "fresh"
-        fresh.write_text("second\n")
+        fresh.write_text("second\n")  # As the kubelet does: another file in its place.
         fresh.rename(token)
         await client.list_all(PODS)
         token.write_text("")
-        with pytest.raises(KubeUnavailableError, match="empty"):
-            await client.list_all(PODS)
+        await client.list_all(PODS)
+        token.unlink()
+        await client.list_all(PODS)
 
-    assert [b"Bearer first" in heard[0], b"Bearer second" in heard[1], len(heard)] == [True, True, 2]
+    assert [tokens_in(request) for request in heard] == ["first", "second", "second", "second"]
+
+
+async def test_a_token_that_is_refused_is_read_again(tmp_path: Path) -> None:
+    token, heard = tmp_path / "token", list[bytes]()
+    token.write_text("first")
+    answers = answer(401, {"message": "who are you"}), listed()
+    async with server(tmp_path, *answers, user={"tokenFile": str(token)}, heard=heard) as client:
+        token.write_text("second")
+        with pytest.raises(KubeUnavailableError, match="who are you"):
+            await client.list_all(PODS)
+        await client.list_all(PODS)
+
+    assert [tokens_in(request) for request in heard] == ["first", "second"]
+
+
+@pytest.mark.parametrize(("is_short", "expected"), [(True, "2"), (False, "1")], ids=["short", "long"])
+async def test_a_plugin_runs_again_when_its_token_is_about_to_expire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_short: bool, expected: str
+) -> None:
+    monkeypatch.setattr(api, "RENEW_S", 0.0)
+    runs, heard = tmp_path / "runs", list[bytes]()
+    moment = "2026-01-01T00:00:00Z" if is_short else "2126-01-01T00:00:00Z"
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    status = {"token": "TOKEN", "expirationTimestamp": moment}
+    said = json.dumps({**credential, "status": status})
+    script = f"echo >> {runs}; echo '{said}' | sed s/TOKEN/$(wc -l < {runs})/"
+    plugin = {"command": "sh", "args": ["-c", script], "apiVersion": credential["apiVersion"]}
+    async with server(tmp_path, listed(), user={"exec": plugin}, heard=heard) as client:
+        await client.list_all(PODS)
+
+    assert [tokens_in(request) for request in heard] == [expected]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # The library's own.
+async def test_a_token_of_an_identity_provider_is_had_anew(tmp_path: Path) -> None:
+    heard = list[bytes]()
+    endpoint = answer(200, {"token_endpoint": "ISSUER/token"}, Content_Type="application/json")
+    fresh = answer(200, {"id_token": "fresh", "refresh_token": "r"}, Content_Type="application/json")
+    provider = {"idp-issuer-url": "ISSUER", "client-id": "c", "client-secret": "s", "refresh-token": "r"}
+    user = {"auth-provider": {"name": "oidc", "config": provider}}
+    async with server(tmp_path, endpoint, fresh, listed(), user=user, heard=heard) as client:
+        await client.list_all(PODS)
+
+    assert tokens_in(heard[-1]) == "fresh"
+
+
+async def test_a_netrc_of_the_servers_host_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc, heard = tmp_path / "netrc", list[bytes]()
+    netrc.write_text("machine 127.0.0.1 login somebody password else")
+    monkeypatch.setenv("NETRC", str(netrc))
+    async with server(tmp_path, listed(), user={"token": "ours"}, heard=heard) as client:
+        await client.list_all(PODS)
+
+    assert [tokens_in(request) for request in heard] == ["ours"]
+
+
+async def test_a_watch_that_falls_silent_or_breaks_is_an_outage(tmp_path: Path) -> None:
+    async def broken(stream: SocketStream) -> None:
+        await stream.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhalf")
+
+    async def watch() -> None:
+        async with client.watch(THINGS, None, {}, silence_s=0.3) as chunks:
+            async for _ in chunks:
+                pass
+
+    async with server(tmp_path, stay, broken) as client:
+        for _ in range(2):
+            with pytest.raises(KubeUnavailableError):
+                await watch()
+
+
+async def test_an_object_of_many_megabytes_is_told(tmp_path: Path) -> None:
+    large = {**thing("a", 2), "data": {"large": "x" * (6 << 20)}}
+
+    seen, _ = await keys_after(tmp_path, listed(), watched(("ADDED", large)), stay, count=1)
+
+    assert seen == ["default/a"]
+
+
+def tokens_in(request: bytes) -> str:
+    head = request.partition(b"\r\n\r\n")[0].decode().splitlines()
+    return " ".join(line.split()[-1] for line in head if line.lower().startswith("authorization: bearer"))
 
 
 async def keys_after(tmp_path: Path, *answers: Answer, count: int) -> tuple[list[str], list[str]]:

@@ -6,11 +6,13 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 import yaml
+from kubernetes_asyncio.config import incluster_config
 
-from sunk_kube import access
+from sunk_kube import api
 from sunk_kube.client import connect
 from sunk_kube.errors import KubeUnavailableError
 from sunk_lab.kube.lab import KubeLab
+from sunk_runtime.errors import ConfigError
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -32,15 +34,62 @@ def mounted(
     cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
     address = urlsplit(str(cluster["server"]))
     (mounted / "ca.crt").symlink_to(cluster["certificate-authority"])
-    monkeypatch.setattr(access, "MOUNTED", mounted)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(mounted / "ca.crt"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", address.hostname or "")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
     return token
 
 
-async def test_a_pod_is_who_its_token_says(mounted: Path) -> None:
+async def test_a_pod_is_who_its_token_says_and_follows_it(
+    mounted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = anyio.Path(mounted)
+    text = await token.read_text()
     async with connect("test") as client:
         assert b"APIGroupList" in await client.get_raw("/apis")
-        await anyio.Path(mounted).write_text("nobody's")
+        monkeypatch.setattr(api, "RENEW_S", 0.0)
+        await token.write_text("nobody's")
+    async with connect("test") as client:
         with pytest.raises(KubeUnavailableError, match="401"):
             await client.get_raw("/apis")
+        await token.write_text(text)
+        assert b"APIGroupList" in await client.get_raw("/apis")
+        await token.unlink()  # The last one is good for longer.
+        assert b"APIGroupList" in await client.get_raw("/apis")
+
+
+@pytest.mark.parametrize("name", ["token", "ca.crt"])
+@pytest.mark.parametrize("text", [None, ""], ids=["missing", "empty"])
+async def test_what_a_pod_lacks_is_said(mounted: Path, name: str, text: str | None) -> None:
+    one = anyio.Path(mounted.parent / name)
+    await one.unlink()
+    if text is not None:
+        await one.write_text(text)
+    with pytest.raises(ConfigError, match="settings of a Pod in a cluster"):
+        async with connect("test"):
+            pass
+
+
+async def test_outside_a_cluster_that_is_said(mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    del mounted
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    with pytest.raises(ConfigError, match="Service host/port is not set"):
+        async with connect("test"):
+            pass
+
+
+@pytest.mark.parametrize(("name", "is_it"), [("kubernetes", True), ("api.example.com", False)])
+async def test_a_kubeconfig_may_name_whose_certificate_the_server_has(
+    kubeconfig: Path, tmp_path: Path, name: str, *, is_it: bool
+) -> None:
+    config = yaml.safe_load(await anyio.Path(kubeconfig).read_text())
+    config["clusters"][0]["cluster"]["tls-server-name"] = name
+    other = tmp_path / "kubeconfig"
+    await anyio.Path(other).write_text(yaml.safe_dump(config))
+    async with connect("test", kubeconfig=other) as client:
+        if is_it:
+            assert b"APIGroupList" in await client.get_raw("/apis")
+        else:
+            with pytest.raises(KubeUnavailableError, match="certificate"):
+                await client.get_raw("/apis")

@@ -1,4 +1,4 @@
-"""The way to an API server leads through a proxy where the environment names one."""
+"""The way to an API server leads through a proxy where the environment or the kubeconfig names one."""
 
 import json
 from pathlib import Path
@@ -14,9 +14,9 @@ from sunk_kube.resources import PODS
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("bypassed", [False, True], ids=["named", "named, but not for this server"])
-async def test_the_proxy_of_the_environment_is_used_unless_it_leaves_the_server_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, bypassed: bool
+@pytest.mark.parametrize("named", ["environment", "not for this server", "kubeconfig"])
+async def test_a_proxy_that_is_named_for_the_server_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     asked: list[bytes] = []
@@ -26,16 +26,19 @@ async def test_the_proxy_of_the_environment_is_used_unless_it_leaves_the_server_
             asked.append(await stream.receive())
 
     proxy = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"  # noqa: S610 - anyio, not Django
-    for name, value in (("https_proxy", proxy), ("no_proxy", "api.invalid" if bypassed else "")):
+    bypassed = named == "not for this server"
+    of_environment = "" if named == "kubeconfig" else proxy
+    for name, value in (("https_proxy", of_environment), ("no_proxy", "api.invalid" if bypassed else "")):
         monkeypatch.setenv(name, value)
         monkeypatch.delenv(name.upper(), raising=False)
+    cluster = {"server": "https://api.invalid:6443"} | ({"proxy-url": proxy} if named == "kubeconfig" else {})
     config = tmp_path / "kubeconfig"
     config.write_text(
         json.dumps(
             {
                 "current-context": "c",
                 "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {"server": "https://api.invalid:6443"}}],
+                "clusters": [{"name": "c", "cluster": cluster}],
                 "users": [{"name": "u", "user": {}}],
             }
         )

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from sunk_kube import session
+from sunk_kube import api
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.objects import KubeObject
 from sunk_kube.reflector import Reflector
@@ -102,7 +102,7 @@ async def test_a_view_goes_on_when_its_watch_ends(kube: KubeClient, namespace: s
 async def test_watches_take_no_connection_from_calls(
     kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "CONNECTIONS", 2)
+    monkeypatch.setattr(api, "CONNECTIONS", 2)
     async with connect("few", kubeconfig=kubeconfig) as few, anyio.create_task_group() as tasks:
         views = [Reflector(few, CONFIG_MAPS, namespace=namespace) for _ in range(4)]
         for view in views:

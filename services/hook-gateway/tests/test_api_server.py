@@ -11,8 +11,8 @@ import pytest
 from sunk_hook_gateway.keys import PodTokens, from_api_server
 from sunk_hook_gateway.testing.issuer import AUDIENCE
 from sunk_hook_gateway.tokens import AccessError, Caller
+from sunk_kube.api import Api, open_api
 from sunk_kube.client import connect
-from sunk_kube.session import Session, open_session
 from sunk_runtime.errors import SunkError
 from sunk_runtime.testing import until
 
@@ -24,14 +24,12 @@ POD = "gpu-000-012"
 class ServiceAccount:
     """A ServiceAccount with a Pod, in a namespace of its own."""
 
-    def __init__(self, session: Session, namespace: str) -> None:
-        self._session = session
+    def __init__(self, api: Api, namespace: str) -> None:
+        self._api = api
         self.namespace = namespace
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        answer = await self._session.send(
-            "POST", f"/api/v1/namespaces/{self.namespace}/{path}", data=msgspec.json.encode(body)
-        )
+        answer = await self._api.send("POST", f"/api/v1/namespaces/{self.namespace}/{path}", body=body)
         return msgspec.json.decode(answer, type=dict[str, Any])
 
     async def token(self, audience: str, pod: dict[str, Any] | None) -> str:
@@ -56,17 +54,17 @@ def kubeconfig(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 async def account(kubeconfig: Path) -> AsyncGenerator[ServiceAccount]:
-    async with open_session("test", kubeconfig=kubeconfig, timeout_s=10) as session:
+    async with open_api("test", kubeconfig=kubeconfig, timeout_s=10) as api:
         body = {"metadata": {"generateName": "hooks-"}}
-        made = await session.send("POST", "/api/v1/namespaces", data=msgspec.json.encode(body))
+        made = await api.send("POST", "/api/v1/namespaces", body=body)
         namespace = msgspec.json.decode(made, type=dict[str, Any])["metadata"]["name"]
-        account = ServiceAccount(session, namespace)
+        account = ServiceAccount(api, namespace)
         try:
             await account.post("serviceaccounts", {"metadata": {"name": "slurmd"}})
             yield account
         finally:
             with anyio.move_on_after(5, shield=True):
-                await session.send("DELETE", f"/api/v1/namespaces/{namespace}")
+                await api.send("DELETE", f"/api/v1/namespaces/{namespace}")
 
 
 async def made_pod(account: ServiceAccount) -> dict[str, Any]:

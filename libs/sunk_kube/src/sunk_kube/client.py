@@ -8,7 +8,7 @@ Source: Kubernetes API conventions; API Concepts, "Server-side pagination", "Upd
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ import anyio
 import msgspec
 
 from sunk_kube import bodies
+from sunk_kube.api import Api, open_api
 from sunk_kube.bodies import EventText
 from sunk_kube.errors import KubeBusyError, KubeExistsError, KubeNotFoundError, KubeUnavailableError
 from sunk_kube.metrics import REQUESTS, WAITED
@@ -25,7 +26,6 @@ from sunk_kube.objects import KubeObject, Pod
 from sunk_kube.pacing import Pace
 from sunk_kube.pages import LIST_TIMEOUT_S, PAGE_SIZE, Page
 from sunk_kube.resources import EVENTS, LEASES, PODS, Resource
-from sunk_kube.session import Session, open_session
 from sunk_runtime.errors import SunkError
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ _PATCH_TYPE: Final[Mapping[PatchKind, str]] = {
 class KubeClient:
     """Calls of one API server. Make it with `connect`."""
 
-    def __init__(self, session: Session, *, name: str, pace: Pace | None = None) -> None:
-        self._session = session
+    def __init__(self, api: Api, *, name: str, pace: Pace | None = None) -> None:
+        self._api = api
         self._pace = pace or Pace()
         self.name = name
         """Who writes: the field manager, and the reporter of Events."""
@@ -237,16 +237,16 @@ class KubeClient:
 
     async def get_raw(self, path: str) -> bytes:
         """Return what the API server has at *path*, such as ``/openid/v1/jwks``."""
-        return await self._session.send("GET", path)
+        return await self._api.send("GET", path)
 
     @asynccontextmanager
     async def watch(
         self, resource: Resource[T], namespace: str | None, query: Mapping[str, str], *, silence_s: float
-    ) -> AsyncGenerator[AsyncGenerator[bytes]]:
-        """Yield the chunks of a watch, as `Session.stream`. For `Following`."""
+    ) -> AsyncGenerator[AsyncIterable[bytes]]:
+        """Yield the chunks of a watch, as `Api.stream`. For `Following`."""
         path, asked = resource.path(namespace), {**query, "watch": "true"}
         try:
-            async with self._session.stream(path, asked, silence_s=silence_s) as chunks:
+            async with self._api.stream(path, asked, silence_s=silence_s) as chunks:
                 yield chunks
         except KubeBusyError as error:  # At its start, or in the midst of it.
             self._pace.hold(time.monotonic(), error.retry_after_s)
@@ -266,12 +266,12 @@ class KubeClient:
     ) -> bytes:
         """Make one call, in its turn, and count its outcome."""
         outcome = "ok"
-        data = None if body is None else msgspec.json.encode(body)
+        sent = msgspec.to_builtins(body, str_keys=True)
         try:
             if resource is not LEASES:  # Who leads must not wait behind what it does.
                 await self._turn()
-            return await self._session.send(
-                method, path, data=data, query=query, content_type=content_type, timeout_s=timeout_s
+            return await self._api.send(
+                method, path, body=sent, query=query, content_type=content_type, timeout_s=timeout_s
             )
         except SunkError as error:
             outcome = type(error).__name__
@@ -315,5 +315,5 @@ async def connect(
     Raises:
         ConfigError: neither works; the text says why. No call is made here.
     """
-    async with open_session(f"sunk/{name}", kubeconfig=kubeconfig, timeout_s=timeout_s) as session:
-        yield KubeClient(session, name=name, pace=pace)
+    async with open_api(f"sunk/{name}", kubeconfig=kubeconfig, timeout_s=timeout_s) as api:
+        yield KubeClient(api, name=name, pace=pace)

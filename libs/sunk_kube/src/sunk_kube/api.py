@@ -1,0 +1,232 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""Calls of the API server by kubernetes_asyncio: its configuration, its `ApiClient`; raw bytes in and out.
+
+What must stay true: every call ends in time, with bytes or one of our errors; a token that somebody else
+replaces is followed; nothing of the library, or of aiohttp below it, gets past this module.
+
+The library's models cost 30 times as much as structs, and its calls know no timeout of themselves.
+"""
+
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import anyio
+
+from sunk_kube.answers import refusal
+from sunk_kube.errors import KubeUnavailableError
+from sunk_kube.library import (
+    ApiClient,
+    ConfigException,
+    Configuration,
+    load_incluster_config,
+    load_kube_config,
+)
+from sunk_runtime.errors import ConfigError, SunkError
+
+log = logging.getLogger(__name__)
+
+CONNECT_S: Final = 3.0
+CONNECTIONS: Final = 100
+"""At once; further calls wait for one. Watches, which last, have their own, and as many as they are."""
+RENEW_S: Final = 60.0
+"""How often it is read again who we are; besides, after an answer that we are nobody (401)."""
+RENEW_TIMEOUT_S: Final = 10.0
+_REFUSED: Final = 300
+"""HTTP: from here on it is no success."""
+_UNAUTHORIZED: Final = 401
+_ACCEPT: Final = "application/json, */*"
+"""The keys of ServiceAccounts come as application/jwk-set+json and as nothing else."""
+_UNREACHED: Final = (aiohttp.ClientError, OSError)
+"""Time-outs and TLS errors are OSErrors."""
+_UNREADABLE: Final = (*_UNREACHED, ConfigException, ValueError, LookupError, TypeError)
+"""The library looks at little of what plugins and providers answer."""
+
+
+class Api:
+    """Connections to one API server. Make it with `open_api`."""
+
+    def __init__(
+        self, calls: ApiClient, watches: ApiClient, identity: "_Identity", *, timeout_s: float
+    ) -> None:
+        self._calls = calls
+        self._watches = watches
+        self._identity = identity
+        self._timeout_s = timeout_s
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """Make one call, with a *body* of dicts, lists and scalars, and return its answer's body.
+
+        Raises:
+            KubeUnavailableError: no answer, not in time, or 401, 408, 429, 5xx. It may have happened.
+            ConflictError, KubeNotFoundError, KubeRejectedError: as `answers.refusal` says.
+        """
+        doing = f"{method.lower()} {path}"
+        limit = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s, sock_connect=CONNECT_S)
+        asked = _asked(self._calls, method, path, query, limit, body=body, content_type=content_type)
+        async with _translated(doing), await asked as response:
+            answer = await response.read()
+            if response.status >= _REFUSED:
+                raise self._refusal(doing, response, answer)
+            return answer
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str], *, silence_s: float
+    ) -> AsyncGenerator[AsyncIterable[bytes]]:
+        """Yield the body of a watch as it comes; a silence of *silence_s* seconds raises.
+
+        In chunks: of lines the library's connections would take no longer ones than 4 MiB.
+
+        Raises:
+            KubeUnavailableError: as `send`, and when the connection breaks or falls silent.
+        """
+        doing = f"watch {path}"
+        limit = aiohttp.ClientTimeout(connect=CONNECT_S, sock_connect=CONNECT_S, sock_read=silence_s)
+        asked = _asked(self._watches, "GET", path, query, limit)
+        async with _translated(doing), await asked as response:
+            if response.status >= _REFUSED:
+                with anyio.fail_after(self._timeout_s):
+                    raise self._refusal(doing, response, await response.read())
+            try:
+                yield response.content.iter_any()
+            finally:
+                response.close()  # Not handed back: its body has no end.
+
+    def _refusal(self, doing: str, response: aiohttp.ClientResponse, answer: bytes) -> SunkError:
+        if response.status == _UNAUTHORIZED:
+            self._identity.doubt()
+        return refusal(doing, response.status, answer, response.headers)
+
+
+async def _asked(
+    client: ApiClient,
+    method: str,
+    path: str,
+    query: Mapping[str, str] | None,
+    limit: aiohttp.ClientTimeout,
+    *,
+    body: object = None,
+    content_type: str = "application/json",
+) -> aiohttp.ClientResponse:
+    response: Any = await client.call_api(
+        path,
+        method,
+        query_params=list((query or {}).items()),
+        header_params={"Accept": _ACCEPT, "Content-Type": content_type},
+        body=body,
+        auth_settings=["BearerToken"],
+        _preload_content=False,
+        _request_timeout=limit,
+    )
+    return response
+
+
+class _Identity:
+    """Who we are and where the API server is, as the library reads it; it calls this before each call.
+
+    The library itself reads a kubeconfig's token once, and a Pod's again by the wall clock, which can go
+    back.
+    """
+
+    def __init__(self, kubeconfig: Path | None) -> None:
+        self._kubeconfig = kubeconfig
+        self._loader: Any = None
+        """Of the kubeconfig: runs its plugin again when the token is about to expire."""
+        self._next = 0.0
+
+    async def read(self, configuration: Configuration) -> None:
+        """Read it into *configuration*."""
+        if self._kubeconfig is None:
+            load_incluster_config(client_configuration=configuration, try_refresh_token=False)
+        elif self._loader is None:
+            self._loader = await load_kube_config(
+                config_file=str(self._kubeconfig), client_configuration=configuration, persist_config=False
+            )
+        else:
+            await self._loader.load_and_set(configuration)
+        # No header can hold the end of a token's line, which client-go takes off, too.
+        configuration.api_key = {name: key.strip() for name, key in configuration.api_key.items()}
+        self._next = time.monotonic() + RENEW_S
+
+    def doubt(self) -> None:
+        """Have it read before the next call."""
+        self._next = 0.0
+
+    async def __call__(self, configuration: Configuration) -> None:
+        """Read it, if it is time; what cannot be read leaves all as it is: the token may still be good."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + RENEW_TIMEOUT_S  # Calls meanwhile go on with what there is.
+        try:
+            with anyio.fail_after(RENEW_TIMEOUT_S):
+                await self.read(configuration)
+        except _UNREADABLE as error:
+            log.warning("credentials of the API server not read", extra={"error": str(error)})
+
+
+@asynccontextmanager
+async def open_api(agent: str, *, kubeconfig: Path | None, timeout_s: float) -> AsyncGenerator[Api]:
+    """Yield connections: by *kubeconfig*, or as the Pod that we are. No call is made here.
+
+    Raises:
+        ConfigError: neither works; the text says why.
+    """
+    configuration, identity = Configuration(), _Identity(kubeconfig)
+    try:
+        await identity.read(configuration)
+        configuration.refresh_api_key_hook = identity
+        configuration.proxy = configuration.proxy or _proxy(configuration.host or "")
+        calls, watches = (_client(configuration, agent, limit) for limit in (CONNECTIONS, 0))
+    except _UNREADABLE as error:
+        what = f"kubeconfig {kubeconfig}" if kubeconfig else "settings of a Pod in a cluster"
+        raise ConfigError(f"{what}: {error}") from error
+    async with calls, watches:
+        yield Api(calls, watches, identity, timeout_s=timeout_s)
+
+
+def _client(configuration: Configuration, agent: str, connections: int) -> ApiClient:
+    """Return an `ApiClient` whose session looks for no proxy and no ~/.netrc at each call.
+
+    Both it would do in threads, at twice the cost of the call, and one that names the API server's host
+    would break every call that has a token.
+    """
+    configuration.connection_pool_maxsize = connections
+    client = ApiClient(configuration)
+    client.user_agent = agent
+    session = client.rest_client.pool_manager
+    client.rest_client.pool_manager = aiohttp.ClientSession(connector=session.connector)
+    session.detach()
+    return client
+
+
+def _proxy(url: str) -> str | None:
+    """Return the proxy that the environment names for *url*, if it names one."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+
+
+@asynccontextmanager
+async def _translated(doing: str) -> AsyncGenerator[None]:
+    """Raise our errors for the library's and aiohttp's; the original stays as ``__cause__``."""
+    try:
+        yield
+    except SunkError:
+        raise
+    except _UNREACHED as error:
+        raise KubeUnavailableError(f"{doing}: {type(error).__name__}: {error}".rstrip(": ")) from error
