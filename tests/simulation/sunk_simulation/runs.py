@@ -26,8 +26,6 @@ STORIES: Final = {
     "proof": proof.story,
 }
 _LATE: Final = (
-    "kubernetes_asyncio.client",
-    "kubernetes_asyncio.config",
     "uvicorn.lifespan.off",
     "uvicorn.lifespan.on",
     "uvicorn.protocols.http.auto",
