@@ -45,12 +45,19 @@ FIRST_OLD: Final = 1_000_000
 NUMBERED: Final = ("job_db_inx", "id_job")
 """Columns of the database in which each job has its own number."""
 WITHIN_S: Final = 600
+SCHEDULER: Final = (
+    "SchedulerParameters=batch_sched_delay=0,sched_interval=5,bf_interval=1,sched_min_interval=0,"
+    "default_queue_depth=1000,bf_continue,nohold_on_prolog_fail"
+)
+"""As the chart has it."""
 LINES: Final = (
     "ResumeProgram=/bin/true",
     "SuspendProgram=/bin/true",
     "SuspendTime=INFINITE",
     "ResumeTimeout=65000",  # Nodes are powered up for as long as we measure.
     "MaxJobCount=100000",
+    "MessageTimeout=100",  # While backfill plans for thousands of nodes, others wait.
+    SCHEDULER,
     "MaxDBDMsgs=500000",
     "AccountingStorageTRES=gres/gpu",
 )
@@ -97,6 +104,7 @@ class Sizes(argparse.Namespace):
     history: int
     messages: int
     seconds: float
+    plan: float
     slurm: str
 
 
@@ -164,15 +172,32 @@ async def jobs(stage: Stage) -> None:
     """Fill the cluster, and its queue."""
     kinds = (WHOLE_NODES if index % EVERY == 0 else ONE_GPU for index in range(stage.sizes.jobs))
     began = time.monotonic()
-    await submit(stage, kinds)
+    await schedule(stage, is_on=False)  # Or it keeps submissions waiting.
+    await submit(stage, (replace(kind, hold=True) for kind in kinds))  # Others are tried on every node first.
     took_s = time.monotonic() - began
-    holding = -1
-    while (now := len((await stage.exec("squeue", "-h", "-t", "CF,R", "-o", "%i")).split())) != holding:
+    names = (await stage.exec("squeue", "--noheader", "-o", "%i")).split()
+    for first in range(0, len(names), 500):
+        await stage.exec("scontrol", "release", ",".join(names[first : first + 500]))
+    await schedule(stage, is_on=True)
+    holding, end = -1, time.monotonic() + stage.sizes.plan
+    while (now := await count(stage, "-t", "CF,R")) != holding and time.monotonic() < end:
         holding = now
         await anyio.sleep(20)  # Backfill is through its queue once.
+    await schedule(stage, is_on=False)
+    holding = await count(stage, "-t", "CF,R")
     await settled(stage)
     require(holds=holding > 0, claim="jobs hold nodes")
     stage.emit("memory.jobs", stage.sizes.jobs, holding=holding, submit_s=round(took_s, 1))
+
+
+async def schedule(stage: Stage, *, is_on: bool) -> None:
+    """Let Slurm give nodes to jobs, or not."""
+    await stage.exec("scontrol", "update", "partition=records", f"state={'up' if is_on else 'down'}")
+
+
+async def count(stage: Stage, *which: str) -> int:
+    """Return how many jobs there are."""
+    return len((await stage.exec("squeue", "--noheader", "-o", "%i", *which)).split())
 
 
 async def submit(stage: Stage, descriptions: Iterator[JobDescription]) -> None:
@@ -218,7 +243,8 @@ async def restart(stage: Stage) -> None:
     began = time.monotonic()
     await anyio.to_thread.run_sync(stage.slurm.start_daemon, "slurmctld")
     await told(stage, "UP", "scontrol", "ping")
-    found = len((await stage.exec("squeue", "-h", "-o", "%i")).split())
+    await schedule(stage, is_on=False)  # slurm.conf has it on.
+    found = await count(stage)
     require(holds=found >= stage.sizes.jobs, claim="slurmctld has its jobs again")
     stage.emit("memory.restart", found, ready_s=round(time.monotonic() - began, 1))
 
@@ -232,11 +258,11 @@ async def history(stage: Stage) -> None:
     for table in ("lab_job_table", "lab_step_table"):
         await copies(stage, table, int(newest), count)
     before, began = stage.of("slurmdbd"), time.monotonic()
-    asked = "sacct --allusers --starttime now-1days --noheader --parsable2 --format jobid | grep -c ^1"
+    asked = "sacct --allusers --starttime now-1days --noheader --parsable2 --format jobid | wc -l"
     found = int(await stage.exec("sh", "-c", asked))
     took_s = time.monotonic() - began
     require(holds=found > count, claim="accounting tells of them all, and of their steps")
-    kib = (stage.of("slurmdbd", "VmHWM") - before) * 1e6 / 1024 / count
+    kib = (stage.of("slurmdbd", "VmHWM") - before) * 1e6 / 1024 / found
     stage.emit("memory.history", count, lines=found, kib_each=round(kib, 2), s=round(took_s, 1))
 
 
@@ -324,6 +350,7 @@ def main() -> None:
     parser.add_argument("--history", type=int, default=20_000, help="jobs that have ended")
     parser.add_argument("--messages", type=int, default=10_000, help="that slurmctld keeps, about")
     parser.add_argument("--seconds", type=float, default=60.0, help="of being busy")
+    parser.add_argument("--plan", type=float, default=300.0, help="seconds that Slurm has to give out nodes")
     parser.add_argument("--slurm", default=SLURM_24_11.version, help="release")
     anyio.run(measure, parser.parse_args(namespace=Sizes()))
 
