@@ -22,13 +22,16 @@ def main() -> int:
     only = tuple(given.only.split(",")) if given.only is not None else None
     options = runs.Options(given.hours, not given.no_faults, given.trace, given.story, only)
     seeds = range(given.seed, given.seed + given.seeds)
-    if not (given.shrink or given.save):
+    if not (given.first or given.shrink or given.save):
         return runs.run_all(seeds, options, cores=1 if given.trace else given.cores, done=given.done)
     runs.freeze()
     failed = next((one for one in runs.outcomes(seeds, options, cores=given.cores) if one.said), None)
     if failed is None:
         print("no seed failed")
         return 0
+    if not (given.shrink or given.save):
+        runs.tell_failure(failed)
+        return 1
     print(f"seed {failed.seed} failed after {len(failed.items)} items: {failed.said}")
     options, outcome = shrink.shrink(failed.seed, options, failed)
     runs.tell_failure(outcome)
@@ -51,6 +54,7 @@ def _arguments(stories: list[str]) -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="show every line")
     parser.add_argument("--no-faults", action="store_true", help="let nothing go wrong")
     parser.add_argument("--only", help="the items that happen, with commas between; all others are left out")
+    parser.add_argument("--first", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--shrink", action="store_true", help="make the first seed that fails small")
     parser.add_argument("--save", action="store_true", help="the same, and keep it as a test")
     return parser.parse_args()

@@ -34,8 +34,11 @@ from sunk_simulation.slurm.slurmrestd import SERVICE_USER
 
 NODES: Final = 24
 """So many that the syncer reads one list for all of them."""
-OLD_S: Final = 25
+OLD_S: Final = 8
+"""A look is good for 5 s, and the answer to a write takes two at most."""
 EVERY_S: Final = (4.0, 20.0)
+SCENES: Final = 0.15
+"""How often something is a scene; what comes first is one."""
 _OVERDUE: Final = "k8s: pod deletion timeout"
 _BUCKETS: Final = tuple(
     subjects.bucket_stream(bucket)
@@ -109,6 +112,8 @@ class World:
         sim.never("a living job is forgotten", jobs.living_job_is_forgotten)
         sim.never("a node is lifted whose Pod may run", lambda: self._lifted)
         self._lifted: str | None = None
+        self._reasons: dict[str, str] = {}
+        """Of nodes, as they were when somebody changed them last."""
         self._touched, self.slurm.on_node_touched = self.slurm.on_node_touched, self._node_touched
         self.nats.start()
         self.slurm.start()
@@ -116,7 +121,7 @@ class World:
         self.placements = Placements(self.names)
         self._older: Store | None = None
         self._drains = 0
-        common = {"cluster": CLUSTER, "nats_url": "nats://nats:4222"}
+        common = {"writes_at_once": "2", "cluster": CLUSTER, "nats_url": "nats://nats:4222"}
         slurm = {"slurm_url": f"http://slurmrestd:{PORT}", "slurm_token_file": str(TOKEN)}
         self.services = [
             keep(sim, "syncer", 0, common | slurm),
@@ -126,7 +131,7 @@ class World:
         ]
 
     def _node_touched(self, node: str, states: list[str], user: str, reason: str) -> None:
-        has = self.slurm.state.nodes[node].reason
+        has, self._reasons[node] = self._reasons.get(node, ""), reason
         lifts = states and "DRAIN" not in states and user == SERVICE_USER
         if lifts and has.startswith(_OVERDUE) and self.placements.overdue.get(node):
             self._lifted = f"{node} had {has!r}, and its Pod runs"
@@ -163,7 +168,7 @@ class World:
         restd, nats, seconds, count = self.slurm.restd, self.nats, lots.uniform(5, 60), lots.randint(1, 4)
         faults: list[tuple[int, Callable[[], None]]] = [
             (2, lambda: self._lose_slurmrestd(seconds, count if lots.random() < 0.7 else 0)),
-            (2, lambda: self._be_slow(seconds, lots.uniform(1, 4))),
+            (2, lambda: self._be_slow(seconds, lots.uniform(1, 1.9))),
             (1, lambda: restd.fail_lists(count)),
             (1, lambda: restd.refuse_looks(count)),
             (1, lambda: restd.empty_looks(count)),
@@ -202,6 +207,99 @@ class World:
             self.nats.go_back(self._older)
             self.sim.network.later(seconds / 10, self.nats.start)
 
+    async def scene(self, lots: Random) -> None:
+        """Let things go wrong that hurt only together."""
+        scenes = (
+            self.drains_by_hand_while_lists_fail,
+            self.drains_by_hand_while_writes_wait,
+            self.placements_are_lost,
+            self.the_store_goes_back,
+            self.looks_find_nothing,
+            self.states_are_not_stored,
+            self.the_lease_is_lost,
+        )
+        await scenes[lots.randrange(len(scenes))](lots)
+
+    async def drains_by_hand_while_lists_fail(self, lots: Random) -> None:
+        """A list was read before; nobody knows of the drains, then all are to be drained."""
+        self.slurm.restd.latency_s = (0.2, 0.4)  # Looks meet, so that a list is read for the rest.
+        self._cordon(self.names)
+        await self.sim.sleep(lots.uniform(20, 30))
+        self._cordon([])
+        await self.sim.sleep(lots.uniform(60, 70))  # Until all is written that was to be.
+        self.slurm.restd.do_lists_fail = True
+        self._drain(lots.sample(self.names, lots.randint(NODES // 2, NODES - 4)))
+        await self.sim.sleep(OLD_S + lots.uniform(1, 10))
+        self._cordon(self.names)
+        await self.sim.sleep(lots.uniform(12, 30))
+        self.slurm.restd.do_lists_fail = False
+        self.slurm.restd.latency_s = (0.001, 0.01)
+        await self.sim.sleep(15)
+
+    async def drains_by_hand_while_writes_wait(self, lots: Random) -> None:
+        """Slurm is slow, and many nodes are to be lifted."""
+        self._cordon(self.names)
+        await self.sim.sleep(lots.uniform(20, 30))
+        self._cordon([])
+        self.slurm.restd.latency_s = (1, 1.9)
+        await self.sim.sleep(lots.uniform(12, 20))
+        self._drain(lots.sample(self.names, lots.randint(NODES // 2, NODES)))
+        await self.sim.sleep(40)
+        self.slurm.restd.latency_s = (0.001, 0.01)
+
+    async def placements_are_lost(self, lots: Random) -> None:
+        """Who wrote them does not know it at once."""
+        self.placements.overdue.update(dict.fromkeys(lots.sample(self.names, 3), True))
+        await self.sim.sleep(lots.uniform(25, 40))
+        self.nats.lose_stream(subjects.bucket_stream(subjects.bucket(CLUSTER, PlacementState)))
+        for kept in self.services[:2]:
+            kept.process.kill()  # So nobody remembers.
+        self.services[3].process.pause(lots.uniform(10, 60))
+        await self.sim.sleep(60)
+
+    async def the_store_goes_back(self, lots: Random) -> None:
+        """Much has happened since the copy."""
+        older = self.nats.store.copy()
+        self._cordon(lots.sample(self.names, lots.randint(2, NODES)))
+        self._submit([600, 600])
+        await self.sim.sleep(lots.uniform(15, 40))
+        self.nats.go_back(older)
+        self.sim.network.later(lots.uniform(0.1, 5), self.nats.start)
+        await self.sim.sleep(20)
+
+    async def looks_find_nothing(self, lots: Random) -> None:
+        """Some show nothing of a job that is there."""
+        self._submit([600] * 4)
+        await self.sim.sleep(lots.uniform(61, 70))
+        self.slurm.restd.empty_looks(lots.randint(1, 4))
+        await self.sim.sleep(40)
+
+    async def states_are_not_stored(self, lots: Random) -> None:
+        """Facts are; and what they tell is over before their states can be."""
+        bucket = subjects.bucket(CLUSTER, SlurmNodeState)
+        some = lots.sample(self.names, lots.randint(2, 10))
+        self.nats.have_no_leader(subjects.bucket_stream(bucket), 30)
+        self._drain(some)
+        await self.sim.sleep(lots.uniform(6, 15))
+        for node in some:
+            self.do("scontrol", "update", f"node={node}", "state=undrain")
+        await self.sim.sleep(40)
+
+    async def the_lease_is_lost(self, lots: Random) -> None:
+        """Its holder has much to write."""
+        for _ in range(4):
+            some = lots.sample(self.names, 8)
+            self.nats.lose_stream(subjects.bucket_stream(subjects.lease_bucket(CLUSTER)))
+            for _ in range(5):
+                self._drain(some)
+                await self.sim.sleep(lots.uniform(1, 3))
+                for node in some:
+                    self.do("scontrol", "update", f"node={node}", "state=undrain")
+                await self.sim.sleep(lots.uniform(1, 3))
+
+    def _cordon(self, nodes: list[str]) -> None:
+        self.kube.cordoned.update({node: node in nodes for node in self.names})
+
     def do(self, *words: str) -> None:
         """Do it, if Slurm lets it be done now."""
         try:
@@ -227,7 +325,11 @@ async def story(sim: Simulation, *, hours: float, faults: bool) -> None:
     world, random = World(sim), sim.random("story")
     ends = hours * 3600
     await sim.sleep(30)
+    is_scene = True
     while sim.now_s < ends:
+        if is_scene and (lots := sim.item("scene")) is not None and faults:
+            await world.scene(lots)
+        is_scene = random.random() < SCENES
         is_fault = random.random() < 0.5
         pause_s = random.uniform(*EVERY_S)
         lots = sim.item("fault" if is_fault else "deed") if faults or not is_fault else None

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,17 +26,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return ["--story", self.story, "--seed", str(self.seed), "--hours", f"{self.hours:g}", *only]
 
 
-def run(case: Case, root: Path = ROOT) -> "subprocess.CompletedProcess[str]":
-    """Run *case* on the code of *root*, a copy of the repository."""
-    paths = [
-        root / "tests/simulation",
-        *sorted(root.glob("libs/*/src")),
-        *sorted(root.glob("services/*/src")),
-    ]
+def run(arguments: Sequence[str], *instead: Path) -> "subprocess.CompletedProcess[str]":
+    """Run the simulator in a fresh process; packages are taken from *instead* where these have them."""
+    paths = [*instead, ROOT / "tests/simulation"]
     env = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONHASHSEED": "0", "PATH": os.defpath}
     return subprocess.run(
-        [sys.executable, "-m", "sunk_simulation", *case.arguments()],
-        cwd=root,
+        [sys.executable, "-m", "sunk_simulation", *arguments],
+        cwd=ROOT,
         env=env,
         capture_output=True,
         text=True,
@@ -45,5 +42,5 @@ def run(case: Case, root: Path = ROOT) -> "subprocess.CompletedProcess[str]":
 
 def holds(case: Case) -> None:
     """See that nothing breaks in *case*."""
-    done = run(case)
+    done = run(case.arguments())
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]

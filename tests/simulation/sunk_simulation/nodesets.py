@@ -5,6 +5,7 @@ on one Node, and in the end each Node has a Pod of the present template, and is 
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -14,9 +15,10 @@ from sunk_simulation.kubernetes.kinds import DEFINITIONS, NODES, PODS
 from sunk_simulation.kubernetes.model import KUBECONFIG, ModelKubernetes
 from sunk_simulation.services import TOKEN, keep
 from sunk_simulation.simulation import Simulation
+from sunk_simulation.slurm.commands import CommandError
 from sunk_simulation.slurm.conf import SlurmConf
 from sunk_simulation.slurm.model import PORT, ModelSlurm
-from sunk_simulation.slurmds import slurmds
+from sunk_simulation.slurmds import Probes, slurmds
 
 CLUSTER: Final = "c1"
 NODESETS: Final = "nodesets.sunk.coreweave.com"
@@ -33,11 +35,16 @@ class World:
         self.nats = ModelNats(sim.loop, sim.trace, sim.random("nats"))
         self.slurm = ModelSlurm(sim.loop, sim.trace, sim.random("slurm"), SlurmConf())
         self.kubernetes = ModelKubernetes(sim.loop, sim.trace, sim.random("kubernetes"))
+        self.probes = Probes(self.slurm)
+        self._ready: dict[str, str] = {}
+        """Nodes whose Pods are ready, and these Pods' uids."""
+        self._taken: dict[str, None] = {}
+        """Nodes whose ready Pods an update has taken, and that have none yet which is."""
         for server in (self.nats, self.slurm, self.kubernetes):
             server.changed = sim.changed
             server.start()
         for number in range(1, SIZE + 1):
-            self.kubernetes.add_node(f"k{number}", slurmds(self.slurm))
+            self.kubernetes.add_node(f"k{number}", slurmds(self.slurm, self.probes))
         for crd in crds():
             self.kubernetes.registry.create(DEFINITIONS, crd)
         kind = self.kubernetes.registry.kinds()[NODESETS]
@@ -83,6 +90,31 @@ class World:
             if len(kubelet.runs) > 1:
                 return f"{sorted(kubelet.runs)} run on {name}"
         return None
+
+    def too_many_are_taken(self) -> str | None:
+        """Return which Pods that were ready have been deleted beyond ``maxUnavailable``, which is 1."""
+        for kube_node, pod in self.pods().items():
+            meta, conditions = pod["metadata"], pod["status"].get("conditions") or ()
+            if "deletionTimestamp" in meta:
+                if self._ready.get(kube_node) == meta["uid"]:
+                    del self._ready[kube_node]
+                    self._taken[kube_node] = None
+            elif any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
+                self._ready[kube_node] = meta["uid"]
+                self._taken.pop(kube_node, None)
+            elif self._ready.get(kube_node) == meta["uid"]:
+                del self._ready[kube_node]
+        return f"Pods of {sorted(self._taken)} were ready and went together" if len(self._taken) > 1 else None
+
+    def blip(self, random: Random) -> None:
+        """Update, and have all Pods be not ready for a moment meanwhile."""
+        with suppress(CommandError):  # So that nobody goes at once.
+            self.slurm.exec(
+                "sbatch", "--parsable", f"--nodes={SIZE}", f"--wrap=sleep {random.randint(30, 60)}"
+            )
+        self.version += 1
+        self.sim.network.later(2, self.template, str(self.version))
+        self.sim.network.later(random.uniform(3, 10), self.probes.fail, random.uniform(2, 20))
 
     def unready(self) -> str | None:
         """Return which of the nodes is not as it should be."""
@@ -130,7 +162,9 @@ class World:
 
     def live(self, random: Random) -> None:
         """Let a person do something."""
-        match random.randrange(4):
+        match random.randrange(5):
+            case 4:
+                self.blip(random)
             case 0:
                 self.version += 1
                 self.template(str(self.version))
@@ -143,6 +177,7 @@ async def story(sim: Simulation, *, hours: float, faults: bool) -> None:
     """Cordon, uncordon and update, whatever goes wrong meanwhile; see that all is as it is wanted."""
     world, random = World(sim), sim.random("faults")
     sim.never("two slurmds run on one Node", world.two_on_a_node)
+    sim.never("an update takes more Pods than it may", world.too_many_are_taken)
     ends = hours * 3600
     while sim.now_s < ends:
         await sim.sleep(min(random.uniform(5, 60), max(0.0, ends - sim.now_s)))

@@ -13,11 +13,38 @@ LOOKS_S: Final = 1.0
 """How often a readiness probe looks."""
 
 
+class Probes:
+    """What asks whether slurmds are ready: for a while it hears no answer from any."""
+
+    def __init__(self, slurm: ModelSlurm) -> None:
+        self.do_answer = True
+        self._later: Final = slurm.loop.network.later
+        self._pokes: dict[str, Callable[[], None]] = {}
+
+    def fail(self, seconds: float) -> None:
+        """Have all slurmds be not ready for so long, though they run."""
+        self._set(answers=False)
+        self._later(seconds, lambda: self._set(answers=True))
+
+    def add(self, name: str, poke: Callable[[], None]) -> None:
+        """Take note of a slurmd; one that has ended is poked in vain."""
+        self._pokes[name] = poke
+
+    def _set(self, *, answers: bool) -> None:
+        self.do_answer = answers
+        for poke in self._pokes.values():
+            poke()
+
+
 class SlurmdInPod:
     """A container whose process is a slurmd; its node has the Pod's name."""
 
-    def __init__(self, slurm: ModelSlurm, name: str, address: str, poke: Callable[[], None]) -> None:
+    def __init__(
+        self, slurm: ModelSlurm, name: str, address: str, poke: Callable[[], None], probes: Probes
+    ) -> None:
         self._slurm: Final = slurm
+        self._probes: Final = probes
+        probes.add(name, poke)
         self._name: Final = name
         self._poke: Final = poke
         self._slurmd: Final = slurm.add_node(NodeConf(name, gpus=8, address=address, is_dynamic=True))
@@ -27,7 +54,8 @@ class SlurmdInPod:
     @property
     def is_ready(self) -> bool:
         """Whether it runs, and slurmctld knows its node."""
-        return self._slurmd.is_running and self._name in self._slurm.state.nodes
+        is_known = self._name in self._slurm.state.nodes
+        return self._slurmd.is_running and is_known and self._probes.do_answer
 
     @property
     def has_ended(self) -> bool:
@@ -49,11 +77,14 @@ class SlurmdInPod:
         self._poke()
 
 
-def slurmds(slurm: ModelSlurm) -> Workloads:
+def slurmds(slurm: ModelSlurm, probes: Probes | None = None) -> Workloads:
     """Return what starts a slurmd in each Pod."""
+    asks = probes or Probes(slurm)
 
     def start(pod: dict[str, Any], poke: Callable[[], None]) -> SlurmdInPod:
-        return SlurmdInPod(slurm, pod["metadata"]["name"], pod["status"].get("podIP", "127.0.0.1"), poke)
+        return SlurmdInPod(
+            slurm, pod["metadata"]["name"], pod["status"].get("podIP", "127.0.0.1"), poke, asks
+        )
 
     return start
 

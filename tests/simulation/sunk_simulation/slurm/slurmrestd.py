@@ -55,6 +55,8 @@ class Slurmrestd:
         self._lose = 0
         self._fail: list[int] = []
         self._odd_looks: list[Reply] = []
+        self.do_lists_fail = False
+        """Every list is HTTP 500."""
         self._fail_lists = 0
         self._odd_lists: list[Callable[[list[Any]], list[Any]]] = []
         self._old: dict[str, bytes] = {}
@@ -97,7 +99,7 @@ class Slurmrestd:
 
     def empty_looks(self, count: int = 1) -> None:
         """Know nothing of what the next looks at single jobs ask for."""
-        self._odd_looks += [Reply(body=_encoded({**_META, "jobs": []}))] * count
+        self._odd_looks += [self._problem(SlurmError(errors.INVALID_JOB_ID))] * count
 
     def cut_lists(self, count: int = 1) -> None:
         """Leave out the last half of the next lists."""
@@ -126,8 +128,9 @@ class Slurmrestd:
         if self._odd_looks and request.method == "GET" and _LOOK.search(request.path):
             self._slurm.trace.write("slurmrestd", "look is odd", path=request.path)
             return self._odd_looks.pop()
-        if self._fail_lists and request.method == "GET" and _LIST.search(request.path):
-            self._fail_lists -= 1
+        does_fail = self._fail_lists or self.do_lists_fail
+        if does_fail and request.method == "GET" and _LIST.search(request.path):
+            self._fail_lists = max(0, self._fail_lists - 1)
             self._slurm.trace.write("slurmrestd", "list fails", path=request.path)
             return Reply(500, b"Internal Server Error")
         if request.path == "/openapi/v3":
