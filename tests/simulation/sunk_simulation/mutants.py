@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -67,7 +67,7 @@ def mutants() -> list[Mutant]:
 def read(path: Path) -> Mutant:
     """Read the head of a patch."""
     head = path.read_text().partition("\ndiff --git")[0]
-    found = dict(match.groups() for line in head.splitlines() if (match := _HEAD.match(line)))
+    found = {match[1]: match[2] for line in head.splitlines() if (match := _HEAD.match(line))}
     more: dict[str, object] = {name: value for name, value in found.items() if name != "only"}
     if "only" in found:
         more["only"] = tuple(found["only"].split(","))
@@ -75,7 +75,7 @@ def read(path: Path) -> Mutant:
 
 
 @contextmanager
-def put_back(mutant: Mutant) -> Iterator[list[Path]]:
+def put_back(mutant: Mutant) -> Generator[list[Path]]:
     """Apply *mutant* to copies of the packages that it changes; yield where these are.
 
     Raises:
