@@ -1,11 +1,14 @@
 """What must never happen, as functions over what the servers hold; none looks into a service."""
 
-from typing import Final
+from typing import Final, TypeVar
 
 from sunk_events import subjects
+from sunk_events.base import Event, State
 from sunk_events.codec import decode_event, decode_state
 from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockLocked, LockPending, LockState, LockUnlocked
 from sunk_events.nodes import NodeDrained, NodeUndrained, SlurmNodeState
+from sunk_events.placements import PlacementBound, PlacementEnded, PlacementState
 from sunk_runtime.fencing import FENCE_HEADER
 from sunk_simulation.bus import headers
 from sunk_simulation.bus.model import ModelNats
@@ -162,27 +165,49 @@ def differs(nats: ModelNats, slurm: ModelSlurm, cluster: str) -> str | None:
 
 
 def facts_without_state(nats: ModelNats, cluster: str) -> str | None:
-    """Return which node's last fact of a drain is not what its state says."""
-    last: dict[str, bool] = {}
+    """Return whose last fact, of a drain, a lock or a placement, is not what its state says."""
+    drained: dict[str, bool] = {}
+    locks: dict[str, str] = {}
+    placed: dict[str, type[Event]] = {}
     stream = nats.store.streams.get(subjects.fact_stream(cluster))
     for message in stream.messages.values() if stream else ():
         event = decode_event(message.data)
-        if isinstance(event, (NodeDrained, NodeUndrained)):
-            last[event.subject] = isinstance(event, NodeDrained)
+        match event:
+            case NodeDrained() | NodeUndrained():
+                drained[event.subject] = isinstance(event, NodeDrained)
+            case LockPending() | LockLocked() | LockUnlocked():
+                locks[event.subject] = event.data.lock
+            case PlacementBound() | PlacementEnded():
+                placed[event.subject] = type(event)
+            case _:
+                pass
     for node in _nodes(nats, cluster):
-        if node.node in last and last[node.node] != node.is_drain and not node.is_busy:
-            return f"the last fact of {node.node} says drained={last[node.node]}, its state {node.is_drain}"
-    return None
+        if drained.get(node.node, node.is_drain) != node.is_drain and not node.is_busy:
+            return (
+                f"the last fact of {node.node} says drained={drained[node.node]}, its state {node.is_drain}"
+            )
+    for lock in _states(nats, cluster, LockState):
+        if locks.get(lock.node, lock.lock) != lock.lock:
+            return f"the last fact of {lock.node} says lock={locks[lock.node]}, its state {lock.lock}"
+    known = {one.uid for one in _states(nats, cluster, PlacementState)}
+    lost = [uid for uid, kind in placed.items() if kind is PlacementBound and uid not in known]
+    return f"the last fact of {lost[0]} is that it was bound, and it has no state" if lost else None
 
 
 def _nodes(nats: ModelNats, cluster: str) -> list[SlurmNodeState]:
-    bucket = subjects.bucket_stream(subjects.bucket(cluster, SlurmNodeState))
-    return [decode_state(SlurmNodeState, data) for data in _last(nats, bucket)]
+    return _states(nats, cluster, SlurmNodeState)
 
 
 def _jobs(nats: ModelNats, cluster: str) -> list[SlurmJobState]:
-    bucket = subjects.bucket_stream(subjects.bucket(cluster, SlurmJobState))
-    return [decode_state(SlurmJobState, data) for data in _last(nats, bucket)]
+    return _states(nats, cluster, SlurmJobState)
+
+
+S = TypeVar("S", bound=State)
+
+
+def _states(nats: ModelNats, cluster: str, kind: type[S]) -> list[S]:
+    bucket = subjects.bucket_stream(subjects.bucket(cluster, kind))
+    return [decode_state(kind, data) for data in _last(nats, bucket)]
 
 
 def _last(nats: ModelNats, name: str) -> list[bytes]:

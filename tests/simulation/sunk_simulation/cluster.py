@@ -14,7 +14,14 @@ from sunk_kube.crds import crds
 from sunk_kube.wellknown import TAINT_LOCK
 from sunk_simulation.bugs import Bugs
 from sunk_simulation.bus.model import ModelNats
-from sunk_simulation.checks import OLD_S, BusChecks, SlurmChecks, differs, facts_without_state
+from sunk_simulation.checks import (
+    OLD_S,
+    BusChecks,
+    JobChecks,
+    SlurmChecks,
+    differs,
+    facts_without_state,
+)
 from sunk_simulation.kubernetes.kinds import DEFINITIONS, NAMESPACES, NODES, PODS
 from sunk_simulation.kubernetes.model import KUBECONFIG, ModelKubernetes
 from sunk_simulation.kubernetes.store import Stored
@@ -39,6 +46,10 @@ GATEWAY: Final = "hook-gateway"
 GATEWAY_PORT: Final = 8080
 LASTS_S: Final = (1.0, 60.0)
 """How long a fault lasts."""
+JUMPS_S: Final = (-30.0, 30.0)
+"""How far a clock jumps."""
+BETWEEN_S: Final = ((4.0, 40.0), (20.0, 180.0))
+"""How long it is quiet between faults, of which a seed has one."""
 IN_FLIGHT_S: Final = 10.0
 """How late a write may come while nothing is wrong."""
 LAST_JOBS: Final = 2
@@ -82,6 +93,7 @@ class World:
             self.kubernetes.add_node(f"k{number}", workloads)
         self.kubernetes.registry.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         self.nodeset = self._make_nodeset()
+        self.tenants = Tenants(sim, self.kubernetes, self.slurm, self.nodeset)
         self.services = self._start_services()
         self.bugs = Bugs(self.services)
         sim.never("a service meets a bug", self.bugs.said)
@@ -113,21 +125,23 @@ class World:
         """Let something go wrong."""
         victim, seconds = random.choice(self.services).process, random.uniform(*LASTS_S)
         self._struck_s = self.sim.now_s
-        match random.randrange(12):
+        match random.randrange(14):
             case 0 | 1:
                 victim.kill()
             case 2 | 3:
                 victim.pause(seconds)
             case 4:
+                victim.clock.jump(random.uniform(*JUMPS_S))
+            case 5:
                 server = random.choice(["nats", "slurmrestd", "kubernetes", GATEWAY])
                 self._cut_off(victim.host, f"{GATEWAY}-0" if server == GATEWAY else server, seconds)
-            case 5:
-                self._strike_nats(random, seconds)
             case 6:
-                self._strike_slurmrestd(random, seconds)
+                self._strike_nats(random, seconds)
             case 7:
+                self._strike_slurmrestd(random, seconds)
+            case 8:
                 self._strike_slurmctld(random, seconds)
-            case 8 | 9:
+            case 9 | 10:
                 self._strike_kubernetes(random, seconds)
             case _:
                 self._strike_node(random, seconds)
@@ -213,7 +227,7 @@ class World:
         kubernetes, later = self.kubernetes, self.sim.network.later
         node = random.choice(sorted(kubernetes.kubelets))
         kubelet = kubernetes.kubelets[node]
-        match random.randrange(5):
+        match random.randrange(6):
             case 0:
                 kubernetes.kubelet_process(node).kill()
                 later(seconds, kubernetes.start_kubelet, node)
@@ -224,6 +238,10 @@ class World:
                 kubernetes.lose_power(node)
                 later(seconds, kubernetes.start_kubelet, node)
             case 3:
+                kubernetes.lose_power(node)
+                self.tenants.delete_node(node)
+                later(seconds, kubernetes.start_kubelet, node)
+            case 4:
                 if kubelet.runs:
                     kubelet.crash(random.choice(sorted(kubelet.runs)))
             case _:
@@ -261,6 +279,7 @@ class World:
         for name, check in {
             "a service touches what is another's": self.checks.drain_of_another_is_changed,
             "an older leader writes upon a later one": BusChecks(self.nats).older_leader_writes,
+            "a job is forgotten": JobChecks(self.nats, self.slurm, CLUSTER).living_job_is_forgotten,
             "two write for one lease": self.writers.two_write,
             "a job runs beside a foreign Pod": sharing.job_beside_foreign_pod,
             "a Pod is bound where Slurm did not place it": sharing.bound_elsewhere,
@@ -353,12 +372,13 @@ async def story(sim: Simulation, *, hours: float, faults: bool) -> None:
     """Let everybody do what he does, and everything fail; see how it is at the end."""
     world = World(sim)
     life = Life(sim, world.slurm, world.lose_slurmd)
-    tenants = Tenants(sim, world.kubernetes, world.slurm, world.nodeset)
+    tenants = world.tenants
     going_on = [sim.loop.outside.spawn(one.go_on()) for one in (life, tenants)]
     random = sim.random("faults")
+    between = random.choice(BETWEEN_S)
     ends = hours * 3600
     while sim.now_s < ends:
-        await sim.sleep(min(random.uniform(20, 180), max(0.0, ends - sim.now_s)))
+        await sim.sleep(min(random.uniform(*between), max(0.0, ends - sim.now_s)))
         if faults and sim.now_s < ends and (lots := sim.item("fault")) is not None:
             world.strike(lots)
     for one in going_on:

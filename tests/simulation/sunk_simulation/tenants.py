@@ -27,6 +27,8 @@ SCHEDULER: Final = "sunk-scheduler"
 FINALIZER: Final = "tenant.example.com/slow"
 POD_GROUP: Final = "scheduling.x-k8s.io/pod-group"
 EVERY_S: Final = (3.0, 30.0)
+CORDONED: Final = 0.3
+"""How many of the Nodes that are touched are cordoned then; the others are not any more."""
 PODS_MAX: Final = 12
 """More they do not make."""
 _SLURM_USER: Final = 64100
@@ -85,6 +87,7 @@ class Tenants:
             (3, self._write_on_a_pod),
             (2, self._write_on_a_job),
             (3, self._cordon),
+            (1, self._delete_slurmd),
             (1, self._update),
             (1, self._scale),
         )
@@ -233,9 +236,19 @@ class Tenants:
         words = ("scontrol", "update", f"jobid={job.job_id}", f"{name}={text}")
         self._slurm.exec("setpriv", "--reuid", str(job.user_id), "--clear-groups", *words)
 
+    def delete_node(self, node: str) -> None:
+        """Delete a Node, as who takes a machine away."""
+        self._try(lambda: self._kubernetes.registry.delete(NODES, node))
+
+    def _delete_slurmd(self) -> None:
+        found = self._kubernetes.store.of(PODS.resource)
+        keys = [key for key in sorted(found) if not key.startswith(f"{NAMESPACE}/")]
+        if keys:
+            self._kubernetes.registry.delete(PODS, self._random.choice(keys))
+
     def _cordon(self) -> None:
         node = self._random.choice(sorted(self._kubernetes.kubelets))
-        self._set_cordon(node, is_cordoned=self._random.random() < 0.5)
+        self._set_cordon(node, is_cordoned=self._random.random() < CORDONED)
 
     def _set_cordon(self, node: str, *, is_cordoned: bool) -> None:
         def change(found: Object) -> None:
