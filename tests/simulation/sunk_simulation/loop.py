@@ -90,6 +90,17 @@ class SimTask(asyncio.Task[Any]):
         return self.number
 
 
+class SimFuture(asyncio.Future[Any]):
+    """A future that sets order by its number too: aiohttp keeps those who wait for a name in a set."""
+
+    def __init__(self, *, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
 class Process:
     """What a process of an operating system is: code that may be killed or paused, with a clock of its own.
 
@@ -331,6 +342,11 @@ class SimLoop(asyncio.BaseEventLoop):
             while (BOOT_NS + when_ns) / 1e9 < when:  # Who is called too early would only ask again.
                 when_ns += 1
         return self._schedule(process or self.outside, when_ns, callback, args, context)
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        """As asyncio's."""
+        self._numbers += 1
+        return SimFuture(number=self._numbers, loop=self)
 
     def create_task(  # pyright: ignore[reportIncompatibleMethodOverride] - coroutines only
         self, coro: Coroutine[Any, Any, T], *, name: object = None, context: Context | None = None
