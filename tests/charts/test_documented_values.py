@@ -125,3 +125,17 @@ def test_a_spank_plugin_is_told_to_slurm_if_an_image_has_it(chart: helm.Chart) -
 
     assert objects["ConfigMap", "prod-slurm-conf"]["data"]["plugstack.conf"] == "required spank_pyxis.so\n"
     assert "plugstack.conf" not in made(chart)["ConfigMap", "prod-slurm-conf"]["data"]
+
+
+@pytest.mark.parametrize(
+    "line", ["JobContainerType=job_container/tmpfs", "x=1\nNamespaceType = namespace/tmpfs"]
+)
+def test_a_tmp_of_each_jobs_own_is_told_to_slurm_with_the_prolog_flag_that_it_needs(
+    chart: helm.Chart, line: str
+) -> None:
+    config = {"extraConfig": line, "jobContainerConfig": "AutoBasePath=true\nBasePath=/jobs"}
+
+    files = made(chart, slurmConfig=config)["ConfigMap", "prod-slurm-conf"]["data"]
+
+    assert files["job_container.conf"] == "AutoBasePath=true\nBasePath=/jobs\n"
+    assert "PrologFlags=Alloc,Contain,DeferBatch" in files["slurm.conf"].splitlines()

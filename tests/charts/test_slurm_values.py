@@ -109,6 +109,10 @@ def test_a_wrong_value_is_refused_with_its_path(
             "has SlurmdParameters, .*: set slurmConfig.slurmdParameters",
         ),
         ({"slurmConfig": {"extraConfig": "MinJobAge=2"}}, "has MinJobAge, on which"),
+        (
+            {"slurmConfig": {"jobContainerConfig": "BasePath=/x", "extraConfig": "#JobContainerType=none"}},
+            "slurmConfig.jobContainerConfig: nothing reads it: set JobContainerType=",
+        ),
         ({"slurmConfig": {"extraConfig": "include other.conf"}}, "has include, on which"),
         (
             {"podDefaults": {"extraEnv": [{"name": "SUNK_SYNCER_POLL_S", "value": "1"}]}},

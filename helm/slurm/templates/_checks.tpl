@@ -68,7 +68,7 @@ batchstarttimeout: slurmConfig.hookDeadline and hooks.timeoutSeconds, it is 60 s
 prologepilogtimeout: slurmConfig.hookDeadline and hooks.timeoutSeconds, it is 30 s more
 epilogtimeout: slurmConfig.hookDeadline
 prologtimeout: slurmConfig.hookDeadline
-prologflags: nothing, jobs wait for their nodes' locks with Alloc,DeferBatch only
+prologflags: nothing, jobs wait for their nodes' locks with Alloc,DeferBatch; jobContainerConfig adds Contain
 rebootprogram: syncer.nodePermissions.enabled
 returntoservice: slurmConfig.returnToService
 schedulerparameters: slurmConfig.schedulerParameters
@@ -96,6 +96,9 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- with index $own $key }}
 {{- fail (printf "slurmConfig.extraConfig: has %s, on which the services rely: set %s" (trim (regexFind "^\\s*[A-Za-z]+" $line)) .) }}
 {{- end }}
+{{- end }}
+{{- if and .Values.slurmConfig.jobContainerConfig (not (regexMatch "(?im)^\\s*(JobContainerType|NamespaceType)\\s*=" .Values.slurmConfig.extraConfig)) }}
+{{- fail "slurmConfig.jobContainerConfig: nothing reads it: set JobContainerType=job_container/tmpfs in slurmConfig.extraConfig" }}
 {{- end }}
 {{- range $line := splitList "\n" .Values.compute.partitions }}
 {{- if and (trim $line) (not (regexMatch "(?i)^\\s*(PartitionName=|#|NodeSet=|DownNodes=)" $line)) }}

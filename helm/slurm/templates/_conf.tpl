@@ -30,7 +30,7 @@ SelectType=select/cons_tres
 SelectTypeParameters={{ $conf.selectTypeParameters }}{{ if and (eq .Values.scheduler.packing "spread") (not (contains "CR_LLN" $conf.selectTypeParameters)) }},CR_LLN{{ end }}
 DefMemPerCPU={{ int $conf.defMemPerCPU }}
 # Only both words make a batch script wait for the locks of all its nodes.
-PrologFlags=Alloc,DeferBatch
+PrologFlags=Alloc,{{ with $conf.jobContainerConfig }}Contain,{{ end }}DeferBatch
 Prolog=/etc/sunk/scripts/prolog
 Epilog=/etc/sunk/scripts/epilog
 {{- if include "slurm.hasScratch" . }}
@@ -135,7 +135,7 @@ AutoDetect=nvidia
 
 {{- /* Those lines of slurm.conf that a reconfigure does not change: slurm.conf(5). They restart slurmctld. */ -}}
 {{- define "slurm.restartLines" -}}
-{{- $keys := "(?i)^(AccountingStorageType|AuthType|AuthInfo|AuthAlt.*|ClusterName|CredType|JobAcctGatherType|MCSPlugin|MaxNodeCount|PluginDir|PreemptType|PrepPlugins|PriorityType|ProctrackType|SchedulerType|SelectType|SlurmctldHost|SlurmctldPort|SlurmdPort|StateSaveLocation|SwitchType|TaskPlugin|TopologyPlugin)\\s*=" -}}
+{{- $keys := "(?i)^(AccountingStorageType|AuthType|AuthInfo|AuthAlt.*|ClusterName|CredType|JobAcctGatherType|JobContainerType|MCSPlugin|MaxNodeCount|NamespaceType|PluginDir|PreemptType|PrepPlugins|PriorityType|ProctrackType|SchedulerType|SelectType|SlurmctldHost|SlurmctldPort|SlurmdPort|StateSaveLocation|SwitchType|TaskPlugin|TopologyPlugin)\\s*=" -}}
 {{- range splitList "\n" (include "slurm.conf" .) }}{{ if regexMatch $keys . }}{{ . }};{{ end }}{{ end }}
 {{- end }}
 
