@@ -29,8 +29,9 @@ READ: Final = 256 * 1024
 _HERE: Final = frozenset({"", "127.0.0.1", "::1", "localhost"})
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - in memory
 
-_SILENT: Final = os.pipe()
-"""What stands for a socket's file: who polls it hears that there is nothing to read."""
+_SILENT, _READABLE = os.pipe(), os.pipe()
+"""What stands for a socket's file: who polls it hears that there is nothing to read, or that there is."""
+os.close(_READABLE[1])
 
 _Kind = Literal["data", "end", "reset"]
 
@@ -104,8 +105,13 @@ class _Socket:
     type: Final = socket.SOCK_STREAM
     proto: Final = socket.IPPROTO_TCP
 
-    def __init__(self, here: tuple[str, int], there: tuple[str, int] | None = None) -> None:
-        self._here, self._there = here, there
+    def __init__(
+        self,
+        here: tuple[str, int],
+        there: tuple[str, int] | None = None,
+        is_readable: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._here, self._there, self._is_readable = here, there, is_readable
 
     def getsockname(self) -> tuple[str, int]:
         return self._here
@@ -121,7 +127,7 @@ class _Socket:
         return 0
 
     def fileno(self) -> int:
-        return _SILENT[0]
+        return (_READABLE if self._is_readable() else _SILENT)[0]
 
     def setblocking(self, _: object) -> None: ...
 
@@ -173,6 +179,10 @@ class _Pipe:
             process = self._reader.process
             loop.at(process if process.is_alive else loop.outside, in_s, self._arrive)
 
+    def has_arrived(self) -> bool:
+        """Whether something is there for its reader."""
+        return bool(self._way) and self._way[0][0] <= self._network.loop.now_ns and not self._is_blocked()
+
     def _is_blocked(self) -> bool:
         return self._link.is_cut or self._network.is_down(self._link.target)
 
@@ -209,7 +219,8 @@ class Stream(asyncio.Transport):
         addresses: tuple[tuple[str, int], tuple[str, int]],
     ) -> None:
         here, there = addresses
-        super().__init__({"socket": _Socket(here, there), "sockname": here, "peername": there})
+        sock = _Socket(here, there, self._is_readable)
+        super().__init__({"socket": sock, "sockname": here, "peername": there})
         self.process: Final = process
         self.number = network.next_number()
         self._network = network
@@ -355,6 +366,10 @@ class Stream(asyncio.Transport):
             self._is_held_up = False
             if isinstance(self._protocol, asyncio.Protocol) and not self._is_closing:
                 self._network.loop.soon(self.process, self._protocol.resume_writing)
+
+    def _is_readable(self) -> bool:
+        """Whether who read its socket would get something now, be it its end."""
+        return self._is_closing or (self._in is not None and self._in.has_arrived())
 
     def _leave(self, error: OSError | None) -> None:
         self._is_closing = True

@@ -235,5 +235,6 @@ def _job(record: msgspec.Raw, doing: str) -> Job:
 
 
 def node_path(name: str) -> str:
-    """Return the path of one node."""
-    return f"node/{quote(name, safe='')}"
+    """Return the path of one node, whatever its name: in a URL ``..`` means another place."""
+    quoted = quote(name, safe="")
+    return f"node/{quoted if quoted.strip('.') else quoted.replace('.', '%2E')}"

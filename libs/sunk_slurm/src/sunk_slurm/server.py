@@ -1,7 +1,9 @@
-"""One slurmrestd: its connections, its API version, its circuit.
+"""One slurmrestd: calls of it by httpx, its API version, its circuit.
 
 What must stay true: one that hangs costs a bounded number of requests, each for a bounded time, and then
 none but a probe; no token ever stands in an error or a log line.
+
+httpx has the connections. Turns are ours: they tell a call that had none from one that was not answered.
 
 Source: slurmrestd 24.11 and 26.05, measured: stopped by SIGSTOP it still takes connections.
 """
@@ -10,9 +12,8 @@ import logging
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final, cast
-from urllib.parse import urlencode
 
 import anyio
 import httpx
@@ -20,10 +21,8 @@ import msgspec
 
 from sunk_runtime.errors import SunkError
 from sunk_slurm.answers import Reply, best_version, understood
-from sunk_slurm.asked import Asked
 from sunk_slurm.circuit import Circuit
 from sunk_slurm.errors import NotAskedError, NotServedError, SlurmUnavailableError
-from sunk_slurm.lanes import Lanes
 from sunk_slurm.metrics import ANSWER_BYTES, CALL_SECONDS, CIRCUIT_OPEN, WAITING
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.trust import Trust
@@ -39,11 +38,19 @@ MAX_WAITING: Final = 256
 """More calls than that wait for a connection only if slurmrestd has stopped working."""
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 """10,000 nodes are 27 MB."""
+CONNECT_TIMEOUT_S: Final = 3.0
+IDLE_S: Final = 60.0
+"""A connection that was not used for so long is not used again: what stands between may have forgotten it."""
 PROBE_TIMEOUT_S: Final = 2.0
 _HANGING_S: Final = 1.0
 """A call that its caller gave up after so long without an answer counts as a failure."""
 _TOKEN_REFUSED: Final = frozenset({401, 511})
 _NOT_FOUND: Final = 404
+_HEADERS: Final = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+    "Content-Type": "application/json",
+}
 _NOT_SENT: Final = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -100,15 +107,26 @@ class Server:
         self._slots = anyio.Semaphore(MAX_CONNECTIONS, fast_acquire=True)
         self._negotiating = anyio.Lock()
         self._tokens = tokens
-        # Without httpx' client: its cookies, redirects and proxies are nothing for Slurm's tokens.
-        self._transport = transport or Lanes(MAX_CONNECTIONS + 1, trust)  # One for the probe.
-        self._address = address = httpx.URL(url)
+        connections = MAX_CONNECTIONS + 1  # One for the probe.
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            auth=self._with_token,
+            headers=_HEADERS,
+            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),  # A call has a time as a whole.
+            limits=httpx.Limits(
+                max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=IDLE_S
+            ),
+            verify=trust or Trust(),
+            transport=transport,
+            trust_env=False,  # No proxy of other people's is told Slurm's tokens.
+        )
+        address = self._http.base_url
         self.name: Final = f"{address.host}:{address.port or (443 if address.scheme == 'https' else 80)}"
         self._waiting_gauge = WAITING.labels(self.name)
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._transport.aclose()
+        await self._http.aclose()
 
     async def ask(self, call: Call) -> Reply:
         """Return what slurmrestd answers, whatever that is.
@@ -224,22 +242,20 @@ class Server:
                 log.info("slurm api chosen", extra={"version": self.version, "server": self.name})
             return self.version
 
-    async def _send(self, call: Call, url: str) -> Reply:
+    async def _send(self, call: Call, path: str) -> Reply:
         """Send once, and once more with a fresh token if the first was not accepted."""
-        if call.params:
-            url = f"{url}?{_query(call.params)}"
         started, outcome = time.perf_counter(), "failed"
         try:
-            reply = await self._exchanged(call, url)
+            reply = await self._exchanged(call, path)
             if reply.status in _TOKEN_REFUSED:
                 self._tokens.renew()
-                reply = await self._exchanged(call, url)
+                reply = await self._exchanged(call, path)
             outcome = str(reply.status)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             is_sent = not isinstance(error, _NOT_SENT)
             text = f"{call.doing}: {type(error).__name__}"
             if isinstance(error, httpx.ConnectError):  # Which certificate, which port: nothing was sent yet.
-                text += f": {error}"
+                text += f": {_why(error)}"
             raise SlurmUnavailableError(text, is_sent=is_sent) from error
         finally:
             _seconds(call.name, outcome).observe(time.perf_counter() - started)
@@ -251,15 +267,15 @@ class Server:
             )
         return reply
 
-    async def _exchanged(self, call: Call, url: str) -> Reply:
+    async def _exchanged(self, call: Call, path: str) -> Reply:
         """Send once and return what came back."""
-        token = self._tokens.current()
-        request = Asked(call.method, self._address, url, bearer=token, content=call.body or b"")
-        response = await self._transport.handle_async_request(request)
-        try:
+        asked = self._http.stream(call.method, path, params=call.params or None, content=call.body)
+        async with asked as response:
             return Reply(response.status_code, await _content(call, response))
-        finally:
-            await response.aclose()
+
+    def _with_token(self, request: httpx.Request) -> httpx.Request:
+        request.headers["Authorization"] = f"Bearer {self._tokens.current()}"
+        return request
 
     @contextmanager
     def _limited(self, call: Call) -> Generator["_Progress"]:
@@ -294,18 +310,23 @@ _seconds: Final = cache(CALL_SECONDS.labels)
 _bytes: Final = cache(ANSWER_BYTES.labels)
 
 
-@lru_cache(maxsize=64)
-def _query(params: tuple[tuple[str, str], ...]) -> str:
-    """Return *params* as a URL has them, which are the same again and again."""
-    return urlencode(params)
+def _why(error: BaseException) -> str:
+    """Return what the system said: httpx says of each address that all attempts failed."""
+    behind: BaseException | None = error
+    while behind is not None:
+        if isinstance(behind, BaseExceptionGroup):  # One for each address of a name.
+            behind = cast("BaseExceptionGroup[BaseException]", behind).exceptions[-1]
+        if isinstance(behind, OSError) and behind.errno is not None:
+            return str(behind)
+        behind = behind.__cause__ or behind.__context__
+    return str(error)
 
 
 async def _content(call: Call, response: httpx.Response) -> bytes:
     """Return the body, unless it is longer than any answer of Slurm."""
     parts: list[bytes] = []
     length = 0
-    # What httpx would put between costs more than the reading; nothing is compressed that was not asked for.
-    async for part in cast(httpx.AsyncByteStream, response.stream):
+    async for part in response.aiter_bytes():
         length += len(part)
         if length > MAX_ANSWER_BYTES:
             raise SlurmUnavailableError(f"{call.doing}: more than {MAX_ANSWER_BYTES} bytes")
