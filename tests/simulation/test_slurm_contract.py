@@ -28,6 +28,8 @@ CONTRACT = (
     "services/pod-scheduler/tests/test_with_slurm.py",
 )
 
+pytestmark = pytest.mark.timeout(900)  # Each is a whole file of tests.
+
 
 @pytest.mark.parametrize("file", CONTRACT)
 def test_the_model_passes_the_tests_of_real_slurm(file: str) -> None:

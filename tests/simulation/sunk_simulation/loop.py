@@ -379,11 +379,13 @@ class SimLoop(asyncio.BaseEventLoop):
         for task in sorted(asyncio.all_tasks(self), key=_number):
             self._bury(task)
         super().close()
-        before = logging.root.manager.disable
+        before, hook = logging.root.manager.disable, sys.unraisablehook
         logging.disable()  # What is said now, garbage says.
+        sys.unraisablehook = lambda _: None
         for task in self._graves:
             _let_go(task)
         logging.disable(before)
+        sys.unraisablehook = hook
         self._graves.clear()
         self._timers.clear()
 

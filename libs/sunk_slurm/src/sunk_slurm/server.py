@@ -107,21 +107,22 @@ class Server:
         self._slots = anyio.Semaphore(MAX_CONNECTIONS, fast_acquire=True)
         self._negotiating = anyio.Lock()
         self._tokens = tokens
+        address = httpx.URL(url)
+        is_tls = address.scheme == "https"
+        self.name: Final = f"{address.host}:{address.port or (443 if is_tls else 80)}"
         connections = MAX_CONNECTIONS + 1  # One for the probe.
         self._http = httpx.AsyncClient(
-            base_url=url,
+            base_url=address,
             auth=self._with_token,
             headers=_HEADERS,
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),  # A call has a time as a whole.
             limits=httpx.Limits(
                 max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=IDLE_S
             ),
-            verify=trust or Trust(),
+            verify=trust or is_tls,  # Without TLS no authorities are read.
             transport=transport,
             trust_env=False,  # No proxy of other people's is told Slurm's tokens.
         )
-        address = self._http.base_url
-        self.name: Final = f"{address.host}:{address.port or (443 if address.scheme == 'https' else 80)}"
         self._waiting_gauge = WAITING.labels(self.name)
 
     async def close(self) -> None:

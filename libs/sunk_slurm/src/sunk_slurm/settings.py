@@ -26,9 +26,9 @@ class SlurmSettings(ServiceSettings, frozen=True, kw_only=True):
     """One call about one node or job."""
 
     @property
-    def trust(self) -> Trust:
-        """Whom to believe that he is slurmrestd."""
-        return Trust(self.slurm_ca_file)
+    def trust(self) -> Trust | None:
+        """Whom to believe that he is slurmrestd; None: whom browsers do."""
+        return None if self.slurm_ca_file is None else Trust(self.slurm_ca_file)
 
     def tokens(self, prefix: str) -> Tokens:
         """Return what makes or reads our tokens.

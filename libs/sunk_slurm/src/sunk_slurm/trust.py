@@ -1,4 +1,4 @@
-"""Whom to believe that he is slurmrestd: the authorities of a file, or those that every browser knows.
+"""Whom to believe that he is slurmrestd: the authorities of a file.
 
 httpx takes one `ssl.SSLContext` for as long as a client lives. This one has each connection begun by another,
 made anew whenever the file has changed: authorities are renewed too.
@@ -10,18 +10,16 @@ import ssl
 from pathlib import Path
 from typing import Self
 
-import httpx
-
 
 class Trust(ssl.SSLContext):
     """What connections with TLS are made with."""
 
-    def __new__(cls, ca_file: Path | None = None) -> Self:
+    def __new__(cls, ca_file: Path) -> Self:
         """Make one for a client."""
         del ca_file
         return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
 
-    def __init__(self, ca_file: Path | None = None) -> None:
+    def __init__(self, ca_file: Path) -> None:
         self._file = ca_file
         self._inner: ssl.SSLContext | None = None
         self._seen: tuple[int, int] | None = None
@@ -42,9 +40,6 @@ class Trust(ssl.SSLContext):
         return self._now().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
     def _now(self) -> ssl.SSLContext:
-        if self._file is None:
-            self._inner = self._inner or httpx.create_ssl_context(trust_env=False)
-            return self._inner
         try:
             found = self._file.stat()
             seen = found.st_mtime_ns, found.st_ino
