@@ -666,6 +666,24 @@ async def test_a_key_that_went_with_its_bucket_is_told_to_be_gone_by_who_writes_
     assert (is_believed, mine.is_settled) == ([False, False], True)
 
 
+async def test_what_its_owner_has_written_anew_before_the_bucket_is_read_again_is_in_no_doubt(
+    bus: Bus, settings: BusSettings
+) -> None:
+    view = StateView(bus, "c1", SlurmNodeState)
+    async with following(view):
+        for name in ("first", "second"):
+            await put(bus, name)
+        await until(lambda: len(view) == 2)
+
+    await bus.api(f"STREAM.DELETE.{STREAM}", {})
+    await bus.provision("c1", settings)
+    for name in ("second", "first"):
+        await put(bus, name, "DOWN")
+    async with following(view):
+        await until(lambda: states_of(view) == {"first": ("DOWN", 2), "second": ("DOWN", 1)})
+        assert view.is_settled
+
+
 @pytest.mark.usefixtures("quick_heartbeats")
 async def test_a_replica_that_lags_takes_nobody_back_to_what_was(bus: Bus, server: NatsServer) -> None:
     old = await put(bus, "n1")

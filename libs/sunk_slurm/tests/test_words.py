@@ -173,7 +173,7 @@ pieces = st.one_of(
     st.sampled_from(["a", "b1", "1", "-"]), st.lists(ranges, min_size=1, max_size=2).map(",".join)
 )
 parts = st.lists(
-    pieces.map(lambda piece: f"[{piece}]" if "-" in piece[1:] else piece), min_size=1, max_size=4
+    pieces.map(lambda piece: f"[{piece}]" if "-" in piece[1:] else piece), min_size=1, max_size=3
 )
 
 

@@ -76,7 +76,9 @@ class _Older(msgspec.Struct, Generic[S], frozen=True):
 class _Reading(Generic[S]):
     """A whole read that is under way: the keys so far, and whether they are all."""
 
-    def __init__(self, reach: int, pending: int, before: Mapping[str, int], followed: int, last: int) -> None:
+    def __init__(
+        self, reach: int, pending: int, before: Mapping[str, int], *, followed: int, last: int, stored_ns: int
+    ) -> None:
         self.keys: set[str] = set()
         self.before: Final = before
         """What revisions were known when the read began; a key that has another was written since."""
@@ -86,8 +88,11 @@ class _Reading(Generic[S]):
         """The last message that the bucket was given, as far as this read knows."""
         self.older: dict[str, _Older[S]] = {}
         """Either a replica that lags has it, and something newer follows, or the bucket went back."""
+        self.anew: set[str] = set()
+        """Keys that were stored after all that was known: no older copy of the store has them like that."""
         self.newest = float("-inf")
         """When the newest message that was read was stored."""
+        self._stored_ns = stored_ns
         self._reach = reach
         """The leader's last message when the read began; a replica that lags has yet to come there."""
         self._pending = pending
@@ -96,6 +101,8 @@ class _Reading(Generic[S]):
 
     def took(self, key: str, at: Position) -> None:
         self.keys.add(key)
+        if at.stored_ns > self._stored_ns:
+            self.anew.add(key)
         self.last = max(self.last, at.stream_seq)
         self._pending = at.pending
         self.is_over = self.is_over or (not at.pending and at.stream_seq >= self._reach)
@@ -134,6 +141,8 @@ class StateView(Generic[S]):
         """Since when the bucket was written to, as far as we know; infinite while it never was."""
         self._newest = float("-inf")
         """When the newest message was stored."""
+        self._stored_ns = 0
+        """The same on the server's clock."""
         self._followed = 0
         """The last message that we know the bucket was given."""
         self._reading: _Reading[S] | None = None
@@ -306,8 +315,14 @@ class StateView(Generic[S]):
         consumer, pending = await create_consumer(
             self._bus, self._stream, {**_CONSUMER, "filter_subject": keys}
         )
-        given = int(info["state"]["last_seq"])
-        self._reading = _Reading(last[0] if last else 0, pending, before, self._followed, given)
+        self._reading = _Reading(
+            last[0] if last else 0,
+            pending,
+            before,
+            followed=self._followed,
+            last=int(info["state"]["last_seq"]),
+            stored_ns=self._stored_ns,
+        )
         await self._follow(consumer)
 
     def _note_bucket(self, info: Mapping[str, Any]) -> None:
@@ -330,6 +345,7 @@ class StateView(Generic[S]):
     def _note_stored(self, at: Position) -> None:
         moment = time.monotonic()
         self._written_since = min(self._written_since, moment)
+        self._stored_ns = max(self._stored_ns, at.stored_ns)
         age_s = time.time() + self._bus.clock.skew_s - at.stored_ns / 1e9
         stored = moment - max(0.0, age_s)
         self._newest = max(self._newest, stored)
@@ -370,7 +386,8 @@ class StateView(Generic[S]):
         for key, found in reading.older.items():
             if self._revisions.get(key, 0) == reading.before.get(key, 0):
                 self._correct(key, found)
-                went_back.add(key)
+                if key not in reading.anew:
+                    went_back.add(key)
         for key in {**self._entries, **self._revisions}.keys() - reading.keys:
             if self._revisions.get(key, 0) == reading.before.get(key, 0):
                 if key in self._entries:
