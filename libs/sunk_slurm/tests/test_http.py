@@ -5,8 +5,11 @@ has a connection.
 """
 
 import random
+import socket
+import struct
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from threading import Thread
 
 import anyio
 import anyio.abc
@@ -274,3 +277,33 @@ async def test_calls_that_are_given_up_whenever_leave_every_connection_to_others
         with anyio.fail_after(30):
             await until(lambda: answered == MAX_CONNECTIONS * 3)
         assert slurmrestd.open <= MAX_CONNECTIONS + 1
+
+
+@pytest.mark.parametrize("anyio_backend", [pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop")])
+async def test_a_connection_that_is_reset_as_it_is_made_is_an_outage_and_no_bug() -> None:
+    """On uvloop anyio then asks a socket that is none who its peer is (1 of 50 connections)."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Thread(target=reset_all, args=(listener,), daemon=True).start()
+        server = Server(f"http://127.0.0.1:{listener.getsockname()[1]}", OneToken())
+        server.version = "v0.0.44"
+
+        async def ask() -> None:
+            for _ in range(300):
+                with pytest.raises(SlurmUnavailableError):
+                    await server.ask(LOOK)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(MAX_CONNECTIONS):
+                tasks.start_soon(ask)
+        await server.close()
+
+
+def reset_all(listener: socket.socket) -> None:
+    """End each connection with RST, until *listener* is closed."""
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()

@@ -271,8 +271,14 @@ class Server:
     async def _exchanged(self, call: Call, path: str) -> Reply:
         """Send once and return what came back."""
         asked = self._http.stream(call.method, path, params=call.params or None, content=call.body)
-        async with asked as response:
-            return Reply(response.status_code, await _content(call, response))
+        try:
+            async with asked as response:
+                return Reply(response.status_code, await _content(call, response))
+        except AttributeError as error:
+            if error.name != "getpeername":
+                raise
+            # anyio asks for the peer of a socket that is gone: on uvloop, where it was reset as it was made.
+            raise httpx.ReadError("the server ended the connection") from error
 
     def _with_token(self, request: httpx.Request) -> httpx.Request:
         request.headers["Authorization"] = f"Bearer {self._tokens.current()}"
