@@ -230,7 +230,8 @@ class World:
         self.slurm.restd.do_lists_fail = True
         self._drain(lots.sample(self.names, lots.randint(NODES // 2, NODES - 4)))
         await self.sim.sleep(OLD_S + lots.uniform(1, 10))
-        self._cordon(self.names)
+        # In another order: that list, read as the first were lifted, has those not drained.
+        self.kube.cordoned = dict.fromkeys(lots.sample(self.names, NODES), True)
         await self.sim.sleep(lots.uniform(12, 30))
         self.slurm.restd.do_lists_fail = False
         self.slurm.restd.latency_s = (0.001, 0.01)
