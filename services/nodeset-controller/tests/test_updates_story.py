@@ -391,10 +391,18 @@ async def is_empty(kube: KubeClient, namespace: str) -> bool:
     return not await kube.list_all(NODESETS, namespace) and not await kube.list_all(PODS, namespace)
 
 
+HARD_TO_SPELL: Final = "a && b <c> > 'd' \"e\": \\ # \t\n\x01\x7f\x85\u2028\ufeff\uffff é \U0001f600"
+"""JSON and YAML, Go and Python write and read some of it in different ways."""
+
+
 async def create(
     kube: KubeClient, namespace: str, name: str = "gpu", cpu: str | None = None, **more: object
 ) -> None:
-    container: dict[str, Any] = {"name": "slurmd", "image": "localhost/sunk-pause:1"}
+    container: dict[str, Any] = {
+        "name": "slurmd",
+        "image": "localhost/sunk-pause:1",
+        "env": [{"name": "HOOK", "value": HARD_TO_SPELL}],
+    }
     if cpu is not None:
         container["resources"] = {"requests": {"cpu": cpu}}
     spec: dict[str, Any] = {
@@ -769,6 +777,8 @@ async def test_pods_outlive_a_nodeset_that_is_deleted_without_them_and_the_next_
     assert {pod.metadata.uid for pod in await stage.pods()} == before
     for resource in (PODS, NODESLICES, CONTROLLER_REVISIONS, DISRUPTION_BUDGETS):
         assert await owners_of(stage, resource) == {uid}
+    (revision,) = await stage.kube.list_all(CONTROLLER_REVISIONS, stage.namespace)
+    assert revision.data["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"] == HARD_TO_SPELL
     assert [one.metadata.name for one in await stage.kube.list_all(NODESLICES, stage.namespace)] == ["gpu-0"]
     assert wk.FINALIZER_NODESET in (await stage.nodeset()).metadata.finalizers
 

@@ -70,7 +70,7 @@ class Api:
         content_type: str = "application/json",
         timeout_s: float | None = None,
     ) -> bytes:
-        """Make one call, with a *body* of dicts, lists and scalars, and return its answer's body.
+        """Make one call, with a *body* of dicts, lists and scalars, or bytes of no JSON; return the answer's.
 
         Raises:
             KubeUnavailableError: no answer, not in time, or 401, 408, 429, 5xx. It may have happened.

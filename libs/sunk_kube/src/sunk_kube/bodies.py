@@ -1,6 +1,7 @@
 """What we send that is no plain object: bindings, evictions, delete options, Events, preconditions; pure."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -15,6 +16,8 @@ Manifest = dict[str, Any]
 
 NOTE_MAX: Final = 1024
 """What the API server takes as an Event's note."""
+_NO_YAML: Final = re.compile("[\x7f-\uffff]")
+"""What of JSON's bare characters YAML reads otherwise, or not at all, is among these."""
 EventType = Literal["Normal", "Warning"]
 
 
@@ -51,6 +54,17 @@ def deletion(uid: str, grace_period_s: int | None) -> Manifest:
     if grace_period_s is not None:
         body["gracePeriodSeconds"] = grace_period_s
     return body
+
+
+def yaml(body: object) -> bytes:
+    r"""Return *body* as YAML, of which the API server makes JSON in its own spelling.
+
+    Bytes of JSON that it keeps as they come it compares, at each later patch, with its own spelling of them
+    (no spaces, sorted keys, ``<`` as ``\u003c``), and refuses the patch of an immutable field where they
+    differ: the garbage collector could orphan no ControllerRevision, and its NodeSet never went.
+    """
+    text = msgspec.json.encode(body).decode()
+    return _NO_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def with_uid(body: object, uid: str) -> object:

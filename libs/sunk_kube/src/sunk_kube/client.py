@@ -32,7 +32,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=KubeObject)
 Body = object
-"""What is sent: a dict, list or struct that is JSON to be."""
+"""What is sent: a dict, list or struct that is JSON to be, or bytes as they are."""
+_JSON: Final = "application/json"
+_YAML: Final = "application/yaml"
 PatchKind = Literal["merge", "strategic", "apply", "json"]
 _PATCH_TYPE: Final[Mapping[PatchKind, str]] = {
     "merge": "application/merge-patch+json",
@@ -115,7 +117,11 @@ class KubeClient:
             KubeExistsError: one of that name exists.
             KubeRejectedError: it is not valid, or not allowed.
         """
-        data = await self._call("POST", resource, resource.path(namespace), body=body, query=self._manager())
+        sent, content_type = (bodies.yaml(body), _YAML) if resource.keeps_json else (body, _JSON)
+        path = resource.path(namespace)
+        data = await self._call(
+            "POST", resource, path, body=sent, query=self._manager(), content_type=content_type
+        )
         return self._decode(resource.struct, data, f"create {resource.plural}")
 
     async def replace(self, resource: Resource[T], name: str, body: Body, namespace: str | None = None) -> T:
@@ -260,13 +266,13 @@ class KubeClient:
         *,
         body: Body | None = None,
         query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
         verb: str = "",
         timeout_s: float | None = None,
     ) -> bytes:
         """Make one call, in its turn, and count its outcome."""
         outcome = "ok"
-        sent = msgspec.to_builtins(body, str_keys=True)
+        sent = msgspec.to_builtins(body, str_keys=True, builtin_types=(bytes,))
         try:
             if resource is not LEASES:  # Who leads must not wait behind what it does.
                 await self._turn()

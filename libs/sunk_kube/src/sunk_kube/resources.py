@@ -32,6 +32,8 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     plural: str
     is_namespaced: bool = True
     struct: type[T]
+    keeps_json: bool = False
+    """Its objects hold JSON as the bytes that came, which must never change. See `bodies.yaml`."""
 
     @property
     def api_version(self) -> str:
@@ -64,7 +66,11 @@ NODESLICES: Final = Resource(
 )
 CONFIG_MAPS: Final = Resource(kind="ConfigMap", plural="configmaps", struct=ConfigMap)
 CONTROLLER_REVISIONS: Final = Resource(
-    group="apps", kind="ControllerRevision", plural="controllerrevisions", struct=ControllerRevision
+    group="apps",
+    kind="ControllerRevision",
+    plural="controllerrevisions",
+    struct=ControllerRevision,
+    keeps_json=True,
 )
 DISRUPTION_BUDGETS: Final = Resource(
     group="policy", kind="PodDisruptionBudget", plural="poddisruptionbudgets", struct=KubeObject
