@@ -542,18 +542,7 @@ def test_a_gang_that_runs_runs_on_whatever_older_copy_of_its_placements_the_bus_
     assert known >= {(1, None), (1, JOB + 1), (2, None), (2, placed)}
 
     for record, seats in copies:
-        for sweeps_first in (True, False):
-            found = deepcopy(story.cluster)
-            found.go_back(record, seats)
-            if sweeps_first:
-                found.sweep()
-            for _ in range(3):
-                found.turn()
-            found.sweep()
-            assert found.runs()
-            assert found.record is not None
-            assert (found.record.phase, found.record.job) == ("bound", placed)
-            assert {(seat.phase, seat.job) for seat in found.seats.values()} == {("bound", placed)}
+        runs_on_with(placed, story.cluster, record, seats)
 
 
 def test_a_gang_that_came_anew_runs_on_where_the_bus_comes_back_with_the_one_before_it() -> None:
@@ -587,18 +576,25 @@ def test_a_gang_that_came_anew_runs_on_where_the_bus_comes_back_with_the_one_bef
     copies.append((replayed.record, replayed.seats))
 
     for record, seats in copies:
-        for sweeps_first in (True, False):
-            found = deepcopy(replayed if record is replayed.record else cluster)
-            found.go_back(record, seats)
-            if sweeps_first:
-                found.sweep()
-            for _ in range(3):
-                found.turn()
+        runs_on_with(placed, replayed if record is replayed.record else cluster, record, seats)
+
+
+def runs_on_with(
+    placed: int, cluster: Cluster, record: PlacementState | None, seats: Mapping[str, PlacementState]
+) -> None:
+    """Hold that the gang of *cluster* has the job *placed* where the bus comes back with older placements."""
+    for sweeps_first in (True, False):
+        found = deepcopy(cluster)
+        found.go_back(record, seats)
+        if sweeps_first:
             found.sweep()
-            assert found.runs()
-            assert found.record is not None
-            assert (found.record.phase, found.record.job) == ("bound", placed)
-            assert {(seat.phase, seat.job) for seat in found.seats.values()} == {("bound", placed)}
+        for _ in range(3):
+            found.turn()
+        found.sweep()
+        assert found.runs()
+        assert found.record is not None
+        assert (found.record.phase, found.record.job) == ("bound", placed)
+        assert {(seat.phase, seat.job) for seat in found.seats.values()} == {("bound", placed)}
 
 
 def test_who_took_a_dead_ones_seat_has_it_whatever_older_copy_of_its_gangs_placements_the_bus_has() -> None:

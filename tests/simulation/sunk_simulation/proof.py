@@ -150,26 +150,9 @@ class World:
                 self.nats.lose_power()
                 self.sim.network.later(seconds, self.nats.start)
             case 6 | 7:
-                self._strike_slurmrestd(random, seconds)
+                self.slurm.restd.strike(random, seconds)
             case _:
                 self._strike_slurmctld(random, seconds)
-
-    def _strike_slurmrestd(self, random: Random, seconds: float) -> None:
-        restd = self.slurm.restd
-        match random.randrange(6):
-            case 0:
-                restd.kill()
-                self.sim.network.later(seconds, restd.start)
-            case 1:
-                restd.lose_answers(random.randint(1, 3))
-            case 2:
-                restd.fail_answers(random.randint(1, 5))
-            case 3:
-                restd.cut_lists(random.randint(1, 2))
-            case 4:
-                restd.empty_lists(random.randint(1, 2))
-            case _:
-                restd.be_stale(seconds)
 
     def _strike_slurmctld(self, random: Random, seconds: float) -> None:
         match random.randrange(4):

@@ -256,9 +256,8 @@ class Bus:
             for cluster in self._provisions.clusters[:1]:
                 try:
                     await self.api(f"STREAM.INFO.{subjects.fact_stream(cluster)}", {})
-                except (
-                    JetStreamRejectedError
-                ):  # It was removed; who only publishes facts would not ask for it.
+                except JetStreamRejectedError:
+                    # It was removed, and a service that only publishes facts asks for it nowhere else.
                     await self.provision_again()
                 except SunkError as error:  # Whoever works over the connection says it.
                     log.debug("clock not compared", extra={"error": str(error)})

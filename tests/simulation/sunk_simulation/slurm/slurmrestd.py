@@ -10,6 +10,7 @@ import hmac
 import json
 import re
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -114,6 +115,23 @@ class Slurmrestd:
         self._is_stale = True
         self._slurm.trace.write("slurmrestd", "hands out old lists")
         self._slurm.loop.network.later(seconds, self._be_fresh)
+
+    def strike(self, random: Random, seconds: float) -> None:
+        """Have one of its faults, drawn from *random*; one that lasts does so for *seconds*."""
+        match random.randrange(6):
+            case 0:
+                self.kill()
+                self._slurm.loop.network.later(seconds, self.start)
+            case 1:
+                self.lose_answers(random.randint(1, 3))
+            case 2:
+                self.fail_answers(random.randint(1, 5))
+            case 3:
+                self.cut_lists(random.randint(1, 2))
+            case 4:
+                self.empty_lists(random.randint(1, 2))
+            case _:
+                self.be_stale(seconds)
 
     def _be_fresh(self) -> None:
         self._is_stale = False
