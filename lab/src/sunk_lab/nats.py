@@ -170,17 +170,17 @@ class NatsServer:
             raise LabError("the store of a NATS that runs cannot be removed: stop it first")
         shutil.rmtree(self._folder / "store", ignore_errors=True)
 
-    def keep_store(self) -> None:
-        """Restart it, and keep what it has stored until now, as a snapshot of its volume does."""
+    def keep_store(self, name: str = "kept") -> None:
+        """Restart it, and keep what it has stored until now as *name*, as a snapshot of its volume does."""
         self.stop()
-        shutil.copytree(self._folder / "store", self._folder / "kept")
+        shutil.copytree(self._folder / "store", self._folder / name)
         self.start()
 
-    def put_store_back(self) -> None:
+    def put_store_back(self, name: str = "kept") -> None:
         """Kill it and start it with what `keep_store` has kept: all that came later is lost."""
         self.kill()
         self.wipe()
-        shutil.copytree(self._folder / "kept", self._folder / "store")
+        shutil.copytree(self._folder / name, self._folder / "store")
         self.start()
 
     def restart(self) -> None:

@@ -18,7 +18,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_lab.nats import NatsServer
 from sunk_runtime import pull, views
 from sunk_runtime.connection import connected
-from sunk_runtime.errors import TransientError
+from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
@@ -682,6 +682,139 @@ async def test_what_its_owner_has_written_anew_before_the_bucket_is_read_again_i
     async with following(view):
         await until(lambda: states_of(view) == {"first": ("DOWN", 2), "second": ("DOWN", 1)})
         assert view.is_settled
+
+
+async def test_a_bucket_that_goes_back_to_a_copy_that_had_gone_on_by_itself_is_in_doubt_though_revisions_rise(
+    view: NodeView, bus: Bus, server: NatsServer
+) -> None:
+    await put(bus, "n1")
+    server.keep_store("early")
+    await came_back(bus, 1)
+    for state in ("DOWN", "MIXED", "DOWN"):
+        await put(bus, "n1", state)
+    await put(bus, "lost")
+    server.keep_store("late")
+    await came_back(bus, 2)
+    await until(lambda: view.revision("lost") == 5 and view.is_complete)
+    server.put_store_back("early")
+    await came_back(bus, 3)
+    await until(lambda: view.keys() == ["n1"])
+    for name in ("n1", "lost"):
+        await delete(bus, name)
+    await until(lambda: view.is_complete and view.keys() == [])
+
+    server.put_store_back("late")  # All of it is older than what was decided upon, and has higher revisions.
+    await came_back(bus, 4)
+    await until(lambda: sorted(view.keys()) == ["lost", "n1"])
+    is_believed = [view.is_complete]
+    await delete(bus, "lost")
+    await until(lambda: view.keys() == ["n1"])
+    is_believed.append(view.is_complete)
+    await put(bus, "n1")
+
+    await until(lambda: view.is_complete)
+    assert is_believed == [False, False]
+
+
+async def test_a_key_of_which_its_writer_finds_first_that_it_went_back_is_in_doubt_until_it_is_written(
+    bus: Bus, server: NatsServer
+) -> None:
+    mine, view = (StateView(bus, "c1", SlurmNodeState) for _ in "ab")
+    writer = StateWriter(bus, mine, fence=None)
+    async with following(mine, view):
+        await writer.record("n1", node("n1"), revision=0)
+        server.keep_store()
+        await came_back(bus, 1)
+        await until(lambda: mine.is_complete and view.is_complete)
+        await writer.record("n1", node("n1", "DOWN"), revision=mine.revision("n1"))
+        await writer.record("n2", node("n2"), revision=0)
+        await until(lambda: len(view) == 2)
+
+        server.put_store_back()
+        await came_back(bus, 2)
+        for name in ("n1", "n2"):  # Before the view reads again.
+            with pytest.raises(ConflictError):
+                await writer.record(name, node(name, "MIXED"), revision=mine.revision(name))
+        assert not mine.is_settled
+        await until(lambda: mine.is_complete)
+        assert (mine.is_doubtful("n1"), mine.is_doubtful("n2")) == (True, True)
+        await writer.record("n1", node("n1"), revision=mine.revision("n1"))  # As it was, by now.
+        await writer.forget("n2", revision=mine.revision("n2"))
+
+        await until(lambda: view.is_complete)
+        assert mine.is_settled
+
+
+@pytest.mark.parametrize("purged", ["n1", "n2", None])
+async def test_a_bucket_that_somebody_purges_is_read_again_and_written_anew_by_its_owner(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, purged: str | None
+) -> None:
+    monkeypatch.setattr(views, "CHECK_S", 0.2)
+    mine, view = (StateView(bus, "c1", SlurmNodeState) for _ in "ab")
+    writer = StateWriter(bus, mine, fence=None)
+    async with following(mine, view):
+        for name in ("n1", "n2"):
+            await writer.record(name, node(name), revision=0)
+        await until(lambda: len(view) == 2)
+
+        purge = {"filter": subjects.key_subject(BUCKET, purged)} if purged else {}
+        await bus.api(f"STREAM.PURGE.{STREAM}", purge)
+        await until(lambda: not view.is_complete and len(view) < 2)
+        doubts = mine.doubts()
+        with anyio.fail_after(10):
+            for _ in range(1 if purged else 2):
+                name = await anext(doubts)
+                await writer.record(name, node(name), revision=mine.revision(name))
+
+        await until(lambda: view.is_complete and len(view) == 2)
+
+
+async def test_a_key_that_goes_back_to_before_what_its_writer_was_not_told_of_is_in_doubt(
+    bus: Bus, server: NatsServer
+) -> None:
+    mine = StateView(bus, "c1", SlurmNodeState)
+    writer = StateWriter(bus, mine, fence=None)
+    await writer.record("n1", node("n1"), revision=0)
+    await writer.record("n1", node("n1", "DOWN"), revision=1)
+    server.keep_store()
+    await came_back(bus, 1)
+    await writer.record("n1", node("n1"), revision=2)
+
+    server.put_store_back()
+    await came_back(bus, 2)
+    async with following(mine):
+        await until(lambda: mine.is_complete)
+        assert (mine.revision("n1"), mine.is_settled) == (2, False)
+
+
+@pytest.mark.usefixtures("quick_heartbeats")
+async def test_what_was_written_anew_is_in_no_doubt_after_a_replica_that_lags_was_read_first(
+    bus: Bus, server: NatsServer, settings: BusSettings
+) -> None:
+    async with connected("lagging", servers=[server.url], user="", password=None) as connection:
+        lagging = Lagging(connection, "lagging")
+        lagging.reads_copy = False
+        view = StateView(lagging, "c1", SlurmNodeState)
+        async with following(view):
+            for name in ("n1", "n2", "n3"):
+                await put(bus, name)
+            await until(lambda: len(view) == 3)
+        await bus.api(f"STREAM.DELETE.{STREAM}", {})
+        await bus.provision("c1", settings)
+        for name in ("n3", "n2"):
+            await put(bus, name, "DOWN")
+        await bus.api(
+            f"STREAM.CREATE.{COPY}", {"name": COPY, "mirror": {"name": STREAM}, "allow_msg_ttl": True}
+        )
+        await until(lambda: copied(bus, 2))
+        await bus.api(f"STREAM.UPDATE.{COPY}", {"name": COPY, "allow_msg_ttl": True})  # No mirror any more.
+        await put(bus, "n1", "DOWN")
+        lagging.reads_copy = True
+        before = reads()
+        async with following(view):
+            await until(lambda: reads() > before + 1)
+            lagging.reads_copy = False
+            await until(lambda: view.is_complete)
 
 
 @pytest.mark.usefixtures("quick_heartbeats")

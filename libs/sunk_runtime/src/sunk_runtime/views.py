@@ -3,17 +3,18 @@
 What must stay true: a view says when it is complete, and until then nobody may conclude that a key is
 absent; it is complete only when it has read all that the bucket's leader had when the read began, as the
 replica that it reads may lag; after any gap it reads the whole bucket again, and then believes the bucket,
-whatever it knew before: a bucket can go back, to an older copy of NATS' store. What is older than what was
-known is believed only with the whole read, and the view is not complete before the bucket's owner has written
-those keys anew, or has had `DOUBT_S` for it; the owner's own view is complete at once, and who decides on it
-without writing it asks that it be *settled*. A value that cannot be read is *unknown*, the last one that
-could be read stays; each consumer of changes gets every key at least once, the latest state only.
+whatever it knew before: a bucket can go back, to an older copy of NATS' store, or be purged. What is older
+than what was known is believed only with the whole read, and the view is not complete before the bucket's
+owner has written those keys anew, or has had `DOUBT_S` for it; the owner's own view is complete at once, and
+who decides on it without writing it asks that it be *settled*. A value that cannot be read is *unknown*, the
+last one that could be read stays; each consumer of changes gets every key at least once, the latest state
+only.
 """
 
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -50,6 +51,9 @@ IDLE_MAX: Final = 5
 """Heartbeats in the middle of a whole read before it begins anew: a marker may have aged out meanwhile."""
 BEHIND_MAX: Final = 2
 """The same where nothing is pending, but the leader has more: another replica may have it."""
+CHECK_S: Final = 30.0
+"""How often a view asks whether its bucket still holds what it held: nobody is told of a purge."""
+CHECK_TIMEOUT_S: Final = 1.0
 DOUBT_S: Final = 30.0
 """What a bucket that went back holds is not decided upon for so long, while its owner writes it anew: it
 looks at all that it has, and another one may have to take over first."""
@@ -64,12 +68,14 @@ class Entry(msgspec.Struct, Generic[S], frozen=True):
     """When the server stored it, on our clock: how far they are apart is known, unlike of who wrote it."""
 
 
-class _Older(msgspec.Struct, Generic[S], frozen=True):
-    """What a whole read shows of a key that is older than what was known of it."""
+class _Found(msgspec.Struct, Generic[S], frozen=True):
+    """What the bucket has of a key."""
 
     value: S | None
     revision: int
     stored: datetime
+    stored_ns: int
+    """When the server stored it, on its clock; 0 where that is not known."""
     is_readable: bool = True
 
 
@@ -86,13 +92,20 @@ class _Reading(Generic[S]):
         """How far the bucket was followed before: a key of before that was not known was gone by then."""
         self.last = last
         """The last message that the bucket was given, as far as this read knows."""
-        self.older: dict[str, _Older[S]] = {}
-        """Either a replica that lags has it, and something newer follows, or the bucket went back."""
+        self.older: dict[str, _Found[S]] = {}
+        """Either a replica that lags has it, and something newer follows, or the bucket went back.
+
+        It went back, too, where a revision is not lower but was stored before: two copies of one store may
+        have gone on apart.
+        """
         self.anew: set[str] = set()
-        """Keys that were stored after all that was known: no older copy of the store has them like that."""
+        """Those of them that were stored after what was known: no older copy of the store has them so."""
         self.newest = float("-inf")
         """When the newest message that was read was stored."""
-        self._stored_ns = stored_ns
+        self.newest_ns = 0
+        """The same on the server's clock."""
+        self.stored_ns: Final = stored_ns
+        """When the newest message was stored that was known when the read began."""
         self._reach = reach
         """The leader's last message when the read began; a replica that lags has yet to come there."""
         self._pending = pending
@@ -101,8 +114,7 @@ class _Reading(Generic[S]):
 
     def took(self, key: str, at: Position) -> None:
         self.keys.add(key)
-        if at.stored_ns > self._stored_ns:
-            self.anew.add(key)
+        self.newest_ns = max(self.newest_ns, at.stored_ns)
         self.last = max(self.last, at.stream_seq)
         self._pending = at.pending
         self.is_over = self.is_over or (not at.pending and at.stream_seq >= self._reach)
@@ -131,6 +143,8 @@ class StateView(Generic[S]):
         self._stream = subjects.bucket_stream(self.bucket)
         self._entries: dict[str, Entry[S]] = {}
         self._revisions: dict[str, int] = {}
+        self._stored_ns_of: dict[str, int] = {}
+        """When the server stored these, on its clock; not of what we wrote and were not told yet."""
         self._listeners: WeakKeyDictionary[Changes, None] = WeakKeyDictionary()
         """Who stopped listening is gone by itself."""
         self._complete = anyio.Event()
@@ -142,7 +156,7 @@ class StateView(Generic[S]):
         self._newest = float("-inf")
         """When the newest message was stored."""
         self._stored_ns = 0
-        """The same on the server's clock."""
+        """The same on the server's clock, as far as the bucket was read as a whole and followed."""
         self._followed = 0
         """The last message that we know the bucket was given."""
         self._reading: _Reading[S] | None = None
@@ -283,22 +297,25 @@ class StateView(Generic[S]):
     def apply_own(self, key: str, value: S | None, revision: int, *, stored: datetime | None = None) -> None:
         """Take over what we have written ourselves, just now or when it was *stored*, before we are told."""
         if revision > self._revisions.get(key, 0):
-            self._apply(key, value, revision, stored or now())
+            self._believe_of(key, _Found(value, revision, stored or now(), 0))
 
     def correct(self, key: str, value: S | None, revision: int, *, stored: datetime | None = None) -> None:
         """Take over what the bucket's leader has of *key*, be it older than what we know: it went back."""
-        self._correct(key, _Older(value, revision, stored or now()))
-
-    def _correct(self, key: str, found: _Older[S]) -> None:
-        self._revisions[key] = 0
-        if found.is_readable:
-            self._apply(key, found.value, found.revision, found.stored)
-        else:
-            self._apply_unreadable(key, found.revision)
+        went_back = revision < self._revisions.get(key, 0)
+        self._believe_of(key, _Found(value, revision, stored or now(), 0))
+        if went_back:
+            self._doubt({key})
 
     def drop(self, key: str) -> None:
         """Take over that the bucket holds nothing of *key*, not even the marker of its deletion."""
+        was_there = key in self._entries
+        self._drop(key)
+        if was_there:
+            self._doubt({key})
+
+    def _drop(self, key: str) -> None:
         self._revisions.pop(key, None)
+        self._stored_ns_of.pop(key, None)
         self._doubtful.discard(key)
         was_known = self._entries.pop(key, None) is not None or key in self.undecodable
         self.undecodable.discard(key)
@@ -345,16 +362,17 @@ class StateView(Generic[S]):
     def _note_stored(self, at: Position) -> None:
         moment = time.monotonic()
         self._written_since = min(self._written_since, moment)
-        self._stored_ns = max(self._stored_ns, at.stored_ns)
         age_s = time.time() + self._bus.clock.skew_s - at.stored_ns / 1e9
         stored = moment - max(0.0, age_s)
         self._newest = max(self._newest, stored)
-        if self._reading is not None:
+        if self._reading is None:
+            self._stored_ns = max(self._stored_ns, at.stored_ns)
+        else:
             self._reading.newest = max(self._reading.newest, stored)
 
     async def _follow(self, consumer: str) -> None:
         """Take over what *consumer* delivers, at first the whole bucket."""
-        expected, reached = 1, 0
+        expected, reached, checked = 1, 0, time.monotonic()
         async with pulling(self._bus, self._stream, consumer) as pull:
             while True:
                 if self._reading is not None and self._reading.is_over:
@@ -372,33 +390,55 @@ class StateView(Generic[S]):
                         raise BusUnavailableError(f"the bucket went back from {reached} to {at.stream_seq}")
                     expected, reached = expected + 1, at.stream_seq
                     self._note_stored(at)
-                    key = await self._take(message, at.stream_seq)
+                    key = await self._take(message, at)
                     if self._reading is not None:
                         self._reading.took(key, at)
                     else:
                         self._followed = at.stream_seq
+                if self._reading is None and time.monotonic() - checked > CHECK_S:
+                    await self._check()
+                    checked = time.monotonic()
+
+    async def _check(self) -> None:
+        """Raise `BusUnavailableError` if somebody removed what the bucket held; no answer is no news."""
+        state: Mapping[str, Any] | None = None
+        with anyio.move_on_after(CHECK_TIMEOUT_S), suppress(SunkError):
+            state = (await self._bus.api(f"STREAM.INFO.{self._stream}", {}))["state"]
+        if state is not None:
+            self._require_held(state)
+
+    def _require_held(self, state: Mapping[str, Any]) -> None:
+        if state["last_seq"] > self._followed:
+            return  # What is still to come may be in place of what we know.
+        held = [revision for key in self._entries if (revision := self._revisions[key]) <= self._followed]
+        if len(held) > state["messages"] or min(held, default=state["first_seq"]) < state["first_seq"]:
+            raise BusUnavailableError("somebody removed what the bucket held")
 
     def _finish(self, reading: _Reading[S]) -> None:
         """Take over what went back, forget what the bucket no longer has, but not what came while we read."""
         self._reading = None
         self._followed = reading.last
+        self._stored_ns = max(self._stored_ns, reading.newest_ns)
         went_back: set[str] = set()
         for key, found in reading.older.items():
             if self._revisions.get(key, 0) == reading.before.get(key, 0):
-                self._correct(key, found)
+                self._believe_of(key, found)
                 if key not in reading.anew:
                     went_back.add(key)
         for key in {**self._entries, **self._revisions}.keys() - reading.keys:
             if self._revisions.get(key, 0) == reading.before.get(key, 0):
                 if key in self._entries:
                     went_back.add(key)
-                self.drop(key)
+                self._drop(key)
         if went_back:
             if reading.keys:
                 self._newest = reading.newest
-            self._doubtful |= went_back
-            self._doubtful_until = time.monotonic() + DOUBT_S
+            self._doubt(went_back)
             log.warning("bucket went back", extra={"bucket": self.bucket, "keys": len(went_back)})
+
+    def _doubt(self, keys: set[str]) -> None:
+        self._doubtful |= keys
+        self._doubtful_until = time.monotonic() + DOUBT_S
 
     def _believe(self) -> None:
         """Be complete once the bucket is read and none of it is in doubt."""
@@ -409,68 +449,80 @@ class StateView(Generic[S]):
         if self._is_ours or not self._doubtful:
             self._set_complete(is_complete=True)
 
-    async def _take(self, message: Message, revision: int) -> str:
+    async def _take(self, message: Message, at: Position) -> str:
         """Take over what came, and return its key."""
         try:
             key = subjects.key_of(self.bucket, message.subject)
         except ValueError:
-            await self._bury(message, revision, "the key is no UTF-8")
+            await self._bury(message, at, "the key is no UTF-8")
             return message.subject
-        await self._take_value(key, message, revision)
+        found, reason = self._read_value(message, at)
+        if self._is_news(key, found):
+            self._believe_of(key, found)
+        if reason:
+            await self._bury(message, at, reason)
         return key
 
-    async def _take_value(self, key: str, message: Message, revision: int) -> None:
+    def _read_value(self, message: Message, at: Position) -> tuple[_Found[S], str]:
+        """Return what *message* says, and why it cannot be read if it cannot."""
         if "Nats-Marker-Reason" in message.headers or message.headers.get("KV-Operation") in {"DEL", "PURGE"}:
-            self._apply(key, None, revision, now())
-            return
-        try:
-            value = decode_state(self.kind, message.data)
-        except UndecodableError as error:
-            self._apply_unreadable(key, revision)
-            await self._bury(message, revision, str(error))
-            return
+            return _Found(None, at.stream_seq, now(), at.stored_ns), ""
         ours = timedelta(seconds=self._bus.clock.skew_s)
-        self._apply(key, value, revision, stored_at(message.reply) - ours)
+        stored = stored_at(message.reply) - ours
+        try:
+            return _Found(decode_state(self.kind, message.data), at.stream_seq, stored, at.stored_ns), ""
+        except UndecodableError as error:
+            return _Found(None, at.stream_seq, stored, at.stored_ns, is_readable=False), str(error)
 
-    async def _bury(self, message: Message, revision: int, reason: str) -> None:
-        msg_id = f"{self.bucket}:{revision}"
+    async def _bury(self, message: Message, at: Position, reason: str) -> None:
+        msg_id = f"{self.bucket}:{at.stream_seq}"
         await bury(self._bus, self.cluster, message, f"{self.bucket}: {reason}", msg_id=msg_id)
 
-    def _is_news(self, key: str, found: _Older[S]) -> bool:
+    def _is_news(self, key: str, found: _Found[S]) -> bool:
         """Whether what the bucket tells of *key* is to be believed now.
 
         What is not newer is our own write, told again; or an older one, overtaken by it. Only in a whole read
         the bucket may have gone back: what is older is kept until the read is over, and one revision may be
         of another value. A key that is not known, and was written before we came so far, was gone.
         """
-        known = self._revisions.get(key, 0)
-        if self._reading is None or known != self._reading.before.get(key, 0):
+        known, reading = self._revisions.get(key, 0), self._reading
+        if reading is None or known != reading.before.get(key, 0):
+            if found.revision == known:
+                self._stored_ns_of[key] = found.stored_ns
             return found.revision > known
-        is_news = found.revision >= known if known else found.revision > self._reading.followed
+        if known:
+            stored_ns = self._stored_ns_of.get(key)  # None: we wrote it, so it was there after all we know.
+            is_news = found.revision >= known and found.stored_ns >= (stored_ns or 0)
+            is_anew = stored_ns is not None and found.stored_ns > stored_ns
+        else:
+            is_anew = found.stored_ns > reading.stored_ns
+            is_news = found.revision > reading.followed and is_anew
         if not is_news:
-            self._reading.older[key] = found
+            reading.older[key] = found
+            (reading.anew.add if is_anew else reading.anew.discard)(key)
         return is_news
 
-    def _apply_unreadable(self, key: str, revision: int) -> None:
-        if self._is_news(key, _Older(None, revision, now(), is_readable=False)):
-            self.undecodable.add(key)
-            self._revisions[key] = revision
-            self._doubtful.discard(key)
-
-    def _apply(self, key: str, value: S | None, revision: int, stored: datetime) -> None:
-        if not self._is_news(key, _Older(value, revision, stored)):
-            return
-        was_known = self._revisions.get(key, 0) == revision and key not in self.undecodable
-        is_same = was_known and self.get(key) == value
-        self._revisions[key] = revision
+    def _believe_of(self, key: str, found: _Found[S]) -> None:
+        """Take over what was *found*, whatever was known."""
+        was_known = self._revisions.get(key, 0) == found.revision
+        is_same = was_known and found.is_readable == (key not in self.undecodable)
+        is_same = is_same and (not found.is_readable or self.get(key) == found.value)
+        self._revisions[key] = found.revision
+        if found.stored_ns:
+            self._stored_ns_of[key] = found.stored_ns
+        else:
+            self._stored_ns_of.pop(key, None)
         if is_same:
             return  # Read once more: nobody need look at it again.
-        self.undecodable.discard(key)
         self._doubtful.discard(key)
-        if value is None:
+        if not found.is_readable:
+            self.undecodable.add(key)
+            return
+        self.undecodable.discard(key)
+        if found.value is None:
             self._entries.pop(key, None)
         else:
-            self._entries[key] = Entry(value, revision, stored)
+            self._entries[key] = Entry(found.value, found.revision, found.stored)
         self._tell(key)
 
     def _tell(self, key: str) -> None:

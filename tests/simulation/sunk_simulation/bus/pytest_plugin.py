@@ -113,17 +113,17 @@ class NatsServer:
             self._model.server.retire()
             self.kill()
 
-    def keep_store(self) -> None:
-        """Restart it, and keep what it has stored until now."""
+    def keep_store(self, name: str = "kept") -> None:
+        """Restart it, and keep what it has stored until now as *name*."""
         self.stop()
-        shutil.copytree(self._store.parent, self._folder / "kept")
+        shutil.copytree(self._store.parent, self._folder / name)
         self.start()
 
-    def put_store_back(self) -> None:
+    def put_store_back(self, name: str = "kept") -> None:
         """Kill it and start it with what `keep_store` has kept."""
         self.kill()
         self.wipe()
-        shutil.copytree(self._folder / "kept", self._store.parent)
+        shutil.copytree(self._folder / name, self._store.parent)
         self.start()
 
     def wipe(self) -> None:
