@@ -17,6 +17,7 @@ from sunk_kube.reflector import Reflector
 from sunk_kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
 from sunk_pod_scheduler.claims import keys_of
+from sunk_pod_scheduler.gangs.kin import LABEL_POD_GROUP
 from sunk_pod_scheduler.pods import Pods
 from sunk_pod_scheduler.sayings import Sayings
 from sunk_runtime.errors import ConflictError
@@ -212,6 +213,9 @@ async def test_pods_are_told_by_uid_when_they_come_and_when_they_go(kube: KubeCl
             await kube.patch(PODS, "infer", {"metadata": {"annotations": {"other": "x"}}}, namespace)
             await until(lambda: bool(told))
             assert told == [uid]  # Of what we write nobody is told.
+            told.clear()
+            await kube.patch(PODS, "infer", {"metadata": {"labels": {LABEL_POD_GROUP: "g"}}}, namespace)
+            await until(lambda: told == [uid])  # It may be in another gang by now.
             told.clear()
             await pods.delete(made)
             with anyio.fail_after(10):

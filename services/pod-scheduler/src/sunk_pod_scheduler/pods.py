@@ -39,6 +39,7 @@ def _decides(pod: Pod) -> tuple[object, ...]:
     return (
         meta.uid,
         written,
+        meta.labels,
         meta.deletion_timestamp,
         spec.node_name,
         spec.scheduling_gates,
