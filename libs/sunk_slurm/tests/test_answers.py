@@ -9,8 +9,10 @@ import logging
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import httpx
+import jwt
 import pytest
 
 from sunk_runtime.errors import ConfigError
@@ -230,9 +232,27 @@ async def test_a_submission_that_names_no_job_is_not_taken_for_one() -> None:
             await slurm.submit_job(TRIVIAL)
 
 
-def test_a_signed_token_is_a_jwt_and_is_renewed_at_half_its_life(tmp_path: Path) -> None:
+PEM: Final = b"-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----\n"
+"""Slurm's documents once had `openssl genrsa` make the key; Slurm takes the file's bytes as they are."""
+
+
+def test_pyjwt_by_itself_refuses_keys_that_slurm_takes() -> None:
+    with pytest.raises(jwt.InvalidKeyError):
+        jwt.encode({}, PEM, algorithm="HS256")
+
+
+def test_an_empty_key_is_no_key(tmp_path: Path) -> None:
     key = tmp_path / "key"
-    key.write_bytes(b"k" * 32)
+    key.touch()
+
+    with pytest.raises(SlurmUnavailableError, match="key holds no key"):
+        KeyTokens(key).current()
+
+
+@pytest.mark.parametrize("secret", [b"k" * 32, PEM], ids=["bytes", "PEM"])
+def test_a_signed_token_is_a_jwt_and_is_renewed_at_half_its_life(tmp_path: Path, secret: bytes) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(secret)
     clock = [1000.0]
     tokens = KeyTokens(key, lifetime_s=100, now=lambda: clock[0])
     first = tokens.current()
@@ -242,7 +262,7 @@ def test_a_signed_token_is_a_jwt_and_is_renewed_at_half_its_life(tmp_path: Path)
     renewed = tokens.current()
 
     head, claims, signature = first.split(".")
-    expected = hmac.new(b"k" * 32, f"{head}.{claims}".encode(), hashlib.sha256).digest()
+    expected = hmac.new(secret, f"{head}.{claims}".encode(), hashlib.sha256).digest()
     assert base64.urlsafe_b64decode(signature + "=") == expected
     assert json.loads(base64.urlsafe_b64decode(claims + "==")) == {"iat": 1000, "exp": 1100, "sun": "root"}
     assert (same == first, renewed == first) == (True, False)

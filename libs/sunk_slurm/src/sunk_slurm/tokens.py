@@ -5,14 +5,15 @@ A token stands in a request's header and nowhere else: never in a log, a message
 Source: slurm.schedmd.com/jwt.html; RFC 7519 (JWT), RFC 7515 (HS256).
 """
 
-import base64
-import hashlib
-import hmac
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
+
+import jwt
+import msgspec
+from jwt.algorithms import HMACAlgorithm
+from jwt.utils import force_bytes
 
 from sunk_runtime.errors import ConfigError
 from sunk_slurm.errors import SlurmUnavailableError
@@ -58,12 +59,15 @@ class KeyTokens:
         """Return the remembered token, or sign a new one when half its life is over.
 
         Raises:
-            SlurmUnavailableError: the key file cannot be read; it may be mounted in a moment.
+            SlurmUnavailableError: the key file cannot be read or is empty; it may be mounted in a moment.
         """
         now = self._now()
         age_s = now - self._signed_at
         if not self._token or not 0 <= age_s < self._lifetime_s * RENEW_SHARE:  # Clocks jump, also back.
-            self._token = _sign(_read(self._key_file), self._user, int(now), self._lifetime_s)
+            key = _read(self._key_file)
+            if not key:
+                raise SlurmUnavailableError(f"{self._key_file} holds no key")
+            self._token = _sign(key, self._user, int(now), self._lifetime_s)
             self._signed_at = now
         return self._token
 
@@ -130,14 +134,19 @@ def _read(path: Path) -> bytes:
         raise SlurmUnavailableError(f"read {path}: {error.strerror}") from error
 
 
+class _AnyKey(HMACAlgorithm):
+    """Signs with whatever ``jwt_key`` holds, also PEM, as Slurm once told to make: PyJWT refuses that."""
+
+    def prepare_key(self, key: str | bytes) -> bytes:
+        return force_bytes(key)
+
+
+_JWS: Final = jwt.PyJWS()
+_JWS.unregister_algorithm("HS256")
+_JWS.register_algorithm("HS256", _AnyKey(HMACAlgorithm.SHA256))
+
+
 def _sign(key: bytes, user: str, issued: int, lifetime_s: int) -> str:
-    """Return a JWT: HS256 over header and claims. ``sun`` is Slurm's claim for the user's name."""
+    """Return a JWT. ``sun`` is Slurm's claim for the user's name."""
     claims = {"iat": issued, "exp": issued + lifetime_s, "sun": user}
-    signed = b".".join(
-        _base64(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims)
-    )
-    return (signed + b"." + _base64(hmac.new(key, signed, hashlib.sha256).digest())).decode()
-
-
-def _base64(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
+    return _JWS.encode(msgspec.json.encode(claims), key, "HS256")
