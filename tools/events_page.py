@@ -69,8 +69,8 @@ on `{subjects.facts(SHOWN, NodeDrained).replace("*", "gpu-000-012")}`:
 ```
 
 `id`, `source` (`/{CLUSTER}/<service>`), `specversion`, `type`, `subject` (the entity, as it is called),
-`time` and `datacontenttype` at the top, what happened under `data`. The extension `cause` is for the id of what
-led to it; no fact has one yet. W3C trace context travels in the message's headers. A message has at most
+`time` and `datacontenttype` at the top, what happened under `data`. The extension `cause` is for the id of
+what led to it; no fact has one yet. W3C trace context travels in the message's headers. A message has at most
 {MAX_BYTES // 1024} KiB: sets of nodes are folded (`gpu-[001-128]`).
 
 **Ids and repeats.** The same fact has the same id however often it is published, and carries it as
