@@ -201,6 +201,15 @@ async def test_a_server_that_is_not_there_means_later(tmp_path: Path) -> None:
             await client.list_all(PODS)
 
 
+async def test_a_page_elsewhere_is_no_success(tmp_path: Path) -> None:
+    heard: list[bytes] = []
+    async with server(tmp_path, answer(302, "", Location="/login"), answer(200, {}), heard=heard) as client:
+        with pytest.raises(KubeUnavailableError, match="302"):
+            await client.bind_pod(pod(), "gpu-1")
+
+    assert len(heard) == 1
+
+
 async def test_a_kubeconfig_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         async with connect("test", kubeconfig=tmp_path / "nowhere"):

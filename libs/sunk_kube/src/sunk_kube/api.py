@@ -11,7 +11,9 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -201,17 +203,20 @@ async def open_api(agent: str, *, kubeconfig: Path | None, timeout_s: float) -> 
 
 
 def _client(configuration: Configuration, agent: str, connections: int) -> ApiClient:
-    """Return an `ApiClient` whose session looks for no proxy and no ~/.netrc at each call.
+    """Return an `ApiClient` whose session looks for no proxy and no ~/.netrc at each call, and stays here.
 
     Both it would do in threads, at twice the cost of the call, and one that names the API server's host
-    would break every call that has a token.
+    would break every call that has a token. Where it followed a redirect, a POST would be a GET, and a page
+    to log in the success of a binding.
     """
     configuration.connection_pool_maxsize = connections
     client = ApiClient(configuration)
     client.user_agent = agent
-    session = client.rest_client.pool_manager
-    client.rest_client.pool_manager = aiohttp.ClientSession(connector=session.connector)
-    session.detach()
+    rest: Any = client.rest_client
+    session = aiohttp.ClientSession(connector=rest.pool_manager.connector)
+    rest.pool_manager.detach()
+    request = partial(session.request, allow_redirects=False)
+    rest.pool_manager = SimpleNamespace(request=request, close=session.close)
     return client
 
 
