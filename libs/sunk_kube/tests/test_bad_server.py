@@ -210,6 +210,21 @@ async def test_a_page_elsewhere_is_no_success(tmp_path: Path) -> None:
     assert len(heard) == 1
 
 
+async def test_who_leads_waits_for_no_connection_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "CONNECTIONS", 1)
+    heard: list[bytes] = []
+    async with (
+        server(tmp_path, silence, answer(404, {}), heard=heard) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(client.list_all, PODS)
+        await until(lambda: len(heard) == 1)
+        assert await client.find(LEASES, "leader", "default") is None
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_kubeconfig_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         async with connect("test", kubeconfig=tmp_path / "nowhere"):

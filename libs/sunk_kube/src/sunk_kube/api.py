@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_S: Final = 3.0
 CONNECTIONS: Final = 100
-"""At once; further calls wait for one. Watches, which last, have their own, and as many as they are."""
+"""At once; further calls wait for one. Watches, which last, and who leads have as many as they are."""
 RENEW_S: Final = 60.0
 """How often it is read again who we are; besides, after an answer that we are nobody (401)."""
 RENEW_TIMEOUT_S: Final = 10.0
@@ -55,10 +55,10 @@ class Api:
     """Connections to one API server. Make it with `open_api`."""
 
     def __init__(
-        self, calls: ApiClient, watches: ApiClient, identity: "_Identity", *, timeout_s: float
+        self, calls: ApiClient, unbounded: ApiClient, identity: "_Identity", *, timeout_s: float
     ) -> None:
         self._calls = calls
-        self._watches = watches
+        self._unbounded = unbounded
         self._identity = identity
         self._timeout_s = timeout_s
 
@@ -71,8 +71,11 @@ class Api:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         timeout_s: float | None = None,
+        is_urgent: bool = False,
     ) -> bytes:
         """Make one call, with a *body* of dicts, lists and scalars, or bytes of no JSON; return the answer's.
+
+        One that *is_urgent* waits for no connection that others use.
 
         Raises:
             KubeUnavailableError: no answer, not in time, or 401, 408, 429, 5xx. It may have happened.
@@ -80,7 +83,8 @@ class Api:
         """
         doing = f"{method.lower()} {path}"
         limit = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s, sock_connect=CONNECT_S)
-        asked = _asked(self._calls, method, path, query, limit, body=body, content_type=content_type)
+        client = self._unbounded if is_urgent else self._calls
+        asked = _asked(client, method, path, query, limit, body=body, content_type=content_type)
         async with _translated(doing), await asked as response:
             answer = await response.read()
             if response.status >= _REFUSED:
@@ -100,7 +104,7 @@ class Api:
         """
         doing = f"watch {path}"
         limit = aiohttp.ClientTimeout(connect=CONNECT_S, sock_connect=CONNECT_S, sock_read=silence_s)
-        asked = _asked(self._watches, "GET", path, query, limit)
+        asked = _asked(self._unbounded, "GET", path, query, limit)
         async with _translated(doing), await asked as response:
             if response.status >= _REFUSED:
                 with anyio.fail_after(self._timeout_s):
@@ -194,12 +198,12 @@ async def open_api(agent: str, *, kubeconfig: Path | None, timeout_s: float) -> 
         await identity.read(configuration)
         configuration.refresh_api_key_hook = identity
         configuration.proxy = configuration.proxy or _proxy(configuration.host or "")
-        calls, watches = (_client(configuration, agent, limit) for limit in (CONNECTIONS, 0))
+        calls, unbounded = (_client(configuration, agent, limit) for limit in (CONNECTIONS, 0))
     except _UNREADABLE as error:
         what = f"kubeconfig {kubeconfig}" if kubeconfig else "settings of a Pod in a cluster"
         raise ConfigError(f"{what}: {error}") from error
-    async with calls, watches:
-        yield Api(calls, watches, identity, timeout_s=timeout_s)
+    async with calls, unbounded:
+        yield Api(calls, unbounded, identity, timeout_s=timeout_s)
 
 
 def _client(configuration: Configuration, agent: str, connections: int) -> ApiClient:

@@ -273,11 +273,18 @@ class KubeClient:
         """Make one call, in its turn, and count its outcome."""
         outcome = "ok"
         sent = msgspec.to_builtins(body, str_keys=True, builtin_types=(bytes,))
+        is_urgent = resource is LEASES  # Who leads must not wait behind what it does.
         try:
-            if resource is not LEASES:  # Who leads must not wait behind what it does.
+            if not is_urgent:
                 await self._turn()
             return await self._api.send(
-                method, path, body=sent, query=query, content_type=content_type, timeout_s=timeout_s
+                method,
+                path,
+                body=sent,
+                query=query,
+                content_type=content_type,
+                timeout_s=timeout_s,
+                is_urgent=is_urgent,
             )
         except SunkError as error:
             outcome = type(error).__name__
