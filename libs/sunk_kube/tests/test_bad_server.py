@@ -1,10 +1,11 @@
 """An API server that misbehaves: what comes of it is later, again or never, and never a wrong view."""
 
 import json
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import pytest
@@ -70,6 +71,17 @@ async def stay(stream: SocketStream) -> None:
     await anyio.sleep_forever()
 
 
+def kubeconfig(cluster: dict[str, Any], user: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "clusters": [{"name": "x", "cluster": cluster}],
+        "users": [{"name": "x", "user": user or {}}],
+    }
+
+
 @asynccontextmanager
 async def server(
     tmp_path: Path,
@@ -91,14 +103,7 @@ async def server(
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - anyio, not Django
     address = f"http://127.0.0.1:{port}"
-    config: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "x",
-        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-        "clusters": [{"name": "x", "cluster": {"server": address}}],
-        "users": [{"name": "x", "user": user or {}}],
-    }
+    config = kubeconfig({"server": address}, user)
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(config).replace("ISSUER", address))
     async with listener, anyio.create_task_group() as tasks:
@@ -231,27 +236,83 @@ async def test_a_kubeconfig_that_is_missing_is_named(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_token_that_rotates_is_followed_and_one_that_cannot_be_read_leaves_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("text", ["a: b: c", "[]", '{"users": "x"}'])
+async def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="kubeconfig"):
+        async with connect("test", kubeconfig=path):
+            pass
+
+
+@pytest.mark.parametrize("address", [7, "api:6443", "ftp://api", "http://", "http://a..b", "http://a:-1"])
+@pytest.mark.parametrize("key", ["server", "proxy-url"])
+async def test_an_address_that_is_none_is_said_at_the_start(
+    tmp_path: Path, key: str, address: object
 ) -> None:
-    monkeypatch.setattr(api, "RENEW_S", 0.0)
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig({"server": "http://x", key: address})))
+    with pytest.raises(ConfigError, match="kubeconfig"):
+        async with connect("test", kubeconfig=path):
+            pass
+
+
+@pytest.fixture
+def renewed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RENEW_S", "PAUSE_S"):
+        monkeypatch.setattr(api, name, 0.01)
+
+
+async def token_of(client: KubeClient, heard: list[bytes]) -> str:
+    """Return the token of a call that is made now."""
+    with suppress(KubeUnavailableError):
+        await client.list_all(PODS)
+    head = heard[-1].partition(b"\r\n\r\n")[0].decode().splitlines()
+    return " ".join(line.split()[-1] for line in head if line.lower().startswith("authorization: bearer"))
+
+
+async def token_becomes(expected: str, client: KubeClient, heard: list[bytes]) -> None:
+    async def is_it() -> bool:
+        return await token_of(client, heard) == expected
+
+    await until(is_it)
+
+
+@pytest.mark.usefixtures("renewed_often")
+async def test_a_token_that_rotates_is_followed_and_one_that_is_none_leaves_the_last(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     token, heard = tmp_path / "token", list[bytes]()
     token.write_text("first\n")
     async with server(tmp_path, listed(), user={"tokenFile": str(token)}, heard=heard) as client:
-        await client.list_all(PODS)
+        assert await token_of(client, heard) == "first"
         fresh = tmp_path / "fresh"
         fresh.write_text("second\n")  # As the kubelet does: another file in its place.
         fresh.rename(token)
-        await client.list_all(PODS)
-        token.write_text("")
-        await client.list_all(PODS)
+        await token_becomes("second", client, heard)
+        for text in (" \n", "third\nHost: x", "\0", "drei\xdf"):
+            token.write_text(text)
+            caplog.clear()
+            await until(lambda: bool(caplog.records))
+            assert await token_of(client, heard) == "second"
         token.unlink()
-        await client.list_all(PODS)
+        caplog.clear()
+        await until(lambda: bool(caplog.records))
+        assert await token_of(client, heard) == "second"
 
-    assert [tokens_in(request) for request in heard] == ["first", "second", "second", "second"]
+
+@pytest.mark.usefixtures("renewed_often")
+async def test_a_token_that_is_not_written_yet_is_used_once_it_is(tmp_path: Path) -> None:
+    token, heard = tmp_path / "token", list[bytes]()
+    token.write_text("")
+    async with server(tmp_path, listed(), user={"tokenFile": str(token)}, heard=heard) as client:
+        assert not await token_of(client, heard)
+        token.write_text("late")
+        await token_becomes("late", client, heard)
 
 
-async def test_a_token_that_is_refused_is_read_again(tmp_path: Path) -> None:
+async def test_a_token_that_is_refused_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "PAUSE_S", 0.0)
     token, heard = tmp_path / "token", list[bytes]()
     token.write_text("first")
     answers = answer(401, {"message": "who are you"}), listed()
@@ -259,27 +320,76 @@ async def test_a_token_that_is_refused_is_read_again(tmp_path: Path) -> None:
         token.write_text("second")
         with pytest.raises(KubeUnavailableError, match="who are you"):
             await client.list_all(PODS)
-        await client.list_all(PODS)
-
-    assert [tokens_in(request) for request in heard] == ["first", "second"]
+        await token_becomes("second", client, heard)
 
 
-@pytest.mark.parametrize(("is_short", "expected"), [(True, "2"), (False, "1")], ids=["short", "long"])
-async def test_a_plugin_runs_again_when_its_token_is_about_to_expire(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_short: bool, expected: str
-) -> None:
-    monkeypatch.setattr(api, "RENEW_S", 0.0)
-    runs, heard = tmp_path / "runs", list[bytes]()
-    moment = "2026-01-01T00:00:00Z" if is_short else "2126-01-01T00:00:00Z"
+PROVIDER: Final = {
+    "idp-issuer-url": "ISSUER",
+    "client-id": "c",
+    "client-secret": "s",
+    "refresh-token": "r",
+}
+PROVIDED: Final = {"auth-provider": {"name": "oidc", "config": PROVIDER}}
+"""A user of an identity provider, which is the server."""
+LATER: Final = "2126-01-01T00:00:00Z"
+"""When a token of a plugin ends, long after the test."""
+
+
+def plugin(runs: Path, *, ends: str = LATER, then: str = "") -> dict[str, Any]:
+    """Return a user by a plugin, whose token is the number of its run; it does *then* from the second on."""
     credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
-    status = {"token": "TOKEN", "expirationTimestamp": moment}
-    said = json.dumps({**credential, "status": status})
-    script = f"echo >> {runs}; echo '{said}' | sed s/TOKEN/$(wc -l < {runs})/"
-    plugin = {"command": "sh", "args": ["-c", script], "apiVersion": credential["apiVersion"]}
-    async with server(tmp_path, listed(), user={"exec": plugin}, heard=heard) as client:
-        await client.list_all(PODS)
+    said = json.dumps({**credential, "status": {"token": "TOKEN", "expirationTimestamp": ends}})
+    again = f"if [ $n != 1 ]; then {then} fi;" if then else ""
+    args = ["-c", f"echo >> {runs}; n=$(wc -l < {runs}); {again} echo '{said}' | sed s/TOKEN/$n/"]
+    return {"exec": {"command": "sh", "args": args, "apiVersion": credential["apiVersion"]}}
 
-    assert [tokens_in(request) for request in heard] == [expected]
+
+@pytest.mark.usefixtures("renewed_often")
+async def test_a_plugin_runs_again_when_its_token_is_about_to_expire(tmp_path: Path) -> None:
+    heard = list[bytes]()
+    user = plugin(tmp_path / "runs", ends="2026-01-01T00:00:00Z")
+    async with server(tmp_path, listed(), user=user, heard=heard) as client:
+        await token_becomes("2", client, heard)
+
+
+@pytest.mark.usefixtures("renewed_often")
+async def test_a_plugin_whose_token_lasts_runs_once(tmp_path: Path) -> None:
+    heard = list[bytes]()
+    async with server(tmp_path, listed(), user=plugin(tmp_path / "runs"), heard=heard) as client:
+        assert {await token_of(client, heard) for _ in range(100)} == {"1"}
+
+
+async def test_a_plugin_whose_token_is_refused_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "PAUSE_S", 0.0)
+    heard, user = list[bytes](), plugin(tmp_path / "runs")
+    async with server(tmp_path, answer(401, {}), listed(), user=user, heard=heard) as client:
+        await token_becomes("2", client, heard)
+
+
+@pytest.mark.usefixtures("renewed_often")
+async def test_a_plugin_that_hangs_is_one_process_and_holds_no_call_up(tmp_path: Path) -> None:
+    runs, gate, heard = tmp_path / "runs", tmp_path / "gate", list[bytes]()
+    os.mkfifo(gate)
+    user = plugin(runs, then=f"cat {gate};")
+    async with server(tmp_path, answer(401, {}), listed(), user=user, heard=heard, timeout_s=1.0) as client:
+        assert await token_of(client, heard) == "1"
+        await until(lambda: runs.read_text() == "\n\n")
+        assert {await token_of(client, heard) for _ in range(100)} == {"1"}
+        assert runs.read_text() == "\n\n"
+        await anyio.Path(gate).write_bytes(b"")
+        await token_becomes("2", client, heard)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # The library's own.
+async def test_a_provider_that_hangs_at_the_start_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "BEGIN_S", 0.2)
+    with pytest.RaisesGroup(pytest.RaisesExc(ConfigError, match="kubeconfig .*: TimeoutError")):
+        async with server(tmp_path, silence, user=PROVIDED):
+            pass
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # The library's own.
@@ -287,12 +397,8 @@ async def test_a_token_of_an_identity_provider_is_had_anew(tmp_path: Path) -> No
     heard = list[bytes]()
     endpoint = answer(200, {"token_endpoint": "ISSUER/token"}, Content_Type="application/json")
     fresh = answer(200, {"id_token": "fresh", "refresh_token": "r"}, Content_Type="application/json")
-    provider = {"idp-issuer-url": "ISSUER", "client-id": "c", "client-secret": "s", "refresh-token": "r"}
-    user = {"auth-provider": {"name": "oidc", "config": provider}}
-    async with server(tmp_path, endpoint, fresh, listed(), user=user, heard=heard) as client:
-        await client.list_all(PODS)
-
-    assert tokens_in(heard[-1]) == "fresh"
+    async with server(tmp_path, endpoint, fresh, listed(), user=PROVIDED, heard=heard) as client:
+        assert await token_of(client, heard) == "fresh"
 
 
 async def test_a_netrc_of_the_servers_host_changes_nothing(
@@ -302,9 +408,7 @@ async def test_a_netrc_of_the_servers_host_changes_nothing(
     netrc.write_text("machine 127.0.0.1 login somebody password else")
     monkeypatch.setenv("NETRC", str(netrc))
     async with server(tmp_path, listed(), user={"token": "ours"}, heard=heard) as client:
-        await client.list_all(PODS)
-
-    assert [tokens_in(request) for request in heard] == ["ours"]
+        assert await token_of(client, heard) == "ours"
 
 
 async def test_a_watch_that_falls_silent_or_breaks_is_an_outage(tmp_path: Path) -> None:
@@ -328,11 +432,6 @@ async def test_an_object_of_many_megabytes_is_told(tmp_path: Path) -> None:
     seen, _ = await keys_after(tmp_path, listed(), watched(("ADDED", large)), stay, count=1)
 
     assert seen == ["default/a"]
-
-
-def tokens_in(request: bytes) -> str:
-    head = request.partition(b"\r\n\r\n")[0].decode().splitlines()
-    return " ".join(line.split()[-1] for line in head if line.lower().startswith("authorization: bearer"))
 
 
 async def keys_after(tmp_path: Path, *answers: Answer, count: int) -> tuple[list[str], list[str]]:

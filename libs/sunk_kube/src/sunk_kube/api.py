@@ -8,7 +8,6 @@ The library's models cost 30 times as much as structs, and its calls know no tim
 """
 
 import logging
-import time
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,6 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import anyio
+import yaml
 
 from sunk_kube.answers import refusal
 from sunk_kube.errors import KubeUnavailableError
@@ -37,9 +37,12 @@ log = logging.getLogger(__name__)
 CONNECT_S: Final = 3.0
 CONNECTIONS: Final = 100
 """At once; further calls wait for one. Watches, which last, and who leads have as many as they are."""
+BEGIN_S: Final = 30.0
+"""How long it may take to read who we are, before the first call."""
 RENEW_S: Final = 60.0
-"""How often it is read again who we are; besides, after an answer that we are nobody (401)."""
-RENEW_TIMEOUT_S: Final = 10.0
+"""How often that is read again; besides, after an answer that we are nobody (401)."""
+PAUSE_S: Final = 2.0
+"""Between two readings, however often we are refused."""
 _REFUSED: Final = 300
 """HTTP: from here on it is no success."""
 _UNAUTHORIZED: Final = 401
@@ -47,8 +50,11 @@ _ACCEPT: Final = "application/json, */*"
 """The keys of ServiceAccounts come as application/jwk-set+json and as nothing else."""
 _UNREACHED: Final = (aiohttp.ClientError, OSError)
 """Time-outs and TLS errors are OSErrors."""
-_UNREADABLE: Final = (*_UNREACHED, ConfigException, ValueError, LookupError, TypeError)
-"""The library looks at little of what plugins and providers answer."""
+_UNREADABLE: Final = (
+    *(*_UNREACHED, ConfigException, yaml.YAMLError),
+    *(ValueError, LookupError, TypeError, AttributeError, AssertionError),
+)
+"""The library looks at little of what kubeconfigs say, and plugins and providers answer."""
 
 
 class Api:
@@ -144,7 +150,7 @@ async def _asked(
 
 
 class _Identity:
-    """Who we are and where the API server is, as the library reads it; it calls this before each call.
+    """Who we are and where the API server is, as the library reads it.
 
     The library itself reads a kubeconfig's token once, and a Pod's again by the wall clock, which can go
     back.
@@ -154,36 +160,50 @@ class _Identity:
         self._kubeconfig = kubeconfig
         self._loader: Any = None
         """Of the kubeconfig: runs its plugin again when the token is about to expire."""
-        self._next = 0.0
+        self._refused = anyio.Event()
 
-    async def read(self, configuration: Configuration) -> None:
-        """Read it into *configuration*."""
+    async def read(self) -> Configuration:
+        """Return it. Raises one of `_UNREADABLE`."""
+        found = Configuration()
         if self._kubeconfig is None:
-            load_incluster_config(client_configuration=configuration, try_refresh_token=False)
+            load_incluster_config(client_configuration=found, try_refresh_token=False)
         elif self._loader is None:
             self._loader = await load_kube_config(
-                config_file=str(self._kubeconfig), client_configuration=configuration, persist_config=False
+                config_file=str(self._kubeconfig), client_configuration=found, persist_config=False
             )
         else:
-            await self._loader.load_and_set(configuration)
-        # No header can hold the end of a token's line, which client-go takes off, too.
-        configuration.api_key = {name: key.strip() for name, key in configuration.api_key.items()}
-        self._next = time.monotonic() + RENEW_S
+            await self._loader.load_and_set(found)
+        found.api_key = {name: _header(key) for name, key in found.api_key.items()}
+        return found
 
     def doubt(self) -> None:
-        """Have it read before the next call."""
-        self._next = 0.0
+        """Have it read soon, by a plugin too."""
+        if self._loader is not None:
+            vars(self._loader).pop("exec_plugin_expiry", None)
+        self._refused.set()
 
-    async def __call__(self, configuration: Configuration) -> None:
-        """Read it, if it is time; what cannot be read leaves all as it is: the token may still be good."""
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + RENEW_TIMEOUT_S  # Calls meanwhile go on with what there is.
-        try:
-            with anyio.fail_after(RENEW_TIMEOUT_S):
-                await self.read(configuration)
-        except _UNREADABLE as error:
-            log.warning("credentials of the API server not read", extra={"error": str(error)})
+    async def keep(self, configuration: Configuration) -> None:
+        """Renew the token in *configuration*, until cancelled; one that cannot be read leaves the last.
+
+        One reading after the other: a plugin that hangs is one process, and no call waits for it.
+        """
+        while True:
+            await anyio.sleep(PAUSE_S)
+            with anyio.move_on_after(RENEW_S):
+                await self._refused.wait()
+            self._refused = anyio.Event()
+            try:
+                configuration.api_key = (await self.read()).api_key
+            except _UNREADABLE as error:
+                log.warning("credentials of the API server not read", extra={"error": _text(error)})
+
+
+def _header(key: str) -> str:
+    """Return *key* without the end of its line. Raises `ValueError`: no header holds it."""
+    key = key.strip()
+    if not (key.isascii() and key.isprintable() and " " in key):
+        raise ValueError("the token is empty, or has characters that no token has")
+    return key
 
 
 @asynccontextmanager
@@ -193,17 +213,21 @@ async def open_api(agent: str, *, kubeconfig: Path | None, timeout_s: float) -> 
     Raises:
         ConfigError: neither works; the text says why.
     """
-    configuration, identity = Configuration(), _Identity(kubeconfig)
+    identity = _Identity(kubeconfig)
     try:
-        await identity.read(configuration)
-        configuration.refresh_api_key_hook = identity
-        configuration.proxy = configuration.proxy or _proxy(configuration.host or "")
+        with anyio.fail_after(BEGIN_S):
+            configuration = await identity.read()
+        host = _address(configuration.host or "")
+        if proxy := configuration.proxy or _proxy(host):
+            configuration.proxy = _address(proxy)
         calls, unbounded = (_client(configuration, agent, limit) for limit in (CONNECTIONS, 0))
     except _UNREADABLE as error:
         what = f"kubeconfig {kubeconfig}" if kubeconfig else "settings of a Pod in a cluster"
-        raise ConfigError(f"{what}: {error}") from error
-    async with calls, unbounded:
+        raise ConfigError(f"{what}: {_text(error)}") from error
+    async with calls, unbounded, anyio.create_task_group() as tasks:
+        tasks.start_soon(identity.keep, configuration)
         yield Api(calls, unbounded, identity, timeout_s=timeout_s)
+        tasks.cancel_scope.cancel()
 
 
 def _client(configuration: Configuration, agent: str, connections: int) -> ApiClient:
@@ -228,6 +252,19 @@ def _proxy(url: str) -> str | None:
     """Return the proxy that the environment names for *url*, if it names one."""
     parts = urlsplit(url)
     return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+
+
+def _address(url: str) -> str:
+    """Return *url*. Raises `ValueError`: it can be no HTTP server's, which each call would end with."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
+        raise ValueError(f"{parts.scheme}://{parts.hostname} is no address of an HTTP server")
+    parts.hostname.encode("idna")
+    return url
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__
 
 
 @asynccontextmanager
