@@ -1,4 +1,8 @@
-"""A proxy that speaks TLS for a server that does not, such as Debian's slurmrestd."""
+"""A proxy that speaks TLS for a server that does not, such as Debian's slurmrestd.
+
+On asyncio's streams: tests cut connections by `abort` and `close` from outside of their tasks, which anyio's
+do not let them.
+"""
 
 import asyncio
 import ssl

@@ -3,6 +3,8 @@
 uvicorn with httptools has no such limits, and tells of a caller that went only to who asks for more of the
 body: a task for each call that is held.
 
+asyncio is used directly as uvicorn's protocols are asyncio's: callbacks with a transport and timers.
+
 What must stay true: a connection whose request head is too large, or does not come, is closed; one that is
 between two requests, or waits for its answer, is left alone.
 """

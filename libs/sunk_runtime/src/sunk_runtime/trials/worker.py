@@ -4,7 +4,6 @@ Each key has a number, kept as state on the bus alone. To count is to read the s
 names its revision and store the next number: a killed process goes on where the bus says it was.
 """
 
-import asyncio
 import os
 import resource
 import sys
@@ -162,7 +161,7 @@ class Worker:
             view={key: (number_of(self.view.get(key)), self.view.revision(key)) for key in self.view.keys()},  # noqa: SIM118 - a view is no dictionary
             rss_kib=int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024,
             descriptors=len(list(Path("/proc/self/fd").iterdir())),
-            tasks=len(asyncio.all_tasks()),
+            tasks=len(anyio.get_running_tasks()),
             writes=self.writes,
             seen=self.seen,
             answers=self.answers,
