@@ -14,9 +14,20 @@ from sunk_kube.resources import PODS
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("named", ["environment", "not for this server", "kubeconfig"])
+@pytest.mark.parametrize(
+    ("server", "no_proxy", "is_proxied"),
+    [
+        pytest.param("api.invalid:6443", "", True, id="environment"),
+        pytest.param("api.invalid:6443", None, True, id="kubeconfig"),
+        pytest.param("api.invalid:6443", "example.com, api.invalid", False, id="not for this server"),
+        pytest.param("127.0.0.1:9", "127.0.0.1:9", False, id="not for this port"),
+        pytest.param("127.0.0.1:9", "127.0.0.1:10", True, id="not for another port"),
+        pytest.param("127.0.0.1:9", ".svc,127.0.0.1/8", False, id="not for this network"),
+        pytest.param("127.0.0.1:9", "10.0.0.0/8,fd00::/8", True, id="not for other networks"),
+    ],
+)
 async def test_a_proxy_that_is_named_for_the_server_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str, no_proxy: str | None, *, is_proxied: bool
 ) -> None:
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     asked: list[bytes] = []
@@ -26,12 +37,10 @@ async def test_a_proxy_that_is_named_for_the_server_is_used(
             asked.append(await stream.receive())
 
     proxy = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"  # noqa: S610 - anyio, not Django
-    bypassed = named == "not for this server"
-    of_environment = "" if named == "kubeconfig" else proxy
-    for name, value in (("https_proxy", of_environment), ("no_proxy", "api.invalid" if bypassed else "")):
+    for name, value in (("https_proxy", "" if no_proxy is None else proxy), ("no_proxy", no_proxy or "")):
         monkeypatch.setenv(name, value)
         monkeypatch.delenv(name.upper(), raising=False)
-    cluster = {"server": "https://api.invalid:6443"} | ({"proxy-url": proxy} if named == "kubeconfig" else {})
+    cluster = {"server": f"https://{server}"} | ({"proxy-url": proxy} if no_proxy is None else {})
     config = tmp_path / "kubeconfig"
     config.write_text(
         json.dumps(
@@ -53,5 +62,5 @@ async def test_a_proxy_that_is_named_for_the_server_is_used(
 
     # aiohttp asks again where the connection ends before an answer.
     assert {request.split(b"\r\n")[0] for request in asked} == (
-        set() if bypassed else {b"CONNECT api.invalid:6443 HTTP/1.1"}
+        {f"CONNECT {server} HTTP/1.1".encode()} if is_proxied else set()
     )

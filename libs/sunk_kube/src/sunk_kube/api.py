@@ -9,8 +9,9 @@ The library's models cost 30 times as much as structs, and its calls know no tim
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -249,9 +250,22 @@ def _client(configuration: Configuration, agent: str, connections: int) -> ApiCl
 
 
 def _proxy(url: str) -> str | None:
-    """Return the proxy that the environment names for *url*, if it names one."""
-    parts = urlsplit(url)
-    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    """Return the proxy that the environment names for *url*, if it names one.
+
+    As for client-go, a port or a network may stand in ``no_proxy``, too.
+    """
+    parts, named = urlsplit(url), getproxies()
+    host = parts.hostname or ""
+    is_direct = proxy_bypass(parts.netloc) or proxy_bypass(host) or _is_within(host, named.get("no", ""))
+    return None if is_direct else named.get(parts.scheme)
+
+
+def _is_within(host: str, networks: str) -> bool:
+    for network in networks.split(","):
+        with suppress(ValueError):  # Of a name.
+            if ip_address(host) in ip_network(network.strip(), strict=False):
+                return True
+    return False
 
 
 def _address(url: str) -> str:
