@@ -119,7 +119,7 @@ async def bench_publish(bus: Bus, bare: Client, sizes: Sizes) -> None:
     await at_once(range(sizes.facts), lambda number: publish(bus, CLUSTER, facts[number]))
     figures = watch.figures(sizes.facts)
 
-    stored = (await bus.api(f"STREAM.INFO.{STREAM}", {}))["state"]["messages"]
+    stored = (await bus.js.stream_info(STREAM)).state.messages
     require(holds=stored == sizes.facts, claim="each acknowledged fact is stored once")
     emit("bus.publish", sizes.facts, figures, bare_figures)
 
@@ -151,8 +151,8 @@ async def bench_consume(bus: Bus, bare: Client, sizes: Sizes) -> None:
             done.set()
 
     async def is_settled() -> bool:
-        info = await bus.api(f"CONSUMER.INFO.{STREAM}.bench", {})
-        return (info["num_ack_pending"], info["num_pending"], info["num_redelivered"]) == (0, 0, 0)
+        info = await bus.js.consumer_info(STREAM, "bench")
+        return (info.num_ack_pending, info.num_pending, info.num_redelivered) == (0, 0, 0)
 
     watch = Stopwatch()
     async with anyio.create_task_group() as tasks:

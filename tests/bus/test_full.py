@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.anyio]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FACTS_MAX_BYTES = 256 * 1024
 FACTS = subjects.fact_stream("c1")
-OTHER = {"name": "other", "subjects": ["other"], "storage": "file"}
 
 
 class Recorder:
@@ -69,12 +68,12 @@ async def recording(server: NatsServer) -> AsyncGenerator[tuple[Bus, Recorder]]:
 
 
 async def facts(bus: Bus) -> int:
-    return (await bus.api(f"STREAM.INFO.{FACTS}", {}))["state"]["messages"]
+    return (await bus.js.stream_info(FACTS)).state.messages
 
 
 async def fill(bus: Bus) -> None:
     """Let somebody else's stream take all that JetStream may store."""
-    await bus.api("STREAM.CREATE.other", OTHER)
+    await bus.js.add_stream(name="other", subjects=["other"])
     for size in (64 * 1024, 1):
         while await is_taken(bus, size):
             pass
@@ -103,7 +102,7 @@ async def test_when_all_of_nats_is_full_both_are_refused_and_said_once_and_go_on
                 assert REGISTRY.get_sample_value("sunk_bus_full") == 1
                 assert recorder.view.get("n1") == SlurmNodeState(node="n1", state="IDLE", changed=NOW)
 
-                await bus.api("STREAM.DELETE.other", {})
+                await bus.js.delete_stream("other")
                 await until(lambda: recorder.is_recorded("DOWN"))
 
             assert (bus.has_space, await facts(bus)) == (True, 2)
@@ -118,18 +117,18 @@ async def test_a_stream_of_facts_that_reached_its_size_drops_its_oldest_and_stop
             for number in range(300):  # 1000 bytes and more each.
                 await recorder.record(f"S{number}", reason="x" * 1000)
 
-            info = await bus.api(f"STREAM.INFO.{FACTS}", {})
+            state = (await bus.js.stream_info(FACTS)).state
             assert recorder.view.get("n1") == SlurmNodeState(node="n1", state="S299", changed=NOW)
-            assert info["state"]["last_seq"] == 300
-            assert info["state"]["first_seq"] > 1
+            assert state.last_seq == 300
+            assert state.first_seq > 1
 
 
 async def test_a_stream_of_facts_that_refuses_does_not_stop_the_state_and_is_counted(tmp_path: Path) -> None:
     before = REGISTRY.get_sample_value("sunk_facts_refused_total", {"type": "NodeDrained"}) or 0
     with NatsServer(tmp_path / "nats") as server:
         async with recording(server) as (bus, recorder):
-            config = (await bus.api(f"STREAM.INFO.{FACTS}", {}))["config"]
-            await bus.api(f"STREAM.UPDATE.{FACTS}", {**config, "discard": "new", "max_msgs": 1})
+            config = (await bus.js.stream_info(FACTS)).config
+            await bus.js.update_stream(config, discard="new", max_msgs=1)
             await recorder.record("IDLE")
             await recorder.record("DOWN")
 

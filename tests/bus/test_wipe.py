@@ -86,7 +86,7 @@ async def test_a_bucket_that_was_removed_alone_is_made_and_filled_again(wiped: N
         async with following(own), anyio.create_task_group() as tasks:
             tasks.start_soon(slurm.run)
             await until(lambda: slurm.is_shown_by(own))
-            await bus.api(f"STREAM.DELETE.KV_{own.bucket}", {})
+            await bus.js.delete_stream(f"KV_{own.bucket}")
 
             fresh = StateView(bus, "c1", SlurmNodeState)
             async with following(fresh):

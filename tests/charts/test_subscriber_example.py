@@ -102,8 +102,7 @@ async def test_a_durable_subscriber_hears_what_happened_while_it_was_away(tmp_pa
                     return f"gpu-000-012:{number} " in log.read_text()
 
                 async def is_acknowledged() -> bool:
-                    consumer = await bus.api(f"CONSUMER.INFO.SUNK_EV_prod.{USER}", {})
-                    return not consumer["num_ack_pending"]
+                    return not (await bus.js.consumer_info("SUNK_EV_prod", USER)).num_ack_pending
 
                 await until(is_told)
                 await until(is_acknowledged)
@@ -112,6 +111,6 @@ async def test_a_durable_subscriber_hears_what_happened_while_it_was_away(tmp_pa
             BusSettings(url=server.url, user=USER, password_file=password), "subscriber"
         ) as other:
             with pytest.raises(PermanentError, match="denies"):
-                await other.api("CONSUMER.INFO.SUNK_EV_prod.metrics-exporter-facts", {})
+                await other.js.consumer_info("SUNK_EV_prod", "metrics-exporter-facts")
 
     assert "gpu-000-012:1 " not in processes.log_of("run-2").read_text()

@@ -4,10 +4,12 @@ import ast
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
 import pytest
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from sunk_events import subjects
 from sunk_events.base import Event, Reply, Request, State, source
@@ -33,7 +35,7 @@ from sunk_events.permissions import (
 from sunk_events.requests import Noted
 from sunk_lab.nats import NatsServer
 from sunk_runtime.dead import bury
-from sunk_runtime.errors import JetStreamRejectedError, PermanentError
+from sunk_runtime.errors import PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
 from sunk_runtime.leases import BusLease
 from sunk_runtime.pull import pulling
@@ -338,17 +340,17 @@ async def test_a_service_settles_facts_through_its_own_consumer_only(
             for durable in DURABLES[service]:
                 tasks.start_soon(FactConsumer(bus, "c1", durable, handle).run)
             await until(lambda: len(seen) == len(FACTS))
-            await until(lambda: is_settled(admin, f"{stream}.{DURABLES[service][0]}"))
+            await until(lambda: is_settled(admin, stream, DURABLES[service][0]))
             tasks.cancel_scope.cancel()
-        letters = await admin.api(f"STREAM.INFO.{subjects.DEAD_LETTER_STREAM}", {})
-        assert letters["state"]["messages"] == 1
+        letters = await admin.js.stream_info(subjects.DEAD_LETTER_STREAM)
+        assert letters.state.messages == 1
         for call in ("DURABLE.CREATE", "MSG.NEXT", "DELETE"):
             assert await is_denied(bus, f"$JS.API.CONSUMER.{call}.{stream}.other")
 
 
-async def is_settled(bus: Bus, consumer: str) -> bool:
-    info = await bus.api(f"CONSUMER.INFO.{consumer}", {})
-    return info["num_ack_pending"] == 0 and info["num_pending"] == 0
+async def is_settled(bus: Bus, stream: str, consumer: str) -> bool:
+    info = await bus.js.consumer_info(stream, consumer)
+    return info.num_ack_pending == 0 and info.num_pending == 0
 
 
 async def test_other_teams_hear_facts_and_read_states_and_change_nothing(as_user: Users) -> None:
@@ -389,33 +391,44 @@ async def test_another_team_follows_a_bucket_by_one_consumer_and_takes_no_room_f
         await admin.provision("c1", BusSettings())
         await admin.publish(subjects.key_subject(bucket, "n1"), b"1")
         for _ in "ab":  # It begins anew whenever it likes.
-            config = {"name": SUBSCRIBER, "deliver_policy": "last_per_subject", "ack_policy": "none"}
-            body = {"stream_name": stream, "config": {**config, "filter_subject": keys}}
-            await bus.api(f"{call}.{SUBSCRIBER}.{keys}", body)
+            config = ConsumerConfig(
+                name=SUBSCRIBER,
+                deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
+                ack_policy=AckPolicy.NONE,
+                filter_subject=keys,
+            )
+            await bus.js.add_consumer(stream, config)
             async with pulling(bus, stream, SUBSCRIBER) as pull:
                 with anyio.fail_after(WITHIN_S):
                     while not (batch := await pull.batch()):
                         pass
             assert [message.data for message in batch] == [b"1"]
-            await bus.api(f"CONSUMER.DELETE.{stream}.{SUBSCRIBER}", {})
+            await bus.js.delete_consumer(stream, SUBSCRIBER)
 
         others = ("", ".other", f".other.{keys}")
         assert [other for other in others if not await is_denied(bus, f"$JS.API.{call}{other}")] == []
         assert await is_denied(bus, f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.other")
         # What the body says of a name counts for nothing.
-        named = {"stream_name": stream, "config": {"name": "other", "ack_policy": "none"}}
-        assert (await bus.api(f"{call}.{SUBSCRIBER}", named))["name"] == SUBSCRIBER
-        with pytest.raises(JetStreamRejectedError, match="does not match"):
-            await bus.api(f"{call}.{SUBSCRIBER}", {**named, "config": {"durable_name": "other"}})
-        assert (await admin.api(f"CONSUMER.NAMES.{stream}", {}))["consumers"] == [SUBSCRIBER]
+        named = {"name": "other", "ack_policy": "none"}
+        made = await asked(bus, f"$JS.API.{call}.{SUBSCRIBER}", {"stream_name": stream, "config": named})
+        assert made["name"] == SUBSCRIBER
+        body = {"stream_name": stream, "config": {"durable_name": "other"}}
+        refused = await asked(bus, f"$JS.API.{call}.{SUBSCRIBER}", body)
+        assert "does not match" in refused["error"]["description"]
+        assert [info.name for info in await admin.js.consumers_info(stream)] == [SUBSCRIBER]
+
+
+async def asked(bus: Bus, subject: str, body: object) -> dict[str, Any]:
+    """Ask what nats-py would not."""
+    return msgspec.json.decode((await bus.request(subject, msgspec.json.encode(body), 5)).data)
 
 
 async def test_people_may_mend_everything(as_user: Users) -> None:
     async with as_user.named(ADMIN, "bus") as bus:
         await bus.provision("c1", BusSettings())
         for stream in streams("c1"):
-            await bus.api(f"STREAM.PURGE.{stream}", {})
-            await bus.api(f"STREAM.DELETE.{stream}", {})
+            await bus.js.purge_stream(stream)
+            await bus.js.delete_stream(stream)
 
 
 def test_every_stream_that_is_made_may_be_made() -> None:

@@ -36,8 +36,7 @@ def drained(node: str) -> NodeDrained:
 async def stored(bus: Bus, stream: str = "") -> dict[str, int]:
     """Return how many messages stand on each subject."""
     name = stream or subjects.fact_stream("c1")
-    info: dict[str, Any] = await bus.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"})
-    return info["state"].get("subjects") or {}
+    return (await bus.js.stream_info(name, subjects_filter=">")).state.subjects or {}
 
 
 async def publish_until_acknowledged(bus: Bus, event: NodeDrained) -> None:
@@ -146,8 +145,8 @@ async def test_messages_are_stored_in_the_order_of_the_calls_from_the_first_on(s
 
 
 async def subject_of(bus: Bus, sequence: int) -> str:
-    found = await bus.api(f"STREAM.MSG.GET.{subjects.fact_stream('c1')}", {"seq": sequence})
-    return str(found["message"]["subject"])
+    found = await bus.js.get_msg(subjects.fact_stream("c1"), seq=sequence)
+    return found.subject or ""
 
 
 async def test_a_write_on_a_stale_revision_is_refused(bus: Bus) -> None:

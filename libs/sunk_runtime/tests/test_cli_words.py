@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nats.js.api import ClusterInfo, StreamConfig, StreamInfo, StreamState
 
 from sunk_events import subjects
 from sunk_events.base import Event, State
@@ -244,14 +245,14 @@ def test_what_must_not_be_replayed_is_refused_with_the_reason(refused: Letter, r
 
 
 def test_a_stream_that_is_not_ours_is_left_out_of_the_health_view() -> None:
-    def info(name: str) -> dict[str, object]:
-        state = {"messages": 2, "bytes": 4096, "last_ts": (NOW - timedelta(hours=3)).isoformat()}
-        return {"config": {"name": name, "num_replicas": 3}, "state": state, "cluster": {"leader": "n2"}}
+    def row(name: str) -> StreamRow | None:
+        config = StreamConfig(name=name, num_replicas=3)
+        state = StreamState(messages=2, bytes=4096, first_seq=1, last_seq=2, consumer_count=0)
+        info = StreamInfo(config, state, cluster=ClusterInfo(leader="n2"))
+        return stream_row(info, NOW - timedelta(hours=3), NOW)
 
-    assert stream_row(info("ORDERS"), NOW) is None
-    assert stream_row(info(subjects.fact_stream("c1")), NOW) == StreamRow(
-        "c1", "facts", 2, "4 KiB", "3h", "3, n2"
-    )
+    assert row("ORDERS") is None
+    assert row(subjects.fact_stream("c1")) == StreamRow("c1", "facts", 2, "4 KiB", "3h", "3, n2")
 
 
 def test_a_lease_that_ran_out_is_held_by_nobody() -> None:

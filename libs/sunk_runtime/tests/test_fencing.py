@@ -55,7 +55,7 @@ class EndsAfter:
 
 
 async def stored(bus: Bus, stream: str) -> int:
-    return (await bus.api(f"STREAM.INFO.{stream}", {}))["state"]["messages"]
+    return (await bus.js.stream_info(stream)).state.messages
 
 
 @pytest.fixture
@@ -134,10 +134,10 @@ async def test_what_is_written_on_a_renewed_lease_carries_the_token_of_its_leade
     tokens: list[int] = []
 
     async def is_renewed(since: int) -> bool:
-        return (await bus.api(f"STREAM.INFO.{leases}", {}))["state"]["last_seq"] > since
+        return (await bus.js.stream_info(leases)).state.last_seq > since
 
     async def work(led: Leadership) -> None:
-        taken = (await bus.api(f"STREAM.INFO.{leases}", {}))["state"]["last_seq"]
+        taken = (await bus.js.stream_info(leases)).state.last_seq
         await until(lambda: is_renewed(taken))
         await StateWriter(bus, view, fence=led).record("n1", NODE, revision=0)
         tokens.append(led.token)

@@ -242,9 +242,9 @@ async def lose_the_record(bus: Bus, server: NatsServer, settings: BusSettings, h
     stream = subjects.bucket_stream(subjects.lease_bucket("c1"))
     match how:
         case "purged":
-            await bus.api(f"STREAM.PURGE.{stream}", {})
+            await bus.js.purge_stream(stream)
         case "made anew":
-            await bus.api(f"STREAM.DELETE.{stream}", {})
+            await bus.js.delete_stream(stream)
             await bus.provision("c1", settings)
         case _:
             server.kill()
@@ -314,7 +314,7 @@ async def test_a_bucket_of_leases_that_somebody_removed_is_made_again(bus: Bus) 
         tasks.start_soon(replica.run)
         await until(lambda: replica.is_leading)
 
-        await bus.api(f"STREAM.DELETE.{subjects.bucket_stream(subjects.lease_bucket('c1'))}", {})
+        await bus.js.delete_stream(subjects.bucket_stream(subjects.lease_bucket("c1")))
         await until(lambda: not replica.is_leading)
 
         await until(lambda: replica.is_leading)

@@ -5,12 +5,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from nats.js.api import StreamConfig as StreamSettings
 
 from sunk_events import subjects
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.requests import NudgeNode
 from sunk_runtime import jetstream
+from sunk_runtime.connection import connected
+from sunk_runtime.context import JetStream
 from sunk_runtime.errors import NoAnswerError, PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.provision import provide
@@ -27,25 +30,22 @@ NODES = subjects.bucket_stream(BUCKET)
 
 async def stored(bus: Bus, stream: str) -> dict[str, int]:
     """Return how many messages stand on each subject."""
-    info: dict[str, Any] = await bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": ">"})
-    return info["state"].get("subjects") or {}
+    return (await bus.js.stream_info(stream, subjects_filter=">")).state.subjects or {}
 
 
 async def settings_of(bus: Bus, stream: str) -> dict[str, Any]:
-    return (await bus.api(f"STREAM.INFO.{stream}", {}))["config"]
+    return (await bus.js.stream_info(stream)).config.as_dict()
 
 
 async def edit(bus: Bus, stream: str, **changed: object) -> None:
-    await bus.api(f"STREAM.UPDATE.{stream}", {**await settings_of(bus, stream), **changed})
+    await bus.js.update_stream(StreamSettings.from_response({**await settings_of(bus, stream), **changed}))
 
 
 async def replace(bus: Bus, stream: str, **changed: object) -> None:
     """Make *stream* anew with other settings, as somebody else would have made it."""
     config = {**await settings_of(bus, stream), **changed}
-    await bus.api(f"STREAM.DELETE.{stream}", {})
-    await bus.api(
-        f"STREAM.CREATE.{stream}", {name: value for name, value in config.items() if value is not None}
-    )
+    await bus.js.delete_stream(stream)
+    await bus.js.add_stream(StreamSettings.from_response(config))
 
 
 def configs_of(settings: BusSettings) -> list[StreamConfig]:
@@ -133,7 +133,7 @@ async def test_harmless_differences_are_told_in_one_line_and_left_alone(
 async def test_a_stream_that_would_lose_our_data_is_refused_by_name_setting_and_remedy(
     bus: Bus, settings: BusSettings, stream: str, changed: dict[str, object], words: str
 ) -> None:
-    await bus.api("STREAM.CREATE.OTHER", {"name": "OTHER", "subjects": ["other.>"]})
+    await bus.js.add_stream(name="OTHER", subjects=["other.>"])
     await replace(bus, stream, **changed)
     before = await settings_of(bus, stream)
 
@@ -186,7 +186,7 @@ async def test_a_strangers_stream_that_takes_our_facts_is_named_and_not_touched(
     settings: BusSettings,
 ) -> None:
     async with connect(settings, "test") as bus:
-        await bus.api("STREAM.CREATE.ALL", {"name": "ALL", "subjects": [subjects.EVERYTHING]})
+        await bus.js.add_stream(name="ALL", subjects=[subjects.EVERYTHING])
 
         with pytest.raises(
             PermanentError, match=rf"stream {FACTS} cannot be made: ALL captures sunk\.ev\.c1"
@@ -201,14 +201,14 @@ async def test_a_strangers_stream_that_takes_our_questions_is_named(
     settings: BusSettings, captured: str
 ) -> None:
     async with connect(settings, "test") as bus:
-        await bus.api("STREAM.CREATE.ALL", {"name": "ALL", "subjects": [captured]})
+        await bus.js.add_stream(name="ALL", subjects=[captured])
 
         with pytest.raises(PermanentError, match="stream ALL captures our questions"):
             await bus.provision("c1", settings)
 
 
 async def test_a_question_that_a_stream_answers_is_later_and_names_the_stream(bus: Bus) -> None:
-    await bus.api("STREAM.CREATE.ALL", {"name": "ALL", "subjects": ["sunk.rpc.>"]})  # While we run.
+    await bus.js.add_stream(name="ALL", subjects=["sunk.rpc.>"])  # While we run.
 
     with pytest.raises(NoAnswerError, match="stream ALL stored it, narrow its subjects"):
         await ask(bus, "c1", NudgeNode(node="n1"))
@@ -217,11 +217,18 @@ async def test_a_question_that_a_stream_answers_is_later_and_names_the_stream(bu
 async def test_where_all_is_there_no_right_to_make_it_is_needed(bus: Bus, settings: BusSettings) -> None:
     called: set[str] = set()
 
-    async def api(subject: str, body: object) -> dict[str, Any]:
-        called.add(".".join(subject.split(".")[:2]))
-        return await bus.api(subject, body)
+    class Listening(JetStream):
+        async def _api_request(
+            self,
+            req_subject: str,
+            req: bytes = b"",
+            timeout: float = 5.0,  # noqa: ASYNC109 - nats-py's
+        ) -> dict[str, Any]:
+            called.add(".".join(req_subject.split(".")[2:4]))
+            return await super()._api_request(req_subject, req, timeout)
 
-    await provide(api, "c1", configs_of(settings))
+    async with connected("test", servers=[settings.url], user="", password=None) as connection:
+        await provide(Listening(connection, bus.clock), "c1", configs_of(settings))
 
     assert called == {"STREAM.NAMES", "STREAM.INFO"}
 
@@ -238,9 +245,9 @@ async def test_facts_that_somebody_removed_have_a_stream_again_soon(
     monkeypatch.setattr(jetstream, "CLOCK_S", 0.05)
     async with connect(settings, "test") as bus:
         await bus.provision("c1", settings)
-        await bus.api(f"STREAM.DELETE.{FACTS}", {})
+        await bus.js.delete_stream(FACTS)
 
         async def is_there() -> bool:
-            return FACTS in (await bus.api("STREAM.NAMES", {}))["streams"]
+            return FACTS in [info.config.name for info in await bus.js.streams_info()]
 
         await until(is_there)

@@ -2,18 +2,21 @@ from typing import Any
 
 import anyio
 import pytest
+from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo
 
 from sunk_events import subjects
 from sunk_runtime import pull as module
+from sunk_runtime.connection import connected
+from sunk_runtime.context import JetStream
 from sunk_runtime.errors import BusUnavailableError, PermanentError
-from sunk_runtime.jetstream import Bus, Message
+from sunk_runtime.jetstream import Bus, BusSettings, Message
 from sunk_runtime.pull import BATCH, Position, Pull, create_consumer, position, pulling
 from sunk_runtime.testing import until
 
 pytestmark = pytest.mark.anyio
 
 STREAM = subjects.fact_stream("c1")
-NO_ACK: dict[str, Any] = {"deliver_policy": "all", "ack_policy": "none"}
+NO_ACK = ConsumerConfig(ack_policy=AckPolicy.NONE)
 
 
 async def store(bus: Bus, count: int) -> None:
@@ -21,7 +24,7 @@ async def store(bus: Bus, count: int) -> None:
         await bus.send(f"sunk.ev.c1.{number}", b"%d" % number)
 
     async def is_stored() -> bool:
-        return bool((await bus.api(f"STREAM.INFO.{STREAM}", {}))["state"]["messages"] == count)
+        return bool((await bus.js.stream_info(STREAM)).state.messages == count)
 
     await until(is_stored)
 
@@ -39,8 +42,8 @@ async def test_who_is_slow_to_take_has_a_bounded_number_waiting_and_loses_none(b
     assert pending == 1800
 
     async def sent() -> int:
-        info = await bus.api(f"CONSUMER.INFO.{STREAM}.{consumer}", {})
-        return int(info["delivered"]["consumer_seq"])
+        delivered = (await bus.js.consumer_info(STREAM, consumer)).delivered
+        return delivered.consumer_seq if delivered else 0
 
     async with pulling(bus, STREAM, consumer) as pull:
         came = await deliveries(pull)
@@ -92,7 +95,7 @@ async def test_what_came_before_the_consumer_was_deleted_is_handed_over_and_then
         came: list[Message] = []
         while len(came) < 3:  # Not always at once.
             came += await deliveries(pull)
-        await bus.api(f"CONSUMER.DELETE.{STREAM}.{consumer}", {})
+        await bus.js.delete_consumer(STREAM, consumer)
 
         async def reads_on() -> bool:
             assert await pull.batch() == []  # A sign of life, at most.
@@ -113,23 +116,23 @@ async def test_a_stored_message_that_looks_like_the_servers_own_words_is_a_deliv
 
 async def test_a_consumer_of_a_stream_that_is_not_there_is_refused(bus: Bus) -> None:
     with pytest.raises(PermanentError, match="stream not found"):
-        await create_consumer(bus, "NONE", {"durable_name": "test", "ack_policy": "explicit"})
+        await create_consumer(bus, "NONE", ConsumerConfig(durable_name="test"))
 
 
-class Stubborn(Bus):
-    """A server that answers with other settings than those it was asked for."""
+class Stubborn(JetStream):
+    """A server that makes consumers with other settings than those it was asked for."""
 
-    def __init__(self) -> None:
-        pass
-
-    async def api(self, subject: str, body: object) -> dict[str, Any]:
-        del subject, body
-        return {"name": "test", "num_pending": 0, "config": {"durable_name": "test", "max_deliver": 3}}
+    async def add_consumer(self, stream: str, *more: Any, **others: Any) -> ConsumerInfo:  # noqa: ANN401 - whatever the real one takes
+        return await super().add_consumer(stream, *more, **{**others, "max_deliver": 3})
 
 
-async def test_a_durable_that_keeps_other_settings_is_an_error_that_names_them() -> None:
-    with pytest.raises(PermanentError, match="consumer test of S keeps max_deliver 3: remove it"):
-        await create_consumer(Stubborn(), "S", {"durable_name": "test", "max_deliver": -1})
+async def test_a_durable_that_keeps_other_settings_is_an_error_that_names_them(
+    bus: Bus, settings: BusSettings
+) -> None:
+    async with connected("test", servers=[settings.url], user="", password=None) as connection:
+        bus.js = Stubborn(connection, bus.clock)
+        with pytest.raises(PermanentError, match=f"consumer test of {STREAM} keeps max_deliver 3: remove it"):
+            await create_consumer(bus, STREAM, ConsumerConfig(durable_name="test", max_deliver=-1))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from nats.js.api import ConsumerConfig, DeliverPolicy
 from prometheus_client import REGISTRY
 
 from sunk_events import subjects
@@ -59,8 +60,8 @@ class Seen:
 
 async def outstanding(bus: Bus) -> tuple[int, int]:
     """Return how many deliveries wait for their acknowledgement, and how many facts to be delivered."""
-    info: dict[str, Any] = await bus.api(f"CONSUMER.INFO.{subjects.fact_stream('c1')}.test", {})
-    return info["num_ack_pending"], info["num_pending"]
+    info = await bus.js.consumer_info(subjects.fact_stream("c1"), "test")
+    return info.num_ack_pending or 0, info.num_pending or 0
 
 
 async def is_settled(bus: Bus) -> bool:
@@ -187,8 +188,8 @@ async def test_a_fact_that_cannot_be_read_is_a_dead_letter_and_the_next_is_handl
     assert letter is not None
     assert letter.data.payload == data
     assert letter.data.reason.startswith(reason)
-    info: dict[str, Any] = await bus.api(f"STREAM.INFO.{subjects.DEAD_LETTER_STREAM}", {})
-    assert info["state"]["messages"] == 1
+    info = await bus.js.stream_info(subjects.DEAD_LETTER_STREAM)
+    assert info.state.messages == 1
 
 
 class Delivery(Bus):
@@ -210,15 +211,15 @@ async def test_a_stream_of_dead_letters_that_refuses_ends_no_consumer_and_has_th
     bus: Bus, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream, seen = subjects.DEAD_LETTER_STREAM, Seen(PermanentError("no"), PermanentError("no"))
-    config = (await bus.api(f"STREAM.INFO.{stream}", {}))["config"]
-    await bus.api(f"STREAM.UPDATE.{stream}", {**config, "max_msg_size": 10})
+    config = (await bus.js.stream_info(stream)).config
+    await bus.js.update_stream(config, max_msg_size=10)
     await publish(bus, "c1", fact(NodeDrained, "n1"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(FactConsumer(bus, "c1", "test", seen).run)
         await until(lambda: "dead letter not stored" in caplog.messages)
         assert await outstanding(bus) == (1, 0)
 
-        await bus.api(f"STREAM.UPDATE.{stream}", config)
+        await bus.js.update_stream(config)
         await publish(bus, "c1", fact(NodeDrained, "n2"))
         await until(lambda: "NodeDrained:n2:0" in seen.ids)
         await until(lambda: is_settled(bus))
@@ -345,7 +346,7 @@ async def test_a_stream_that_was_lost_is_made_again_and_consumed(bus: Bus) -> No
         tasks.start_soon(FactConsumer(bus, "c1", "test", seen).run)
         await publish(bus, "c1", fact(NodeDrained, "n1"))
         await until(lambda: len(seen.ids) == 1)
-        await bus.api(f"STREAM.DELETE.{subjects.fact_stream('c1')}", {})
+        await bus.js.delete_stream(subjects.fact_stream("c1"))
 
         async def publishes() -> bool:
             try:
@@ -523,34 +524,26 @@ async def test_what_a_consumer_holds_when_it_is_stopped_goes_to_the_next_at_once
 
 async def test_a_durable_with_other_settings_is_given_ours(bus: Bus) -> None:
     stream, seen = subjects.fact_stream("c1"), Seen()
-    theirs = {
-        "ack_wait": 5_000_000_000,
-        "max_deliver": 3,
-        "max_ack_pending": 7,
-        "filter_subject": "sunk.ev.c1.x",
-    }
-    fixed = {"durable_name": "test", "ack_policy": "explicit", "deliver_policy": "all"}
-    await create_consumer(bus, stream, fixed | theirs)
+    theirs = ConsumerConfig(
+        durable_name="test", ack_wait=5, max_deliver=3, max_ack_pending=7, filter_subject="sunk.ev.c1.x"
+    )
+    await create_consumer(bus, stream, theirs)
     await publish(bus, "c1", fact(NodeDrained, "n1"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(FactConsumer(bus, "c1", "test", seen).run)
         await until(lambda: len(seen.ids) == 1)
         tasks.cancel_scope.cancel()
 
-    config = (await bus.api(f"CONSUMER.INFO.{stream}.test", {}))["config"]
-    assert {name: config[name] for name in theirs} == {
-        "ack_wait": 30_000_000_000,
-        "max_deliver": -1,
-        "max_ack_pending": 1000,
-        "filter_subject": "sunk.ev.c1.>",
-    }
+    config = (await bus.js.consumer_info(stream, "test")).config
+    assert (config.ack_wait, config.max_deliver, config.max_ack_pending) == (30, -1, 1000)
+    assert config.filter_subject == "sunk.ev.c1.>"
 
 
 async def test_a_durable_whose_settings_cannot_be_changed_is_reported_and_not_used(
     bus: Bus, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream, seen = subjects.fact_stream("c1"), Seen()
-    theirs = {"durable_name": "test", "ack_policy": "explicit", "deliver_policy": "new"}
+    theirs = ConsumerConfig(durable_name="test", deliver_policy=DeliverPolicy.NEW)
     await create_consumer(bus, stream, theirs)
     await publish(bus, "c1", fact(NodeDrained, "n1"))
     consumer = FactConsumer(bus, "c1", "test", seen)
@@ -562,7 +555,7 @@ async def test_a_durable_whose_settings_cannot_be_changed_is_reported_and_not_us
         tasks.start_soon(consumer.run)
         await until(lambda: bool(errors()))
         assert not consumer.is_consuming
-        await bus.api(f"CONSUMER.DELETE.{stream}.test", {})  # What a person does about it.
+        await bus.js.delete_consumer(stream, "test")  # What a person does about it.
         await until(lambda: len(seen.ids) == 1)
         tasks.cancel_scope.cancel()
 

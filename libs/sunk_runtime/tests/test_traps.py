@@ -62,11 +62,20 @@ async def roomy(generous: NatsServer) -> AsyncGenerator[Bus]:
 
 
 async def dead_letters(bus: Bus) -> int:
-    return (await bus.api(f"STREAM.INFO.{subjects.DEAD_LETTER_STREAM}", {}))["state"]["messages"]
+    return (await bus.js.stream_info(subjects.DEAD_LETTER_STREAM)).state.messages
 
 
 @pytest.mark.parametrize(
-    "call", ["publish_async", "key_value(", ".watch(", ".fetch(", "ordered_consumer", ".messages", "micro"]
+    "call",
+    [
+        "publish_async",
+        "key_value(",
+        ".watch(",
+        ".fetch(",
+        "ordered_consumer",
+        "subscription.messages",
+        "micro",
+    ],
 )
 def test_what_traps_us_in_nats_py_is_not_used(call: str) -> None:
     folder = Path(sunk_runtime.__file__).parent

@@ -6,8 +6,8 @@ from typing import Any
 from weakref import ref
 
 import anyio
-import msgspec
 import pytest
+from nats.js.api import ConsumerInfo, StreamSource
 from prometheus_client import REGISTRY
 
 from sunk_events import subjects
@@ -17,7 +17,8 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_lab.nats import NatsServer
 from sunk_runtime import pull, views
-from sunk_runtime.connection import connected
+from sunk_runtime.connection import Connection, connected
+from sunk_runtime.context import JetStream
 from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
@@ -47,7 +48,7 @@ async def delete(bus: Bus, name: str, *, ttl_s: int = 60) -> int:
 
 async def erase(bus: Bus, name: str) -> None:
     """Take away a key with its marker, as when the marker aged out."""
-    await bus.api(f"STREAM.PURGE.{STREAM}", {"filter": subjects.key_subject(BUCKET, name)})
+    await bus.js.purge_stream(STREAM, subject=subjects.key_subject(BUCKET, name))
 
 
 @pytest.fixture
@@ -217,21 +218,32 @@ COPY = "COPY"
 class Lagging(Bus):
     """Reads a copy of the bucket in place of the bucket, as if that were the replica that it got."""
 
-    reads_copy = True
-
-    async def api(self, subject: str, body: object) -> dict[str, Any]:
-        if self.reads_copy and subject.startswith("CONSUMER.CREATE."):
-            return await super().api(
-                subject.replace(STREAM, COPY), {**msgspec.to_builtins(body), "stream_name": COPY}
-            )
-        return await super().api(subject, body)
+    def __init__(self, connection: Connection, name: str) -> None:
+        super().__init__(connection, name)
+        self.reads_copy = True
+        self.js = OfCopy(self, connection)
 
     async def send(self, subject: str, data: bytes, *, reply: str = "") -> None:
         await super().send(subject.replace(STREAM, COPY) if self.reads_copy else subject, data, reply=reply)
 
 
-async def copied(bus: Bus, messages: int = 1) -> bool:
-    return (await bus.api(f"STREAM.INFO.{COPY}", {}))["state"]["messages"] == messages
+class OfCopy(JetStream):
+    def __init__(self, bus: Lagging, connection: Connection) -> None:
+        super().__init__(connection, bus.clock)
+        self._bus = bus
+
+    async def add_consumer(self, stream: str, *more: Any, **others: Any) -> ConsumerInfo:  # noqa: ANN401 - whatever the real one takes
+        return await super().add_consumer(COPY if self._bus.reads_copy else stream, *more, **others)
+
+
+async def copy(bus: Bus, messages: int, **settings: Any) -> None:  # noqa: ANN401 - nats-py's
+    """Make a copy of the bucket as it is now."""
+    await bus.js.add_stream(name=COPY, mirror=StreamSource(STREAM, **settings), allow_msg_ttl=True)
+    await until(lambda: copied(bus, messages))
+
+
+async def copied(bus: Bus, messages: int) -> bool:
+    return (await bus.js.stream_info(COPY)).state.messages == messages
 
 
 @pytest.mark.usefixtures("quick_heartbeats")
@@ -240,9 +252,7 @@ async def test_a_view_that_read_a_replica_that_lags_is_not_complete_until_it_has
 ) -> None:
     await put(bus, "n1")
     await put(bus, "n2")
-    only_n1 = {"name": STREAM, "filter_subject": subjects.key_subject(BUCKET, "n1")}
-    await bus.api(f"STREAM.CREATE.{COPY}", {"name": COPY, "mirror": only_n1, "allow_msg_ttl": True})
-    await until(lambda: copied(bus))
+    await copy(bus, 1, filter_subject=subjects.key_subject(BUCKET, "n1"))
 
     async with connected("lagging", servers=[server.url], user="", password=None) as connection:
         lagging = Lagging(connection, "lagging")
@@ -298,7 +308,7 @@ async def test_a_bucket_that_was_lost_is_made_again_and_followed(view: NodeView,
         await put(bus, "n1")
     await until(lambda: view.revision("n1") == 3)
 
-    await bus.api(f"STREAM.DELETE.{STREAM}", {})
+    await bus.js.delete_stream(STREAM)
     await until(lambda: view.get("n1") is None)
     assert not view.is_complete  # Its owner writes it anew.
     await put(bus, "n1", "DOWN")
@@ -332,7 +342,7 @@ async def test_a_view_knows_for_how_long_its_bucket_was_written_to_and_when_it_w
             await latest.complete()
             assert latest.written_for_s < late.written_for_s - 1  # For all that it can know.
         assert late.newest_age_s < late.written_for_s
-        await bus.api(f"STREAM.DELETE.{STREAM}", {})
+        await bus.js.delete_stream(STREAM)
         await until(lambda: not late.keys() and late.written_for_s == never, within_s=30)
 
         assert late.newest_age_s < float("inf")  # What was lost was written all the same.
@@ -372,7 +382,7 @@ async def test_a_bucket_that_was_replaced_behind_our_back_is_believed_though_its
         await put(bus, "n1")
     await until(lambda: view.revision("n1") == 3)
 
-    await bus.api(f"STREAM.DELETE.{STREAM}", {})
+    await bus.js.delete_stream(STREAM)
     await bus.provision("c1", settings)
     await put(bus, "n1", "DOWN")
 
@@ -381,12 +391,9 @@ async def test_a_bucket_that_was_replaced_behind_our_back_is_believed_though_its
 
 
 async def dead_letters(bus: Bus) -> list[DeadLetter]:
-    info: dict[str, Any] = await bus.api(
-        f"STREAM.INFO.{subjects.DEAD_LETTER_STREAM}", {"subjects_filter": ">"}
-    )
+    info = await bus.js.stream_info(subjects.DEAD_LETTER_STREAM, subjects_filter=">")
     letters: list[DeadLetter] = []
-    found_on: dict[str, int] = info["state"].get("subjects") or {}
-    for subject in found_on:
+    for subject in info.state.subjects or {}:
         found = await bus.last(subjects.DEAD_LETTER_STREAM, subject)
         letter = decode_event(found[1].data) if found else None
         assert isinstance(letter, DeadLetter)
@@ -652,7 +659,7 @@ async def test_a_key_that_went_with_its_bucket_is_told_to_be_gone_by_who_writes_
             await writer.record(name, node(name), revision=0)
         await until(lambda: len(view) == 2)
 
-        await bus.api(f"STREAM.DELETE.{STREAM}", {})
+        await bus.js.delete_stream(STREAM)
         await bus.provision("c1", settings)
         await until(lambda: mine.is_complete and not len(mine) and not len(view))
         doubts = mine.doubts()
@@ -675,7 +682,7 @@ async def test_what_its_owner_has_written_anew_before_the_bucket_is_read_again_i
             await put(bus, name)
         await until(lambda: len(view) == 2)
 
-    await bus.api(f"STREAM.DELETE.{STREAM}", {})
+    await bus.js.delete_stream(STREAM)
     await bus.provision("c1", settings)
     for name in ("second", "first"):
         await put(bus, name, "DOWN")
@@ -757,8 +764,8 @@ async def test_a_bucket_that_somebody_purges_is_read_again_and_written_anew_by_i
             await writer.record(name, node(name), revision=0)
         await until(lambda: len(view) == 2)
 
-        purge = {"filter": subjects.key_subject(BUCKET, purged)} if purged else {}
-        await bus.api(f"STREAM.PURGE.{STREAM}", purge)
+        subject = subjects.key_subject(BUCKET, purged) if purged else None
+        await bus.js.purge_stream(STREAM, subject=subject)
         await until(lambda: not view.is_complete and len(view) < 2)
         doubts = mine.doubts()
         with anyio.fail_after(10):
@@ -799,15 +806,12 @@ async def test_what_was_written_anew_is_in_no_doubt_after_a_replica_that_lags_wa
             for name in ("n1", "n2", "n3"):
                 await put(bus, name)
             await until(lambda: len(view) == 3)
-        await bus.api(f"STREAM.DELETE.{STREAM}", {})
+        await bus.js.delete_stream(STREAM)
         await bus.provision("c1", settings)
         for name in ("n3", "n2"):
             await put(bus, name, "DOWN")
-        await bus.api(
-            f"STREAM.CREATE.{COPY}", {"name": COPY, "mirror": {"name": STREAM}, "allow_msg_ttl": True}
-        )
-        await until(lambda: copied(bus, 2))
-        await bus.api(f"STREAM.UPDATE.{COPY}", {"name": COPY, "allow_msg_ttl": True})  # No mirror any more.
+        await copy(bus, 2)
+        await bus.js.update_stream(name=COPY, allow_msg_ttl=True)  # No mirror any more.
         await put(bus, "n1", "DOWN")
         lagging.reads_copy = True
         before = reads()
@@ -821,12 +825,8 @@ async def test_what_was_written_anew_is_in_no_doubt_after_a_replica_that_lags_wa
 async def test_a_replica_that_lags_takes_nobody_back_to_what_was(bus: Bus, server: NatsServer) -> None:
     old = await put(bus, "n1")
     await put(bus, "n2")
-    await bus.api(
-        f"STREAM.CREATE.{COPY}",
-        {"name": COPY, "mirror": {"name": STREAM, "opt_start_seq": old}, "allow_msg_ttl": True},
-    )
-    await until(lambda: copied(bus, 2))
-    await bus.api(f"STREAM.UPDATE.{COPY}", {"name": COPY, "allow_msg_ttl": True})  # No mirror any more.
+    await copy(bus, 2, opt_start_seq=old)
+    await bus.js.update_stream(name=COPY, allow_msg_ttl=True)  # No mirror any more.
     await put(bus, "n1", "DOWN")
     async with connected("lagging", servers=[server.url], user="", password=None) as connection:
         lagging = Lagging(connection, "lagging")

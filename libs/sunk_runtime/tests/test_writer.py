@@ -53,8 +53,7 @@ def undrained(revision: int) -> NodeUndrained:
 
 
 async def facts(bus: Bus) -> int:
-    info: dict[str, Any] = await bus.api(f"STREAM.INFO.{subjects.fact_stream('c1')}", {})
-    return info["state"]["messages"]
+    return (await bus.js.stream_info(subjects.fact_stream("c1"))).state.messages
 
 
 class Unlucky(Bus):
@@ -210,7 +209,7 @@ async def test_a_node_that_comes_back_after_its_marker_aged_out_is_recorded_once
 ) -> None:
     await record(writer, node())
     await writer.forget("n1", revision=writer.view.revision("n1"))
-    await bus.api(f"STREAM.PURGE.{STREAM}", {"filter": N1})  # As the server does after an hour, silently.
+    await bus.js.purge_stream(STREAM, subject=N1)  # As the server does after an hour, silently.
 
     await record(writer, node("DOWN"))
 
@@ -222,7 +221,7 @@ async def test_a_node_that_comes_back_after_its_marker_aged_out_is_recorded_once
 
 async def test_forgetting_what_somebody_erased_is_done(writer: NodeWriter, bus: Bus) -> None:
     await record(writer, node())
-    await bus.api(f"STREAM.PURGE.{STREAM}", {"filter": N1})
+    await bus.js.purge_stream(STREAM, subject=N1)
 
     await writer.forget("n1", revision=writer.view.revision("n1"))
 
@@ -273,10 +272,8 @@ async def test_a_state_that_was_published_and_not_stored_is_stored_before_the_ne
 
 async def told(bus: Bus) -> list[str]:
     """Return what was told of n1, by the last word of its facts' subjects."""
-    info: dict[str, Any] = await bus.api(
-        f"STREAM.INFO.{subjects.fact_stream('c1')}", {"subjects_filter": ">"}
-    )
-    found_on: dict[str, int] = info["state"].get("subjects") or {}
+    info = await bus.js.stream_info(subjects.fact_stream("c1"), subjects_filter=">")
+    found_on = info.state.subjects or {}
     return sorted(subject.rpartition(".")[2] for subject, count in found_on.items() for _ in range(count))
 
 

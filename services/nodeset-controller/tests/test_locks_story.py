@@ -884,7 +884,7 @@ async def test_locks_whose_bucket_alone_was_lost_are_told_anew_at_once(stage: St
     async with stage.manager():
         await until(lambda: views.locks.get(NAME) is not None, within_s=PATIENCE_S)
         before = views.locks.created
-        await views.bus.api(f"STREAM.DELETE.KV_{views.locks.bucket}", {})
+        await views.bus.js.delete_stream(f"KV_{views.locks.bucket}")
 
         def is_told() -> bool:
             is_anew = views.locks.is_settled and views.locks.created != before

@@ -102,7 +102,7 @@ async def test_no_node_is_called_free_while_the_jobs_that_went_with_their_bucket
         slurm.state = ("SUSPENDED",)
         assert not (await leader.answers.confirm(FREE)).is_drained_and_idle
 
-        await leader.bus.api(f"STREAM.DELETE.KV_{view.bucket}", {})
+        await leader.bus.js.delete_stream(f"KV_{view.bucket}")
         await until(lambda: view.is_complete and view.is_doubtful("7"), within_s=30)
         with pytest.raises(TransientError, match="went back"):
             await leader.answers.confirm(FREE)

@@ -48,7 +48,7 @@ async def test_a_bucket_of_nodes_that_was_removed_is_filled_again_though_nothing
             await view.complete()
             tasks.start_soon(watch.run)
             await until(lambda: sorted(view.keys()) == ["n1", "n2"])
-            await bus.api(f"STREAM.DELETE.KV_{view.bucket}", {})
+            await bus.js.delete_stream(f"KV_{view.bucket}")
 
             async with following(fresh := StateView(bus, "c1", SlurmNodeState)):
                 await until(lambda: sorted(fresh.keys()) == ["n1", "n2"], within_s=20)
@@ -90,7 +90,7 @@ async def test_a_bucket_of_jobs_that_was_removed_is_filled_again_though_nothing_
             tasks.start_soon(watch.run)
             await until(lambda: sorted(view.keys()) == ["7", "8"])
             looks = slurm.jobs_looked_at
-            await bus.api(f"STREAM.DELETE.KV_{view.bucket}", {})
+            await bus.js.delete_stream(f"KV_{view.bucket}")
 
             async with following(fresh := StateView(bus, "c1", SlurmJobState)):
                 await until(lambda: sorted(fresh.keys()) == ["7", "8"], within_s=20)
@@ -213,7 +213,7 @@ async def test_a_lost_bucket_of_placements_lifts_no_drain_before_its_owner_has_w
                 await views.complete()
             assert not lifts(hasty)
 
-            await bus.api(f"STREAM.DELETE.KV_{owner.view.bucket}", {})
+            await bus.js.delete_stream(f"KV_{owner.view.bucket}")
             await until(is_lost, within_s=30)
             assert not lifts(hasty)
 

@@ -67,7 +67,7 @@ async def ready(tmp_path: Path) -> AsyncGenerator[Ready]:
 
 async def fill(bus: Bus) -> None:
     """Let somebody else's stream take all that JetStream may store."""
-    await bus.api("STREAM.CREATE.other", {"name": "other", "subjects": ["other"], "storage": "file"})
+    await bus.js.add_stream(name="other", subjects=["other"])
     for size in (64 * 1024, 1):
         while True:
             try:
@@ -94,5 +94,5 @@ async def test_a_syncer_that_cannot_write_as_nats_is_full_is_not_ready_until_the
     await fill(ready.bus)
     await until(lambda: ready.lacks("space on the bus"))
 
-    await ready.bus.api("STREAM.DELETE.other", {})
+    await ready.bus.js.delete_stream("other")
     await until(ready.lacks)

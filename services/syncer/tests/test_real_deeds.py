@@ -225,7 +225,7 @@ async def test_a_bus_that_lost_the_nodeslices_deletes_no_record(stage: Stage) ->
     await stage.pod(replace(READY, pod=ours))
     await until(lambda: extra(stage, ours).get("sunk", {}).get("pod") == ours, within_s=60)
     for view in (stage.pods.view, stage.slices.view):
-        await stage.bus.api(f"STREAM.DELETE.KV_{view.bucket}", {})
+        await stage.bus.js.delete_stream(f"KV_{view.bucket}")
     await until(lambda: is_deferred(stage, "has no NodeSlice"), within_s=60)
     await until(lambda: stage.slices.view.is_untouched and stage.slices.view.is_complete, within_s=60)
     await stage.node_slice(N1)  # Not all NodeSets are told again at once.

@@ -92,7 +92,7 @@ async def test_a_new_leader_does_not_trust_what_an_old_sign_of_life_vouches_for(
         async with following(*views.parts()):
             await views.complete()
             was_held_back = is_held_back(views)
-            await bus.api(f"STREAM.DELETE.KV_{kube.bucket}", {})
+            await bus.js.delete_stream(f"KV_{kube.bucket}")
             await until(lambda: views.kube.is_untouched, within_s=30)
 
             assert was_held_back
@@ -125,7 +125,7 @@ async def test_nothing_is_decided_on_jobs_that_went_with_their_bucket_before_the
             await jobs.record("7", told, revision=0)
             views.require_known("n1")
 
-            await bus.api(f"STREAM.DELETE.KV_{views.jobs.bucket}", {})
+            await bus.js.delete_stream(f"KV_{views.jobs.bucket}")
             await until(lambda: views.jobs.is_complete and views.jobs.is_doubtful("7"), within_s=30)
             for require in (views.require_complete, lambda: views.require_known("n1")):
                 with pytest.raises(TransientError, match="went back"):

@@ -29,7 +29,14 @@ from nats.js.errors import Error as JetStreamError
 from sunk_events import subjects
 from sunk_events.codec import MAX_BYTES
 from sunk_runtime.acks import Acks
-from sunk_runtime.errors import BusUnavailableError, ConflictError, FullError, PermanentError, SunkError
+from sunk_runtime.errors import (
+    BusUnavailableError,
+    ConflictError,
+    FullError,
+    JetStreamRejectedError,
+    PermanentError,
+    SunkError,
+)
 from sunk_runtime.metrics import CONNECTED, RECONNECTS
 from sunk_runtime.recovery import Recovery
 from sunk_runtime.streams import HEADERS_MAX
@@ -43,6 +50,8 @@ _WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 _FULL: Final = frozenset({10002, 10023, 10028, 10047, 10077})
 """The limits of the account, the server's memory and disk, and the stream; the first says 400."""
 _SERVERS_FAULT: Final = 500
+_OUR_FAULT: Final = frozenset({10012, 10074})
+"""A durable that cannot be changed so, three replicas asked of one server: it calls them its own fault."""
 BROKEN: Final = (NatsError, OSError, RuntimeError)
 """What nats-py raises when its connection breaks, and what uvloop does; see `is_of_the_connection`."""
 _DENIED: Final = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
@@ -238,15 +247,16 @@ class Connection:
 
     def _ours(self, doing: str, error: Exception) -> SunkError:
         """Return our error for one of nats-py's."""
-        if not isinstance(error, APIError):
+        if not isinstance(error, APIError) or error.err_code is None:
             return BusUnavailableError(f"{doing}: {type(error).__name__}{self.hint()}")
         if error.err_code in _WRONG_LAST_SEQUENCE:
             return ConflictError(f"{doing}: {error.description}")
         if error.err_code in _FULL:
             return FullError(f"{doing}: {error.description} ({error.err_code})", retry_after_s=FULL_S)
-        if error.code is not None and error.code < _SERVERS_FAULT:
-            return PermanentError(f"{doing}: {error.description} ({error.err_code})")
-        return BusUnavailableError(f"{doing}: {error.description}")
+        text = f"{doing}: {error.description} ({error.err_code})"
+        if (error.code or 0) < _SERVERS_FAULT or error.err_code in _OUR_FAULT:
+            return JetStreamRejectedError(text, err_code=error.err_code)
+        return BusUnavailableError(text)  # No leader, no answer of its peers.
 
     def _deny(self, what: str, subject: str) -> None:
         """End every wait that needs *subject*."""

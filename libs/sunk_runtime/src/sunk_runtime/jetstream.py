@@ -2,8 +2,7 @@
 """The bus as services see it: publish, read, ask, subscribe.
 
 What must stay true: a publish is acknowledged or raises; a message larger than the contract allows never
-reaches the server (it would close the connection for good); nothing of nats-py is seen outside
-`connection`, `publishing` and here.
+reaches the server (it would close the connection for good). Services see nothing of nats-py.
 
 Source: nats-py 2.16; NATS ADR-37 (pull consumers), ADR-43 (message TTL).
 """
@@ -11,20 +10,18 @@ Source: nats-py 2.16; NATS ADR-37 (pull consumers), ADR-43 (message TTL).
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import anyio
-import msgspec
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import NoRespondersError
-from nats.js.errors import NotFoundError
 
 from sunk_events import subjects
 from sunk_runtime.bus_settings import BusSettings
 from sunk_runtime.clock import ClockWatch
 from sunk_runtime.connection import BROKEN, Connection, connected, is_of_the_connection
+from sunk_runtime.context import JetStream
 from sunk_runtime.errors import (
     BusUnavailableError,
     JetStreamRejectedError,
@@ -43,11 +40,10 @@ __all__ = ["Bus", "BusSettings", "Message", "connect"]
 log = logging.getLogger(__name__)
 
 PUBLISH_TIMEOUT_S: Final = 5.0
-_SERVERS_FAULT: Final = 500
 CLOCK_S: Final = 30.0
 """How often our clock is compared with the server's."""
-_OUR_FAULT: Final = frozenset({10012, 10074})
-"""A durable that cannot be changed so, three replicas asked of one server: it calls them its own fault."""
+_NOTHING_THERE: Final = frozenset({10037, 10059})
+"""No such message, no such stream."""
 
 
 class Bus:
@@ -56,17 +52,18 @@ class Bus:
     def __init__(self, connection: Connection, name: str, *, retry_s: float = 0.0) -> None:
         self._connection = connection
         self._client = connection.client
-        self._js = connection.client.jetstream(timeout=PUBLISH_TIMEOUT_S)
         self.name = name
         self.publish_timeout_s = PUBLISH_TIMEOUT_S
         """How long a publish waits for its acknowledgement."""
         self.publish_retry_s = retry_s
         """How long a publish is repeated while no server leads its stream."""
         self.clock = ClockWatch()
+        self.js = JetStream(connection, self.clock)
+        """nats-py's own calls of JetStream, which raise our errors."""
         self._publisher = Publisher(connection)
         self.recovery: Final[Recovery] = connection.recovery
         """Told whenever the connection came back."""
-        self._provisions = Provisions(self.api)
+        self._provisions = Provisions(self.js)
 
     @property
     def is_connected(self) -> bool:
@@ -129,11 +126,12 @@ class Bus:
 
     async def last(self, stream: str, subject: str) -> tuple[int, Message] | None:
         """Return the last message on *subject* with its sequence, read from the stream's leader."""
-        async with self._connection.awaiting(f"read {subject}", f"$JS.API.STREAM.MSG.GET.{stream}"):
-            try:
-                found = await self._js.get_last_msg(stream, subject, direct=False)
-            except NotFoundError:
-                return None
+        try:
+            found = await self.js.get_last_msg(stream, subject, direct=False)
+        except JetStreamRejectedError as error:
+            if error.err_code not in _NOTHING_THERE:
+                raise
+            return None
         sequence = found.seq or 0
         return sequence, Message(found.subject or subject, found.data or b"", found.headers or {}, "")
 
@@ -216,27 +214,6 @@ class Bus:
                 for _ in range(2):  # nats-py's PING overtakes what still waits to be written: a SUB, say.
                     await self._client.flush(timeout=int(PUBLISH_TIMEOUT_S))
 
-    async def api(self, subject: str, body: object) -> dict[str, Any]:
-        """Call JetStream's own API, whose answers are JSON objects.
-
-        Raises:
-            NoAnswerError, BusUnavailableError: as `request`.
-            JetStreamRejectedError: JetStream refused; the text is its own.
-            PermanentError: NATS denies us the call.
-        """
-        asked = datetime.now(UTC)
-        answer = await self.request(f"$JS.API.{subject}", msgspec.json.encode(body), PUBLISH_TIMEOUT_S)
-        content = msgspec.json.decode(answer.data, type=dict[str, Any])
-        if told := content.get("ts"):
-            self.clock.note(str(told), asked)
-        if error := content.get("error"):
-            text = f"JetStream {subject}: {error.get('description')} ({error.get('err_code')})"
-            is_its_fault = error.get("code", 0) >= _SERVERS_FAULT and error.get("err_code") not in _OUR_FAULT
-            if is_its_fault:  # No leader, no space, no answer of its peers.
-                raise BusUnavailableError(text)
-            raise JetStreamRejectedError(text, err_code=int(error.get("err_code", 0)))
-        return content
-
     async def provision(self, cluster: str, settings: BusSettings) -> None:
         """Make the streams and buckets of *cluster*, waiting for JetStream; what exists is left as it is.
 
@@ -255,7 +232,7 @@ class Bus:
             await anyio.sleep(CLOCK_S)
             for cluster in self._provisions.clusters[:1]:
                 try:
-                    await self.api(f"STREAM.INFO.{subjects.fact_stream(cluster)}", {})
+                    await self.js.stream_info(subjects.fact_stream(cluster))
                 except JetStreamRejectedError:
                     # It was removed, and a service that only publishes facts asks for it nowhere else.
                     await self.provision_again()

@@ -14,7 +14,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Final, Protocol
 
 import anyio
@@ -177,10 +176,6 @@ class _Holder(msgspec.Struct, frozen=True):
     holder: str
 
 
-class _Stored(msgspec.Struct, frozen=True):
-    time: datetime
-
-
 class BusLease:
     """A lease in the lease bucket of *cluster*: compare-and-set with a TTL; its time is the token."""
 
@@ -219,11 +214,11 @@ class BusLease:
             return None
         # Microseconds since 1970 by the server's clock: revisions begin anew with their bucket.
         try:
-            stored = await self._bus.api(f"STREAM.MSG.GET.{self._stream}", {"seq": self._revision})
+            stored = await self._bus.js.get_msg(self._stream, seq=self._revision)
         except JetStreamRejectedError:
             return None  # We were held up for so long that it ended.
-        taken = msgspec.convert(stored["message"], _Stored).time
-        self._token = max(self._token + 1, int(taken.timestamp() * 1_000_000))
+        taken = stored.time.timestamp() if stored.time else 0.0
+        self._token = max(self._token + 1, int(taken * 1_000_000))
         return self._token
 
     async def renew(self) -> int | None:

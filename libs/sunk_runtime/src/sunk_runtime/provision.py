@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """Makes the streams of a cluster, and refuses to work on what would lose our data.
 
 What must stay true: a stream that exists is never changed and never deleted; one that cannot do what it is
@@ -7,21 +8,21 @@ Source: JetStream's API; who needs only read what is there needs no right to mak
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import anyio
 import msgspec
+from nats.js import api
+from nats.js.errors import NotFoundError
 
 from sunk_events import subjects
 from sunk_runtime.bus_settings import BusSettings
+from sunk_runtime.context import JetStream
 from sunk_runtime.errors import JetStreamRejectedError, PermanentError, SunkError, TransientError
 from sunk_runtime.streams import REPLICAS, Difference, StreamConfig, differences, stream_configs
 
 log = logging.getLogger(__name__)
-
-Api = Callable[[str, object], Awaitable[dict[str, Any]]]
-"""Calls JetStream's API, as `Bus.api`."""
 
 _NOT_FOUND: Final = 10059
 _NAME_IN_USE: Final = 10058
@@ -36,8 +37,8 @@ _AGAIN_S: Final = 0.5
 class Provisions:
     """The clusters whose streams and buckets this process needs."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, js: JetStream) -> None:
+        self._js = js
         self._settings: dict[str, BusSettings] = {}
 
     @property
@@ -74,7 +75,7 @@ class Provisions:
             facts_max_bytes=settings.facts_max_bytes,
             facts_max_age_s=settings.facts_max_age_s,
         )
-        await provide(self._api, cluster, configs)
+        await provide(self._js, cluster, configs)
 
 
 def check_replicas(replicas: int) -> None:
@@ -86,7 +87,7 @@ def check_replicas(replicas: int) -> None:
         )
 
 
-async def provide(api: Api, cluster: str, configs: Sequence[StreamConfig]) -> None:
+async def provide(js: JetStream, cluster: str, configs: Sequence[StreamConfig]) -> None:
     """Make what is not there of *configs*; a stream of that name that can do the same is success.
 
     Raises:
@@ -94,13 +95,13 @@ async def provide(api: Api, cluster: str, configs: Sequence[StreamConfig]) -> No
     """
     for needed in configs:
         check_replicas(needed.num_replicas)
-    await _refuse_captures(api, cluster)
+    await _refuse_captures(js, cluster)
     for needed in configs:
-        await _provide(api, needed)
+        await _provide(js, needed)
 
 
-async def _provide(api: Api, needed: StreamConfig) -> None:
-    found = await _find(api, needed.name) or await _made(api, needed)
+async def _provide(js: JetStream, needed: StreamConfig) -> None:
+    found = await _find(js, needed.name) or await _made(js, needed)
     if found is None:
         return
     refused, told = differences(found, needed)
@@ -114,9 +115,9 @@ async def _provide(api: Api, needed: StreamConfig) -> None:
         log.warning("stream has other settings", extra={"stream": needed.name, "settings": _listed(told)})
 
 
-async def _refuse_captures(api: Api, cluster: str) -> None:
+async def _refuse_captures(js: JetStream, cluster: str) -> None:
     """Raise `PermanentError` if a stream stores our questions: its acknowledgement would be their answer."""
-    for name in await _capturing(api, subjects.every_question(cluster)):
+    if name := await _capturing(js, subjects.every_question(cluster)):
         raise PermanentError(
             f"stream {name} captures our questions ({subjects.every_question(cluster)}): its acknowledgement "
             f"would be their answer. Nothing was changed. Narrow its subjects (nats stream edit {name}): "
@@ -124,26 +125,26 @@ async def _refuse_captures(api: Api, cluster: str) -> None:
         )
 
 
-async def _find(api: Api, name: str) -> StreamConfig | None:
+async def _find(js: JetStream, name: str) -> StreamConfig | None:
     try:
-        info = await api(f"STREAM.INFO.{name}", {})
+        info = await js.stream_info(name)
     except JetStreamRejectedError as error:
         if error.err_code != _NOT_FOUND:
             raise
         return None
-    return msgspec.convert(info["config"], StreamConfig)
+    return msgspec.convert(info.config.as_dict(), StreamConfig)
 
 
-async def _made(api: Api, needed: StreamConfig) -> StreamConfig | None:
+async def _made(js: JetStream, needed: StreamConfig) -> StreamConfig | None:
     """Make the stream; return what somebody else made of its name meanwhile."""
-    body = {name: value for name, value in msgspec.to_builtins(needed).items() if value not in (None, "")}
+    wanted = {name: value for name, value in msgspec.to_builtins(needed).items() if value not in (None, "")}
     try:
-        await api(f"STREAM.CREATE.{needed.name}", body)
+        await js.add_stream(api.StreamConfig.from_response(wanted))
     except JetStreamRejectedError as error:
         if error.err_code == _NAME_IN_USE:
-            return await _find(api, needed.name)
+            return await _find(js, needed.name)
         if error.err_code == _OVERLAP:
-            raise await _overlap(api, needed, error) from error
+            raise await _overlap(js, needed, error) from error
         if error.err_code in _TOO_FEW_SERVERS:
             raise PermanentError(
                 f"stream {needed.name} cannot have {needed.num_replicas} replicas: {error}. "
@@ -153,20 +154,20 @@ async def _made(api: Api, needed: StreamConfig) -> StreamConfig | None:
     return None
 
 
-async def _overlap(api: Api, needed: StreamConfig, error: JetStreamRejectedError) -> PermanentError:
-    names: set[str] = set()
-    for subject in needed.subjects:
-        names.update(await _capturing(api, subject))
+async def _overlap(js: JetStream, needed: StreamConfig, error: JetStreamRejectedError) -> PermanentError:
+    name = next(filter(None, [await _capturing(js, subject) for subject in needed.subjects]), "")
     return PermanentError(
-        f"stream {needed.name} cannot be made: {', '.join(sorted(names)) or 'another stream'} captures "
+        f"stream {needed.name} cannot be made: {name or 'another stream'} captures "
         f"{', '.join(needed.subjects)} ({error}). Nothing was changed. Narrow its subjects or remove it"
     )
 
 
-async def _capturing(api: Api, subject: str) -> Sequence[str]:
-    """Return the streams, in the order of their names, that store something that *subject* covers."""
-    answer = await api("STREAM.NAMES", {"subject": subject})
-    return sorted(str(name) for name in answer.get("streams") or ())
+async def _capturing(js: JetStream, subject: str) -> str:
+    """Return a stream that stores something that *subject* covers; empty: none does."""
+    try:
+        return await js.find_stream_name_by_subject(subject)
+    except NotFoundError:
+        return ""
 
 
 def _listed(found: Sequence[Difference]) -> str:

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """One overlapping pull over a consumer: the fast and self-watching way to read a stream.
 
 What must stay true: at most `BATCH` messages are asked for and not yet taken, so what waits here is bounded
@@ -9,13 +10,14 @@ within `DEAD_S`.
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import msgspec
+from nats.js.api import ConsumerConfig
 
 from sunk_runtime.errors import BusUnavailableError, PermanentError
 from sunk_runtime.jetstream import Bus, Message
@@ -71,7 +73,7 @@ def stored_at(reply: str) -> datetime:
     return datetime.fromtimestamp(position(reply).stored_ns / 1e9, UTC)
 
 
-async def create_consumer(bus: Bus, stream: str, config: Mapping[str, Any]) -> tuple[str, int]:
+async def create_consumer(bus: Bus, stream: str, config: ConsumerConfig) -> tuple[str, int]:
     """Make a consumer, durable if *config* names one, and return its name and how much waits for it.
 
     A durable that exists with other settings is given these.
@@ -79,15 +81,16 @@ async def create_consumer(bus: Bus, stream: str, config: Mapping[str, Any]) -> t
     Raises:
         PermanentError: the stream does not exist, or the durable has settings that cannot be changed.
     """
-    durable = config.get("durable_name")
-    subject = f"CONSUMER.DURABLE.CREATE.{stream}.{durable}" if durable else f"CONSUMER.CREATE.{stream}"
-    info = await bus.api(subject, {"stream_name": stream, "config": config})
-    if durable:
-        has = info["config"]
-        others = [f"{name} {has.get(name)!r}" for name, value in config.items() if has.get(name) != value]
+    info = await bus.js.add_consumer(stream, config)
+    if config.durable_name:
+        has = info.config.as_dict()
+        asked = {name: value for name, value in config.as_dict().items() if value}  # 0: as the server has it.
+        others = [f"{name} {has.get(name)!r}" for name, value in asked.items() if has.get(name) != value]
         if others:
-            raise PermanentError(f"consumer {durable} of {stream} keeps {', '.join(others)}: remove it")
-    return str(info["name"]), int(info["num_pending"])
+            raise PermanentError(
+                f"consumer {config.durable_name} of {stream} keeps {', '.join(others)}: remove it"
+            )
+    return info.name, info.num_pending or 0
 
 
 @asynccontextmanager

@@ -10,10 +10,11 @@ import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 import anyio
 import anyio.lowlevel
+from nats.js.api import ConsumerConfig
 
 from sunk_events import subjects
 from sunk_events.base import Event
@@ -135,23 +136,21 @@ class FactConsumer:
             self._is_consuming = False
             await anyio.sleep(pause_s)
 
-    def _config(self) -> dict[str, Any]:
-        return {
-            "durable_name": self._durable,
-            "deliver_policy": "all",
-            "ack_policy": "explicit",
-            "ack_wait": ACK_WAIT_S * 1_000_000_000,
-            "max_deliver": -1,  # We count: the server would only stop, and no dead letter would say so.
-            "max_ack_pending": MAX_ACK_PENDING,
-            "filter_subject": subjects.facts(self._cluster),
-        }
+    def _config(self) -> ConsumerConfig:
+        return ConsumerConfig(
+            durable_name=self._durable,
+            ack_wait=ACK_WAIT_S,
+            max_deliver=-1,  # We count: the server would only stop, and no dead letter would say so.
+            max_ack_pending=MAX_ACK_PENDING,
+            filter_subject=subjects.facts(self._cluster),
+        )
 
     async def _consume(self) -> None:
         stream = subjects.fact_stream(self._cluster)
         name, pending = await create_consumer(self._bus, stream, self._config())
         # What was under way when we went away would come after newer facts of its entity: begin behind the
         # last acknowledged one instead, in order (ADR-60, nats-server 2.14).
-        await self._bus.api(f"CONSUMER.RESET.{stream}.{name}", {})
+        await self._bus.js.reset_consumer(stream, name)
         EVENT_LAG.labels(self._durable).set(pending)
         expected = 1
         async with pulling(self._bus, stream, name, greets=True) as pull:

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """StateView: a whole bucket, then what changes.
 
 What must stay true: a view says when it is complete, and until then nobody may conclude that a key is
@@ -21,13 +22,14 @@ from weakref import WeakKeyDictionary
 
 import anyio
 import msgspec
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo, StreamState
 
 from sunk_events import subjects
 from sunk_events.base import State
 from sunk_events.codec import UndecodableError, decode_state
 from sunk_runtime.changes import Changes
 from sunk_runtime.dead import bury
-from sunk_runtime.errors import BusUnavailableError, SunkError, TransientError
+from sunk_runtime.errors import BusUnavailableError, JetStreamRejectedError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.metrics import VIEW_AGE, VIEW_COMPLETE, VIEW_KEYS, VIEW_READS
 from sunk_runtime.pull import Position, create_consumer, position, pulling, stored_at
@@ -37,14 +39,13 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=State)
 
-_CONSUMER: Final[dict[str, Any]] = {
-    "deliver_policy": "last_per_subject",
-    "ack_policy": "none",
-    "replay_policy": "instant",
-    "mem_storage": True,
-    "num_replicas": 1,
-    "inactive_threshold": 30_000_000_000,
-}
+_CONSUMER: Final = ConsumerConfig(
+    deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
+    ack_policy=AckPolicy.NONE,
+    mem_storage=True,
+    num_replicas=1,
+    inactive_threshold=30,
+)
 
 
 IDLE_MAX: Final = 5
@@ -324,40 +325,49 @@ class StateView(Generic[S]):
 
     async def _read(self) -> None:
         VIEW_READS.labels(self.bucket).inc()
-        info = await self._bus.api(f"STREAM.INFO.{self._stream}", {})
-        self._note_bucket(info)
+        info = await self._bus.js.stream_info(self._stream)
+        await self._note_bucket(info)
         before = dict(self._revisions)
         keys = subjects.bucket_keys(self.bucket)
         last = await self._bus.last(self._stream, keys)
         consumer, pending = await create_consumer(
-            self._bus, self._stream, {**_CONSUMER, "filter_subject": keys}
+            self._bus, self._stream, _CONSUMER.evolve(filter_subject=keys)
         )
         self._reading = _Reading(
             last[0] if last else 0,
             pending,
             before,
             followed=self._followed,
-            last=int(info["state"]["last_seq"]),
+            last=info.state.last_seq,
             stored_ns=self._stored_ns,
         )
         await self._follow(consumer)
 
-    def _note_bucket(self, info: Mapping[str, Any]) -> None:
+    async def _note_bucket(self, info: StreamInfo) -> None:
         """Take what the server says of the bucket as a whole; also a key that is gone was written once.
 
         A bucket may have been made long before its owner came to write it: its oldest message tells. Where
         all are gone even their markers are, so it was written long ago.
         """
-        created, before = str(info["created"]), self._created
-        self._created = created
-        state = info["state"]
-        if not state["last_seq"]:
+        created, before = str(info.created), self._created
+        if not info.state.last_seq:
             self._written_since = float("inf")
         elif not before:
-            oldest = str(state["first_ts"]) if state["messages"] else created
-            self._written_since = time.monotonic() - _seconds(oldest, str(info.get("ts", "")))
+            oldest = await self._oldest(info.state) or info.created or now()
+            ours = timedelta(seconds=self._bus.clock.skew_s)
+            self._written_since = time.monotonic() - max(0.0, (now() + ours - oldest).total_seconds())
         elif created != before or self._written_since == float("inf"):
             self._written_since = time.monotonic()
+        self._created = created
+
+    async def _oldest(self, state: StreamState) -> datetime | None:
+        """Return when the oldest message was stored: nats-py drops what the server says of it."""
+        if not state.messages:
+            return None
+        try:
+            return (await self._bus.js.get_msg(self._stream, seq=state.first_seq)).time
+        except JetStreamRejectedError as error:
+            raise BusUnavailableError("the oldest message has gone meanwhile") from error
 
     def _note_stored(self, at: Position) -> None:
         moment = time.monotonic()
@@ -401,17 +411,17 @@ class StateView(Generic[S]):
 
     async def _check(self) -> None:
         """Raise `BusUnavailableError` if somebody removed what the bucket held; no answer is no news."""
-        state: Mapping[str, Any] | None = None
+        state: StreamState | None = None
         with anyio.move_on_after(CHECK_TIMEOUT_S), suppress(SunkError):
-            state = (await self._bus.api(f"STREAM.INFO.{self._stream}", {}))["state"]
+            state = (await self._bus.js.stream_info(self._stream)).state
         if state is not None:
             self._require_held(state)
 
-    def _require_held(self, state: Mapping[str, Any]) -> None:
-        if state["last_seq"] > self._followed:
+    def _require_held(self, state: StreamState) -> None:
+        if state.last_seq > self._followed:
             return  # What is still to come may be in place of what we know.
         held = [revision for key in self._entries if (revision := self._revisions[key]) <= self._followed]
-        if len(held) > state["messages"] or min(held, default=state["first_seq"]) < state["first_seq"]:
+        if len(held) > state.messages or min(held, default=state.first_seq) < state.first_seq:
             raise BusUnavailableError("somebody removed what the bucket held")
 
     def _finish(self, reading: _Reading[S]) -> None:
@@ -536,15 +546,6 @@ class StateView(Generic[S]):
             self.recovery.announce()
         elif self._complete.is_set():
             self._complete = anyio.Event()
-
-
-def _seconds(since: str, until: str) -> float:
-    """Return how long it is between two times of one clock; 0 where that is unknown."""
-    try:
-        begin, end = msgspec.convert((since, until), tuple[datetime, datetime])
-    except msgspec.ValidationError:
-        return 0.0
-    return max(0.0, (end - begin).total_seconds())
 
 
 def now() -> datetime:

@@ -1,13 +1,13 @@
 """JetStream's own answers as rows: streams, consumers and leases."""
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
+from nats.js.api import ConsumerInfo, StreamInfo
 
 from sunk_events import subjects
-from sunk_runtime.cli.reading import Record, clusters_of
+from sunk_runtime.cli.reading import Record, clusters_of, stream_name
 from sunk_runtime.cli.states import Bucket, buckets_of, key_of
 from sunk_runtime.cli.words import age, safe, size
 
@@ -60,33 +60,31 @@ def what_of(stream: str) -> tuple[str, str] | None:
     return None
 
 
-def stream_row(info: Mapping[str, Any], now: datetime) -> StreamRow | None:
-    """Return the row of a stream, or None for one that is not ours."""
-    whose = what_of(info["config"]["name"])
+def stream_row(info: StreamInfo, newest: datetime | None, now: datetime) -> StreamRow | None:
+    """Return the row of a stream of which the *newest* message was stored then; None: it is not ours."""
+    whose = what_of(stream_name(info))
     if whose is None:
         return None
-    state: Mapping[str, Any] = info["state"]
-    newest = ""
-    if state["messages"]:
-        newest = age(msgspec.convert(state["last_ts"], datetime), now)
-    cluster: Mapping[str, Any] = info.get("cluster") or {}
-    copies = int(info["config"]["num_replicas"])
-    kept = f"{copies}, {cluster.get('leader') or 'no leader'}" if copies > 1 else "1"
-    return StreamRow(*whose, int(state["messages"]), size(int(state["bytes"])), newest, safe(kept))
+    copies = info.config.num_replicas or 1
+    leader = info.cluster.leader if info.cluster else None
+    kept = f"{copies}, {leader or 'no leader'}" if copies > 1 else "1"
+    state = info.state
+    stored = age(newest, now) if newest else ""
+    return StreamRow(*whose, state.messages, size(state.bytes), stored, safe(kept))
 
 
-def consumer_row(cluster: str, info: Mapping[str, Any]) -> ConsumerRow | None:
+def consumer_row(cluster: str, info: ConsumerInfo) -> ConsumerRow | None:
     """Return the row of a durable consumer, or None for one that only somebody who looks has."""
-    if not info["config"].get("durable_name"):
+    if not info.config.durable_name:
         return None
     return ConsumerRow(
         cluster,
-        safe(str(info["name"])),
-        int(info["num_pending"]),
-        int(info["num_ack_pending"]),
-        int(info["num_redelivered"]),
-        int(info["num_waiting"]),
-        int(info["ack_floor"]["stream_seq"]),
+        safe(info.name),
+        info.num_pending or 0,
+        info.num_ack_pending or 0,
+        info.num_redelivered or 0,
+        info.num_waiting or 0,
+        info.ack_floor.stream_seq if info.ack_floor else 0,
     )
 
 

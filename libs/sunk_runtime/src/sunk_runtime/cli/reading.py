@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """Reads a stream for somebody who looks: it acknowledges nothing and writes nothing.
 
 A `StateView` is not used here, as it writes what it cannot read to the dead letters; who looks must not.
@@ -7,28 +8,25 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo
 
 from sunk_events import subjects
-from sunk_runtime.errors import BusUnavailableError, NoAnswerError
+from sunk_runtime.errors import BusUnavailableError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.pull import Pull, create_consumer, position, pulling, stored_at
 
-_CONSUMER: Final[dict[str, Any]] = {
-    "ack_policy": "none",
-    "replay_policy": "instant",
-    "mem_storage": True,
-    "num_replicas": 1,
-    "inactive_threshold": 10_000_000_000,
-}
+_CONSUMER: Final = ConsumerConfig(
+    ack_policy=AckPolicy.NONE, mem_storage=True, num_replicas=1, inactive_threshold=10
+)
 _IDLE_MAX: Final = 2
 """Heartbeats with nothing between: what was pending has gone meanwhile."""
 _WIDER: Final = 16
 
-EVERYTHING: Final[Mapping[str, object]] = {"deliver_policy": "all"}
-LATEST: Final[Mapping[str, object]] = {"deliver_policy": "last_per_subject"}
+EVERYTHING: Final = _CONSUMER
+LATEST: Final = _CONSUMER.evolve(deliver_policy=DeliverPolicy.LAST_PER_SUBJECT)
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -46,14 +44,14 @@ class Record(msgspec.Struct, frozen=True):
         return "Nats-Marker-Reason" in self.headers or "KV-Operation" in self.headers
 
 
-def start_at(seq: int) -> Mapping[str, object]:
+def start_at(seq: int) -> ConsumerConfig:
     """Begin with the message of this sequence."""
-    return {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, seq)}
+    return _CONSUMER.evolve(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=max(1, seq))
 
 
-def start_since(moment: datetime) -> Mapping[str, object]:
+def start_since(moment: datetime) -> ConsumerConfig:
     """Begin with what was stored from *moment* on."""
-    return {"deliver_policy": "by_start_time", "opt_start_time": moment.isoformat()}
+    return _CONSUMER.evolve(deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=moment)
 
 
 class Reader:
@@ -98,22 +96,21 @@ class Reader:
 
 @asynccontextmanager
 async def reading(
-    bus: Bus, stream: str, start: Mapping[str, object], filter_subject: str
+    bus: Bus, stream: str, start: ConsumerConfig, filter_subject: str
 ) -> AsyncGenerator[Reader]:
     """Read *stream* from *start* on, for as long as the context lasts."""
-    config = {**_CONSUMER, **start, "filter_subject": filter_subject}
-    consumer, pending = await create_consumer(bus, stream, config)
+    consumer, pending = await create_consumer(bus, stream, start.evolve(filter_subject=filter_subject))
     async with pulling(bus, stream, consumer) as pull:
         yield Reader(pull, pending)
 
 
-async def stored(bus: Bus, stream: str, start: Mapping[str, object], filter_subject: str) -> list[Record]:
+async def stored(bus: Bus, stream: str, start: ConsumerConfig, filter_subject: str) -> list[Record]:
     """Return what is stored now, from *start* on."""
     async with reading(bus, stream, start, filter_subject) as reader:
         return [record async for record in reader.rest()]
 
 
-async def start_of_last(bus: Bus, stream: str, count: int, filter_subject: str) -> Mapping[str, object]:
+async def start_of_last(bus: Bus, stream: str, count: int, filter_subject: str) -> ConsumerConfig:
     """Return a start behind which at least the last *count* messages stand, and not many more.
 
     The server counts what matches a filter from a sequence on, so we ask further and further back.
@@ -122,39 +119,42 @@ async def start_of_last(bus: Bus, stream: str, count: int, filter_subject: str) 
     span = max(1, count)
     while span < last:
         start = start_at(last - span + 1)
-        name, pending = await create_consumer(
-            bus, stream, {**_CONSUMER, **start, "filter_subject": filter_subject}
-        )
-        await bus.api(f"CONSUMER.DELETE.{stream}.{name}", {})
+        name, pending = await create_consumer(bus, stream, start.evolve(filter_subject=filter_subject))
+        await bus.js.delete_consumer(stream, name)
         if pending >= count:
             return start
         span *= _WIDER
     return EVERYTHING
 
 
-async def stream_names(bus: Bus) -> list[str]:
-    """Return the name of every stream, sorted.
+async def stream_infos(bus: Bus) -> list[StreamInfo]:
+    """Return what JetStream says of every stream, in the order of their names.
 
     Raises:
-        NoAnswerError: the server has no JetStream for us; says so.
+        BusUnavailableError: the server has no JetStream for us; says so.
     """
-    names: list[str] = []
+    infos: list[StreamInfo] = []
     while True:
         try:
-            page = await bus.api("STREAM.NAMES", {"offset": len(names)})
-        except NoAnswerError as error:
-            raise NoAnswerError(
+            page = await bus.js.streams_info_iterator(offset=len(infos))
+        except BusUnavailableError as error:
+            raise BusUnavailableError(
                 f"JetStream does not answer: is it on, and may this user use it? {error}"
             ) from error
-        found: list[str] = page.get("streams") or []
-        names.extend(found)
-        if not found or len(names) >= int(page["total"]):
-            return sorted(names)
+        found = list(page)
+        if not found:
+            return sorted(infos, key=stream_name)
+        infos.extend(found)
+
+
+def stream_name(info: StreamInfo) -> str:
+    """Return the name of a stream."""
+    return info.config.name or ""
 
 
 async def last_seq(bus: Bus, stream: str) -> int:
     """Return the sequence of the newest message of *stream*, 0 where there never was one."""
-    return int((await bus.api(f"STREAM.INFO.{stream}", {}))["state"]["last_seq"])
+    return (await bus.js.stream_info(stream)).state.last_seq
 
 
 def clusters_of(streams: list[str]) -> list[str]:

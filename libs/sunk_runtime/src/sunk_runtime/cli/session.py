@@ -11,7 +11,7 @@ import anyio
 from sunk_events import subjects
 from sunk_runtime.cli.config import CliSettings
 from sunk_runtime.cli.output import Output
-from sunk_runtime.cli.reading import Record, clusters_of, reading, start_at, stream_names
+from sunk_runtime.cli.reading import Record, clusters_of, reading, start_at, stream_infos, stream_name
 from sunk_runtime.errors import BusUnavailableError, PermanentError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, connect
 
@@ -32,7 +32,7 @@ class Session:
 
     async def streams(self) -> list[str]:
         """Return the name of every stream."""
-        return await stream_names(self.bus)
+        return [stream_name(info) for info in await stream_infos(self.bus)]
 
     async def clusters(self, wanted: str = "*") -> list[str]:
         """Return the clusters to look at.
@@ -84,7 +84,7 @@ class Session:
                 await anyio.sleep(pause_s)
 
     async def _created(self, stream: str) -> str:
-        return str((await self.bus.api(f"STREAM.INFO.{stream}", {}))["created"])
+        return str((await self.bus.js.stream_info(stream)).created)
 
 
 @asynccontextmanager

@@ -1,11 +1,11 @@
 """`sunk-bus tail`: facts as they happen, and those before."""
 
 from collections import deque
-from collections.abc import Mapping
 from datetime import timedelta
 
 import anyio
 import msgspec
+from nats.js.api import ConsumerConfig
 
 from sunk_events import subjects
 from sunk_runtime.cli import patterns
@@ -47,8 +47,8 @@ async def tail(session: Session, options: TailOptions) -> None:
 async def _hint(session: Session, typed: str, pattern: Pattern, sources: dict[str, str]) -> None:
     """Say so where nothing of that name was heard of: it may be new, or misspelt."""
     for stream, filter_subject in sources.items():
-        info = await session.bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": filter_subject})
-        found: dict[str, int] = info["state"].get("subjects") or {}
+        info = await session.bus.js.stream_info(stream, subjects_filter=filter_subject)
+        found = info.state.subjects or {}
         if any(patterns.is_shown(pattern, subject) for subject in found):
             return
     session.out.note(
@@ -85,7 +85,7 @@ class _Tail:
         if self._options.is_following:
             await self._session.follow(stream, seq, filter_subject, self._show)
 
-    async def _start(self, stream: str, filter_subject: str) -> Mapping[str, object]:
+    async def _start(self, stream: str, filter_subject: str) -> ConsumerConfig:
         if self._options.since_s is not None:
             return start_since(now() - timedelta(seconds=self._options.since_s))
         if self._pattern.entity:

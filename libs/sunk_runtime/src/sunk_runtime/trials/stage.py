@@ -1,16 +1,18 @@
+# pyright: reportUnknownMemberType=false
 """The processes of a trial as their director holds them, and what the streams hold when it is over."""
 
 import sys
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from signal import Signals
-from typing import Any, Final, Self, cast
+from typing import Final, Self, TypeVar, cast
 
 import anyio
 import msgspec
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
+from nats.js.api import AckPolicy, ConsumerConfig, StorageType, StreamConfig, StreamSource
 
 from sunk_events import subjects
 from sunk_events.codec import decode_event, decode_state
@@ -141,17 +143,20 @@ class Site:
 
     async def leader(self, bus: Bus, stream: str) -> NatsServer:
         """Return the server that leads *stream*."""
-        info = await bus.api(f"STREAM.INFO.{stream}", {})
-        name = str(info.get("cluster", {}).get("leader") or "n0")
+        cluster = (await bus.js.stream_info(stream)).cluster
+        name = (cluster and cluster.leader) or "n0"
         return self.servers[int(name[1:]) if self.cluster else 0]
 
 
-async def tried(bus: Bus, subject: str, body: object, *, within_s: float = 30.0) -> dict[str, Any]:
-    """Call JetStream until it answers: a cluster that lost a server needs seconds."""
+T = TypeVar("T")
+
+
+async def tried(ask: Callable[[], Awaitable[T]], *, within_s: float = 30.0) -> T:
+    """Ask JetStream until it answers: a cluster that lost a server needs seconds."""
     with anyio.fail_after(within_s):
         while True:
             try:
-                return await bus.api(subject, body)
+                return await ask()
             except PermanentError:
                 raise
             except SunkError:
@@ -160,8 +165,10 @@ async def tried(bus: Bus, subject: str, body: object, *, within_s: float = 30.0)
 
 async def witness(bus: Bus, replicas: int) -> None:
     """Keep every state that is ever stored."""
-    config = {"name": WITNESS, "mirror": {"name": STATES}, "storage": "file", "num_replicas": replicas}
-    await tried(bus, f"STREAM.CREATE.{WITNESS}", config)
+    config = StreamConfig(
+        name=WITNESS, mirror=StreamSource(STATES), storage=StorageType.FILE, num_replicas=replicas
+    )
+    await tried(lambda: bus.js.add_stream(config))
 
 
 async def stored_facts(bus: Bus) -> list[StoredFact]:
@@ -193,9 +200,9 @@ async def _read(bus: Bus, stream: str) -> list[tuple[Message, int, int]]:
 
 
 async def _read_once(bus: Bus, stream: str) -> list[tuple[Message, int, int]]:
-    config = {"deliver_policy": "all", "ack_policy": "none", "mem_storage": True, "num_replicas": 1}
+    config = ConsumerConfig(ack_policy=AckPolicy.NONE, mem_storage=True, num_replicas=1)
     # Of three servers the consumer may sit on one that lags; what there is to read, the leader says.
-    wanted = (await bus.api(f"STREAM.INFO.{stream}", {}))["state"]["last_seq"]
+    wanted = (await bus.js.stream_info(stream)).state.last_seq
     consumer, pending = await create_consumer(bus, stream, config)
     found: list[tuple[Message, int, int]] = []
     async with pulling(bus, stream, consumer) as pull:
@@ -204,7 +211,7 @@ async def _read_once(bus: Bus, stream: str) -> list[tuple[Message, int, int]]:
                 at = position(message.reply)
                 pending = at.pending
                 found.append((message, int(message.reply.split(".")[-2]), at.stream_seq))
-    await bus.api(f"CONSUMER.DELETE.{stream}.{consumer}", {})
+    await bus.js.delete_consumer(stream, consumer)
     if stream != WITNESS and (found[-1][2] if found else 0) < wanted:
         raise BusUnavailableError(f"{stream} was read from a server that lags")
     return found

@@ -126,9 +126,9 @@ class Trial:
 
         The consumer's leader counts what its server has, which may be behind that.
         """
-        stored = await stage.tried(self.bus, f"STREAM.INFO.{stage.FACTS}", {})
-        info = await stage.tried(self.bus, f"CONSUMER.INFO.{stage.FACTS}.trial", {})
-        return int(stored["state"]["last_seq"]) - int(info["ack_floor"]["stream_seq"])
+        stored = await stage.tried(lambda: self.bus.js.stream_info(stage.FACTS))
+        info = await stage.tried(lambda: self.bus.js.consumer_info(stage.FACTS, "trial"))
+        return stored.state.last_seq - (info.ack_floor.stream_seq if info.ack_floor else 0)
 
     async def evidence(self) -> Evidence:
         """Collect all that the judge needs."""

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """A process of a trial: counts things as a service of ours would, or reads what others counted.
 
 Each key has a number, kept as state on the bus alone. To count is to read the state, publish the fact that
@@ -9,11 +10,12 @@ import resource
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup, TaskStatus
+from nats.js.api import ConsumerConfig
 
 from sunk_events.base import Event, Reply, event_id, source
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
@@ -46,8 +48,8 @@ class Quick(FactConsumer):
 
     ack_wait_s: float
 
-    def _config(self) -> dict[str, Any]:
-        return {**super()._config(), "ack_wait": int(self.ack_wait_s * 1e9)}
+    def _config(self) -> ConsumerConfig:
+        return super()._config().evolve(ack_wait=self.ack_wait_s)
 
 
 class Worker:

@@ -1,0 +1,64 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+"""nats-py's JetStream context, raising our errors: at once where the connection breaks or a call is denied.
+
+Source: nats-py 2.16. All that its context asks of JetStream goes through `_api_request`.
+"""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from nats.js import JetStreamContext
+from nats.js.api import ConsumerConfig, ConsumerInfo, StreamConfig, StreamInfo
+
+from sunk_runtime.clock import ClockWatch
+from sunk_runtime.connection import Connection
+
+TIMEOUT_S: Final = 5.0
+
+
+class JetStream(JetStreamContext):
+    """Streams, consumers and messages, over one connection.
+
+    Each call raises `BusUnavailableError` where nobody answered, or JetStream cannot now;
+    `JetStreamRejectedError` where it refused; `PermanentError` where NATS denies us the call.
+    """
+
+    def __init__(self, connection: Connection, clock: ClockWatch) -> None:
+        super().__init__(connection.client, timeout=TIMEOUT_S)
+        self._connection = connection
+        self._clock = clock
+
+    if TYPE_CHECKING:  # nats-py leaves the types of `params` away.
+
+        async def add_stream(self, config: StreamConfig | None = None, **params: Any) -> StreamInfo:  # noqa: ANN401
+            """Make a stream."""
+            ...
+
+        async def update_stream(self, config: StreamConfig | None = None, **params: Any) -> StreamInfo:  # noqa: ANN401
+            """Change a stream."""
+            ...
+
+        async def add_consumer(
+            self,
+            stream: str,
+            config: ConsumerConfig | None = None,
+            timeout: float | None = None,  # noqa: ASYNC109 - nats-py's
+            **params: Any,  # noqa: ANN401
+        ) -> ConsumerInfo:
+            """Make a consumer."""
+            ...
+
+    async def _api_request(
+        self,
+        req_subject: str,
+        req: bytes = b"",
+        timeout: float = TIMEOUT_S,  # noqa: ASYNC109 - nats-py's
+    ) -> dict[str, Any]:
+        """Ask, and compare our clock with the time that the answer tells: nats-py drops it."""
+        asked = datetime.now(UTC)
+        doing = f"JetStream {req_subject.removeprefix(f'{self._prefix}.')}"
+        async with self._connection.awaiting(doing, req_subject):
+            answer: dict[str, Any] = await super()._api_request(req_subject, req, timeout)
+        if told := answer.get("ts"):
+            self._clock.note(str(told), asked)
+        return answer
