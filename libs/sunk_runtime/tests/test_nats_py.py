@@ -1,4 +1,4 @@
-# pyright: reportUnknownMemberType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """What nats-py 2.16 does on the real server that keeps us from some of its calls (ADR 0021).
 
 A test that fails says that nats-py has mended it: its call then takes the place of ours.
