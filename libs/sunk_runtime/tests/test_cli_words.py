@@ -18,11 +18,12 @@ from sunk_events.locks import LockPending, LockSnapshot, LockState
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
 from sunk_runtime.cli import letters, patterns, states
 from sunk_runtime.cli.facts import Line, json_of, line_of, text_of
-from sunk_runtime.cli.health import LeaseRow, StreamRow, lease_row, stream_row
+from sunk_runtime.cli.health import LeaseRow, StreamRow, lease_row
 from sunk_runtime.cli.letters import Letter, Plan, Refusal, Replay
 from sunk_runtime.cli.patterns import Pattern, Place
 from sunk_runtime.cli.reading import Record
 from sunk_runtime.cli.states import Bucket, Row
+from sunk_runtime.cli.streams import stream_row
 from sunk_runtime.cli.words import age, safe, seconds, size
 from sunk_runtime.errors import ConfigError, PermanentError
 

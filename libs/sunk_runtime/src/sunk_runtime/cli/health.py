@@ -4,12 +4,11 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from nats.js.api import ConsumerInfo, StreamInfo
 
 from sunk_events import subjects
-from sunk_runtime.cli.reading import Record, clusters_of, stream_name
+from sunk_runtime.cli.reading import Record, clusters_of
 from sunk_runtime.cli.states import Bucket, buckets_of, key_of
-from sunk_runtime.cli.words import age, safe, size
+from sunk_runtime.cli.words import age, safe
 
 
 class StreamRow(msgspec.Struct, frozen=True):
@@ -58,34 +57,6 @@ def what_of(stream: str) -> tuple[str, str] | None:
     if buckets := buckets_of([stream]):
         return buckets[0].cluster, f"state {buckets[0].name}"
     return None
-
-
-def stream_row(info: StreamInfo, newest: datetime | None, now: datetime) -> StreamRow | None:
-    """Return the row of a stream of which the *newest* message was stored then; None: it is not ours."""
-    whose = what_of(stream_name(info))
-    if whose is None:
-        return None
-    copies = info.config.num_replicas or 1
-    leader = info.cluster.leader if info.cluster else None
-    kept = f"{copies}, {leader or 'no leader'}" if copies > 1 else "1"
-    state = info.state
-    stored = age(newest, now) if newest else ""
-    return StreamRow(*whose, state.messages, size(state.bytes), stored, safe(kept))
-
-
-def consumer_row(cluster: str, info: ConsumerInfo) -> ConsumerRow | None:
-    """Return the row of a durable consumer, or None for one that only somebody who looks has."""
-    if not info.config.durable_name:
-        return None
-    return ConsumerRow(
-        cluster,
-        safe(info.name),
-        info.num_pending or 0,
-        info.num_ack_pending or 0,
-        info.num_redelivered or 0,
-        info.num_waiting or 0,
-        info.ack_floor.stream_seq if info.ack_floor else 0,
-    )
 
 
 def lease_row(bucket: Bucket, record: Record, now: datetime) -> LeaseRow:

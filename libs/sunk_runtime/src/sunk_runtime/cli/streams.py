@@ -5,11 +5,12 @@ from datetime import datetime
 from nats.js.api import ConsumerInfo, StreamInfo
 
 from sunk_events import subjects
-from sunk_runtime.cli.health import ConsumerRow, consumer_row, lease_row, stream_row, what_of
+from sunk_runtime.cli.health import ConsumerRow, StreamRow, lease_row, what_of
 from sunk_runtime.cli.reading import LATEST, stored, stream_infos, stream_name
 from sunk_runtime.cli.session import Session
 from sunk_runtime.cli.states import buckets_of
 from sunk_runtime.cli.tables import consumers_table, leases_table, streams_table
+from sunk_runtime.cli.words import age, safe, size
 from sunk_runtime.errors import JetStreamRejectedError, PermanentError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.views import now
@@ -32,6 +33,34 @@ async def streams(session: Session) -> None:
         for record in await stored(session.bus, bucket.stream, LATEST, subjects.bucket_keys(bucket.full_name))
     ]
     session.out.show(leases_table(sorted(leases, key=lambda row: (row.cluster, row.lease))))
+
+
+def stream_row(info: StreamInfo, newest: datetime | None, now: datetime) -> StreamRow | None:
+    """Return the row of a stream of which the *newest* message was stored then; None: it is not ours."""
+    whose = what_of(stream_name(info))
+    if whose is None:
+        return None
+    copies = info.config.num_replicas or 1
+    leader = info.cluster.leader if info.cluster else None
+    kept = f"{copies}, {leader or 'no leader'}" if copies > 1 else "1"
+    state = info.state
+    stored = age(newest, now) if newest else ""
+    return StreamRow(*whose, state.messages, size(state.bytes), stored, safe(kept))
+
+
+def consumer_row(cluster: str, info: ConsumerInfo) -> ConsumerRow | None:
+    """Return the row of a durable consumer, or None for one that only somebody who looks has."""
+    if not info.config.durable_name:
+        return None
+    return ConsumerRow(
+        cluster,
+        safe(info.name),
+        info.num_pending or 0,
+        info.num_ack_pending or 0,
+        info.num_redelivered or 0,
+        info.num_waiting or 0,
+        info.ack_floor.stream_seq if info.ack_floor else 0,
+    )
 
 
 async def consumers_of(bus: Bus, stream: str) -> list[ConsumerRow]:
