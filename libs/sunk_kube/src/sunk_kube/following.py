@@ -23,6 +23,7 @@ from sunk_kube.errors import KubeBusyError, KubeGoneError, KubeUnavailableError
 from sunk_kube.metrics import VIEW_HEARD
 from sunk_kube.objects import KubeObject
 from sunk_kube.resources import Resource
+from sunk_runtime.backoff import doubled
 from sunk_runtime.errors import SunkError
 
 log = logging.getLogger(__name__)
@@ -162,7 +163,7 @@ class Following(Generic[T]):
         return version_of(found)
 
     async def _pause(self, what: str, error: SunkError) -> None:
-        pause_s = min(BACKOFF_FIRST_S * 2 ** min(self._failures, 10), BACKOFF_LAST_S)
+        pause_s = doubled(BACKOFF_FIRST_S, self._failures, BACKOFF_LAST_S)
         self._failures += 1
         pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads a fleet, no secret
         log.warning(what, extra={"resource": self.resource.plural, "error": str(error)})

@@ -18,6 +18,7 @@ from typing import Any, Final
 import anyio
 from anyio.lowlevel import checkpoint
 
+from sunk_runtime.backoff import doubled
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.metrics import KEY_SECONDS, KEYS_BLOCKED, KEYS_HANDLED, KEYS_WAITING
 from sunk_runtime.recovery import Recovery
@@ -246,7 +247,7 @@ class KeyLoop:
     def _backoff(self, key: str) -> float:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        return min(BACKOFF_FIRST_S * 2 ** min(failures, 10), self._backoff_s)
+        return doubled(BACKOFF_FIRST_S, failures, self._backoff_s)
 
 
 class _Collections:

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from sunk_events.codec import UndecodableError
+from sunk_runtime.backoff import doubled
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 
 MAX_DELIVER: Final = 20
@@ -69,7 +70,7 @@ def verdict_on(error: Exception, delivered: int) -> Ack | Again | Dead:
 def back_off_s(asked_s: float, delivered: int) -> float:
     """Return how long to wait after the *delivered*-th time: twice as long each time, within bounds."""
     asked = min(max(asked_s, 0.0), _ASKED_MOST_S) if math.isfinite(asked_s) else LONGEST_S
-    return max(asked, min(LONGEST_S, asked * 2 ** min(delivered - 1, 32)))
+    return max(asked, doubled(asked, delivered - 1, LONGEST_S))
 
 
 def nak(wait_s: float) -> bytes:

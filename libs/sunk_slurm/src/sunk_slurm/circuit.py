@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from sunk_runtime.backoff import doubled
+
 FAILURES: Final = 3
 """So many failures in a row open it: one may be bad luck, such as a connection that was just closed."""
 PROBE_FIRST_S: Final = 0.25
@@ -31,7 +33,7 @@ class Circuit(msgspec.Struct, frozen=True):
     @property
     def rest_s(self) -> float:
         """How long to rest before the next probe."""
-        return min(PROBE_FIRST_S * 2 ** min(self.probes, 10), PROBE_LAST_S)
+        return doubled(PROBE_FIRST_S, self.probes, PROBE_LAST_S)
 
     def failed(self) -> "Circuit":
         """Return the circuit after a request that was not answered."""

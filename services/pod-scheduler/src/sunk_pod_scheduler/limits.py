@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from sunk_runtime.backoff import doubled
+
 ASK_AGAIN_S: Final = 2.0
 """When a server could not say, or a watch has not told yet what we did."""
 LOOK_AGAIN_S: Final = 15.0
@@ -23,8 +25,6 @@ because slurmctld has others from before and after it."""
 ENDED_GRACE_S: Final = 10.0
 """How long a script has to end its job after it was told to."""
 BACKOFF_LAST_S: Final = 300.0
-_DOUBLINGS: Final = 9
-"""Enough to reach `BACKOFF_LAST_S`. A Pod may be tried for weeks: no float holds 2 to the power of 1024."""
 _TRIES: Final = 1 << 16
 """So many attempts there are from one second to the next."""
 
@@ -48,7 +48,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 def backoff_s(attempt: int) -> float:
     """Return how long to wait before attempt *attempt*, of any number."""
     before = tries(attempt)
-    return 0.0 if before == 0 else min(2.0 ** min(before - 1, _DOUBLINGS), BACKOFF_LAST_S)
+    return 0.0 if before == 0 else doubled(1.0, before - 1, BACKOFF_LAST_S)
 
 
 def first_of_gang(now: datetime) -> int:

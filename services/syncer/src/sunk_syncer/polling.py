@@ -8,6 +8,7 @@ from typing import Final
 import anyio
 import msgspec
 
+from sunk_runtime.backoff import doubled
 from sunk_runtime.errors import SunkError
 from sunk_slurm.server import MAX_CONNECTIONS
 from sunk_syncer.belief import Budget, pause
@@ -125,8 +126,8 @@ class Poller:
         return self._rest(cost_s if has_news else 0.0)
 
     def _failed(self, error: SunkError) -> Rest:
-        rest_s = min(FAILED_PAUSE_S * 2**self._failures, FAILED_PAUSE_MAX_S)
-        self._failures = min(self._failures + 1, 10)
+        rest_s = doubled(FAILED_PAUSE_S, self._failures, FAILED_PAUSE_MAX_S)
+        self._failures += 1
         log.warning("poll failed", extra={"kind": self._kind, "error": str(error), "retry_s": rest_s})
         return Rest(rest_s, rest_s)
 

@@ -28,6 +28,7 @@ from sunk_nodeset_controller.locks.sight import LockSight
 from sunk_nodeset_controller.locks.strays import is_stray_taint
 from sunk_nodeset_controller.locks.watches import PodWatches
 from sunk_nodeset_controller.locks.workloads import way
+from sunk_runtime.backoff import doubled
 from sunk_runtime.errors import ConflictError, SunkError, TransientError
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
@@ -108,7 +109,7 @@ class Locks:
     def _refused_s(desk: Desk) -> float:
         """Return in how many seconds to ask again an API server that refuses, later each time."""
         desk.refused += 1
-        return min(REFUSED_FIRST_S * 2 ** min(desk.refused - 1, 10), REFUSED_LAST_S)
+        return doubled(REFUSED_FIRST_S, desk.refused - 1, REFUSED_LAST_S)
 
     async def explain(self, node: str) -> tuple[Finding, ...] | None:
         """Return how *node*'s lock stands and whom one would drive out; None: its Node is gone."""

@@ -18,6 +18,7 @@ from sunk_nodeset_controller.nodesets.naming import pod_name
 from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S, ended, rollout
 from sunk_nodeset_controller.nodesets.slices import members_of, names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_spec
+from sunk_runtime.backoff import doubled
 
 LAST_WAIT_S = 300.0
 """The longest that a Pod which ends again and again is not made anew."""
@@ -144,8 +145,8 @@ def _wait_s(pod: Pod, seen: Observed) -> float:
     if pod.metadata.uid in seen.failed:
         return 0.0
     created = pod.metadata.creation_timestamp or seen.now
-    pause_s = seen.replace_after_s * 2 ** min(seen.failures.get(pod.metadata.name, 0), 20)
-    return (created + timedelta(seconds=min(pause_s, LAST_WAIT_S)) - seen.now).total_seconds()
+    pause_s = doubled(seen.replace_after_s, seen.failures.get(pod.metadata.name, 0), LAST_WAIT_S)
+    return (created + timedelta(seconds=pause_s) - seen.now).total_seconds()
 
 
 def _name_of(pod: Pod) -> str:
