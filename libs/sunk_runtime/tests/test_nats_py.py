@@ -6,6 +6,7 @@ A test that fails says that nats-py has mended it: its call then takes the place
 
 from collections.abc import AsyncGenerator
 from functools import partial
+from pathlib import Path
 
 import anyio
 import nats
@@ -20,7 +21,7 @@ from sunk_events import subjects
 from sunk_lab.nats import NatsServer
 from sunk_runtime import pull as module
 from sunk_runtime.errors import BusUnavailableError
-from sunk_runtime.jetstream import Bus
+from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.pull import create_consumer, pulling
 from sunk_runtime.testing import until
 
@@ -98,6 +99,60 @@ async def test_publish_fails_with_an_error_of_python_over_an_answer_that_is_none
         await js.publish("theirs", b"1")
     with pytest.raises(BusUnavailableError):
         await bus.publish("theirs", b"1")
+
+
+async def test_an_ordered_consumer_of_a_stream_that_was_made_anew_waits_for_its_old_sequence(
+    bus: Bus, js: JetStreamContext, settings: BusSettings
+) -> None:
+    seen = list[str]()
+
+    async def see(message: Msg) -> None:
+        seen.append(message.subject)
+
+    async def is_followed() -> bool:
+        return bool(await bus.js.consumers_info(STREAM))
+
+    config = ConsumerConfig(mem_storage=True)
+    await js.subscribe(
+        subjects.facts("c1"), cb=see, stream=STREAM, config=config, ordered_consumer=True, idle_heartbeat=0.2
+    )
+    for number in range(3):
+        await bus.publish(f"sunk.ev.c1.{number}", b"")
+    await until(lambda: len(seen) == 3)
+
+    await bus.js.delete_stream(STREAM)
+    await bus.provision("c1", settings)
+    await bus.publish("sunk.ev.c1.new", b"")
+    await until(is_followed)
+    for number in range(2, 5):
+        await bus.publish(f"sunk.ev.c1.{number}", b"")
+    await until(lambda: seen[-1] == "sunk.ev.c1.4")
+
+    assert "sunk.ev.c1.new" not in seen
+
+
+async def test_an_ordered_consumer_ends_nats_pys_reader_over_newer_acknowledgement_subjects(
+    tmp_path: Path,
+) -> None:
+    async def see(_: Msg) -> None: ...
+
+    with NatsServer(tmp_path / "newer", extra="feature_flags { js_ack_fc_v2: true }") as server:
+        client = await nats.connect(server.url, error_cb=see)
+        js = client.jetstream(timeout=1)
+        await js.add_stream(name="S", subjects=["s"])
+        await js.subscribe("s", cb=see, stream="S", ordered_consumer=True)
+
+        async def is_deaf() -> bool:
+            try:
+                await js.stream_info("S")
+            except TimeoutError:
+                return True
+            return False
+
+        await client.publish("s", b"1")
+        await until(is_deaf)
+        assert client.is_connected
+        await client.close()
 
 
 async def test_fetch_takes_a_consumer_that_was_removed_for_one_that_has_nothing(
