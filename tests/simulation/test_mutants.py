@@ -2,11 +2,12 @@
 
 import pytest
 
-from sunk_simulation.kept import run
+from sunk_simulation.kept import Case, run
 from sunk_simulation.mutants import Mutant, is_found, mutants, put_back
 
 ALL = mutants()
-KEPT = [one for one in ALL if one.case is not None]
+KEPT = [one for one in ALL if one.case is not None and not one.slow]
+CASES = list(dict.fromkeys(one.case for one in KEPT if one.case is not None))
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda one: one.name)
@@ -15,15 +16,14 @@ def test_a_mutant_is_of_the_present_code(mutant: Mutant) -> None:
         assert paths
 
 
-@pytest.mark.parametrize("mutant", [one for one in KEPT if not one.slow], ids=lambda one: one.name)
+@pytest.mark.parametrize("mutant", KEPT, ids=lambda one: one.name)
 def test_a_fault_that_is_put_back_is_found(mutant: Mutant) -> None:
     assert mutant.case is not None
     found, said = is_found(mutant, mutant.case.arguments())
     assert found, said
 
 
-@pytest.mark.parametrize("mutant", [one for one in KEPT if not one.slow], ids=lambda one: one.name)
-def test_without_the_fault_nothing_breaks(mutant: Mutant) -> None:
-    assert mutant.case is not None
-    done = run(mutant.case.arguments())
+@pytest.mark.parametrize("case", CASES, ids=lambda one: f"{one.story}-{one.seed}")
+def test_without_the_fault_nothing_breaks(case: Case) -> None:
+    done = run(case.arguments())
     assert done.returncode == 0, done.stdout[-6000:]

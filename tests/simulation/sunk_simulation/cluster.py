@@ -68,8 +68,10 @@ SETTLES_S: Final = 1200.0
 class World:
     """All of it."""
 
-    def __init__(self, sim: Simulation) -> None:
+    def __init__(self, sim: Simulation, *, replicas: tuple[int, ...] = PAIR) -> None:
+        """Start all of it, with so many of each service."""
         self.sim = sim
+        self._replicas = replicas
         lots = sim.random("world")
         self._struck_s = float("-inf")
         self.effect = lots.choice(("NoExecute", "NoSchedule"))
@@ -114,12 +116,11 @@ class World:
 
     def unsettled(self) -> str | None:
         """Return what is not as it should be when nobody wants anything any more but the NodeSet."""
-        return (
-            self._unready()
-            or self._left_over()
-            or differs(self.nats, self.slurm, CLUSTER)
-            or facts_without_state(self.nats, CLUSTER)
-        )
+        return self.undone() or facts_without_state(self.nats, CLUSTER)
+
+    def undone(self) -> str | None:
+        """Return the same, but for facts: a bucket that was lost knows of nobody who has gone since."""
+        return self._unready() or self._left_over() or differs(self.nats, self.slurm, CLUSTER)
 
     def strike(self, random: Random) -> None:
         """Let something go wrong."""
@@ -243,7 +244,9 @@ class World:
             "nodeset-controller": f"{NAMESPACE}/sunk-nodeset-controller",
             "pod-scheduler": f"{NAMESPACE}/sunk-pod-scheduler-{CLUSTER}",
         }
-        hosts = {f"{service}-{replica}": service for service in ("syncer", *leases) for replica in PAIR}
+        hosts = {
+            f"{service}-{replica}": service for service in ("syncer", *leases) for replica in self._replicas
+        }
         return Writers(
             self.sim.network,
             self.nats,
@@ -273,12 +276,14 @@ class World:
         }.items():
             self.sim.never(name, check)
 
+    def running(self) -> set[str]:
+        """Return the keys of the Pods whose containers run."""
+        kubelets = self.kubernetes.kubelets.values()
+        return {key for one in kubelets for key, run in one.runs.items() if run.began}
+
     def not_working(self) -> str | None:
         """Return which of the last job and the last Pod does not run."""
-        runs = [
-            key for one in self.kubernetes.kubelets.values() for key, run in one.runs.items() if run.began
-        ]
-        if LAST_POD not in runs:
+        if LAST_POD not in self.running():
             return f"{LAST_POD} does not run"
         steps = [step for slurmd in self.slurm.slurmds.values() for step in slurmd.steps]
         return None if len(steps) == LAST_JOBS else f"{len(steps)} jobs run"  # One of them is the Pod's.
@@ -313,16 +318,25 @@ class World:
         registry = self.kubernetes.registry
         for crd in crds():
             registry.create(DEFINITIONS, crd)
-        kind = registry.kinds()[NODESETS]
+        self.add_nodeset("gpu")
+        return NodeSet(self.kubernetes, registry.kinds()[NODESETS], f"{NAMESPACE}/gpu", SIZE)
+
+    def delete_nodeset(self, name: str) -> None:
+        """Delete a NodeSet, whose Nodes others take then."""
+        registry = self.kubernetes.registry
+        registry.delete(registry.kinds()[NODESETS], f"{NAMESPACE}/{name}")
+
+    def add_nodeset(self, name: str) -> None:
+        """Have one more NodeSet: it takes the Nodes that no other one has."""
         container = {"name": "slurmd", "image": "slurm:1"}
         spec = {"containers": [container], "terminationGracePeriodSeconds": 5}
         template = {"metadata": {"annotations": {"version": "1"}}, "spec": spec}
-        body = {"metadata": {"name": "gpu"}, "spec": {"cluster": CLUSTER, "template": template}}
-        registry.create(kind, body, NAMESPACE)
-        return NodeSet(self.kubernetes, kind, f"{NAMESPACE}/gpu", SIZE)
+        body = {"metadata": {"name": name}, "spec": {"cluster": CLUSTER, "template": template}}
+        registry = self.kubernetes.registry
+        registry.create(registry.kinds()[NODESETS], body, NAMESPACE)
 
     def _start_services(self) -> list[Kept]:
-        sim = self.sim
+        sim, pair = self.sim, self._replicas
         nats = {"nats_url": "nats://nats:4222"}
         one = {**nats, "cluster": CLUSTER}
         slurm = {"slurm_url": f"http://slurmrestd:{PORT}", "slurm_token_file": str(TOKEN)}
@@ -341,12 +355,12 @@ class World:
             "static_token_file": str(TOKEN),
             "namespace": NAMESPACE,
         }
-        sim.network.name(GATEWAY, *(f"{GATEWAY}-{replica}" for replica in PAIR))
+        sim.network.name(GATEWAY, *(f"{GATEWAY}-{replica}" for replica in pair))
         return [
-            *(keep(sim, "syncer", replica, one | slurm) for replica in PAIR),
-            *(keep(sim, "nodeset-controller", replica, nats | kube | nodesets) for replica in PAIR),
-            *(keep(sim, "pod-scheduler", replica, one | slurm | kube | placing) for replica in PAIR),
-            *(keep(sim, "hook-gateway", replica, one | hooks) for replica in PAIR),
+            *(keep(sim, "syncer", replica, one | slurm) for replica in pair),
+            *(keep(sim, "nodeset-controller", replica, nats | kube | nodesets) for replica in pair),
+            *(keep(sim, "pod-scheduler", replica, one | slurm | kube | placing) for replica in pair),
+            *(keep(sim, "hook-gateway", replica, one | hooks) for replica in pair),
             keep(sim, "metrics-exporter", 0, one),
         ]
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from sunk_simulation import cluster, crowd, nodesets, pace, proof
+from sunk_simulation import cluster, crowd, nodesets, pace, proof, scenes
 from sunk_simulation.simulation import BreachError, Simulation
 
 STORIES: Final = {
@@ -24,6 +24,7 @@ STORIES: Final = {
     "crowd": crowd.story,
     "nodesets": nodesets.story,
     "proof": proof.story,
+    "scenes": scenes.story,
 }
 _LATE: Final = (
     "uvicorn.lifespan.off",

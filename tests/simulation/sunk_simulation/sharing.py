@@ -61,6 +61,12 @@ class Sharing:
         """Whose placeholder a job is, by its number and when it was submitted."""
         self._ran: dict[str, dict[str, int]] = {}
         """When a placeholder ran last, by whose it is and by Slurm node."""
+        self._active: dict[str, None] = {}
+        """Whose placeholders run."""
+        self._lost: dict[str, None] = {}
+        """Whose placeholders slurmctld has lost while they ran, until another has its node for good."""
+        self._groups: dict[str, dict[tuple[str, str], None]] = {}
+        """Which gangs each Pod has said that it is in."""
         self._kube_nodes: dict[str, str] = {}
         """On which Node a Slurm node is."""
         self._reasons: dict[str, str] = {}
@@ -130,6 +136,8 @@ class Sharing:
     def _changed(self, change: Change) -> None:
         after = change.after.object
         if change.resource == PODS.resource:
+            if group := _group(after):
+                self._groups.setdefault(after["metadata"]["uid"], {})[group] = None
             kube_node = after["spec"].get("nodeName")
             if not kube_node or change.type == "DELETED":
                 return
@@ -143,7 +151,7 @@ class Sharing:
             self._unlocked(change.key)
 
     def _bound(self, key: str, pod: Object, kube_node: str) -> None:
-        ran = self._ran.get(self._whose(pod), {})
+        ran = {node: at for whose in self._whose(pod) for node, at in self._ran.get(whose, {}).items()}
         since = self._slurm.now() - self._slack_s()
         there = [node for node in ran if self._kube_nodes.get(node) == kube_node]
         if not any(ran[node] >= since for node in there):
@@ -160,7 +168,8 @@ class Sharing:
             if kube_node in self._kube_nodes_of(job):
                 self._say("unlocked", f"{kube_node} loses its lock while job {job.job_id} runs there")
         for key, run in self._runs_of(kube_node):
-            if self._is_placed(run.object):
+            # Who runs on without a job is Kubernetes' until he has one again.
+            if self._is_placed(run.object) and not any(one in self._lost for one in self._whose(run.object)):
                 self._say("unlocked", f"{kube_node} loses its lock while {key} runs there")
 
     def _look(self) -> None:
@@ -199,6 +208,13 @@ class Sharing:
             if uid in running:
                 self._say("twice", f"jobs {running[uid]} and {job.job_id} are of one Pod")
             running[uid] = job.job_id
+            if job.reason != "Prolog":
+                self._lost.pop(uid, None)
+        gone = self._active.keys() - running.keys()
+        if gone:
+            kept = {self._uids.get((job.job_id, job.submit_time)) for job in self._slurm.state.jobs.values()}
+            self._lost.update(dict.fromkeys(sorted(gone - kept)))
+        self._active = dict.fromkeys(running)
 
     def _all_steps(self) -> Iterator[tuple[Life, JobRecord]]:
         """Yield the jobs whose process runs, but for placeholders and for those that Slurm has forgotten."""
@@ -245,18 +261,18 @@ class Sharing:
 
     def _places(self, pod: Object) -> list[str]:
         """Return the Slurm nodes where a placeholder of the Pod runs, or has not left yet."""
-        uid = self._whose(pod)
+        ours = self._whose(pod)
         found: list[str] = []
         for job in self._slurm.state.jobs.values():
-            if self._uids.get((job.job_id, job.submit_time)) == uid:
+            if self._uids.get((job.job_id, job.submit_time)) in ours:
                 found += job.nodes if job.base in _ACTIVE else sorted(job.completing)
         return found
 
-    def _whose(self, pod: Object) -> str:
-        """Return what its placeholder's mark names."""
-        if group := _group(pod):
-            return Kin(kind="PodGroup", namespace=group[0], name=group[1]).id
-        return pod["metadata"]["uid"]
+    def _whose(self, pod: Object) -> list[str]:
+        """Return what its placeholder's mark may name: who waits in a gang may be given another label."""
+        uid = pod["metadata"]["uid"]
+        groups = self._groups.get(uid, {})
+        return [Kin(kind="PodGroup", namespace=space, name=name).id for space, name in groups] or [uid]
 
 
 def _group(pod: Object) -> tuple[str, str] | None:

@@ -78,6 +78,7 @@ class Tenants:
         self._slurm = slurm
         self._random = sim.random("tenants")
         self._made = 0
+        self._create(NAMESPACES, {"metadata": {"name": NAMESPACE}}, namespace="")
         self._deeds: tuple[tuple[int, Callable[[], None]], ...] = (
             (8, self._place),
             (6, self._run),
@@ -94,7 +95,6 @@ class Tenants:
 
     async def go_on(self) -> None:
         """Let things happen, for ever."""
-        self._create(NAMESPACES, {"metadata": {"name": NAMESPACE}}, namespace="")
         await self._sim.sleep(5)
         weights = [weight for weight, _ in self._deeds]
         pauses = self._sim.random("tenants")
@@ -115,7 +115,12 @@ class Tenants:
             self._try(lambda key=key: self._kubernetes.registry.delete(PODS, key))
             self._try(lambda key=key: self._finalize(key))
 
-    def work(self, key: str) -> None:
+    def work(
+        self,
+        key: str,
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         """Make a Pod that Slurm places, and that does not end by itself."""
         container: Object = {
             "name": "main",
@@ -123,7 +128,20 @@ class Tenants:
             "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
         }
         spec = {"containers": [container], "schedulerName": SCHEDULER, "terminationGracePeriodSeconds": 5}
-        self._create(PODS, {"metadata": {"name": key.partition("/")[2]}, "spec": spec})
+        meta = {
+            "name": key.partition("/")[2],
+            "annotations": {**(annotations or {})},
+            "labels": {**(labels or {})},
+        }
+        self._create(PODS, {"metadata": meta, "spec": spec})
+
+    def change(self, key: str, change: Callable[[Object], object]) -> None:
+        """Write on a Pod what they like."""
+        self._change(PODS, key, change)
+
+    def delete(self, key: str) -> None:
+        """Delete a Pod."""
+        self._kubernetes.registry.delete(PODS, key)
 
     def _pods(self) -> dict[str, Stored]:
         found = sorted(self._kubernetes.store.of(PODS.resource).items())
