@@ -175,18 +175,21 @@ class Stage:
         )
         await self.says(str(job), found, self.views.slurm_jobs)
 
-    async def says_placement(self, pod: Pod, job: int, *, is_there: bool = True) -> None:
+    async def says_placement(
+        self, pod: Pod, job: int, *, is_there: bool = True, lost: datetime | None = None
+    ) -> None:
         meta = pod.metadata
         found = PlacementState(
             changed=datetime.now(UTC),
             uid=meta.uid,
             namespace=meta.namespace,
             pod=meta.name,
-            phase="bound",
+            phase="bound" if lost is None else "released",
             job=job,
             node=NAME,
             kube_node=self.kube_node,
             is_pod_present=is_there,
+            lost=lost,
         )
         await self.says(meta.uid, found, self.views.placements)
 
@@ -489,6 +492,22 @@ async def test_the_pods_that_a_node_is_drained_for_are_in_the_way_until_they_are
         assert await stage.release(1) == Noted()  # It has looked at the node.
         await stage.tells_in_the_way(pod)
         await stage.kube.delete(PODS, "web", stage.namespace, grace_period_s=0)
+        await stage.tells_in_the_way()
+
+
+async def test_a_node_stays_not_drained_for_a_pod_whose_lost_job_is_followed_by_one_that_waits_for_it(
+    stage: Stage,
+) -> None:
+    pod = await stage.pod("placed", bears=True)
+    reason = f"{REASON_PREFIX}: {pod.key} (its placeholder job 4 has ended)"
+    drained = SlurmNodeState(changed=datetime.now(UTC), node=NAME, state="IDLE", is_drain=True, reason=reason)
+    await stage.says_placement(pod, 4)
+    async with stage.manager():
+        await stage.waits(1)
+        await stage.says(NAME, drained, stage.views.slurm_nodes)
+        assert await stage.release(1) == Noted()
+        await stage.tells_in_the_way(pod.key)
+        await stage.says_placement(pod, 5, lost=datetime.now(UTC))
         await stage.tells_in_the_way()
 
 

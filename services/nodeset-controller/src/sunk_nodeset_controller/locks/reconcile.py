@@ -226,6 +226,9 @@ class Locks:
         pods, desk = await self._nodes.pods_on(turn.kube_node), turn.desk
         placed = self._sight.job_by_uid(pods)
         others = self._nodes.measure.others(pods, placed, alive(seen, self._rules))
+        if not does_clear:  # Drained for them, their node would take none of their jobs.
+            returning = self._sight.returning(others)
+            others = [pod for pod in others if pod.metadata.uid not in returning]
         found = way(others)
         desk.looked(found, now())
         if does_clear:

@@ -93,6 +93,16 @@ class LockSight:
         found = ((pod.metadata.uid, self.views.placements.get(pod.metadata.uid)) for pod in pods)
         return {uid: placement.job for uid, placement in found if placement is not None}
 
+    def returning(self, pods: Iterable[Pod]) -> set[str]:
+        """Return the uids of those of *pods* whose job slurmctld has lost, and whose next one waits."""
+        placements, found = self.views.placements, set[str]()
+        for pod in pods:
+            own = placements.get(pod.metadata.uid)
+            placement = placements.get(own.gang) if own is not None and own.gang else own
+            if placement is not None and placement.lost is not None and placement.phase == "released":
+                found.add(pod.metadata.uid)
+        return found
+
     def job_changes(self) -> AsyncIterator[str]:
         """Return the nodes that changes of jobs concern."""
         return self._jobs.follow()
