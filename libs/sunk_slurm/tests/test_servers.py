@@ -254,7 +254,22 @@ async def test_an_error_of_whoever_uses_it_stays_as_it_is() -> None:
             raise KeyError
 
 
-@pytest.mark.parametrize("url", ["", " , "])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        " , ",
+        "slurmrestd:6820",
+        "127.0.0.1:6820",
+        "ftp://slurmrestd",
+        "http://",
+        "http://slurmrestd:port",
+        "http://[::1",
+        "http://xn--a",
+        f"http://{'a' * 64}.b",
+        "http://a, http://b:c",
+    ],
+)
 def test_an_address_is_needed(url: str) -> None:
     with pytest.raises(ConfigError, match="slurmrestd's address"):
         SlurmClient(url, OneToken())

@@ -14,9 +14,10 @@ from typing import Final, Self
 import anyio
 import msgspec
 
+from sunk_slurm.call import Call
+from sunk_slurm.connections import Transport
 from sunk_slurm.errors import NotAskedError, NotServedError
 from sunk_slurm.rest import Rest
-from sunk_slurm.server import Call, Transport
 from sunk_slurm.states import JobState
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.trust import Trust

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from sunk_slurm import hostlist
+from sunk_slurm.call import Call
 from sunk_slurm.errors import (
     ALREADY_DONE,
     INVALID_JOB_ID,
@@ -25,7 +26,6 @@ from sunk_slurm.errors import (
     SlurmUnavailableError,
 )
 from sunk_slurm.reads import LIST_TIMEOUT_S, SlurmReads, node_path
-from sunk_slurm.server import Call
 from sunk_slurm.submission import JobChange, JobDescription, NodeChange
 from sunk_slurm.wire import Answer, SubmitAnswer
 

@@ -14,6 +14,8 @@ from urllib.parse import quote
 import msgspec
 
 from sunk_slurm.answers import decoded
+from sunk_slurm.call import Call
+from sunk_slurm.connections import Transport
 from sunk_slurm.diag import Diag, DiagAnswer
 from sunk_slurm.errors import (
     INVALID_JOB_ID,
@@ -24,7 +26,6 @@ from sunk_slurm.errors import (
 )
 from sunk_slurm.reservations import Reservation, ReservationsAnswer
 from sunk_slurm.rest import Rest
-from sunk_slurm.server import Call, Transport
 from sunk_slurm.states import JobState
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.trust import Trust

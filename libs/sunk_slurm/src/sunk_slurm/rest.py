@@ -12,8 +12,10 @@ import anyio
 
 from sunk_runtime.errors import ConfigError, SunkError
 from sunk_slurm.answers import understood
+from sunk_slurm.call import Call
+from sunk_slurm.connections import Transport
 from sunk_slurm.errors import NotAskedError, SlurmUnavailableError, may_be_the_way
-from sunk_slurm.server import Call, Server, Transport
+from sunk_slurm.server import Server
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.trust import Trust
 from sunk_slurm.wire import Answer

@@ -1,9 +1,9 @@
-"""One slurmrestd: calls of it by httpx, its API version, its circuit.
+"""One slurmrestd: calls of it in turn, its API version, its circuit.
 
 What must stay true: one that hangs costs a bounded number of requests, each for a bounded time, and then
 none but a probe; no token ever stands in an error or a log line.
 
-httpx has the connections. Turns are ours: they tell a call that had none from one that was not answered.
+Turns tell a call that had none from one that was not answered.
 
 Source: slurmrestd 24.11 and 26.05, measured: stopped by SIGSTOP it still takes connections.
 """
@@ -13,15 +13,16 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache
-from typing import Final, cast
+from typing import Final
 
 import anyio
-import httpx
 import msgspec
 
 from sunk_runtime.errors import SunkError
 from sunk_slurm.answers import Reply, best_version, understood
+from sunk_slurm.call import Call
 from sunk_slurm.circuit import Circuit
+from sunk_slurm.connections import Connections, Transport
 from sunk_slurm.errors import NotAskedError, NotServedError, SlurmUnavailableError
 from sunk_slurm.metrics import ANSWER_BYTES, CALL_SECONDS, CIRCUIT_OPEN, WAITING
 from sunk_slurm.tokens import Tokens
@@ -30,57 +31,15 @@ from sunk_slurm.wire import Answer
 
 log = logging.getLogger(__name__)
 
-Transport = httpx.AsyncBaseTransport
-
 MAX_CONNECTIONS: Final = 8
 """slurmctld is single-minded: more at once only makes each slower."""
 MAX_WAITING: Final = 256
 """More calls than that wait for a connection only if slurmrestd has stopped working."""
-MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
-"""10,000 nodes are 27 MB."""
-CONNECT_TIMEOUT_S: Final = 3.0
-IDLE_S: Final = 60.0
-"""A connection that was not used for so long is not used again: what stands between may have forgotten it."""
 PROBE_TIMEOUT_S: Final = 2.0
 _HANGING_S: Final = 1.0
 """A call that its caller gave up after so long without an answer counts as a failure."""
 _TOKEN_REFUSED: Final = frozenset({401, 511})
 _NOT_FOUND: Final = 404
-_HEADERS: Final = {
-    "Accept": "application/json",
-    "Accept-Encoding": "identity",
-    "Content-Type": "application/json",
-}
-_NOT_SENT: Final = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.UnsupportedProtocol,
-    httpx.InvalidURL,
-)
-
-
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of slurmrestd."""
-
-    name: str
-    """Its kind, for metrics."""
-    doing: str
-    """What it is for, in the words of an operator: ``drain gpu-000-012``."""
-    path: str
-    """Behind the version; names in it are quoted already."""
-    method: str = "GET"
-    body: bytes | None = None
-    params: tuple[tuple[str, str], ...] = ()
-    timeout_s: float = 5.0
-    may_repeat: bool = True
-    """Carrying it out twice is carrying it out once."""
-    version: str = ""
-    """The API version that alone has it; empty: the one in use."""
-    is_accounting: bool = False
-    """slurmdbd is to answer it, which not every slurmrestd asks."""
-
-
 _VERSIONS: Final = Call(
     name="versions", doing="ask slurmrestd for its API versions", path="/openapi/v3", timeout_s=10.0
 )
@@ -107,27 +66,13 @@ class Server:
         self._slots = anyio.Semaphore(MAX_CONNECTIONS, fast_acquire=True)
         self._negotiating = anyio.Lock()
         self._tokens = tokens
-        address = httpx.URL(url)
-        is_tls = address.scheme == "https"
-        self.name: Final = f"{address.host}:{address.port or (443 if is_tls else 80)}"
-        connections = MAX_CONNECTIONS + 1  # One for the probe.
-        self._http = httpx.AsyncClient(
-            base_url=address,
-            auth=self._with_token,
-            headers=_HEADERS,
-            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),  # A call has a time as a whole.
-            limits=httpx.Limits(
-                max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=IDLE_S
-            ),
-            verify=trust or is_tls,  # Without TLS no authorities are read.
-            transport=transport,
-            trust_env=False,  # No proxy of other people's is told Slurm's tokens.
-        )
+        self._connections = Connections(url, MAX_CONNECTIONS + 1, trust=trust, transport=transport)
+        self.name: Final = self._connections.name
         self._waiting_gauge = WAITING.labels(self.name)
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._http.aclose()
+        await self._connections.close()
 
     async def ask(self, call: Call) -> Reply:
         """Return what slurmrestd answers, whatever that is.
@@ -247,17 +192,11 @@ class Server:
         """Send once, and once more with a fresh token if the first was not accepted."""
         started, outcome = time.perf_counter(), "failed"
         try:
-            reply = await self._exchanged(call, path)
+            reply = await self._connections.exchange(call, path, self._tokens.current())
             if reply.status in _TOKEN_REFUSED:
                 self._tokens.renew()
-                reply = await self._exchanged(call, path)
+                reply = await self._connections.exchange(call, path, self._tokens.current())
             outcome = str(reply.status)
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            is_sent = not isinstance(error, _NOT_SENT)
-            text = f"{call.doing}: {type(error).__name__}"
-            if isinstance(error, httpx.ConnectError):  # Which certificate, which port: nothing was sent yet.
-                text += f": {_why(error)}"
-            raise SlurmUnavailableError(text, is_sent=is_sent) from error
         finally:
             _seconds(call.name, outcome).observe(time.perf_counter() - started)
         _bytes(call.name).inc(len(reply.content))
@@ -267,22 +206,6 @@ class Server:
                 f"{call.doing}: slurmrestd {text} (HTTP {reply.status})", retry_after_s=5.0
             )
         return reply
-
-    async def _exchanged(self, call: Call, path: str) -> Reply:
-        """Send once and return what came back."""
-        asked = self._http.stream(call.method, path, params=call.params or None, content=call.body)
-        try:
-            async with asked as response:
-                return Reply(response.status_code, await _content(call, response))
-        except AttributeError as error:
-            if error.name != "getpeername":
-                raise
-            # anyio asks for the peer of a socket that is gone: on uvloop, where it was reset as it was made.
-            raise httpx.ReadError("the server ended the connection") from error
-
-    def _with_token(self, request: httpx.Request) -> httpx.Request:
-        request.headers["Authorization"] = f"Bearer {self._tokens.current()}"
-        return request
 
     @contextmanager
     def _limited(self, call: Call) -> Generator["_Progress"]:
@@ -315,27 +238,3 @@ class _Progress(msgspec.Struct):
 
 _seconds: Final = cache(CALL_SECONDS.labels)
 _bytes: Final = cache(ANSWER_BYTES.labels)
-
-
-def _why(error: BaseException) -> str:
-    """Return what the system said: httpx says of each address that all attempts failed."""
-    behind: BaseException | None = error
-    while behind is not None:
-        if isinstance(behind, BaseExceptionGroup):  # One for each address of a name.
-            behind = cast("BaseExceptionGroup[BaseException]", behind).exceptions[-1]
-        if isinstance(behind, OSError) and behind.errno is not None:
-            return str(behind)
-        behind = behind.__cause__ or behind.__context__
-    return str(error)
-
-
-async def _content(call: Call, response: httpx.Response) -> bytes:
-    """Return the body, unless it is longer than any answer of Slurm."""
-    parts: list[bytes] = []
-    length = 0
-    async for part in response.aiter_bytes():
-        length += len(part)
-        if length > MAX_ANSWER_BYTES:
-            raise SlurmUnavailableError(f"{call.doing}: more than {MAX_ANSWER_BYTES} bytes")
-        parts.append(part)
-    return b"".join(parts)
