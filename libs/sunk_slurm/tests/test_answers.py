@@ -300,8 +300,9 @@ def test_a_file_without_a_token_is_said_to_be_one(tmp_path: Path, content: str) 
     file = tmp_path / "token"
     file.write_text(content)
 
-    with pytest.raises(SlurmUnavailableError, match="holds no token"):
+    with pytest.raises(SlurmUnavailableError, match="holds no token") as raised:
         FileTokens(file).current()
+    assert not raised.value.is_sent
 
 
 def test_one_source_of_tokens_is_needed_and_no_more(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class KeyTokens:
         if not self._token or not 0 <= age_s < self._lifetime_s * RENEW_SHARE:  # Clocks jump, also back.
             key = _read(self._key_file)
             if not key:
-                raise SlurmUnavailableError(f"{self._key_file} holds no key")
+                raise SlurmUnavailableError(f"{self._key_file} holds no key", is_sent=False)
             self._token = _sign(key, self._user, int(now), self._lifetime_s)
             self._signed_at = now
         return self._token
@@ -97,7 +97,7 @@ class FileTokens:
         if seen != self._seen or not self._token:
             token = _read(self._path).decode("ascii", "replace").strip().removeprefix("SLURM_JWT=")
             if not token or not token.isascii() or not token.isprintable() or " " in token:
-                raise SlurmUnavailableError(f"{self._path} holds no token")
+                raise SlurmUnavailableError(f"{self._path} holds no token", is_sent=False)
             self._token, self._seen = token, seen
         return self._token
 
@@ -123,7 +123,7 @@ def _fingerprint(path: Path) -> tuple[int, int, int]:
     try:
         found = path.stat()
     except OSError as error:
-        raise SlurmUnavailableError(f"read {path}: {error.strerror}") from error
+        raise SlurmUnavailableError(f"read {path}: {error.strerror}", is_sent=False) from error
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
@@ -131,7 +131,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise SlurmUnavailableError(f"read {path}: {error.strerror}") from error
+        raise SlurmUnavailableError(f"read {path}: {error.strerror}", is_sent=False) from error
 
 
 class _AnyKey(HMACAlgorithm):
