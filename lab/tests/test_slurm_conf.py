@@ -116,10 +116,11 @@ def test_a_changed_recipe_is_another_root() -> None:
 
 
 def test_a_token_names_its_user_and_is_signed_with_the_key() -> None:
-    head, body, signature = new_token(b"key", user="sunk", lifespan_s=60).split(".")
+    key = b"k" * 32
+    head, body, signature = new_token(key, user="sunk", lifespan_s=60).split(".")
 
     claims = json.loads(base64.urlsafe_b64decode(body + "=="))
-    expected = hmac.new(b"key", f"{head}.{body}".encode(), hashlib.sha256).digest()
+    expected = hmac.new(key, f"{head}.{body}".encode(), hashlib.sha256).digest()
     assert (claims["sun"], claims["exp"] - claims["iat"]) == ("sunk", 60)
     assert base64.urlsafe_b64decode(signature + "=") == expected
 

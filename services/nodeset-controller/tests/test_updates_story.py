@@ -479,10 +479,16 @@ async def test_a_moment_without_readiness_takes_no_more_pods_away_than_an_update
     async with stage.watching() as seen:
         moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         away = {"type": wk.CONDITION_READY, "status": "False", "lastTransitionTime": moment}
-        for pod in pods:  # As Kubernetes does where a kubelet is cut off; it says so itself when it is back.
-            body = {"status": {"conditions": [away]}}
-            await stage.kube.patch_status(PODS, pod.metadata.name, body, stage.namespace, kind="strategic")
-        await stage.until_pods(lambda pods: not any(pod.is_ready for pod in pods))
+        body = {"status": {"conditions": [away]}}
+
+        async def are_away() -> bool:
+            """As Kubernetes does where kubelets are cut off. Each kubelet of ours soon says otherwise."""
+            for pod in pods:
+                name = pod.metadata.name
+                await stage.kube.patch_status(PODS, name, body, stage.namespace, kind="strategic")
+            return not any(pod.is_ready for pod in await stage.pods())
+
+        await until(are_away, within_s=PATIENCE_S)
         await stage.change(NEW_TEMPLATE)
         await until(lambda: bool(seen.condemned), within_s=PATIENCE_S)
         await stage.until_pods(lambda pods: all(pod.is_ready for pod in pods))
