@@ -1,24 +1,13 @@
 """What tools/declared.py finds."""
 
-import importlib.util
+import runpy
 from pathlib import Path
-from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-TOOL: Final = Path(__file__).resolve().parents[2] / "tools" / "declared.py"
+DECLARED: Final[dict[str, Any]] = runpy.run_path(str(Path(__file__).parents[2] / "tools/declared.py"))
 PROVIDERS: Final = {"anyio": {"anyio"}, "yaml": {"pyyaml"}, "google": {"protobuf", "google-api"}}
-
-
-@pytest.fixture(scope="module")
-def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("declared", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -35,19 +24,19 @@ def tool() -> ModuleType:
     ],
 )
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported(
-    tool: ModuleType, tmp_path: Path, names: str, source: str, found: list[str]
+    tmp_path: Path, names: str, source: str, found: list[str]
 ) -> None:
     package(tmp_path, names, source)
 
-    assert tool.problems(tmp_path, PROVIDERS) == found
+    assert DECLARED["problems"](tmp_path, PROVIDERS) == found
 
 
-def test_what_no_wheel_has_may_import_what_it_likes(tool: ModuleType, tmp_path: Path) -> None:
+def test_what_no_wheel_has_may_import_what_it_likes(tmp_path: Path) -> None:
     module = package(tmp_path, "", "")
     (module.parent / "testing").mkdir()
     (module.parent / "testing" / "b.py").write_text("import anyio")
 
-    assert tool.problems(tmp_path, PROVIDERS) == []
+    assert DECLARED["problems"](tmp_path, PROVIDERS) == []
 
 
 def package(folder: Path, names: str, source: str) -> Path:

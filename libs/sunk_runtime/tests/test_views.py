@@ -492,15 +492,20 @@ async def came_back(bus: Bus, times: int) -> None:
     await until(lambda: bus.reconnects == times and bus.is_connected)
 
 
+async def keep_store(server: NatsServer, bus: Bus, *read: NodeView) -> None:
+    """Restart *server*, for the first time, with a copy of its store kept, until it is *read* again."""
+    server.keep_store()
+    await came_back(bus, 1)
+    await until(lambda: all(view.is_complete for view in read))
+
+
 async def test_a_bucket_that_went_back_is_followed_and_its_writer_goes_on(
     view: NodeView, bus: Bus, server: NatsServer
 ) -> None:
     writer = StateWriter(bus, view, fence=None)
     await writer.record("n1", node("n1"), revision=0)
     await writer.record("kept", node("kept"), revision=0)
-    server.keep_store()
-    await came_back(bus, 1)
-    await until(lambda: view.is_complete)
+    await keep_store(server, bus, view)
     for state in ("DOWN", "IDLE", "DOWN"):
         await writer.record("n1", node("n1", state), revision=view.revision("n1"))
     await writer.record("late", node("late"), revision=0)
@@ -526,9 +531,7 @@ def states_of(view: NodeView) -> dict[str, tuple[str, int]] | None:
 async def test_a_key_that_has_its_revision_again_with_another_value_is_looked_at(
     view: NodeView, bus: Bus, settings: BusSettings, server: NatsServer
 ) -> None:
-    server.keep_store()
-    await came_back(bus, 1)
-    await until(lambda: view.is_complete)
+    await keep_store(server, bus, view)
     await put(bus, "n1", "IDLE")
     await put(bus, "n2", "IDLE")
     await until(lambda: states_of(view) == {"n1": ("IDLE", 1), "n2": ("IDLE", 2)})
@@ -552,9 +555,7 @@ async def test_who_reads_a_bucket_that_went_back_decides_on_nothing_until_its_ow
     async with following(mine, view):
         for name in ("changed", "back", "kept"):
             await writer.record(name, node(name), revision=0)
-        server.keep_store()
-        await came_back(bus, 1)
-        await until(lambda: view.is_complete and mine.is_complete)
+        await keep_store(server, bus, view, mine)
         await writer.record("changed", node("changed", "DOWN"), revision=mine.revision("changed"))
         for state in ("DOWN", "IDLE"):  # As it was, by now.
             await writer.record("back", node("back", state), revision=mine.revision("back"))
@@ -580,9 +581,7 @@ async def test_a_bucket_that_went_back_and_that_nobody_writes_anew_is_believed_a
     view: NodeView, bus: Bus, server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(views, "DOUBT_S", 2.0)
-    server.keep_store()
-    await came_back(bus, 1)
-    await until(lambda: view.is_complete)
+    await keep_store(server, bus, view)
     await put(bus, "n1")
     await until(lambda: len(view) == 1)
 
@@ -613,9 +612,7 @@ async def test_a_key_that_was_gone_and_rises_with_an_older_bucket_is_in_doubt_th
         await mine.complete()
         for name in ("gone", "kept"):
             await writer.record(name, node(name), revision=0)
-        server.keep_store()
-        await came_back(bus, 1)
-        await until(lambda: mine.is_complete)
+        await keep_store(server, bus, mine)
         await writer.forget("gone", revision=mine.revision("gone"))
         await erase(bus, "gone")
         async with following(view):
@@ -730,9 +727,7 @@ async def test_a_key_of_which_its_writer_finds_first_that_it_went_back_is_in_dou
     writer = StateWriter(bus, mine, fence=None)
     async with following(mine, view):
         await writer.record("n1", node("n1"), revision=0)
-        server.keep_store()
-        await came_back(bus, 1)
-        await until(lambda: mine.is_complete and view.is_complete)
+        await keep_store(server, bus, mine, view)
         await writer.record("n1", node("n1", "DOWN"), revision=mine.revision("n1"))
         await writer.record("n2", node("n2"), revision=0)
         await until(lambda: len(view) == 2)
