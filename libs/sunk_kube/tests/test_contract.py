@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from sunk_kube import bodies
-from sunk_kube.client import KubeClient, connect
+from sunk_kube.client import KubeClient, PatchKind, connect
 from sunk_kube.crds import nodeslice_crd
 from sunk_kube.errors import KubeBusyError, KubeNotFoundError, KubeRejectedError
 from sunk_kube.following import Following, split_lines
@@ -437,6 +437,27 @@ async def test_nothing_new_comes_into_a_namespace_that_goes(kube: KubeClient, na
         await kube.create(CONFIG_MAPS, config_map("b"), namespace)
 
 
+class Data(KubeObject, frozen=True):
+    """A ConfigMap with what it holds."""
+
+    data: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+
+MAPS = msgspec.structs.replace(CONFIG_MAPS, struct=Data)
+
+
+@pytest.mark.parametrize("kind", ["apply", "merge"])
+async def test_text_of_any_kind_is_kept_as_it_was_sent(
+    kube: KubeClient, namespace: str, kind: PatchKind
+) -> None:
+    text = "\U0001f525 \U0010ffff \\ud83d\\ude00 \x00\t\x7f\x85\u2028\ufeff\uffff <<: &a *a 1e3 é "
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": text}}
+    await kube.create(MAPS, {"metadata": {"name": "a"}}, namespace)
+    made = await kube.patch(MAPS, "a", body, namespace, kind=kind)
+
+    assert made.data == {"x": text}
+
+
 async def test_fields_of_another_manager_are_not_taken_without_force(
     kube: KubeClient, kubeconfig: Path, namespace: str
 ) -> None:
@@ -448,18 +469,14 @@ async def test_fields_of_another_manager_are_not_taken_without_force(
             "data": {"x": value, **more},
         }
 
-    class Data(KubeObject, frozen=True):
-        data: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-
-    maps = msgspec.structs.replace(CONFIG_MAPS, struct=Data)
-    await kube.patch(maps, "a", body("1", y="1"), namespace, kind="apply")
-    kept = await kube.patch(maps, "a", body("1", y="1"), namespace, kind="apply")
-    await kube.patch(maps, "a", {"data": {"z": "1"}}, namespace)
-    less = await kube.patch(maps, "a", body("2"), namespace, kind="apply")
+    await kube.patch(MAPS, "a", body("1", y="1"), namespace, kind="apply")
+    kept = await kube.patch(MAPS, "a", body("1", y="1"), namespace, kind="apply")
+    await kube.patch(MAPS, "a", {"data": {"z": "1"}}, namespace)
+    less = await kube.patch(MAPS, "a", body("2"), namespace, kind="apply")
     async with connect("other", kubeconfig=kubeconfig) as other:
         with pytest.raises(ConflictError):
-            await other.patch(maps, "a", body("3"), namespace, kind="apply", is_forced=False)
-        forced = await other.patch(maps, "a", body("3"), namespace, kind="apply")
+            await other.patch(MAPS, "a", body("3"), namespace, kind="apply", is_forced=False)
+        forced = await other.patch(MAPS, "a", body("3"), namespace, kind="apply")
 
     assert less.data == {"x": "2", "z": "1"}
     assert forced.data == {"x": "3", "z": "1"}

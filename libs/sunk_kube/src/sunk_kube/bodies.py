@@ -59,6 +59,8 @@ def deletion(uid: str, grace_period_s: int | None) -> Manifest:
 def yaml(body: object) -> bytes:
     r"""Return *body* as YAML, of which the API server makes JSON in its own spelling.
 
+    JSON is YAML but for a few characters: YAML takes none beyond U+FFFF as two escapes (``\ud83d\ude00``).
+
     Bytes of JSON that it keeps as they come it compares, at each later patch, with its own spelling of them
     (no spaces, sorted keys, ``<`` as ``\u003c``), and refuses the patch of an immutable field where they
     differ: the garbage collector could orphan no ControllerRevision, and its NodeSet never went.

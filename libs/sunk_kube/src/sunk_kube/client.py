@@ -39,9 +39,10 @@ PatchKind = Literal["merge", "strategic", "apply", "json"]
 _PATCH_TYPE: Final[Mapping[PatchKind, str]] = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
-    "apply": "application/apply-patch+yaml",
+    "apply": "application/apply-patch+yaml; charset=utf-8",
     "json": "application/json-patch+json",
 }
+"""With a charset the library sends an ``apply`` as it is; else as JSON with escapes that YAML has not."""
 
 
 class KubeClient:
@@ -163,11 +164,12 @@ class KubeClient:
             KubeNotFoundError: there is none of that name.
         """
         query = self._manager() | ({"force": "true"} if kind == "apply" and is_forced else {})
+        whole = bodies.with_uid(body, uid) if uid else body
         data = await self._call(
             "PATCH",
             resource,
             resource.path(namespace, name, subresource),
-            body=bodies.with_uid(body, uid) if uid else body,
+            body=bodies.yaml(whole) if kind == "apply" else whole,
             query=query,
             content_type=_PATCH_TYPE[kind],
         )

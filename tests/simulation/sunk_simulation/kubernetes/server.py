@@ -6,6 +6,7 @@ Source: Kubernetes, "API Concepts".
 
 import asyncio
 import base64
+import re
 from collections.abc import AsyncGenerator, Callable, Iterable
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -33,6 +34,8 @@ _PATCHES: Final = {
     "application/json-patch+json": json_patch,
 }
 _APPLY: Final = "application/apply-patch+yaml"
+_NO_YAML: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89a-fA-F]")
+"""An escape that JSON knows and YAML does not: half of a character beyond U+FFFF."""
 _TOO_OLD: Final = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new "
     "list without the continue parameter."
@@ -59,8 +62,17 @@ class Asked(NamedTuple):
         agent = self.request.headers.get("user-agent", "").partition("/")[0]
         return self.request.query.get("fieldManager") or agent or "unknown"
 
+    @property
+    def content(self) -> str:
+        """What it is said to hold."""
+        return self.request.headers.get("content-type", "").partition(";")[0]
+
     def body(self) -> Any:
         """Return what was sent."""
+        is_yaml = self.content.endswith("yaml")
+        if is_yaml and _NO_YAML.search(self.request.body):
+            text = "error converting YAML to JSON: yaml: found invalid Unicode character escape code"
+            raise StatusError("BadRequest", text)
         try:
             return msgspec.json.decode(self.request.body) if self.request.body else {}
         except msgspec.DecodeError as error:
@@ -183,8 +195,7 @@ class ApiServer:
         return _sent(found)
 
     def _patch(self, asked: Asked) -> Reply:
-        content = asked.request.headers.get("content-type", "").partition(";")[0]
-        body = asked.body()
+        content, body = asked.content, asked.body()
         if content == _APPLY:
             is_forced = asked.request.query.get("force") == "true"
             made, is_new = self.registry.apply(
