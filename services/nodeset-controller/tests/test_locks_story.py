@@ -19,7 +19,7 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import FailedLock, LockLevel, LockLocked, LockPending, LockState, LockValue
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState, NodeSliceState
-from sunk_events.placements import PlacementState
+from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_events.requests import (
     AcquireLock,
     ExplainKubeNode,
@@ -162,7 +162,14 @@ class Stage:
         await StateWriter(self.views.bus, view, fence=None).record(key, state, revision=view.revision(key))
 
     async def says_job(
-        self, job: int, state: str, *, runs: bool = False, completes: bool = False, is_over: bool = False
+        self,
+        job: int,
+        state: str,
+        *,
+        runs: bool = False,
+        completes: bool = False,
+        is_over: bool = False,
+        submitted: datetime | None = None,
     ) -> None:
         found = SlurmJobState(
             changed=datetime.now(UTC),
@@ -172,11 +179,12 @@ class Stage:
             is_running=runs,
             is_completing=completes,
             is_over=is_over,
+            submitted=submitted,
         )
         await self.says(str(job), found, self.views.slurm_jobs)
 
     async def says_placement(
-        self, pod: Pod, job: int, *, is_there: bool = True, lost: datetime | None = None
+        self, pod: Pod, job: int, *, is_there: bool = True, phase: PlacementPhase = "bound", **more: object
     ) -> None:
         meta = pod.metadata
         found = PlacementState(
@@ -184,14 +192,13 @@ class Stage:
             uid=meta.uid,
             namespace=meta.namespace,
             pod=meta.name,
-            phase="bound" if lost is None else "released",
+            phase=phase,
             job=job,
             node=NAME,
             kube_node=self.kube_node,
             is_pod_present=is_there,
-            lost=lost,
         )
-        await self.says(meta.uid, found, self.views.placements)
+        await self.says(meta.uid, replace(found, **more), self.views.placements)
 
     async def lock(self, taint: LockTaint = TAINT) -> NodeLock:
         return read(await self.kube.get(NODES, self.kube_node), taint)
@@ -507,8 +514,37 @@ async def test_a_node_stays_not_drained_for_a_pod_whose_lost_job_is_followed_by_
         await stage.says(NAME, drained, stage.views.slurm_nodes)
         assert await stage.release(1) == Noted()
         await stage.tells_in_the_way(pod.key)
-        await stage.says_placement(pod, 5, lost=datetime.now(UTC))
+        await stage.says_placement(pod, 5, phase="released", lost=datetime.now(UTC))
         await stage.tells_in_the_way()
+
+
+@pytest.mark.parametrize("who", ["a Pod", "a member of a gang", "a Pod whose scheduler has not noticed"])
+async def test_a_job_that_has_the_number_of_a_lost_one_does_not_start_beside_that_ones_pod(
+    stage: Stage, who: str
+) -> None:
+    """Slurm gives numbers, and nodes, in the same order again."""
+    pod, gang = await stage.pod("placed", bears=True), "gang-1" if who == "a member of a gang" else ""
+    taken, later = datetime(2026, 1, 15, tzinfo=UTC), datetime(2026, 1, 16, tzinfo=UTC)
+    await stage.says_placement(pod, 4, gang=gang, submitted=None if gang else taken)
+    whole = replace(pod, metadata=replace(pod.metadata, uid=gang, name="job"))
+    if gang:
+        await stage.says_placement(whole, 4, submitted=taken)
+    await stage.says_job(4, "RUNNING", runs=True, submitted=taken)
+    async with stage.manager():
+        assert await stage.acquire(4, "strict") == LockGranted()
+        match who:
+            case "a Pod":
+                await stage.says_placement(pod, 4, submitted=taken, lost=later)
+            case "a member of a gang":
+                await stage.says_placement(whole, 4, submitted=taken, lost=later)
+            case _:
+                await stage.says_job(4, "RUNNING", runs=True, submitted=later)
+        waiting = await stage.waits(4)
+        assert waiting.in_the_way == (pod.key,)
+        await stage.says_placement(pod, 5, gang=gang, phase="started", lost=None if gang else later)
+        if gang:
+            await stage.says_placement(whole, 5, phase="started", lost=later)
+        assert await stage.acquire(5, "strict") == LockGranted()
 
 
 async def test_leave_to_drain_is_stored_before_it_is_given_and_counted_by_whoever_leads_next(

@@ -1,8 +1,13 @@
-"""What the bus says that locks are decided from, gathered for one node."""
+"""What the bus says that locks are decided from, gathered for one node.
+
+What must stay true: a Pod whose job slurmctld has lost is no job's until another one is submitted for it: who
+has the number of the lost one by now must not start beside it.
+"""
 
 from collections.abc import AsyncIterator, Iterable
 
 from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.jobs import JobsOnNodes
@@ -13,6 +18,8 @@ from sunk_slurm.failed_locks import drained_for
 
 _BOUND = frozenset({"started", "bound", "ending"})
 """The phases of a placement in which its Pod may be on its Node."""
+_OLD_JOB = frozenset({"bound", "ending"})
+"""Those in which a lost job of a placement is the one that it names, and not one before that."""
 
 
 class LockSight:
@@ -78,7 +85,7 @@ class LockSight:
             asks=asked.asks,
             released=asked.released,
             jobs={job: found for job in jobs if (found := self._jobs.seen(job, node)) is not None},
-            placeholders={job: self._has_pod(job, node) for job in jobs if job in self._uids},
+            placeholders={job: _have_pod(placed, node) for job in jobs if (placed := self._placed_by(job))},
             # A node that its NodeSet has and Slurm does not show is unknown, and not idle.
             is_node_busy=slurm.is_busy if slurm is not None else self.views.kube_pods.get(node) is not None,
             drained_for=self._drained_for(node),
@@ -89,16 +96,16 @@ class LockSight:
         )
 
     def job_by_uid(self, pods: Iterable[Pod]) -> dict[str, int | None]:
-        """Return the placeholder job of each of *pods* that Slurm places."""
+        """Return the placeholder job of each of *pods* that Slurm places; None: it has none now."""
         found = ((pod.metadata.uid, self.views.placements.get(pod.metadata.uid)) for pod in pods)
-        return {uid: placement.job for uid, placement in found if placement is not None}
+        return {uid: self._job_of(placement) for uid, placement in found if placement is not None}
 
     def returning(self, pods: Iterable[Pod]) -> set[str]:
         """Return the uids of those of *pods* whose job slurmctld has lost, and whose next one waits."""
-        placements, found = self.views.placements, set[str]()
+        found = set[str]()
         for pod in pods:
-            own = placements.get(pod.metadata.uid)
-            placement = placements.get(own.gang) if own is not None and own.gang else own
+            own = self.views.placements.get(pod.metadata.uid)
+            placement = None if own is None else self._whole(own)
             if placement is not None and placement.lost is not None and placement.phase == "released":
                 found.add(pod.metadata.uid)
         return found
@@ -144,11 +151,26 @@ class LockSight:
             self._job[uid] = placement.job
             self._uids.setdefault(placement.job, set()).add(uid)
 
-    def _has_pod(self, job: int, node: str) -> bool:
-        """Whether a Pod of *job* may be on *node*."""
+    def _whole(self, placement: PlacementState) -> PlacementState | None:
+        """Return what tells of the job of *placement*: of a gang's member that is the gang's."""
+        return self.views.placements.get(placement.gang) if placement.gang else placement
+
+    def _job_of(self, placement: PlacementState) -> int | None:
+        """Return the job of *placement*; None where slurmctld has lost it: its number may be another's."""
+        whole, number = self._whole(placement), placement.job
+        if whole is None or number is None:
+            return number
+        job = self.views.slurm_jobs.get(str(number))
+        moments = {whole.submitted, None if job is None else job.submitted} - {None}
+        is_lost = whole.lost is not None and whole.phase in _OLD_JOB
+        return None if is_lost or len(moments) > 1 else number
+
+    def _placed_by(self, job: int) -> list[PlacementState]:
+        """Return the placements whose job is *job*."""
         found = (self.views.placements.get(uid) for uid in self._uids.get(job, ()))
-        return any(
-            placement.is_pod_present and placement.node == node and placement.phase in _BOUND
-            for placement in found
-            if placement is not None
-        )
+        return [one for one in found if one is not None and self._job_of(one) == job]
+
+
+def _have_pod(placed: Iterable[PlacementState], node: str) -> bool:
+    """Whether a Pod of one of *placed*, who have one job, may be on *node*."""
+    return any(one.is_pod_present and one.node == node and one.phase in _BOUND for one in placed)
