@@ -243,6 +243,8 @@ async def lose_the_record(bus: Bus, server: NatsServer, settings: BusSettings, h
     match how:
         case "purged":
             await bus.js.purge_stream(stream)
+        case "deleted":  # As `nats kv del` does.
+            await bus.publish(KEY, b"", headers={"KV-Operation": "DEL"})
         case "made anew":
             await bus.js.delete_stream(stream)
             await bus.provision("c1", settings)
@@ -254,7 +256,7 @@ async def lose_the_record(bus: Bus, server: NatsServer, settings: BusSettings, h
             await bus.provision("c1", settings)
 
 
-@pytest.mark.parametrize("how", ["purged", "made anew", "wiped"])
+@pytest.mark.parametrize("how", ["purged", "deleted", "made anew", "wiped"])
 async def test_a_holder_whose_record_was_lost_stops_before_the_next_one_works_whose_token_is_larger(
     bus: Bus, server: NatsServer, settings: BusSettings, how: str
 ) -> None:

@@ -207,9 +207,9 @@ class BusLease:
 
     async def acquire(self) -> int | None:
         """Take the lease if nobody holds it, or if what is stored is our own lost answer."""
-        revision, holder = await self._look()
+        revision, holder, is_over = await self._look()
         if holder is None:  # Before the write: if its answer is lost, the lease is ours at the next look.
-            self._was_given_up = revision > 0
+            self._was_given_up = is_over
         if holder not in {None, self._holder} or not await self._is_written(revision):
             return None
         # Microseconds since 1970 by the server's clock: revisions begin anew with their bucket.
@@ -226,7 +226,7 @@ class BusLease:
         if await self._is_written(self._revision):
             return self._token
         # A renewal whose answer was lost is ours all the same, and nobody came in between.
-        revision, holder = await self._look()
+        revision, holder, _ = await self._look()
         is_ours = holder == self._holder and await self._is_written(revision)
         return self._token if is_ours else None
 
@@ -240,18 +240,21 @@ class BusLease:
         except ConflictError:
             log.debug("lease was not ours any more")
 
-    async def _look(self) -> tuple[int, str | None]:
-        """Return the stored revision and who holds the lease, None where nobody does."""
+    async def _look(self) -> tuple[int, str | None, bool]:
+        """Return the stored revision, who holds the lease, None: nobody, and if its holder knows of that.
+
+        It ended by its time to live, or was given up as we do, which states one; a deletion by hand does not.
+        """
         found = await self._bus.last(self._stream, self._subject)
         if found is None:
-            return 0, None
+            return 0, None, False
         revision, message = found
         if "Nats-Marker-Reason" in message.headers or "KV-Operation" in message.headers:
-            return revision, None
+            return revision, None, "Nats-TTL" in message.headers
         try:
-            return revision, msgspec.json.decode(message.data, type=_Holder).holder
+            return revision, msgspec.json.decode(message.data, type=_Holder).holder, False
         except msgspec.DecodeError:
-            return revision, ""  # Somebody's, but not ours.
+            return revision, "", False  # Somebody's, but not ours.
 
     async def _is_written(self, revision: int) -> bool:
         data = msgspec.json.encode(_Holder(self._holder))
