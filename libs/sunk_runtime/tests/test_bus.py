@@ -163,7 +163,8 @@ async def test_a_write_on_a_stale_revision_is_refused(bus: Bus) -> None:
 
 
 async def test_what_is_no_answer_of_jetstream_is_no_acknowledgement(bus: Bus) -> None:
-    answers = [b"{}", b"[]", b"+OK", b"\xff"]
+    errors = [b'{"error":{}}', b'{"error":{"code":"x"}}', b'{"error":"x"}']
+    answers = [b"{}", b"[]", b"+OK", b"\xff", *errors]
 
     async def answer(message: Message) -> None:
         await bus.send(message.reply, answers[0])

@@ -10,7 +10,7 @@ Source: nats-py 2.16; NATS, "JetStream wire API", the acknowledgement of a publi
 
 import asyncio
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from nats.aio.client import Client
@@ -21,11 +21,19 @@ from nats.js.errors import APIError, NoStreamResponseError
 _NO_RESPONDERS: Final = "503"
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """Why JetStream did not store a message."""
+
+    code: int
+    err_code: int | None = None
+    description: str = ""
+
+
 class Ack(msgspec.Struct, frozen=True):
     """What JetStream says of one message."""
 
     seq: int = 0
-    error: dict[str, Any] | None = None  # Any: JSON, for nats-py to read.
+    error: Refusal | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(Ack)
@@ -57,7 +65,7 @@ class Acks:
             timer.cancel()
             del self._waiting[number]
         if ack.error is not None:
-            APIError.from_error(ack.error)
+            APIError.from_error(msgspec.to_builtins(ack.error))
         return ack.seq
 
     async def listen(self) -> None:

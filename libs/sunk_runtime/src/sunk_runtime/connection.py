@@ -13,14 +13,13 @@ import logging
 import random
 import re
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.js.errors import APIError
@@ -29,6 +28,7 @@ from nats.js.errors import Error as JetStreamError
 from sunk_events import subjects
 from sunk_events.codec import MAX_BYTES
 from sunk_runtime.acks import Acks
+from sunk_runtime.client import Client
 from sunk_runtime.errors import (
     BusUnavailableError,
     ConflictError,
@@ -50,6 +50,8 @@ _WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 _FULL: Final = frozenset({10002, 10023, 10028, 10047, 10077})
 """The limits of the account, the server's memory and disk, and the stream; the first says 400."""
 _SERVERS_FAULT: Final = 500
+_LATER: Final = frozenset({10158, 10167})
+"""The same id is on its way to the other servers; the stream's queue is full. Both say 4xx."""
 _OUR_FAULT: Final = frozenset({10012, 10074})
 """A durable that cannot be changed so, three replicas asked of one server: it calls them its own fault."""
 BROKEN: Final = (NatsError, OSError, RuntimeError)
@@ -238,7 +240,7 @@ class Connection:
         """End it, whatever state it is in."""
         self._is_up = False
         CONNECTED.set(0)
-        with anyio.move_on_after(2, shield=True):
+        with anyio.move_on_after(2, shield=True), suppress(*BROKEN):  # What is kept cannot go out.
             await self.client.close()
 
     async def _fail_when_closed(self) -> None:
@@ -254,9 +256,10 @@ class Connection:
         if error.err_code in _FULL:
             return FullError(f"{doing}: {error.description} ({error.err_code})", retry_after_s=FULL_S)
         text = f"{doing}: {error.description} ({error.err_code})"
-        if (error.code or 0) < _SERVERS_FAULT or error.err_code in _OUR_FAULT:
-            return JetStreamRejectedError(text, err_code=error.err_code)
-        return BusUnavailableError(text)  # No leader, no answer of its peers.
+        is_later = (error.code or 0) >= _SERVERS_FAULT or error.err_code in _LATER
+        if is_later and error.err_code not in _OUR_FAULT:
+            return BusUnavailableError(text)  # No leader, no answer of its peers.
+        return JetStreamRejectedError(text, err_code=error.err_code)
 
     def _deny(self, what: str, subject: str) -> None:
         """End every wait that needs *subject*."""

@@ -7,6 +7,7 @@ Source: nats-py 2.16. All that its context asks of JetStream goes through `_api_
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, ConsumerInfo, StreamConfig, StreamInfo
 
@@ -14,6 +15,7 @@ from sunk_runtime.clock import ClockWatch
 from sunk_runtime.connection import Connection
 
 TIMEOUT_S: Final = 5.0
+_TYPES: Final = "io.nats.jetstream.api.v1."
 
 
 class JetStream(JetStreamContext):
@@ -58,7 +60,12 @@ class JetStream(JetStreamContext):
         asked = datetime.now(UTC)
         doing = f"JetStream {req_subject.removeprefix(f'{self._prefix}.')}"
         async with self._connection.awaiting(doing, req_subject):
-            answer: dict[str, Any] = await super()._api_request(req_subject, req, timeout)
+            try:
+                answer: dict[str, Any] = await super()._api_request(req_subject, req, timeout)
+                if not answer["type"].startswith(_TYPES):
+                    raise ValueError(answer["type"])  # noqa: TRY301 - as what is no JSON
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise NatsError("the answer is none of JetStream's") from error
         if told := answer.get("ts"):
             self._clock.note(str(told), asked)
         return answer

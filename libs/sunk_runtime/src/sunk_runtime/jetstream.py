@@ -209,10 +209,8 @@ class Bus:
     async def flush(self) -> None:
         """Return when the server has seen all that was sent."""
         async with self._connection.awaiting("flush"):
-            # A PONG for a flush that was cancelled ends nats-py's reader, and with it the connection.
-            with anyio.CancelScope(shield=True):
-                for _ in range(2):  # nats-py's PING overtakes what still waits to be written: a SUB, say.
-                    await self._client.flush(timeout=int(PUBLISH_TIMEOUT_S))
+            for _ in range(2):  # nats-py's PING overtakes what still waits to be written: a SUB, say.
+                await self._client.flush(timeout=int(PUBLISH_TIMEOUT_S))
 
     async def provision(self, cluster: str, settings: BusSettings) -> None:
         """Make the streams and buckets of *cluster*, waiting for JetStream; what exists is left as it is.

@@ -19,6 +19,7 @@ from sunk_runtime.connection import Connection
 from sunk_runtime.errors import (
     BusUnavailableError,
     ConflictError,
+    FullError,
     LostLeadershipError,
     SunkError,
     TransientError,
@@ -102,7 +103,8 @@ class Publisher:
                     return await self._once(sent, fence, timeout_s)
                 except BusUnavailableError as error:
                     left_s = began + retry_s - time.monotonic()
-                    if left_s <= 0 or not isinstance(error.__cause__, NOBODY_LEADS):
+                    is_led = isinstance(error, FullError) or not isinstance(error.__cause__, NOBODY_LEADS)
+                    if left_s <= 0 or is_led:
                         raise
                 PUBLISH_RETRIES.inc()
                 await anyio.sleep(min(pause_s, left_s))

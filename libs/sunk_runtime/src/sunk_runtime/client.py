@@ -1,0 +1,64 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""nats-py's client, which what others send, and what we give up, neither ends nor misleads.
+
+What must stay true: every message is handed over once, to the subscription that it came for, whatever its
+publisher wrote; its reader goes on.
+
+Source: nats-py 2.16, whose reader ends over any of these, while it says that it is connected.
+"""
+
+import re
+from asyncio import Future
+
+import anyio
+from nats.aio import client
+from nats.aio.msg import Msg
+from nats.protocol import parser
+
+
+def _with_blanks_alone(line: re.Pattern[bytes]) -> re.Pattern[bytes]:
+    return re.compile(line.pattern.replace(rb"^\s", rb"^ \t\r\n").replace(rb"\s", rb"[ \t]"))
+
+
+# To NATS a vertical tab is a letter of a subject; nats-py took it for the subject's end, and what follows for
+# the number of a subscription. It has no other way to say what a line is.
+parser.MSG_RE = _with_blanks_alone(parser.MSG_RE)
+parser.HMSG_RE = _with_blanks_alone(parser.HMSG_RE)
+
+
+class Client(client.Client):
+    """A client whose reader goes on."""
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        timeout: float = 0.5,  # noqa: ASYNC109 - nats-py's
+        old_style: bool = False,  # noqa: FBT001, FBT002 - nats-py's
+        headers: dict[str, str] | None = None,
+    ) -> Msg:
+        """Ask once there is a connection: what waits for one is asked in vain, and remembered for ever."""
+        with anyio.fail_after(timeout):
+            while self.is_reconnecting:  # noqa: ASYNC110 - nats-py has no event of it
+                await anyio.sleep(0.05)
+            return await super().request(subject, payload, timeout, old_style, headers)
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        """Read what there is of them."""
+        try:
+            return await super()._process_headers(headers)
+        except (UnicodeDecodeError, IndexError):
+            return None
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        """Replace what is no text, so that nobody's subject is that of another."""
+        subject, reply = (raw.decode(errors="replace").encode() for raw in (subject, reply))
+        return super()._build_message(sid, subject, reply, data, headers)
+
+    async def _process_pong(self) -> None:
+        """Bear that who flushed has given up."""
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = Future()
+        await super()._process_pong()

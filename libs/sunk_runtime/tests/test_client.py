@@ -1,0 +1,125 @@
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+"""What nats-py's own client does not bear: what others write, and what we give up (ADR 0021)."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+from nats.js.api import AckPolicy, ConsumerConfig
+
+from sunk_events import subjects
+from sunk_lab.nats import NatsServer
+from sunk_runtime import jetstream
+from sunk_runtime.client import Client
+from sunk_runtime.errors import BusUnavailableError
+from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
+from sunk_runtime.pull import create_consumer, pulling
+from sunk_runtime.testing import until
+
+pytestmark = pytest.mark.anyio
+
+STREAM = subjects.fact_stream("c1")
+HOSTILE = [
+    pytest.param(b"HPUB %s.a 16 17\r\nNATS/1.0 \xff\xff\xff\r\n\r\nx\r\n", id="a status that is no text"),
+    pytest.param(b"HPUB %s.a 19 20\r\nNATS/1.0 404 \xff\xff\r\n\r\nx\r\n", id="a description that is none"),
+    pytest.param(b"HPUB %s.a 8 9\r\nNATS/1.0x\r\n", id="headers without an end"),
+    pytest.param(b"PUB %s.\xff 1\r\nx\r\n", id="a subject that is no text"),
+    pytest.param(b"PUB %s.a \xff 1\r\nx\r\n", id="a reply subject that is no text"),
+    pytest.param(b"PUB %s.a\x0b5 1\r\nx\r\n", id="a subject that names another subscription"),
+    pytest.param(b"PUB %s.a a\x0bb 1\r\nx\r\n", id="a vertical tab in the reply subject"),
+    pytest.param(b"PUB %s.a\x0cb 1\r\nx\r\n", id="a form feed in the subject"),
+]
+
+
+async def write(server: NatsServer, line: bytes) -> None:
+    """Publish as no client of ours would."""
+    host, _, port = server.url.removeprefix("nats://").partition(":")
+    async with await anyio.connect_tcp(host, int(port)) as connection:
+        await connection.send(b'CONNECT {"verbose":false,"headers":true}\r\n' + line + b"PING\r\n")
+        told = b""
+        while b"PONG" not in told:
+            told += await connection.receive()
+
+
+@pytest.mark.parametrize("line", HOSTILE)
+async def test_a_message_that_is_no_text_comes_as_others_do_and_the_next_one_comes_too(
+    bus: Bus, server: NatsServer, line: bytes
+) -> None:
+    came: list[bytes] = []
+
+    async def take(message: Message) -> None:
+        came.append(message.data)
+
+    async with bus.subscribed("q.>", take):
+        await bus.flush()
+        await write(server, line % b"q")
+        await bus.send("q.b", b"next")
+        await until(lambda: len(came) == 2)
+
+    assert (came, bus.reconnects) == ([b"x", b"next"], 0)
+
+
+@pytest.mark.parametrize("line", HOSTILE)
+async def test_one_that_is_stored_is_delivered_and_so_is_what_follows(
+    bus: Bus, server: NatsServer, line: bytes
+) -> None:
+    await write(server, line % b"sunk.ev.c1")
+    await bus.publish("sunk.ev.c1.b", b"next")
+    consumer, _ = await create_consumer(bus, STREAM, ConsumerConfig(ack_policy=AckPolicy.NONE))
+    came: list[bytes] = []
+    async with pulling(bus, STREAM, consumer) as pull:
+        while len(came) < 2:
+            came += [message.data for message in await pull.batch()]
+
+    assert (came, bus.reconnects) == ([b"x", b"next"], 0)
+
+
+async def given_up(bus: Bus) -> None:
+    with anyio.move_on_after(0.01):
+        await bus.flush()
+
+
+async def timed_out(bus: Bus) -> None:
+    with pytest.raises(BusUnavailableError):
+        await bus.flush()
+
+
+@pytest.mark.parametrize("flush", [given_up, timed_out])
+async def test_a_flush_that_was_in_vain_leaves_the_connection_as_it_was(
+    bus: Bus, server: NatsServer, monkeypatch: pytest.MonkeyPatch, flush: Callable[[Bus], Awaitable[None]]
+) -> None:
+    monkeypatch.setattr(jetstream, "PUBLISH_TIMEOUT_S", 1.0)
+    server.hang()
+    await flush(bus)
+    server.resume()
+    await bus.js.stream_info(STREAM)
+
+    assert bus.reconnects == 0
+
+
+class Looked(Client):
+    """What the connection of *bus* keeps."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.__dict__ = bus._client.__dict__  # noqa: SLF001 - nobody else can tell  # pyright: ignore[reportPrivateUsage]
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """How much is to be sent, and how many answers are waited for."""
+        return self.pending_data_size, len(self._resp_map)
+
+
+async def test_calls_while_nats_is_away_leave_nothing_behind_and_neither_does_the_end(
+    settings: BusSettings, server: NatsServer
+) -> None:
+    async with connect(settings, "test") as bus:
+        server.kill()
+        await until(lambda: not bus.is_connected)
+        for _ in range(10):
+            await bus.send("x", b"x" * 200_000)
+        kept, _ = Looked(bus).kept
+        for _ in range(5):
+            with pytest.raises(BusUnavailableError):
+                await bus.request("x", b"x" * 50_000, timeout_s=0.1)
+
+        assert Looked(bus).kept == (kept, 0)
