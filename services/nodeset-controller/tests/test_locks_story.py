@@ -518,6 +518,17 @@ async def test_a_node_stays_not_drained_for_a_pod_whose_lost_job_is_followed_by_
         await stage.tells_in_the_way()
 
 
+async def test_a_node_stays_locked_for_a_pod_whose_job_slurmctld_has_lost(stage: Stage) -> None:
+    pod = await stage.pod("placed", bears=True)
+    await stage.says_placement(pod, 4)
+    async with stage.manager():
+        assert await stage.acquire(4, "strict") == LockGranted()
+        await stage.says_placement(pod, 4, lost=datetime.now(UTC))
+        assert await stage.release(4) == Noted()  # Its epilog: slurmctld has it ended as an orphan.
+        assert [found.job for found in (await stage.lock()).holders] == [4]
+        await stage.stands("locked_strict")
+
+
 @pytest.mark.parametrize("who", ["a Pod", "a member of a gang", "a Pod whose scheduler has not noticed"])
 async def test_a_job_that_has_the_number_of_a_lost_one_does_not_start_beside_that_ones_pod(
     stage: Stage, who: str

@@ -85,7 +85,7 @@ class LockSight:
             asks=asked.asks,
             released=asked.released,
             jobs={job: found for job in jobs if (found := self._jobs.seen(job, node)) is not None},
-            placeholders={job: _have_pod(placed, node) for job in jobs if (placed := self._placed_by(job))},
+            placeholders={job: self._has_pod(job, node) for job in jobs if job in self._uids},
             # A node that its NodeSet has and Slurm does not show is unknown, and not idle.
             is_node_busy=slurm.is_busy if slurm is not None else self.views.kube_pods.get(node) is not None,
             drained_for=self._drained_for(node),
@@ -165,12 +165,11 @@ class LockSight:
         is_lost = whole.lost is not None and whole.phase in _OLD_JOB
         return None if is_lost or len(moments) > 1 else number
 
-    def _placed_by(self, job: int) -> list[PlacementState]:
-        """Return the placements whose job is *job*."""
+    def _has_pod(self, job: int, node: str) -> bool:
+        """Whether a Pod of *job* may be on *node*, also one that has lost it: the lock stays for that one."""
         found = (self.views.placements.get(uid) for uid in self._uids.get(job, ()))
-        return [one for one in found if one is not None and self._job_of(one) == job]
-
-
-def _have_pod(placed: Iterable[PlacementState], node: str) -> bool:
-    """Whether a Pod of one of *placed*, who have one job, may be on *node*."""
-    return any(one.is_pod_present and one.node == node and one.phase in _BOUND for one in placed)
+        return any(
+            placement.is_pod_present and placement.node == node and placement.phase in _BOUND
+            for placement in found
+            if placement is not None
+        )
