@@ -96,6 +96,13 @@ def test_without_policies_nothing_is_kept_from_anybody() -> None:
     assert {name for kind, name in made if kind == POLICY} == set()
 
 
+def test_no_pod_through_slurm_is_resized_in_place() -> None:
+    policy = made_by_the_charts()[POLICY, "sunk-scheduler-writes"]["spec"]
+
+    assert "pods/resize" in policy["matchConstraints"]["resourceRules"][0]["resources"]
+    assert "request.subResource != 'resize'" in policy["validations"][0]["expression"]
+
+
 class Somebody:
     """kubectl as one user, or as the lab's administrator."""
 
@@ -115,6 +122,9 @@ class Somebody:
 
     def label(self, kind: str, name: str, *words: str) -> None:
         self.kubectl("-n", "team", "label", "--overwrite", kind, name, *words)
+
+    def resize(self, name: str, body: Mapping[str, Any]) -> None:
+        self.kubectl("-n", "team", "patch", "pod", name, "--subresource=resize", "-p", json.dumps(body))
 
     def patch_status(self, kind: str, name: str, body: Mapping[str, Any]) -> None:
         where = ("-n", "team", "patch", kind, name, "--subresource=status", "--type=merge")
@@ -241,6 +251,9 @@ def test_a_tenant_writes_what_he_asks_for_and_nothing_that_the_scheduler_writes(
     bind(scheduler, "mine")
     template = ("-n", "team", "get", "pod", "mine", "-o", "jsonpath={.status.phase}")
     wait_for("a real kubelet to have said so", lambda: tenant.kubectl(*template) == "Running", 90)
+    larger = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "2m"}}}]}}
+    with pytest.raises(LabError, match="has what Slurm gave its job"):
+        Somebody(lab, OPERATOR).resize("mine", larger)
     tenant.kubectl("-n", "team", "delete", "pod", "mine", "--wait=true")
 
 
