@@ -133,6 +133,8 @@ SPECIAL: Final[dict[tuple[str, str], Any]] = {
             changed=datetime(2026, 1, 15, 8, 0, 0, tzinfo=UTC),
         ),
     ),
+    ("ConfirmJobs", "jobs"): (4711, 4712),
+    ("JobsConfirmed", "running"): (4711,),
     ("NodeConfirmed", "state"): "IDLE",
     ("NodeCordonSnapshot", "reason"): "replace the power supply",
     ("NodeReboot", "reason"): "production-powerreset",

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
-from sunk_events.requests import ConfirmNode
+from sunk_events.requests import ConfirmJobs, ConfirmNode, JobsConfirmed
 from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
@@ -22,6 +22,7 @@ from sunk_slurm.testing import node
 from sunk_slurm.wire import Job, Node
 from sunk_syncer.answers import Answers
 from sunk_syncer.config import Config
+from sunk_syncer.fresh_states import FreshStates
 from sunk_syncer.polling import Rhythm
 from sunk_syncer.testing import CLUSTER, QuietSlurm
 from sunk_syncer.watch_jobs import JobWatch
@@ -72,7 +73,7 @@ async def leading(nats: NatsServer, slurm: Slurm) -> AsyncGenerator[Leader]:
         async with following(nodes, jobs):
             await nodes.complete()
             await jobs.complete()
-            yield Leader(bus, watch, writer, Answers(watched, watch, jobs))
+            yield Leader(bus, watch, writer, Answers(watched, watch, FreshStates(slurm, 5), jobs))
 
 
 async def test_who_has_just_begun_to_lead_calls_no_node_free_before_a_list_of_jobs(nats: NatsServer) -> None:
@@ -110,4 +111,47 @@ async def test_no_node_is_called_free_while_the_jobs_that_went_with_their_bucket
         await until(lambda: view.is_settled, within_s=20)
 
         assert not (await leader.answers.confirm(FREE)).is_drained_and_idle
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("state", "runs"),
+    [
+        (("RUNNING",), True),
+        (("SUSPENDED",), True),
+        (("RUNNING", "COMPLETING"), False),
+        (("PENDING",), False),
+        (("CANCELLED", "COMPLETING"), False),
+        (("COMPLETED",), False),
+    ],
+)
+async def test_jobs_run_that_a_list_shows_which_was_asked_for_after_the_question(
+    nats: NatsServer, state: tuple[str, ...], *, runs: bool
+) -> None:
+    slurm = Slurm()
+    slurm.state = ("RUNNING",)
+    async with leading(nats, slurm) as leader:
+        held = SlurmJobState(changed=now(), job=7, state="RUNNING", is_running=True, nodes="n1")
+        await leader.told.record("7", held, revision=0)
+        await leader.jobs.poll()
+        slurm.state = state
+
+        answer = await leader.answers.confirm_jobs(ConfirmJobs(node="n1", jobs=(7, 8)))
+
+        assert answer == JobsConfirmed(running=(7,) if runs else ())
+
+
+async def test_the_bus_is_told_at_once_of_a_job_that_does_not_run_any_more(nats: NatsServer) -> None:
+    slurm = Slurm()
+    slurm.state = ("RUNNING",)
+    async with leading(nats, slurm) as leader, anyio.create_task_group() as tasks:
+        held = SlurmJobState(changed=now(), job=7, state="RUNNING", is_running=True, nodes="n1")
+        await leader.told.record("7", held, revision=0)
+        tasks.start_soon(leader.jobs.run)
+        await until(lambda: leader.jobs.answered is not None, within_s=20)
+        slurm.state = ("COMPLETED",)  # No list is due for an hour.
+
+        await leader.answers.confirm_jobs(ConfirmJobs(node="n1", jobs=(7,)))
+
+        await until(lambda: (told := leader.told.view.get("7")) is not None and told.is_over, within_s=20)
         tasks.cancel_scope.cancel()

@@ -81,6 +81,7 @@ REQUESTS: Final[dict[type[Request], tuple[Owner, tuple[type[Reply], ...]]]] = {
     ),
     requests.ReleaseLock: ("nodeset-controller", (requests.Noted,)),
     requests.ConfirmNode: ("syncer", (requests.NodeConfirmed,)),
+    requests.ConfirmJobs: ("syncer", (requests.JobsConfirmed,)),
     requests.NudgeNode: ("syncer", (requests.Noted,)),
     requests.NudgeJob: ("syncer", (requests.Noted,)),
     requests.PlacementAnnounced: ("pod-scheduler", (requests.Noted,)),

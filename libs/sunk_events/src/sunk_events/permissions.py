@@ -80,6 +80,7 @@ ASKED_BY: Final[dict[type[Request], tuple[Service, ...]]] = {
     requests.AcquireLock: ("hook-gateway",),
     requests.ReleaseLock: ("hook-gateway",),
     requests.ConfirmNode: ("nodeset-controller",),
+    requests.ConfirmJobs: ("nodeset-controller",),
     requests.NudgeNode: ("hook-gateway",),
     requests.NudgeJob: ("hook-gateway",),
     requests.PlacementAnnounced: ("hook-gateway",),

@@ -101,6 +101,23 @@ class NodeConfirmed(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.node_co
     reason: Reason = ""
 
 
+class ConfirmJobs(Request, frozen=True, kw_only=True, tag="sunk.request.v1.confirm_jobs"):
+    """Which of *jobs* run, by what Slurm says now? Asked by nodeset-controller, answered by syncer.
+
+    Before *node* is locked for others beside the Pods of these jobs: what the bus says of them may be old.
+    """
+
+    node: NodeName
+    jobs: Annotated[tuple[JobId, ...], Meta(max_length=4096)]
+
+
+class JobsConfirmed(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.jobs_confirmed"):
+    """What a list showed that was asked for after the question had come."""
+
+    running: Annotated[tuple[JobId, ...], Meta(max_length=4096)] = ()
+    """Those of them that run or are suspended; the others have ended, complete, wait, or are not known."""
+
+
 class NudgeNode(Request, frozen=True, kw_only=True, tag="sunk.request.v1.nudge_node"):
     """Look at *node* now. Asked by anyone, answered by syncer with `Noted` before it looks."""
 

@@ -73,6 +73,7 @@ _QUESTION: Final[dict[type[Request], tuple[str, str, str]]] = {
     requests.AcquireLock: ("lock.node", "node", "acquire"),
     requests.ReleaseLock: ("lock.node", "node", "release"),
     requests.ConfirmNode: ("slurm.node", "node", "confirm"),
+    requests.ConfirmJobs: ("slurm.node", "node", "confirm_jobs"),
     requests.NudgeNode: ("slurm.node", "node", "nudge"),
     requests.NudgeJob: ("slurm.job", "job", "nudge"),
     requests.PlacementAnnounced: ("placement.job", "job", "started"),

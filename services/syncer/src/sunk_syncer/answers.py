@@ -2,9 +2,19 @@
 
 from sunk_events.base import REASON_MAX
 from sunk_events.jobs import SlurmJobState
-from sunk_events.requests import ConfirmNode, NodeConfirmed, Noted, NudgeJob, NudgeNode
+from sunk_events.requests import (
+    ConfirmJobs,
+    ConfirmNode,
+    JobsConfirmed,
+    NodeConfirmed,
+    Noted,
+    NudgeJob,
+    NudgeNode,
+)
 from sunk_runtime.views import StateView
+from sunk_slurm.states import JobState
 from sunk_slurm.wire import Node
+from sunk_syncer.fresh_states import FreshStates
 from sunk_syncer.requeues import is_in_the_way, is_on
 from sunk_syncer.watch_jobs import JobWatch
 from sunk_syncer.watch_nodes import NodeWatch
@@ -30,12 +40,20 @@ def confirmed(name: str, node: Node | None, *, is_held: bool) -> NodeConfirmed:
     )
 
 
+def runs(state: JobState) -> bool:
+    """Whether a job in *state* holds its nodes and has not begun to end."""
+    return (state.is_running or state.is_suspended) and not state.is_completing
+
+
 class Answers:
     """The questions that the syncer answers."""
 
-    def __init__(self, nodes: NodeWatch, jobs: JobWatch, known: StateView[SlurmJobState]) -> None:
+    def __init__(
+        self, nodes: NodeWatch, jobs: JobWatch, states: FreshStates, known: StateView[SlurmJobState]
+    ) -> None:
         self._nodes = nodes
         self._jobs = jobs
+        self._states = states
         self._known = known
 
     async def confirm(self, question: ConfirmNode) -> NodeConfirmed:
@@ -58,6 +76,16 @@ class Answers:
             if is_in_the_way(await self._jobs.fresh(job), node):
                 return True
         return False
+
+    async def confirm_jobs(self, question: ConfirmJobs) -> JobsConfirmed:
+        """List all jobs now; the bus is told at once of those that no longer run."""
+        listed = await self._states.listed()
+        found = {job: listed[job] for job in question.jobs if job in listed}
+        running = {job for job, known in found.items() if runs(known.state)}
+        for job in {*question.jobs} - running:
+            if (told := self._known.get(str(job))) is not None and told.is_running:
+                self._jobs.look(job)
+        return JobsConfirmed(running=tuple(sorted(running)))
 
     async def nudge_node(self, question: NudgeNode) -> Noted:
         """Look at the node soon; whoever asks does not wait for it."""

@@ -16,7 +16,15 @@ from sunk_events.nodes import (
 from sunk_events.nodesets import KubePodState, KubeWatchState, NodeSliceState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
-from sunk_events.requests import ConfirmNode, ExplainJob, ExplainSlurmNode, NudgeJob, NudgeNode, RequeueJob
+from sunk_events.requests import (
+    ConfirmJobs,
+    ConfirmNode,
+    ExplainJob,
+    ExplainSlurmNode,
+    NudgeJob,
+    NudgeNode,
+    RequeueJob,
+)
 from sunk_events.subjects import STATISTICS_KEY
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, connect
@@ -36,6 +44,7 @@ from sunk_syncer.describe_nodes import NodeDescriptions
 from sunk_syncer.drain_nodes import DrainPropagation
 from sunk_syncer.explanations import Explanations
 from sunk_syncer.facts import SERVICE
+from sunk_syncer.fresh_states import FreshStates
 from sunk_syncer.polling import Rhythm
 from sunk_syncer.reconfigure import Reconfigure
 from sunk_syncer.release_jobs import JobReleases
@@ -115,11 +124,12 @@ class Syncer:
             JobReleases(slurm, jobs, self.sides, leadership=leadership, config=config),
             reconfigure,
         )
-        answers = Answers(nodes, jobs, self.jobs)
+        answers = Answers(nodes, jobs, FreshStates(slurm, config.call_timeout_s), self.jobs)
         explanations = Explanations(self.sides)
         async with (
             anyio.create_task_group() as tasks,
             answering(bus, config.cluster, ConfirmNode, answers.confirm),
+            answering(bus, config.cluster, ConfirmJobs, answers.confirm_jobs),
             answering(bus, config.cluster, RequeueJob, requeues.answer),
             answering(bus, config.cluster, ExplainSlurmNode, explanations.node),
             answering(bus, config.cluster, ExplainJob, explanations.job),
