@@ -32,6 +32,15 @@ DRAWN: Final = """
 After `LOOK`, with the Pods on the Node known, the step is `SETTLE`: {settle}. Of a
 `drained` node the Pods are listed before anything else is done.
 
+## Beside whom a job may start
+
+A Pod that Slurm placed is in nobody's way while its own placeholder job lives on the node. Before a lock is
+granted to another job beside it the syncer is asked whether that job runs (`ConfirmJobs`), and answers by a
+list that slurmctld was asked for after the question: what the bus says of a job may be as old as the syncer
+has been away. A job whose own prolog asks at that moment needs no such answer, and nothing is asked while
+other Pods are in the way anyhow. Without an answer the Pod is in the way, and the syncer is asked again a
+second later; the deadline of the prolog applies, as for any Pod in the way.
+
 ## What the bus is told
 
 Each arrow is a fact. On the Node `pending` stands before every lock; the bus hears of it where other

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_events.locks import LockLevel, LockValue
-from sunk_nodeset_controller.locks.machine import alive, decide, still_released
+from sunk_nodeset_controller.locks.machine import alive, decide, still_released, to_confirm
 from sunk_nodeset_controller.locks.model import (
     OPEN,
     Ask,
@@ -373,6 +373,44 @@ def test_a_placeholder_holds_as_long_as_its_pod_is_there_even_when_released_and_
 
     assert there.lock == lock
     assert gone.lock.holders == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "found", "doubted"),
+    [
+        pytest.param({"asks": (ask(),)}, CLEAR, {5, 6}, id="a prolog asks beside the Pods of two jobs"),
+        pytest.param({"asks": (ask(5),)}, CLEAR, {6}, id="a prolog knows that its own job runs"),
+        pytest.param({"asks": (ask(), ask(5))}, CLEAR, {6}, id="so do two that ask together"),
+        pytest.param({"asks": (ask(),)}, WEB, set[int](), id="it waits for another Pod anyway"),
+        pytest.param({"asks": (ask(),)}, GOING, {5, 6}, id="as does not, whose level has nobody in the way"),
+        pytest.param({"asks": (ask(1, "strict"),)}, GOING, set[int](), id="as does, whose level has"),
+        pytest.param({}, CLEAR, set[int](), id="nobody waits"),
+        pytest.param(
+            {"jobs": {5: job("running", changed=0)}}, CLEAR, {6}, id="who is seen to run is clear of its own"
+        ),
+        pytest.param(
+            {"asks": (ask(),), "jobs": {1: job("left", changed=0)}},
+            CLEAR,
+            set[int](),
+            id="a prolog whose job is over",
+        ),
+    ],
+)
+def test_slurm_is_asked_for_the_jobs_of_the_pods_beside_which_somebody_may_be_granted(
+    more: dict[str, object], found: Way, doubted: set[int]
+) -> None:
+    view = replace(seen(standing("pending")), **more)
+
+    assert to_confirm(view, {5, 6}, found, RULES) == doubted
+
+
+def test_while_nobody_says_whether_a_job_runs_the_pods_are_looked_at_again_soon() -> None:
+    lock = standing("pending", holder())
+
+    heard = decide(seen(lock, way=WEB), RULES)
+    unheard = decide(seen(lock, way=replace(WEB, is_unheard=True)), RULES)
+
+    assert (heard.again_s, unheard.again_s) == (30, 1)
 
 
 def test_a_pod_is_ours_while_its_job_lives_here_and_in_the_way_once_it_does_not() -> None:

@@ -22,9 +22,11 @@ from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_events.requests import (
     AcquireLock,
+    ConfirmJobs,
     ExplainKubeNode,
     Explanation,
     JobNotRunning,
+    JobsConfirmed,
     Later,
     LockGranted,
     LockWaiting,
@@ -53,7 +55,7 @@ from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, Message
 from sunk_runtime.jetstream import connect as connect_bus
 from sunk_runtime.leases import Leadership
-from sunk_runtime.requests import ask_until
+from sunk_runtime.requests import answering, ask_until
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
@@ -155,6 +157,18 @@ class Stage:
         reply = await ask_until(self.views.bus, CLUSTER, ExplainKubeNode(node=NAME), deadline=deadline)
         assert isinstance(reply, Explanation)
         return reply
+
+    @asynccontextmanager
+    async def syncer(self, *running: int) -> AsyncGenerator[set[int]]:
+        """Answer which jobs run, as the syncer does: *running*, or what the set that is yielded becomes."""
+        now_running = set(running)
+
+        async def answer(question: ConfirmJobs) -> JobsConfirmed:
+            assert question.node == NAME
+            return JobsConfirmed(running=tuple(now_running.intersection(question.jobs)))
+
+        async with answering(self.views.bus, CLUSTER, ConfirmJobs, answer):
+            yield now_running
 
     async def says(self, key: str, state: State, view: StateView[Any]) -> None:
         """Say something on the bus, as its owner would."""
@@ -977,7 +991,7 @@ async def test_a_pod_of_ours_may_stay_while_its_job_lives_and_is_in_the_way_when
     pod = await stage.pod("placed", bears=True)
     await stage.says_job(5, "RUNNING", runs=True)
     await stage.says_placement(pod, 5)
-    async with stage.manager():
+    async with stage.manager(), stage.syncer(5):
         await stage.stands("locked_strict")
         assert await stage.acquire(6) == LockGranted()
         await stage.says_job(5, "NODE_FAIL", is_over=True)
@@ -990,6 +1004,39 @@ async def test_a_pod_of_ours_may_stay_while_its_job_lives_and_is_in_the_way_when
         await stage.says_placement(pod, 5, is_there=False)
         assert [await stage.release(6), await stage.release(7)] == [Noted(), Noted()]
         await stage.stands("false")
+
+
+async def test_a_pod_beside_which_a_job_starts_is_another_jobs_own_only_by_what_slurm_says_now(
+    stage: Stage,
+) -> None:
+    pod = await stage.pod("placed", bears=True)
+    await stage.says_job(5, "RUNNING", runs=True)  # As it was when the syncer was heard last.
+    await stage.says_placement(pod, 5)
+    async with stage.manager():
+        await stage.stands("locked_strict")  # Its own Pod is in nobody's way.
+
+        unheard = await stage.waits(6, because="does not say whether its job 5 still runs")
+        async with stage.syncer() as running:
+            ended = await stage.waits(6, because="its placeholder job 5 no longer runs here")
+            running.add(5)
+            granted = await stage.acquire(6)
+
+        assert unheard.in_the_way == ended.in_the_way == (pod.key,)
+        assert granted == LockGranted()
+
+
+async def test_a_job_that_is_not_on_the_bus_vouches_for_its_pod_as_little(stage: Stage) -> None:
+    """Its lock stands, for its Pod is there; Slurm has forgotten it."""
+    pod = await stage.pod("placed", bears=True)
+    await stage.says_placement(pod, 5)
+    async with stage.manager(), stage.syncer() as running:
+        assert await stage.acquire(5, "strict") == LockGranted()
+
+        waiting = await stage.waits(6, because="its placeholder job 5 no longer runs here")
+        running.add(5)
+
+        assert waiting.in_the_way == (pod.key,)
+        assert await stage.acquire(6) == LockGranted()
 
 
 async def test_a_question_whose_deadline_is_hours_over_is_later_and_says_that_a_clock_is_off(

@@ -96,6 +96,13 @@ def test_a_pod_that_slurm_placed_may_stay_as_long_as_its_job_lives_here(
     assert bool(DRIVEN.others([found], {found.metadata.uid: job}, alive={7})) == is_in
 
 
+def test_a_job_is_leant_on_where_a_pod_that_slurm_placed_may_stay_for_its_sake_alone() -> None:
+    pods = [pod("a"), pod("b"), pod("c", phase="Succeeded"), pod("d"), bearing()]
+    jobs = dict(zip([one.metadata.uid for one in pods[:4]], [7, 7, 8, 9], strict=True))
+
+    assert DRIVEN.leant_on(pods, jobs, alive={7, 8}) == {7}
+
+
 DAEMON = OwnerReference(kind="DaemonSet", name="logs", controller=True)
 
 

@@ -100,6 +100,7 @@ class Scenes:
         job = next(one for one in self._slurm.state.jobs.values() if one.name == key)
         self._cancelled[key] = job.job_id
         self._do("scancel", str(job.job_id))
+        self._submit(3600)
         self._hold()
         await self._until(lambda: "Slurm has it" if job.job_id in self._slurm.state.jobs else None)
         for process in away:

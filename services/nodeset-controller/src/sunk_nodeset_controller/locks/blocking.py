@@ -4,7 +4,7 @@ Source: Kubernetes, "Pod Lifecycle", termination of Pods: the deletion timestamp
 grace period ends, not the one at which somebody asked.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -33,6 +33,7 @@ def blocking(
     *,
     refused: Mapping[str, Refusal],
     placed: Mapping[str, int | None],
+    unheard: Collection[int] = (),
     now: datetime,
 ) -> tuple[BlockingPod, ...]:
     """Return the first few of *pods*, which are in the way, with what keeps each.
@@ -41,14 +42,23 @@ def blocking(
         pods: Those in the way.
         refused: Evictions that were not done, by the Pod's uid.
         placed: The placeholder job of each Pod that Slurm places, by the Pod's uid.
+        unheard: The placeholder jobs of which nobody says now whether they run.
         now: What "for how long" is counted to.
     """
     first = sorted(pods, key=lambda pod: pod.key)[:NAMED]
-    return tuple(_told(pod, refused.get(pod.metadata.uid), placed, now) for pod in first)
+    return tuple(_told(pod, refused.get(pod.metadata.uid), placed, unheard, now) for pod in first)
 
 
-def _told(pod: Pod, refusal: Refusal | None, placed: Mapping[str, int | None], now: datetime) -> BlockingPod:
+def _told(
+    pod: Pod,
+    refusal: Refusal | None,
+    placed: Mapping[str, int | None],
+    unheard: Collection[int],
+    now: datetime,
+) -> BlockingPod:
     meta = pod.metadata
+    if (job := placed.get(meta.uid)) in unheard:
+        return BlockingPod(pod=pod.key, because=f"the syncer does not say whether its job {job} still runs")
     if meta.deletion_timestamp is not None:
         asked = meta.deletion_timestamp - timedelta(seconds=meta.deletion_grace_period_seconds or 0)
         return BlockingPod(pod=pod.key, since=asked, because=_leaving(pod, meta.deletion_timestamp, now))

@@ -1,14 +1,15 @@
 """One Node's lock as a state machine: what is seen, to what shall stand on the Node and who is answered.
 
 What must stay true: nobody is granted anything but from a list of Pods that was read after the taint was
-on; a holder ends by its release, or by what Slurm said *after* the job came, never by silence; what was
-seen of a job before its release says nothing any more, so a bus that lags cannot bring it back; a
-placeholder holds as long as its Pod is there.
+on, in which a Pod is another job's own only by what Slurm said after that list; a holder ends by its
+release, or by what Slurm said *after* the job came, never by silence; what was seen of a job before its
+release says nothing any more, so a bus that lags cannot bring it back; a placeholder holds as long as its
+Pod is there.
 
 Source: SUNK's documents, "Node locking".
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -65,6 +66,8 @@ CLEAR_AGAIN_S: Final = 0.1
 HELD_AGAIN_S: Final = 30.0
 """While somebody holds: a taint that somebody took off is put back, what Slurm lost is found."""
 UNSURE_AGAIN_S: Final = 0.5
+UNHEARD_AGAIN_S: Final = 1.0
+"""While nobody says whether the jobs run for whose sake Pods may stay."""
 
 
 def decide(seen: Seen, rules: Rules) -> Decision:
@@ -101,6 +104,24 @@ def alive(seen: Seen, rules: Rules) -> frozenset[int]:
         if (found := seen.jobs.get(holder.job)) is None or found.place == "waiting"
     }
     return frozenset((running | unknown) - {job for job in seen.released if _is_stale(job, seen)})
+
+
+def to_confirm(seen: Seen, leant_on: Collection[int], found: Way, rules: Rules) -> frozenset[int]:
+    """Return the jobs that Slurm has to say run, now, before anybody else is granted anything.
+
+    A prolog that asks knows that its own job runs, and nobody is in the way of his own.
+
+    Args:
+        seen: The Node.
+        leant_on: The jobs for whose sake Pods may stay there.
+        found: Who is in the way whatever is true of those: who cannot be granted needs to know nothing.
+        rules: The settings.
+    """
+    verdicts = {ask.job: _verdict(ask, seen, rules) for ask in seen.asks}
+    asking = {job for job, verdict in verdicts.items() if verdict is None}
+    waiting = [one for one in _holders(seen, verdicts, rules) if one.granted is None]
+    may_come = [one.job for one in waiting if not found.of(one.level)]
+    return frozenset(job for job in leant_on if job not in asking and any(one != job for one in may_come))
 
 
 def still_released(
@@ -311,6 +332,8 @@ def _again_s(
 
 def _pending_again_s(seen: Seen, lock: NodeLock, rules: Rules) -> float:
     way = seen.way or Way()
+    if way.is_unheard:
+        return UNHEARD_AGAIN_S
     waiting = [holder for holder in lock.holders if holder.granted is None]
     if not all(way.of(holder.level) for holder in waiting):
         return CLEAR_AGAIN_S

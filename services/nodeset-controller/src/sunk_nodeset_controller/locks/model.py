@@ -111,6 +111,8 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     strict: tuple[str, ...] = ()
     blocking: tuple[BlockingPod, ...] = ()
     """The first few with what keeps them."""
+    is_unheard: bool = False
+    """Some are in the way only because nobody has said now whether their jobs run."""
 
     def of(self, level: LockLevel) -> tuple[str, ...]:
         """Return the Pods in the way of a lock of *level*."""

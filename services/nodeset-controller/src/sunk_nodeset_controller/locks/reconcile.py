@@ -17,10 +17,11 @@ from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.locks.apply import LockedNodes
 from sunk_nodeset_controller.locks.blocking import blocking
 from sunk_nodeset_controller.locks.clearing import Asked, deeds, refusals
+from sunk_nodeset_controller.locks.confirming import Confirm
 from sunk_nodeset_controller.locks.desk import Desk
 from sunk_nodeset_controller.locks.explain import findings
 from sunk_nodeset_controller.locks.facts import facts, state
-from sunk_nodeset_controller.locks.machine import alive, decide, still_released
+from sunk_nodeset_controller.locks.machine import alive, decide, still_released, to_confirm
 from sunk_nodeset_controller.locks.marks import read
 from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS, PODS_DRIVEN
 from sunk_nodeset_controller.locks.model import Ask, Decision, NodeLock, NotRunning, Rules, Seen, Step, Way
@@ -68,12 +69,15 @@ class Locks:
         watches: PodWatches,
         writer: StateWriter[LockState],
         rules: Rules,
+        *,
+        confirm: Confirm,
     ) -> None:
         self._sight = sight
         self._nodes = nodes
         self._watches = watches
         self._writer = writer
         self._rules = rules
+        self._confirm = confirm
         self._desks: dict[str, Desk] = {}
 
     def desk(self, node: str) -> Desk:
@@ -119,10 +123,10 @@ class Locks:
         if found is None:
             return None
         seen, pods = self._seen(turn, found, None), await self._nodes.pods_on(kube_node)
-        placed, measure = self._sight.job_by_uid(pods), self._nodes.measure
-        others = measure.others(pods, placed, alive(seen, self._rules))
-        kept = blocking(others, refused=refusals(desk.asked), placed=placed, now=now())
-        return findings(seen.lock, others, kept, measure)
+        placed = self._sight.job_by_uid(pods)
+        others, unheard = await self._in_the_way(turn, seen, pods, placed)
+        kept = blocking(others, refused=refusals(desk.asked), placed=placed, unheard=unheard, now=now())
+        return findings(seen.lock, others, kept, self._nodes.measure)
 
     async def fail(self, node: str, in_the_way: tuple[str, ...]) -> None:
         """Store that *node* may be drained because Pods are *in the way*: whoever leads next counts it.
@@ -225,7 +229,7 @@ class Locks:
         """Return the Pods in the way, as they are now; have them leave if that is wanted."""
         pods, desk = await self._nodes.pods_on(turn.kube_node), turn.desk
         placed = self._sight.job_by_uid(pods)
-        others = self._nodes.measure.others(pods, placed, alive(seen, self._rules))
+        others, unheard = await self._in_the_way(turn, seen, pods, placed)
         if not does_clear:  # Drained for them, their node would take none of their jobs.
             returning = self._sight.returning(others)
             others = [pod for pod in others if pod.metadata.uid not in returning]
@@ -235,8 +239,26 @@ class Locks:
             ours = [pod for pod in others if self._nodes.measure.is_ours_to_ask(pod)]
             await self._drive_out(desk, ours, placed)
             _count_driven(desk, {pod.metadata.uid for pod in others} - placed.keys() - desk.asked.keys())
-        told = blocking(others, refused=refusals(desk.asked), placed=placed, now=now())
-        return replace(found, blocking=told)
+        told = blocking(others, refused=refusals(desk.asked), placed=placed, unheard=unheard, now=now())
+        return replace(found, blocking=told, is_unheard=bool(unheard))
+
+    async def _in_the_way(
+        self, turn: _Turn, seen: Seen, pods: list[Pod], placed: Mapping[str, int | None]
+    ) -> tuple[list[Pod], frozenset[int]]:
+        """Return those of *pods* that are in the way, and the jobs of which nobody says whether they run.
+
+        What the bus says of a job may be of before its end: nobody is granted a lock for that alone.
+        """
+        measure, living = self._nodes.measure, alive(seen, self._rules)
+        others = measure.others(pods, placed, living)
+        leant_on = measure.leant_on(pods, placed, living)
+        doubted = to_confirm(seen, leant_on, way(others), self._rules)
+        if not doubted:
+            return others, frozenset()
+        running = await self._confirm(turn.node, doubted)
+        if running is None:
+            return measure.others(pods, placed, living - doubted), doubted
+        return measure.others(pods, placed, living - (doubted - running)), frozenset()
 
     async def _drive_out(self, desk: Desk, others: list[Pod], placed: Mapping[str, int | None]) -> None:
         """Have *others* leave the Node, and remember who would not."""

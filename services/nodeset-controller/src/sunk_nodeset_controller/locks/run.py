@@ -15,6 +15,7 @@ from sunk_kube.objects import Node
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.answer import Explain, LockAnswers, only_locks
 from sunk_nodeset_controller.locks.apply import LockedNodes
+from sunk_nodeset_controller.locks.confirming import Confirming
 from sunk_nodeset_controller.locks.daemons import warn_of_daemons
 from sunk_nodeset_controller.locks.marks import left_over
 from sunk_nodeset_controller.locks.marks import read as read_lock
@@ -84,7 +85,7 @@ async def run_locks(
     loop = KeyLoop(f"locks-{views.cluster}", look, concurrency=CONCURRENCY, woken_by=woken_by)
     async with anyio.create_task_group() as tasks:
         watches = PodWatches(kube, measure, tasks, changed=loop.poke, came=came)
-        locks = Locks(sight, nodes, watches, writer, rules)
+        locks = Locks(sight, nodes, watches, writer, rules, confirm=Confirming(views.bus, views.cluster))
         answers = LockAnswers(sight, locks, loop, explain)
         tasks.start_soon(answers.failed.follow, views.slurm_nodes)
         tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)

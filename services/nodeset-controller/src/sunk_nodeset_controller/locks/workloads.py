@@ -35,6 +35,16 @@ class Measure(msgspec.Struct, frozen=True):
         """
         return [pod for pod in pods if self._is_other(pod, job_by_uid, alive)]
 
+    def leant_on(
+        self, pods: Iterable[Pod], job_by_uid: Mapping[str, int | None], alive: Collection[int]
+    ) -> frozenset[int]:
+        """Return those of the jobs *alive* for whose sake alone some of *pods* are not in the way.
+
+        The arguments are those of `others`.
+        """
+        jobs = {job_by_uid.get(pod.metadata.uid) for pod in pods if not pod.is_over}
+        return frozenset(job for job in jobs if job is not None and job in alive)
+
     def is_driven_out(self, pod: Pod) -> bool:
         """Whether a lock drives out *pod*, if Slurm does not place it."""
         if pod.is_over:
