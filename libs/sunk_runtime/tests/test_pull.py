@@ -10,7 +10,7 @@ from sunk_runtime.connection import connected
 from sunk_runtime.context import JetStream
 from sunk_runtime.errors import BusUnavailableError, PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings, Message
-from sunk_runtime.pull import BATCH, Position, Pull, create_consumer, position, pulling
+from sunk_runtime.pull import BATCH, Pull, create_consumer, pulling
 from sunk_runtime.testing import until
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +59,7 @@ async def test_who_is_slow_to_take_has_a_bounded_number_waiting_and_loses_none(b
             came += await deliveries(pull)
 
     assert [message.data for message in came] == [b"%d" % number for number in range(1800)]
-    assert [position(message.reply).consumer_seq for message in came] == list(range(1, 1801))
+    assert [message.metadata.sequence.consumer for message in came] == list(range(1, 1801))
 
 
 async def test_with_nothing_to_deliver_the_server_gives_signs_of_life(bus: Bus) -> None:
@@ -135,14 +135,22 @@ async def test_a_durable_that_keeps_other_settings_is_an_error_that_names_them(
             await create_consumer(bus, STREAM, ConsumerConfig(durable_name="test", max_deliver=-1))
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        pytest.param("$JS.ACK.STREAM.test.2.41.42.1700000000000000000.7", id="first form"),
-        pytest.param("$JS.ACK.domain.hash.STREAM.test.2.41.42.1700000000000000000.7.x", id="second form"),
-    ],
-)
-def test_a_delivery_says_where_it_stands(reply: str) -> None:
-    assert position(reply) == Position(
-        stream_seq=41, consumer_seq=42, pending=7, delivered=2, stored_ns=1_700_000_000_000_000_000
-    )
+async def test_what_others_have_nats_deliver_to_a_pull_is_none_of_its_deliveries(bus: Bus) -> None:
+    await store(bus, 1)
+    consumer, _ = await create_consumer(bus, STREAM, NO_ACK)
+    async with pulling(bus, STREAM, consumer) as pull:
+        await bus.js.add_stream(name="THEIRS", subjects=["theirs"])
+        for _ in range(3):
+            await bus.publish("theirs", b"forged")
+        await bus.js.add_consumer(
+            "THEIRS", ConsumerConfig(ack_policy=AckPolicy.NONE, deliver_subject=pull.inbox)
+        )
+
+        async def are_delivered() -> bool:
+            (theirs,) = await bus.js.consumers_info("THEIRS")
+            return theirs.num_pending == 0
+
+        await until(are_delivered)
+        await bus.flush()
+        assert [message.data for message in await deliveries(pull)] == [b"0"]
+        assert await pull.batch() == []

@@ -9,9 +9,10 @@ import pytest
 
 from sunk_lab.nats import NatsServer
 from sunk_runtime import jetstream
+from sunk_runtime.client import Client
 from sunk_runtime.clock import ClockWatch, skew_s
 from sunk_runtime.errors import PermanentError
-from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
 from sunk_runtime.rights import covers, overlaps, require_rights
 from sunk_runtime.testing import until
 
@@ -51,6 +52,22 @@ async def test_each_right_that_our_user_lacks_is_named_with_what_to_do(tmp_path:
         "NATS user 'syncer' may not publish to sunk.ev.c1.slurm.job.*.ended; may not publish to $KV.b.>; "
         "may not subscribe to sunk.rpc.c1.slurm.node.*.confirm. Give it these rights"
     )
+
+
+class Odd(Bus):
+    """The connection, over which who we are is answered with *data*."""
+
+    def __init__(self, real: Bus, data: bytes) -> None:
+        self.__dict__.update(real.__dict__)
+        self._data = data
+
+    async def request(self, subject: str, data: bytes, timeout_s: float) -> Message:  # noqa: ARG002 - as the real one
+        return Message(Client(), subject, data=self._data)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b'{"server":{},"error":{"code":503}}', b'{"data":[]}'])
+async def test_a_server_that_does_not_say_is_taken_to_allow_it(bus: Bus, data: bytes) -> None:
+    await require_rights(Odd(bus, data), Needs(publish=("anything.>",)))
 
 
 async def test_where_nats_has_no_users_everything_is_allowed(bus: Bus) -> None:

@@ -10,6 +10,7 @@
 | newer acknowledgement subjects end ordered consumers | not used; `test_a_view_reads_both_forms…` |
 | KV watch is 19 s late after a restart | own pull; `test_a_view_reads_again_after_the_server_was_killed` |
 | callbacks are serial | a task a question; `test_a_slow_answer_holds_up_nobody` |
+| what is no text, or a flush that was given up, ends the reader | our client; `test_client.py` |
 | headers beyond max_payload close the client for good | sizes checked before; here |
 | 60 reconnects, then closed for ever | -1; `test_a_connection_that_is_closed…` |
 | what timed out is sent all the same | ids and revisions; `test_a_publish_that_was_given_up…` |

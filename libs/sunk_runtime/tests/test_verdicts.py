@@ -4,7 +4,7 @@ import pytest
 
 from sunk_events.codec import UndecodableError
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
-from sunk_runtime.verdicts import LONGEST_S, MAX_DELIVER, Again, Dead, Verdict, back_off_s, nak, verdict_on
+from sunk_runtime.verdicts import LONGEST_S, MAX_DELIVER, Again, Dead, Verdict, back_off_s, verdict_on
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,3 @@ def test_the_wait_is_always_one_that_the_server_takes(asked_s: float, delivered:
 
 def test_trying_goes_on_for_longer_than_slurm_takes_to_restart() -> None:
     assert sum(back_off_s(1.0, delivered) for delivered in range(1, MAX_DELIVER)) > 5 * 60
-
-
-def test_the_wait_is_told_in_nanoseconds() -> None:
-    assert nak(0.25) == b'-NAK {"delay":250000000}'

@@ -1,5 +1,6 @@
 import gc
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from sunk_runtime import pull, views
 from sunk_runtime.connection import Connection, connected
 from sunk_runtime.context import JetStream
 from sunk_runtime.errors import ConflictError, TransientError
-from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
@@ -225,6 +226,17 @@ class Lagging(Bus):
 
     async def send(self, subject: str, data: bytes, *, reply: str = "") -> None:
         await super().send(subject.replace(STREAM, COPY) if self.reads_copy else subject, data, reply=reply)
+
+    @asynccontextmanager
+    async def subscribed(
+        self, subject: str, receive: Callable[[Message], Awaitable[None]]
+    ) -> AsyncGenerator[None]:
+        async def of_the_bucket(message: Message) -> None:
+            message.reply = message.reply.replace(COPY, STREAM)
+            await receive(message)
+
+        async with super().subscribed(subject, of_the_bucket):
+            yield
 
 
 class OfCopy(JetStream):

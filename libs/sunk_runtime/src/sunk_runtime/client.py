@@ -15,6 +15,8 @@ from nats.aio import client
 from nats.aio.msg import Msg
 from nats.protocol import parser
 
+from sunk_runtime.message import Message
+
 
 def _with_blanks_alone(line: re.Pattern[bytes]) -> re.Pattern[bytes]:
     return re.compile(line.pattern.replace(rb"^\s", rb"^ \t\r\n").replace(rb"\s", rb"[ \t]"))
@@ -29,6 +31,8 @@ parser.HMSG_RE = _with_blanks_alone(parser.HMSG_RE)
 class Client(client.Client):
     """A client whose reader goes on."""
 
+    msg_class = Message
+
     async def request(
         self,
         subject: str,
@@ -39,7 +43,7 @@ class Client(client.Client):
     ) -> Msg:
         """Ask once there is a connection: what waits for one is asked in vain, and remembered for ever."""
         with anyio.fail_after(timeout):
-            while self.is_reconnecting:  # noqa: ASYNC110 - nats-py has no event of it
+            while self.is_reconnecting or self.is_connecting:  # noqa: ASYNC110 - nats-py has no event of it
                 await anyio.sleep(0.05)
             return await super().request(subject, payload, timeout, old_style, headers)
 

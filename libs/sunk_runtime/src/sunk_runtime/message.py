@@ -1,20 +1,15 @@
 """A message as NATS brought it."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-import msgspec
 from nats.aio.msg import Msg
 
 
-class Message(msgspec.Struct, frozen=True):
-    """A message as it came: subject, payload, headers, and where an answer goes."""
+@dataclass(eq=False)
+class Message(Msg):
+    """nats-py's own, of which `metadata` says where a delivery stands; its headers are never None."""
 
-    subject: str
-    data: bytes
-    headers: Mapping[str, str]
-    reply: str
+    headers: dict[str, str] = field(default_factory=dict[str, str])
 
-    @classmethod
-    def of(cls, message: Msg) -> "Message":
-        """Return *message* without what is nats-py's."""
-        return cls(message.subject, message.data, message.headers or {}, message.reply)
+    def __post_init__(self) -> None:
+        self.headers = self.headers or {}  # pyright: ignore[reportIncompatibleVariableOverride] - None is for none

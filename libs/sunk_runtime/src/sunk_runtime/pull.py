@@ -12,11 +12,11 @@ within `DEAD_S`.
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Final
 
 import anyio
 import msgspec
+from nats.errors import NotJSMessageError
 from nats.js.api import ConsumerConfig
 
 from sunk_runtime.errors import BusUnavailableError, PermanentError
@@ -28,49 +28,6 @@ DEAD_S: Final = 2.5
 EXPIRES_S: Final = 30.0
 _ALIVE: Final = "100"
 _TIMED_OUT: Final = frozenset({"404", "408"})
-_V1_TOKENS: Final = 9
-
-
-class Position(msgspec.Struct, frozen=True):
-    """Where a delivery stands: in its stream, in its consumer, and how many wait behind it."""
-
-    stream_seq: int
-    consumer_seq: int
-    pending: int
-    delivered: int = 1
-    """How often this message was delivered, this time included."""
-    stored_ns: int = 0
-    """When the stream stored it: a stream that was made anew counts from 1 again, but not this."""
-
-
-class Delivery(msgspec.Struct, frozen=True, eq=False):
-    """A message with its place."""
-
-    message: Message
-    at: Position
-
-    @property
-    def id(self) -> tuple[int, int]:
-        """What is the same for every delivery of the same message."""
-        return self.at.stream_seq, self.at.stored_ns
-
-    @classmethod
-    def of(cls, message: Message) -> "Delivery":
-        """Read the place of *message* out of its acknowledgement subject."""
-        return cls(message, position(message.reply))
-
-
-def position(reply: str) -> Position:
-    """Read the position out of an acknowledgement subject, of the first or the second format."""
-    tokens = reply.split(".")
-    if len(tokens) > _V1_TOKENS:
-        tokens = tokens[2:]  # Domain and account stand before the stream.
-    return Position(int(tokens[5]), int(tokens[6]), int(tokens[8]), int(tokens[4]), int(tokens[7]))
-
-
-def stored_at(reply: str) -> datetime:
-    """Read out of an acknowledgement subject when the server stored the message."""
-    return datetime.fromtimestamp(position(reply).stored_ns / 1e9, UTC)
 
 
 async def create_consumer(bus: Bus, stream: str, config: ConsumerConfig) -> tuple[str, int]:
@@ -100,7 +57,7 @@ async def pulling(bus: Bus, stream: str, consumer: str, *, greets: bool = False)
     With *greets* the server says at once that it is there, also where nothing waits: the first sign of life
     comes after a question and not after `HEARTBEAT_S`.
     """
-    pull = Pull(bus, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", bus.inbox(), greets=greets)
+    pull = Pull(bus, stream, consumer, greets=greets)
     async with bus.subscribed(pull.inbox, pull.receive):
         yield pull
 
@@ -108,20 +65,22 @@ async def pulling(bus: Bus, stream: str, consumer: str, *, greets: bool = False)
 class Pull:
     """The deliveries of one consumer. Made by `pulling`."""
 
-    def __init__(self, bus: Bus, next_subject: str, inbox: str, *, greets: bool = False) -> None:
-        self.inbox: Final = inbox
+    def __init__(self, bus: Bus, stream: str, consumer: str, *, greets: bool = False) -> None:
+        self.inbox: Final = bus.inbox()
         self._is_to_greet = greets
         self._bus = bus
-        self._next = next_subject
+        self._consumer = (stream, consumer)
+        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._come: deque[Message] = deque()
         self._news = anyio.Event()
         self._outstanding = 0
         self._breaks = bus.breaks
 
     async def receive(self, message: Message) -> None:
-        """Take in what came on the inbox."""
-        self._come.append(message)
-        self._news.set()
+        """Take in what came on the inbox: another's consumer may deliver there too."""
+        if message.subject == self.inbox or _consumer_of(message) == self._consumer:
+            self._come.append(message)
+            self._news.set()
 
     async def batch(self) -> list[Message]:
         """Return the deliveries that have come, in order and at least one; none is a sign of life.
@@ -149,7 +108,8 @@ class Pull:
         """Take in what the server says of the pull itself."""
         status = message.headers.get("Status")
         if status in _TIMED_OUT:
-            self._outstanding -= int(message.headers.get("Nats-Pending-Messages", self._outstanding))
+            pending = message.headers.get("Nats-Pending-Messages", "")
+            self._outstanding -= int(pending) if pending.isdecimal() else self._outstanding
         elif status != _ALIVE:
             raise BusUnavailableError(f"pull ended: {status} {message.headers.get('Description', '')}")
 
@@ -175,3 +135,11 @@ class Pull:
             ask |= {"expires": int(EXPIRES_S * 1e9), "idle_heartbeat": int(HEARTBEAT_S * 1e9)}
         await self._bus.send(self._next, msgspec.json.encode(ask), reply=self.inbox)
         self._outstanding += more
+
+
+def _consumer_of(message: Message) -> tuple[str, str] | None:
+    """Return stream and consumer of a delivery; None: it is none."""
+    try:
+        return message.metadata.stream, message.metadata.consumer
+    except (NotJSMessageError, ValueError, OverflowError, OSError):
+        return None

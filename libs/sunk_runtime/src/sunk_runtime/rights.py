@@ -65,10 +65,10 @@ async def require_rights(bus: Bus, needs: Needs) -> None:
     """
     try:
         answer = await bus.request(USER_INFO, b"", ANSWER_S)
-    except TransientError as error:
+        user = msgspec.json.decode(answer.data, type=UserInfo).data
+    except (TransientError, msgspec.DecodeError, UnicodeDecodeError) as error:
         log.warning("rights not told", extra={"error": str(error)})
         return
-    user = msgspec.json.decode(answer.data, type=UserInfo).data
     if lacking := missing(user, needs):
         raise PermanentError(
             f"NATS user {user.user!r} may not {'; may not '.join(lacking)}. "

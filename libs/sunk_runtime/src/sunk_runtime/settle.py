@@ -9,8 +9,10 @@ help, or none helped, goes to the dead letters before it is ended; what waits he
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
-from typing import Final, assert_never
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, assert_never
 
 import anyio
 import anyio.lowlevel
@@ -22,26 +24,12 @@ from sunk_events.codec import UndecodableError, decode_fact
 from sunk_runtime.clock import Clocks
 from sunk_runtime.dead import bury
 from sunk_runtime.errors import BusUnavailableError, SunkError, TransientError
-from sunk_runtime.jetstream import Bus
+from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.lanes import Lanes
 from sunk_runtime.metrics import EVENT_LAG, EVENTS_HELD, EVENTS_REDELIVERED, EVENTS_SETTLED
-from sunk_runtime.pull import Delivery, create_consumer, pulling
+from sunk_runtime.pull import create_consumer, pulling
 from sunk_runtime.tracing import span
-from sunk_runtime.verdicts import (
-    ACK,
-    BUG_S,
-    HAND_BACK,
-    HANDLED,
-    IN_PROGRESS,
-    TERM,
-    Ack,
-    Again,
-    Dead,
-    Verdict,
-    back_off_s,
-    nak,
-    verdict_on,
-)
+from sunk_runtime.verdicts import BUG_S, HANDLED, Ack, Again, Dead, Verdict, back_off_s, verdict_on
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +45,10 @@ IN_A_ROW: Final = 64
 """Facts that one worker handles before it lets others run, when its handler never waits."""
 
 Handle = Callable[[Event], Awaitable[None]]
+_Id = tuple[int, datetime]
+"""What is the same for every delivery of the same message."""
+_Settle = Callable[[Message], Coroutine[Any, Any, None]]
+"""One of nats-py's: `ack`, `nak`, `term`, `in_progress`."""
 
 
 class _Worker:
@@ -64,7 +56,7 @@ class _Worker:
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self.scope = scope
-        self.taken: tuple[str, Delivery] | None = None
+        self.taken: tuple[str, Message] | None = None
         self.since = 0.0
 
 
@@ -88,9 +80,9 @@ class FactConsumer:
         self._durable = durable
         self._handle = handle
         self._concurrency = concurrency
-        self._lanes = Lanes[Delivery]()
-        self._held: dict[tuple[int, int], Delivery] = {}
-        self._settled: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._lanes = Lanes[Message]()
+        self._held: dict[_Id, Message] = {}
+        self._settled: OrderedDict[_Id, _Settle] = OrderedDict()
         """How the last ones ended: a new reader begins behind the oldest that has not."""
         self._idle: deque[anyio.Event] = deque()
         self._workers: dict[_Worker, None] = {}
@@ -155,29 +147,29 @@ class FactConsumer:
         expected = 1
         async with pulling(self._bus, stream, name, greets=True) as pull:
             while True:
-                deliveries = [Delivery.of(message) for message in await pull.batch()]
+                deliveries = await pull.batch()
                 for delivery in deliveries:
-                    if delivery.at.consumer_seq != expected:
+                    if delivery.metadata.sequence.consumer != expected:
                         # A connection of ours that the server believes in yet: it took what came before.
                         raise BusUnavailableError(f"delivery {expected} went elsewhere")
                     expected += 1
                 self._is_consuming = True
                 await self._take_in(deliveries)
 
-    async def _take_in(self, deliveries: list[Delivery]) -> None:
+    async def _take_in(self, deliveries: list[Message]) -> None:
         if not deliveries:
             return
         for delivery in deliveries:
-            if delivery.at.delivered > 1:
+            if delivery.metadata.num_delivered > 1:
                 EVENTS_REDELIVERED.labels(self._durable).inc()
-            if words := self._settled.get(delivery.id):
-                await self._tell(delivery, words)  # After a gap: handled, and its settlement lost or skipped.
+            if settle := self._settled.get(_id(delivery)):
+                await self._tell(delivery, settle)  # After a gap: handled, its settlement lost or skipped.
                 continue
-            is_new = delivery.id not in self._held
-            self._held[delivery.id] = delivery  # The newest delivery is the one to settle.
+            is_new = _id(delivery) not in self._held
+            self._held[_id(delivery)] = delivery  # The newest delivery is the one to settle.
             if is_new:
-                self._lanes.add(delivery.message.subject.rpartition(".")[0], delivery)
-        EVENT_LAG.labels(self._durable).set(deliveries[-1].at.pending)
+                self._lanes.add(delivery.subject.rpartition(".")[0], delivery)
+        EVENT_LAG.labels(self._durable).set(deliveries[-1].metadata.num_pending)
         EVENTS_HELD.labels(self._durable).set(len(self._held))
         for _ in range(min(len(self._idle), self._lanes.ready)):
             self._idle.popleft().set()
@@ -211,24 +203,25 @@ class FactConsumer:
             if in_a_row % IN_A_ROW == 0:
                 await anyio.lowlevel.checkpoint()
 
-    async def _defer(self, key: str, delivery: Delivery) -> None:
-        log.error("handler hung", extra={"subject": delivery.message.subject, "after_s": HANDLE_S})
+    async def _defer(self, key: str, delivery: Message) -> None:
+        log.error("handler hung", extra={"subject": delivery.subject, "after_s": HANDLE_S})
         error = TransientError(f"handler took over {HANDLE_S:.0f} s")
-        await self._carry_out(verdict_on(error, delivery.at.delivered), delivery)
+        await self._carry_out(verdict_on(error, delivery.metadata.num_delivered), delivery)
         self._lanes.give_back(key)
 
-    async def _settle(self, delivery: Delivery) -> None:
+    async def _settle(self, delivery: Message) -> None:
         await self._carry_out(await self._judge(delivery), delivery)
 
-    async def _judge(self, delivery: Delivery) -> Verdict:
+    async def _judge(self, delivery: Message) -> Verdict:
         """Handle *delivery* and return what becomes of it."""
-        delivered = delivery.at.delivered
-        subject = delivery.message.subject
+        delivered = delivery.metadata.num_delivered
+        subject = delivery.subject
         try:
-            event = decode_fact(subject, delivery.message.data)
+            event = decode_fact(subject, delivery.data)
             # It may have happened long before it was told, but not after NATS stored it.
-            self._clocks.note(event.source, max(0.0, event.time.timestamp() - delivery.at.stored_ns / 1e9))
-            with span("handle", type(event).__name__, subject, delivery.message.headers):
+            ahead_s = event.time.timestamp() - delivery.metadata.timestamp.timestamp()
+            self._clocks.note(event.source, max(0.0, ahead_s))
+            with span("handle", type(event).__name__, subject, delivery.headers):
                 await self._handle(event)
         except (SunkError, UndecodableError) as error:
             verdict = verdict_on(error, delivered)
@@ -240,39 +233,38 @@ class FactConsumer:
             return verdict_on(error, delivered)
         return HANDLED
 
-    async def _carry_out(self, verdict: Verdict, delivery: Delivery) -> None:
+    async def _carry_out(self, verdict: Verdict, delivery: Message) -> None:
         match verdict:
             case Ack():
-                words = ACK
+                settle: _Settle = Message.ack
                 self._acked.inc()
             case Again(wait_s):
-                words = nak(wait_s)
+                settle = partial(Message.nak, delay=wait_s)
                 EVENTS_SETTLED.labels(self._durable, "again").inc()
             case Dead(reason):
-                words = await self._end(delivery, reason)
+                settle = await self._end(delivery, reason)
             case _:
                 assert_never(verdict)
-        await self._tell(self._held.pop(delivery.id, delivery), words)
-        if words in {ACK, TERM}:
-            self._settled[delivery.id] = words
+        await self._tell(self._held.pop(_id(delivery), delivery), settle)
+        if settle in {Message.ack, Message.term}:
+            self._settled[_id(delivery)] = settle
             if len(self._settled) > 2 * MAX_ACK_PENDING:
                 self._settled.popitem(last=False)
 
-    async def _end(self, delivery: Delivery, reason: str) -> bytes:
+    async def _end(self, delivery: Message, reason: str) -> _Settle:
         """Keep *delivery* among the dead letters, and only then have it ended."""
-        message = delivery.message
-        msg_id = f"{self._bus.name}:{message.subject}:{delivery.at.stream_seq}"
-        if await bury(self._bus, self._cluster, message, reason, msg_id=msg_id):
+        msg_id = f"{self._bus.name}:{delivery.subject}:{delivery.metadata.sequence.stream}"
+        if await bury(self._bus, self._cluster, delivery, reason, msg_id=msg_id):
             EVENTS_SETTLED.labels(self._durable, "dead").inc()
-            return TERM
+            return Message.term
         EVENTS_SETTLED.labels(self._durable, "again").inc()
-        return nak(back_off_s(BUG_S, delivery.at.delivered))
+        return partial(Message.nak, delay=back_off_s(BUG_S, delivery.metadata.num_delivered))
 
-    async def _tell(self, delivery: Delivery, words: bytes) -> None:
+    async def _tell(self, delivery: Message, settle: _Settle) -> None:
         try:
-            await self._bus.tell(delivery.message.reply, words)
+            await self._bus.tell(settle(delivery))
         except TransientError as error:  # Not acknowledged is delivered again, which every handler bears.
-            extra = {"subject": delivery.message.subject, "error": str(error)}
+            extra = {"subject": delivery.subject, "error": str(error)}
             log.warning("acknowledgement lost", extra=extra)
 
     async def _keep(self) -> None:
@@ -280,7 +272,7 @@ class FactConsumer:
         while True:
             await anyio.sleep(KEEP_S)
             for delivery in list(self._held.values()):
-                await self._tell(delivery, IN_PROGRESS)
+                await self._tell(delivery, Message.in_progress)
             EVENTS_HELD.labels(self._durable).set(len(self._held))
             overdue = time.monotonic() - HANDLE_S
             for worker in self._workers:
@@ -291,7 +283,11 @@ class FactConsumer:
         """Give what was not settled to whoever consumes next, now rather than after `ACK_WAIT_S`."""
         with anyio.move_on_after(1, shield=True):
             for delivery in self._held.values():
-                await self._tell(delivery, HAND_BACK)
+                await self._tell(delivery, Message.nak)
         self._held.clear()
         self._idle.clear()
-        self._lanes = Lanes[Delivery]()
+        self._lanes = Lanes[Message]()
+
+
+def _id(delivery: Message) -> _Id:
+    return delivery.metadata.sequence.stream, delivery.metadata.timestamp

@@ -2,8 +2,6 @@
 
 What must stay true: only what was handled is acknowledged; what may help later comes again, each time later
 than before; what no retry can help, or none of `MAX_DELIVER` helped, is ended.
-
-Source: NATS ADR-37 for the words on the wire: +ACK, -NAK with a delay in nanoseconds, +TERM, +WPI.
 """
 
 import math
@@ -22,11 +20,6 @@ LONGEST_S: Final = 30.0
 CONFLICT_S: Final = 0.1
 BUG_S: Final = 1.0
 _ASKED_MOST_S: Final = 3600.0
-
-ACK: Final = b"+ACK"
-TERM: Final = b"+TERM"
-IN_PROGRESS: Final = b"+WPI"
-HAND_BACK: Final = b"-NAK"
 
 
 class Ack(msgspec.Struct, frozen=True):
@@ -71,8 +64,3 @@ def back_off_s(asked_s: float, delivered: int) -> float:
     """Return how long to wait after the *delivered*-th time: twice as long each time, within bounds."""
     asked = min(max(asked_s, 0.0), _ASKED_MOST_S) if math.isfinite(asked_s) else LONGEST_S
     return max(asked, doubled(asked, delivered - 1, LONGEST_S))
-
-
-def nak(wait_s: float) -> bytes:
-    """Return the words that ask for the delivery again after *wait_s*."""
-    return b"-NAK " + msgspec.json.encode({"delay": int(wait_s * 1e9)})

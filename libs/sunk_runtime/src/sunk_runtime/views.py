@@ -14,7 +14,7 @@ only.
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 import msgspec
+from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo, StreamState
 
 from sunk_events import subjects
@@ -32,7 +33,7 @@ from sunk_runtime.dead import bury
 from sunk_runtime.errors import BusUnavailableError, JetStreamRejectedError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.metrics import VIEW_AGE, VIEW_COMPLETE, VIEW_KEYS, VIEW_READS
-from sunk_runtime.pull import Position, create_consumer, position, pulling, stored_at
+from sunk_runtime.pull import create_consumer, pulling
 from sunk_runtime.recovery import Recovery
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class _Found(msgspec.Struct, Generic[S], frozen=True):
     value: S | None
     revision: int
     stored: datetime
-    stored_ns: int
+    stored_s: float
     """When the server stored it, on its clock; 0 where that is not known."""
     is_readable: bool = True
 
@@ -84,7 +85,7 @@ class _Reading(Generic[S]):
     """A whole read that is under way: the keys so far, and whether they are all."""
 
     def __init__(
-        self, reach: int, pending: int, before: Mapping[str, int], *, followed: int, last: int, stored_ns: int
+        self, reach: int, pending: int, before: dict[str, int], *, followed: int, last: int, stored_s: float
     ) -> None:
         self.keys: set[str] = set()
         self.before: Final = before
@@ -103,9 +104,9 @@ class _Reading(Generic[S]):
         """Those of them that were stored after what was known: no older copy of the store has them so."""
         self.newest = float("-inf")
         """When the newest message that was read was stored."""
-        self.newest_ns = 0
+        self.newest_s = 0.0
         """The same on the server's clock."""
-        self.stored_ns: Final = stored_ns
+        self.stored_s: Final = stored_s
         """When the newest message was stored that was known when the read began."""
         self._reach = reach
         """The leader's last message when the read began; a replica that lags has yet to come there."""
@@ -113,12 +114,12 @@ class _Reading(Generic[S]):
         self._idle = 0
         self.is_over = not pending and not reach
 
-    def took(self, key: str, at: Position) -> None:
+    def took(self, key: str, at: Msg.Metadata) -> None:
         self.keys.add(key)
-        self.newest_ns = max(self.newest_ns, at.stored_ns)
-        self.last = max(self.last, at.stream_seq)
-        self._pending = at.pending
-        self.is_over = self.is_over or (not at.pending and at.stream_seq >= self._reach)
+        self.newest_s = max(self.newest_s, at.timestamp.timestamp())
+        self.last = max(self.last, at.sequence.stream)
+        self._pending = at.num_pending
+        self.is_over = self.is_over or (not at.num_pending and at.sequence.stream >= self._reach)
 
     def heard(self, *, is_idle: bool) -> None:
         """Note a sign of life; raise `BusUnavailableError` if there were too many without a delivery."""
@@ -144,7 +145,7 @@ class StateView(Generic[S]):
         self._stream = subjects.bucket_stream(self.bucket)
         self._entries: dict[str, Entry[S]] = {}
         self._revisions: dict[str, int] = {}
-        self._stored_ns_of: dict[str, int] = {}
+        self._stored_s_of: dict[str, float] = {}
         """When the server stored these, on its clock; not of what we wrote and were not told yet."""
         self._listeners: WeakKeyDictionary[Changes, None] = WeakKeyDictionary()
         """Who stopped listening is gone by itself."""
@@ -156,7 +157,7 @@ class StateView(Generic[S]):
         """Since when the bucket was written to, as far as we know; infinite while it never was."""
         self._newest = float("-inf")
         """When the newest message was stored."""
-        self._stored_ns = 0
+        self._stored_s = 0.0
         """The same on the server's clock, as far as the bucket was read as a whole and followed."""
         self._followed = 0
         """The last message that we know the bucket was given."""
@@ -298,12 +299,12 @@ class StateView(Generic[S]):
     def apply_own(self, key: str, value: S | None, revision: int, *, stored: datetime | None = None) -> None:
         """Take over what we have written ourselves, just now or when it was *stored*, before we are told."""
         if revision > self._revisions.get(key, 0):
-            self._believe_of(key, _Found(value, revision, stored or now(), 0))
+            self._believe_of(key, _Found(value, revision, stored or now(), 0.0))
 
     def correct(self, key: str, value: S | None, revision: int, *, stored: datetime | None = None) -> None:
         """Take over what the bucket's leader has of *key*, be it older than what we know: it went back."""
         went_back = revision < self._revisions.get(key, 0)
-        self._believe_of(key, _Found(value, revision, stored or now(), 0))
+        self._believe_of(key, _Found(value, revision, stored or now(), 0.0))
         if went_back:
             self._doubt({key})
 
@@ -316,7 +317,7 @@ class StateView(Generic[S]):
 
     def _drop(self, key: str) -> None:
         self._revisions.pop(key, None)
-        self._stored_ns_of.pop(key, None)
+        self._stored_s_of.pop(key, None)
         self._doubtful.discard(key)
         was_known = self._entries.pop(key, None) is not None or key in self.undecodable
         self.undecodable.discard(key)
@@ -339,7 +340,7 @@ class StateView(Generic[S]):
             before,
             followed=self._followed,
             last=info.state.last_seq,
-            stored_ns=self._stored_ns,
+            stored_s=self._stored_s,
         )
         await self._follow(consumer)
 
@@ -369,14 +370,14 @@ class StateView(Generic[S]):
         except JetStreamRejectedError as error:
             raise BusUnavailableError("the oldest message has gone meanwhile") from error
 
-    def _note_stored(self, at: Position) -> None:
+    def _note_stored(self, at: Msg.Metadata) -> None:
         moment = time.monotonic()
         self._written_since = min(self._written_since, moment)
-        age_s = time.time() + self._bus.clock.skew_s - at.stored_ns / 1e9
+        age_s = time.time() + self._bus.clock.skew_s - at.timestamp.timestamp()
         stored = moment - max(0.0, age_s)
         self._newest = max(self._newest, stored)
         if self._reading is None:
-            self._stored_ns = max(self._stored_ns, at.stored_ns)
+            self._stored_s = max(self._stored_s, at.timestamp.timestamp())
         else:
             self._reading.newest = max(self._reading.newest, stored)
 
@@ -393,18 +394,18 @@ class StateView(Generic[S]):
                 if self._reading is not None:
                     self._reading.heard(is_idle=not batch)
                 for message in batch:
-                    at = position(message.reply)
-                    if at.consumer_seq != expected:
+                    at, revision = message.metadata, message.metadata.sequence.stream
+                    if at.sequence.consumer != expected:
                         raise BusUnavailableError(f"delivery {expected} was missed")
-                    if at.stream_seq <= reached:
-                        raise BusUnavailableError(f"the bucket went back from {reached} to {at.stream_seq}")
-                    expected, reached = expected + 1, at.stream_seq
+                    if revision <= reached:
+                        raise BusUnavailableError(f"the bucket went back from {reached} to {revision}")
+                    expected, reached = expected + 1, revision
                     self._note_stored(at)
                     key = await self._take(message, at)
                     if self._reading is not None:
                         self._reading.took(key, at)
                     else:
-                        self._followed = at.stream_seq
+                        self._followed = revision
                 if self._reading is None and time.monotonic() - checked > CHECK_S:
                     await self._check()
                     checked = time.monotonic()
@@ -428,7 +429,7 @@ class StateView(Generic[S]):
         """Take over what went back, forget what the bucket no longer has, but not what came while we read."""
         self._reading = None
         self._followed = reading.last
-        self._stored_ns = max(self._stored_ns, reading.newest_ns)
+        self._stored_s = max(self._stored_s, reading.newest_s)
         went_back: set[str] = set()
         for key, found in reading.older.items():
             if self._revisions.get(key, 0) == reading.before.get(key, 0):
@@ -459,7 +460,7 @@ class StateView(Generic[S]):
         if self._is_ours or not self._doubtful:
             self._set_complete(is_complete=True)
 
-    async def _take(self, message: Message, at: Position) -> str:
+    async def _take(self, message: Message, at: Msg.Metadata) -> str:
         """Take over what came, and return its key."""
         try:
             key = subjects.key_of(self.bucket, message.subject)
@@ -473,19 +474,19 @@ class StateView(Generic[S]):
             await self._bury(message, at, reason)
         return key
 
-    def _read_value(self, message: Message, at: Position) -> tuple[_Found[S], str]:
+    def _read_value(self, message: Message, at: Msg.Metadata) -> tuple[_Found[S], str]:
         """Return what *message* says, and why it cannot be read if it cannot."""
+        revision, stored_s = at.sequence.stream, at.timestamp.timestamp()
         if "Nats-Marker-Reason" in message.headers or message.headers.get("KV-Operation") in {"DEL", "PURGE"}:
-            return _Found(None, at.stream_seq, now(), at.stored_ns), ""
-        ours = timedelta(seconds=self._bus.clock.skew_s)
-        stored = stored_at(message.reply) - ours
+            return _Found(None, revision, now(), stored_s), ""
+        stored = at.timestamp - timedelta(seconds=self._bus.clock.skew_s)
         try:
-            return _Found(decode_state(self.kind, message.data), at.stream_seq, stored, at.stored_ns), ""
+            return _Found(decode_state(self.kind, message.data), revision, stored, stored_s), ""
         except UndecodableError as error:
-            return _Found(None, at.stream_seq, stored, at.stored_ns, is_readable=False), str(error)
+            return _Found(None, revision, stored, stored_s, is_readable=False), str(error)
 
-    async def _bury(self, message: Message, at: Position, reason: str) -> None:
-        msg_id = f"{self.bucket}:{at.stream_seq}"
+    async def _bury(self, message: Message, at: Msg.Metadata, reason: str) -> None:
+        msg_id = f"{self.bucket}:{at.sequence.stream}"
         await bury(self._bus, self.cluster, message, f"{self.bucket}: {reason}", msg_id=msg_id)
 
     def _is_news(self, key: str, found: _Found[S]) -> bool:
@@ -498,14 +499,14 @@ class StateView(Generic[S]):
         known, reading = self._revisions.get(key, 0), self._reading
         if reading is None or known != reading.before.get(key, 0):
             if found.revision == known:
-                self._stored_ns_of[key] = found.stored_ns
+                self._stored_s_of[key] = found.stored_s
             return found.revision > known
         if known:
-            stored_ns = self._stored_ns_of.get(key)  # None: we wrote it, so it was there after all we know.
-            is_news = found.revision >= known and found.stored_ns >= (stored_ns or 0)
-            is_anew = stored_ns is not None and found.stored_ns > stored_ns
+            stored_s = self._stored_s_of.get(key)  # None: we wrote it, so it was there after all we know.
+            is_news = found.revision >= known and found.stored_s >= (stored_s or 0)
+            is_anew = stored_s is not None and found.stored_s > stored_s
         else:
-            is_anew = found.stored_ns > reading.stored_ns
+            is_anew = found.stored_s > reading.stored_s
             is_news = found.revision > reading.followed and is_anew
         if not is_news:
             reading.older[key] = found
@@ -518,10 +519,10 @@ class StateView(Generic[S]):
         is_same = was_known and found.is_readable == (key not in self.undecodable)
         is_same = is_same and (not found.is_readable or self.get(key) == found.value)
         self._revisions[key] = found.revision
-        if found.stored_ns:
-            self._stored_ns_of[key] = found.stored_ns
+        if found.stored_s:
+            self._stored_s_of[key] = found.stored_s
         else:
-            self._stored_ns_of.pop(key, None)
+            self._stored_s_of.pop(key, None)
         if is_same:
             return  # Read once more: nobody need look at it again.
         self._doubtful.discard(key)

@@ -16,7 +16,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo
 from sunk_events import subjects
 from sunk_runtime.errors import BusUnavailableError
 from sunk_runtime.jetstream import Bus, Message
-from sunk_runtime.pull import Pull, create_consumer, position, pulling, stored_at
+from sunk_runtime.pull import Pull, create_consumer, pulling
 
 _CONSUMER: Final = ConsumerConfig(
     ack_policy=AckPolicy.NONE, mem_storage=True, num_replicas=1, inactive_threshold=10
@@ -75,12 +75,12 @@ class Reader:
         if not self._came:
             return None
         message = self._came.popleft()
-        at = position(message.reply)
-        if at.consumer_seq != self._expected:
+        at = message.metadata
+        if at.sequence.consumer != self._expected:
             raise BusUnavailableError(f"message {self._expected} was missed")
         self._expected += 1
-        self.pending = at.pending
-        return Record(message.subject, message.data, at.stream_seq, stored_at(message.reply), message.headers)
+        self.pending = at.num_pending
+        return Record(message.subject, message.data, at.sequence.stream, at.timestamp, message.headers)
 
     async def rest(self) -> AsyncGenerator[Record]:
         """Yield what is stored and not read yet."""

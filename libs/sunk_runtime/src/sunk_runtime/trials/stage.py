@@ -21,7 +21,7 @@ from sunk_lab.nats import NatsServer
 from sunk_lab.nats_cluster import NatsCluster
 from sunk_runtime.errors import BusUnavailableError, PermanentError, SunkError
 from sunk_runtime.jetstream import Bus, Message
-from sunk_runtime.pull import create_consumer, position, pulling
+from sunk_runtime.pull import create_consumer, pulling
 from sunk_runtime.trials.verdict import StoredFact, StoredState
 from sunk_runtime.trials.watched import number_of
 from sunk_runtime.trials.words import Line, Order, Report, WorkerSettings
@@ -208,9 +208,9 @@ async def _read_once(bus: Bus, stream: str) -> list[tuple[Message, int, int]]:
     async with pulling(bus, stream, consumer) as pull:
         while pending:
             for message in await pull.batch():
-                at = position(message.reply)
-                pending = at.pending
-                found.append((message, int(message.reply.split(".")[-2]), at.stream_seq))
+                at = message.metadata
+                pending = at.num_pending
+                found.append((message, round(at.timestamp.timestamp() * 1e9), at.sequence.stream))
     await bus.js.delete_consumer(stream, consumer)
     if stream != WITNESS and (found[-1][2] if found else 0) < wanted:
         raise BusUnavailableError(f"{stream} was read from a server that lags")

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -15,7 +16,6 @@ from sunk_events.nodes import NodeDrained, SlurmNodeState
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.trials.words import Line, Order
 
-_ACK: Final = "$JS.ACK."
 _BUCKET: Final = subjects.bucket("c1", SlurmNodeState)
 _STATE: Final = subjects.bucket_keys(_BUCKET).removesuffix(">")
 _FACT: Final = subjects.facts("c1").removesuffix(">")
@@ -85,14 +85,11 @@ class Watched(Bus):
         self._trap.step(f"{what}.acked")
         return stored
 
-    async def tell(self, subject: str, data: bytes) -> None:
-        """Tell; an acknowledgement is a step of its own."""
-        is_ack = subject.startswith(_ACK)
-        if is_ack:
-            self._trap.step("ack.begin")
-        await super().tell(subject, data)
-        if is_ack:
-            self._trap.step("ack.sent")
+    async def tell(self, words: Coroutine[Any, Any, None]) -> None:
+        """Acknowledge, which is a step of its own."""
+        self._trap.step("ack.begin")
+        await super().tell(words)
+        self._trap.step("ack.sent")
 
 
 def _line(subject: str, data: bytes, stored: int) -> Line:
