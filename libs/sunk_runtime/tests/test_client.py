@@ -123,3 +123,20 @@ async def test_calls_while_nats_is_away_leave_nothing_behind_and_neither_does_th
                 await bus.request("x", b"x" * 50_000, timeout_s=0.1)
 
         assert Looked(bus).kept == (kept, 0)
+
+
+async def test_publishes_to_a_nats_that_takes_nothing_any_more_end_in_their_time(
+    bus: Bus, server: NatsServer
+) -> None:
+    bus.publish_timeout_s = 0.5
+
+    async def publish() -> None:
+        with pytest.raises(BusUnavailableError):
+            await bus.publish("sunk.ev.c1.x", b"x" * 200_000)
+
+    server.hang()
+    with anyio.fail_after(20):  # nats-py takes the connection for dead after 30 s.
+        async with anyio.create_task_group() as tasks:
+            for _ in range(60):
+                tasks.start_soon(publish)
+    server.resume()

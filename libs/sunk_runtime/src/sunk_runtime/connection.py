@@ -217,6 +217,7 @@ class Connection:
             "max_reconnect_attempts": -1,
             "reconnect_time_wait": RECONNECT_S * random.uniform(0.8, 1.2),  # noqa: S311 - spreads a fleet, no secret
             "connect_timeout": 2,
+            "flush_timeout": 2,
             "ping_interval": 10,
             "max_outstanding_pings": 2,
             "inbox_prefix": subjects.inbox(self._user or name).encode(),
