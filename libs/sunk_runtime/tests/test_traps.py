@@ -128,6 +128,25 @@ async def test_a_ttl_of_one_second_is_kept_and_not_cut_to_none(bus: Bus) -> None
     await until(is_over)
 
 
+async def test_a_purge_that_ends_leaves_no_marker_and_a_value_that_ends_leaves_one(bus: Bus) -> None:
+    purged, ended = subjects.key_subject(BUCKET, "n1"), subjects.key_subject(BUCKET, "n2")
+    await bus.publish(purged, b"", headers={"KV-Operation": "PURGE", "Nats-Rollup": "sub"}, ttl_s=1)
+    await bus.publish(ended, b"1", ttl_s=1)
+    stream = subjects.bucket_stream(BUCKET)
+
+    async def is_over() -> bool:
+        last = await bus.last(stream, ended)
+        return last is not None and "Nats-Marker-Reason" in last[1].headers
+
+    await until(is_over)
+
+    async def is_gone() -> bool:
+        return await bus.last(stream, purged) is None
+
+    await until(is_gone)
+    assert (await bus.js.stream_info(stream)).state.messages == 1
+
+
 async def test_one_id_on_two_subjects_is_one_message_so_an_id_names_its_fact(bus: Bus) -> None:
     stored = {await bus.publish(f"sunk.ev.c1.test.{name}", b"", msg_id="same") for name in "ab"}
 

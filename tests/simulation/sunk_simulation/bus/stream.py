@@ -335,7 +335,7 @@ class Stream:
         is_last = next(reversed(self.subjects[message.subject])) == seq
         self._drop([seq])
         marker_ns = self.config.get("subject_delete_marker_ttl", 0)
-        if is_last and marker_ns and b"Nats-Marker-Reason:" not in message.headers:
+        if is_last and marker_ns and not _is_marker(message.headers):
             said = {
                 "Nats-Marker-Reason": "MaxAge",
                 "Nats-TTL": headers.duration(marker_ns),
@@ -364,3 +364,9 @@ class Stream:
                 self.first_seq = next(iter(self.messages), self.last_seq + 1)
             for reader in list(self.readers.values()):
                 reader.removed(message)
+
+
+def _is_marker(raw: bytes) -> bool:
+    """Whether headers tell of an end already: after a marker, or a purge of a key, comes no other one."""
+    found = headers.parse(raw) if raw else {}
+    return "Nats-Marker-Reason" in found or found.get("KV-Operation") == "PURGE"
