@@ -247,6 +247,8 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
+        self.get_debug = bool  # type: ignore[method-assign]
+        """No. Each handle and each future asks: a method of ours costs one turn in fifty."""
         self.now_ns = 0
         """Since the beginning."""
         self.random: Final = Random(f"{seed}:order")

@@ -87,6 +87,10 @@ class Interest(Generic[T]):
             found.extend(self._below(self._root, subject.split("."), 0))
         return found
 
+    def has(self, subject: str) -> bool:
+        """Whether anybody wants *subject*."""
+        return subject in self._literal or any(True for _ in self._below(self._root, subject.split("."), 0))
+
     def _below(self, node: _Node[T], parts: list[str], position: int) -> Iterator[T]:
         if position == len(parts):
             yield from node.here

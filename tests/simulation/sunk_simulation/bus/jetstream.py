@@ -40,7 +40,7 @@ def rfc3339(ns: int) -> str:
     if not ns:
         return _NEVER
     seconds, rest = divmod(ns, 1_000_000_000)
-    text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    text = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
     fraction = f"{rest:09d}".rstrip("0")
     return f"{text}.{fraction}Z" if fraction else f"{text}Z"
 

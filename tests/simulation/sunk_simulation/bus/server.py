@@ -324,7 +324,7 @@ class Server:
 
     def has_interest(self, subject: str) -> bool:
         """Whether somebody listens on *subject*."""
-        return bool(self.interest.of(subject))
+        return self.interest.has(subject)
 
     def retire(self) -> None:
         """Send everybody away, as in lame duck mode."""
