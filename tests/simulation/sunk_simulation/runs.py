@@ -16,12 +16,13 @@ from typing import Final
 
 import msgspec
 
-from sunk_simulation import cluster, crowd, nodesets, pace, proof, scenes
+from sunk_simulation import cluster, crowd, looks, nodesets, pace, proof, scenes
 from sunk_simulation.simulation import BreachError, Simulation
 
 STORIES: Final = {
     "cluster": cluster.story,
     "crowd": crowd.story,
+    "looks": looks.story,
     "nodesets": nodesets.story,
     "proof": proof.story,
     "scenes": scenes.story,

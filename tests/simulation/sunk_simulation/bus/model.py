@@ -108,6 +108,13 @@ class ModelNats:
             self._trace.write(self.name, "loses a stream", stream=name)
             self.changed()
 
+    def purge_stream(self, name: str) -> None:
+        """Have one stream be empty, as where somebody purged it; it goes on counting."""
+        server = self.server
+        if server is not None and self.process is not None and name in self.store.streams:
+            self.process.run(server.jetstream.call, f"$JS.API.STREAM.PURGE.{name}", "", b"")
+            self.changed()
+
     def lag(self, stream: str, messages: int, seconds: float) -> None:
         """Let who begins to read *stream* read a replica that is so many messages behind, for so long."""
         server, found = self.server, self.store.streams.get(stream)

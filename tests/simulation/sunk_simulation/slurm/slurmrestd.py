@@ -110,6 +110,11 @@ class Slurmrestd:
         """Leave out everything of the next lists."""
         self._odd_lists += [_nothing] * count
 
+    def recover(self) -> None:
+        """Have no odd looks and lists left to give."""
+        self._odd_looks.clear()
+        self._odd_lists.clear()
+
     def be_stale(self, seconds: float) -> None:
         """Answer lists as they were, for so long."""
         self._is_stale = True
