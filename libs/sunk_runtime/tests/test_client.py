@@ -140,3 +140,24 @@ async def test_publishes_to_a_nats_that_takes_nothing_any_more_end_in_their_time
             for _ in range(60):
                 tasks.start_soon(publish)
     server.resume()
+
+
+async def test_what_others_have_nats_deliver_to_a_pull_is_none_of_its_deliveries(bus: Bus) -> None:
+    await bus.publish("sunk.ev.c1.a", b"ours")
+    consumer, _ = await create_consumer(bus, STREAM, ConsumerConfig(ack_policy=AckPolicy.NONE))
+    async with pulling(bus, STREAM, consumer) as pull:
+        await bus.js.add_stream(name="THEIRS", subjects=["theirs"])
+        for _ in range(3):
+            await bus.publish("theirs", b"forged")
+        await bus.js.add_consumer(
+            "THEIRS", ConsumerConfig(ack_policy=AckPolicy.NONE, deliver_subject=pull.inbox)
+        )
+
+        async def are_delivered() -> bool:
+            (theirs,) = await bus.js.consumers_info("THEIRS")
+            return theirs.num_pending == 0
+
+        await until(are_delivered)
+        await bus.flush()
+        assert [message.data for message in await pull.batch()] == [b"ours"]
+        assert await pull.batch() == []

@@ -133,24 +133,3 @@ async def test_a_durable_that_keeps_other_settings_is_an_error_that_names_them(
         bus.js = Stubborn(connection, bus.clock)
         with pytest.raises(PermanentError, match=f"consumer test of {STREAM} keeps max_deliver 3: remove it"):
             await create_consumer(bus, STREAM, ConsumerConfig(durable_name="test", max_deliver=-1))
-
-
-async def test_what_others_have_nats_deliver_to_a_pull_is_none_of_its_deliveries(bus: Bus) -> None:
-    await store(bus, 1)
-    consumer, _ = await create_consumer(bus, STREAM, NO_ACK)
-    async with pulling(bus, STREAM, consumer) as pull:
-        await bus.js.add_stream(name="THEIRS", subjects=["theirs"])
-        for _ in range(3):
-            await bus.publish("theirs", b"forged")
-        await bus.js.add_consumer(
-            "THEIRS", ConsumerConfig(ack_policy=AckPolicy.NONE, deliver_subject=pull.inbox)
-        )
-
-        async def are_delivered() -> bool:
-            (theirs,) = await bus.js.consumers_info("THEIRS")
-            return theirs.num_pending == 0
-
-        await until(are_delivered)
-        await bus.flush()
-        assert [message.data for message in await deliveries(pull)] == [b"0"]
-        assert await pull.batch() == []
