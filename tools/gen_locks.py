@@ -39,7 +39,8 @@ granted to another job beside it the syncer is asked whether that job runs (`Con
 list that slurmctld was asked for after the question: what the bus says of a job may be as old as the syncer
 has been away. A job whose own prolog asks at that moment needs no such answer, and nothing is asked while
 other Pods are in the way anyhow. Without an answer the Pod is in the way, and the syncer is asked again a
-second later; the deadline of the prolog applies, as for any Pod in the way.
+second later; the deadline of the prolog applies, as for any Pod in the way. A syncer of an earlier version,
+which answers `ConfirmNode` and does not know this question, is believed as the bus has its word.
 
 ## What the bus is told
 

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from sunk_events.base import Reply
-from sunk_events.requests import ConfirmJobs, JobsConfirmed, Later
+from sunk_events.requests import ConfirmJobs, ConfirmNode, JobsConfirmed, Later, NodeConfirmed
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.locks.confirming import Confirming
 from sunk_runtime.jetstream import Bus, BusSettings, connect
@@ -48,6 +48,45 @@ async def test_no_answer_and_one_that_says_later_are_not_known(bus: Bus) -> None
         assert await confirm("n1", {5}) is None
 
     assert nobody is None
+
+
+async def test_a_syncer_of_an_earlier_version_is_believed_as_the_bus_has_its_word(bus: Bus) -> None:
+    """The nodeset-controller is upgraded first; so old a syncer answers for nodes only."""
+    confirm = Confirming(bus, "lab")
+
+    async def node(question: ConfirmNode) -> Reply:
+        return NodeConfirmed(node=question.node, is_known=True, is_drained_and_idle=False)
+
+    async with answering(bus, "lab", ConfirmNode, node):
+        earlier = await confirm("n1", {5})
+
+    assert earlier == {5}
+
+
+async def test_a_syncer_that_begins_to_lead_between_two_questions_is_none_of_an_earlier_version(
+    bus: Bus,
+) -> None:
+    confirm, leads, asked = Confirming(bus, "lab"), anyio.Event(), anyio.Event()
+
+    async def jobs(_: ConfirmJobs) -> Reply:
+        return JobsConfirmed(running=())
+
+    async def node(question: ConfirmNode) -> Reply:
+        asked.set()
+        await leads.wait()
+        return NodeConfirmed(node=question.node, is_known=True, is_drained_and_idle=False)
+
+    async def lead() -> None:
+        await asked.wait()
+        async with answering(bus, "lab", ConfirmJobs, jobs):
+            leads.set()
+            await anyio.sleep_forever()
+
+    async with answering(bus, "lab", ConfirmNode, node), anyio.create_task_group() as tasks:
+        tasks.start_soon(lead)
+        found = await confirm("n1", {5})
+        tasks.cancel_scope.cancel()
+        assert found == frozenset()
 
 
 async def test_while_one_question_that_follows_a_silence_is_under_way_the_others_do_not_wait(

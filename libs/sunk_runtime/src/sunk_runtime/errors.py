@@ -64,5 +64,9 @@ class NoAnswerError(TransientError):
     """Nobody answered a question: no leader yet, or it is busy. Never a "no"."""
 
 
+class NobodyListensError(NoAnswerError):
+    """Nobody answers such questions: there is no leader, or it is of a version that does not know them."""
+
+
 class LostLeadershipError(TransientError):
     """The lease ended, or may end before a write would."""

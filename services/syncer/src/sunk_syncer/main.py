@@ -128,8 +128,9 @@ class Syncer:
         explanations = Explanations(self.sides)
         async with (
             anyio.create_task_group() as tasks,
-            answering(bus, config.cluster, ConfirmNode, answers.confirm),
+            # First in and last out: who answers the second without the first is of an earlier version.
             answering(bus, config.cluster, ConfirmJobs, answers.confirm_jobs),
+            answering(bus, config.cluster, ConfirmNode, answers.confirm),
             answering(bus, config.cluster, RequeueJob, requeues.answer),
             answering(bus, config.cluster, ExplainSlurmNode, explanations.node),
             answering(bus, config.cluster, ExplainJob, explanations.job),

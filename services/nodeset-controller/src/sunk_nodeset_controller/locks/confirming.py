@@ -4,9 +4,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from sunk_events.base import REASON_MAX
-from sunk_events.requests import ConfirmJobs, JobsConfirmed
-from sunk_runtime.errors import TransientError
+from sunk_events.base import REASON_MAX, Reply, Request
+from sunk_events.requests import ConfirmJobs, ConfirmNode, JobsConfirmed, NodeConfirmed
+from sunk_runtime.errors import NobodyListensError, TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import ask
 
@@ -35,7 +35,10 @@ class Confirming:
         self._under_way += 1
         try:
             question = ConfirmJobs(node=node, jobs=tuple(sorted(jobs)))
-            found = await ask(self._bus, self._cluster, question, timeout_s=CONFIRM_S)
+            try:
+                found = await self._ask(question)
+            except NobodyListensError:
+                found = await self._by_earlier(question)
         except TransientError as error:
             self._note(str(error))
             return None
@@ -46,6 +49,22 @@ class Confirming:
             return None
         self._note("")
         return frozenset(found.running)
+
+    async def _ask(self, question: Request) -> Reply:
+        return await ask(self._bus, self._cluster, question, timeout_s=CONFIRM_S)
+
+    async def _by_earlier(self, question: ConfirmJobs) -> Reply:
+        """Return what a syncer of an earlier version says, which is upgraded after us: the bus has its word.
+
+        One of ours that has just begun to lead listens for both, and for this one first.
+        """
+        confirmed = await self._ask(ConfirmNode(node=question.node))
+        if not isinstance(confirmed, NodeConfirmed):
+            return confirmed
+        try:
+            return await self._ask(question)
+        except NobodyListensError:
+            return JobsConfirmed(running=question.jobs)
 
     def _note(self, trouble: str) -> None:
         """Note why nobody says anything, which is told once; empty: somebody does."""
