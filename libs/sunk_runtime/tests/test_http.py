@@ -3,6 +3,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import msgspec
 import pytest
 from anyio.abc import SocketStream
@@ -123,7 +125,7 @@ async def test_a_port_that_is_taken_is_a_clear_error() -> None:
         taken.listen()
         port = taken.getsockname()[1]
 
-        with anyio.fail_after(5), pytest.raises(PermanentError, match=f"cannot listen on 127.0.0.1:{port}"):
+        with anyio.fail_after(120), pytest.raises(PermanentError, match=f"cannot listen on 127.0.0.1:{port}"):
             await serve_http("127.0.0.1", port, Health())
 
 
@@ -134,6 +136,19 @@ async def test_a_server_that_was_stopped_leaves_its_port_free() -> None:
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("turns", range(8), ids="{} turns of the loop before".format)
+async def test_a_connection_that_comes_as_the_server_stops_is_ended(turns: int) -> None:
+    async with serving(Health()) as port:
+        await get(port, "/healthz")
+        client = socket.create_connection(("127.0.0.1", port))
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+
+    with client, suppress(ConnectionError):
+        client.settimeout(20)
+        assert await anyio.to_thread.run_sync(client.recv, 1) == b""
 
 
 async def ended(stream: SocketStream) -> bytes:

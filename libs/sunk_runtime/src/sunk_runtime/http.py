@@ -4,6 +4,7 @@ Ready means: its views are complete and it can do its own work. Never "everythin
 would turn one outage into many.
 """
 
+import asyncio  # anyio has no name for a server's listening sockets.
 import logging
 import ssl
 from collections.abc import Callable, Generator, Sequence
@@ -25,6 +26,8 @@ from sunk_runtime.http_guard import GuardedProtocol
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
+TURNS: Final = 4
+"""Of the event loop, from a connection's acceptance to its being known to uvicorn."""
 
 
 class Health:
@@ -104,9 +107,20 @@ async def serve_http(
         server.should_exit = True
         with anyio.move_on_after(6, shield=True):
             if server.started:
+                await _stop_accepting(server)
                 await server.shutdown()
         with anyio.CancelScope(shield=True):
             await _end_connections(server)
+
+
+async def _stop_accepting(server: uvicorn.Server) -> None:
+    """Let uvicorn know of connections that came with the stop: asyncio forgets those of a closed server."""
+    loop = asyncio.get_running_loop()
+    for listener in server.servers:
+        for one in listener.sockets:
+            loop.remove_reader(one.fileno())
+    for _ in range(TURNS):
+        await anyio.lowlevel.checkpoint()
 
 
 async def _end_connections(server: uvicorn.Server) -> None:
