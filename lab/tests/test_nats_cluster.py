@@ -37,7 +37,7 @@ async def publish(cluster: NatsCluster, text: bytes) -> int:
     client = await nats.connect(cluster.url.split(","))
     context = client.jetstream()
     try:
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             while True:
                 try:
                     await context.add_stream(StreamConfig("lab", subjects=["lab"], num_replicas=3))

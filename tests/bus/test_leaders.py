@@ -40,7 +40,7 @@ async def goes_on(actor: Actor, more: int = 20) -> None:
     async def has_written() -> bool:
         return (await actor.report()).writes >= wanted
 
-    await until(has_written, within_s=30)
+    await until(has_written)
 
 
 async def test_a_leader_that_was_frozen_for_longer_than_its_lease_writes_nothing_when_it_wakes(

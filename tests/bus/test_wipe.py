@@ -73,7 +73,7 @@ async def test_when_the_data_of_nats_is_wiped_writers_write_all_again_and_views_
                 wipe(wiped)
                 slurm.nodes["n7"] = turn
                 slurm.loop.poke("n7")
-                await until(lambda: slurm.is_shown_by(seen) and slurm.is_shown_by(own), within_s=20)
+                await until(lambda: slurm.is_shown_by(seen) and slurm.is_shown_by(own))
             tasks.cancel_scope.cancel()
 
 
@@ -90,5 +90,5 @@ async def test_a_bucket_that_was_removed_alone_is_made_and_filled_again(wiped: N
 
             fresh = StateView(bus, "c1", SlurmNodeState)
             async with following(fresh):
-                await until(lambda: slurm.is_shown_by(fresh), within_s=20)
+                await until(lambda: slurm.is_shown_by(fresh))
             tasks.cancel_scope.cancel()

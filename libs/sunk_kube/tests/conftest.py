@@ -33,7 +33,7 @@ async def namespace(kube: KubeClient) -> AsyncGenerator[str]:
     async def is_usable() -> bool:  # No Pod is admitted before its ServiceAccount is there.
         return await kube.find(SERVICE_ACCOUNTS, "default", made.metadata.name) is not None
 
-    await until(is_usable, within_s=20)
+    await until(is_usable)
     try:
         yield made.metadata.name
     finally:

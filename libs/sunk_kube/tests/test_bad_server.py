@@ -156,7 +156,7 @@ async def test_a_watch_that_is_too_much_makes_everybody_quiet(tmp_path: Path) ->
         view = Reflector(client, THINGS)
         tasks.start_soon(view.run)
         await view.complete()
-        await until(is_quiet, within_s=60)
+        await until(is_quiet)
         tasks.cancel_scope.cancel()
 
 
@@ -442,7 +442,7 @@ async def keys_after(tmp_path: Path, *answers: Answer, count: int) -> tuple[list
         seen: list[str] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(view.run)
-            with anyio.fail_after(15):
+            with anyio.fail_after(120):
                 await view.complete()
                 seen += [await anext(changes) for _ in range(count)]
             tasks.cancel_scope.cancel()

@@ -169,7 +169,7 @@ async def test_the_api_server_takes_the_definition_of_nodeset(kube: KubeClient, 
 
 
 async def _once_served(kube: KubeClient, body: dict[str, Any], namespace: str) -> NodeSet:
-    with anyio.fail_after(10):
+    with anyio.fail_after(120):
         while True:
             try:
                 return await kube.create(NODESETS, body, namespace)
@@ -200,7 +200,7 @@ async def test_a_holder_that_falls_silent_loses_the_lease(kube: KubeClient, name
     before = await first.acquire()
 
     token = None
-    with anyio.fail_after(10):
+    with anyio.fail_after(120):
         while token is None:
             token = await second.acquire()
             await anyio.sleep(0.05)

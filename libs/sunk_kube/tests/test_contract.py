@@ -33,7 +33,7 @@ from sunk_runtime.testing import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
-WITHIN_S = 40.0
+WITHIN_S = 120.0
 FINALIZER = "sunk.test/stays"
 
 

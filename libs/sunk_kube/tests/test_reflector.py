@@ -90,7 +90,7 @@ async def test_a_view_goes_on_when_its_watch_ends(kube: KubeClient, namespace: s
         await view.complete()
         changes = view.changes()
         seen: list[str] = []
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             for name in "abc":
                 await kube.create(CONFIG_MAPS, config_map(name), namespace)
                 seen.append(await anext(changes))

@@ -59,7 +59,7 @@ async def run(settings: BusSettings, *arguments: str) -> Ended:
             status = main(["--url", settings.url, *arguments])
         return Ended(status, out.getvalue(), err.getvalue())
 
-    with anyio.fail_after(3 * WITHIN_S):
+    with anyio.fail_after(WITHIN_S):
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
 
 
@@ -72,7 +72,7 @@ class Running:
         self._lines = BufferedByteReceiveStream(process.stdout)
 
     async def line(self) -> str:
-        with anyio.fail_after(3 * WITHIN_S):
+        with anyio.fail_after(WITHIN_S):
             return (await self._lines.receive_until(b"\n", 1 << 20)).decode()
 
     async def interrupt(self) -> Ended:
@@ -343,7 +343,7 @@ async def test_a_server_without_our_streams_says_so(server: NatsServer) -> None:
 async def test_no_server_is_one_sentence_after_a_while_and_tells_no_password() -> None:
     url = "nats://ops:secret@127.0.0.1:1"
 
-    with anyio.fail_after(3 * WITHIN_S):
+    with anyio.fail_after(WITHIN_S):
         done = await anyio.run_process([*PROGRAM, "tail", "--url", url, "--timeout", "0.3"], check=False)
 
     said = done.stderr.decode()
@@ -376,7 +376,7 @@ async def test_a_reader_that_has_seen_enough_ends_tail_without_a_word(
     ended: list[Ended] = []
 
     async def pipe() -> None:
-        with anyio.fail_after(3 * WITHIN_S):
+        with anyio.fail_after(WITHIN_S):
             done = await anyio.run_process(
                 ["bash", "-o", "pipefail", "-c", f"{program} | head -1"], check=False
             )

@@ -85,7 +85,7 @@ async def test_renewing_states_the_time_to_live_again(bus: Bus) -> None:
         taken.append(await other.acquire())
         return taken[-1] is not None
 
-    await until(is_taken, within_s=3)  # A renewal without a TTL would hold it for ever.
+    await until(is_taken)  # A renewal without a TTL would hold it for ever.
 
 
 async def test_a_lease_that_ended_is_not_renewed_but_can_be_taken_again(bus: Bus) -> None:
@@ -96,7 +96,7 @@ async def test_a_lease_that_ended_is_not_renewed_but_can_be_taken_again(bus: Bus
         found = await bus.last(subjects.bucket_stream(subjects.lease_bucket("c1")), KEY)
         return found is None or "Nats-Marker-Reason" in found[1].headers
 
-    await until(is_expired, within_s=5)
+    await until(is_expired)
 
     assert await holder.renew() is None
     assert await holder.acquire() is not None
@@ -173,7 +173,7 @@ async def test_when_the_holder_is_killed_another_leads_after_the_time_to_live(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(b.run)
         assert not b.is_leading
-        await until(lambda: b.is_leading, within_s=4)
+        await until(lambda: b.is_leading)
         tasks.cancel_scope.cancel()
 
 
@@ -202,7 +202,7 @@ async def test_the_holder_stops_before_its_lease_ends_when_nats_hangs(bus: Bus, 
 
         server.hang()
         stopped = time.monotonic()
-        await until(lambda: not a.is_leading, within_s=5)
+        await until(lambda: not a.is_leading)
 
         # The last renewal came before the server hung, so the lease ends at most its TTL after that.
         assert a.ended_at < stopped + a.lease.ttl_s

@@ -78,7 +78,7 @@ async def test_a_server_that_is_greeted_answers_before_its_first_sign_of_life_an
     consumer, _ = await create_consumer(bus, STREAM, NO_ACK)
 
     async with pulling(bus, STREAM, consumer, greets=True) as pull:
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             came = await pull.batch()
             while len(came) < count:
                 came += await deliveries(pull)

@@ -81,7 +81,7 @@ class Unlucky(Bus):
 async def view(bus: Bus) -> AsyncGenerator[NodeView]:
     view = StateView(bus, "c1", SlurmNodeState)
     async with following(view):
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             await view.complete()
         yield view
 

@@ -44,7 +44,7 @@ async def look_until(look: Callable[[], Awaitable[T | None]], holds: Callable[[T
         seen[:] = [] if found is None else [found]
         return found is not None and holds(found)
 
-    await until(does_hold, within_s=30)
+    await until(does_hold)
     return seen[0]
 
 
@@ -85,7 +85,7 @@ async def test_nothing_new_is_not_modified_and_one_change_returns_all_nodes(clie
     async def is_quiet() -> bool:  # A ping of slurmd counts as a change.
         return isinstance(await client.nodes(first.last_update + 1), NotModified)
 
-    await until(is_quiet, within_s=30)
+    await until(is_quiet)
 
     await client.drain("node02", "k8s: test")
     changed = await client.nodes(first.last_update)

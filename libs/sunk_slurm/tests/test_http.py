@@ -289,7 +289,7 @@ async def test_calls_that_are_given_up_whenever_leave_every_connection_to_others
 
         for _ in range(MAX_CONNECTIONS * 3):
             tasks.start_soon(ask)
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             await until(lambda: answered == MAX_CONNECTIONS * 3)
         assert slurmrestd.open <= MAX_CONNECTIONS + 1
 

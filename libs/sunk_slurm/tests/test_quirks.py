@@ -83,7 +83,7 @@ async def test_nodes_answer_304_where_nothing_changed(bare: httpx.AsyncClient, c
         later = {"update_time": first.last_update + 60}
         return (await bare.get("nodes/", params=later)).status_code == 304
 
-    await until(is_quiet, within_s=30)
+    await until(is_quiet)
 
 
 async def test_jobs_answer_200_with_none_where_nothing_changed(bare: httpx.AsyncClient) -> None:
@@ -172,14 +172,14 @@ async def test_a_single_look_says_mixed_for_ever_unless_it_is_told_not_to(
         await client.nodes()  # Counts anew.
         return bool(await state("ALL", "DETAIL") & {"ALLOCATED", "MIXED"})
 
-    await until(is_busy, within_s=30)
+    await until(is_busy)
     await client.nodes()  # It may have become busy only after the last count.
     await client.cancel_job(job)
 
     async def is_idle() -> bool:
         return "IDLE" in await state("ALL", "DETAIL")
 
-    await until(is_idle, within_s=30)
+    await until(is_idle)
 
     assert "MIXED" in await state("ALL", "DETAIL", "MIXED")
     await client.nodes()
@@ -262,7 +262,7 @@ async def test_the_version_is_chosen_anew_when_slurmrestd_was_restarted(
         except SlurmUnavailableError:
             return False
 
-    await until(answers, within_s=20)
+    await until(answers)
 
     assert caplog.text.count("slurm api chosen") >= 2
 

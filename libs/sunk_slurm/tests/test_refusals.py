@@ -48,7 +48,7 @@ async def until_running(bare: httpx.AsyncClient, number: int) -> None:
         found = await job(bare, number)
         return (found["job_state"], found["state_reason"]) == (["RUNNING"], "None")
 
-    await until(runs, within_s=30)
+    await until(runs)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ async def test_a_job_of_a_user_whom_nobody_knows_is_taken_and_held(bare: httpx.A
     async def is_held() -> bool:
         return (await job(bare, number))["state_reason"] == "JobHeldAdmin"
 
-    await until(is_held, within_s=30)
+    await until(is_held)
     await bare.delete(f"job/{number}")
 
 

@@ -137,7 +137,7 @@ async def test_a_circuit_is_closed_by_a_probe_and_whoever_waits_is_woken() -> No
             with pytest.raises(SlurmUnavailableError):
                 await slurm.node("n1")
         servers.moods["a"] = "well"
-        with anyio.fail_after(10):
+        with anyio.fail_after(120):
             await woken.wait()
 
         assert await slurm.node("n1") is not None
@@ -238,7 +238,7 @@ async def test_a_caller_that_loses_patience_with_one_that_hangs_is_counted_too()
 
         for _ in range(FAILURES):
             tasks.start_soon(ask)
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             while True:
                 try:
                     with anyio.move_on_after(0.05):

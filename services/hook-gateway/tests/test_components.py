@@ -88,7 +88,7 @@ async def test_a_prolog_goes_on_when_all_components_are_locked_and_then_asks_for
 
     async with answering_locks, anyio.create_task_group() as tasks:
         tasks.start_soon(prolog)
-        await until(lambda: bool(answers.asked), within_s=60)
+        await until(lambda: bool(answers.asked))
         await store(bus, "h1", lock_of("h1", 101, datetime.now(UTC)))
         await store(bus, "h2", lock_of("h2", 102, datetime.now(UTC)))
         await store(bus, "h3", lock_of("h3", 102, None))
@@ -97,7 +97,7 @@ async def test_a_prolog_goes_on_when_all_components_are_locked_and_then_asks_for
         assert await is_held(http, "prehook")
         assert not told
         await store(bus, "h3", lock_of("h3", 102, datetime.now(UTC)))
-        await until(lambda: bool(told), within_s=60)
+        await until(lambda: bool(told))
 
     assert told == [{"locked": True}]
     assert {asked.node for asked in answers.asked if isinstance(asked, AcquireLock)} == {"h1"}

@@ -321,7 +321,7 @@ async def is_placed(http: httpx.AsyncClient, job: int) -> None:
         answer = await http.post(path, json={"node": "c2"}, headers=bearing(token), timeout=30)
         return answer.status_code == 403
 
-    await until(is_refused, within_s=60)
+    await until(is_refused)
 
 
 async def test_the_epilog_of_a_placeholder_waits_for_its_pod_before_the_lock_is_given_back(
@@ -381,7 +381,7 @@ async def test_the_epilog_of_a_placeholder_whose_placement_is_lost_waits_for_its
 
     async with answering_locks:
         async with answering_pods:
-            await until(is_held_up, within_s=90)
+            await until(is_held_up)
             locks.asked.clear()
             await call(http, path, token, {"job": 34}, expect=202)
         # Users' jobs may have such a lock too: where nobody says that a Pod is left, no node is kept for it.

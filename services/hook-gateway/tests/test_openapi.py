@@ -47,7 +47,7 @@ from sunk_hook_gateway.testing.hooks import (
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_hook_gateway.testing.process import Process, settings_of
 from sunk_runtime.jetstream import Bus
-from sunk_runtime.testing import WITHIN_S, until
+from sunk_runtime.testing import until
 
 NODE: Final = "o1"
 JOB: Final = 91
@@ -121,7 +121,7 @@ async def test_what_is_made_from_the_document_is_answered_as_it_says_and_is_no_s
             answer = await http.post(f"/v1/jobs/{JOB}/release", headers=bearing(right["job"]))
             return answer.status_code == 200
 
-        await until(is_ready, within_s=9 * WITHIN_S)
+        await until(is_ready)
         await until(is_read)
         document = (await http.get("/openapi.json")).json()
         statuses = await to_thread.run_sync(fuzz, url, document, mode, right, wrong)

@@ -104,14 +104,14 @@ async def test_the_script_of_a_heterogeneous_job_starts_when_the_last_component_
         manager.clear |= {cluster.first, cluster.second}
         job = int(cluster.submit_components(cluster.first, cluster.second, cluster.third))
         places = {(cluster.first, job), (cluster.second, job + 1), (cluster.third, job + 2)}
-        await until_async(lambda: manager.asked == places, within_s=90)
+        await until_async(lambda: manager.asked == places)
         await anyio.sleep(6)  # Longer than the gateway looks at a time.
         assert not cluster.has_run(str(job))
 
         manager.clear.add(cluster.third)
 
-        await until_async(lambda: cluster.has_run(str(job)), within_s=90)
-        await until_async(lambda: manager.released == places, within_s=90)
+        await until_async(lambda: cluster.has_run(str(job)))
+        await until_async(lambda: manager.released == places)
 
 
 async def test_a_heterogeneous_job_of_which_one_component_is_refused_never_starts_and_comes_back_whole(
@@ -125,8 +125,8 @@ async def test_a_heterogeneous_job_of_which_one_component_is_refused_never_start
         def is_back() -> bool:
             return all(cluster.job(str(one), "JobState") == "PENDING" for one in range(job, job + 3))
 
-        await until_async(lambda: len(manager.asked) == 3, within_s=90)
-        await until_async(is_back, within_s=90)
+        await until_async(lambda: len(manager.asked) == 3)
+        await until_async(is_back)
         assert not cluster.has_run(str(job))
         # Whose deadline comes first gives the job back, and the first component's node is none to drain.
         refused = (True, "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)")

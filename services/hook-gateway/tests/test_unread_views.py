@@ -102,7 +102,7 @@ async def test_a_placeholder_that_waits_for_its_outcome_is_told_nothing_by_an_ol
                 tasks.start_soon(poll)
                 await anyio.wait_all_tasks_blocked()
                 server.put_store_back()
-                await until(lambda: view.get("u") != placed("bound"), within_s=20)
+                await until(lambda: view.get("u") != placed("bound"))
                 await until(lambda: mine.is_complete)
                 told_of_old += answers
                 await writer.record("u", placed("bound"), revision=mine.revision("u"))

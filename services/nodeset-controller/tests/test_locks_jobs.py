@@ -172,7 +172,7 @@ async def test_two_questions_of_one_job_are_one_and_both_are_answered() -> None:
         await first.wait(0.01)
         waiting = first.answer
         desk.tell(1, Granted())
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             await first.wait(60)
             await second.wait(60)
 

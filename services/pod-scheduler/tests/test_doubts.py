@@ -72,14 +72,14 @@ async def test_what_is_as_it_was_or_gone_is_told_anew_and_of_a_job_that_is_unkno
             for uid in ("kept", "seat", "gang"):
                 await writer.record(uid, placed(uid, node), revision=mine.revision(uid))
         server.keep_store()
-        await until(lambda: bus.reconnects == 1 and mine.is_complete, within_s=20)
+        await until(lambda: bus.reconnects == 1 and mine.is_complete)
         for node in ("n1", "n2"):
             for uid in ("kept", "seat", "gang"):
                 await writer.record(uid, placed(uid, node), revision=mine.revision(uid))
         await writer.record("gone", placed("gone"), revision=0)
         await until(lambda: len(reader) == 4)
         server.put_store_back()
-        await until(lambda: bus.reconnects == 2 and len(mine) == len(reader) == 3, within_s=20)
+        await until(lambda: bus.reconnects == 2 and len(mine) == len(reader) == 3)
         await mine.complete()
 
         kept, seat, gang = (mine.get(uid) for uid in ("kept", "seat", "gang"))

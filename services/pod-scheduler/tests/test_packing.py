@@ -28,7 +28,7 @@ async def place(client: SlurmClient, number: int) -> str:
     assert isinstance(wanted, Wanted)
     description = describe(pod, wanted, Choice(), 0, MADE)
     job = await client.submit_job(replace(description, hold=False, user_id="0", group_id="0"))
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         while (found := await client.job(job)) is None or not found.nodes:  # noqa: ASYNC110 - nobody tells us
             await anyio.sleep(0.05)
     return found.nodes

@@ -80,7 +80,7 @@ async def leading(kube: KubeClient, namespace: str, realm: Realm) -> AsyncGenera
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lead, lease, work)
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             await is_claimed.wait()
         yield ours[0]
         tasks.cancel_scope.cancel()

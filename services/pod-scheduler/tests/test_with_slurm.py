@@ -89,7 +89,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 CLUSTER = "lab"
 KILL_WAIT_S = 10
-WITHIN_S = 20.0
+WITHIN_S = 120.0
 URGENT = "PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10"
 """Its jobs preempt those of the other partitions."""
 GRACED = "PartitionName=graced Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=120"
@@ -1221,7 +1221,7 @@ async def test_a_pod_is_not_bound_to_a_node_that_joined_later_and_does_not_do_an
         over = await found.client.job(before.job_id)
         assert over is not None
         assert over.state_now.base == "CANCELLED"
-        await until(lambda: is_told(found, second), within_s=30)
+        await until(lambda: is_told(found, second))
         assert found.pods.pods[UID].spec.node_name == ""
         await found.client.cancel_job(other)
         await until(lambda: found.is_running(UID))
@@ -1265,7 +1265,7 @@ async def test_a_gang_whose_job_slurmctld_has_lost_runs_on_and_gets_another_job_
             assert not any(found.pods.pods[uid].is_terminating for uid in uids), found.pods.ends
             return all(found.pods.said[uid] == "JobFound" for uid in uids)
 
-        await until(is_adopted, within_s=60.0)
+        await until(is_adopted)
         (after,) = await found.alive()
 
         assert (before.job_id, drained(hooked)) == (1, [])  # Its number is the first that is given again.
@@ -1278,7 +1278,7 @@ async def test_an_elastic_gang_whose_job_slurmctld_has_lost_does_not_wait_for_th
     nats: NatsServer, newest: HostSlurm, free_tcp_port: int
 ) -> None:
     lose_state(newest)  # So that the gang's number is the first, and the next loss gives it to another job.
-    await until(lambda: "UP" in newest.exec("sh", "-c", "scontrol ping; true"), within_s=60.0)
+    await until(lambda: "UP" in newest.exec("sh", "-c", "scontrol ping; true"))
     async with world(nats, newest, free_tcp_port) as found, looking(found):
         first, second, *_ = newest.node_names
         asked = {GANG_SIZE: "2", GANG_MIN_AVAILABLE: "1"}
@@ -1292,7 +1292,7 @@ async def test_an_elastic_gang_whose_job_slurmctld_has_lost_does_not_wait_for_th
         await until(lambda: found.phase("two") == "ended")
         lose_state(newest)
         other = await occupied(found, newest, left)
-        await until(lambda: found.pods.said["one"] == "JobFound", within_s=60.0)
+        await until(lambda: found.pods.said["one"] == "JobFound")
         (after,) = await found.alive()
         await found.client.cancel_job(other)
 
@@ -1418,7 +1418,7 @@ async def test_a_running_pod_whose_job_slurmctld_has_lost_stays_and_gets_another
             assert not found.pods.pods[UID].is_terminating
             return found.pods.said[UID] == "JobFound"
 
-        await until(is_adopted, within_s=60.0)
+        await until(is_adopted)
         await until(lambda: found.is_running(UID))  # It is stored once it is said.
         (after,) = await found.alive()
 
@@ -1677,7 +1677,7 @@ async def test_accountings_record_of_a_job_that_slurmctld_lost_and_one_of_its_nu
                     assert not found.pods.pods[UID].is_terminating, found.pods.ends
                     return found.pods.said[UID] == "JobFound"
 
-                await until(is_adopted, within_s=60.0)
+                await until(is_adopted)
                 await until(lambda: found.is_running(UID))
                 (after,) = await found.alive()
 

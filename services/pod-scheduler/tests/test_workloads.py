@@ -18,7 +18,7 @@ from sunk_runtime.errors import SunkError
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 
 
 @pytest.fixture

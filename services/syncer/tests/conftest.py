@@ -111,7 +111,7 @@ async def reset(slurm: HostSlurm) -> None:
     for name in slurm.node_names:
         node = slurm.exec("scontrol", "show", "node", name)
         if "DRAIN" in node:
-            await until(partial(is_undrained, slurm, name), within_s=60)
+            await until(partial(is_undrained, slurm, name))
         if "Extra=" in node:
             slurm.exec("scontrol", "update", f"node={name}", "extra=")
         if "AvailableFeatures=(null)" not in node:

@@ -104,11 +104,11 @@ async def test_no_node_is_called_free_while_the_jobs_that_went_with_their_bucket
         assert not (await leader.answers.confirm(FREE)).is_drained_and_idle
 
         await leader.bus.js.delete_stream(f"KV_{view.bucket}")
-        await until(lambda: view.is_complete and view.is_doubtful("7"), within_s=30)
+        await until(lambda: view.is_complete and view.is_doubtful("7"))
         with pytest.raises(TransientError, match="went back"):
             await leader.answers.confirm(FREE)
         tasks.start_soon(leader.jobs.run)
-        await until(lambda: view.is_settled, within_s=20)
+        await until(lambda: view.is_settled)
 
         assert not (await leader.answers.confirm(FREE)).is_drained_and_idle
         tasks.cancel_scope.cancel()

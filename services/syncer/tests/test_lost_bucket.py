@@ -51,7 +51,7 @@ async def test_a_bucket_of_nodes_that_was_removed_is_filled_again_though_nothing
             await bus.js.delete_stream(f"KV_{view.bucket}")
 
             async with following(fresh := StateView(bus, "c1", SlurmNodeState)):
-                await until(lambda: sorted(fresh.keys()) == ["n1", "n2"], within_s=20)
+                await until(lambda: sorted(fresh.keys()) == ["n1", "n2"])
             tasks.cancel_scope.cancel()
 
 
@@ -93,7 +93,7 @@ async def test_a_bucket_of_jobs_that_was_removed_is_filled_again_though_nothing_
             await bus.js.delete_stream(f"KV_{view.bucket}")
 
             async with following(fresh := StateView(bus, "c1", SlurmJobState)):
-                await until(lambda: sorted(fresh.keys()) == ["7", "8"], within_s=20)
+                await until(lambda: sorted(fresh.keys()) == ["7", "8"])
             assert (looks, slurm.jobs_looked_at) == (2, 4)
             tasks.cancel_scope.cancel()
 
@@ -132,16 +132,16 @@ async def test_a_bucket_of_jobs_that_went_back_is_told_anew_though_nothing_chang
 
             await until(is_told)
             nats.keep_store()
-            await until(lambda: bus.reconnects == 1 and view.is_complete, within_s=20)
+            await until(lambda: bus.reconnects == 1 and view.is_complete)
             slurm.states = {"j1": "COMPLETED", "j2": "RUNNING", "j3": "RUNNING", "j4": "PENDING"}
             await watch.poll()
-            await until(is_told, within_s=20)
+            await until(is_told)
 
             nats.put_store_back()
-            await until(lambda: bus.reconnects == 2, within_s=20)
-            await until(lambda: not readers.is_complete, within_s=20)
+            await until(lambda: bus.reconnects == 2)
+            await until(lambda: not readers.is_complete)
 
-            await until(is_told, within_s=20)
+            await until(is_told)
             tasks.cancel_scope.cancel()
 
 
@@ -159,21 +159,21 @@ async def test_a_job_that_went_with_its_bucket_and_that_slurm_has_no_more_is_tol
             tasks.start_soon(watch.run)
             await until(lambda: readers.is_complete and readers.keys() == ["1"])
             nats.keep_store()
-            await until(lambda: bus.reconnects == 1 and view.is_complete, within_s=20)
+            await until(lambda: bus.reconnects == 1 and view.is_complete)
             slurm.states = {"j1": "RUNNING", "j2": "RUNNING"}
             await watch.poll()
-            await until(lambda: readers.is_complete and len(readers) == 2, within_s=20)
+            await until(lambda: readers.is_complete and len(readers) == 2)
 
             slurm.states = {"j1": "RUNNING"}
             nats.put_store_back()
-            await until(lambda: bus.reconnects == 2 and view.is_doubtful("2"), within_s=20)
-            await until(lambda: not readers.is_complete, within_s=20)
+            await until(lambda: bus.reconnects == 2 and view.is_doubtful("2"))
+            await until(lambda: not readers.is_complete)
 
             async def is_told_by_lists() -> bool:
                 await watch.poll()
                 return readers.is_complete and readers.keys() == ["1"]
 
-            await until(is_told_by_lists, within_s=20)
+            await until(is_told_by_lists)
             tasks.cancel_scope.cancel()
 
 
@@ -214,7 +214,7 @@ async def test_a_lost_bucket_of_placements_lifts_no_drain_before_its_owner_has_w
             assert not lifts(hasty)
 
             await bus.js.delete_stream(f"KV_{owner.view.bucket}")
-            await until(is_lost, within_s=30)
+            await until(is_lost)
             assert not lifts(hasty)
 
             await owner.record("u2", replace(over, uid="u2", node="n2"), revision=0)

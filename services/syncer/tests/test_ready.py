@@ -77,19 +77,19 @@ async def fill(bus: Bus) -> None:
 
 
 async def test_a_syncer_is_ready_without_slurm_and_not_without_the_bus(ready: Ready) -> None:
-    await until(ready.lacks, within_s=30)
+    await until(ready.lacks)
 
     ready.nats.kill()
     await until(lambda: ready.lacks("bus", "views"))
 
     ready.nats.start()
-    await until(ready.lacks, within_s=30)
+    await until(ready.lacks)
 
 
 async def test_a_syncer_that_cannot_write_as_nats_is_full_is_not_ready_until_there_is_space(
     ready: Ready,
 ) -> None:
-    await until(ready.lacks, within_s=30)
+    await until(ready.lacks)
 
     await fill(ready.bus)
     await until(lambda: ready.lacks("space on the bus"))

@@ -142,14 +142,14 @@ class Day:
         self._stage.nats.kill()
         self._stage.nats.start()
         # nats-py leaves a connection open that breaks while it is made: not the next kill before that.
-        await until(lambda: bus.reconnects > before and bus.is_connected, within_s=60)
+        await until(lambda: bus.reconnects > before and bus.is_connected)
 
     async def evening(self) -> None:
         """Have everything be well again on Kubernetes' side, and both sides agree."""
         for node in self._pods:
             await self.pod_comes(node)
-        await until(self.are_as_they_should, within_s=60)
-        await until(self.are_jobs_told, within_s=60)
+        await until(self.are_as_they_should)
+        await until(self.are_jobs_told)
         self._stage.slurm.exec("scancel", "--full", "--user=root")
         for name in self._pods:
             await self._stage.until_node(name, self.by_hand.get(name))
@@ -187,7 +187,7 @@ class Day:
 
     async def _scontrol(self, *words: str) -> str:
         """Run it, again where slurmctld is not there yet or does not know the node's state yet."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             while True:
                 try:
                     return self._stage.slurm.exec("scontrol", *words)
@@ -204,7 +204,7 @@ class Day:
                 return False
             return True
 
-        await until(is_said, within_s=20)
+        await until(is_said)
 
 
 def pod(name: str, *, uid: str = "uid-1") -> KubePodState:

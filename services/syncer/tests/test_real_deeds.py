@@ -128,10 +128,10 @@ async def test_an_extra_of_200_kb_is_kept_or_replaced_whole_and_holds_up_nothing
         await client.set_extra(N1, text)
         was_there = await now_there()
         await stage.pod(READY)
-        await until(is_described, within_s=60)
+        await until(is_described)
         await stage.pod(CORDONED)
         await stage.until_node(N1, CORDONED_REASON)
-        await until(lambda: described(stage) == 2, within_s=60)
+        await until(lambda: described(stage) == 2)
         shown = json.loads(await now_there())
 
     assert was_there == text
@@ -175,7 +175,7 @@ async def test_the_record_of_a_node_is_deleted_when_no_nodeslice_has_it_and_no_j
     await until(lambda: stage.syncer.says("node record kept"))
     assert stage.nodes.get(ours) is not None
     stage.slurm.exec("scancel", job)
-    await until(lambda: stage.nodes.get(ours) is None, within_s=20)
+    await until(lambda: stage.nodes.get(ours) is None)
     stage.slurm.kill_daemon(ours)
 
     assert stage.nodes.get(others) is not None
@@ -204,9 +204,9 @@ async def test_while_nobody_sees_kubernetes_nothing_is_drained_and_it_is_said_wh
         await view.complete()
         await see()
         stage.syncer.start(kube_silent_max_s="0.5")
-        await until(is_explained, within_s=60)
+        await until(is_explained)
         await stage.pod(CORDONED)
-        await until(lambda: is_deferred(stage, "nodeset-controller was not heard of", "drain"), within_s=60)
+        await until(lambda: is_deferred(stage, "nodeset-controller was not heard of", "drain"))
         is_left = "DRAIN" not in shown(stage, N1)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stage.until_node, N1, CORDONED_REASON)
@@ -223,13 +223,13 @@ async def test_a_bus_that_lost_the_nodeslices_deletes_no_record(stage: Stage) ->
     await stage.node_slice(ours)
     stage.slurm.add_node(ours)
     await stage.pod(replace(READY, pod=ours))
-    await until(lambda: extra(stage, ours).get("sunk", {}).get("pod") == ours, within_s=60)
+    await until(lambda: extra(stage, ours).get("sunk", {}).get("pod") == ours)
     for view in (stage.pods.view, stage.slices.view):
         await stage.bus.js.delete_stream(f"KV_{view.bucket}")
-    await until(lambda: is_deferred(stage, "has no NodeSlice"), within_s=60)
-    await until(lambda: stage.slices.view.is_untouched and stage.slices.view.is_complete, within_s=60)
+    await until(lambda: is_deferred(stage, "has no NodeSlice"))
+    await until(lambda: stage.slices.view.is_untouched and stage.slices.view.is_complete)
     await stage.node_slice(N1)  # Not all NodeSets are told again at once.
-    await until(lambda: is_deferred(stage, "NodeSlices of late only"), within_s=60)
+    await until(lambda: is_deferred(stage, "NodeSlices of late only"))
     stage.slurm.kill_daemon(ours)
 
     assert ours in stage.slurm.exec("scontrol", "show", "nodes")
@@ -247,17 +247,17 @@ async def test_a_slurmctld_that_is_back_without_its_state_is_told_and_drained_as
     dynamic = "back-000-012"
     await stage.node_slice(N1, N2, dynamic)
     stage.slurm.add_node(dynamic)
-    await until(lambda: stage.nodes.get(dynamic) is not None, within_s=60)
+    await until(lambda: stage.nodes.get(dynamic) is not None)
     await stage.pod(CORDONED)
     await stage.until_node(N1, CORDONED_REASON)
     job = submit(stage, f"--nodelist={N2}", "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job), within_s=60)
+    await until(lambda: "JobStarted" in stage.told(job))
     stage.slurm.kill_daemon("slurmctld")
     stage.slurm.exec("sh", "-c", "rm -rf /lab/state/*")
     stage.slurm.start_daemon("slurmctld")
 
-    await until(lambda: stage.nodes.get(dynamic) is None and stage.jobs.get(job) is None, within_s=60)
-    await until(lambda: f"Reason={CORDONED_REASON}" in shown(stage, N1), within_s=60)
+    await until(lambda: stage.nodes.get(dynamic) is None and stage.jobs.get(job) is None)
+    await until(lambda: f"Reason={CORDONED_REASON}" in shown(stage, N1))
     await stage.until_node(N2, None)
     await stage.pod(READY)
     await stage.until_node(N1, None)
@@ -307,7 +307,7 @@ async def test_a_job_in_the_way_is_requeued_or_the_asker_told_why_not(
     await stage.until_node(N1, "k8s: pod pending deletion", is_busy=True)
     first = await requeue(stage, job)
     if is_taken_away:
-        await until(lambda: "JobRequeued" in stage.told(job), within_s=20)
+        await until(lambda: "JobRequeued" in stage.told(job))
     again = await requeue(stage, job)
     stage.slurm.exec("scancel", job)
 
@@ -339,7 +339,7 @@ async def test_a_task_is_requeued_alone_and_a_heterogeneous_job_as_a_whole(
     leader = submit(stage, "--requeue", "-n1", "-c1", "--mem=10", *options, script)
     job = int(leader) + (whole == "components")
     running = 6 if whole == "tasks" else 2
-    await until(lambda: shown_states(stage) == ["RUNNING"] * running, within_s=90)
+    await until(lambda: shown_states(stage) == ["RUNNING"] * running)
     if whole == "tasks":  # The others are as they are, wherever the last one runs.
         node = stage.slurm.exec("squeue", "-h", f"--jobs={leader}_20", "-o", "%N").strip()
     else:
@@ -353,7 +353,7 @@ async def test_a_task_is_requeued_alone_and_a_heterogeneous_job_as_a_whole(
         return
     assert reply == Noted()
     is_back = "PENDING" if whole == "components" else "RUNNING"
-    await until(lambda: shown_states(stage) == sorted(["PENDING", *[is_back] * (running - 1)]), within_s=60)
+    await until(lambda: shown_states(stage) == sorted(["PENDING", *[is_back] * (running - 1)]))
     if whole == "tasks":
         (alone,) = stage.slurm.exec("squeue", "-h", "-t", "pending", "-o", "%F_%K").split()
         assert alone == f"{leader}_20"
@@ -403,19 +403,19 @@ async def test_slurm_is_reconfigured_when_a_file_changes(stage: Stage, tmp_path:
     }
     stage.syncer.kill()
     stage.syncer.start(**settings)
-    await until(lambda: stage.syncer.says("slurm reconfigured", times=2), within_s=60)
+    await until(lambda: stage.syncer.says("slurm reconfigured", times=2))
     file.write_text("b")
-    await until(lambda: stage.syncer.says("slurm reconfigured", times=4), within_s=60)
+    await until(lambda: stage.syncer.says("slurm reconfigured", times=4))
     await stage.pod(CORDONED)
     await stage.until_node(N1, "k8s: cordon: disk")
     read = digest((file,))
-    await until(lambda: [told.reconfigured for told in stage.statistics.values()] == [read], within_s=60)
+    await until(lambda: [told.reconfigured for told in stage.statistics.values()] == [read])
     stage.syncer.kill()
     stage.syncer.start(**settings)
     await stage.pod(READY)
     await stage.until_node(N1, None)
     file.write_text("c")
-    await until(lambda: stage.syncer.says("slurm reconfigured", times=6), within_s=60)
+    await until(lambda: stage.syncer.says("slurm reconfigured", times=6))
     await stage.pod(CORDONED)
     await stage.until_node(N1, "k8s: cordon: disk")
     await stage.pod(READY)
@@ -427,7 +427,7 @@ async def test_slurm_is_reconfigured_when_a_file_changes(stage: Stage, tmp_path:
 async def test_a_node_with_dots_is_drained_with_a_long_reason_of_any_alphabet(stage: Stage) -> None:
     name, reason = "gpu.rack-07", "Plätte 硬盘 " + "x" * 1000
     stage.slurm.add_node(name)
-    await until(lambda: stage.nodes.get(name) is not None, within_s=20)
+    await until(lambda: stage.nodes.get(name) is not None)
     await stage.pod(replace(CORDONED, pod=name, cordon_reason=reason))
     await stage.until_node(name, f"k8s: cordon: {reason}"[:1024])
     await stage.pod(replace(READY, pod=name))

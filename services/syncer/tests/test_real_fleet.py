@@ -51,7 +51,6 @@ async def test_many_cordons_at_once_are_few_calls_and_leave_anothers_drain_alone
             tasks.start_soon(stage.pod, cordoned)
     await until(
         lambda: all((node := stage.nodes.get(name)) is not None and node.is_drain for name in names),
-        within_s=60,
     )
     calls = [line["nodes"] for line in stage.syncer.log if line["message"] == "nodes drained together"]
     async with anyio.create_task_group() as tasks:
@@ -81,7 +80,7 @@ async def test_a_pod_that_went_requeues_its_job_and_return_to_service_decides_wh
     job = stage.slurm.exec(
         "sbatch", "--parsable", "--requeue", "-D/", "-o/dev/null", "--wrap=sleep 300"
     ).strip()
-    await until(lambda: "JobStarted" in stage.told(job), within_s=60)
+    await until(lambda: "JobStarted" in stage.told(job))
     stage.slurm.kill_daemon(N1)
     await stage.pod(replace(READY, phase="gone", is_ready=False))
     await until(
@@ -90,23 +89,22 @@ async def test_a_pod_that_went_requeues_its_job_and_return_to_service_decides_wh
             and (node.is_down, node.is_drain) == (True, True)
             and is_reason(node.reason, "k8s: pod terminated")
         ),
-        within_s=60,
     )
-    await until(lambda: "JobRequeued" in stage.told(job), within_s=60)
+    await until(lambda: "JobRequeued" in stage.told(job))
     stage.slurm.exec("scancel", job)
 
     stage.slurm.start_daemon(N1)
     await stage.pod(replace(READY, uid="uid-2", phase="waiting", is_ready=False))
     await stage.pod(replace(READY, uid="uid-2"))
-    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_drain, within_s=60)
+    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_drain)
     if policy == 2:
-        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=60)
+        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down)
     else:
         node = stage.nodes.get(N1)
         assert node is not None
         assert node.is_down  # A user has to resume it: that is what this setting means.
         stage.slurm.exec("scontrol", "update", f"node={N1}", "state=resume")
-        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=60)
+        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down)
 
 
 async def dead(stage: Stage) -> None:
@@ -116,7 +114,7 @@ async def dead(stage: Stage) -> None:
     node that was set DOWN meanwhile (``node_did_resp: node node01 returned to service``).
     """
     stage.slurm.kill_daemon(N1)
-    await until(lambda: "*" in stage.slurm.exec("sinfo", "-h", "-n", N1, "-o", "%T"), within_s=60)
+    await until(lambda: "*" in stage.slurm.exec("sinfo", "-h", "-n", N1, "-o", "%T"))
 
 
 @pytest.mark.parametrize("slurm", [(release, 1, 2) for release in RELEASES], indirect=True, ids=cluster_id)
@@ -128,15 +126,15 @@ async def test_a_slurmd_that_comes_back_later_than_its_pod_is_ready_is_seen_thou
     await stage.pod(READY)
     await dead(stage)
     await stage.pod(replace(READY, phase="gone", is_ready=False))
-    await until(lambda: (node := stage.nodes.get(N1)) is not None and node.is_down, within_s=60)
+    await until(lambda: (node := stage.nodes.get(N1)) is not None and node.is_down)
 
     await stage.pod(replace(READY, uid="uid-2"))
-    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_drain, within_s=60)
+    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_drain)
     await anyio.sleep(10)  # Until the lists are over that the writes have stirred.
     was_down = stage.nodes.get(N1)
     stage.slurm.start_daemon(N1)
 
-    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=60)
+    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down)
     assert was_down is not None
     assert was_down.is_down
 
@@ -157,9 +155,9 @@ async def test_a_node_that_is_down_by_hand_is_drained_to_be_emptied_and_takes_no
     else:
         stage.slurm.kill_daemon(N1)
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=down", "reason=bad dimm")
-    await until(lambda: is_down_for(stage, "bad dimm"), within_s=60)
+    await until(lambda: is_down_for(stage, "bad dimm"))
     await stage.pod(replace(READY, is_condemned=True))
-    await until(lambda: is_down_for(stage, "k8s: pod pending deletion; was down: bad dimm"), within_s=60)
+    await until(lambda: is_down_for(stage, "k8s: pod pending deletion; was down: bad dimm"))
     reply = await ask_until(stage.bus, CLUSTER, ConfirmNode(node=N1), deadline=anyio.current_time() + 60)
     assert isinstance(reply, NodeConfirmed)
     assert reply.is_drained_and_idle
@@ -167,9 +165,9 @@ async def test_a_node_that_is_down_by_hand_is_drained_to_be_emptied_and_takes_no
     job = stage.slurm.exec("sbatch", "--parsable", "-D/", "-o/dev/null", "--wrap=sleep 300").strip()
     stage.slurm.start_daemon(N1)
     if policy == 2:
-        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down, within_s=60)
+        await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_down)
     else:
-        await until(lambda: not is_silent(stage), within_s=60)
+        await until(lambda: not is_silent(stage))
     node = stage.nodes.get(N1)
     assert node is not None
     assert node.is_drain
@@ -177,12 +175,12 @@ async def test_a_node_that_is_down_by_hand_is_drained_to_be_emptied_and_takes_no
     await stage.pod(READY)
     if policy != 2:  # Slurm would forget why it is down with the drain: that goes when somebody resumes it.
         await stage.pod(CORDONED)
-        await until(lambda: is_down_for(stage, "k8s: cordon: disk; was down: bad dimm"), within_s=60)
+        await until(lambda: is_down_for(stage, "k8s: cordon: disk; was down: bad dimm"))
         await stage.pod(READY)
         assert "was down: bad dimm" in stage.slurm.exec("scontrol", "show", "node", N1)
         stage.slurm.exec("scontrol", "update", f"node={N1}", "state=resume")
-    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_drain, within_s=60)
-    await until(lambda: "JobStarted" in stage.told(job), within_s=60)
+    await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_drain)
+    await until(lambda: "JobStarted" in stage.told(job))
 
 
 def is_down_for(stage: Stage, reason: str) -> bool:

@@ -49,14 +49,14 @@ async def test_a_full_disk_of_nats_drains_nothing_and_all_is_told_when_there_is_
     disk.fill()
     before = len(stage.syncer.log)
     stage.slurm.exec("scontrol", "update", f"node={N2}", "state=drain", "reason=by hand")
-    await until(lambda: any(line["level"] == "warning" for line in stage.syncer.log[before:]), within_s=60)
+    await until(lambda: any(line["level"] == "warning" for line in stage.syncer.log[before:]))
     shown = stage.slurm.exec("scontrol", "show", "node", N1)
     disk.clear()
     await anyio.to_thread.run_sync(stage.nats.restart)
     await stage.until_node(N2, "by hand")
-    await until(is_said, within_s=60)
+    await until(is_said)
     await stage.until_node(N1, "k8s: cordon: disk")
-    await until(lambda: "NodeDrained" in stage.told(N1), within_s=60)
+    await until(lambda: "NodeDrained" in stage.told(N1))
 
     assert "DRAIN" not in shown
     assert stage.told(N2).count("NodeDrained") == 1

@@ -36,7 +36,7 @@ class LateSlurm(SlurmClient):
 
     async def nodes(self, update_time: int = 0) -> NodeList | NotModified:
         self.lists += 1
-        await until(lambda: self.is_let, within_s=60)
+        await until(lambda: self.is_let)
         return await super().nodes(update_time)
 
 
@@ -56,7 +56,7 @@ async def test_a_change_that_came_between_a_look_and_the_list_it_overtook_is_not
         async with following(view), anyio.create_task_group() as tasks:
             await view.complete()
             tasks.start_soon(watch.run)
-            await until(lambda: view.get(N1) is not None, within_s=60)
+            await until(lambda: view.get(N1) is not None)
             client.is_let = False
             async with anyio.create_task_group() as late:
                 late.start_soon(watch.poll)
@@ -68,6 +68,6 @@ async def test_a_change_that_came_between_a_look_and_the_list_it_overtook_is_not
                 await until(lambda: time.time() > drained + 2)
                 client.is_let = True
             await watch.poll()
-            await until(lambda: (told := view.get(N1)) is not None and told.is_drain, within_s=60)
+            await until(lambda: (told := view.get(N1)) is not None and told.is_drain)
             tasks.cancel_scope.cancel()
         await client.undrain(N1)

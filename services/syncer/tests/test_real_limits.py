@@ -34,7 +34,7 @@ async def test_a_token_that_ends_while_it_is_in_use_is_replaced_by_what_its_file
     file.write_text(short)
     stage.syncer.kill()
     stage.syncer.start(slurm_key_file="", slurm_token_file=str(file))
-    await until(lambda: stage.syncer.says("poll failed"), within_s=60)
+    await until(lambda: stage.syncer.says("poll failed"))
     await stage.pod(replace(READY, is_cordoned=True, cordon_reason="disk"))
     file.write_text(slurm.token(lifespan_s=3600))
     await stage.until_node(N1, "k8s: cordon: disk")
@@ -50,7 +50,7 @@ async def test_a_slurmrestd_with_tls_is_believed_by_the_authority_that_is_set(
     stage.syncer.kill()
     async with tls_proxy(slurm.url, tmp_path) as slurmrestd:
         stage.syncer.start(slurm_url=slurmrestd.url)
-        await until(lambda: any("VERIFY_FAILED" in str(line) for line in stage.syncer.log), within_s=60)
+        await until(lambda: any("VERIFY_FAILED" in str(line) for line in stage.syncer.log))
         stage.syncer.kill()
         stage.syncer.start(slurm_url=slurmrestd.url, slurm_ca_file=str(slurmrestd.ca_file))
         await stage.pod(replace(READY, is_cordoned=True, cordon_reason="disk"))
@@ -67,10 +67,10 @@ async def test_an_array_of_thousands_of_held_tasks_is_one_state(stage: Stage, sl
 
     words = ("--hold", f"--array=1-{TASKS}", "-D/", "-o/dev/null", "--wrap=true")
     job = slurm.exec("sbatch", "--parsable", *words).strip()
-    await until(lambda: tasks() == TASKS, within_s=60)
+    await until(lambda: tasks() == TASKS)
     slurm.exec("scancel", f"{job}_[2-{TASKS}]")
-    await until(lambda: tasks() == 1, within_s=60)
+    await until(lambda: tasks() == 1)
     slurm.exec("scontrol", "release", job)
-    await until(lambda: "JobEnded" in stage.told(job), within_s=60)
+    await until(lambda: "JobEnded" in stage.told(job))
 
     assert len(stage.jobs) <= 2

@@ -55,7 +55,7 @@ async def in_prolog(stage: Stage, slurm: HostSlurm, *options: str) -> str:
     slurm.write_file(f"block.{N1}", "")
     wrap = ("--exclusive", "--requeue", "-D/", "-o/dev/null", "--wrap=sleep 300")
     job = slurm.exec("sbatch", "--parsable", *options, *wrap).strip()
-    await until(lambda: (state := stage.jobs.get(job)) is not None and state.reason == "Prolog", within_s=60)
+    await until(lambda: (state := stage.jobs.get(job)) is not None and state.reason == "Prolog")
     await anyio.sleep(2)  # Slurm's times are whole seconds; nothing may have happened meanwhile.
     assert "JobRequeued" not in stage.told(job)
     return job
@@ -66,7 +66,7 @@ async def let_go(stage: Stage, slurm: HostSlurm, job: str) -> None:
     slurm.exec("scancel", job)
     for name in (N1, N2):
         await stage.until_node(name, None)
-        await until(partial(is_up, stage, name), within_s=60)
+        await until(partial(is_up, stage, name))
 
 
 def is_up(stage: Stage, name: str) -> bool:
@@ -89,7 +89,7 @@ async def test_a_job_whose_prolog_was_lost_is_requeued_and_one_whose_prolog_runs
 
     slurm.kill_daemon(N1)
     slurm.start_daemon(N1)
-    await until(lambda: "JobRequeued" in stage.told(job), within_s=60)
+    await until(lambda: "JobRequeued" in stage.told(job))
 
     assert stage.syncer.says("job requeued")
     await let_go(stage, slurm, job)
@@ -102,10 +102,10 @@ async def test_a_reconfigure_requeues_no_job_that_waits_in_its_prolog(
     job = await in_prolog(stage, slurm, "--nodes=2")
 
     slurm.exec("scontrol", "reconfigure")
-    await until(lambda: is_younger(stage, N2, job), within_s=60)
+    await until(lambda: is_younger(stage, N2, job))
     await anyio.sleep(3)  # By now it would have been requeued.
     slurm.exec("rm", f"{INSTANCE}/etc/block.{N1}")
-    await until(lambda: (state := stage.jobs.get(job)) is not None and not state.reason, within_s=60)
+    await until(lambda: (state := stage.jobs.get(job)) is not None and not state.reason)
 
     assert "JobRequeued" not in stage.told(job)
     await let_go(stage, slurm, job)

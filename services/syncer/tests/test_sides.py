@@ -93,7 +93,7 @@ async def test_a_new_leader_does_not_trust_what_an_old_sign_of_life_vouches_for(
             await views.complete()
             was_held_back = is_held_back(views)
             await bus.js.delete_stream(f"KV_{kube.bucket}")
-            await until(lambda: views.kube.is_untouched, within_s=30)
+            await until(lambda: views.kube.is_untouched)
 
             assert was_held_back
             assert is_held_back(views)  # Who has lost that too has not heard of anybody.
@@ -126,7 +126,7 @@ async def test_nothing_is_decided_on_jobs_that_went_with_their_bucket_before_the
             views.require_known("n1")
 
             await bus.js.delete_stream(f"KV_{views.jobs.bucket}")
-            await until(lambda: views.jobs.is_complete and views.jobs.is_doubtful("7"), within_s=30)
+            await until(lambda: views.jobs.is_complete and views.jobs.is_doubtful("7"))
             for require in (views.require_complete, lambda: views.require_known("n1")):
                 with pytest.raises(TransientError, match="went back"):
                     require()

@@ -71,7 +71,7 @@ class Process:
 
     def wait(self) -> int:
         """Return the exit code."""
-        return self._process.wait(6 * WITHIN_S)
+        return self._process.wait(WITHIN_S)
 
     def close(self) -> None:
         """End it, whatever it does."""

@@ -292,7 +292,7 @@ class Stage(Struct):
                 return drain is None and not state.is_drain
             return is_reason(state.reason, drain)
 
-        await until(holds, within_s=60)
+        await until(holds)
 
 
 def is_reason(shown: str, given: str) -> bool:

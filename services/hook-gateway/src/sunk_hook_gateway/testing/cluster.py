@@ -11,7 +11,7 @@ from sunk_lab.slurm.host import HostSlurm
 FILES: Final = Path(__file__).parents[5] / "helm/slurm/files"
 SCRIPTS: Final = ("Prolog=/lab/etc/prolog", "Epilog=/lab/etc/epilog")
 HOOKS: Final = (*SCRIPTS, "PrologEpilogTimeout=50")
-WITHIN_S: Final = 90.0
+WITHIN_S: Final = 120.0
 
 
 class Cluster:

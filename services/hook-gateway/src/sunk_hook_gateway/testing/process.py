@@ -46,10 +46,10 @@ class Process:
 
     def wait(self) -> int:
         """Return the exit code."""
-        return self._process.wait(9 * WITHIN_S)
+        return self._process.wait(WITHIN_S)
 
     def close(self) -> None:
         """End it, whatever it does."""
         if self._process.poll() is None:
             self._process.kill()
-        self._process.wait(9 * WITHIN_S)
+        self._process.wait(WITHIN_S)
