@@ -13,6 +13,7 @@ from sunk_events.catalog import ANY_REPLY, EVENTS, REPLIES, REQUESTS, STATES
 from sunk_events.codec import MAX_BYTES, tag_of
 from sunk_events.dead import DeadLetter
 from sunk_events.nodes import NodeDrained, SlurmNodeState
+from sunk_events.nodesets import KubePodState
 from sunk_events.requests import ConfirmNode, NodeConfirmed
 
 SCHEMAS: Final = Path("libs/sunk_events/schemas")
@@ -20,6 +21,9 @@ CLUSTER: Final = "<cluster>"
 SHOWN: Final = "lab"
 """The cluster in examples: that of the golden files."""
 
+CAUSE: Final = f"{subjects.bucket(SHOWN, KubePodState)}:gpu-000-012:1699"
+_OLD_CAUSE: Final = "pod_not_ready:gpu-000-012:1699"
+"""In a golden file of before any fact named its cause."""
 NODES: Final = subjects.bucket(SHOWN, SlurmNodeState)
 
 HEAD: Final = f"""\
@@ -65,13 +69,24 @@ A [CloudEvent](https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.
 on `{subjects.facts(SHOWN, NodeDrained).replace("*", "gpu-000-012")}`:
 
 ```json
-{latest(tag_of(NodeDrained)).read_text().strip()}
+{latest(tag_of(NodeDrained)).read_text().strip().replace(_OLD_CAUSE, CAUSE)}
 ```
 
 `id`, `source` (`/{CLUSTER}/<service>`), `specversion`, `type`, `subject` (the entity, as it is called),
-`time` and `datacontenttype` at the top, what happened under `data`. The extension `cause` is for the id of
-what led to it; no fact has one yet. W3C trace context travels in the message's headers. A message has at most
-{MAX_BYTES // 1024} KiB: sets of nodes are folded (`gpu-[001-128]`).
+`time` and `datacontenttype` at the top, what happened under `data`. W3C trace context travels in the headers
+of the message, which has at most {MAX_BYTES // 1024} KiB: sets of nodes are folded (`gpu-[001-128]`).
+
+**Causes.** The extension `cause` names what our deed behind the fact was decided upon, where there is one and
+it is still known:
+
+| `cause` | is |
+| --- | --- |
+| `{CAUSE}` | a change of state: bucket, key and revision. Here the cordon behind a drain |
+| `acquire_lock:gpu-000-012:4711` | a question: its type and what it asks about. Here a job's prolog |
+| `Pod:<uid>:<version>` | an object of Kubernetes. Here the Pod behind a placeholder job |
+
+The log line of the deed names the same, and its span, which continues the trace of that event. What people,
+Slurm and Kubernetes do by themselves has no cause here.
 
 **Ids and repeats.** The same fact has the same id however often it is published, and carries it as
 `Nats-Msg-Id`: within ten minutes the stream keeps it once. After that, and whenever your acknowledgement was

@@ -22,7 +22,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "attempt": 1,
     "because": "a person set it: bad power supply",
     "booted": datetime(2026, 1, 14, 6, 0, 0, tzinfo=UTC),
-    "cause": "pod_not_ready:gpu-000-012:1699",
+    "cause": "SUNK_lab_kube_pod:gpu-000-012:1699",
     "changed": datetime(2026, 1, 15, 9, 30, 0, 250000, tzinfo=UTC),
     "code": "unknown_node",
     "cores_total": 64,

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from sunk_events.base import Cause
 from sunk_runtime.logging import JsonFormatter, configure
+from sunk_runtime.tracing import because
 
 
 def formatted(record: logging.LogRecord) -> dict[str, Any]:
@@ -33,6 +35,12 @@ def test_a_line_holds_what_was_logged_and_every_extra_field() -> None:
         "node": "n1",
         "tries": 3,
     }
+
+
+def test_a_line_names_what_led_to_what_is_done() -> None:
+    with because(Cause("SUNK_lab_kube_pod:n1:7")):
+        assert formatted(record())["cause"] == "SUNK_lab_kube_pod:n1:7"
+    assert "cause" not in formatted(record())
 
 
 def test_what_json_has_no_word_for_is_text() -> None:

@@ -15,14 +15,16 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from sunk_events import subjects
 from sunk_events.base import Event
-from sunk_events.nodes import NodeDrained, NodeSnapshot
+from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
 from sunk_events.requests import Noted, NudgeNode
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import answering, ask
 from sunk_runtime.settle import FactConsumer
-from sunk_runtime.tracing import TraceSettings, traces_url, tracing
-from sunk_runtime.writer import publish
+from sunk_runtime.testing import until
+from sunk_runtime.tracing import TraceSettings, acting, continuing, here, traces_url, tracing
+from sunk_runtime.views import StateView, following
+from sunk_runtime.writer import StateWriter, publish
 
 pytestmark = pytest.mark.anyio
 
@@ -139,6 +141,33 @@ async def test_whoever_handles_a_fact_continues_the_trace_of_who_told_it(
     assert told.trace_id == handled.trace_id == asked.trace_id
     assert (handled.parent_span_id, asked.parent_span_id) == (told.span_id, handled.span_id)
     assert handled.kind == Span.SPAN_KIND_CONSUMER
+
+
+async def test_what_follows_from_a_change_of_state_is_of_its_trace(bus: Bus, receiver: Receiver) -> None:
+    """From a cordon to its drain: one service stores, another reads it, acts upon it and tells of that."""
+    mine, theirs = StateView(bus, "c1", SlurmNodeState), StateView(bus, "c1", SlurmNodeState)
+    writer = StateWriter(bus, mine, fence=None)
+    settings = TraceSettings(endpoint=receiver.url, ratio=1.0)
+    async with tracing("test", settings), following(mine, theirs):
+        await mine.complete()
+        await theirs.complete()
+        await writer.record("n1", SlurmNodeState(changed=FACT.time, node="n1", state="IDLE"), revision=0)
+        await until(lambda: theirs.get("n1") is not None)
+        with acting("DrainNode", "n1", theirs.event("n1")):
+            done = here(theirs.event("n1").id)
+        with continuing(done):
+            await publish(bus, "c1", FACT)
+
+    stored, acted, told = (
+        receiver.named(name) for name in ("store SlurmNodeState", "DrainNode", "publish NodeDrained")
+    )
+    assert theirs.event("n1").id == f"SUNK_c1_slurm_node:n1:{theirs.revision('n1')}"
+    assert theirs.event("n1") == mine.event("n1")
+    assert (acted.parent_span_id, told.parent_span_id) == (stored.span_id, acted.span_id)
+    assert {one.key: one.value.string_value for one in acted.attributes} == {
+        "sunk.entity": "n1",
+        "sunk.cause": theirs.event("n1").id,
+    }
 
 
 async def test_what_the_asker_does_not_record_nobody_records(bus: Bus, receiver: Receiver) -> None:

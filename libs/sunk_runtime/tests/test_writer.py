@@ -7,12 +7,13 @@ import msgspec
 import pytest
 
 from sunk_events import subjects
-from sunk_events.base import event_id
-from sunk_events.codec import MAX_BYTES, OversizeError, encode
+from sunk_events.base import Cause, event_id
+from sunk_events.codec import MAX_BYTES, OversizeError, decode_event, encode
 from sunk_events.nodes import NodeDrained, NodeSnapshot, NodeUndrained, SlurmNodeState
 from sunk_runtime.errors import BusUnavailableError, ConflictError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
+from sunk_runtime.tracing import because
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 
@@ -105,6 +106,18 @@ async def test_what_was_recorded_is_seen_at_once_and_stored(writer: NodeWriter, 
     assert found is not None
     assert (found[0], found[1].data) == (writer.view.revision("n1"), encode(node()))
     assert await facts(bus) == 1
+
+
+async def test_facts_name_what_they_were_recorded_because_of(writer: NodeWriter, bus: Bus) -> None:
+    named = msgspec.structs.replace(undrained(0), cause="another:1")
+    with because(Cause("SUNK_c1_kube_pod:n1:7")):
+        await writer.record("n1", node(), [drained(0), named], revision=0)
+
+    told = [await bus.js.get_msg(subjects.fact_stream("c1"), seq=seq) for seq in (1, 2)]
+    assert [decode_event(message.data or b"").cause for message in told] == [
+        "SUNK_c1_kube_pod:n1:7",
+        "another:1",
+    ]
 
 
 async def test_the_same_state_is_neither_written_nor_announced_again(writer: NodeWriter, bus: Bus) -> None:

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
+from sunk_events.base import Cause
 from sunk_events.jobs import SlurmJobState
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.locks.desk import Desk
@@ -90,9 +91,13 @@ async def test_a_node_is_looked_at_when_a_job_comes_and_when_it_has_left(
 
     assert first == second == {"gpu-000-011", "gpu-000-012"}
     # Until the change is taken over, state and nodes are both of the revision before.
-    assert stale == JobSeen(place="running", state="RUNNING", changed=T0)
+    event = Cause("SUNK_lab_slurm_job:1:1")
+    assert stale == JobSeen(place="running", state="RUNNING", changed=T0, event=event)
     assert jobs.seen(1, "gpu-000-011") == JobSeen(
-        place="left", state="RUNNING", changed=T0 + timedelta(seconds=1)
+        place="left",
+        state="RUNNING",
+        changed=T0 + timedelta(seconds=1),
+        event=Cause("SUNK_lab_slurm_job:1:2"),
     )
     assert (jobs.on("gpu-000-011"), jobs.on("gpu-000-012")) == (frozenset(), frozenset({1}))
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sunk_events.base import Cause
 from sunk_events.locks import LockState
 from sunk_events.nodesets import KubePodState
 from sunk_slurm.down_reasons import REQUEUE, keeps_down_reason
@@ -448,3 +449,34 @@ def test_a_node_that_slurm_set_down_is_drained_only_to_be_emptied_and_none_is_re
         assert after.state.is_down
         shall_be_empty = kube.pod is not None and (kube.pod.is_condemned or kube.pod.is_cordoned)
         assert slurm.state.is_drain or shall_be_empty or not after.state.is_drain
+
+
+POD_EVENT, PLACEMENT_EVENT, LOCK_EVENT = Cause("pod:n1:7"), Cause("placement:u:8"), Cause("lock:n1:9")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "kube", "cause"),
+    [
+        pytest.param(IDLE, "", KubeSide(pod=CORDONED), POD_EVENT, id="a cordon"),
+        pytest.param(IDLE, "", KubeSide(pod=GONE), POD_EVENT, id="a Pod that is gone"),
+        pytest.param(IDLE, "", KubeSide(pod=READY, is_overdue=True), PLACEMENT_EVENT, id="an overdue Pod"),
+        pytest.param(DRAINED, "k8s: cordon", KubeSide(pod=READY), POD_EVENT, id="an uncordon"),
+        pytest.param(DRAINED, PREHOOK, KubeSide(pod=READY), LOCK_EVENT, id="nobody is in the way"),
+        pytest.param(
+            DRAINED,
+            "k8s: pod deletion timeout",
+            KubeSide(pod=READY),
+            PLACEMENT_EVENT,
+            id="it is overdue no more",
+        ),
+    ],
+)
+def test_what_is_done_names_the_event_that_its_reason_is_about(
+    state: NodeState, reason: str, kube: KubeSide, cause: Cause
+) -> None:
+    slurm = SlurmSide(node="n1", state=state, reason=reason)
+    told = replace(kube, pod_event=POD_EVENT, placement_event=PLACEMENT_EVENT, lock_event=LOCK_EVENT)
+
+    actions = decide(slurm, told, prehook_pause_s=0)
+
+    assert {action.cause for action in actions} == {cause}

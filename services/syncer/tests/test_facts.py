@@ -3,13 +3,16 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from sunk_events.base import Cause
 from sunk_events.codec import decode_event, decode_state, encode
 from sunk_events.nodes import SlurmNodeState
 from sunk_slurm.testing import T0, node
 from sunk_slurm.wire import Number
-from sunk_syncer.facts import node_facts, node_removed, node_state
+from sunk_syncer.facts import is_told, node_facts, node_removed, node_state
+from sunk_syncer.model import Deed, DeleteNode, DescribeNode, DownNode, DrainNode, ResumeNode, UndrainNode
 
 IDLE, DRAINED = ("IDLE",), ("IDLE", "DRAIN")
 DRAINING, DOWN = ("ALLOCATED", "DRAIN"), ("DOWN", "NOT_RESPONDING")
@@ -111,3 +114,71 @@ def test_whatever_slurm_says_of_a_node_can_be_told_and_read(
     assert decode_state(SlurmNodeState, encode(after)) == after
     for fact in node_facts(None, after, cluster="lab", revision=0, now=T0):
         assert decode_event(encode(fact)) == fact
+
+
+CAUSE = Cause("pod:n1:7")
+OURS = "k8s: cordon"
+
+
+def drained(*words: str, reason: str = OURS) -> SlurmNodeState:
+    return replace(state(*words), reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("deed", "before", "after", "named"),
+    [
+        pytest.param(
+            DrainNode("n1", OURS, CAUSE), state("MIXED"), drained(*DRAINING), {"NodeDraining"}, id="draining"
+        ),
+        pytest.param(
+            DrainNode("n1", OURS, CAUSE),
+            drained(*DRAINING),
+            drained(*DRAINED),
+            {"NodeDrained"},
+            id="drained, when its last job ends",
+        ),
+        pytest.param(
+            DrainNode("n1", OURS, CAUSE),
+            state(*IDLE),
+            drained(*DRAINED, reason="fan"),
+            set[str](),
+            id="by hand",
+        ),
+        pytest.param(
+            UndrainNode("n1", CAUSE), drained(*DRAINED), state(*IDLE), {"NodeUndrained"}, id="undrained"
+        ),
+        pytest.param(DownNode("n1", None, CAUSE), state(*IDLE), state("DOWN"), {"NodeDown"}, id="down"),
+        pytest.param(ResumeNode("n1", CAUSE), state("DOWN"), state(*IDLE), {"NodeUp"}, id="up"),
+        pytest.param(UndrainNode("n1", CAUSE), state(*IDLE), state("MIXED"), set[str](), id="a job came"),
+        pytest.param(None, state(*IDLE), drained(*DRAINED), set[str](), id="not by us"),
+    ],
+)
+def test_what_follows_from_a_deed_names_its_cause_and_nothing_else_does(
+    deed: Deed | None, before: SlurmNodeState, after: SlurmNodeState, named: set[str]
+) -> None:
+    facts = node_facts(
+        before, after, cluster="lab", revision=7, now=T0, deeds=() if deed is None else (deed,)
+    )
+
+    assert {type(fact).__name__ for fact in facts if fact.cause == CAUSE.id} == named
+    assert all(fact.cause in {CAUSE.id, UNSET} for fact in facts)
+
+
+def test_a_record_that_we_delete_names_why_and_one_that_goes_by_itself_nothing() -> None:
+    deed = DeleteNode("n1", CAUSE)
+
+    (ours,) = node_removed(state(*IDLE), cluster="lab", revision=7, now=T0, deeds=[deed])
+    (theirs,) = node_removed(state(*IDLE), cluster="lab", revision=7, now=T0)
+
+    assert (ours.cause, theirs.cause) == (CAUSE.id, UNSET)
+
+
+def test_what_else_was_done_to_the_node_takes_nothing_from_what_led_to_its_drain() -> None:
+    deeds = (DrainNode("n1", OURS, CAUSE), DescribeNode("n1", "{}", cause=Cause("another")))
+
+    (fact,) = node_facts(state(*IDLE), drained(*DRAINED), cluster="lab", revision=7, now=T0, deeds=deeds)
+
+    assert fact.cause == CAUSE.id
+    assert not is_told(deeds[0], facts=[fact], state=drained(*DRAINING))
+    assert is_told(deeds[0], facts=[fact], state=state(*IDLE))
+    assert not is_told(deeds[1], facts=[fact], state=state(*IDLE))

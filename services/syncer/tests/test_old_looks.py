@@ -14,7 +14,7 @@ from sunk_slurm.testing import node
 from sunk_slurm.wire import Node
 from sunk_syncer.config import Config
 from sunk_syncer.deeds import LIST_FRESH_S, Deeds, Seen, list_good_until
-from sunk_syncer.model import DeleteNode, DescribeNode, DownNode, DrainNode, ResumeNode, UndrainNode
+from sunk_syncer.model import Deed, DeleteNode, DescribeNode, DownNode, DrainNode, ResumeNode, UndrainNode
 
 pytestmark = pytest.mark.anyio
 
@@ -26,6 +26,9 @@ class Slurm:
     """Both what looks and what writes, of nodes that a test changes."""
 
     waiting = 0
+
+    def expect(self, deed: Deed) -> None:
+        """Nobody tells here."""
 
     def __init__(self) -> None:
         self.nodes = {name: node(name, "IDLE", "DRAIN", reason=OURS) for name in NAMES}

@@ -9,8 +9,9 @@ Source: CloudEvents 1.0.2, section "Context Attributes".
 
 import hashlib
 import re
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -48,7 +49,21 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     specversion: Literal["1.0"] = "1.0"
     datacontenttype: Literal["application/json"] = "application/json"
     cause: str | UnsetType = UNSET
-    """The id of the fact or call that led to this one, where one is known."""
+    """What led to this, where it is known: a fact, change of state, question, or object of Kubernetes."""
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """What led to something."""
+
+    id: str = ""
+    """Of a fact; of a change of state, which is its bucket, key and revision; of a question, which is its
+    type and what it asks about; of an object of Kubernetes, which is its kind, uid and version. Empty: it is
+    not known."""
+    trace: str = ""
+    """The W3C ``traceparent`` under which that happened; empty where nobody records it."""
+
+
+UNKNOWN: Final = Cause()
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -56,6 +71,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
     changed: Moment
     """When the writer saw this state begin; looking again at the same state does not move it."""
+
+
+E = TypeVar("E", bound=Event)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -82,6 +100,25 @@ def event_id(*parts: str | int) -> str:
         return whole
     digest = hashlib.sha256(whole.encode()).hexdigest()
     return f"{whole[: ID_MAX - len(digest) - 1]}:{digest}"
+
+
+def question_id(kind: type[Request], *about: str | int) -> str:
+    """Return how a question of *kind* about an entity is named; asked again it is the same one."""
+    return event_id(type_name(kind), *about)
+
+
+def type_name(kind: type[msgspec.Struct]) -> str:
+    """Return the last part of a type's name: ``node_drained``."""
+    return str(kind.__struct_config__.tag).rpartition(".")[2]
+
+
+def caused(facts: Iterable[E], cause: Cause) -> tuple[E, ...]:
+    """Return *facts* with the id of what led to them; those that name another keep it."""
+    if not cause.id:
+        return tuple(facts)
+    return tuple(
+        msgspec.structs.replace(fact, cause=cause.id) if fact.cause is UNSET else fact for fact in facts
+    )
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -1,10 +1,12 @@
-"""One JSON object a line on standard error: time, level, logger, message and whatever ``extra`` names."""
+"""One JSON object a line on standard error: time, level, logger, message, cause, and what ``extra`` names."""
 
 import json
 import logging
 import sys
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from sunk_runtime.tracing import cause_now
 
 _BUILT_IN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -18,12 +20,14 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
+        cause = cause_now().id
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
             **self._always,
+            **({"cause": cause} if cause else {}),
             **{name: value for name, value in vars(record).items() if name not in _BUILT_IN},
         }
         if record.exc_info:

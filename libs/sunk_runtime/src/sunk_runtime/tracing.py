@@ -9,15 +9,17 @@ Source: OpenTelemetry's semantic conventions for messaging; the W3C's Trace Cont
 import logging
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 from msgspec import Meta
-from opentelemetry import propagate, trace
+from opentelemetry import context, propagate, trace
 from opentelemetry.trace import SpanKind, Tracer
 
+from sunk_events.base import UNKNOWN, Cause
 from sunk_runtime.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,8 @@ _KINDS: Final = {
     "answer": SpanKind.SERVER,
     "handle": SpanKind.CONSUMER,
 }
+
+_CAUSE: Final = ContextVar("cause", default=UNKNOWN)
 
 Deed = Literal["publish", "store", "ask", "answer", "handle"]
 """What a span is of; its name begins with it."""
@@ -115,6 +119,63 @@ def span(deed: Deed, what: str, subject: str, headers: Mapping[str, str] | None 
     attributes = {"messaging.system": "nats", "messaging.destination.name": subject}
     with tracer.start_as_current_span(f"{deed} {what}", parent, _KINDS[deed], attributes):
         yield
+
+
+@contextmanager
+def continuing(cause: Cause) -> Generator[None]:
+    """Have spans that begin here be of the trace in which *cause* happened, where one is known."""
+    if _State.tracer is None or not cause.trace:
+        yield
+        return
+    token = context.attach(propagate.extract({"traceparent": cause.trace}))
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+@contextmanager
+def because(cause: Cause) -> Generator[None]:
+    """Have it that facts and log lines name *cause*, whose trace they continue."""
+    token = _CAUSE.set(cause)
+    try:
+        with continuing(cause):
+            yield
+    finally:
+        _CAUSE.reset(token)
+
+
+@contextmanager
+def acting(what: str, entity: str, cause: Cause, *, is_asked: bool = False) -> Generator[None]:
+    """Be inside a span of what is done to *entity* `because` of *cause*.
+
+    Args:
+        what: What is done; few different ones, as it names the span.
+        entity: To whom.
+        cause: What led to it.
+        is_asked: Somebody waits for it.
+    """
+    with because(cause):
+        tracer = _State.tracer
+        if tracer is None:
+            yield
+            return
+        kind = SpanKind.SERVER if is_asked else SpanKind.CLIENT
+        attributes = {"sunk.entity": entity, "sunk.cause": cause.id}
+        with tracer.start_as_current_span(what, None, kind, attributes):
+            yield
+
+
+def cause_now() -> Cause:
+    """Return `because` of what something is done now."""
+    return _CAUSE.get()
+
+
+def here(event: str) -> Cause:
+    """Return what is done now as a cause: under the id *event*, in the trace of the current span."""
+    if _State.tracer is None:
+        return Cause(event)
+    return Cause(event, outgoing().get("traceparent", ""))
 
 
 def note(name: str, value: str) -> None:

@@ -26,7 +26,7 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo, StreamState
 
 from sunk_events import subjects
-from sunk_events.base import State
+from sunk_events.base import UNKNOWN, Cause, State, event_id
 from sunk_events.codec import UndecodableError, decode_state
 from sunk_runtime.changes import Changes
 from sunk_runtime.dead import bury
@@ -79,6 +79,8 @@ class _Found(msgspec.Struct, Generic[S], frozen=True):
     stored_s: float
     """When the server stored it, on its clock; 0 where that is not known."""
     is_readable: bool = True
+    trace: str = ""
+    """The trace in which it was written, where that is recorded."""
 
 
 class _Reading(Generic[S]):
@@ -147,6 +149,8 @@ class StateView(Generic[S]):
         self._revisions: dict[str, int] = {}
         self._stored_s_of: dict[str, float] = {}
         """When the server stored these, on its clock; not of what we wrote and were not told yet."""
+        self._traces: dict[str, str] = {}
+        """In which trace these were written, of those of which that is recorded."""
         self._listeners: WeakKeyDictionary[Changes, None] = WeakKeyDictionary()
         """Who stopped listening is gone by itself."""
         self._complete = anyio.Event()
@@ -254,6 +258,13 @@ class StateView(Generic[S]):
         """Return the revision of *key*, of its deletion marker too; 0 if it never was."""
         return self._revisions.get(key, 0)
 
+    def event(self, key: str, revision: int | None = None) -> Cause:
+        """Return the message that made *key* what it is, or was by *revision*: it is an event, and its name."""
+        newest = self.revision(key)
+        revision = newest if revision is None else revision
+        trace = self._traces.get(key, "") if revision == newest else ""
+        return Cause(event_id(self.bucket, key, revision), trace) if revision else UNKNOWN
+
     def values(self) -> list[S]:
         """Return every state, in no order."""
         return [entry.value for entry in self._entries.values()]
@@ -296,10 +307,12 @@ class StateView(Generic[S]):
             self._set_complete(is_complete=False)
             await anyio.sleep(0.3)
 
-    def apply_own(self, key: str, value: S | None, revision: int, *, stored: datetime | None = None) -> None:
+    def apply_own(
+        self, key: str, value: S | None, revision: int, *, stored: datetime | None = None, trace: str = ""
+    ) -> None:
         """Take over what we have written ourselves, just now or when it was *stored*, before we are told."""
         if revision > self._revisions.get(key, 0):
-            self._believe_of(key, _Found(value, revision, stored or now(), 0.0))
+            self._believe_of(key, _Found(value, revision, stored or now(), 0.0, trace=trace))
 
     def correct(self, key: str, value: S | None, revision: int, *, stored: datetime | None = None) -> None:
         """Take over what the bucket's leader has of *key*, be it older than what we know: it went back."""
@@ -318,6 +331,7 @@ class StateView(Generic[S]):
     def _drop(self, key: str) -> None:
         self._revisions.pop(key, None)
         self._stored_s_of.pop(key, None)
+        self._traces.pop(key, None)
         self._doubtful.discard(key)
         was_known = self._entries.pop(key, None) is not None or key in self.undecodable
         self.undecodable.discard(key)
@@ -477,11 +491,13 @@ class StateView(Generic[S]):
     def _read_value(self, message: Message, at: Msg.Metadata) -> tuple[_Found[S], str]:
         """Return what *message* says, and why it cannot be read if it cannot."""
         revision, stored_s = at.sequence.stream, at.timestamp.timestamp()
+        trace = message.headers.get("traceparent", "")
         if "Nats-Marker-Reason" in message.headers or message.headers.get("KV-Operation") in {"DEL", "PURGE"}:
-            return _Found(None, revision, now(), stored_s), ""
+            return _Found(None, revision, now(), stored_s, trace=trace), ""
         stored = at.timestamp - timedelta(seconds=self._bus.clock.skew_s)
         try:
-            return _Found(decode_state(self.kind, message.data), revision, stored, stored_s), ""
+            value = decode_state(self.kind, message.data)
+            return _Found(value, revision, stored, stored_s, trace=trace), ""
         except UndecodableError as error:
             return _Found(None, revision, stored, stored_s, is_readable=False), str(error)
 
@@ -523,6 +539,10 @@ class StateView(Generic[S]):
             self._stored_s_of[key] = found.stored_s
         else:
             self._stored_s_of.pop(key, None)
+        if found.trace:
+            self._traces[key] = found.trace
+        elif not was_known:
+            self._traces.pop(key, None)
         if is_same:
             return  # Read once more: nobody need look at it again.
         self._doubtful.discard(key)

@@ -16,14 +16,14 @@ import msgspec
 from prometheus_client import Counter
 
 from sunk_events import subjects
-from sunk_events.base import Event, State
+from sunk_events.base import Event, State, caused
 from sunk_events.codec import OversizeError, UndecodableError, decode_state, encode
 from sunk_runtime.errors import ConflictError, FullError, PermanentError
 from sunk_runtime.fencing import Fence
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.metrics import FACTS, FACTS_REFUSED
 from sunk_runtime.streams import MARKER_TTL_S
-from sunk_runtime.tracing import span
+from sunk_runtime.tracing import cause_now, here, span
 from sunk_runtime.views import StateView
 
 S = TypeVar("S", bound=State)
@@ -60,7 +60,7 @@ class StateWriter(Generic[S]):
             key: The entity, unescaped.
             state: Its new state. An equal one (but for ``changed``) is not written, unless it came back with
                 an older bucket: then others wait to hear that it holds.
-            facts: What happened; their ids name *revision*.
+            facts: What happened; their ids name *revision*, their cause is that of `because`.
             revision: The revision of the state that was decided upon, `StateView.revision`.
 
         Raises:
@@ -73,7 +73,7 @@ class StateWriter(Generic[S]):
         is_told = before is not None and is_same(before, state) and not self.view.is_doubtful(key)
         if is_told and self.view.revision(key) == revision:
             return
-        await self._store(key, _Owed(revision, state, (*owed, *facts)))
+        await self._store(key, _Owed(revision, state, (*owed, *caused(facts, cause_now()))))
 
     async def forget(self, key: str, facts: Iterable[Event] = (), *, revision: int) -> None:
         """Publish *facts*, then delete *key*, leaving a marker for those who look away; gone is success.
@@ -85,7 +85,7 @@ class StateWriter(Generic[S]):
         is_gone = self.view.is_complete and self.view.get(key) is None and key not in self.view.undecodable
         if is_gone and not self.view.is_doubtful(key):
             return
-        await self._store(key, _Owed(revision, None, (*owed, *facts)))
+        await self._store(key, _Owed(revision, None, (*owed, *caused(facts, cause_now()))))
 
     async def _pay(self, key: str, state: S | None, revision: int) -> tuple[Event, ...]:
         """Tell the state that is owed, if *state* is another one; else return its facts, to be told with it.
@@ -131,20 +131,21 @@ class StateWriter(Generic[S]):
                 FACTS_REFUSED.labels(type(event).__name__).inc()
 
     async def _write(self, key: str, state: S | None, data: bytes, revision: int) -> None:
-        subject = subjects.key_subject(self.view.bucket, key)
+        subject, trace = subjects.key_subject(self.view.bucket, key), ""
         ttl_s, headers = (MARKER_TTL_S, _DELETION) if state is None else (None, {})
         try:
             with span("store", self.view.kind.__name__, subject):
                 stored = await self._bus.publish(
                     subject, data, expected_revision=revision, ttl_s=ttl_s, headers=headers, fence=self._fence
                 )
+                trace = here("").trace
         except ConflictError:
             # The revision we know may be older than our own last write, whose answer was lost.
             if self.view.revision(key) != revision:
                 raise
             stored = await self._adopt(key, subject, state, revision)
         self._owed.pop(key, None)
-        self.view.apply_own(key, state, stored)
+        self.view.apply_own(key, state, stored, trace=trace)
 
     async def _adopt(self, key: str, subject: str, state: S | None, revision: int) -> int:
         """Return the stored revision if what is stored is what we meant to store, else raise."""

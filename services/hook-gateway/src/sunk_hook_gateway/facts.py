@@ -5,10 +5,11 @@ call, so nobody else can tell of it.
 """
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
-from sunk_events.base import Event, event_id
+from sunk_events.base import Event, Request, event_id, question_id, type_name
 from sunk_events.hooks import (
     HookCall,
     JobCall,
@@ -21,6 +22,26 @@ from sunk_events.hooks import (
     ReleaseCalled,
     StartedCalled,
 )
+from sunk_events.requests import (
+    AcquireLock,
+    NudgeJob,
+    NudgeNode,
+    PlacementAnnounced,
+    RebootNode,
+    ReleaseLock,
+    ReleasePlacement,
+)
+
+_ASKED: Final[dict[type[Event], type[Request]]] = {
+    PrehookCalled: AcquireLock,
+    ReleaseCalled: ReleaseLock,
+    RebootCalled: RebootNode,
+    NodeNudgeCalled: NudgeNode,
+    JobNudgeCalled: NudgeJob,
+    StartedCalled: PlacementAnnounced,
+    PlacementReleaseCalled: ReleasePlacement,
+}
+"""What each call has us ask of whoever decides; its answer is that of the call."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +57,7 @@ def about_hook(kind: type[PrehookCalled] | type[ReleaseCalled], node: str, job: 
     """Return the fact of a prolog's or an epilog's call."""
     return kind(
         id=_id(kind, told, node, job),
+        cause=question_id(_ASKED[kind], node, job),
         source=told.source,
         subject=node,
         time=told.time,
@@ -47,6 +69,7 @@ def about_node(kind: type[RebootCalled] | type[NodeNudgeCalled], node: str, who:
     """Return the fact of a call about a node."""
     return kind(
         id=_id(kind, told, node),
+        cause=question_id(_ASKED[kind], node),
         source=told.source,
         subject=node,
         time=told.time,
@@ -63,6 +86,7 @@ def about_job(
     """Return the fact of a call about a job; *node* is where its caller runs, where that is known."""
     return kind(
         id=_id(kind, told, job),
+        cause=question_id(_ASKED[kind], job),
         source=told.source,
         subject=str(job),
         time=told.time,
@@ -71,5 +95,4 @@ def about_job(
 
 
 def _id(kind: type[Event], told: Told, *about: str | int) -> str:
-    name = str(kind.__struct_config__.tag).rsplit(".", 1)[-1]
-    return event_id(name, *about, int(told.time.timestamp() * 1000))
+    return event_id(type_name(kind), *about, int(told.time.timestamp() * 1000))

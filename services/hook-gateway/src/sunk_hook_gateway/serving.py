@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from sunk_events.base import source
+from sunk_events.base import UNKNOWN, Cause, source
 from sunk_hook_gateway import answers
 from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.calls import Gateway
@@ -31,6 +31,7 @@ from sunk_hook_gateway.tokens import AccessError, Caller, admit, bearer, require
 from sunk_runtime.errors import PermanentError, SunkError, TransientError
 from sunk_runtime.http_guard import line_of
 from sunk_runtime.jetstream import Bus
+from sunk_runtime.tracing import acting, continuing, here
 from sunk_runtime.views import now
 from sunk_runtime.writer import publish
 
@@ -82,12 +83,14 @@ class Serving:
             started = time.perf_counter()
             self._held += 1
             CALLS_HELD.labels(endpoint.name).inc()
-            call: Call | None = None
+            call, at = None, UNKNOWN
             try:
                 token, caller = await self._let_in(endpoint, request)
                 with self._place(endpoint, request, caller):
                     call = Call(request.path_params, token, caller, await _body(request))
-                    answer = await self._held_open(endpoint, request, call)
+                    with acting(f"call {endpoint.name}", request.url.path, UNKNOWN, is_asked=True):
+                        at = here("")
+                        answer = await self._held_open(endpoint, request, call)
             except Refusal as refusal:
                 answer = refusal.answer
             finally:
@@ -97,7 +100,7 @@ class Serving:
                     self._idle.set()
             waited_s = time.perf_counter() - started
             _account(endpoint, request, answer, waited_s)
-            return self._response(endpoint, call, answer, waited_s)
+            return self._response(endpoint, call, answer, waited_s, at)
 
         return Route(endpoint.path, respond, methods=[endpoint.method], name=endpoint.name)
 
@@ -180,16 +183,20 @@ class Serving:
             log.error("call failed", extra={"call": endpoint.name, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
             return answers.failed(500, "the gateway failed; its log says why")
 
-    def _response(self, endpoint: Endpoint, call: Call | None, answer: Answer, waited_s: float) -> Response:
+    def _response(
+        self, endpoint: Endpoint, call: Call | None, answer: Answer, waited_s: float, at: Cause
+    ) -> Response:
         background = None
         if endpoint.fact is not None and call is not None and answer.status in endpoint.told:
-            background = BackgroundTask(self._publish, endpoint, call, answer, waited_s)
+            background = BackgroundTask(self._publish, endpoint, call, answer, waited_s, at)
         if answer.content is None:
             return Response(status_code=answer.status, background=background)
         headers = {"Retry-After": "1"} if answer.status == answers.RETRY.status else None
         return JSONResponse(answer.content, status_code=answer.status, headers=headers, background=background)
 
-    async def _publish(self, endpoint: Endpoint, call: Call, answer: Answer, waited_s: float) -> None:
+    async def _publish(
+        self, endpoint: Endpoint, call: Call, answer: Answer, waited_s: float, at: Cause
+    ) -> None:
         """Tell the bus how the call was answered; failing to is only logged."""
         if endpoint.fact is None:
             return
@@ -201,7 +208,7 @@ class Serving:
         )
         event = endpoint.fact(call, told)
         try:
-            with anyio.fail_after(PUBLISH_TIMEOUT_S):
+            with continuing(at), anyio.fail_after(PUBLISH_TIMEOUT_S):
                 await publish(self._bus, self._config.cluster, event)
         except (SunkError, TimeoutError) as error:
             log.warning("hook fact not published", extra={"call": endpoint.name, "error": str(error)})

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from sunk_events.base import Reply
+from sunk_events.base import Reply, question_id
 from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import (
@@ -25,6 +25,7 @@ from sunk_pod_scheduler.claims import claims_of
 from sunk_pod_scheduler.marks import Mark
 from sunk_pod_scheduler.ownership import is_behind
 from sunk_pod_scheduler.ports import PodPort
+from sunk_runtime.tracing import here
 from sunk_runtime.views import StateView
 
 WAIT_S: Final = 4.0
@@ -81,7 +82,8 @@ class Answerer:
 
         self._book.hear(placement.uid, request.job, "heard")
         if not is_noted():
-            self._book.announce(placement.uid, Announcement(request.job, request.node))
+            cause = here(question_id(PlacementAnnounced, request.job))
+            self._book.announce(placement.uid, Announcement(request.job, request.node, cause))
             self._poke(placement.uid)
             if not await self._book.until(placement.uid, is_noted, timeout_s=WAIT_S):
                 return Later(reason=f"job {request.job} is not seen to run on {request.node}")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import anyio
 import msgspec
 
+from sunk_events.base import UNKNOWN, Cause
 from sunk_pod_scheduler.model import Voice
 from sunk_runtime.views import now
 
@@ -18,6 +19,8 @@ class Announcement(msgspec.Struct, frozen=True):
 
     job: int
     node: str
+    cause: Cause = UNKNOWN
+    """Its question."""
 
 
 class Book:
@@ -50,6 +53,11 @@ class Book:
         """Return the node from which the script of *job* has announced itself."""
         found = self._announced.get(uid)
         return found.node if found is not None and found.job == job else ""
+
+    def announcement(self, uid: str, job: int | None) -> Cause:
+        """Return the question with which the script of *job* has announced itself."""
+        found = self._announced.get(uid)
+        return found.cause if found is not None and found.job == job else UNKNOWN
 
     def is_release_asked(self, uid: str, job: int | None, *, is_alive: bool = False) -> bool:
         """Whether *job* is to end.

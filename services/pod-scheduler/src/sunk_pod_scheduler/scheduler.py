@@ -1,10 +1,12 @@
 """One turn of the loop: look at one Pod, decide, carry out, look again, until there is nothing to do now."""
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sunk_events import subjects
+from sunk_events.base import UNKNOWN
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmStatisticsState
 from sunk_events.placements import PlacementState
@@ -18,14 +20,26 @@ from sunk_pod_scheduler.decide import decide
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.marks import Mark
 from sunk_pod_scheduler.means import Views
-from sunk_pod_scheduler.model import AnyJob, Forget, JobGone, JobSeen, Observed, PodSeen, Wait, pod_seen
+from sunk_pod_scheduler.model import (
+    Action,
+    AnyJob,
+    Forget,
+    JobGone,
+    JobSeen,
+    Observed,
+    PodSeen,
+    Wait,
+    pod_seen,
+)
 from sunk_pod_scheduler.nodes import problem
+from sunk_pod_scheduler.origins import Origins, of_pod
 from sunk_pod_scheduler.outcomes import after, is_another
 from sunk_pod_scheduler.ownership import Owner, believed, owner
 from sunk_pod_scheduler.ports import JobPort, PodPort
 from sunk_pod_scheduler.silence import are_many
 from sunk_pod_scheduler.turns import patient_s
 from sunk_pod_scheduler.validate import Rules
+from sunk_runtime.tracing import acting
 from sunk_runtime.views import StateView, now
 
 log = logging.getLogger(__name__)
@@ -92,7 +106,8 @@ class Scheduler:
                     self._shown[uid] = pod, seen.pod
                 self._looks.pop(uid, None)
                 action = decide(seen, now(), self._limits)
-                again_s = await self._doer.apply(action, seen, pod)
+                with nullcontext() if isinstance(action, Wait) else self._acting(action, seen, pod):
+                    again_s = await self._doer.apply(action, seen, pod)
                 if (left := after(action, seen, self._placements.get(uid))) is not None:
                     self._looks[uid] = looked, left
                 if isinstance(action, Wait) and action.is_patient and again_s is not None:
@@ -112,6 +127,19 @@ class Scheduler:
                 self._stirred.pop(uid, None)
                 self._copied.discard(uid)
             self._book.looked(uid)
+
+    def _acting(self, action: Action, seen: Observed, pod: Pod | None) -> AbstractContextManager[None]:
+        """Have it that what is done now names what led to it."""
+        uid, placement = seen.uid, self._placements.get(seen.uid)
+        job = None if placement is None else placement.job
+        origins = Origins(
+            pod=UNKNOWN if pod is None else of_pod(pod),
+            placement=self._placements.event(uid),
+            job=self._slurm_jobs.event(str(job)),
+            announcement=self._book.announcement(uid, job),
+            is_pod_leaving=seen.pod is None or seen.pod.is_terminating or seen.pod.is_over,
+        )
+        return acting(type(action).__name__, uid, origins.of(None if placement is None else placement.phase))
 
     @property
     def remembered(self) -> int:

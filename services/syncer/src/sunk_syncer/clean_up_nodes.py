@@ -97,7 +97,7 @@ class NodeCleanUp:
         if kept is not None:
             log.info("node record kept", extra={"node": name, "because": kept})
             return self._config.resync_s
-        done = await self._deeds.carry_out(DeleteNode(name), seen)
+        done = await self._deeds.carry_out(DeleteNode(name, self._views.pods.event(name)), seen)
         self._missing_since.pop(name, None)
         return None if done else self._config.refused_again_s
 

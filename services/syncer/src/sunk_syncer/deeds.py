@@ -13,9 +13,11 @@ from typing import Final
 
 import anyio
 import msgspec
+from msgspec import structs
 
 from sunk_runtime.errors import ConflictError, SunkError, TransientError
 from sunk_runtime.leases import Leadership
+from sunk_runtime.tracing import acting, here
 from sunk_slurm.errors import SlurmRejectedError
 from sunk_slurm.wire import Node
 from sunk_syncer.apply import apply
@@ -210,17 +212,19 @@ class Deeds:
             "reason": getattr(deed, "reason", None),
             "reason_before": seen.node.reason,
         }
-        try:
-            await self._write(deed, seen, is_together=is_together)
-        except SlurmRejectedError as error:
-            self._watch.look(deed.node)
-            REFUSED.labels(type(deed).__name__).inc()
-            log.error("node not changed", extra={**fields, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
-            return False
-        except BaseException:
-            self._watch.look(deed.node)
-            raise
-        log.info("node changed", extra=fields)
+        with acting(type(deed).__name__, deed.node, deed.cause):
+            self._watch.expect(structs.replace(deed, cause=here(deed.cause.id)))
+            try:
+                await self._write(deed, seen, is_together=is_together)
+            except SlurmRejectedError as error:
+                self._watch.look(deed.node)
+                REFUSED.labels(type(deed).__name__).inc()
+                log.error("node not changed", extra={**fields, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+                return False
+            except BaseException:
+                self._watch.look(deed.node)
+                raise
+            log.info("node changed", extra=fields)
         return True
 
     async def _write(self, deed: Deed, seen: Seen, *, is_together: bool) -> None:

@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from sunk_events.base import REASON_MAX, event_id, source
+from sunk_events.base import REASON_MAX, UNKNOWN, Cause, event_id, source
 from sunk_events.nodes import NodeExtraReplaced, ReplacedExtra
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.keys import KeyLoop
@@ -71,7 +71,7 @@ class NodeDescriptions:
             self._views.require_known(name)
             if seen is None or (wanted := self._wanted(name)) is None:
                 return None
-            deed = _deed(seen.node, wanted)
+            deed = _deed(seen.node, wanted, self._cause(name))
             if deed is None:
                 return None
             if parsed(seen.node.extra).users is None:
@@ -82,6 +82,12 @@ class NodeDescriptions:
     def _wanted(self, name: str) -> Shown | None:
         pod = self._views.pods.get(name)
         return None if pod is None else shown(pod, self._views.locks.get(name))
+
+    def _cause(self, name: str) -> Cause:
+        """Return what changed last of what the node's Extra shows."""
+        views = (self._views.pods, self._views.locks)
+        stored = {at: view.event(name) for view in views if (at := view.stored(name)) is not None}
+        return stored[max(stored)] if stored else UNKNOWN
 
     async def _tell_replaced(self, node: Node) -> None:
         """Publish what is about to be lost; a crash before the write tells it again under the same id."""
@@ -97,10 +103,10 @@ class NodeDescriptions:
         log.warning("extra is no JSON object and is replaced", extra={"node": name})
 
 
-def _deed(fresh: Node, wanted: Shown) -> DescribeNode | None:
+def _deed(fresh: Node, wanted: Shown, cause: Cause) -> DescribeNode | None:
     """Return the one write that the node needs."""
     there = parsed(fresh.extra)
     new_features = features(there, wanted, fresh.active_features or fresh.features)
     if new_features is None and is_current(there, wanted):
         return None
-    return DescribeNode(fresh.name, merged(there, wanted, now()), new_features)
+    return DescribeNode(fresh.name, merged(there, wanted, now()), new_features, cause)

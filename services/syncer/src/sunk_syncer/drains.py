@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from sunk_events import base
 from sunk_events.base import REASON_MAX
 from sunk_events.nodesets import KubePodState
 from sunk_slurm.down_reasons import PREFIX, REQUEUE, down_reason, keeps_down_reason, with_down_reason
@@ -95,6 +96,13 @@ def wanted(kube: KubeSide, reason_now: str) -> str | None:
     return reason
 
 
+def because(kube: KubeSide, reason: str) -> base.Cause:
+    """Return the event that a drain for *reason*, or the end of one, follows: of what the reason names."""
+    if reason.startswith(OVERDUE):
+        return kube.placement_event
+    return kube.lock_event if reason.startswith(PREHOOK) else kube.pod_event
+
+
 def decide(slurm: SlurmSide, kube: KubeSide, *, prehook_pause_s: float) -> tuple[Action, ...]:
     """Return what brings the Slurm node's drain in line with Kubernetes' side.
 
@@ -108,17 +116,18 @@ def decide(slurm: SlurmSide, kube: KubeSide, *, prehook_pause_s: float) -> tuple
     if want is None:
         may_lift = ours and _may_lift(slurm, kube, prehook_pause_s)
         if _is_down_for_requeue(slurm) and (may_lift or not ours):
-            return (ResumeNode(slurm.node),)
+            return (ResumeNode(slurm.node, because(kube, slurm.reason)),)
         if slurm.state.is_down and keeps_down_reason(slurm.reason):
             return ()  # Slurm would forget why it is down; with a resume the drain goes too.
-        return (UndrainNode(slurm.node),) if may_lift or _is_verified(slurm, kube) else ()
+        may_undrain = may_lift or _is_verified(slurm, kube)
+        return (UndrainNode(slurm.node, because(kube, slurm.reason)),) if may_undrain else ()
     if slurm.state.is_down:
         if not slurm.state.is_drain and not shall_be_empty(kube):
             return ()
         want = with_down_reason(want, slurm.reason, limit=REASON_MAX)
     is_foreign = slurm.state.is_drain and not ours
     is_as_wanted = is_foreign or (ours and slurm.reason == want)
-    drains = () if is_as_wanted else (DrainNode(slurm.node, want),)
+    drains = () if is_as_wanted else (DrainNode(slurm.node, want, because(kube, want)),)
     return drains + _downs(slurm, kube)
 
 
@@ -143,7 +152,7 @@ def _downs(slurm: SlurmSide, kube: KubeSide) -> tuple[Action, ...]:
     is_gone = kube.pod is not None and kube.pod.phase == "gone"
     if not is_gone or kube.is_downed or slurm.state.is_down:
         return ()
-    return (DownNode(slurm.node, None),)
+    return (DownNode(slurm.node, None, kube.pod_event),)
 
 
 def _is_verified(slurm: SlurmSide, kube: KubeSide) -> bool:

@@ -4,11 +4,11 @@ A fact's id names the state that it replaces by its revision: published twice it
 second drain in a minute is another one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from sunk_events.base import REASON_MAX, Event, event_id, source
+from sunk_events.base import REASON_MAX, UNKNOWN, Cause, Event, caused, event_id, source
 from sunk_events.nodes import (
     NodeAllocated,
     NodeDown,
@@ -26,6 +26,7 @@ from sunk_events.nodes import (
 )
 from sunk_slurm.gres import gpus
 from sunk_slurm.wire import Node
+from sunk_syncer.model import Deed, DeleteNode, DownNode, DrainNode, ResumeNode, UndrainNode
 
 SERVICE: Final = "syncer"
 EXTRA_MAX: Final = 16 * 1024
@@ -78,9 +79,24 @@ def node_state(seen: Node, now: datetime) -> SlurmNodeState:
 
 
 def node_facts(
-    before: SlurmNodeState | None, after: SlurmNodeState, *, cluster: str, revision: int, now: datetime
+    before: SlurmNodeState | None,
+    after: SlurmNodeState,
+    *,
+    cluster: str,
+    revision: int,
+    now: datetime,
+    deeds: Sequence[Deed] = (),
 ) -> tuple[Event, ...]:
-    """Return what has happened to a node between two states; *before* is what the bus holds at *revision*."""
+    """Return what has happened to a node between two states.
+
+    Args:
+        before: What the bus holds at *revision*.
+        after: What was seen.
+        cluster: The Slurm cluster.
+        revision: Of *before*.
+        now: The time.
+        deeds: What was done to the node lately: the cause of what follows from one is its.
+    """
     kinds: list[NodeFact] = [NodeRegistered] if before is None else []
     if (before is not None and before.is_not_responding) != after.is_not_responding:
         kinds.append(NodeNotResponding if after.is_not_responding else NodeResponding)
@@ -91,12 +107,46 @@ def node_facts(
         kinds.append({"": NodeUndrained, "draining": NodeDraining, "drained": NodeDrained}[is_now])
     if (before is not None and before.is_down) != after.is_down:
         kinds.append(NodeDown if after.is_down else NodeUp)
-    return tuple(_fact(kind, after, cluster, revision, now) for kind in kinds)
+    found = (_fact(kind, after, cluster, revision, now) for kind in kinds)
+    return tuple(named for fact in found for named in caused((fact,), cause_of(fact, deeds)))
 
 
-def node_removed(before: SlurmNodeState, *, cluster: str, revision: int, now: datetime) -> tuple[Event, ...]:
-    """Return the fact that Slurm's record of a node is gone."""
-    return (_fact(NodeRemoved, before, cluster, revision, now),)
+def node_removed(
+    before: SlurmNodeState, *, cluster: str, revision: int, now: datetime, deeds: Sequence[Deed] = ()
+) -> tuple[Event, ...]:
+    """Return the fact that Slurm's record of a node is gone; *deeds* as of `node_facts`."""
+    fact = _fact(NodeRemoved, before, cluster, revision, now)
+    return caused((fact,), cause_of(fact, deeds))
+
+
+def cause_of(fact: Event, deeds: Iterable[Deed]) -> Cause:
+    """Return what led to *fact*, as far as one of *deeds*, which were done lately, has."""
+    return next((deed.cause for deed in deeds if _leads_to(deed, fact)), UNKNOWN)
+
+
+def _leads_to(deed: Deed, fact: Event) -> bool:
+    match deed, fact:
+        case DrainNode(), NodeDraining() | NodeDrained():
+            return fact.data.reason == deed.reason
+        case (
+            (UndrainNode(), NodeUndrained())
+            | (ResumeNode(), NodeUndrained() | NodeUp())
+            | (DownNode(), NodeDown())
+            | (DeleteNode(), NodeRemoved())
+        ):
+            return True
+        case _:
+            return False
+
+
+def is_standing(deed: Deed, *, state: SlurmNodeState) -> bool:
+    """Whether *deed* is a drain that stands: it leads to "drained" when the last job ends, be it in hours."""
+    return isinstance(deed, DrainNode) and state.is_drain and state.reason == deed.reason
+
+
+def is_told(deed: Deed, *, facts: Iterable[Event], state: SlurmNodeState) -> bool:
+    """Whether *facts* tell what *deed* has led to, and nothing more can follow from it."""
+    return any(_leads_to(deed, fact) for fact in facts) and not is_standing(deed, state=state)
 
 
 def _drainedness(state: SlurmNodeState | None) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Final
 
-from sunk_events.base import REASON_MAX, Event, event_id, source
+from sunk_events.base import REASON_MAX, UNKNOWN, Cause, Event, caused, event_id, source
 from sunk_events.jobs import (
     Allocation,
     JobCompleting,
@@ -31,7 +31,7 @@ ALLOCATIONS_MAX: Final = 500
 ALLOCATIONS_CHARS_MAX: Final = 32 * 1024
 """A job that holds something else on each of thousands of nodes would not fit into a message, nor would one
 on nodes whose names do not fold."""
-UNKNOWN: Final = "UNKNOWN"
+STATE_UNKNOWN: Final = "UNKNOWN"
 
 JobFact = type[JobSubmitted | JobStarted | JobRequeued | JobHeld | JobReleased | JobCompleting | JobEnded]
 
@@ -101,9 +101,24 @@ def allocations(seen: Job) -> tuple[Allocation, ...]:
 
 
 def job_facts(
-    before: SlurmJobState | None, after: SlurmJobState, *, cluster: str, revision: int, now: datetime
+    before: SlurmJobState | None,
+    after: SlurmJobState,
+    *,
+    cluster: str,
+    revision: int,
+    now: datetime,
+    cause: Cause = UNKNOWN,
 ) -> tuple[Event, ...]:
-    """Return what has happened to a job between two states; *before* is what the bus holds at *revision*."""
+    """Return what has happened to a job between two states.
+
+    Args:
+        before: What the bus holds at *revision*.
+        after: What was seen.
+        cluster: The Slurm cluster.
+        revision: Of *before*.
+        now: The time.
+        cause: Of our requeueing or releasing it lately.
+    """
     was, is_now = _stage(before), _stage(after)
     if is_now < was and before is not None and (before.user_id, before.name) != (after.user_id, after.name):
         before, was = None, Stage.NEW  # Its id was given to another job: slurmctld had lost its state.
@@ -121,14 +136,16 @@ def job_facts(
         kinds.append(JobCompleting)
     if is_now is Stage.OVER and was is not Stage.OVER:
         kinds.append(JobEnded)
-    return tuple(_fact(kind, after, cluster, revision, now) for kind in kinds)
+    ours = {JobRequeued, JobReleased}
+    found = [(kind in ours, _fact(kind, after, cluster, revision, now)) for kind in kinds]
+    return tuple(named for is_ours, fact in found for named in caused((fact,), cause if is_ours else UNKNOWN))
 
 
 def job_vanished(before: SlurmJobState, *, cluster: str, revision: int, now: datetime) -> tuple[Event, ...]:
     """Return what has happened to a job that slurmctld no longer knows: how it ended nobody can tell."""
     if _stage(before) is Stage.OVER:
         return ()
-    return (_fact(JobEnded, before, cluster, revision, now, state=UNKNOWN),)
+    return (_fact(JobEnded, before, cluster, revision, now, state=STATE_UNKNOWN),)
 
 
 def _stage(state: SlurmJobState | None) -> Stage:

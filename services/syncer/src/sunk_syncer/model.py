@@ -2,6 +2,7 @@
 
 import msgspec
 
+from sunk_events.base import UNKNOWN, Cause
 from sunk_events.locks import LockState
 from sunk_events.nodesets import KubePodState
 from sunk_slurm.states import NodeState
@@ -12,12 +13,14 @@ class DrainNode(msgspec.Struct, frozen=True):
 
     node: str
     reason: str
+    cause: Cause = UNKNOWN
 
 
 class UndrainNode(msgspec.Struct, frozen=True):
     """Take a drain of ours away."""
 
     node: str
+    cause: Cause = UNKNOWN
 
 
 class DownNode(msgspec.Struct, frozen=True):
@@ -25,12 +28,14 @@ class DownNode(msgspec.Struct, frozen=True):
 
     node: str
     reason: str | None
+    cause: Cause = UNKNOWN
 
 
 class ResumeNode(msgspec.Struct, frozen=True):
     """Take a node out of DOWN that we have set down for no fault of its own."""
 
     node: str
+    cause: Cause = UNKNOWN
 
 
 class DescribeNode(msgspec.Struct, frozen=True):
@@ -39,12 +44,14 @@ class DescribeNode(msgspec.Struct, frozen=True):
     node: str
     extra: str | None = None
     features: tuple[str, ...] | None = None
+    cause: Cause = UNKNOWN
 
 
 class DeleteNode(msgspec.Struct, frozen=True):
     """Delete the record of a node that registered itself."""
 
     node: str
+    cause: Cause = UNKNOWN
 
 
 Action = DrainNode | UndrainNode | DownNode | ResumeNode
@@ -82,3 +89,9 @@ class KubeSide(msgspec.Struct, frozen=True, kw_only=True):
     lock: LockState | None = None
     is_downed: bool = False
     """It was set down for this very Pod already; once is enough."""
+    pod_event: Cause = UNKNOWN
+    """What made the Pod and its Node what they are here."""
+    placement_event: Cause = UNKNOWN
+    """The same of the placement that counts: one that is overdue before the others, else the newest."""
+    lock_event: Cause = UNKNOWN
+    """The same of the lock."""

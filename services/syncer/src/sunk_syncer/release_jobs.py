@@ -10,6 +10,7 @@ from typing import Final
 
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
+from sunk_runtime.tracing import acting, cause_now, here
 from sunk_slurm.errors import SlurmRejectedError
 from sunk_slurm.submission import JobChange
 from sunk_slurm.wire import Job
@@ -89,7 +90,8 @@ class JobReleases:
         job = await self._look(int(key))
         if job is None or not is_held_by_us(job):
             return self._config.held_release_s  # Somebody else's; who lets it go changes its state.
-        await self._release(job)
+        with acting("ReleaseJob", key, self._views.jobs.event(key)):
+            await self._release(job)
         self._held_since[key] = time.monotonic()
         return self._config.held_release_s
 
@@ -102,6 +104,7 @@ class JobReleases:
         self._leadership.check()
         change = JobChange(hold=False, admin_comment=released_comment(job.admin_comment))
         fields = {"job": job.job_id, "comment": job.admin_comment}
+        self._watch.expect(job.job_id, here(cause_now().id))
         try:
             with within(
                 min(self._config.call_timeout_s, self._leadership.left_s), f"release job {job.job_id}"

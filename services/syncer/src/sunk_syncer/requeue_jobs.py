@@ -9,11 +9,12 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from sunk_events.base import REASON_MAX, Reply
+from sunk_events.base import REASON_MAX, Reply, question_id
 from sunk_events.jobs import SlurmJobState
 from sunk_events.requests import Later, Noted, Refused, RequeueJob
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
+from sunk_runtime.tracing import acting, cause_now, here
 from sunk_slurm.down_reasons import REQUEUE
 from sunk_slurm.errors import SlurmRejectedError
 from sunk_slurm.hostlist import expand
@@ -56,7 +57,9 @@ class JobRequeues:
 
     async def answer(self, question: RequeueJob) -> Reply:
         """Requeue the job if it runs on the node; say so, or why not."""
-        reply = await self.requeue(question.job, question.node, question.reason, is_node_to_stay_away=True)
+        job = question.job
+        with acting("RequeueJob", str(job), here(question_id(RequeueJob, job))):
+            reply = await self.requeue(job, question.node, question.reason, is_node_to_stay_away=True)
         if isinstance(reply, Refused):
             log.warning("job not requeued", extra={"job": question.job, "because": reply.reason})
         return reply
@@ -78,6 +81,7 @@ class JobRequeues:
             return Noted()
         if not job.requeue:
             return Refused(code="forbidden", reason=f"job {job_id} may not be requeued (--no-requeue)")
+        self._watch.expect(job_id, here(cause_now().id))
         try:
             how = "requeue" if await self._by_call(job) else "down"
         except SlurmRejectedError as error:
@@ -123,7 +127,7 @@ class JobRequeues:
             is_drained = seen.node.state_now.is_drain
             if needs_drain and not is_drained:
                 return Later(reason=f"node {node} is not drained: jobs would come back at once")
-            deed = DownNode(node, None if is_drained else f"{REQUEUE} of job {job_id}")
+            deed = DownNode(node, None if is_drained else f"{REQUEUE} of job {job_id}", cause_now())
             if not await self._deeds.carry_out(deed, seen):
                 return Refused(code="forbidden", reason="Slurm refused to set the node down")
         self._watch.look(job_id)
@@ -178,9 +182,10 @@ class LostPrologs:
 
     async def _requeue(self, job: int, node: str) -> None:
         reason = "its prolog was lost with its slurmd"
-        reply = await self._requeues.requeue(
-            job, node, reason, is_node_to_stay_away=False, while_it_says=PROLOG
-        )
+        with acting("RequeueJob", str(job), self._views.jobs.event(str(job))):
+            reply = await self._requeues.requeue(
+                job, node, reason, is_node_to_stay_away=False, while_it_says=PROLOG
+            )
         if isinstance(reply, Refused | Later):
             log.warning("job hangs in its prolog", extra={"job": job, "node": node, "why": reply.reason})
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from sunk_events import subjects
+from sunk_events.base import UNKNOWN
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
@@ -137,11 +138,13 @@ class Views:
         """
         pod = self.pods.get(node)
         verified = pod.hpc_verified if pod else None
-        placed = [
+        here = [
             placement
             for placement in map(self.placements.get, self._placements_by_node.get(node, ()))
-            if placement is not None and placement.is_pod_present
+            if placement is not None
         ]
+        placed = [placement for placement in here if placement.is_pod_present]
+        counts = max(here, key=lambda one: (one.is_overdue and one.is_pod_present, one.changed), default=None)
         return KubeSide(
             pod=pod,
             is_overdue=any(placement.is_overdue for placement in placed),
@@ -149,6 +152,9 @@ class Views:
             are_placements_known=self.placements.written_for_s >= self._bucket_doubt_s,
             lock=self.locks.get(node),
             is_downed=pod is not None and bool(downed_uid) and downed_uid == pod.uid,
+            pod_event=self.pods.event(node),
+            placement_event=UNKNOWN if counts is None else self.placements.event(counts.uid),
+            lock_event=self.locks.event(node),
             verified_age_s=(moment - verified).total_seconds() if verified else float("inf"),
         )
 

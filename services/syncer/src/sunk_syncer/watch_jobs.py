@@ -14,9 +14,11 @@ from typing import Final
 import anyio
 import msgspec
 
+from sunk_events.base import UNKNOWN, Cause
 from sunk_events.jobs import SlurmJobState
 from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
+from sunk_runtime.tracing import continuing
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.reads import KnownJob
@@ -25,6 +27,7 @@ from sunk_slurm.wire import Job
 from sunk_syncer.belief import Doubt
 from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
+from sunk_syncer.expected import Expected, named
 from sunk_syncer.jobs import job_facts, job_state, job_vanished
 from sunk_syncer.metrics import ANSWERED, DOUBTED, LOOKS
 from sunk_syncer.polling import LOOKS_AT_ONCE, SETTLED_AT_ONCE, Poller, Rhythm
@@ -77,6 +80,7 @@ class JobWatch:
         self._are_rounds_begun = False
         self.answered: datetime | None = None
         """When Slurm was last asked for all jobs, answered and was believed."""
+        self._expected = Expected[Cause]()
         self._stirrings = stirrings
         self._poller = Poller("jobs", self.poll, Rhythm.of(config, config.poll_s), mark=self._mark)
 
@@ -97,6 +101,10 @@ class JobWatch:
     def look(self, job: int) -> None:
         """Look at the one job *job* now."""
         self._loop.poke(str(job))
+
+    def expect(self, job: int, cause: Cause) -> None:
+        """Note that *job* is being requeued or released, so that what follows names the *cause*."""
+        self._expected.expect(str(job), cause)
 
     def suspended_untold(self) -> list[int]:
         """Return the jobs that the last list shows as suspended, and the bus not yet as on any node.
@@ -258,10 +266,16 @@ class JobWatch:
         known = self._listed.get(seen.job_id)
         moment = now()
         after = job_state(seen, known.tasks if known else 1, moment)
-        facts = job_facts(before, after, cluster=self._config.cluster, revision=revision, now=moment)
-        await self._writer.record(key, after, facts, revision=revision)
+        (cause,), cluster = self._expected.of(key) or (UNKNOWN,), self._config.cluster
+        facts = job_facts(before, after, cluster=cluster, revision=revision, now=moment, cause=cause)
+        cause = named(facts, (cause,))
+        with continuing(cause):
+            await self._writer.record(key, after, facts, revision=revision)
+        if cause.id:
+            self._expected.forget(key)
         if facts and before is not None:  # Those that are new, `poll` says in one line.
-            log.info("job told", extra={"job": key, "facts": [type(fact).__name__ for fact in facts]})
+            names = [type(fact).__name__ for fact in facts]
+            log.info("job told", extra={"job": key, "facts": names, "cause": cause.id})
 
     def _is_gone(self, key: str, asked: float) -> bool:
         """Whether a list that is later than the first look that found nothing, and believed, lacks it too."""

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import anyio
@@ -17,6 +18,7 @@ import msgspec
 from sunk_events.nodes import SlurmNodeState
 from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
+from sunk_runtime.tracing import continuing
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter, is_same
 from sunk_slurm.errors import SlurmUnavailableError
@@ -26,8 +28,10 @@ from sunk_syncer.belief import Doubt
 from sunk_syncer.book import NodeBook
 from sunk_syncer.config import Config
 from sunk_syncer.deadline import within
-from sunk_syncer.facts import node_facts, node_removed, node_state
+from sunk_syncer.expected import Expected, named
+from sunk_syncer.facts import is_standing, is_told, node_facts, node_removed, node_state
 from sunk_syncer.metrics import ANSWERED, DOUBTED, LOOKS
+from sunk_syncer.model import Deed
 from sunk_syncer.polling import LOOKS_AT_ONCE, SETTLED_AT_ONCE, Poller, Rhythm
 from sunk_syncer.ports import SlurmNodes
 from sunk_syncer.watch_stirrings import StirringsWatch
@@ -66,6 +70,7 @@ class NodeWatch:
         self._to_look_at: set[str] = set()
         self._not_found: dict[str, float] = {}
         """Known nodes of which a look found nothing, and when that was asked."""
+        self._expected = Expected[Deed]()
         self._settled: dict[str, int] = {}
         """The revision at which the bus held of each node what was seen of it last."""
         self._list = _List(asked=0.0, names=frozenset())
@@ -110,6 +115,11 @@ class NodeWatch:
         """Whether *name* is drained, as it was seen last."""
         seen = self._book.get(name)
         return seen is not None and seen.state_now.is_drain
+
+    def expect(self, deed: Deed) -> None:
+        """Note that *deed* is being done, so that what follows names its cause."""
+        if deed.cause.id:
+            self._expected.expect(deed.node, deed)
 
     def look(self, name: str) -> None:
         """Look at the one node *name* now."""
@@ -241,18 +251,27 @@ class NodeWatch:
         cluster, moment = self._config.cluster, now()
         if seen is not None:
             after = node_state(seen, moment)
-            facts = node_facts(before, after, cluster=cluster, revision=revision, now=moment)
-            await self._writer.record(name, after, facts, revision=revision)
+            deeds = self._expected.of(name, may_last=partial(is_standing, state=after))
+            facts = node_facts(before, after, cluster=cluster, revision=revision, now=moment, deeds=deeds)
+            cause = named(facts, (deed.cause for deed in deeds))
+            with continuing(cause):
+                await self._writer.record(name, after, facts, revision=revision)
+            self._expected.forget(name, partial(is_told, facts=facts, state=after))
             if (told := self._view.get(name)) is not None and is_same(told, after):
                 self._settled[name] = self._view.revision(name)
             if facts and before is not None:  # Those that are new, `poll` says in one line.
-                names = [type(fact).__name__ for fact in facts]
-                log.info("node told", extra={"node": name, "facts": names, "reason": after.reason})
+                fields = {"node": name, "facts": [type(fact).__name__ for fact in facts]}
+                log.info("node told", extra={**fields, "reason": after.reason, "cause": cause.id})
         elif self._book.is_absent(name):
             self._not_found.pop(name, None)
-            facts = node_removed(before, cluster=cluster, revision=revision, now=moment) if before else ()
-            await self._writer.forget(name, facts, revision=revision)
-            self._settled.pop(name, None)
+            deeds, facts = self._expected.of(name), ()
             if before is not None:
-                log.info("node removed", extra={"node": name})
+                facts = node_removed(before, cluster=cluster, revision=revision, now=moment, deeds=deeds)
+            cause = named(facts, (deed.cause for deed in deeds))
+            with continuing(cause):
+                await self._writer.forget(name, facts, revision=revision)
+            self._settled.pop(name, None)
+            self._expected.forget(name)
+            if before is not None:
+                log.info("node removed", extra={"node": name, "cause": cause.id})
         return None

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import anyio
 
-from sunk_events.base import REASON_MAX, Reply
+from sunk_events.base import REASON_MAX, Reply, question_id
 from sunk_events.requests import (
     AcquireLock,
     ExplainKubeNode,
@@ -30,6 +30,7 @@ from sunk_nodeset_controller.locks.reconcile import Locks
 from sunk_nodeset_controller.locks.sight import LockSight
 from sunk_runtime.clock import WHAT_TO_DO, Clocks
 from sunk_runtime.keys import KeyLoop
+from sunk_runtime.tracing import here
 from sunk_runtime.views import now
 from sunk_slurm.failed_locks import FailedLocks
 
@@ -88,7 +89,8 @@ class LockAnswers:
         if self._clocks.note("an asker, or ours", min(0.0, left_s)):
             return Later(reason=f"the deadline is {-left_s:.0f} s over: a clock is off, {WHAT_TO_DO}")
         desk, waited_s = self._locks.desk(request.node), request.waited_s
-        with desk.asking(request.job, request.level, began, waited_s=waited_s) as waiter:
+        cause = here(question_id(AcquireLock, request.node, request.job))
+        with desk.asking(request.job, request.level, began, waited_s=waited_s, cause=cause) as waiter:
             self._loop.poke(request.node)
             await waiter.wait(hold_s(left_s))
         is_last = left_s <= LAST_S

@@ -10,6 +10,7 @@ from typing import Final
 
 import anyio
 
+from sunk_events.base import UNKNOWN, Cause
 from sunk_events.locks import LockLevel
 from sunk_nodeset_controller.locks.clearing import Asked
 from sunk_nodeset_controller.locks.model import Answer, Ask, Granted, NotRunning, Way
@@ -75,13 +76,19 @@ class Desk:
 
     @contextmanager
     def asking(
-        self, job: int, level: LockLevel, now: datetime, *, waited_s: float = 0.0
+        self,
+        job: int,
+        level: LockLevel,
+        now: datetime,
+        *,
+        waited_s: float = 0.0,
+        cause: Cause = UNKNOWN,
     ) -> Generator[Waiter]:
         """Hold a question of *job* while the context lasts; several of one job are one ask."""
         before = self._asks.get(job)
         if before is None or (level == "strict" and before.level == "normal"):
             since = now - timedelta(seconds=min(waited_s, WAITED_MAX_S)) if waited_s else None
-            self._asks[job] = Ask(job=job, level=level, asked=now, since=since)
+            self._asks[job] = Ask(job=job, level=level, asked=now, since=since, cause=cause)
         waiter = Waiter()
         self._waiters.setdefault(job, set()).add(waiter)
         try:

@@ -65,7 +65,8 @@ class JobsOnNodes:
         if (found := self._states.get(job)) is None:
             return None
         where = place(found.value, is_here=node in self._nodes.get(job, ()))
-        return JobSeen(place=where, state=found.value.state, changed=found.stored)
+        event = self._view.event(str(job), found.revision)
+        return JobSeen(place=where, state=found.value.state, changed=found.stored, event=event)
 
     async def follow(self) -> AsyncIterator[str]:
         """Yield each node that a change concerns, those that a job has left too."""

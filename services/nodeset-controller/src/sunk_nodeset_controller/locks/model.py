@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from sunk_events.base import JobId, Moment
+from sunk_events.base import UNKNOWN, Cause, JobId, Moment
 from sunk_events.locks import LockLevel, LockValue
 from sunk_events.requests import BlockingPod
 from sunk_kube.objects import Pod
@@ -87,6 +87,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     asked: datetime
     since: datetime | None = None
     """Since when it waits, where it asks again."""
+    cause: Cause = UNKNOWN
+    """The question."""
 
 
 JobPlace = Literal["waiting", "running", "completing", "left"]
@@ -102,6 +104,8 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Slurm's word."""
     changed: datetime
     """When this was first seen to be so."""
+    event: Cause = UNKNOWN
+    """That it became so."""
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +128,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     lock: NodeLock
     now: datetime
+    event: Cause = UNKNOWN
+    """That the lock was told last."""
     asks: tuple[Ask, ...] = ()
     released: Mapping[int, datetime] = msgspec.field(default_factory=dict[int, datetime])
     """Jobs whose epilog has released this node, and when."""

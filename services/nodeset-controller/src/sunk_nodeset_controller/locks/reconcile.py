@@ -16,6 +16,7 @@ from sunk_kube.errors import KubeRejectedError
 from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.locks.apply import LockedNodes
 from sunk_nodeset_controller.locks.blocking import blocking
+from sunk_nodeset_controller.locks.causes import cause
 from sunk_nodeset_controller.locks.clearing import Asked, deeds, refusals
 from sunk_nodeset_controller.locks.confirming import Confirm
 from sunk_nodeset_controller.locks.desk import Desk
@@ -31,6 +32,7 @@ from sunk_nodeset_controller.locks.watches import PodWatches
 from sunk_nodeset_controller.locks.workloads import way
 from sunk_runtime.backoff import doubled
 from sunk_runtime.errors import ConflictError, SunkError, TransientError
+from sunk_runtime.tracing import acting, because
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.failed_locks import still_failed
@@ -164,7 +166,8 @@ class Locks:
                 if decision.step is Step.OPEN and is_stray_taint(seen.lock):
                     await self._nodes.say_stray(found)
                 if decision.lock != seen.lock:
-                    found = await self._nodes.write(found, decision.lock)
+                    with acting("LockNode", turn.node, cause(turn.node, seen, decision.lock)):
+                        found = await self._nodes.write(found, decision.lock)
             except ConflictError:  # Somebody wrote the Node in between: read and decide again.
                 found, clear = await self._read(turn), None
                 continue
@@ -293,7 +296,8 @@ class Locks:
         for job, answer in decision.answers.items():
             turn.desk.tell(job, answer)
         waited_s = _account(turn, seen, decision)
-        await self._record(turn, decision, seen.now, waited_s=max(waited_s, default=None))
+        with because(cause(turn.node, seen, decision.lock)):
+            await self._record(turn, decision, seen.now, waited_s=max(waited_s, default=None))
 
     async def _record(self, turn: _Turn, decision: Decision, at: datetime, *, waited_s: float | None) -> None:
         view, views = self._writer.view, self._sight.views

@@ -82,6 +82,7 @@ class LockSight:
         return Seen(
             lock=lock,
             now=asked.now,
+            event=self.views.locks.event(node),
             asks=asked.asks,
             released=asked.released,
             jobs={job: found for job in jobs if (found := self._jobs.seen(job, node)) is not None},

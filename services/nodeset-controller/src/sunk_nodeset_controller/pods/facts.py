@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 import msgspec
 
-from sunk_events.base import Event, event_id, source
+from sunk_events.base import Event, event_id, source, type_name
 from sunk_events.nodesets import (
     KubePodState,
     NodeCordoned,
@@ -96,7 +96,7 @@ def _is_gone(before: KubePodState, after: KubePodState) -> bool:
 
 def _pod_fact(kind: AnyPodFact, about: KubePodState, telling: Telling, reason: str = "") -> Event:
     return kind(
-        id=event_id(_snake(kind), about.pod, about.uid, telling.revision),
+        id=event_id(type_name(kind), about.pod, about.uid, telling.revision),
         source=source(telling.cluster, telling.service),
         subject=about.pod,
         time=telling.now,
@@ -112,7 +112,7 @@ def _pod_fact(kind: AnyPodFact, about: KubePodState, telling: Telling, reason: s
 
 def _verified(about: KubePodState, when: datetime, telling: Telling) -> Event:
     return NodeVerified(
-        id=event_id(_snake(NodeVerified), about.kube_node, about.pod, telling.revision),
+        id=event_id(type_name(NodeVerified), about.kube_node, about.pod, telling.revision),
         source=source(telling.cluster, telling.service),
         subject=about.kube_node,
         time=telling.now,
@@ -122,13 +122,9 @@ def _verified(about: KubePodState, when: datetime, telling: Telling) -> Event:
 
 def _node_fact(kind: AnyNodeFact, about: KubePodState, telling: Telling) -> Event:
     return kind(
-        id=event_id(_snake(kind), about.kube_node, about.pod, telling.revision),
+        id=event_id(type_name(kind), about.kube_node, about.pod, telling.revision),
         source=source(telling.cluster, telling.service),
         subject=about.kube_node,
         time=telling.now,
         data=NodeCordonSnapshot(kube_node=about.kube_node, pod=about.pod, reason=about.cordon_reason),
     )
-
-
-def _snake(kind: type[Event]) -> str:
-    return str(kind.__struct_config__.tag).rpartition(".")[2]

@@ -4,6 +4,7 @@ Whether a Pod is in a gang is decided once, by what is stored of it; a Pod that 
 """
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
 from sunk_events.jobs import SlurmJobState
@@ -18,16 +19,19 @@ from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.explain import explain_member
 from sunk_pod_scheduler.gangs.kin import ID_PREFIX, Kin, kin, terms
 from sunk_pod_scheduler.gangs.look import Looker
-from sunk_pod_scheduler.gangs.model import SubmitGang, Tell
+from sunk_pod_scheduler.gangs.model import GangAction, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ports import WorkloadPort
+from sunk_pod_scheduler.gangs.telling import Pods
 from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.marks import Claim
 from sunk_pod_scheduler.model import Wait
+from sunk_pod_scheduler.origins import Origins, of_pods
 from sunk_pod_scheduler.outcomes import is_another
 from sunk_pod_scheduler.ports import PodPort
 from sunk_pod_scheduler.scheduler import Scheduler
 from sunk_pod_scheduler.turns import patient_s
 from sunk_runtime.errors import PermanentError
+from sunk_runtime.tracing import acting
 from sunk_runtime.views import StateView, now
 
 log = logging.getLogger(__name__)
@@ -106,7 +110,9 @@ class Gangs:
                     uids = [member.uid for member in action.gang.members if not member.is_empty]
                     if not self._looker.hold(gang, uids):
                         return ASK_AGAIN_S
-                again_s = await self._doer.apply(action, seen, pods)
+                is_idle = isinstance(action, (Wait, Tell))
+                with nullcontext() if is_idle else self._acting(action, gang, pods):
+                    again_s = await self._doer.apply(action, seen, pods)
                 if isinstance(action, Wait) and action.is_patient and again_s is not None:
                     return patient_s(again_s, gang, self._looker.known)
                 if isinstance(action, (Wait, Tell)) or again_s is not None:
@@ -119,6 +125,20 @@ class Gangs:
         finally:
             self._looker.let_go(gang)
             self._book.looked(gang)
+
+    def _acting(self, action: GangAction, gang: str, pods: Pods) -> AbstractContextManager[None]:
+        """Have it that what is done now names what led to it: of its Pods, the one that came or left last."""
+        placement = self._placements.get(gang)
+        job = None if placement is None else placement.job
+        origins = Origins(
+            pod=of_pods(pods.values()),
+            placement=self._placements.event(gang),
+            job=self._slurm_jobs.event(str(job)),
+            announcement=self._book.announcement(gang, job),
+            is_pod_leaving=any(pod.is_terminating or pod.is_over for pod in pods.values()),
+        )
+        phase = None if placement is None else placement.phase
+        return acting(f"Gang{type(action).__name__}", gang, origins.of(phase))
 
     async def _gang_of(self, uid: str) -> str | None:
         """Return the key of a Pod's gang; None where it is alone."""
