@@ -34,6 +34,8 @@ from sunk_syncer.polling import LOOKS_AT_ONCE
 
 MANY: Final = 500
 """Nodes that are cordoned at once."""
+LOOKS_OF_A_DRAIN: Final = 6
+"""At the one node that is drained at the start: before and after the drain, and its Extra."""
 AT_ONCE: Final = 4
 """Submissions of a kind under way at once, while it is busy."""
 
@@ -95,6 +97,11 @@ async def start(stage: Stage) -> None:
     jobs_s = time.perf_counter() - began
     used = await usages.figures(before)
     used = {key: value for key, value in used.items() if not key.endswith("_cores")}
+    require(holds=used["full_job_lists"] == 0, claim="no list of all jobs is asked for")
+    require(holds=used["job_looks"] <= sizes.jobs, claim="a job is looked at once at most")
+    require(
+        holds=used["node_looks"] <= LOOKS_OF_A_DRAIN, claim="no node is looked at but the one to be drained"
+    )
     drained_s = await stage.fact_ms(NodeDrained, cordoned[0], began) / 1000
     took = {"drained_s": round(drained_s, 2), "nodes_s": round(nodes_s, 2), "s": round(jobs_s, 2)}
     emit("syncer.start", 1, size(stage), took, used)

@@ -119,13 +119,15 @@ class Usages:
 
 
 async def lists(stage: Stage) -> dict[str, int]:
-    """Return how many lists slurmctld was asked for."""
+    """Return how many lists, and single nodes and jobs, slurmctld was asked for."""
     diag = await stage.client.diag()
     counts = {rpc.message_type: rpc.count for rpc in diag.rpcs_by_message_type}
     return {
         "node_lists": counts.get("REQUEST_NODE_INFO", 0),
         "job_state_lists": counts.get("REQUEST_JOB_STATE", 0),
         "full_job_lists": counts.get("REQUEST_JOB_INFO", 0),
+        "node_looks": counts.get("REQUEST_NODE_INFO_SINGLE", 0),
+        "job_looks": counts.get("REQUEST_JOB_INFO_SINGLE", 0),
     }
 
 

@@ -1,8 +1,8 @@
 """Slurm's jobs to the bus: all their states in one cheap answer, single jobs where something is new.
 
-A list of all jobs is never asked for: 10,000 take 7 seconds. What must stay true: a job is forgotten only
-where a look at that one job found nothing, and a list that was asked for later, and believed, lacks it too. A
-job that is listed keeps coming round, whatever a look at it fails with.
+A list of all jobs is never asked for: 10,000 take 7 seconds, and 1.3 GB that slurmrestd keeps. What must stay
+true: a job is forgotten only where a look at that one job found nothing, and a list that was asked for later,
+and believed, lacks it too. A job that is listed keeps coming round, whatever a look at it fails with.
 """
 
 import logging
