@@ -231,7 +231,7 @@ class Moved:
 async def test_a_node_whose_lock_was_refused_is_not_remembered_once_its_node_is_anothers() -> None:
     nothing: Any = None
     sight: Any = Moved()
-    locks = Former(sight, nothing, nothing, nothing, Rules())
+    locks = Former(sight, nothing, nothing, nothing, Rules(), confirm=nothing)
     desk = locks.desk("old")
     desk.refused = 3
 

@@ -259,7 +259,7 @@ class StateView(Generic[S]):
         return self._revisions.get(key, 0)
 
     def event(self, key: str, revision: int | None = None) -> Cause:
-        """Return the message that made *key* what it is, or was by *revision*: it is an event, and its name."""
+        """Return the event that made *key* what it is, or was by *revision*: the message in the bucket."""
         newest = self.revision(key)
         revision = newest if revision is None else revision
         trace = self._traces.get(key, "") if revision == newest else ""
