@@ -2,15 +2,23 @@
 """The story, step by step: what people do on one side, what the other side shows."""
 
 import re
+import time
+from collections import Counter
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
+import httpx
 import msgspec
 import nats
 import pytest
 
 from sunk_events import subjects
+from sunk_lab.stack.services import PORTS
 from sunk_lab.stack.users import PEOPLE
+from sunk_lab.story import manifests
+from sunk_lab.story.deeds import fresh
+from sunk_lab.story.scrape import Series
 from sunk_lab.story.stage import Stage
 from sunk_lab.story.steps import STEPS
 
@@ -49,6 +57,39 @@ def test_the_step_holds(stage: Stage, name: str) -> None:
     for fact in told:
         if "cause" in fact and (pattern := wanted.get(fact["type"])):
             assert re.fullmatch(pattern.format(subject=re.escape(fact["subject"])), fact["cause"])
+
+
+def test_a_pod_takes_three_writes_to_slurm_and_two_to_kubernetes(stage: Stage) -> None:
+    """What `bench/README.md` says of them; Events come later, and a look is taken twice at most."""
+    do, name = stage.deeds, fresh("counted")
+    before = calls(stage)
+
+    do.kube.create(manifests.placed_pod(name))
+    do.pod_runs(name)
+    time.sleep(1)  # What is said of it afterwards counts too.
+
+    took = calls(stage) - before
+    took.pop("versions", None)  # Asked for once by each process.
+    looks, said = took.pop("job", 0), took.pop("POST events", 0) + took.pop("PATCH events", 0)
+    assert dict(took) == {"job_submit": 1, "job_update": 2, "PATCH pods": 1, "BIND pods": 1}
+    assert looks <= 2
+    assert said <= 2
+    do.kube.delete("Pod", name)
+    do.pod_gone(name)
+
+
+def calls(stage: Stage) -> Counter[str]:
+    """Return how often the pod-scheduler has called slurmrestd and the API server, but for its lease."""
+    host = urlsplit(stage.stack.hooks_url).hostname
+    text = httpx.get(f"http://{host}:{PORTS['pod-scheduler']}/metrics", trust_env=False, timeout=10).text
+    found: Counter[str] = Counter()
+    for sample in Series(text).samples:
+        labels = sample.labels
+        if sample.name == "sunk_slurm_call_duration_seconds_count":
+            found[labels["call"]] += int(sample.value)
+        elif sample.name == "sunk_kube_requests_total" and labels["resource"] != "leases":
+            found[f"{labels['verb']} {labels['resource']}"] += int(sample.value)
+    return found
 
 
 async def last_fact(url: str) -> int:
