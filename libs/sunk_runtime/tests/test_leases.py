@@ -233,7 +233,7 @@ async def test_work_that_fails_ends_the_process_and_gives_the_lease_back(bus: Bu
         raise KeyError("bug")
 
     with pytest.RaisesGroup(KeyError):
-        await lead(lease(bus, "a", ttl_s=3), fail)
+        await lead(lease(bus, "a", ttl_s=30), fail)
 
     assert await lease(bus, "b").acquire() is not None
 
