@@ -1,6 +1,8 @@
 """What only the model of Slurm can: its faults, and the checkers that look at it."""
 
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import cast
 
 import anyio
 import pytest
@@ -8,8 +10,11 @@ import pytest
 from sunk_events import subjects
 from sunk_events.nodes import SlurmNodeState
 from sunk_runtime.errors import SunkError
+from sunk_runtime.fencing import FENCE_HEADER
 from sunk_runtime.jetstream import BusSettings, connect
+from sunk_simulation.bus import headers
 from sunk_simulation.bus.model import ModelNats
+from sunk_simulation.bus.stream import Stream
 from sunk_simulation.checks import BusChecks, SlurmChecks
 from sunk_simulation.simulation import BreachError, Simulation
 from sunk_simulation.slurm.conf import SlurmConf
@@ -210,3 +215,20 @@ def test_a_leader_that_writes_upon_what_a_later_one_wrote_is_found() -> None:
 
         with pytest.raises(BreachError, match="was written with token 1 after a later one"):
             sim.run(story())
+
+
+def test_leaders_of_one_bucket_are_known_though_another_bucket_is_made_anew() -> None:
+    streams = {
+        name: Stream({"name": name, "subjects": [f"{name}.>"]}, 0) for name in ("KV_nodes", "KV_leases")
+    }
+    checks = BusChecks(cast("ModelNats", SimpleNamespace(store=SimpleNamespace(streams=streams))))
+
+    def write(name: str, token: int) -> str | None:
+        streams[name].store(f"{name}.key", headers.render({FENCE_HEADER: str(token)}), b"", 1)
+        return checks.older_leader_writes()
+
+    assert [write("KV_nodes", 2), write("KV_leases", 2), write("KV_leases", 2)] == [None, None, None]
+    streams["KV_leases"] = Stream({"name": "KV_leases", "subjects": ["KV_leases.>"]}, 0)
+
+    assert write("KV_leases", 1) is None
+    assert write("KV_nodes", 1) == "KV_nodes.key was written with token 1 after a later one"

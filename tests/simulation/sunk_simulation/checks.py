@@ -98,25 +98,26 @@ class BusChecks:
     def __init__(self, nats: ModelNats) -> None:
         self._nats = nats
         self._looked: dict[str, int] = {}
-        self._tokens: dict[str, int] = {}
+        self._tokens: dict[str, dict[str, int]] = {}
+        """Of each subject, by stream."""
 
     def older_leader_writes(self) -> str | None:
         """No leader writes upon what a later one has written."""
         for name, stream in self._nats.store.streams.items():
-            before = self._looked.get(name, 0)
+            before, tokens = self._looked.get(name, 0), self._tokens.setdefault(name, {})
             if stream.last_seq == before:
                 continue
-            if stream.last_seq < before:  # The store went back.
+            if stream.last_seq < before:  # It went back, or is new; those of other streams go on growing.
                 before = 0
-                self._tokens.clear()
+                tokens.clear()
             for seq in range(before + 1, stream.last_seq + 1):
                 message = stream.messages.get(seq)
                 token = headers.parse(message.headers).get(FENCE_HEADER) if message else None
                 if message is None or token is None or not name.startswith("KV_"):
                     continue
-                if int(token) < self._tokens.get(message.subject, 0):
+                if int(token) < tokens.get(message.subject, 0):
                     return f"{message.subject} was written with token {token} after a later one"
-                self._tokens[message.subject] = int(token)
+                tokens[message.subject] = int(token)
             self._looked[name] = stream.last_seq
         return None
 
