@@ -36,7 +36,7 @@ class Scenes:
             self.slurmctlds_clock_goes_back,
             self.facts_are_removed,
             self.leases_are_removed,
-            self.a_bucket_is_purged,
+            self.a_bucket_is_emptied,
         )
         await scenes[lots.randrange(len(scenes))](lots)
         await self._sim.settles("the bus tells what Slurm has", self._world.untold, within_s=WITHIN_S)
@@ -77,14 +77,21 @@ class Scenes:
         self._drain(lots)
 
     async def leases_are_removed(self, lots: Random) -> None:
-        """With their bucket, by somebody."""
+        """With their bucket, by somebody, when others have led before."""
+        for _ in range(lots.randint(1, 3)):
+            for kept in self._world.services[:2]:
+                kept.process.kill()
+            await self._sim.sleep(lots.uniform(30, 40))
+        self._drain(lots)
+        await self._sim.sleep(10)
         self._world.nats.lose_stream(_LEASES)
         await self._sim.sleep(lots.uniform(20, 30))
-        self._drain(lots)
+        self._world.end()
 
-    async def a_bucket_is_purged(self, lots: Random) -> None:
-        """Nobody is told of it."""
-        self._world.nats.purge_stream(_NODES)
+    async def a_bucket_is_emptied(self, lots: Random) -> None:
+        """Nobody is told of a purge; or somebody removes all of it."""
+        nats = self._world.nats
+        lots.choice((nats.purge_stream, nats.lose_stream))(_NODES)
         await self._sim.sleep(lots.uniform(0, 5))
 
     def _drain(self, lots: Random) -> None:
