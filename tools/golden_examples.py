@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sunk_events import subjects
+from sunk_events.base import event_id
 from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import Condition
+from sunk_events.nodesets import Condition, KubePodState
 from sunk_events.placements import Gang, GangMember, PlacementState
 
 _UID: Final = "6f1c2f0e-8a58-4a3b-9a57-0c2f6f1d9e11"
@@ -22,7 +23,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "attempt": 1,
     "because": "a person set it: bad power supply",
     "booted": datetime(2026, 1, 14, 6, 0, 0, tzinfo=UTC),
-    "cause": "SUNK_lab_kube_pod:gpu-000-012:1699",
+    "cause": event_id(subjects.bucket("lab", KubePodState), "gpu-000-012", 1699),
     "changed": datetime(2026, 1, 15, 9, 30, 0, 250000, tzinfo=UTC),
     "code": "unknown_node",
     "cores_total": 64,
