@@ -127,6 +127,11 @@ def test_a_spank_plugin_is_told_to_slurm_if_an_image_has_it(chart: helm.Chart) -
     assert "plugstack.conf" not in made(chart)["ConfigMap", "prod-slurm-conf"]["data"]
 
 
+def slurmd(objects: Objects) -> dict[str, Any]:
+    """Return the Pods' spec of the set `cpu`."""
+    return objects["NodeSet", "prod-cpu"]["spec"]["template"]["spec"]
+
+
 @pytest.mark.parametrize(
     "line", ["JobContainerType=job_container/tmpfs", "x=1\nNamespaceType = namespace/tmpfs"]
 )
@@ -135,7 +140,12 @@ def test_a_tmp_of_each_jobs_own_is_told_to_slurm_with_the_prolog_flag_that_it_ne
 ) -> None:
     config = {"extraConfig": line, "jobContainerConfig": "AutoBasePath=true\nBasePath=/jobs"}
 
-    files = made(chart, slurmConfig=config)["ConfigMap", "prod-slurm-conf"]["data"]
+    nodes: dict[str, Any] = {"compute": {"nodes": {"cpu": {}}}}
+    objects = made(chart, slurmConfig=config, **nodes)
+    files = objects["ConfigMap", "prod-slurm-conf"]["data"]
 
     assert files["job_container.conf"] == "AutoBasePath=true\nBasePath=/jobs\n"
     assert "PrologFlags=Alloc,Contain,DeferBatch" in files["slurm.conf"].splitlines()
+    # Only their slurmds make the namespaces that it takes on some kernels.
+    assert env_of(slurmd(objects))["SUNK_JOB_NAMESPACES"] == "1"
+    assert "SUNK_JOB_NAMESPACES" not in env_of(slurmd(made(chart, **nodes)))

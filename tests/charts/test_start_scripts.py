@@ -63,6 +63,34 @@ def test_a_service_that_ends_well_is_started_again_after_a_moment(machine: Path)
     assert starts < 10  # A machine is not kept busy by it.
 
 
+def test_each_cpu_makes_namespaces_until_one_can_be_kept(machine: Path) -> None:
+    kept, made, fakes = machine / "kept", machine / "made-by", machine / "bin"
+    fakes.mkdir()
+    enough = f"(($(wc -l <{made}-$CPU) >= 6))"
+    called = {
+        "mount": "exit 0",
+        "umount": "exit 0",
+        "taskset": 'CPU=$2 exec "${@:3}"',
+        "unshare": f"[[ $1 != --mount=* ]] || {{ {enough}; exit; }}; echo >>{made}-$CPU",
+    }
+    for name, what in called.items():
+        (fakes / name).write_text(f"#!/bin/bash\n{what}\n")
+        (fakes / name).chmod(0o755)
+    library = (machine / "lib.sh").read_text().replace("{1..100}", "{1..4}")
+    library = library.replace("/run/sunk-namespaces", str(kept)).replace("/proc/self/", f"{machine}/")
+    (machine / "lib.sh").write_text(library)
+    (machine / "status").write_text("Cpus_allowed:\tb\nCpus_allowed_list:\t0-1,3\nMems_allowed_list:\t0\n")
+
+    call = f"PATH={fakes}:$PATH; sleep 600 & other=$!; outrun_namespaces; kill $other"
+    script = f"set -euo pipefail; source {machine}/lib.sh; {call}"
+    subprocess.run(["bash", "-c", script], check=True, timeout=60)
+
+    # One lot was too little, and what else runs in the background was not waited for.
+    lots = {file.name: len(file.read_text()) for file in machine.glob("made-by-*")}
+    assert lots == {"made-by-0": 8, "made-by-1": 8, "made-by-3": 8}
+    assert not kept.exists()
+
+
 def test_a_token_is_made_anew_as_soon_as_the_key_is_another(tmp_path: Path) -> None:
     key, token = tmp_path / "jwt.key", tmp_path / "token"
     key.write_bytes(b"old" * 11)

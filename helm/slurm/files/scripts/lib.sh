@@ -138,6 +138,26 @@ start_services() {
     done
 }
 
+# Linux 6.18 numbers namespaces by CPU, in lots of 4,096, and refuses to keep a mount namespace whose number is below that of the
+# one it is kept in (EINVAL; kernels before and since count them all together). A job with a /tmp of its own that starts on such
+# a CPU fails. So each CPU makes namespaces until its numbers are past this container's, and there they stay.
+outrun_namespaces() {
+    local kept=/run/sunk-namespaces range cpu turn started=()
+    mkdir -p "$kept" && mount --bind --make-private "$kept" "$kept" || return 0
+    for range in $(sed -n '/^Cpus_allowed_list:/s/[^0-9-]/ /gp' /proc/self/status); do
+        for cpu in $(seq "${range%-*}" "${range#*-}"); do
+            : >"$kept/$cpu"
+            for turn in {1..20}; do
+                ! taskset -c "$cpu" unshare --mount="$kept/$cpu" true 2>/dev/null || break
+                taskset -c "$cpu" bash -c 'for turn in {1..100}; do unshare --mount --uts --ipc --cgroup --time true; done' || break
+            done &
+            started+=($!)
+        done
+    done
+    wait "${started[@]}"
+    umount --lazy "$kept" && rm -r "$kept"
+}
+
 # Runs a command of Slurm's while slurmd, which vouches for it and has slurm.conf, does not run yet.
 with_sackd() {
     local conf=/run/slurm/conf sackd turn
