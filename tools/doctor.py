@@ -1,7 +1,8 @@
 """Looks at a Kubernetes cluster before helm/slurm is installed: version, rights, storage, Nodes, Pods.
 
 `./task doctor -- values.yaml`, with `--namespace` (slurm) and `--release` (slurm). It only reads, by kubectl
-and its own kubeconfig. Each line is a finding, with what to do about it; it ends with 1 if there is one.
+and its own kubeconfig. Each line is a finding, with what to do about it; it ends with 1 if there is one. What
+the chart itself warns of after an install (NOTES.txt) is said before it, and is no finding.
 """
 
 import argparse
@@ -53,6 +54,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What Pods of each NodeSet are."""
     replicas: Mapping[str, int] = {}
     """How many a set wants, where it says so."""
+    warnings: tuple[str, ...] = ()
+    """What the chart says that users will miss."""
 
 
 def findings(cluster: Cluster, wanted: Wanted) -> Iterator[str]:
@@ -107,13 +110,8 @@ def wanted_of(values: dict[str, Any], release: str, namespace: str) -> Wanted:
     chart = helm.Chart.load(CHART)
     chart.validate_schema(values)
     texts = chart.render(values, name=release, namespace=namespace)
-    found = [
-        one
-        for path, text in texts.items()
-        if not path.endswith("NOTES.txt")
-        for one in yaml.safe_load_all(text)
-        if one
-    ]
+    notes = "".join(texts.pop(path) for path in [*texts] if path.endswith("NOTES.txt"))
+    found = [one for text in texts.values() for one in yaml.safe_load_all(text) if one]
     sets = {
         one["metadata"]["name"].removeprefix(f"{release}-"): one["spec"]
         for one in found
@@ -124,6 +122,7 @@ def wanted_of(values: dict[str, Any], release: str, namespace: str) -> Wanted:
         classes=tuple(claim["spec"].get("storageClassName", "") for claim in claims),
         sets={name: msgspec.convert(spec["template"]["spec"], PodSpec) for name, spec in sets.items()},
         replicas={name: spec["replicas"] for name, spec in sets.items() if "replicas" in spec},
+        warnings=tuple(" ".join(part.split()) for part in notes.split("\n\n") if part.startswith("WARNING:")),
     )
 
 
@@ -174,7 +173,7 @@ def main() -> int:
         found = list(findings(cluster_of(given.namespace), wanted))
     except (OSError, helm.HelmError, subprocess.SubprocessError) as error:
         sys.exit(str(error))
-    for line in found:
+    for line in (*wanted.warnings, *found):
         print(line)
     print(f"{len(found)} findings" if found else "nothing found: install")
     return 1 if found else 0

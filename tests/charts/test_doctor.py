@@ -40,6 +40,17 @@ def test_a_cluster_that_will_do_is_told_so() -> None:
     assert said({}) == []
 
 
+def test_users_without_a_shared_home_are_warned_of_and_keep_nobody_from_installing() -> None:
+    def warnings(**values: Any) -> list[str]:  # noqa: ANN401 - free-form.
+        return list(DOCTOR["wanted_of"](VALUES | values, "slurm", "slurm").warnings)
+
+    users = [{"name": "ada", "uid": 2000}]
+    (told,) = warnings(users=users)
+    assert told.startswith("WARNING: no shared file system is mounted below /home")
+    assert "\n" not in told
+    assert said({"users": users}) == warnings() == []
+
+
 @pytest.mark.parametrize(
     ("values", "cluster", "why"),
     [
