@@ -9,6 +9,7 @@ and left out of what is kept.
 import hashlib
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -49,11 +50,17 @@ class Recipe:
     users: Sequence[User] = ()
     folders: Sequence[str] = ()
     """Empty folders, absolute, for what is mounted over them later."""
+    script: Path | None = None
+    """What sh runs in it in the end, as root, with the mirror."""
 
     @property
     def digest(self) -> str:
         """Return twelve hexadecimal digits that change with anything in the recipe."""
-        text = json.dumps([_LAYOUT, asdict(self), _LEFT_OUT, _APT_OPTIONS], sort_keys=True)
+        said = asdict(self)
+        script = said.pop("script")
+        if script:
+            said["script"] = script.read_text()
+        text = json.dumps([_LAYOUT, said, _LEFT_OUT, _APT_OPTIONS], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -91,6 +98,7 @@ def is_machine_specific(name: str) -> bool:
 
 
 def _mmdebstrap(recipe: Recipe, target: Path, mirror: str) -> list[str]:
+    script = recipe.script and shlex.quote(str(recipe.script))
     return [
         "mmdebstrap",
         "--quiet",
@@ -100,6 +108,7 @@ def _mmdebstrap(recipe: Recipe, target: Path, mirror: str) -> list[str]:
         f"--include={','.join(recipe.packages)}",
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT),
         *(f"--aptopt={option}" for option in _APT_OPTIONS),
+        *([f'--customize-hook=chroot "$1" sh -c "$(cat {script})"'] if script else []),
         recipe.suite,
         str(target),
         mirror,

@@ -1,7 +1,7 @@
 """Images of a whole Slurm cluster for the charts, made without a container engine.
 
 Slurm's is what `images/slurm.Dockerfile` makes: every daemon, sshd and Python, from the same list of
-packages. The database's has MariaDB and its tools.
+packages and by the same script for PMIx. The database's has MariaDB and its tools.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ REGISTRY: Final = "localhost"
 SLURM: Final = "sunk/slurm"
 DATABASE: Final = "mariadb"
 DATABASE_VERSION: Final = "11.8"
-_PACKAGES: Final = Path(__file__).resolve().parents[4] / "images" / "slurm.packages"
+_IMAGES: Final = Path(__file__).resolve().parents[4] / "images"
 _FOLDERS: Final = (
     "/etc/slurm",
     "/etc/sunk",
@@ -71,13 +71,17 @@ def database_image_of(cache: Path, say: Say) -> Path:
 
 def packages(release: Release) -> tuple[str, ...]:
     """Return Debian's packages of Slurm's image, as far as the suite of *release* has them."""
-    lines = (line.strip() for line in _PACKAGES.read_text().splitlines())
+    lines = (line.strip() for line in (_IMAGES / "slurm.packages").read_text().splitlines())
     return tuple(line for line in lines if line and not line.startswith("#") and line not in release.lacks)
 
 
 def _slurm_recipe(release: Release) -> debian.Recipe:
     return debian.Recipe(
-        suite=release.suite, packages=packages(release), users=(PLACEHOLDER_USER,), folders=_FOLDERS
+        suite=release.suite,
+        packages=packages(release),
+        users=(PLACEHOLDER_USER,),
+        folders=_FOLDERS,
+        script=_IMAGES / "slurm-pmix",
     )
 
 
