@@ -17,11 +17,7 @@ import aiohttp
 import anyio
 from figures import require
 
-from sunk_events.jobs import SlurmJobState
-from sunk_events.locks import LockState
-from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import KubePodState, NodeSliceState
-from sunk_events.placements import PlacementState
+from sunk_events.nodesets import KubePodState
 from sunk_hook_gateway.testing.hooks import CLUSTER, bearing, register, store
 from sunk_hook_gateway.testing.issuer import ISSUER, Issuer
 from sunk_hook_gateway.testing.process import Process
@@ -39,7 +35,7 @@ from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
 from sunk_runtime.leases import Leadership
 from sunk_runtime.testing import until
-from sunk_runtime.views import StateView, following
+from sunk_runtime.views import following
 
 NAMESPACE: Final = "bench-locks"
 WITHIN_S: Final = 900.0
@@ -197,20 +193,6 @@ async def told(bus: Bus, node: str) -> None:
     await store(bus, node, state)
 
 
-def views_of(bus: Bus) -> ClusterViews:
-    """Return the views that locks are decided from."""
-    return ClusterViews(
-        bus,
-        CLUSTER,
-        StateView(bus, CLUSTER, SlurmNodeState),
-        StateView(bus, CLUSTER, SlurmJobState),
-        StateView(bus, CLUSTER, PlacementState),
-        StateView(bus, CLUSTER, KubePodState),
-        StateView(bus, CLUSTER, LockState),
-        StateView(bus, CLUSTER, NodeSliceState),
-    )
-
-
 async def manage(sizes: Sizes) -> None:
     """Be the lock manager, until killed."""
     leadership = Leadership("bench", 1, float("inf"))
@@ -218,7 +200,7 @@ async def manage(sizes: Sizes) -> None:
         connect("bench-locks", kubeconfig=Path(sizes.kubeconfig)) as kube,
         connect_bus(BusSettings(url=sizes.manage), "bench-locks") as bus,
     ):
-        views, nodes = views_of(bus), Reflector(kube, NODES)
+        views, nodes = ClusterViews.of(bus, CLUSTER), Reflector(kube, NODES)
         locks = partial(run_locks, views, kube, leadership, measure=Measure(TAINT), viewed=nodes.objects)
         read = (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks)
         async with following(*read), anyio.create_task_group() as tasks:

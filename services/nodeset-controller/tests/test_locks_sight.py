@@ -1,23 +1,23 @@
-"""What locks are decided from where NATS came back with an older store, which says who had a Node then."""
+"""What locks are decided from: who had a Node by an older store of NATS, and when Slurm was observed."""
 
 from collections.abc import AsyncGenerator, Generator
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
+from msgspec.structs import replace
 
-from sunk_events.jobs import SlurmJobState
-from sunk_events.locks import LockState
-from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import KubePodState, NodeSliceState
-from sunk_events.placements import PlacementState
+from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
+from sunk_events.nodesets import KubePodState
 from sunk_kube import wellknown as wk
 from sunk_kube.objects import Pod
 from sunk_kube.testing import node, nodeset, pod
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.fenced import FencedKube
+from sunk_nodeset_controller.locks.model import OPEN, Seen
 from sunk_nodeset_controller.locks.sight import LockSight
 from sunk_nodeset_controller.pods.apply import PodStates
 from sunk_nodeset_controller.views import KubeViews
@@ -25,7 +25,7 @@ from sunk_runtime.errors import BusUnavailableError, ConflictError, TransientErr
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.leases import Leadership
 from sunk_runtime.testing import until
-from sunk_runtime.views import StateView, following
+from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
 
 pytestmark = pytest.mark.anyio
@@ -45,19 +45,6 @@ async def bus(server: NatsServer) -> AsyncGenerator[Bus]:
     async with connect(settings, "test") as bus:
         await bus.provision("lab", settings)
         yield bus
-
-
-def views_on(bus: Bus) -> ClusterViews:
-    return ClusterViews(
-        bus,
-        "lab",
-        StateView(bus, "lab", SlurmNodeState),
-        StateView(bus, "lab", SlurmJobState),
-        StateView(bus, "lab", PlacementState),
-        StateView(bus, "lab", KubePodState),
-        StateView(bus, "lab", LockState),
-        StateView(bus, "lab", NodeSliceState),
-    )
 
 
 class Objects(dict[str, Any]):
@@ -113,7 +100,7 @@ def own(name: str, kube_node: str) -> Pod:
 async def test_no_lock_is_decided_on_who_had_a_node_in_an_older_store_until_all_are_told_anew(
     bus: Bus, server: NatsServer
 ) -> None:
-    views, reader = views_on(bus), StateView(bus, "lab", KubePodState)
+    views, reader = ClusterViews.of(bus, "lab"), StateView(bus, "lab", KubePodState)
     kube = Kube(StateWriter(bus, views.kube_pods, fence=LEADERSHIP), views.slurm_nodes)
     StateWriter(bus, views.locks, fence=LEADERSHIP)
     sight = LockSight(views)
@@ -140,6 +127,28 @@ async def test_no_lock_is_decided_on_who_had_a_node_in_an_older_store_until_all_
         sight.require_complete()
         assert (before, sight.owner("K")) == ("b", "b")
         await until(lambda: reader.is_complete)  # Also where nothing differs it is written.
+
+
+async def test_slurm_in_which_nothing_moves_is_observed_by_its_lists_whatever_the_syncers_clock_says(
+    bus: Bus,
+) -> None:
+    views = ClusterViews.of(bus, "lab")
+    writer, sight = StateWriter(bus, views.statistics, fence=LEADERSHIP), LockSight(views)
+
+    def observed() -> datetime | None:
+        return sight.seen("a", OPEN, Seen(lock=OPEN, now=now())).observed
+
+    async with following(*views.all):
+        await views.statistics.complete()
+        before, clock = observed(), now() - timedelta(hours=1)
+        told = SlurmStatisticsState(changed=clock - timedelta(seconds=90))  # Statistics fail since then.
+        lists = {"nodes_answered": clock, "jobs_answered": clock - timedelta(seconds=40)}
+        await writer.record("scheduler", replace(told, **lists), revision=0)
+
+        found, stored = observed(), views.statistics.stored("scheduler")
+
+    assert stored is not None
+    assert (before, found) == (None, stored - timedelta(seconds=40))
 
 
 async def test_a_pod_that_came_and_went_while_it_could_not_be_stored_is_told_to_be_gone(

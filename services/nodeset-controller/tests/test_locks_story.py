@@ -18,7 +18,7 @@ from sunk_events.base import Reply, State
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import FailedLock, LockLevel, LockLocked, LockPending, LockState, LockValue
 from sunk_events.nodes import SlurmNodeState
-from sunk_events.nodesets import KubePodState, NodeSliceState
+from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_events.requests import (
     AcquireLock,
@@ -88,16 +88,7 @@ class Stage:
         self.kube = kube
         self.namespace = namespace
         self.kube_node = kube_node
-        self.views = ClusterViews(
-            bus,
-            CLUSTER,
-            StateView(bus, CLUSTER, SlurmNodeState),
-            StateView(bus, CLUSTER, SlurmJobState),
-            StateView(bus, CLUSTER, PlacementState),
-            StateView(bus, CLUSTER, KubePodState),
-            StateView(bus, CLUSTER, LockState),
-            StateView(bus, CLUSTER, NodeSliceState),
-        )
+        self.views = ClusterViews.of(bus, CLUSTER)
 
     @asynccontextmanager
     async def manager(

@@ -1,8 +1,8 @@
 """The side of the service that needs the bus: one connection, and for each Slurm cluster its views."""
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import anyio
@@ -39,11 +39,28 @@ class ClusterViews(msgspec.Struct, frozen=True):
     """Our own."""
     slices: StateView[NodeSliceState]
     """Our own."""
+    statistics: StateView[SlurmStatisticsState]
+
+    @classmethod
+    def of(cls, bus: Bus, cluster: str) -> "ClusterViews":
+        """Return the views of *cluster*, which whoever calls keeps running."""
+        return cls(
+            bus,
+            cluster,
+            StateView(bus, cluster, SlurmNodeState),
+            StateView(bus, cluster, SlurmJobState),
+            StateView(bus, cluster, PlacementState),
+            StateView(bus, cluster, KubePodState),
+            StateView(bus, cluster, LockState),
+            StateView(bus, cluster, NodeSliceState),
+            StateView(bus, cluster, SlurmStatisticsState),
+        )
 
     @property
     def all(self) -> tuple[StateView[Any], ...]:
         """Every view."""
-        return self.slurm_nodes, self.slurm_jobs, self.placements, self.kube_pods, self.locks, self.slices
+        others = self.slurm_nodes, self.slurm_jobs, self.placements
+        return *others, self.kube_pods, self.locks, self.slices, self.statistics
 
     @property
     def is_complete(self) -> bool:
@@ -89,30 +106,13 @@ class BusSide:
             found: list[ClusterViews] = []
             for name in self._names:
                 await persistently("provision", lambda name=name: bus.provision(name, self._settings))
-                views = await stack.enter_async_context(_cluster(bus, name))
-                statistics = StateView(bus, name, SlurmStatisticsState)
-                await stack.enter_async_context(following(statistics))
-                self.ears[name].attach(views.slurm_nodes, statistics)
+                views = ClusterViews.of(bus, name)
+                await stack.enter_async_context(following(*views.all))
+                self.ears[name].attach(views.slurm_nodes, views.statistics)
                 found.append(views)
             self._clusters = tuple(found)
             self._connected.set()
             await anyio.sleep_forever()
-
-
-@asynccontextmanager
-async def _cluster(bus: Bus, name: str) -> AsyncGenerator[ClusterViews]:
-    views = ClusterViews(
-        bus,
-        name,
-        StateView(bus, name, SlurmNodeState),
-        StateView(bus, name, SlurmJobState),
-        StateView(bus, name, PlacementState),
-        StateView(bus, name, KubePodState),
-        StateView(bus, name, LockState),
-        StateView(bus, name, NodeSliceState),
-    )
-    async with following(*views.all):
-        yield views
 
 
 async def persistently(what: str, work: Callable[[], Awaitable[None]]) -> None:

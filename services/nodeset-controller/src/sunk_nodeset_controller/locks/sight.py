@@ -5,7 +5,10 @@ has the number of the lost one by now must not start beside it.
 """
 
 from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 
+from sunk_events import subjects
+from sunk_events.nodes import SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
@@ -13,7 +16,7 @@ from sunk_nodeset_controller.clusters import ClusterViews
 from sunk_nodeset_controller.locks.jobs import JobsOnNodes
 from sunk_nodeset_controller.locks.members import MembersOnNodes
 from sunk_nodeset_controller.locks.model import NodeLock, Seen
-from sunk_runtime.views import StateView
+from sunk_runtime.views import Entry, StateView
 from sunk_slurm.failed_locks import drained_for
 
 _BOUND = frozenset({"started", "bound", "ending"})
@@ -78,7 +81,8 @@ class LockSight:
         holders = {holder.job for holder in lock.holders}
         jobs = self._jobs.on(node) | holders | {ask.job for ask in asked.asks} | asked.released.keys()
         slurm = self.views.slurm_nodes.get(node)
-        signs = (self._jobs.newest, self.views.slurm_nodes.stored(node))
+        lists = _answered(self.views.statistics.entry(subjects.STATISTICS_KEY))
+        signs = (self._jobs.newest, self.views.slurm_nodes.stored(node), lists)
         return Seen(
             lock=lock,
             now=asked.now,
@@ -174,3 +178,17 @@ class LockSight:
             for placement in found
             if placement is not None
         )
+
+
+def _answered(statistics: Entry[SlurmStatisticsState] | None) -> datetime | None:
+    """Return when Slurm answered for all its nodes and all its jobs, on our clock; None: not known.
+
+    The moments that its syncer tells are of its own clock: how far they are apart is what can be relied upon.
+    """
+    if statistics is None:
+        return None
+    told = statistics.value
+    if told.nodes_answered is None or told.jobs_answered is None:
+        return None
+    lists = told.nodes_answered, told.jobs_answered
+    return statistics.stored - (max(told.changed, *lists) - min(lists))
