@@ -22,6 +22,7 @@ from sunk_runtime.connection import Connection, connected
 from sunk_runtime.context import JetStream
 from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
+from sunk_runtime.pull import Pull
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
@@ -781,6 +782,28 @@ async def test_a_bucket_that_somebody_purges_is_read_again_and_written_anew_by_i
                 await writer.record(name, node(name), revision=mine.revision(name))
 
         await until(lambda: view.is_complete and len(view) == 2)
+
+
+async def test_what_its_writer_was_not_told_of_before_somebody_purged_it_is_read_to_be_gone(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = Pull.receive
+
+    async def miss(pull: Pull, message: Message) -> None:
+        if not message.subject.endswith(".n2"):
+            await receive(pull, message)
+
+    monkeypatch.setattr(views, "CHECK_S", 0.2)
+    monkeypatch.setattr(Pull, "receive", miss)
+    mine = StateView(bus, "c1", SlurmNodeState)
+    writer = StateWriter(bus, mine, fence=None)
+    async with following(mine):
+        await mine.complete()
+        await writer.record("n1", node("n1"), revision=0)
+        await writer.record("n2", node("n2"), revision=0)
+        await bus.js.purge_stream(STREAM, subject=subjects.key_subject(BUCKET, "n2"))
+
+        await until(lambda: mine.is_complete and mine.keys() == ["n1"])
 
 
 async def test_a_key_that_goes_back_to_before_what_its_writer_was_not_told_of_is_in_doubt(

@@ -165,6 +165,8 @@ class StateView(Generic[S]):
         """The same on the server's clock, as far as the bucket was read as a whole and followed."""
         self._followed = 0
         """The last message that we know the bucket was given."""
+        self._awaited = 0
+        """The last one that it was given by the check before: by the next one it has come, or is gone."""
         self._reading: _Reading[S] | None = None
         self._doubtful: set[str] = set()
         """Keys that went back, or went, with the bucket, and were not written since."""
@@ -433,16 +435,18 @@ class StateView(Generic[S]):
             self._require_held(state)
 
     def _require_held(self, state: StreamState) -> None:
-        if state.last_seq > self._followed:
+        last = state.last_seq
+        if last > max(self._followed, self._awaited):
+            self._awaited = last
             return  # What is still to come may be in place of what we know.
-        held = [revision for key in self._entries if (revision := self._revisions[key]) <= self._followed]
+        held = [revision for key in self._entries if (revision := self._revisions[key]) <= last]
         if len(held) > state.messages or min(held, default=state.first_seq) < state.first_seq:
             raise BusUnavailableError("somebody removed what the bucket held")
 
     def _finish(self, reading: _Reading[S]) -> None:
         """Take over what went back, forget what the bucket no longer has, but not what came while we read."""
         self._reading = None
-        self._followed = reading.last
+        self._followed, self._awaited = reading.last, 0
         self._stored_s = max(self._stored_s, reading.newest_s)
         went_back: set[str] = set()
         for key, found in reading.older.items():
