@@ -63,6 +63,7 @@ def test_slurmctld_takes_the_slurm_conf_of_every_example(slurm_lab: HostSlurm, e
     assert told["PrologFlags"] == "Alloc,DeferBatch"
     assert told["PrologEpilogTimeout"].split()[0] == "150"
     assert told["BatchStartTimeout"].split()[0] == "180"
+    assert told["MinJobAge"].split()[0] == "300"  # Slurm's own, as the table of sizes says.
     assert told["ReturnToService"] == "2"
     assert told["SelectTypeParameters"] == "CR_CORE_MEMORY"
     assert "enable_configless" in told["SlurmctldParameters"]

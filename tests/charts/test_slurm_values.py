@@ -18,6 +18,7 @@ OLD: Final = {"image": {"tag": "24.11"}}
 NEW: Final = {"image": {"tag": "26.05.2-local"}}
 SET: Final[dict[str, Any]] = {"nodes": {"gpu": {}}}
 ADA: Final[dict[str, Any]] = {"name": "ada", "uid": 2000}
+SLURMS_OWN: Final = {"MinJobAge": "300"}
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +228,19 @@ def test_every_value_is_described_and_the_readme_says_the_same() -> None:
         if not any(leaf == row or leaf.startswith(f"{row}.") for row in rows)
     ]
     assert untold == []
+
+
+def test_the_readmes_table_of_sizes_has_what_slurm_conf_says_without_values(chart: helm.Chart) -> None:
+    text = (CHART / "README.md").read_text()
+    section = text.partition("## Sizes and time-outs\n")[2].partition("\n## ")[0].partition("\n### ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in section.splitlines() if "|" in line]
+    told = {key: default.removesuffix(" s").replace(",", "") for key, _value, default in rows[2:]}
+    conf = made(chart, {})["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
+    words = dict(line.split("=", 1) for line in conf.splitlines() if "=" in line)
+
+    assert told == {key: words.get(key, SLURMS_OWN.get(key)) for key in told}
+    named = {"MaxJobCount", "MaxArraySize", "MinJobAge", "MaxDBDMsgs", "MessageTimeout", "SlurmdTimeout"}
+    assert named | {"UnkillableStepTimeout"} <= told.keys()
 
 
 def test_every_level_of_the_schema_refuses_what_it_does_not_know() -> None:
