@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_events.locks import LockLevel, LockValue
-from sunk_nodeset_controller.locks.machine import alive, decide, still_released, to_confirm
+from sunk_nodeset_controller.locks.machine import alive, decide, still_released, to_confirm, vouched
 from sunk_nodeset_controller.locks.model import (
     OPEN,
     Ask,
@@ -401,16 +401,45 @@ def test_slurm_is_asked_for_the_jobs_of_the_pods_beside_which_somebody_may_be_gr
 ) -> None:
     view = replace(seen(standing("pending")), **more)
 
-    assert to_confirm(view, {5, 6}, found, RULES) == doubted
+    assert to_confirm(view, frozenset({5, 6}), found, RULES) == doubted
 
 
-def test_while_nobody_says_whether_a_job_runs_the_pods_are_looked_at_again_soon() -> None:
-    lock = standing("pending", holder())
+def test_a_job_that_comes_to_the_bus_during_a_look_is_not_granted_beside_a_pod_of_an_unasked_one() -> None:
+    looked = seen(
+        standing("locked_strict", holder(5, "strict", granted=0)), jobs={5: job("running", changed=0)}
+    )
+    assert to_confirm(looked, frozenset({5}), CLEAR, RULES) == frozenset()  # Nobody waits.
+    found, came = Way(unasked=frozenset({5})), {6: job("running", changed=1)}
+
+    decision = decide(replace(looked, way=found, jobs={**looked.jobs, **came}), RULES)
+    again = to_confirm(replace(looked, jobs={**looked.jobs, **came}), frozenset({5}), CLEAR, RULES)
+
+    assert {one.job: one.granted for one in decision.lock.holders} == {5: at(0), 6: None}
+    assert (decision.lock.value, decision.again_s) == ("pending", 0.1)
+    assert again == {5}
+
+
+def test_whose_own_pod_it_is_waits_for_nobody_to_be_asked() -> None:
+    decision = decide(seen(standing("pending", holder(5)), way=Way(unasked=frozenset({5}))), RULES)
+
+    assert decision.lock.value == "locked"
+
+
+def test_a_job_runs_by_the_word_of_its_prolog_until_it_is_over() -> None:
+    view = seen(standing("pending"), asks=(ask(5), ask(6)), jobs={6: job("left", changed=0)})
+
+    assert vouched(view, RULES) == {5}
+
+
+def test_while_nobody_says_whether_a_job_runs_the_pods_are_looked_at_again_soon_and_later_less_often() -> (
+    None
+):
+    lock, silence = standing("pending", holder()), replace(WEB, is_unheard=True)
 
     heard = decide(seen(lock, way=WEB), RULES)
-    unheard = decide(seen(lock, way=replace(WEB, is_unheard=True)), RULES)
+    unheard = [decide(seen(lock, now=now, way=silence), RULES).again_s for now in (0, 40, 3600)]
 
-    assert (heard.again_s, unheard.again_s) == (30, 1)
+    assert (heard.again_s, unheard) == (30, [1, 5, 15])
 
 
 def test_a_pod_is_ours_while_its_job_lives_here_and_in_the_way_once_it_does_not() -> None:

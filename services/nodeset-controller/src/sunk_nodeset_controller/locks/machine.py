@@ -9,7 +9,7 @@ Pod is there.
 Source: SUNK's documents, "Node locking".
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -66,8 +66,6 @@ CLEAR_AGAIN_S: Final = 0.1
 HELD_AGAIN_S: Final = 30.0
 """While somebody holds: a taint that somebody took off is put back, what Slurm lost is found."""
 UNSURE_AGAIN_S: Final = 0.5
-UNHEARD_AGAIN_S: Final = 1.0
-"""While nobody says whether the jobs run for whose sake Pods may stay."""
 
 
 def decide(seen: Seen, rules: Rules) -> Decision:
@@ -106,7 +104,7 @@ def alive(seen: Seen, rules: Rules) -> frozenset[int]:
     return frozenset((running | unknown) - {job for job in seen.released if _is_stale(job, seen)})
 
 
-def to_confirm(seen: Seen, leant_on: Collection[int], found: Way, rules: Rules) -> frozenset[int]:
+def to_confirm(seen: Seen, leant_on: frozenset[int], found: Way, rules: Rules) -> frozenset[int]:
     """Return the jobs that Slurm has to say run, now, before anybody else is granted anything.
 
     A prolog that asks knows that its own job runs, and nobody is in the way of his own.
@@ -118,10 +116,15 @@ def to_confirm(seen: Seen, leant_on: Collection[int], found: Way, rules: Rules) 
         rules: The settings.
     """
     verdicts = {ask.job: _verdict(ask, seen, rules) for ask in seen.asks}
-    asking = {job for job, verdict in verdicts.items() if verdict is None}
     waiting = [one for one in _holders(seen, verdicts, rules) if one.granted is None]
     may_come = [one.job for one in waiting if not found.of(one.level)]
-    return frozenset(job for job in leant_on if job not in asking and any(one != job for one in may_come))
+    unvouched = leant_on - vouched(seen, rules)
+    return frozenset(job for job in unvouched if any(one != job for one in may_come))
+
+
+def vouched(seen: Seen, rules: Rules) -> frozenset[int]:
+    """Return the jobs that run by their own prologs' word."""
+    return frozenset(ask.job for ask in seen.asks if _verdict(ask, seen, rules) is None)
 
 
 def still_released(
@@ -268,9 +271,15 @@ def _lock(step: Step, seen: Seen, holders: tuple[Holder, ...], rules: Rules) -> 
 
 
 def _granted(holder: Holder, seen: Seen, rules: Rules) -> Holder:
-    if holder.granted is not None or not _is_clear(holder.level, seen, rules):
+    is_clear = _is_clear(holder.level, seen, rules) and not _leans(holder, seen)
+    if holder.granted is not None or not is_clear:
         return holder
     return replace(holder, granted=seen.now)
+
+
+def _leans(holder: Holder, seen: Seen) -> bool:
+    """Whether *holder* would start beside a Pod of whose job Slurm was not asked: it has come since."""
+    return seen.way is not None and bool(seen.way.unasked - {holder.job})
 
 
 def _is_clear(level: LockLevel, seen: Seen, rules: Rules) -> bool:
@@ -332,12 +341,10 @@ def _again_s(
 
 def _pending_again_s(seen: Seen, lock: NodeLock, rules: Rules) -> float:
     way = seen.way or Way()
-    if way.is_unheard:
-        return UNHEARD_AGAIN_S
     waiting = [holder for holder in lock.holders if holder.granted is None]
     if not all(way.of(holder.level) for holder in waiting):
         return CLEAR_AGAIN_S
-    if not rules.clear_s:
+    if not rules.clear_s and not way.is_unheard:
         return LOOK_AGAIN_S
-    # We have them leave, and a budget that forbids it says nothing when it allows it.
+    # Who is silent, and a budget that forbids that we have them leave, says nothing when that is over.
     return again_s(seen.now - min(holder.asked for holder in waiting))

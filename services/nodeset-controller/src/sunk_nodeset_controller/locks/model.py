@@ -117,6 +117,8 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     """The first few with what keeps them."""
     is_unheard: bool = False
     """Some are in the way only because nobody has said now whether their jobs run."""
+    unasked: frozenset[JobId] = frozenset()
+    """The jobs for whose sake others are not, although Slurm was not asked: nobody else was to be granted."""
 
     def of(self, level: LockLevel) -> tuple[str, ...]:
         """Return the Pods in the way of a lock of *level*."""

@@ -22,7 +22,7 @@ from sunk_nodeset_controller.locks.confirming import Confirm
 from sunk_nodeset_controller.locks.desk import Desk
 from sunk_nodeset_controller.locks.explain import findings
 from sunk_nodeset_controller.locks.facts import facts, state
-from sunk_nodeset_controller.locks.machine import alive, decide, still_released, to_confirm
+from sunk_nodeset_controller.locks.machine import alive, decide, still_released, to_confirm, vouched
 from sunk_nodeset_controller.locks.marks import read
 from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS, PODS_DRIVEN
 from sunk_nodeset_controller.locks.model import Ask, Decision, NodeLock, NotRunning, Rules, Seen, Step, Way
@@ -126,7 +126,7 @@ class Locks:
             return None
         seen, pods = self._seen(turn, found, None), await self._nodes.pods_on(kube_node)
         placed = self._sight.job_by_uid(pods)
-        others, unheard = await self._in_the_way(turn, seen, pods, placed)
+        others, unheard, _ = await self._in_the_way(turn, seen, pods, placed)
         kept = blocking(others, refused=refusals(desk.asked), placed=placed, unheard=unheard, now=now())
         return findings(seen.lock, others, kept, self._nodes.measure)
 
@@ -232,7 +232,7 @@ class Locks:
         """Return the Pods in the way, as they are now; have them leave if that is wanted."""
         pods, desk = await self._nodes.pods_on(turn.kube_node), turn.desk
         placed = self._sight.job_by_uid(pods)
-        others, unheard = await self._in_the_way(turn, seen, pods, placed)
+        others, unheard, unasked = await self._in_the_way(turn, seen, pods, placed)
         if not does_clear:  # Drained for them, their node would take none of their jobs.
             returning = self._sight.returning(others)
             others = [pod for pod in others if pod.metadata.uid not in returning]
@@ -243,25 +243,27 @@ class Locks:
             await self._drive_out(desk, ours, placed)
             _count_driven(desk, {pod.metadata.uid for pod in others} - placed.keys() - desk.asked.keys())
         told = blocking(others, refused=refusals(desk.asked), placed=placed, unheard=unheard, now=now())
-        return replace(found, blocking=told, is_unheard=bool(unheard))
+        return replace(found, blocking=told, is_unheard=bool(unheard), unasked=unasked)
 
     async def _in_the_way(
         self, turn: _Turn, seen: Seen, pods: list[Pod], placed: Mapping[str, int | None]
-    ) -> tuple[list[Pod], frozenset[int]]:
-        """Return those of *pods* that are in the way, and the jobs of which nobody says whether they run.
+    ) -> tuple[list[Pod], frozenset[int], frozenset[int]]:
+        """Return those of *pods* that are in the way, and jobs of the others.
 
-        What the bus says of a job may be of before its end: nobody is granted a lock for that alone.
+        First those of which nobody says whether they run, then those of which nobody was asked. What the bus
+        says of a job may be of before its end: nobody is granted a lock for that alone.
         """
         measure, living = self._nodes.measure, alive(seen, self._rules)
         others = measure.others(pods, placed, living)
         leant_on = measure.leant_on(pods, placed, living)
         doubted = to_confirm(seen, leant_on, way(others), self._rules)
+        unasked = leant_on - doubted - vouched(seen, self._rules)
         if not doubted:
-            return others, frozenset()
+            return others, frozenset(), unasked
         running = await self._confirm(turn.node, doubted)
         if running is None:
-            return measure.others(pods, placed, living - doubted), doubted
-        return measure.others(pods, placed, living - (doubted - running)), frozenset()
+            return measure.others(pods, placed, living - doubted), doubted, unasked
+        return measure.others(pods, placed, living - (doubted - running)), frozenset(), unasked
 
     async def _drive_out(self, desk: Desk, others: list[Pod], placed: Mapping[str, int | None]) -> None:
         """Have *others* leave the Node, and remember who would not."""
