@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from sunk_runtime.errors import TransientError
+from sunk_runtime.errors import PermanentError, SunkError, TransientError
 from sunk_runtime.testing import until
 from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.reads import KnownJob
@@ -24,14 +24,14 @@ class Slurm(QuietSlurm):
         super().__init__("RUNNING")
         self.lists = 0
         self.may_answer = anyio.Event()
-        self.fails = False
+        self.fails: SunkError | None = None
 
     async def job_states(self) -> dict[int, KnownJob]:
         self.lists += 1
         running = dict.fromkeys(self.jobs, KnownJob(JobState.of(("RUNNING",))))
         await self.may_answer.wait()
-        if self.fails:
-            raise SlurmUnavailableError("list job states: HTTP 500")
+        if self.fails is not None:
+            raise self.fails
         return running
 
 
@@ -61,9 +61,12 @@ async def test_who_comes_while_a_list_is_on_its_way_has_the_next_one_which_all_s
     assert slurm.lists == 2
 
 
-async def test_a_list_that_fails_fails_all_who_wait_for_it_and_nobody_waits_in_line_for_another() -> None:
+@pytest.mark.parametrize("error", [SlurmUnavailableError("HTTP 500"), PermanentError("access denied")])
+async def test_a_list_that_fails_fails_all_who_wait_for_it_and_nobody_waits_in_line_for_another(
+    error: SunkError,
+) -> None:
     slurm, found = Slurm(), list[set[int] | None]()
-    slurm.fails = True
+    slurm.fails = error
     states = FreshStates(slurm, timeout_s=5)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(asking(states, found))
@@ -75,7 +78,7 @@ async def test_a_list_that_fails_fails_all_who_wait_for_it_and_nobody_waits_in_l
 
     assert found == [None] * 21
     assert slurm.lists == 2
-    slurm.fails = False
+    slurm.fails = None
     assert set(await states.listed()) == {7, 8}
 
 

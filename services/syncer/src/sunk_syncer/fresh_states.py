@@ -9,7 +9,7 @@ from typing import Final
 
 import anyio
 
-from sunk_runtime.errors import TransientError
+from sunk_runtime.errors import SunkError, TransientError
 from sunk_slurm.reads import KnownJob
 from sunk_syncer.deadline import within
 from sunk_syncer.ports import SlurmJobs
@@ -28,19 +28,19 @@ class FreshStates:
         self._asked = float("-inf")
         """When the last list was asked for."""
         self._rests_until = float("-inf")
-        self._listed: dict[int, KnownJob] | TransientError = {}
+        self._listed: dict[int, KnownJob] | SunkError = {}
 
     async def listed(self) -> dict[int, KnownJob]:
         """Return the state of every job, as slurmctld has it once this is called.
 
         Raises:
-            TransientError: Slurm did not answer.
+            TransientError: Slurm did not answer, or refused: who asks us has nothing to mend.
         """
         came = time.monotonic()
         async with self._turn:
             if self._asked <= came:
                 await self._list()
-            if isinstance(self._listed, TransientError):
+            if isinstance(self._listed, SunkError):
                 raise TransientError(str(self._listed))
             return self._listed
 
@@ -51,7 +51,7 @@ class FreshStates:
         try:
             with within(self._timeout_s, "list job states"):
                 self._listed = await self._slurm.job_states()
-        except TransientError as error:
+        except SunkError as error:
             self._listed = error
         self._asked, ended = asked, time.monotonic()
         self._rests_until = ended + REST * (ended - asked)
