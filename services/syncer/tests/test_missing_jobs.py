@@ -6,8 +6,11 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec import UNSET
 
 from sunk_events import subjects
+from sunk_events.base import Cause
+from sunk_events.codec import decode_fact
 from sunk_events.jobs import SlurmJobState
 from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import BusUnavailableError
@@ -207,3 +210,35 @@ async def test_a_refused_look_keeps_no_job_from_its_next_turn(nats: NatsServer) 
         await until(lambda: slurm.refused == 0)
         looks = slurm.jobs_looked_at
         await until(lambda: slurm.jobs_looked_at > looks + len(MANY))
+
+
+async def test_what_was_done_to_a_job_that_is_forgotten_leads_to_nothing_of_the_next_one_of_its_number(
+    nats: NatsServer,
+) -> None:
+    slurm, buses = Slurm(), list[Bus]()
+    slurm.jobs = (1, 2, 3)
+
+    def keep(bus: Bus) -> Bus:
+        buses.append(bus)
+        return bus
+
+    async with watching(nats, slurm, keep) as (watch, view):
+        watch.expect(1, Cause("requeue_job:1"))
+        slurm.jobs = (2, 3)
+        looks = slurm.jobs_looked_at
+        await watch.poll()
+        await until(lambda: slurm.jobs_looked_at > looks + len(slurm.jobs))
+        await watch.poll()
+        await until(lambda: view.get("1") is None)
+
+        slurm.jobs = (1, 2, 3)
+        await watch.poll()
+        await until(lambda: view.get("1") is not None)
+        slurm.state = ("PENDING",)
+        await watch.poll()
+        await until(lambda: (told := view.get("1")) is not None and told.state == "PENDING")
+
+        found = await buses[0].last(subjects.fact_stream("c1"), "sunk.ev.c1.slurm.job.1.requeued")
+
+    assert found is not None
+    assert decode_fact(found[1].subject, found[1].data).cause is UNSET

@@ -287,6 +287,7 @@ class JobWatch:
         facts = job_vanished(before, cluster=cluster, revision=revision, now=now()) if before else ()
         await self._writer.forget(key, facts, revision=revision)
         self._not_found.pop(key, None)
+        self._expected.forget(key)
         if before is not None:  # Else its deletion may have been ours, and its acknowledgement lost.
             log.info("job forgotten", extra={"job": key, "state": before.state})
 
