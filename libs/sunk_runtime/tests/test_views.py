@@ -107,6 +107,31 @@ async def test_a_deleted_key_is_gone_and_its_marker_is_the_revision_to_write_on(
     assert view.revision("n1") == marker
 
 
+async def test_a_key_that_is_gone_for_longer_than_its_marker_lasts_is_not_remembered(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "CHECK_S", 0.1)
+    monkeypatch.setattr(views, "MARKERS_S", 2.0)
+    view = StateView(bus, "c1", SlurmNodeState)
+    writer = StateWriter(bus, view, fence=None)
+    async with following(view):
+        await view.complete()
+        for name in ("n1", "n2"):
+            await writer.record(name, node(name), revision=0)
+        await writer.forget("n1", revision=view.revision("n1"))
+        await until(lambda: view.get("n1") is None)
+        assert view.revision("n1")
+        await anyio.sleep(2.5)
+
+        await writer.record("n2", node("n2", "DOWN"), revision=view.revision("n2"))
+        await until(lambda: not view.revision("n1"))
+
+        assert view.is_complete
+        await writer.forget("n2", revision=view.revision("n2"))
+        await anyio.sleep(2.5)
+        assert not view.is_untouched
+
+
 async def test_a_view_that_starts_after_a_deletion_knows_that_the_key_is_absent(bus: Bus) -> None:
     await put(bus, "n1")
     await put(bus, "n2")

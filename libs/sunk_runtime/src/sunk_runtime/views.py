@@ -35,6 +35,7 @@ from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.metrics import VIEW_AGE, VIEW_COMPLETE, VIEW_KEYS, VIEW_READS
 from sunk_runtime.pull import create_consumer, pulling
 from sunk_runtime.recovery import Recovery
+from sunk_runtime.streams import MARKER_TTL_S
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,8 @@ BEHIND_MAX: Final = 2
 CHECK_S: Final = 30.0
 """How often a view asks whether its bucket still holds what it held: nobody is told of a purge."""
 CHECK_TIMEOUT_S: Final = 1.0
+MARKERS_S: Final = 2.0 * MARKER_TTL_S
+"""So long after its end a key is remembered, longer than its marker lasts: of all jobs ever are many."""
 DOUBT_S: Final = 30.0
 """What a bucket that went back holds is not decided upon for so long, while its owner writes it anew: it
 looks at all that it has, and another one may have to take over first."""
@@ -424,7 +427,16 @@ class StateView(Generic[S]):
                         self._followed = revision
                 if self._reading is None and time.monotonic() - checked > CHECK_S:
                     await self._check()
+                    self._forget_gone()
                     checked = time.monotonic()
+
+    def _forget_gone(self) -> None:
+        """Forget keys that are gone for good; not all, lest the bucket seem untouched."""
+        until_s = self._stored_s - MARKERS_S
+        gone = self._stored_s_of.keys() - self._entries.keys() - self.undecodable
+        for key in gone if self._entries else ():
+            if self._stored_s_of[key] < until_s:
+                self._drop(key)
 
     async def _check(self) -> None:
         """Raise `BusUnavailableError` if somebody removed what the bucket held; no answer is no news."""
