@@ -20,7 +20,7 @@ from sunk_kube.client import KubeClient
 from sunk_kube.resources import NODES, PODS
 from sunk_kube.wellknown import ANNOTATION_LOCK
 from sunk_lab.reserved import reserved_lab
-from sunk_nodeset_controller.locks.run import CONCURRENCY
+from sunk_nodeset_controller.lock_controller.controller import CONCURRENCY
 from sunk_runtime.lifecycle import run
 from sunk_runtime.testing import until
 

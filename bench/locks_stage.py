@@ -27,10 +27,10 @@ from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NAMESPACES, NODES, PODS
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
-from sunk_nodeset_controller.clusters import ClusterViews
+from sunk_nodeset_controller.adapters.cluster_views import ClusterViews
+from sunk_nodeset_controller.lock_controller.controller import run_locks
 from sunk_nodeset_controller.locks.model import LockTaint, Rules
-from sunk_nodeset_controller.locks.run import run_locks
-from sunk_nodeset_controller.locks.workloads import Measure
+from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
 from sunk_runtime.leases import Leadership
@@ -201,7 +201,9 @@ async def manage(sizes: Sizes) -> None:
         connect_bus(BusSettings(url=sizes.manage), "bench-locks") as bus,
     ):
         views, nodes = ClusterViews.of(bus, CLUSTER), Reflector(kube, NODES)
-        locks = partial(run_locks, views, kube, leadership, measure=Measure(TAINT), viewed=nodes.objects)
+        locks = partial(
+            run_locks, views, kube, leadership, measure=EvictionPolicy(TAINT), viewed=nodes.objects
+        )
         read = (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks)
         async with following(*read), anyio.create_task_group() as tasks:
             tasks.start_soon(nodes.run)

@@ -8,8 +8,8 @@ from nodesets_stage import ROLE
 from syncer_stage import JOB
 
 from sunk_kube.wellknown import ANNOTATION_GANG_MEMBERS_PER_NODE, ANNOTATION_GANG_SIZE
-from sunk_pod_scheduler.gangs.kin import LABEL_POD_GROUP
-from sunk_pod_scheduler.request import PATH
+from sunk_pod_scheduler.placement.gang_membership import LABEL_POD_GROUP
+from sunk_pod_scheduler.placement.job_description import PATH
 from sunk_slurm.submission import JobDescription
 from sunk_slurm.wire import Number
 

@@ -30,7 +30,7 @@ from sunk_events.requests import NudgeNode
 from sunk_lab.slurm.releases import SLURM_26_05
 from sunk_runtime.requests import ask
 from sunk_runtime.testing import until
-from sunk_syncer.polling import LOOKS_AT_ONCE
+from sunk_syncer.pollers.poll_loop import LOOKS_AT_ONCE
 
 MANY: Final = 500
 """Nodes that are cordoned at once."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from generated import settle
 
-from sunk_nodeset_controller.locks.facts import KINDS, NAMES
+from sunk_nodeset_controller.locks.events import KINDS, NAMES
 from sunk_nodeset_controller.locks.machine import STEPS
 from sunk_nodeset_controller.locks.model import Step
 

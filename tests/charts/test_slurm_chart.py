@@ -20,7 +20,7 @@ from sunk_lab.charts import Objects, env_of, pod_specs, render, rights
 from sunk_lab.processes import wait_for
 from sunk_lab.slurm.conf import RESTD_ENVIRONMENT
 from sunk_lab.stack.rbac import RULES
-from sunk_pod_scheduler.policy import Grant, Policy
+from sunk_pod_scheduler.podspec.namespace_policy import Grant, Policy
 from sunk_runtime.config import load
 
 CHART: Final = Path(__file__).parents[2] / "helm/slurm"

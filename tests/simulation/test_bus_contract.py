@@ -42,9 +42,11 @@ CONTRACT = (
     "tests/bus/test_full.py",
     "tests/bus/test_wipe.py",
     *(
-        f"services/syncer/tests/test_{name}.py"
-        for name in ("absence", "crowds", "lost_bucket", "missing_jobs", "rounds", "sides", "signs_of_life")
+        f"services/syncer/tests/pollers/test_{name}.py"
+        for name in ("absence", "lost_bucket", "missing_jobs", "rounds", "statistics")
     ),
+    "services/syncer/tests/adapters/test_views.py",
+    "services/syncer/tests/writers/test_crowds.py",
 )
 NOT_OF_THE_MODEL = (
     "replica_that_lags",  # By a mirror, which the model has not; `ModelNats.lag` is its own way, below.

@@ -9,11 +9,12 @@ from sunk_simulation import contract
 
 CONTRACT = (
     *(f"libs/sunk_kube/tests/test_{name}.py" for name in ("conformance", "contract", "leases", "reflector")),
-    *(f"services/pod-scheduler/tests/test_{name}.py" for name in ("pods", "realms", "workloads")),
-    *(f"services/nodeset-controller/tests/test_{name}.py" for name in ("locks_story", "reboots")),
+    "services/pod-scheduler/tests/adapters/test_peers.py",
+    *(f"services/pod-scheduler/tests/real/test_{name}.py" for name in ("pod_store", "workload_client")),
+    *(f"services/nodeset-controller/tests/real/test_{name}.py" for name in ("locks", "reboots")),
 )
 STORIES = tuple(
-    f"services/nodeset-controller/tests/test_{name}.py" for name in ("controller", "updates_story")
+    f"services/nodeset-controller/tests/real/test_{name}.py" for name in ("controller", "updates")
 )
 NOT_OF_THE_MODEL = (
     "costs_no_call",  # Counters of test and service are the same ones in one interpreter.

@@ -22,10 +22,10 @@ NOT_OF_THE_HOOKS = (
 CONTRACT = (
     *(f"libs/sunk_slurm/tests/test_{name}.py" for name in ("changes", "conformance", "quirks", "refusals")),
     *(
-        f"services/syncer/tests/test_real_{name}.py"
-        for name in ("deeds", "fleet", "late_lists", "prologs", "releases", "slurm")
+        f"services/syncer/tests/real/test_{name}.py"
+        for name in ("actions", "fleet", "late_lists", "prologs", "releases", "slurm")
     ),
-    "services/pod-scheduler/tests/test_with_slurm.py",
+    "services/pod-scheduler/tests/real/test_with_slurm.py",
 )
 
 pytestmark = pytest.mark.timeout(900)  # Each is a whole file of tests.

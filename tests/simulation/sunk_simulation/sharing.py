@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from sunk_kube.wellknown import TAINT_LOCK, TAINT_LOCK_VALUE
-from sunk_pod_scheduler.gangs.kin import LABEL_POD_GROUP, Kin
+from sunk_pod_scheduler.placement.gang_membership import LABEL_POD_GROUP, GangMembership
 from sunk_simulation.kubernetes import pods
 from sunk_simulation.kubernetes.kinds import NODES, PODS, Object
 from sunk_simulation.kubernetes.kubelets import Run
@@ -272,7 +272,9 @@ class Sharing:
         """Return what its placeholder's mark may name: who waits in a gang may be given another label."""
         uid = pod["metadata"]["uid"]
         groups = self._groups.get(uid, {})
-        return [Kin(kind="PodGroup", namespace=space, name=name).id for space, name in groups] or [uid]
+        return [GangMembership(kind="PodGroup", namespace=space, name=name).id for space, name in groups] or [
+            uid
+        ]
 
 
 def _group(pod: Object) -> tuple[str, str] | None:

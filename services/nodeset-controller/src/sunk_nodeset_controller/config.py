@@ -9,11 +9,11 @@ from msgspec import Meta
 
 from sunk_events.base import ClusterName
 from sunk_nodeset_controller.locks.model import Clearing, LockTaint, Rules
-from sunk_nodeset_controller.locks.workloads import Measure
-from sunk_nodeset_controller.nodes.generated import Wanted
-from sunk_nodeset_controller.nodes.gres import read_gres
+from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
+from sunk_nodeset_controller.node_controller.gres import read_gres
+from sunk_nodeset_controller.node_controller.reboots import RebootSettings
+from sunk_nodeset_controller.node_controller.slurm_files import Wanted
 from sunk_nodeset_controller.nodes.topology import Topology
-from sunk_nodeset_controller.reboot import RebootSettings
 from sunk_runtime.config import load
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.settings import Seconds, ServiceSettings
@@ -84,9 +84,9 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """A lock without holder stays this long, so that the tasks of an array do not thrash the taint."""
 
     @property
-    def lock_measure(self) -> Measure:
+    def lock_measure(self) -> EvictionPolicy:
         """The taint of a locked Node, and who may stay there."""
-        return Measure(
+        return EvictionPolicy(
             LockTaint(key=self.lock_key, value=self.lock_value, effect=self.lock_effect),
             Clearing(
                 exempt_namespaces=frozenset(self.lock_exempt_namespaces),

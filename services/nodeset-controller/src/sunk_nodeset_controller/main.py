@@ -6,12 +6,12 @@ from functools import partial
 
 from sunk_kube.client import connect
 from sunk_kube.leases import KubeLease
-from sunk_nodeset_controller.clusters import BusSide
+from sunk_nodeset_controller.adapters.cluster_views import BusConnections
+from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.config import read_config
-from sunk_nodeset_controller.leading import work
-from sunk_nodeset_controller.pods.apply import SERVICE
-from sunk_nodeset_controller.pods.hearing import Ear
-from sunk_nodeset_controller.views import KubeViews
+from sunk_nodeset_controller.leader import work
+from sunk_nodeset_controller.pod_controller.controller import SERVICE
+from sunk_nodeset_controller.slurm_health import SlurmHealth
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.leases import lead
 from sunk_runtime.lifecycle import identity, run, serve
@@ -34,10 +34,10 @@ async def start() -> None:
         views = KubeViews(client)
         now = datetime.now(UTC)
         ears = {
-            name: Ear(now, stale_s=config.slurm_stale_s, unknown_s=config.slurm_unknown_s)
+            name: SlurmHealth(now, stale_s=config.slurm_stale_s, unknown_s=config.slurm_unknown_s)
             for name in config.clusters
         }
-        bus = BusSide(config.bus, ears, SERVICE)
+        bus = BusConnections(config.bus, ears, SERVICE)
         health = Health()
         health.require("kubernetes", lambda: views.is_complete)
         health.require("bus", lambda: bus.is_complete)

@@ -10,11 +10,11 @@ from msgspec import Meta
 
 from sunk_events.base import ClusterName
 from sunk_kube.wellknown import TAINT_LOCK
-from sunk_pod_scheduler.limits import Limits
-from sunk_pod_scheduler.policy import Policy
-from sunk_pod_scheduler.realms import Realm
-from sunk_pod_scheduler.tokens import KEY_BYTES_MIN
-from sunk_pod_scheduler.validate import GPU_RESOURCES, UNCOUNTED_RESOURCES, Rules
+from sunk_pod_scheduler.placement.limits import Limits
+from sunk_pod_scheduler.placement.tokens import KEY_BYTES_MIN
+from sunk_pod_scheduler.podspec.namespace_policy import Policy
+from sunk_pod_scheduler.podspec.scopes import PodScope
+from sunk_pod_scheduler.podspec.validation import GPU_RESOURCES, UNCOUNTED_RESOURCES, Rules
 from sunk_runtime.config import load, read_table
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.settings import Seconds
@@ -95,11 +95,11 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
         """Where Pods are watched; None is everywhere."""
         return (None,) if self.scope == "cluster" else self.namespaces or (self.namespace,)
 
-    def realm(self) -> Realm:
+    def pod_scope(self) -> PodScope:
         """Return which Pods are ours."""
         where = self.watched_namespaces
         namespaces = None if None in where else tuple(name for name in where if name is not None)
-        return Realm(cluster=self.cluster, names=self.scheduler_names, namespaces=namespaces)
+        return PodScope(cluster=self.cluster, names=self.scheduler_names, namespaces=namespaces)
 
     def key(self) -> bytes:
         """Return the key of tokens and marks.

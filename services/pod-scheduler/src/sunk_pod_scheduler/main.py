@@ -26,28 +26,28 @@ from sunk_kube.leases import KubeLease
 from sunk_kube.objects import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, PODS
-from sunk_pod_scheduler.answers import Answerer
-from sunk_pod_scheduler.apply import Doer
-from sunk_pod_scheduler.book import Book
-from sunk_pod_scheduler.claims import keys_of
+from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
+from sunk_pod_scheduler.adapters.peers import claim
+from sunk_pod_scheduler.adapters.placeholder_jobs import PlaceholderJobs
+from sunk_pod_scheduler.adapters.pod_store import PodStore
+from sunk_pod_scheduler.adapters.workload_client import WorkloadClient
 from sunk_pod_scheduler.config import PREFIX, Config, read_config
-from sunk_pod_scheduler.explanations import Explanations
-from sunk_pod_scheduler.facts import Teller
-from sunk_pod_scheduler.gangs.apply import GangDoer
-from sunk_pod_scheduler.gangs.gangs import Gangs, Poke
-from sunk_pod_scheduler.gangs.look import Looker
-from sunk_pod_scheduler.gangs.workloads import Workloads
-from sunk_pod_scheduler.jobs import Jobs
-from sunk_pod_scheduler.means import Means, Views
-from sunk_pod_scheduler.neighbours import claim
-from sunk_pod_scheduler.nodes import port_keys
-from sunk_pod_scheduler.pods import Pods
-from sunk_pod_scheduler.refusals import Refusals
-from sunk_pod_scheduler.request import Placeholder
-from sunk_pod_scheduler.sayings import Sayings
-from sunk_pod_scheduler.scheduler import Scheduler
-from sunk_pod_scheduler.strays import is_news
-from sunk_pod_scheduler.turns import ahead_s
+from sunk_pod_scheduler.controller.context import Context, Views
+from sunk_pod_scheduler.controller.executor import Executor
+from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.reconciler import Reconciler
+from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher, Poke
+from sunk_pod_scheduler.gang_controller.executor import GangExecutor
+from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
+from sunk_pod_scheduler.placement.events import EventSource
+from sunk_pod_scheduler.placement.job_claims import keys_of
+from sunk_pod_scheduler.placement.job_description import Placeholder
+from sunk_pod_scheduler.placement.kubelet_rejections import KubeletRejections
+from sunk_pod_scheduler.placement.node_filter import port_keys
+from sunk_pod_scheduler.placement.orphans import is_news
+from sunk_pod_scheduler.placement.priority import priority_s
+from sunk_pod_scheduler.rpc.explain_handlers import ExplainHandlers
+from sunk_pod_scheduler.rpc.handlers import Handlers
 from sunk_runtime import lifecycle
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, connect
@@ -68,7 +68,7 @@ ASKED_AHEAD_S: Final = 60.0
 """Who waits for an answer comes before Pods that are new by so much less: a script before a burst of Pods."""
 
 
-class Parts:
+class Runtime:
     """What lives as long as the process, whether or not we lead."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Parts:
             for name, views in self.watched_by_name.items()
         }
         self.nodes = Reflector(kube, NODES)
-        self.sayings = Sayings(kube)
+        self.recorder = EventRecorder(kube)
         self.bus_views = (
             self.placements,
             self.slurm_jobs,
@@ -110,7 +110,7 @@ class Parts:
         )
         self._uid_by_job: dict[str, str] = {}
         self.pods = self.pods_of(config.scheduler_names)
-        self.workloads = Workloads(kube)
+        self.workloads = WorkloadClient(kube)
         self.placeholder = Placeholder(
             script=resources.files(__package__ or "").joinpath("placeholder.sh").read_text(),
             hooks_url=config.hooks_url,
@@ -123,45 +123,45 @@ class Parts:
         """The Pods of all our names."""
         return [view for views in self.watched_by_name.values() for view in views]
 
-    def pods_of(self, names: Iterable[str]) -> Pods:
+    def pods_of(self, names: Iterable[str]) -> PodStore:
         """Return the Pods of some of our names."""
         ours = [*names]
         watched = [view for name in ours for view in self.watched_by_name[name]]
         indexes = [index for name in ours for index in self._indexes_by_name[name]]
-        return Pods(self.kube, watched, self.nodes, self.sayings, indexes, self.config.lock_key)
+        return PodStore(self.kube, watched, self.nodes, self.recorder, indexes, self.config.lock_key)
 
     async def work(self, leadership: Leadership) -> None:
         """Schedule while we lead."""
-        config, book = self.config, Book()
-        names = await claim(self.kube, config.namespace, leadership.name, config.realm())
+        config, mailbox = self.config, Mailbox()
+        names = await claim(self.kube, config.namespace, leadership.name, config.pod_scope())
         self.pods = self.pods_of(names)
-        jobs = Jobs(
+        jobs = PlaceholderJobs(
             self.slurm,
             self.slurm_jobs,
             self.key,
             timeout_s=config.call_timeout_s,
             accounting=self.accounting,
         )
-        means = Means(
-            teller=Teller(config.cluster, self.bus.name),
+        context = Context(
+            event_source=EventSource(config.cluster, self.bus.name),
             pods=self.pods,
             jobs=jobs,
             placements=StateWriter(self.bus, self.placements, fence=leadership),
             views=self.views,
             rules=self.rules,
             placeholder=self.placeholder,
-            refusals=Refusals(),
+            refusals=KubeletRejections(),
             check=leadership.check,
         )
-        scheduler = Scheduler(
+        scheduler = Reconciler(
             pods=self.pods,
             jobs=jobs,
             placements=self.placements,
             slurm_jobs=self.slurm_jobs,
             statistics=self.statistics,
             views=self.views,
-            book=book,
-            doer=Doer(means),
+            mailbox=mailbox,
+            executor=Executor(context),
             rules=self.rules,
             limits=config.limits(),
             key=self.key,
@@ -171,25 +171,25 @@ class Parts:
         def poke(key: str, /, *, after_s: float = 0.0) -> None:
             loop.poke(key, after_s=after_s)
 
-        gangs = self._gangs(scheduler, jobs, book, GangDoer(means), poke)
+        gangs = self._gangs(scheduler, jobs, mailbox, GangExecutor(context), poke)
         loop = KeyLoop(
             "pods", gangs.reconcile, concurrency=CONCURRENCY, woken_by=woken_by, ahead_s=self._ahead_s
         )
         sweep = KeyLoop("strays", gangs.sweep, woken_by=woken_by)
-        answerer = Answerer(
+        answerer = Handlers(
             self.placements,
             self.pods,
-            book,
+            mailbox,
             self.key,
             partial(loop.poke, after_s=-ASKED_AHEAD_S),
             self.slurm_jobs,
             self._kube_node,
         )
-        explanations = Explanations(self.pods, self.placements, scheduler.look, gangs.explain)
+        explanations = ExplainHandlers(self.pods, self.placements, scheduler.look, gangs.explain)
         changes = self.pods.changes()  # Before anybody asks: from then on Pods are found by their uid.
         async with AsyncExitStack() as stack:
             for recovery in (self.bus.recovery, self.placements.recovery):
-                stack.enter_context(recovery.waking(book.hear_anew))
+                stack.enter_context(recovery.waking(mailbox.hear_anew))
             await stack.enter_async_context(
                 answering(self.bus, config.cluster, PlacementAnnounced, answerer.announced)
             )
@@ -203,33 +203,35 @@ class Parts:
                 answering(self.bus, config.cluster, ExplainPlacement, explanations.placement)
             )
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            changed = (changes, self._of_placements(), self._of_jobs(gangs.stir))
+            changed = (changes, self._of_placements(), self._of_jobs(gangs.invalidate))
             tasks.start_soon(partial(loop.run, *changed, keys=self._keys, resync_s=config.resync_s))
             tasks.start_soon(partial(sweep.run, self.slurm_jobs.changes(), keys=self.slurm_jobs.keys))
             async for _ in self.slurm.recoveries():
                 loop.wake()
                 sweep.wake()
 
-    def _gangs(self, single: Scheduler, jobs: Jobs, book: Book, doer: GangDoer, poke: Poke) -> Gangs:
-        looker = Looker(
+    def _gangs(
+        self, single: Reconciler, jobs: PlaceholderJobs, mailbox: Mailbox, executor: GangExecutor, poke: Poke
+    ) -> GangDispatcher:
+        snapshotter = GangSnapshotter(
             pods=self.pods,
             jobs=jobs,
             placements=self.placements,
             views=self.views,
-            book=book,
+            mailbox=mailbox,
             workloads=self.workloads,
             rules=self.rules,
             key=self.key,
             topology_labels=self.config.topology_labels,
         )
-        return Gangs(
+        return GangDispatcher(
             single=single,
             pods=self.pods,
             placements=self.placements,
             slurm_jobs=self.slurm_jobs,
-            book=book,
-            doer=doer,
-            looker=looker,
+            mailbox=mailbox,
+            executor=executor,
+            snapshotter=snapshotter,
             workloads=self.workloads,
             limits=self.config.limits(),
             key=self.key,
@@ -238,7 +240,7 @@ class Parts:
 
     def _ahead_s(self, uid: str) -> float:
         pod = self.pods.watched(uid)
-        return 0.0 if pod is None else ahead_s(pod, now())
+        return 0.0 if pod is None else priority_s(pod, now())
 
     def _kube_node(self, slurm_node: str) -> str:
         state = self.views.kube_pods.get(slurm_node)
@@ -268,12 +270,12 @@ class Parts:
                 stored.add(uid)
             yield uid
 
-    async def _of_jobs(self, stir: Callable[[str], None]) -> AsyncIterator[str]:
+    async def _of_jobs(self, invalidate: Callable[[str], None]) -> AsyncIterator[str]:
         """Yield the uids of Pods whose job changed."""
         async for job in self.slurm_jobs.changes():
             uid = self._uid_by_job.get(job)
             if uid and is_news(self.slurm_jobs.get(job), self.placements.get(uid)):
-                stir(uid)
+                invalidate(uid)
                 yield uid
             if self.slurm_jobs.is_complete and self.slurm_jobs.get(job) is None:
                 self._uid_by_job.pop(job, None)
@@ -291,7 +293,7 @@ async def serve(config: Config) -> None:
     ):
         await require_rights(bus, permissions(SERVICE, (config.cluster,)))
         await bus.provision(config.cluster, config.bus)
-        parts = Parts(config, bus, kube, slurm, accounting)
+        parts = Runtime(config, bus, kube, slurm, accounting)
         health = Health()
         for view in parts.bus_views:
             health.require(f"state {view.bucket} is read", partial(getattr, view, "is_complete"))
@@ -308,7 +310,7 @@ async def serve(config: Config) -> None:
             await lifecycle.serve(
                 partial(serve_http, config.http_host, config.http_port, health),
                 *(view.run for view in (*parts.watched, parts.nodes)),
-                parts.sayings.run,
+                parts.recorder.run,
                 partial(lead, lease, parts.work),
             )
 

@@ -18,4 +18,4 @@ DOUBLED = Counter(
     "sunk_placement_doubled_marks_total",
     "Looks at a job that carries the mark of another Pod's job, or twice one.",
 )
-STRAYS = Counter("sunk_placement_stray_jobs_total", "Jobs with our mark that no Pod claims, cancelled.")
+ORPHANS = Counter("sunk_placement_stray_jobs_total", "Jobs with our mark that no Pod claims, cancelled.")

@@ -11,9 +11,9 @@ from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_kube.objects import Container, Node, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
 from sunk_kube.resources import Resource
 from sunk_kube.wellknown import ANNOTATION_JOB
-from sunk_pod_scheduler import claims
-from sunk_pod_scheduler.model import AnyJob, JobSeen, Observed, PodSeen
-from sunk_pod_scheduler.nodes import Port, host_ports, on_nodes
+from sunk_pod_scheduler.placement import job_claims
+from sunk_pod_scheduler.placement.model import AnyJob, JobSeen, Observed, PodSeen
+from sunk_pod_scheduler.placement.node_filter import Port, host_ports, on_nodes
 from sunk_runtime.errors import ConflictError
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -202,8 +202,8 @@ class MemoryPods:
 
     def claiming(self, job: int, owner: str = "") -> list[Pod]:
         """Return the Pods that say, by an annotation of `KEY`, that *job* is *owner*'s, or anybody's."""
-        name = claims.of_owner(owner, job) if owner else str(job)
-        return [pod for pod in self.pods.values() if name in claims.keys_of(KEY)(pod)]
+        name = job_claims.of_owner(owner, job) if owner else str(job)
+        return [pod for pod in self.pods.values() if name in job_claims.keys_of(KEY)(pod)]
 
     async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
         """Return the Pod."""
@@ -241,7 +241,7 @@ class MemoryPods:
             assert self.ends.get(found.metadata.uid), "nobody was told why"
             self.put(replace(found, metadata=replace(found.metadata, deletion_timestamp=T0)))
 
-    async def tell_end(self, pods: Sequence[Pod], reason: str, message: str) -> None:
+    async def report_end(self, pods: Sequence[Pod], reason: str, message: str) -> None:
         """Remember what is said."""
         assert reason
         for pod in pods:
@@ -256,7 +256,7 @@ class MemoryPods:
         """Remember what is said."""
         await self.refuse(pod, reason, message)
 
-    async def tell_loss(self, pod: Pod, reason: str, message: str, *, is_lost: bool) -> None:
+    async def report_job_lost(self, pod: Pod, reason: str, message: str, *, is_lost: bool) -> None:
         """Remember what is said."""
         assert is_lost == (reason != "JobFound")
         await self.refuse(pod, reason, message)

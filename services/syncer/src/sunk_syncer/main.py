@@ -36,25 +36,25 @@ from sunk_runtime.tracing import tracing
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
-from sunk_syncer.answers import Answers
-from sunk_syncer.clean_up_nodes import NodeCleanUp
+from sunk_syncer.adapters.fresh_job_states import FreshStates
+from sunk_syncer.adapters.views import Views
 from sunk_syncer.config import PREFIX, Config, read_config
-from sunk_syncer.deeds import Deeds
-from sunk_syncer.describe_nodes import NodeDescriptions
-from sunk_syncer.drain_nodes import DrainPropagation
-from sunk_syncer.explanations import Explanations
-from sunk_syncer.facts import SERVICE
-from sunk_syncer.fresh_states import FreshStates
-from sunk_syncer.polling import Rhythm
-from sunk_syncer.reconfigure import Reconfigure
-from sunk_syncer.release_jobs import JobReleases
-from sunk_syncer.requeue_jobs import JobRequeues, LostPrologs
-from sunk_syncer.requeues import is_in_prolog
-from sunk_syncer.sides import Views
-from sunk_syncer.watch_jobs import JobWatch
-from sunk_syncer.watch_nodes import NodeWatch
-from sunk_syncer.watch_statistics import StatisticsWatch
-from sunk_syncer.watch_stirrings import StirringsWatch
+from sunk_syncer.controllers.cleanup import CleanupController
+from sunk_syncer.controllers.drains import DrainController
+from sunk_syncer.controllers.extra import ExtraController
+from sunk_syncer.controllers.reconfigure import ReconfigureController
+from sunk_syncer.controllers.releases import ReleaseController
+from sunk_syncer.controllers.requeues import LostPrologController, RequeueController
+from sunk_syncer.policy.requeues import is_in_prolog
+from sunk_syncer.pollers.activity import ActivityPoller
+from sunk_syncer.pollers.jobs import JobPoller
+from sunk_syncer.pollers.nodes import NodePoller
+from sunk_syncer.pollers.poll_loop import PollSchedule
+from sunk_syncer.pollers.statistics import StatisticsPoller
+from sunk_syncer.rpc.explain_handlers import ExplainHandlers
+from sunk_syncer.rpc.handlers import Handlers
+from sunk_syncer.states.nodes import SERVICE
+from sunk_syncer.writers.node_writer import NodeWriter
 
 
 class Syncer:
@@ -71,7 +71,7 @@ class Syncer:
         self.reservations = StateView(bus, cluster, SlurmReservationState)
         self.statistics = StateView(bus, cluster, SlurmStatisticsState)
         self.slices = StateView(bus, cluster, NodeSliceState)
-        self.sides = Views(
+        self.node_views = Views(
             nodes=self.nodes,
             jobs=self.jobs,
             pods=StateView(bus, cluster, KubePodState),
@@ -90,17 +90,17 @@ class Syncer:
             own.own()
             await own.complete()
         told = self.statistics.get(STATISTICS_KEY)
-        reconfigure = Reconfigure(
+        reconfigure = ReconfigureController(
             slurm,
             leadership,
             config,
             done=told.reconfigured if told else "",
             in_prolog=lambda: [job.job for job in self.jobs.values() if is_in_prolog(job)],
         )
-        stirrings = StirringsWatch(slurm, Rhythm.of(config, config.poll_s))
-        nodes = NodeWatch(slurm, StateWriter(bus, self.nodes, fence=leadership), stirrings, config)
-        jobs = JobWatch(slurm, StateWriter(bus, self.jobs, fence=leadership), stirrings, config)
-        statistics = StatisticsWatch(
+        activity = ActivityPoller(slurm, PollSchedule.of(config, config.poll_s))
+        nodes = NodePoller(slurm, StateWriter(bus, self.nodes, fence=leadership), activity, config)
+        jobs = JobPoller(slurm, StateWriter(bus, self.jobs, fence=leadership), activity, config)
+        statistics = StatisticsPoller(
             slurm,
             StateWriter(bus, self.partitions, fence=leadership),
             StateWriter(bus, self.reservations, fence=leadership),
@@ -110,22 +110,26 @@ class Syncer:
             jobs=jobs,
             reconfigured=lambda: reconfigure.done,
         )
-        deeds = Deeds(slurm, nodes, leadership, config)
-        drains = DrainPropagation(deeds, nodes, self.sides, config)
-        descriptions = NodeDescriptions(bus, deeds, self.sides, leadership=leadership, config=config)
-        clean_up = NodeCleanUp(deeds, self.sides, self.slices, config)
-        watches = (stirrings, nodes, jobs, statistics)
-        requeues = JobRequeues(slurm, jobs, deeds, self.sides, leadership=leadership, config=config)
+        node_writer = NodeWriter(slurm, nodes, leadership, config)
+        drains = DrainController(node_writer, nodes, self.node_views, config)
+        descriptions = ExtraController(
+            bus, node_writer, self.node_views, leadership=leadership, config=config
+        )
+        clean_up = CleanupController(node_writer, self.node_views, self.slices, config)
+        watches = (activity, nodes, jobs, statistics)
+        requeues = RequeueController(
+            slurm, jobs, node_writer, self.node_views, leadership=leadership, config=config
+        )
         acting = (
             drains,
             descriptions,
             clean_up,
-            LostPrologs(requeues, self.sides, config),
-            JobReleases(slurm, jobs, self.sides, leadership=leadership, config=config),
+            LostPrologController(requeues, self.node_views, config),
+            ReleaseController(slurm, jobs, self.node_views, leadership=leadership, config=config),
             reconfigure,
         )
-        answers = Answers(nodes, jobs, FreshStates(slurm, config.call_timeout_s), self.jobs)
-        explanations = Explanations(self.sides)
+        answers = Handlers(nodes, jobs, FreshStates(slurm, config.call_timeout_s), self.jobs)
+        explanations = ExplainHandlers(self.node_views)
         async with (
             anyio.create_task_group() as tasks,
             # First in and last out: who answers the second without the first is of an earlier version.
@@ -162,10 +166,10 @@ async def start() -> None:
             syncer.partitions,
             syncer.reservations,
             syncer.statistics,
-            syncer.sides.pods,
-            syncer.sides.placements,
-            syncer.sides.locks,
-            syncer.sides.kube,
+            syncer.node_views.pods,
+            syncer.node_views.placements,
+            syncer.node_views.locks,
+            syncer.node_views.kube,
             syncer.slices,
         )
         lease = BusLease(bus, config.cluster, SERVICE, identity(SERVICE), ttl_s=config.lease_ttl_s)

@@ -36,7 +36,7 @@ from sunk_slurm.states import JobState
 from sunk_slurm.testing import job as one_job
 from sunk_slurm.testing import node, partition
 from sunk_slurm.wire import Job, Node, Number, Partition
-from sunk_syncer.sides import Views
+from sunk_syncer.adapters.views import Views
 
 CLUSTER: Final = "lab"
 FLEETING: Final = frozenset(
@@ -59,7 +59,9 @@ def ready_pod(node: str = "node01", *, changed: datetime | None = None) -> KubeP
     )
 
 
-def sides(bus: Bus, cluster: str, *, kube_silent_max_s: float = 60.0, bucket_doubt_s: float = 30.0) -> Views:
+def node_views(
+    bus: Bus, cluster: str, *, kube_silent_max_s: float = 60.0, bucket_doubt_s: float = 30.0
+) -> Views:
     """Return views of *cluster* that nobody runs yet."""
     return Views(
         nodes=StateView(bus, cluster, SlurmNodeState),

@@ -11,11 +11,11 @@ from sunk_events.base import REASON_MAX
 from sunk_events.requests import BlockingPod, Finding
 from sunk_kube.objects import Pod
 from sunk_nodeset_controller.locks.model import Holder, NodeLock
-from sunk_nodeset_controller.locks.workloads import Measure
+from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 
 
 def findings(
-    lock: NodeLock, others: Sequence[Pod], kept: Sequence[BlockingPod], measure: Measure
+    lock: NodeLock, others: Sequence[Pod], kept: Sequence[BlockingPod], measure: EvictionPolicy
 ) -> tuple[Finding, ...]:
     """Return what is to be said of a Node's lock, the weightiest first.
 
@@ -64,7 +64,7 @@ def _held(lock: NodeLock, granted: Iterable[Holder]) -> Finding:
     )
 
 
-def _would_leave(others: Sequence[Pod], measure: Measure) -> list[Finding]:
+def _would_leave(others: Sequence[Pod], measure: EvictionPolicy) -> list[Finding]:
     """Return whom a lock would drive out; a daemon comes back at once where nothing keeps it away."""
     if not others:
         return []

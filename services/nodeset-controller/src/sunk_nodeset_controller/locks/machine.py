@@ -16,15 +16,16 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from sunk_events.locks import LockLevel, LockValue
-from sunk_nodeset_controller.locks.clearing import again_s
+from sunk_nodeset_controller.locks.eviction import again_s
 from sunk_nodeset_controller.locks.model import (
     OPEN,
     Answer,
-    Ask,
+    Blockers,
     Decision,
     Granted,
     Holder,
     JobSeen,
+    LockRequest,
     NodeLock,
     NotRunning,
     Rules,
@@ -32,7 +33,6 @@ from sunk_nodeset_controller.locks.model import (
     Step,
     Unsure,
     Waiting,
-    Way,
 )
 
 Stand = Literal["off", "broken", "on"]
@@ -104,7 +104,7 @@ def alive(seen: Seen, rules: Rules) -> frozenset[int]:
     return frozenset((running | unknown) - {job for job in seen.released if _is_stale(job, seen)})
 
 
-def to_confirm(seen: Seen, leant_on: frozenset[int], found: Way, rules: Rules) -> frozenset[int]:
+def to_confirm(seen: Seen, leant_on: frozenset[int], found: Blockers, rules: Rules) -> frozenset[int]:
     """Return the jobs that Slurm has to say run, now, before anybody else is granted anything.
 
     A prolog that asks knows that its own job runs, and nobody is in the way of his own.
@@ -142,7 +142,7 @@ def still_released(
 # --- Who holds ------------------------------------------------------------------------------------
 
 
-def _verdict(ask: Ask, seen: Seen, rules: Rules) -> NotRunning | Unsure | None:
+def _verdict(ask: LockRequest, seen: Seen, rules: Rules) -> NotRunning | Unsure | None:
     """Return why the job of *ask* gets no lock; None: it is taken to run here.
 
     A job that the bus knows as pending, or not at all, runs: its prolog knows better, and sooner.
@@ -196,7 +196,7 @@ def _new(job: int, level: LockLevel, asked: datetime) -> Holder:
     return Holder(job=job, level=level, asked=asked)
 
 
-def _asked(holder: Holder, ask: Ask, seen: Seen) -> Holder:
+def _asked(holder: Holder, ask: LockRequest, seen: Seen) -> Holder:
     """Return *holder* as *ask* changes it: each call of a prolog is worth a fresh look, but only one."""
     since = ask.since if ask.since is not None and _stand(seen.lock) == "on" else ask.asked
     level: LockLevel = "strict" if "strict" in {holder.level, ask.level} else "normal"
@@ -305,11 +305,13 @@ def _answers(
     if step in {Step.SETTLE, Step.KEEP}:
         for job in verdicts.keys() - answers.keys():
             holder = holders[job]
-            answers[job] = Granted() if holder.granted is not None else _waiting(holder, seen.way or Way())
+            answers[job] = (
+                Granted() if holder.granted is not None else _waiting(holder, seen.way or Blockers())
+            )
     return answers
 
 
-def _waiting(holder: Holder, way: Way) -> Waiting:
+def _waiting(holder: Holder, way: Blockers) -> Waiting:
     pods = way.of(holder.level)
     return Waiting(pods, tuple(one for one in way.blocking if one.pod in pods))
 
@@ -340,7 +342,7 @@ def _again_s(
 
 
 def _pending_again_s(seen: Seen, lock: NodeLock, rules: Rules) -> float:
-    way = seen.way or Way()
+    way = seen.way or Blockers()
     waiting = [holder for holder in lock.holders if holder.granted is None]
     if not all(way.of(holder.level) for holder in waiting):
         return CLEAR_AGAIN_S

@@ -79,7 +79,7 @@ OPEN: Final = NodeLock()
 """No lock."""
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class LockRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A prolog that waits for its answer."""
 
     job: JobId
@@ -108,7 +108,7 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     """That it became so."""
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
+class Blockers(msgspec.Struct, frozen=True, kw_only=True):
     """The Pods in the way, as ``namespace/name``, sorted; those of ``normal`` are in ``strict`` too."""
 
     normal: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     event: Cause = UNKNOWN
     """That the lock was told last."""
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[LockRequest, ...] = ()
     released: Mapping[int, datetime] = msgspec.field(default_factory=dict[int, datetime])
     """Jobs whose epilog has released this node, and when."""
     jobs: Mapping[int, JobSeen] = msgspec.field(default_factory=dict[int, JobSeen])
@@ -147,7 +147,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Since when nobody holds the lock, as far as this process has seen."""
     drained_for: tuple[str, ...] = ()
     """The Pods that the node is drained for, where a failed lock has drained it."""
-    way: Way | None = None
+    way: Blockers | None = None
     """Read after the taint was on; None: not looked yet."""
     clear_since: Mapping[LockLevel, datetime] = msgspec.field(default_factory=dict[LockLevel, datetime])
     """Since when every look has found nobody in the way, where the last one did."""

@@ -1,1 +1,1 @@
-"""The Node Controller: what a NodeSet Pod says, on its Node."""
+"""Nodes: what their NodeSet Pods say of them. Pure."""

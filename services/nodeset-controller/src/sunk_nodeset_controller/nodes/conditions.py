@@ -7,8 +7,8 @@ from typing import Final
 
 from sunk_kube import wellknown as wk
 from sunk_kube.objects import Condition, Node, Pod, condition
-from sunk_nodeset_controller.marks import Marks, cut
-from sunk_nodeset_controller.pods.hearing import NOT_HEARD
+from sunk_nodeset_controller.metadata import MetadataPatch, cut
+from sunk_nodeset_controller.slurm_health import NOT_HEARD
 
 MIRRORED: Final = (
     wk.CONDITION_SLURM_DRAIN,
@@ -21,7 +21,7 @@ LABELS: Final = (wk.LABEL_NODESET, wk.LABEL_NAMESPACE, wk.LABEL_CLUSTER, wk.LABE
 """What says of a Node whose it is."""
 
 
-def marks(node: Node, pod: Pod | None, *, is_wanted: bool) -> Marks:
+def marks(node: Node, pod: Pod | None, *, is_wanted: bool) -> MetadataPatch:
     """Return what *node* shall bear.
 
     Args:
@@ -32,17 +32,17 @@ def marks(node: Node, pod: Pod | None, *, is_wanted: bool) -> Marks:
     if pod is not None:
         return _of(pod)
     if not any(label in node.metadata.labels for label in LABELS):
-        return Marks()
+        return MetadataPatch()
     if is_wanted:  # Its labels stay: they also keep the name for the next Pod.
-        return Marks(annotations={wk.ANNOTATION_DRAIN: None}, conditions=_unknown("PodGone"))
-    return Marks(
+        return MetadataPatch(annotations={wk.ANNOTATION_DRAIN: None}, conditions=_unknown("PodGone"))
+    return MetadataPatch(
         labels=dict.fromkeys(LABELS),
         annotations={wk.ANNOTATION_DRAIN: None},
         removed=(*MIRRORED, wk.CONDITION_SLURM_CORDON),
     )
 
 
-def _of(pod: Pod) -> Marks:
+def _of(pod: Pod) -> MetadataPatch:
     meta = pod.metadata
     drain = condition(pod.status.conditions, wk.CONDITION_SLURM_DRAIN)
     annotations: dict[str, str | None] = {
@@ -50,7 +50,7 @@ def _of(pod: Pod) -> Marks:
     }
     if drain is not None and drain.reason == NOT_HEARD:  # Not heard is not undrained.
         annotations = {}
-    return Marks(
+    return MetadataPatch(
         labels={
             wk.LABEL_NODESET: meta.labels.get(wk.LABEL_NODESET),
             wk.LABEL_NAMESPACE: meta.namespace,

@@ -1,1 +1,1 @@
-"""NodeSets: which Nodes, which Pods, and what to tell about them."""
+"""NodeSets: which Nodes, which Pods, and what to tell about them. Pure."""

@@ -17,7 +17,7 @@ from sunk_kube.objects import Pod, condition
 from sunk_nodeset_controller.nodesets.model import Observed
 from sunk_nodeset_controller.nodesets.template import pinned_node, template_hash
 from sunk_nodeset_controller.nodesets.usable import unusable
-from sunk_nodeset_controller.pods.hearing import was_known
+from sunk_nodeset_controller.slurm_health import was_known
 
 AWAY_S: Final = 60.0
 """A Pod that was not ready for so long is away: losing it costs nothing more. A moment is no reason."""

@@ -11,7 +11,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
 from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod
-from sunk_nodeset_controller.pods.hearing import Doubt
+from sunk_nodeset_controller.slurm_health import StaleReason
 
 Why = Literal["update", "scale-down", "deletion"]
 """Why a Pod is condemned."""
@@ -41,17 +41,17 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that belong, or are left, to another NodeSet, by name, with that set's key."""
     taken: frozenset[str] = frozenset()
     """Names of Pods and Slurm nodes in the namespace that are not this set's."""
-    strangers: frozenset[str] = frozenset()
+    name_conflicts: frozenset[str] = frozenset()
     """Those of them that Pods of no NodeSet have."""
     slurm: Mapping[str, SlurmNodeState] | None = None
     """What Slurm says of the set's nodes, by name; None: it is not known."""
-    doubt: Doubt | None = None
+    doubt: StaleReason | None = None
     """Why that is not to be relied upon, if it is not."""
     jobs: Mapping[str, tuple[SlurmJobState, ...]] = msgspec.field(
         default_factory=dict[str, tuple[SlurmJobState, ...]]
     )
     """The jobs that run on those nodes which an update waits for, where a rule asks for them."""
-    guests: Mapping[str, tuple[PlacementState, ...]] = msgspec.field(
+    placed_pods: Mapping[str, tuple[PlacementState, ...]] = msgspec.field(
         default_factory=dict[str, tuple[PlacementState, ...]]
     )
     """The Pods that Slurm has placed on those nodes."""
@@ -113,7 +113,7 @@ class RequeueJobOn(msgspec.Struct, frozen=True):
     node: str
 
 
-class EvictGuest(msgspec.Struct, frozen=True):
+class EvictPlacedPod(msgspec.Struct, frozen=True):
     """Evict a Pod that Slurm has placed on a node to be updated, as its disruption budgets allow."""
 
     namespace: str
@@ -121,7 +121,7 @@ class EvictGuest(msgspec.Struct, frozen=True):
     uid: str
 
 
-Action = CreatePod | ReplacePod | CondemnPod | ReleasePod | DeletePod | RequeueJobOn | EvictGuest
+Action = CreatePod | ReplacePod | CondemnPod | ReleasePod | DeletePod | RequeueJobOn | EvictPlacedPod
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ import msgspec
 
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod
-from sunk_nodeset_controller.nodesets.clearing import cleared
-from sunk_nodeset_controller.nodesets.feasible import obstacle, requests
+from sunk_nodeset_controller.nodesets.eviction import cleared
+from sunk_nodeset_controller.nodesets.feasibility import obstacle, requests
 from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
 from sunk_nodeset_controller.nodesets.naming import pod_name

@@ -16,7 +16,7 @@ from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod
 from sunk_kube.resources import DISRUPTION_BUDGETS
 from sunk_nodeset_controller.nodesets.owners import owner_reference
-from sunk_nodeset_controller.pods.hearing import was_known
+from sunk_nodeset_controller.slurm_health import was_known
 
 _ALL: Final = 1_000_000_000
 REGISTERED_S: Final = 300.0

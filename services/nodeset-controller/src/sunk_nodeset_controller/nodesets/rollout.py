@@ -15,7 +15,7 @@ from typing import Final
 
 from sunk_nodeset_controller.nodesets.members import Cost, Member, is_loss
 from sunk_nodeset_controller.nodesets.model import Action, CondemnPod, DeletePod, Observed, ReleasePod, Why
-from sunk_nodeset_controller.pods.hearing import was_known
+from sunk_nodeset_controller.slurm_health import was_known
 
 LOOK_AGAIN_S: Final = 3.0
 """How soon a condemned Pod is looked at again though nothing was heard of it."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSetStatus
 from sunk_kube.objects import Condition, Pod, condition
-from sunk_nodeset_controller.marks import cut
+from sunk_nodeset_controller.metadata import cut
 from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import Observed, Plan
 from sunk_nodeset_controller.nodesets.template import pinned_node, template_hash
@@ -215,7 +215,7 @@ def _why(found: Plan) -> str:
 
 def _taken(seen: Observed) -> str:
     """Say which names Pods of no NodeSet have."""
-    names = sorted(seen.strangers)
+    names = sorted(seen.name_conflicts)
     more = f" and {len(names) - NAMES_MAX} more" if names[NAMES_MAX:] else ""
     return f"; names that other Pods have: {', '.join(names[:NAMES_MAX])}{more}" if names else ""
 

@@ -1,1 +1,1 @@
-"""The Pod Controller: what Node and Slurm say of a NodeSet Pod, on the Pod and on the bus."""
+"""NodeSet Pods: what Node and Slurm say of them, on the Pod and on the bus. Pure."""

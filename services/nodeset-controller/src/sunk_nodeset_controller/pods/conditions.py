@@ -8,8 +8,8 @@ from typing import Final
 from sunk_events.nodes import SlurmNodeState
 from sunk_kube import wellknown as wk
 from sunk_kube.objects import Condition
-from sunk_nodeset_controller.marks import Marks, cut
-from sunk_nodeset_controller.pods.hearing import NOT_HEARD
+from sunk_nodeset_controller.metadata import MetadataPatch, cut
+from sunk_nodeset_controller.slurm_health import NOT_HEARD
 
 NOT_HEARD_MESSAGE: Final = "Slurm was not heard for long; its NodeSet says since when"
 
@@ -20,9 +20,9 @@ _NO_LABELS: Final[dict[str, str | None]] = dict.fromkeys(
 )
 
 
-def marks(slurm: SlurmNodeState) -> Marks:
+def marks(slurm: SlurmNodeState) -> MetadataPatch:
     """Return what the Pod of a Slurm node shall bear."""
-    return Marks(
+    return MetadataPatch(
         labels={
             wk.LABEL_RUNNING: _word(is_true=slurm.is_busy),
             wk.LABEL_DRAIN: _word(is_true=slurm.is_drain),
@@ -37,14 +37,14 @@ def marks(slurm: SlurmNodeState) -> Marks:
     )
 
 
-def unknown() -> Marks:
+def unknown() -> MetadataPatch:
     """Return what a Pod shall bear when Slurm was not heard for long. Why it was drained stays."""
-    return Marks(labels=_NO_LABELS, conditions=_unknown(NOT_HEARD, NOT_HEARD_MESSAGE))
+    return MetadataPatch(labels=_NO_LABELS, conditions=_unknown(NOT_HEARD, NOT_HEARD_MESSAGE))
 
 
-def forgotten() -> Marks:
+def forgotten() -> MetadataPatch:
     """Return what a Pod shall bear whose node Slurm, which is heard, has not known for long."""
-    return Marks(
+    return MetadataPatch(
         labels=_NO_LABELS,
         annotations={wk.ANNOTATION_DRAIN: None},
         conditions=_unknown(NOT_IN_SLURM, NOT_IN_SLURM_MESSAGE),

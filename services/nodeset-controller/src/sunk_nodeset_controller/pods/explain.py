@@ -11,8 +11,8 @@ from sunk_events.requests import Finding
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod, condition
-from sunk_nodeset_controller.pods.copies import FEATURES_CHARS_MAX, given_features
-from sunk_nodeset_controller.pods.hearing import Doubt
+from sunk_nodeset_controller.pods.projection import FEATURES_CHARS_MAX, given_features
+from sunk_nodeset_controller.slurm_health import StaleReason
 
 FINDINGS_MAX: Final = 32
 _CONDEMNED: Final = {
@@ -30,7 +30,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     pod: Pod | None
     node: Node | None
     nodeset: NodeSet | None
-    doubt: Doubt | None = None
+    doubt: StaleReason | None = None
     locks: tuple[Finding, ...] = ()
     """What there is to say of its lock."""
 

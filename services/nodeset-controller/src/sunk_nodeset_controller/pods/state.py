@@ -16,7 +16,7 @@ from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod, condition
 from sunk_nodeset_controller.nodesets.plan import ORPHAN, is_wanted
 from sunk_nodeset_controller.nodesets.template import features, pinned_node, template_hash
-from sunk_nodeset_controller.pods.copies import cordon_reason, given_features, shown, verified
+from sunk_nodeset_controller.pods.projection import cordon_reason, given_features, shown, verified
 
 Phase = Literal["waiting", "running", "terminating", "gone"]
 LOST_NODE: Final = "its Node was deleted"

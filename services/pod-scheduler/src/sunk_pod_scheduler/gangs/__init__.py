@@ -1,1 +1,1 @@
-"""Gangs: Pods of one workload that one Slurm job places together."""
+"""Gangs: Pods of one workload that one Slurm job places together. Pure."""

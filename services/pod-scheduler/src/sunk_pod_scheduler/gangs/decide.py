@@ -5,7 +5,7 @@ job runs on all its nodes and its script has announced itself; a member is bound
 a gang whose job does not run is deleted as far as it is bound, else submitted again; the job ends when no
 kubelet has anything of it left.
 
-Until somebody is bound, a gang goes the way of a single Pod (`sunk_pod_scheduler.decide`).
+Until somebody is bound, a gang goes the way of a single Pod (`sunk_pod_scheduler.placement.decide`).
 """
 
 from collections.abc import Callable, Mapping
@@ -15,9 +15,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from sunk_events.placements import Gang, PlacementPhase, PlacementState
-from sunk_pod_scheduler.decide import decide
-from sunk_pod_scheduler.gangs.forming import form, full
-from sunk_pod_scheduler.gangs.living import (
+from sunk_pod_scheduler.gangs.assembly import form, full
+from sunk_pod_scheduler.gangs.member_states import misaligned
+from sunk_pod_scheduler.gangs.model import DeleteMembers, GangAction, GangSeen, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.ranks import distinct, fitted, ordered, seated, unseated
+from sunk_pod_scheduler.gangs.running import (
     are_enough,
     bind,
     bound,
@@ -27,17 +29,9 @@ from sunk_pod_scheduler.gangs.living import (
     occupied,
     resettled,
 )
-from sunk_pod_scheduler.gangs.model import (
-    DeleteMembers,
-    GangAction,
-    GangSeen,
-    SubmitGang,
-    Tell,
-)
-from sunk_pod_scheduler.gangs.ranks import distinct, fitted, ordered, seated, unseated
-from sunk_pod_scheduler.gangs.seats import misaligned
-from sunk_pod_scheduler.limits import ASK_AGAIN_S, Limits
-from sunk_pod_scheduler.model import (
+from sunk_pod_scheduler.placement.decide import decide
+from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
+from sunk_pod_scheduler.placement.model import (
     Action,
     Bind,
     DeletePod,
@@ -53,8 +47,8 @@ from sunk_pod_scheduler.model import (
     TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.outcomes import given_up, said, without
-from sunk_pod_scheduler.sizes import too_small_for
+from sunk_pod_scheduler.placement.transitions import given_up, said, without
+from sunk_pod_scheduler.podspec.job_size import too_small_for
 
 
 def decide_gang(seen: GangSeen, now: datetime, limits: Limits) -> GangAction:

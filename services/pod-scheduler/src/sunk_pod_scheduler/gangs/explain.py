@@ -6,7 +6,7 @@ from sunk_events.base import REASON_MAX
 from sunk_events.requests import Finding
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.model import GangSeen, Tell
-from sunk_pod_scheduler.limits import WAITING_FIRST_S, Limits
+from sunk_pod_scheduler.placement.limits import WAITING_FIRST_S, Limits
 
 
 def explain_member(seen: GangSeen, uid: str, now: datetime, limits: Limits) -> tuple[Finding, ...]:

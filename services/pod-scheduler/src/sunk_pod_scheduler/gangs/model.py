@@ -6,14 +6,15 @@ from datetime import datetime
 import msgspec
 
 from sunk_events.placements import Gang, PlacementState
-from sunk_pod_scheduler.gangs.kin import Terms
-from sunk_pod_scheduler.model import (
+from sunk_pod_scheduler.placement.gang_membership import GangOptions
+from sunk_pod_scheduler.placement.model import (
     AnyJob,
     Blame,
     CancelJob,
     ExcludeNodes,
     Forget,
     GiveUp,
+    HeartbeatState,
     JobGone,
     MarkStarted,
     PodSeen,
@@ -21,10 +22,9 @@ from sunk_pod_scheduler.model import (
     Refuse,
     ReleaseJob,
     Resume,
-    Voice,
     Wait,
 )
-from sunk_pod_scheduler.validate import Wanted
+from sunk_pod_scheduler.podspec.validation import ValidatedPod
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,8 +43,8 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     pod: PodSeen
     """Its claim is that of the gang's job."""
     index: str = ""
-    terms: Terms = Terms()
-    wanted: Wanted | None = None
+    terms: GangOptions = GangOptions()
+    wanted: ValidatedPod | None = None
     """What it asks of Slurm; None where something is wrong with it."""
     node: str = ""
     """The Slurm node of the Node that it is bound to."""
@@ -57,7 +57,7 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     published_size: int | None = None
     """How many its gang were told to be when it was bound: no wish of its user."""
     place: tuple[tuple[int, ...], str] = ((), "")
-    """By what members are sorted: as of `kin.order`."""
+    """By what members are sorted: as of `gang_membership.order`."""
     rank: int | None = None
     """As its annotation says: believed only where nothing else is left."""
     node_problem: str = ""
@@ -111,7 +111,7 @@ class GangSeen(msgspec.Struct, frozen=True, kw_only=True):
     has_old_number: bool = False
     """Its job, which is held, has the number of a lost one that may be on a node yet."""
     is_release_asked: bool = False
-    voice: Voice = ""
+    voice: HeartbeatState = ""
     """What was last said of the placeholder's script."""
     listening: datetime | None = None
     """Since when callers are heard by who decides; None: always."""
@@ -131,7 +131,7 @@ class SubmitGang(msgspec.Struct, frozen=True, kw_only=True):
     gang: Gang
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """What is said on one Pod, by Event and condition."""
 
     reason: str
@@ -145,7 +145,7 @@ class Tell(msgspec.Struct, frozen=True, kw_only=True):
     Then there is nothing to do until something changes, or for *after_s* seconds.
     """
 
-    notes: Mapping[str, Note]
+    notes: Mapping[str, Message]
     after_s: float | None = None
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember
-from sunk_pod_scheduler.gangs.kin import natural
+from sunk_pod_scheduler.placement.gang_membership import natural
 
 T = TypeVar("T")
 

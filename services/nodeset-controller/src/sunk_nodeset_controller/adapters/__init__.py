@@ -1,0 +1,1 @@
+"""Kubernetes and the bus, as this service needs them."""

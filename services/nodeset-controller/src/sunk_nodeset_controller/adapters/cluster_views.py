@@ -1,0 +1,127 @@
+"""The side of the service that needs the bus: one connection, and for each Slurm cluster its views."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
+from sunk_events.nodesets import KubePodState, NodeSliceState
+from sunk_events.permissions import permissions
+from sunk_events.placements import PlacementState
+from sunk_nodeset_controller.slurm_health import SlurmHealth
+from sunk_runtime.errors import TransientError
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.rights import require_rights
+from sunk_runtime.views import StateView, following
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 1.0
+
+
+class ClusterViews(msgspec.Struct, frozen=True):
+    """What the bus says of one Slurm cluster."""
+
+    bus: Bus
+    cluster: str
+    slurm_nodes: StateView[SlurmNodeState]
+    slurm_jobs: StateView[SlurmJobState]
+    placements: StateView[PlacementState]
+    kube_pods: StateView[KubePodState]
+    """Our own: what was known before."""
+    locks: StateView[LockState]
+    """Our own."""
+    slices: StateView[NodeSliceState]
+    """Our own."""
+    statistics: StateView[SlurmStatisticsState]
+
+    @classmethod
+    def of(cls, bus: Bus, cluster: str) -> "ClusterViews":
+        """Return the views of *cluster*, which whoever calls keeps running."""
+        return cls(
+            bus,
+            cluster,
+            StateView(bus, cluster, SlurmNodeState),
+            StateView(bus, cluster, SlurmJobState),
+            StateView(bus, cluster, PlacementState),
+            StateView(bus, cluster, KubePodState),
+            StateView(bus, cluster, LockState),
+            StateView(bus, cluster, NodeSliceState),
+            StateView(bus, cluster, SlurmStatisticsState),
+        )
+
+    @property
+    def all(self) -> tuple[StateView[Any], ...]:
+        """Every view."""
+        others = self.slurm_nodes, self.slurm_jobs, self.placements
+        return *others, self.kube_pods, self.locks, self.slices, self.statistics
+
+    @property
+    def is_complete(self) -> bool:
+        """Every bucket is read."""
+        return all(view.is_complete for view in self.all)
+
+
+class BusConnections:
+    """Everything on the bus. It connects by itself, however late: what needs only Kubernetes goes on."""
+
+    def __init__(self, settings: BusSettings, ears: Mapping[str, SlurmHealth], name: str) -> None:
+        self._settings = settings
+        self._names = tuple(ears)
+        self.ears: Final = ears
+        """One for each Slurm cluster; each hears as soon as the bus was reached."""
+        self._name = name
+        self._clusters: tuple[ClusterViews, ...] = ()
+        self._connected = anyio.Event()
+
+    @property
+    def is_complete(self) -> bool:
+        """The bus was reached, and every bucket of every cluster is read."""
+        return self._connected.is_set() and all(cluster.is_complete for cluster in self._clusters)
+
+    @property
+    def has_space(self) -> bool:
+        """The bus takes what we write."""
+        return all(cluster.bus.has_space for cluster in self._clusters)
+
+    async def clusters(self) -> tuple[ClusterViews, ...]:
+        """Return every cluster, as soon as the bus was reached."""
+        await self._connected.wait()
+        return self._clusters
+
+    def find(self, cluster: str) -> ClusterViews | None:
+        """Return a cluster of that name, if the bus was reached and the cluster is one of ours."""
+        return next((found for found in self._clusters if found.cluster == cluster), None)
+
+    async def run(self) -> None:
+        """Stay connected and keep the views current until cancelled."""
+        async with connect(self._settings, self._name) as bus, AsyncExitStack() as stack:
+            await require_rights(bus, permissions("nodeset-controller", self._names))
+            found: list[ClusterViews] = []
+            for name in self._names:
+                await persistently("provision", lambda name=name: bus.provision(name, self._settings))
+                views = ClusterViews.of(bus, name)
+                await stack.enter_async_context(following(*views.all))
+                self.ears[name].attach(views.slurm_nodes, views.statistics)
+                found.append(views)
+            self._clusters = tuple(found)
+            self._connected.set()
+            await anyio.sleep_forever()
+
+
+async def persistently(what: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Do *work*, again and again while it fails only for now: a bus that is away ends nothing else."""
+    while True:
+        try:
+            await work()
+        except* TransientError as group:
+            log.warning("begins again", extra={"work": what, "error": str(group.exceptions[0])})
+        else:
+            return
+        await anyio.sleep(AGAIN_S)

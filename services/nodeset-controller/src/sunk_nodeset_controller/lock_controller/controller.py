@@ -1,0 +1,143 @@
+"""The lock manager of one Slurm cluster: a loop over its nodes, and the answers to those who ask."""
+
+import logging
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Final
+
+import anyio
+
+from sunk_events.nodesets import KubePodState
+from sunk_events.requests import AcquireLock, ExplainKubeNode, ReleaseLock
+from sunk_kube.client import KubeClient
+from sunk_kube.objects import Node
+from sunk_nodeset_controller.adapters.cluster_views import ClusterViews
+from sunk_nodeset_controller.lock_controller.daemonset_check import warn_of_daemons
+from sunk_nodeset_controller.lock_controller.handlers import Explain, Handlers, only_locks
+from sunk_nodeset_controller.lock_controller.job_confirmer import JobConfirmer
+from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
+from sunk_nodeset_controller.lock_controller.pod_watches import PodWatches
+from sunk_nodeset_controller.lock_controller.reconciler import Locks
+from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
+from sunk_nodeset_controller.lock_controller.stray_taints import is_stray_taint, poke_strays
+from sunk_nodeset_controller.locks.annotations import left_over
+from sunk_nodeset_controller.locks.annotations import read as read_lock
+from sunk_nodeset_controller.locks.model import OPEN, Rules
+from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
+from sunk_runtime.changes import Changes
+from sunk_runtime.errors import ConflictError, SunkError
+from sunk_runtime.keys import KeyLoop
+from sunk_runtime.leases import Leadership
+from sunk_runtime.requests import answering
+from sunk_runtime.views import StateView
+from sunk_runtime.writer import StateWriter
+
+log = logging.getLogger(__name__)
+
+CONCURRENCY: Final = 64
+"""Nodes looked at at once: a job may start on thousands, and a look is three short calls."""
+
+
+async def run_locks(
+    views: ClusterViews,
+    kube: KubeClient,
+    leadership: Leadership,
+    *,
+    measure: EvictionPolicy,
+    rules: Rules,
+    resync_s: float = 300.0,
+    explain: Explain = only_locks,
+    viewed: Mapping[str, Node] = MappingProxyType({}),
+    changed: Changes | None = None,
+    others: Collection[StateView[KubePodState]] = (),
+) -> None:
+    """Lock and unlock the Nodes of one cluster until cancelled, going on from what stands on them.
+
+    Args:
+        views: Kept running by the caller, whether we lead or not.
+        kube: Calls of the API server.
+        leadership: Every write asks whether it still holds.
+        measure: The taint, and who may stay on a locked Node.
+        rules: The settings of the machine.
+        resync_s: Every node is looked at this often though nothing happens.
+        explain: What else there is to say of a node, to those who ask why it is as it is.
+        viewed: Nodes as a view has them, for the first look at one that is new.
+        changed: Names of Nodes of that view on which marks of a lock changed: `lock_changes`.
+        others: The Pods of the other Slurm clusters, to which a Node may have moved.
+    """
+    writer = StateWriter(views.bus, views.locks, fence=leadership)
+    read = (views.slurm_nodes, views.slurm_jobs, views.placements, views.kube_pods, views.locks, *others)
+    for view in read:
+        await view.complete()
+    snapshotter = LockSnapshotter(views, others)
+    met = {snapshotter.kube_node(node) for node in snapshotter.nodes()}
+    nodes = NodeLockStore(kube, leadership, measure, viewed=viewed, met=met)
+
+    async def look(node: str) -> float | None:
+        return await locks.reconcile(node)
+
+    def came(node: str) -> None:
+        locks.lock_requests(node).looked_at = None
+        loop.poke(node)
+
+    woken_by = [views.bus.recovery, *(view.recovery for view in read)]
+    loop = KeyLoop(f"locks-{views.cluster}", look, concurrency=CONCURRENCY, woken_by=woken_by)
+    async with anyio.create_task_group() as tasks:
+        watches = PodWatches(kube, measure, tasks, changed=loop.poke, came=came)
+        locks = Locks(
+            snapshotter, nodes, watches, writer, rules, confirm=JobConfirmer(views.bus, views.cluster)
+        )
+        answers = Handlers(snapshotter, locks, loop, explain)
+        tasks.start_soon(answers.failed.follow, views.slurm_nodes)
+        tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)
+        if changed is not None:
+            tasks.start_soon(poke_strays, changed, snapshotter, viewed, measure.taint, loop.poke)
+        async with (
+            answering(views.bus, views.cluster, AcquireLock, answers.acquire),
+            answering(views.bus, views.cluster, ReleaseLock, answers.release),
+            answering(views.bus, views.cluster, ExplainKubeNode, answers.explain),
+        ):
+            await loop.run(
+                views.kube_pods.changes(),
+                views.locks.doubts(),
+                snapshotter.job_changes(),
+                snapshotter.placement_changes(),
+                snapshotter.drain_changes(),
+                _rounds(snapshotter, nodes, resync_s),
+            )
+
+
+async def _rounds(snapshotter: LockSnapshotter, nodes: NodeLockStore, every_s: float) -> AsyncIterator[str]:
+    """Yield every node at once, and again each *every_s* seconds; take locks off that nobody looks after."""
+    suspects: set[str] = set()
+    while True:
+        known = {snapshotter.kube_node(node) for node in snapshotter.nodes()}
+        try:
+            listed = await nodes.foresee(known)
+            suspects = await _take_off(snapshotter, nodes, listed, suspects)
+        except SunkError as error:
+            log.warning("nodes not listed: each is read by itself", extra={"error": str(error)})
+        for node in snapshotter.nodes():
+            yield node
+        await anyio.sleep(every_s)
+
+
+async def _take_off(
+    snapshotter: LockSnapshotter, nodes: NodeLockStore, listed: Iterable[Node], suspects: Collection[str]
+) -> set[str]:
+    """Take the locks off *suspects* that nobody looks after yet, and return all that nobody looks after.
+
+    A bus that lost its data has to be told anew which Nodes there are: so none goes at first sight.
+    """
+    snapshotter.require_complete()
+    known = {snapshotter.kube_node(node) for node in snapshotter.nodes()}
+    found = left_over(listed, known, snapshotter.views.cluster, nodes.taint)
+    for node in found:
+        if node.metadata.name in suspects:
+            log.warning("lock of nobody taken off", extra={"kube_node": node.metadata.name})
+            if is_stray_taint(read_lock(node, nodes.taint)):
+                await nodes.say_stray(node)
+            with suppress(ConflictError):  # Somebody has just written it: the next round looks again.
+                await nodes.write(node, OPEN)
+    return {node.metadata.name for node in found}

@@ -1,0 +1,150 @@
+"""Who waits for an answer about a node, and what its epilogs said: what only this process remembers.
+
+Losing it is harmless: prologs ask again, holders stand on the Node, and Slurm says who has left.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio
+
+from sunk_events.base import UNKNOWN, Cause
+from sunk_events.locks import LockLevel
+from sunk_nodeset_controller.locks.eviction import EvictionAttempt
+from sunk_nodeset_controller.locks.model import Answer, Blockers, Granted, LockRequest, NotRunning
+
+WAITED_MAX_S: Final = 3600.0
+
+
+class PendingReply:
+    """One question that is being held."""
+
+    def __init__(self) -> None:
+        self.answer: Answer | None = None
+        """The last word."""
+        self.trouble = "nobody has looked yet"
+        """Why there is no word at all."""
+        self._answered = anyio.Event()
+
+    def tell(self, answer: Answer) -> None:
+        """Take *answer*; a final one ends the wait."""
+        self.answer = answer
+        if is_final(answer):
+            self._answered.set()
+
+    async def wait(self, within_s: float) -> None:
+        """Return at the final answer, or after *within_s*."""
+        with anyio.move_on_after(within_s):
+            await self._answered.wait()
+
+
+class LockRequests:
+    """The desk of one node."""
+
+    def __init__(self) -> None:
+        self.idle_since: datetime | None = None
+        self.clear_since: dict[LockLevel, datetime] = {}
+        """Since when every look has found nobody in the way."""
+        self.driven: frozenset[str] = frozenset()
+        """Who was in the way at the last look and is driven out by Kubernetes, by uid."""
+        self.looked_at: datetime | None = None
+        """When the Pods were looked at last."""
+        self.asked: dict[str, EvictionAttempt] = {}
+        """Who was asked to leave, by uid."""
+        self.released: dict[int, datetime] = {}
+        self.waiting_since: dict[int, datetime] = {}
+        """Since when each job that is not granted waits, asked for or not."""
+        self.refused = 0
+        """How often in a row the API server would not have what was to be written."""
+        self._asks: dict[int, LockRequest] = {}
+        self._waiters: dict[int, set[PendingReply]] = {}
+        self._undone: list[anyio.Event] = []
+
+    @property
+    def asks(self) -> tuple[LockRequest, ...]:
+        """The questions that wait, one a job."""
+        return tuple(self._asks.values())
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is worth remembering."""
+        told = self._waiters or self._undone or self.released
+        found = self.clear_since or self.asked or self.waiting_since or self.refused
+        return not told and not found and self.idle_since is None
+
+    @contextmanager
+    def asking(
+        self,
+        job: int,
+        level: LockLevel,
+        now: datetime,
+        *,
+        waited_s: float = 0.0,
+        cause: Cause = UNKNOWN,
+    ) -> Generator[PendingReply]:
+        """Hold a question of *job* while the context lasts; several of one job are one ask."""
+        before = self._asks.get(job)
+        if before is None or (level == "strict" and before.level == "normal"):
+            since = now - timedelta(seconds=min(waited_s, WAITED_MAX_S)) if waited_s else None
+            self._asks[job] = LockRequest(job=job, level=level, asked=now, since=since, cause=cause)
+        waiter = PendingReply()
+        self._waiters.setdefault(job, set()).add(waiter)
+        try:
+            yield waiter
+        finally:
+            self._waiters[job].discard(waiter)
+            if not self._waiters[job]:
+                del self._waiters[job]
+                self._asks.pop(job, None)
+
+    def tell(self, job: int, answer: Answer) -> None:
+        """Tell *answer* to all that wait for *job*; after a final one the ask is done."""
+        for waiter in self._waiters.get(job, ()):
+            waiter.tell(answer)
+        if is_final(answer):
+            self._asks.pop(job, None)
+
+    def trouble(self, text: str) -> None:
+        """Tell everybody why there is no answer."""
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.trouble = text
+
+    def looked(self, seen: Blockers, now: datetime) -> None:
+        """Take what a look at the Pods has found."""
+        self.looked_at = now
+        levels: tuple[LockLevel, ...] = ("normal", "strict")
+        self.clear_since = {level: self.clear_since.get(level, now) for level in levels if not seen.of(level)}
+
+    def clear(self) -> None:
+        """Forget what was seen of a Node that is gone, or another's; who asks still waits for a word."""
+        self.idle_since, self.looked_at, self.refused = None, None, 0
+        self.clear_since, self.asked, self.waiting_since = {}, {}, {}
+        self.driven = frozenset()
+        self.released.clear()
+
+    def release(self, job: int, now: datetime) -> anyio.Event:
+        """Note that *job*'s epilog ran; the event tells that the Node says so too."""
+        self.released[job] = now
+        done = anyio.Event()
+        self._undone.append(done)
+        return done
+
+    @contextmanager
+    def carrying_out(self) -> Generator[None]:
+        """Carry out the releases noted so far: they are done when the context ends without an error."""
+        batch, self._undone = self._undone, []
+        try:
+            yield
+        except BaseException:
+            self._undone += batch
+            raise
+        for done in batch:
+            done.set()
+
+
+def is_final(answer: Answer) -> bool:
+    """Whether nothing better than *answer* will come."""
+    return isinstance(answer, Granted | NotRunning)

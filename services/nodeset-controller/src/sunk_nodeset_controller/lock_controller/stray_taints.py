@@ -1,0 +1,123 @@
+"""Marks of a lock that somebody else put on a Node, or took off: noticed as they come, and said of whom.
+
+What must stay true: a taint that no lock of ours explains goes, and an Event says who put it there, before it
+is taken off: whoever is killed in between is followed by one that says the same.
+
+Source: Kubernetes, "Server-Side Apply", field management. A Node's taints are one field, the last writer's.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from sunk_events.locks import LockState
+from sunk_kube.bodies import EventText, second_time
+from sunk_kube.objects import KubeStruct, Node, ObjectMeta
+from sunk_kube.reflector import Reflector
+from sunk_kube.resources import Resource
+from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
+from sunk_nodeset_controller.locks.annotations import read
+from sunk_nodeset_controller.locks.model import OPEN, LockTaint, NodeLock
+from sunk_runtime.changes import Changes
+
+SETTLE_S: Final = 0.3
+"""Our own marks stand on a Node for a moment before the bus says so."""
+_TOLD_MAX: Final = 200
+
+
+class ManagedFields(KubeStruct, frozen=True):
+    """Who wrote some fields of an object last."""
+
+    manager: str = ""
+    operation: str = ""
+    time: datetime | None = None
+    fields: Mapping[str, Any] = msgspec.field(name="fieldsV1", default_factory=dict[str, Any])
+
+
+class ManagedMeta(ObjectMeta, frozen=True):
+    """What every object has, with who wrote what."""
+
+    managed_fields: tuple[ManagedFields, ...] = ()
+
+
+class ManagedNode(Node, frozen=True):
+    """A Node with who wrote what of it."""
+
+    metadata: ManagedMeta = ManagedMeta()
+
+
+MANAGED_NODES: Final = Resource(kind="Node", plural="nodes", struct=ManagedNode)
+
+
+def who_tainted(node: ManagedNode) -> str:
+    """Return who wrote the taints of *node* last, as the API server knows it."""
+    found = [one for one in node.metadata.managed_fields if _has_taints(one)]
+    last = max(found, key=lambda one: one.time.timestamp() if one.time is not None else 0.0, default=None)
+    if last is None:
+        return "somebody"
+    when = f" at {second_time(last.time)}" if last.time is not None else ""
+    return f"{last.manager[:_TOLD_MAX]!r} ({last.operation}{when})"
+
+
+def _has_taints(one: ManagedFields) -> bool:
+    spec = one.fields.get("f:spec")
+    return isinstance(spec, dict) and "f:taints" in spec
+
+
+def taken_off(taint: LockTaint, who: str) -> EventText:
+    """Return what is said of a taint that *who* put on a Node that is not locked."""
+    note = f"the taint {taint.key} is taken off: no lock needs it; {who} wrote the Node's taints last"
+    return EventText(reason="StrayLockTaint", action="Unlock", note=note, type="Warning")
+
+
+def is_stray_taint(lock: NodeLock) -> bool:
+    """Whether a Node bears the lock's taint and nothing else of a lock. We write both at once."""
+    return lock.value == "false" and (lock.is_tainted or lock.has_old_taint)
+
+
+def is_as_told(lock: NodeLock, told: LockState | None) -> bool:
+    """Whether what stands on a Node is what the bus says of its lock, as far as it is one or none."""
+    if told is None or told.lock == "false":
+        return lock == OPEN
+    return _marks(lock) == (True, True, False)
+
+
+def _marks(lock: NodeLock) -> tuple[bool, bool, bool]:
+    """Return which of the marks of a lock are there."""
+    return lock.value != "false", lock.is_tainted, lock.has_old_taint
+
+
+def lock_changes(nodes: Reflector[Node], taint: LockTaint) -> Changes:
+    """Return the names of Nodes on which the marks of a lock change, whoever writes them."""
+    changes = Changes(())
+
+    def of_node(before: Node | None, after: Node | None) -> Iterable[str]:
+        was, found = (_marks(read(one, taint) if one is not None else OPEN) for one in (before, after))
+        return (after.metadata.name,) if after is not None and was != found else ()
+
+    nodes.follow(changes, of_node)
+    return changes
+
+
+async def poke_strays(
+    changed: Changes,
+    snapshotter: LockSnapshotter,
+    viewed: Mapping[str, Node],
+    taint: LockTaint,
+    poke: Callable[[str], None],
+) -> None:
+    """Have nodes looked at whose Node bears other than the bus says, until cancelled."""
+    while True:
+        first = await anext(changed)
+        await anyio.sleep(SETTLE_S)
+        for kube_node in {first, *changed.taken()}:
+            node, found = snapshotter.owner(kube_node), viewed.get(kube_node)
+            if (
+                node
+                and found is not None
+                and not is_as_told(read(found, taint), snapshotter.views.locks.get(node))
+            ):
+                poke(node)

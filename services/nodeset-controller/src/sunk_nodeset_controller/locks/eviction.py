@@ -1,0 +1,90 @@
+"""Whom to ask to leave a Node, and how, where the taint does not drive anybody away; pure.
+
+What must stay true: a Pod that Slurm placed is never asked, its owner deletes it; nobody is deleted past
+their disruption budget unless a setting says after how long.
+
+Source: Kubernetes, "API-initiated Eviction".
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+import msgspec
+
+from sunk_kube.objects import Pod
+from sunk_nodeset_controller.locks.blockers import Refusal
+from sunk_nodeset_controller.locks.model import Clearing
+
+AGAIN_S: Final = 1.0
+"""So soon an eviction that a budget forbids is asked for again at first."""
+AGAIN_LAST_S: Final = 15.0
+"""And so rarely at last: a thousand Nodes may wait for one budget."""
+
+
+class EvictionAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """That a Pod was asked to leave."""
+
+    since: datetime
+    """First."""
+    tried: datetime
+    """Last."""
+    because: str = ""
+    """Why it need not, in the API server's words; nothing where it was told to go."""
+
+
+class PodEviction(msgspec.Struct, frozen=True):
+    """Something to do to a Pod in the way."""
+
+    how: Literal["evict", "delete"]
+    pod: Pod
+
+
+def evictions(
+    others: Iterable[Pod],
+    *,
+    placed: Mapping[str, int | None],
+    asked: Mapping[str, EvictionAttempt],
+    clearing: Clearing,
+    now: datetime,
+) -> tuple[PodEviction, ...]:
+    """Return what to do to *others*, the Pods in the way, by their names.
+
+    Args:
+        others: The Pods in the way.
+        placed: The placeholder job of each Pod that Slurm places, by the Pod's uid.
+        asked: What was done already, by the Pod's uid.
+        clearing: The settings.
+        now: What times are compared with.
+    """
+    found: list[PodEviction] = []
+    for pod in sorted(others, key=lambda pod: pod.key):
+        before = asked.get(pod.metadata.uid)
+        is_done = pod.is_terminating or pod.metadata.uid in placed
+        if is_done or (before is not None and now < _due(before)):
+            continue
+        found.append(
+            PodEviction(
+                "delete" if before is not None and _is_overdue(before, clearing, now) else "evict", pod
+            )
+        )
+    return tuple(found)
+
+
+def again_s(waited: timedelta) -> float:
+    """Return in how many seconds to ask again who did not leave for so long."""
+    return min(max(AGAIN_S, waited.total_seconds() / 8), AGAIN_LAST_S)
+
+
+def refusals(asked: Mapping[str, EvictionAttempt]) -> dict[str, Refusal]:
+    """Return the evictions that were not done, by the Pod's uid."""
+    return {uid: Refusal(found.since, found.because) for uid, found in asked.items() if found.because}
+
+
+def _due(asked: EvictionAttempt) -> datetime:
+    return asked.tried + timedelta(seconds=again_s(asked.tried - asked.since))
+
+
+def _is_overdue(asked: EvictionAttempt, clearing: Clearing, now: datetime) -> bool:
+    after_s = clearing.delete_after_s
+    return after_s is not None and now >= asked.since + timedelta(seconds=after_s)

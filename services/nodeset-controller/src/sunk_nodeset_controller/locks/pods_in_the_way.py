@@ -1,0 +1,124 @@
+"""Which Pods on a Node are in the way of its lock.
+
+In the way is a Pod that is bound there, is not over, and either does not bear the taint or is one that
+Slurm placed and whose job no longer lives on this node. Its labels, annotations and schedulerName prove
+nothing: only the placements on the bus do.
+
+Source: SUNK's documents, "Node locking"; Kubernetes API, Toleration (core/v1 ToleratesTaint).
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
+
+import msgspec
+from msgspec.structs import replace
+
+from sunk_kube.objects import Pod, Toleration
+from sunk_nodeset_controller.locks.model import Blockers, Clearing, LockTaint
+
+
+class EvictionPolicy(msgspec.Struct, frozen=True):
+    """What a Pod is measured by: has it to leave?"""
+
+    taint: LockTaint = LockTaint()
+    clearing: Clearing = Clearing()
+
+    def others(
+        self, pods: Iterable[Pod], job_by_uid: Mapping[str, int | None], alive: Collection[int]
+    ) -> list[Pod]:
+        """Return those of *pods* that are in the way.
+
+        Args:
+            pods: All Pods that are bound to the Node.
+            job_by_uid: The placeholder job of each Pod that Slurm places, None before it has one.
+            alive: The jobs that live on this node.
+        """
+        return [pod for pod in pods if self._is_other(pod, job_by_uid, alive)]
+
+    def leant_on(
+        self, pods: Iterable[Pod], job_by_uid: Mapping[str, int | None], alive: Collection[int]
+    ) -> frozenset[int]:
+        """Return those of the jobs *alive* for whose sake alone some of *pods* are not in the way.
+
+        The arguments are those of `others`.
+        """
+        jobs = {job_by_uid.get(pod.metadata.uid) for pod in pods if not pod.is_over}
+        return frozenset(job for job in jobs if job is not None and job in alive)
+
+    def is_driven_out(self, pod: Pod) -> bool:
+        """Whether a lock drives out *pod*, if Slurm does not place it."""
+        if pod.is_over:
+            return False  # Nothing of it runs or will, and the kubelet no longer counts it.
+        if self.taint.evicts and self.clearing.is_exempt(pod):
+            return False  # Where Kubernetes does it, it knows of no exemptions.
+        return not any(bears(toleration, self.taint) for toleration in self._near(pod.spec.tolerations))
+
+    def is_ours_to_ask(self, pod: Pod) -> bool:
+        """Whether it is us who have *pod*, which is in the way, leave, and not Kubernetes.
+
+        Who bears a ``NoExecute`` taint for some seconds is let in, and may stay for as long.
+        """
+        return self.taint.evicts or self._lets_in(pod.spec.tolerations)
+
+    def lets_in_for_a_while(self, tolerations: Collection[Toleration]) -> bool:
+        """Whether a ``NoExecute`` taint lets in a Pod with *tolerations*, and not for good."""
+        near = self._near(tolerations)
+        return self._lets_in(near) and not any(bears(one, self.taint) for one in near)
+
+    def _lets_in(self, tolerations: Iterable[Toleration]) -> bool:
+        return any(
+            bears(replace(one, toleration_seconds=None), self.taint) for one in self._near(tolerations)
+        )
+
+    def _near(self, tolerations: Iterable[Toleration]) -> list[Toleration]:
+        """Return those that may be about the taint: of others a Pod may have any number."""
+        key = self.taint.key
+        return [one for one in tolerations if one.key == key or not one.key]
+
+    def _is_other(self, pod: Pod, job_by_uid: Mapping[str, int | None], alive: Collection[int]) -> bool:
+        if pod.metadata.uid in job_by_uid and not pod.is_over:
+            # It bears the taint since it was bound, so only its job tells whether it may stay.
+            return job_by_uid[pod.metadata.uid] not in alive
+        return self.is_driven_out(pod)
+
+
+def blockers(others: Iterable[Pod]) -> Blockers:
+    """Return *others*, the Pods in the way, as the lock takes them."""
+    found = sorted(others, key=lambda pod: pod.key)
+    return Blockers(
+        normal=tuple(pod.key for pod in found if may_run(pod)), strict=tuple(pod.key for pod in found)
+    )
+
+
+def bears(toleration: Toleration, taint: LockTaint) -> bool:
+    """Whether *toleration* keeps a Pod on a Node with *taint* for good: for some seconds counts as not."""
+    if toleration.toleration_seconds is not None or toleration.effect not in {"", taint.effect}:
+        return False
+    match toleration.operator:
+        case "Exists":
+            return toleration.key in {"", taint.key}
+        case "Equal" | "":
+            return (toleration.key, toleration.value) == (taint.key, taint.value)
+        case _:  # A newer Kubernetes' operator: not known to match.
+            return False
+
+
+def may_run(pod: Pod) -> bool:
+    """Whether a container of *pod* runs or may yet start.
+
+    Only a Pod whose deletion the kubelet has carried out does not: every container ended after it was
+    asked for. A Pending one may start any moment, a crashed one may come back.
+    """
+    asked = pod.metadata.deletion_timestamp
+    if asked is None:
+        return True
+    asked -= timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+    ended = {
+        status.name
+        for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+        if status.state.terminated is not None
+        and status.state.terminated.finished_at is not None
+        and status.state.terminated.finished_at >= asked
+    }
+    sidecars = {found.name for found in pod.spec.init_containers if found.restart_policy == "Always"}
+    return not ended >= sidecars | {found.name for found in pod.spec.containers}

@@ -1,0 +1,1 @@
+"""The Node Controller: loops over Nodes, and over what is generated from them."""

@@ -1,0 +1,83 @@
+"""Reboots that were asked for: a condition on the Node, which the platform's own tools act upon.
+
+What must stay true: only a Slurm cluster that may do things to Nodes gets one; asked again it is the same
+condition. Taking the condition away is the platform's part: while it stands, a reboot is still to come.
+
+Source: SUNK's documents, "Syncer", reboot hook.
+"""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from sunk_events.base import Reply
+from sunk_events.nodesets import KubePodState
+from sunk_events.requests import Later, Noted, RebootNode, Refused
+from sunk_kube.objects import Condition, Node
+from sunk_kube.reflector import Reflector
+from sunk_kube.wellknown import CONDITION_PHASE_STATE
+from sunk_nodeset_controller.adapters.kube_writer import FencedKube
+from sunk_nodeset_controller.metadata import MetadataPatch, cut, patch
+from sunk_runtime.views import StateView, now
+
+log = logging.getLogger(__name__)
+
+VALUE: Final = "syncer.nodePermissions.enabled"
+"""What a Slurm cluster's values must say, by the documents' name."""
+
+
+class RebootSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a reboot is asked for."""
+
+    clusters: frozenset[str] = frozenset()
+    """The Slurm clusters that may."""
+    condition: str = CONDITION_PHASE_STATE
+    reason: str = "production-powerreset"
+
+
+class Reboots:
+    """Answers questions for reboots of the Nodes of one Slurm cluster."""
+
+    def __init__(
+        self,
+        nodes: Reflector[Node],
+        pods: StateView[KubePodState],
+        kube: FencedKube,
+        settings: RebootSettings,
+    ) -> None:
+        self._nodes = nodes
+        self._pods = pods
+        self._kube = kube
+        self._settings = settings
+
+    async def answer(self, request: RebootNode) -> Reply:
+        """Put the condition on the Node and say that it stands there.
+
+        Raises:
+            ConflictError: another Node has the name by now: ask again.
+            KubeUnavailableError: the API server does not answer.
+        """
+        cluster = self._pods.cluster
+        if cluster not in self._settings.clusters:
+            return Refused(code="forbidden", reason=f"cluster {cluster} may not reboot Nodes: set {VALUE}")
+        self._pods.require_settled()  # It names the Node.
+        self._nodes.require_complete()
+        pod = self._pods.get(request.node)
+        if pod is None and request.node not in self._pods.undecodable:
+            return Refused(code="unknown_node", reason=f"no NodeSet has a node {request.node}")
+        node = self._nodes.get(pod.kube_node) if pod is not None else None
+        if node is None:
+            return Later(reason=f"the Node of {request.node} is not known")
+        wanted = Condition(
+            type=self._settings.condition,
+            status="True",
+            reason=self._settings.reason,
+            message=cut(f"reboot of {request.node} asked for by {request.who}"),
+        )
+        body = patch(node.metadata, node.status.conditions, MetadataPatch(conditions=(wanted,)), now())
+        if body is not None:
+            await self._kube.mark_node(node, body)
+            fields = {"node": request.node, "kube_node": node.metadata.name, "who": request.who}
+            log.info("reboot asked for", extra=fields)
+        return Noted()

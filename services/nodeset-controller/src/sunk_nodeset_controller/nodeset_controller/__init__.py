@@ -1,0 +1,1 @@
+"""The NodeSet Controller: a loop over NodeSets."""

@@ -1,0 +1,170 @@
+"""From the views to one NodeSet and all that concerns it."""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.placements import PlacementState
+from sunk_kube.nodesets import NodeSet, NodeSlice
+from sunk_kube.objects import Pod
+from sunk_nodeset_controller.adapters.cluster_views import BusConnections
+from sunk_nodeset_controller.adapters.kube_views import KubeViews, slice_owner
+from sunk_nodeset_controller.nodeset_controller.feasibility_cache import FeasibilityCache
+from sunk_nodeset_controller.nodesets.members import condemned
+from sunk_nodeset_controller.nodesets.model import Fits, Observed
+from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key, refusal, seniority
+from sunk_nodeset_controller.nodesets.slices import failed_of, failures_of, names_of
+from sunk_nodeset_controller.nodesets.template import pinned_node
+from sunk_nodeset_controller.slurm_health import missing
+from sunk_slurm.hostlist import expand
+
+_Jobs = Mapping[str, tuple[SlurmJobState, ...]]
+_Guests = Mapping[str, tuple[PlacementState, ...]]
+
+
+class Observer:
+    """Looks at NodeSets. What it needs of Nodes and Pods is indexed: nobody walks through all of them."""
+
+    def __init__(
+        self,
+        views: KubeViews,
+        bus: BusConnections,
+        *,
+        clusters: Collection[str],
+        lock_key: str,
+        replace_after_s: float,
+    ) -> None:
+        self._views = views
+        self._bus = bus
+        self._clusters = clusters
+        self._replace_after_s = replace_after_s
+        self._feasibility_cache = FeasibilityCache(views.nodes, lock_key=lock_key)
+
+    def observe(self, nodeset: NodeSet, name_conflicts: frozenset[str] = frozenset()) -> Observed:
+        """Return all that concerns *nodeset*, as it is now; *name_conflicts*: names of others' Pods.
+
+        Nothing of it changes any more: a Node that comes later was not held against the NodeSet.
+        """
+        now = datetime.now(UTC).replace(microsecond=0)
+        labelled = self._views.pods_of.of(nodeset.key)
+        own = [pod for pod in labelled if is_owned(pod, nodeset)]
+        slices = tuple(one for one in self._views.slices_of.of(nodeset.key) if is_owned(one, nodeset))
+        fits = self._feasibility_cache.of(nodeset)
+        jobs, placed_pods = self._in_the_way(nodeset, own)
+        slurm_health = self._bus.ears.get(nodeset.spec.cluster)
+        silence = None if slurm_health is None else slurm_health.doubt(now)
+        return Observed(
+            nodeset=nodeset,
+            nodes=dict(self._views.nodes.objects),
+            fits=fits,
+            pods=tuple(own),
+            slices=slices,
+            foreign=self._foreign(nodeset, fits, {pinned_node(pod) for pod in own}),
+            taken=self._taken(nodeset, own) | name_conflicts,
+            name_conflicts=name_conflicts,
+            slurm=self._slurm(nodeset.spec.cluster, own, slices) if silence is None else None,
+            doubt=silence
+            if silence is not None or slurm_health is None
+            else missing(own, slurm_health.nodes),
+            jobs=jobs,
+            placed_pods=placed_pods,
+            failures=failures_of(slices),
+            failed=failed_of(slices),
+            refusal=refusal(nodeset, self._views.nodesets.values(), self._clusters),
+            now=now,
+            replace_after_s=self._replace_after_s,
+        )
+
+    def forget(self, key: str) -> None:
+        """Forget a NodeSet that is gone."""
+        self._feasibility_cache.forget(key)
+
+    def _taken(self, nodeset: NodeSet, own: list[Pod]) -> frozenset[str]:
+        """Return the names of Pods and Slurm nodes in the namespace that are not *nodeset*'s."""
+        namespace = nodeset.metadata.namespace
+        mine = {pod.key for pod in own}
+        names = {pod.metadata.name for key, pod in self._views.pods.objects.items()
+                 if key not in mine and pod.metadata.namespace == namespace}  # fmt: skip
+        for one in self._views.slices.objects.values():
+            if one.metadata.namespace == namespace and slice_owner(one) != nodeset.key:
+                names.update(names_of((one,)).values())
+        return frozenset(names)
+
+    def _foreign(self, nodeset: NodeSet, fits: Fits, mine: set[str]) -> dict[str, str]:
+        """Return the Nodes that fit *nodeset* and belong, or are left, to another NodeSet."""
+        older = self._hungry_elders(nodeset)
+        found: dict[str, str] = {}
+        for name in self._views.nodes.objects.keys() - fits.obstacles.keys() - mine:
+            owner = self._owner(name, nodeset)
+            if owner is None:
+                owner = next((key for key, other in older if name not in other.obstacles), None)
+            if owner is not None and owner != nodeset.key:
+                found[name] = owner
+        return found
+
+    def _owner(self, kube_node: str, nodeset: NodeSet) -> str | None:
+        """Return the key of the NodeSet whose Pod is on a Node, else whose slices have it; None: nobody's."""
+        views = self._views
+        for pod in views.member_pods(kube_node):
+            key = owner_key(pod)
+            return key if key != nodeset.key else f"{key} (an earlier one)"
+        for one in views.slices_at.of(kube_node):
+            owner = views.nodesets.get(slice_owner(one))
+            if owner is not None and is_owned(one, owner):
+                return owner.key
+        return None
+
+    def _hungry_elders(self, nodeset: NodeSet) -> list[tuple[str, Fits]]:
+        """Return the older NodeSets that want more Nodes than they have, and which Nodes would do."""
+        found: list[tuple[str, Fits]] = []
+        nodesets = self._views.nodesets.values()
+        for other in sorted(nodesets, key=seniority):
+            if seniority(other) >= seniority(nodeset):
+                break
+            replicas = other.spec.replicas
+            is_hungry = replicas is None or self._views.pods_of.count(other.key) < replicas
+            is_leaving = other.metadata.deletion_timestamp is not None
+            if is_hungry and not is_leaving and not refusal(other, nodesets, self._clusters):
+                fits = self._feasibility_cache.of(other)
+                if not fits.invalid:
+                    found.append((other.key, fits))
+        return found
+
+    def _slurm(
+        self, cluster: str, own: Iterable[Pod], slices: Iterable[NodeSlice]
+    ) -> dict[str, SlurmNodeState] | None:
+        """Return what Slurm says of the nodes of *own*, and of those whose Pod is yet to be made again.
+
+        None while it is not read.
+        """
+        views = self._bus.find(cluster)
+        if views is None or not views.slurm_nodes.is_complete:
+            return None
+        found: dict[str, SlurmNodeState] = {}
+        for name in {*(pod.metadata.name for pod in own), *names_of(slices).values()}:
+            state = views.slurm_nodes.get(name)
+            if name in views.slurm_nodes.undecodable:  # It says something that we cannot read: not "idle".
+                state = SlurmNodeState(changed=datetime.now(UTC), node=name, state="UNKNOWN", is_busy=True)
+            if state is not None:
+                found[name] = state
+        return found
+
+    def _in_the_way(self, nodeset: NodeSet, own: Iterable[Pod]) -> tuple[_Jobs, _Guests]:
+        """Return what runs on the nodes that an update waits for, if it may be told to leave."""
+        rolling, views = nodeset.spec.rolling, self._bus.find(nodeset.spec.cluster)
+        names = {pod.metadata.name for pod in own if condemned(pod) == "update"}
+        if not names or views is None or not views.is_complete:
+            return {}, {}
+        if rolling.requeue is None and rolling.placeholders != "evict":
+            return {}, {}
+        jobs: dict[str, tuple[SlurmJobState, ...]] = {}
+        for job in sorted(views.slurm_jobs.values(), key=lambda job: job.job):
+            if job.is_running and rolling.requeue is not None:
+                for name in names.intersection(expand(job.nodes)):
+                    jobs[name] = (*jobs.get(name, ()), job)
+        placed_pods: dict[str, tuple[PlacementState, ...]] = {}
+        for one in sorted(views.placements.values(), key=lambda one: one.uid):
+            if one.node in names and one.is_pod_present:
+                placed_pods[one.node] = (*placed_pods.get(one.node, ()), one)
+        return jobs, placed_pods

@@ -1,0 +1,226 @@
+"""One turn of the NodeSet loop: look, plan, carry out, tell."""
+
+import logging
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import anyio
+from msgspec.structs import replace
+
+from sunk_kube import wellknown as wk
+from sunk_kube.bodies import EventText
+from sunk_kube.errors import KubeNotFoundError, KubeRejectedError, KubeUnavailableError
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Condition, condition
+from sunk_nodeset_controller.adapters.kube_views import KubeViews
+from sunk_nodeset_controller.adapters.kube_writer import FencedKube
+from sunk_nodeset_controller.adapters.rate_limit import RateLimit
+from sunk_nodeset_controller.metrics import SLURM_IS_KNOWN
+from sunk_nodeset_controller.nodeset_controller.adoption import Adoption
+from sunk_nodeset_controller.nodeset_controller.executor import Done, Executor
+from sunk_nodeset_controller.nodeset_controller.name_conflicts import NameConflicts
+from sunk_nodeset_controller.nodeset_controller.observer import Observer
+from sunk_nodeset_controller.nodeset_controller.revisions import Revisions
+from sunk_nodeset_controller.nodeset_controller.time_slicer import TimeSlicer
+from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan
+from sunk_nodeset_controller.nodesets.plan import plan
+from sunk_nodeset_controller.nodesets.protection import budget
+from sunk_nodeset_controller.nodesets.status import ACCEPTED, SCHEDULED, SLURM_KNOWN, is_told, status
+from sunk_runtime.errors import ConflictError
+
+log = logging.getLogger(__name__)
+
+SEEN_S: Final = 5.0
+"""How long our own Pods may take to come back to us by the watch."""
+REFUSED_AGAIN_S: Final = 10.0
+"""A quota may grow, a ServiceAccount be made: neither tells us."""
+GUARD_AGAIN_S: Final = 300.0
+"""How soon a disruption budget that somebody has deleted is there again."""
+ADOPTED_AGAIN_S: Final = 1.0
+LEFT_AGAIN_S: Final = 5.0
+"""How soon Nodes that are left to an older NodeSet are looked at again."""
+SHARE: Final = 0.1
+"""Of a core, for looking and planning: a set of 5,000 Pods that all change is not planned at each change.
+
+A turn that leaves Pods to be made to the next one is followed by that at once: making a thousand costs more.
+"""
+
+
+class NodeSetLoop:
+    """Brings NodeSets closer to what they declare. One at a time: what one takes, the next must see."""
+
+    def __init__(self, views: KubeViews, kube: FencedKube, observer: Observer, deeds: Executor) -> None:
+        self._views = views
+        self._kube = kube
+        self._observer = observer
+        self._deeds = deeds
+        self._revisions = Revisions(kube)
+        self._name_conflicts = NameConflicts()
+        self._adoption = Adoption(views, kube)
+        self._rest = RateLimit()
+        self._guarded: dict[str, tuple[str, float, str]] = {}
+        """By key: the uid, when its disruption budget is due again, and why there is none."""
+        self._rests_until: dict[str, float] = {}
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring the NodeSet *key* one step closer; return when to look again though nothing changes."""
+        self._views.require_complete()
+        nodeset = self._views.nodesets.get(key)
+        if nodeset is None:
+            self._observer.forget(key)
+            self._name_conflicts.forget(key)
+            self._revisions.forget(key)
+            self._rests_until.pop(key, None)
+            self._guarded.pop(key, None)
+            self._adoption.forget(key)
+            with suppress(KeyError):
+                SLURM_IS_KNOWN.remove(key)
+            return None
+        rest_s = self._rests_until.get(key, 0.0) - time.monotonic()
+        if rest_s > 0:
+            return rest_s
+        time_slicer = TimeSlicer()
+        seen = await time_slicer.take(partial(self._observer.observe, nodeset, self._name_conflicts.of(key)))
+        found = await time_slicer.take(partial(plan, seen))
+        is_growing = False
+        try:
+            again_s = await self._turn(seen, found)
+            is_growing = again_s == 0.0 and any(isinstance(one, CreatePod) for one in found.actions)
+        finally:
+            rest_s = 0.0 if is_growing else time_slicer.spent_s * 2 * (1 / SHARE - 1)
+            self._rests_until[key] = time.monotonic() + rest_s
+        return again_s
+
+    async def _turn(self, seen: Observed, found: Plan) -> float | None:
+        nodeset = seen.nodeset
+        if found.is_over:
+            await self._let_go(nodeset)
+            return None
+        is_carried_out = not found.invalid and nodeset.metadata.deletion_timestamp is None
+        try:
+            if is_carried_out:
+                await self._hold(nodeset, found)
+                if await self._adoption.adopt(nodeset):
+                    return ADOPTED_AGAIN_S  # The view will show them, and they are no longer to be made.
+            done = await self._carry_out(seen, found)
+        except KubeRejectedError as error:
+            log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+            rest_s = await self._tell(nodeset, replace(found, refused=str(error)))
+            return REFUSED_AGAIN_S if rest_s is None else rest_s
+        told = replace(found, stuck=done.stuck, refused=done.refused)
+        rest_s = await self._tell(nodeset, told, None if found.actions else seen)
+        if len(done.actions) + done.resting < len(found.actions):
+            return 0.0
+        left_s = LEFT_AGAIN_S if seen.foreign or done.name_conflicts else None
+        waits = (found.again_s, left_s, rest_s, done.resting_s)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    async def _carry_out(self, seen: Observed, found: Plan) -> Done:
+        """Carry out *found* and wait until the view shows it: the next plan is made on it."""
+        nodeset = seen.nodeset
+        refused = ""
+        if not found.invalid and nodeset.metadata.deletion_timestamp is None:
+            await self._revisions.keep(seen)
+            refused = await self._guard(nodeset)
+        await self._deeds.write_slices(seen, found)
+        if not found.actions:
+            return Done(refused=refused)
+        done = (await self._deeds.carry_out(seen, found.actions))._replace(refused=refused)
+        log.info("nodeset reconciled", extra={"nodeset": nodeset.key, "actions": len(done.actions)})
+        self._name_conflicts.note(nodeset.key, done.name_conflicts)
+        created = {action.name for action in done.actions if isinstance(action, CreatePod)}
+        await self._await_seen(nodeset.metadata.namespace, created - done.name_conflicts)
+        return done
+
+    async def _hold(self, nodeset: NodeSet, found: Plan) -> None:
+        """See to it, before the first Pod is made or adopted, that the NodeSet does not go before its Pods.
+
+        Raises:
+            KubeRejectedError: the API server refuses; nothing is made or adopted then, and it is told.
+        """
+        finalizers = nodeset.metadata.finalizers
+        has_pods = bool(found.actions) or self._views.pods_of.count(nodeset.key) > 0
+        if has_pods and wk.FINALIZER_NODESET not in finalizers:
+            await self._kube.hold_nodeset(nodeset, (*finalizers, wk.FINALIZER_NODESET))
+
+    async def _guard(self, nodeset: NodeSet) -> str:
+        """See to it, now and then, that nobody evicts the Pods of a NodeSet; say why not, if it cannot be."""
+        uid, now = nodeset.metadata.uid, time.monotonic()
+        known, due, refused = self._guarded.get(nodeset.key, ("", now, ""))
+        if known == uid and due > now:
+            return refused
+        refused = ""
+        try:
+            await self._kube.apply_budget(budget(nodeset))
+        except ConflictError as error:  # Somebody else's, or somebody has changed ours.
+            refused = f"no disruption budget: {error}"
+        except KubeRejectedError as error:
+            refused = f"no disruption budget: {error}"
+        self._guarded[nodeset.key] = uid, now + GUARD_AGAIN_S, refused
+        return refused
+
+    async def _let_go(self, nodeset: NodeSet) -> None:
+        """Let a NodeSet go that is being deleted; it being gone is success."""
+        left = [one for one in nodeset.metadata.finalizers if one != wk.FINALIZER_NODESET]
+        if len(left) == len(nodeset.metadata.finalizers):
+            return
+        try:
+            await self._kube.hold_nodeset(nodeset, left)
+        except KubeNotFoundError:
+            log.debug("nodeset gone already", extra={"nodeset": nodeset.key})
+
+    async def _await_seen(self, namespace: str, names: Iterable[str]) -> None:
+        missing = {f"{namespace}/{name}" for name in names}
+        with anyio.move_on_after(SEEN_S):
+            changes = self._views.pods.changes()
+            while missing := {key for key in missing if self._views.pods.get(key) is None}:
+                while await anext(changes) not in missing:
+                    pass
+            return
+        raise KubeUnavailableError(f"pods of {namespace} are made, and not seen yet")
+
+    async def _tell(self, planned: NodeSet, found: Plan, seen: Observed | None = None) -> float | None:
+        """Write what the NodeSet has come to, if that has changed; *seen* is what it still is.
+
+        Returns:
+            When it is to be written, if that is too soon now.
+        """
+        nodeset = self._views.nodesets.get(planned.key) or planned
+        time_slicer = TimeSlicer()
+        if seen is None or seen.nodeset is not nodeset:
+            seen = await time_slicer.take(
+                partial(self._observer.observe, nodeset, self._name_conflicts.of(nodeset.key))
+            )
+        told = await time_slicer.take(partial(status, seen, found, planned.metadata.generation))
+        known = condition(told.conditions, SLURM_KNOWN)
+        SLURM_IS_KNOWN.labels(nodeset.key).set(known is None or known.status == "True")
+        if is_told(nodeset.status, told):
+            return None
+        if left_s := self._rest.left_s(nodeset.key):
+            return left_s
+        self._rest.begin(nodeset.key)
+        for kind, action in ((ACCEPTED, "Accept"), (SCHEDULED, "Schedule"), (SLURM_KNOWN, "Listen")):
+            before = condition(nodeset.status.conditions, kind)
+            after = condition(told.conditions, kind)
+            if after is not None and is_news(before, after):  # Before the status says that it was said.
+                await self._say(nodeset, after, action)
+        with suppress(KubeNotFoundError):  # It has just gone, and its status with it.
+            await self._kube.tell_status(nodeset, told)
+        return None
+
+    async def _say(self, nodeset: NodeSet, found: Condition, action: str) -> None:
+        """Say it as an Event; that nobody takes it holds nothing up."""
+        try:
+            await self._kube.say(
+                nodeset, EventText(reason=found.reason, action=action, note=found.message, type="Warning")
+            )
+        except KubeRejectedError as error:  # Its namespace is on its way out.
+            log.warning("event refused", extra={"nodeset": nodeset.key, "error": str(error)})
+
+
+def is_news(before: Condition | None, after: Condition) -> bool:
+    """Whether *after* is bad, and not what was said before."""
+    return after.status == "False" and (before is None or before.message != after.message)

@@ -1,0 +1,1 @@
+"""The Pod Controller: loops over NodeSet Pods."""

@@ -1,0 +1,89 @@
+"""What of a Node its NodeSet Pod shall show: cordon, lock, features, verification; pure.
+
+Source: SUNK's documents, Pod Controller.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from sunk_events.base import REASON_MAX
+from sunk_events.nodesets import Condition as ToldCondition
+from sunk_kube import wellknown as wk
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Condition, Node, Pod, condition
+from sunk_nodeset_controller.metadata import MetadataPatch, cut
+from sunk_nodeset_controller.nodesets.template import features
+
+NO_REASON: Final = "no reason given"
+TOLD_MAX: Final = 32
+FEATURES_CHARS_MAX: Final = 16 * 1024
+"""Of the annotation with a Pod's features: a NodeSet's 128 fit, each with all that it may consist of."""
+UNTOLD: Final = frozenset(
+    {
+        wk.CONDITION_SLURM_DRAIN,
+        wk.CONDITION_SLURM_RUNNING,
+        wk.CONDITION_SLURM_NOT_RESPONDING,
+        wk.CONDITION_SLURM_CORDON,
+        "ContainersReady",
+        "Initialized",
+        "PodReadyToStartContainers",
+        "PodScheduled",
+    }
+)
+"""Conditions that others are not told of: Slurm's own would go round in a circle, and those of a Pod's first
+steps say no more than Ready."""
+
+
+def cordon_reason(node: Node) -> str:
+    """Return why *node* is cordoned; nothing if it is not."""
+    if not node.spec.unschedulable:
+        return ""
+    given = " ".join(node.metadata.annotations.get(wk.ANNOTATION_CORDON_REASON, "").split())
+    return cut(given) or NO_REASON
+
+
+def verified(node: Node) -> datetime | None:
+    """Return when *node* last passed its health verification; None if it did not, or failed since."""
+    found = condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION)
+    if found is None or found.status != "True":
+        return None
+    times = [time for time in (found.last_heartbeat_time, found.last_transition_time) if time is not None]
+    return max(times, default=None)
+
+
+def shown(conditions: Iterable[Condition]) -> tuple[ToldCondition, ...]:
+    """Return those of a Pod's or Node's *conditions* that others should see, without their heartbeats."""
+    told = [
+        ToldCondition(
+            type=one.type,
+            status=one.status,
+            reason=one.reason[:REASON_MAX],
+            message=one.message[:REASON_MAX],
+            changed=one.last_transition_time,
+        )
+        for one in conditions
+        if one.type not in UNTOLD
+    ]
+    return tuple(sorted(told, key=lambda one: one.type)[:TOLD_MAX])
+
+
+def given_features(pod: Pod) -> tuple[str, ...] | None:
+    """Return the features that stand on *pod*; None: they are none of ours, as they are too many."""
+    text = pod.metadata.annotations.get(wk.ANNOTATION_FEATURES, "")
+    return tuple(filter(None, text.split(","))) if len(text) <= FEATURES_CHARS_MAX else None
+
+
+def copies(node: Node, nodeset: NodeSet | None) -> MetadataPatch:
+    """Return what the NodeSet Pod on *node* shall bear. Without its NodeSet its features stay."""
+    annotations: dict[str, str | None] = {
+        wk.ANNOTATION_CORDON: cordon_reason(node) or None,
+        wk.ANNOTATION_LOCK: node.metadata.annotations.get(wk.ANNOTATION_LOCK),
+    }
+    if nodeset is not None:
+        found = features(nodeset.spec.features, node.metadata.labels)
+        annotations[wk.ANNOTATION_FEATURES] = ",".join(found)
+    check = condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION)
+    if check is None:
+        return MetadataPatch(annotations=annotations, removed=(wk.CONDITION_HPC_VERIFICATION,))
+    return MetadataPatch(annotations=annotations, conditions=(check,))

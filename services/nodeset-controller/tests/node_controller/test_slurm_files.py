@@ -1,0 +1,127 @@
+from collections.abc import Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from sunk_kube.objects import Node
+from sunk_kube.testing import node
+from sunk_nodeset_controller.config import Config
+from sunk_nodeset_controller.node_controller.gres import FEWER_S, Counts, Gres, gres_conf, read_gres
+from sunk_nodeset_controller.nodes.topology import Topology, topology_conf
+from sunk_runtime.errors import ConfigError
+
+FABRIC, LEAF = "ib.coreweave.cloud/fabric", "ib.coreweave.cloud/leafgroup"
+TREE = Topology(kind="tree", labels=(FABRIC, LEAF))
+BLOCK = Topology(kind="block", labels=("ds.coreweave.com/nvlink.domain",))
+
+
+def labels(fabric: str, leaf: str) -> Mapping[str, str]:
+    return {FABRIC: fabric, LEAF: leaf}
+
+
+def lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def test_a_tree_has_a_leaf_for_the_nodes_of_each_path_and_a_switch_above() -> None:
+    nodes = {
+        "gpu-000-001": labels("f1", "a"),
+        "gpu-000-002": labels("f1", "a"),
+        "gpu-000-003": labels("f1", "b"),
+        "gpu-000-004": labels("f2", "a"),
+    }
+
+    assert lines(topology_conf(TREE, nodes)) == [
+        "SwitchName=f1-a Nodes=gpu-000-[001-002]",
+        "SwitchName=f1-b Nodes=gpu-000-003",
+        "SwitchName=f2-a Nodes=gpu-000-004",
+        "SwitchName=f1 Switches=f1-a,f1-b",
+        "SwitchName=f2 Switches=f2-a",
+    ]
+    backwards = dict(reversed(nodes.items()))
+    assert topology_conf(TREE, backwards) == topology_conf(TREE, nodes)
+
+
+def test_a_node_without_labels_is_in_the_tree_too() -> None:
+    assert "SwitchName=none-none Nodes=n1" in lines(topology_conf(TREE, {"n1": {}}))
+
+
+def test_names_are_what_slurm_takes_and_no_two_are_the_same() -> None:
+    nodes = {"n1": labels("a b", "c"), "n2": labels("a=b", "c"), "n3": labels("x" * 60, "y" * 60)}
+    found = [line.split()[0].removeprefix("SwitchName=") for line in lines(topology_conf(TREE, nodes))]
+
+    assert len(set(found)) == len(found) == 6
+    assert all(len(name) <= 63 and " " not in name for name in found)
+
+
+def test_blocks_hold_the_nodes_of_a_label_and_no_others() -> None:
+    domain = "ds.coreweave.com/nvlink.domain"
+    nodes = {"n1": {domain: "d1"}, "n2": {domain: "d1"}, "n3": {domain: "d2"}, "n4": {}}
+    sized = Topology(kind="block", labels=(domain,), block_sizes=(2, 4))
+
+    assert lines(topology_conf(BLOCK, nodes)) == ["BlockName=d1 Nodes=n[1-2]", "BlockName=d2 Nodes=n3"]
+    assert lines(topology_conf(sized, nodes))[-1] == "BlockSizes=2,4"
+    assert lines(topology_conf(sized, {})) == []
+
+
+def gpus(count: str | None, model: str = "H100_NVLINK_80GB") -> Node:
+    allocatable: dict[str, str | int] = {"cpu": "8"}
+    if count:
+        allocatable["nvidia.com/gpu"] = count
+    return node(labels={"gpu.nvidia.com/model": model}, allocatable=allocatable)
+
+
+def test_gres_is_what_nodes_advertise_in_groups() -> None:
+    nodes = {"n1": gpus("8"), "n2": gpus("8"), "n3": gpus("1", "A40"), "n4": gpus(None), "n5": gpus("0")}
+    counted = gres_conf((Gres(resource="nvidia.com/gpu", name="gpu"),), "gpu.nvidia.com/model", nodes)
+    files = gres_conf((read_gres("nvidia.com/gpu=gpu:/dev/nvidia"),), "no/label", nodes)
+
+    assert lines(counted) == [
+        "AutoDetect=off",
+        "NodeName=n3 Name=gpu Type=a40 Count=1",
+        "NodeName=n[1-2] Name=gpu Type=h100_nvlink_80gb Count=8",
+    ]
+    assert lines(files) == [
+        "AutoDetect=off",
+        "NodeName=n3 Name=gpu File=/dev/nvidia0",
+        "NodeName=n[1-2] Name=gpu File=/dev/nvidia[0-7]",
+    ]
+
+
+def test_a_device_plugin_that_starts_again_takes_no_gpu_from_slurm() -> None:
+    restarting = gpus("0")
+    restarting = replace(
+        restarting, status=replace(restarting.status, capacity={"nvidia.com/gpu": "8", "cpu": "8"})
+    )
+
+    assert "Count=8" in gres_conf((Gres(resource="nvidia.com/gpu", name="gpu"),), "none", {"n1": restarting})
+
+
+def test_fewer_gpus_are_believed_only_after_minutes_and_more_at_once() -> None:
+    clock = [0.0]
+    counts = Counts(lambda: clock[0])
+
+    def at(now: float, count: str) -> int:
+        clock[0] = now
+        return counts.of(gpus(count), "nvidia.com/gpu")
+
+    assert [at(0, "4"), at(1, "8"), at(2, "0"), at(FEWER_S + 1, "6")] == [4, 8, 8, 8]
+    assert counts.again_s() == 1.0
+    assert [at(FEWER_S + 2, "6"), counts.again_s()] == [6, None]
+    assert [at(400, "0"), at(401, "6"), at(800, "0")] == [6, 6, 6]
+    counts.keep(())
+    assert at(801, "0") == 0
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(clusters=("lab",), gres=("nvidia.com/gpu",)),
+        Config(clusters=("lab",), gres=("=gpu",)),
+        Config(clusters=("lab",), topology="tree"),
+    ],
+    ids=["no name", "no resource", "a tree without labels"],
+)
+def test_what_cannot_be_generated_is_said_at_the_start(config: Config) -> None:
+    with pytest.raises(ConfigError):
+        _ = config.generated

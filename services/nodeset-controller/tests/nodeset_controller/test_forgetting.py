@@ -1,0 +1,95 @@
+"""What is remembered of things that are gone is forgotten: nothing grows with all that ever was."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sunk_kube import wellknown as wk
+from sunk_kube.client import KubeClient
+from sunk_kube.errors import KubeRejectedError
+from sunk_kube.objects import Node, Pod
+from sunk_kube.testing import T0, node, nodeset, pod
+from sunk_nodeset_controller.adapters.kube_views import KubeViews
+from sunk_nodeset_controller.adapters.kube_writer import FencedKube
+from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
+from sunk_nodeset_controller.lock_controller.requests import LockRequests
+from sunk_nodeset_controller.locks.eviction import EvictionAttempt
+from sunk_nodeset_controller.locks.model import Blockers, LockTaint
+from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
+from sunk_nodeset_controller.nodeset_controller.adoption import Adoption
+from sunk_runtime.leases import Leadership
+
+pytestmark = pytest.mark.anyio
+
+GPU = nodeset()
+
+
+class Listed:
+    """What a view has under any key."""
+
+    def __init__(self, *found: Pod) -> None:
+        self._found = list(found)
+
+    def of(self, _: str) -> list[Pod]:
+        return self._found
+
+
+class Refusing:
+    """An API server that lets nobody take anything over."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def adopt(self, *_: object) -> None:
+        self.asked += 1
+        raise KubeRejectedError("not yours", status=403)
+
+
+async def test_an_orphan_that_is_refused_is_asked_for_once_until_its_nodeset_is_gone() -> None:
+    orphan = pod("gpu-1", namespace="slurm", labels={wk.LABEL_NODESET: "gpu", wk.LABEL_CLUSTER: "lab"})
+    views = SimpleNamespace(pods_of=Listed(orphan), slices_of=Listed())
+    kube = Refusing()
+    adoption = Adoption(cast("KubeViews", views), cast("FencedKube", kube))
+    counts: list[int] = []
+    for _ in range(2):
+        await adoption.adopt(GPU)
+        counts.append(kube.asked)
+    adoption.forget(GPU.key)
+    await adoption.adopt(GPU)
+
+    assert (counts, kube.asked) == ([1, 1], 2)
+
+
+def test_nothing_is_left_on_the_desk_of_a_node_that_is_gone() -> None:
+    lock_requests = LockRequests()
+    lock_requests.asked = {"uid-web": EvictionAttempt(since=T0, tried=T0)}
+    lock_requests.waiting_since = {1: T0}
+    lock_requests.idle_since = T0
+    lock_requests.refused = 3
+    lock_requests.looked(Blockers(), T0)
+    with lock_requests.carrying_out():
+        lock_requests.clear()
+
+    assert lock_requests.is_empty
+
+
+class NoNodes:
+    """An API server without any Node."""
+
+    async def list_all(self, *_: object) -> list[Node]:
+        return []
+
+    async def find(self, *_: object) -> Node | None:
+        return None
+
+
+async def test_a_node_that_is_gone_and_comes_back_is_a_new_one() -> None:
+    seen: dict[str, Any] = {"k1": node("k1")}
+    client, leads = cast("KubeClient", NoNodes()), Leadership("test", 1, float("inf"))
+    nodes = NodeLockStore(client, leads, EvictionPolicy(LockTaint()), viewed=seen, met={"k1"})
+    before = await nodes.read("k1", may_be_foreseen=True)
+    await nodes.foresee(())
+    after = await nodes.read("k1", may_be_foreseen=True)
+
+    assert (before, after) == (None, seen["k1"])

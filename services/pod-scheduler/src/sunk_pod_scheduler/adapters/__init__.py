@@ -1,0 +1,1 @@
+"""Kubernetes and Slurm, as the scheduler needs them."""

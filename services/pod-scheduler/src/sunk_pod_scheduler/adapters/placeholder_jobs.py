@@ -1,0 +1,208 @@
+"""Placeholder jobs in Slurm: each call with its deadline, and looks that know what they do not know."""
+
+import math
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Final
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from sunk_events.jobs import SlurmJobState
+from sunk_pod_scheduler import metrics
+from sunk_pod_scheduler.adapters.job_history import Accounts, JobHistory
+from sunk_pod_scheduler.placement import marks
+from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, JobUnknown, job_seen
+from sunk_pod_scheduler.placement.ownership import Owner, is_whose, own
+from sunk_runtime.errors import TransientError
+from sunk_runtime.views import StateView
+from sunk_slurm.client import SlurmClient
+from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
+from sunk_slurm.submission import JobChange, JobDescription
+from sunk_slurm.wire import Number
+
+LIST_TIMEOUT_S: Final = 30.0
+LIST_LASTS_S: Final = 60.0
+"""For who looks for a job that was submitted before the list was asked for."""
+
+
+class PlaceholderJobs:
+    """The placeholder jobs of one Slurm cluster."""
+
+    def __init__(
+        self,
+        slurm: SlurmClient,
+        known: StateView[SlurmJobState],
+        key: bytes,
+        *,
+        timeout_s: float,
+        accounting: Accounts | None = None,
+    ) -> None:
+        self._slurm = slurm
+        self._known = known
+        self._key = key
+        self._timeout_s = timeout_s
+        self._unsure: dict[tuple[str, int], float] = {}
+        """Submissions that may have reached Slurm; until when, in monotonic time, they were waited for."""
+        self._listed = -math.inf
+        """When the last list of all jobs was asked for, in monotonic time."""
+        self._marked: dict[tuple[str, int], list[int]] = {}
+        """Whose jobs were in it: by uid and attempt."""
+        self._listing = anyio.Lock()
+        self._history = JobHistory(slurm, accounting, key)
+
+    async def look(self, job: int, owner: Owner) -> AnyJob:
+        """Return the job of *owner* from a fresh look; unknown where Slurm does not answer."""
+        try:
+            async with _within(self._timeout_s, f"look at job {job}"):
+                found = await self._slurm.job(job)
+        except TransientError:
+            return JobUnknown()
+        if found is not None:
+            return own(job_seen(found, self._key), owner)
+        known = self._known.get(str(job))
+        if known is None or not known.is_over:
+            return JobGone()
+        return JobGone(has_ended=is_whose(self._mark(known), owner, known.user_id))
+
+    async def fate(self, gone: JobGone, job: int, owner: Owner, ran: datetime | None) -> JobGone:
+        """Return what became of the *job* of *owner* that slurmctld does not know, and that ran at *ran*."""
+        return await self._history.of(gone, job, owner, ran)
+
+    async def who_cancelled(self, job: AnyJob, owner: Owner) -> str:
+        """Return the Slurm user who cancelled the job, where accounting says so."""
+        return await self._history.who_cancelled(job, owner)
+
+    def _mark(self, state: SlurmJobState) -> marks.Mark | None:
+        return marks.read_extra(self._key, state.extra, state.user_id)
+
+    async def submit(self, description: JobDescription) -> int:
+        """Submit a job and return its id.
+
+        Raises:
+            SlurmUnavailableError: it may have been submitted all the same: `find_marked`.
+            SlurmRejectedError: Slurm does not take it.
+        """
+        mark = marks.read_extra(self._key, description.extra, int(description.user_id or 0))
+        whose = ("", 0) if mark is None else (mark.uid, mark.attempt)
+        self._unsure[whose] = math.inf
+        try:
+            async with _within(self._timeout_s, f"submit job {description.name}"):
+                job = await self._slurm.submit_job(description)
+        except SlurmUnavailableError as error:
+            if not error.is_sent:
+                self._unsure.pop(whose, None)
+            raise
+        except SlurmRejectedError:
+            self._unsure.pop(whose, None)
+            raise
+        else:
+            self._unsure.pop(whose, None)
+            return job
+        finally:
+            if whose in self._unsure:
+                self._unsure[whose] = time.monotonic()
+
+    def not_stored(self, uid: str, attempt: int) -> None:
+        """Note that a job was submitted whose number could not be stored: no list from before tells of it."""
+        self._unsure[uid, attempt] = time.monotonic()
+
+    async def find_marked(self, owner: Owner) -> int | None:
+        """Return the job that carries our mark for *owner* and is not over; from all that Slurm has.
+
+        One list serves all whose submission had ended, or was never sent, when it was asked for: after an
+        outage thousands ask. What was found is looked at once more, as the bus may tell of an earlier job of
+        its number.
+
+        Raises:
+            SlurmUnavailableError: Slurm does not say; or two jobs carry the mark, so nobody can say which.
+        """
+        uid, attempt = owner.uid, owner.attempt
+        async with self._listing:
+            asked = time.monotonic()
+            ended = self._unsure.get((uid, attempt), -math.inf)
+            if ended >= self._listed or asked - self._listed > LIST_LASTS_S:
+                self._marked = await self._list()
+                self._listed = asked
+                self._unsure = {whose: ended for whose, ended in self._unsure.items() if ended >= asked}
+        ours: list[int] = []
+        for job in self._marked.get((uid, attempt), ()):
+            seen = await self.look(job, owner)
+            if isinstance(seen, JobUnknown):
+                raise SlurmUnavailableError(f"look at job {job}: no answer")
+            if isinstance(seen, JobSeen) and seen.is_marked and not seen.is_over:
+                ours.append(job)
+        if len(ours) > 1:
+            metrics.DOUBLED.inc()
+            named = " and ".join(str(job) for job in ours)
+            raise SlurmUnavailableError(
+                f"Slurm jobs {named} carry the mark of {owner.name}: cancel the wrong one"
+            )
+        self._unsure.pop((uid, attempt), None)
+        return ours[0] if ours else None
+
+    async def _list(self) -> dict[tuple[str, int], list[int]]:
+        """Return all jobs that carry our mark and are not over, by uid and attempt.
+
+        The bus may lag behind Slurm, so what Slurm lists and the bus does not know is looked at singly.
+        """
+        self._known.require_complete()
+        async with _within(LIST_TIMEOUT_S, "list job states"):
+            listed = await self._slurm.job_states()
+        found: dict[tuple[str, int], list[int]] = {}
+        for job in sorted(job for job, row in listed.items() if not row.state.is_over):
+            state = self._known.get(str(job))
+            mark = self._mark(state) if state is not None else await self._mark_now(job)
+            if mark is not None:
+                found.setdefault((mark.uid, mark.attempt), []).append(job)
+            await checkpoint()  # There may be very many.
+        return found
+
+    async def _mark_now(self, job: int) -> marks.Mark | None:
+        async with _within(self._timeout_s, f"look at job {job}"):
+            found = await self._slurm.job(job)
+        return None if found is None else marks.read_extra(self._key, found.extra, found.user_id)
+
+    async def release(self, job: int, priority: int | None) -> None:
+        """Let Slurm start the job; a priority can only be set then: a held job is refused one."""
+        async with _within(self._timeout_s, f"release job {job}"):
+            await self._slurm.update_job(job, JobChange(hold=False))
+            if priority is not None:
+                await self._slurm.update_job(job, JobChange(priority=Number.of(priority)))
+
+    async def exclude(self, job: int, excluded: str) -> None:
+        """Tell Slurm which nodes a job that waits must not get; empty: it may have any."""
+        async with _within(self._timeout_s, f"exclude nodes of job {job}"):
+            await self._slurm.update_job(job, JobChange(excluded_nodes=(excluded,)))
+
+    async def set_extra(self, job: int, text: str, owner: Owner) -> None:
+        """Replace the Extra of the job of *owner*, if a fresh look shows that it is his.
+
+        Its number may be another's by now, who would then have our mark.
+        """
+        found = await self.look(job, owner)
+        if not isinstance(found, JobSeen) or not found.is_marked or found.is_over:
+            raise SlurmUnavailableError(f"set extra of job {job}: it is not seen to be {owner.name}'s")
+        async with _within(self._timeout_s, f"set extra of job {job}"):
+            await self._slurm.update_job(job, JobChange(extra=text))
+
+    async def cancel(self, job: int, owner: Owner) -> None:
+        """End the job of *owner*, if a fresh look shows that it is his; it being over is success."""
+        found = await self.look(job, owner)
+        if isinstance(found, JobUnknown):
+            raise SlurmUnavailableError(f"cancel job {job}: Slurm does not say whose it is")
+        if not isinstance(found, JobSeen) or not found.is_the_pods or found.is_over:
+            return
+        async with _within(self._timeout_s, f"cancel job {job}"):
+            await self._slurm.cancel_job(job)
+
+
+@asynccontextmanager
+async def _within(timeout_s: float, doing: str) -> AsyncGenerator[None]:
+    try:
+        with anyio.fail_after(timeout_s):
+            yield
+    except TimeoutError as error:
+        raise SlurmUnavailableError(f"{doing}: no answer in {timeout_s:g} s") from error

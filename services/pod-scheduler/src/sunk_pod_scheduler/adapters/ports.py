@@ -1,0 +1,136 @@
+"""What the scheduler needs of Kubernetes and Slurm; `PodStore` and `PlaceholderJobs` are these."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from sunk_kube.objects import Node, Pod
+from sunk_pod_scheduler.placement.model import AnyJob, JobGone
+from sunk_pod_scheduler.placement.node_filter import Port
+from sunk_pod_scheduler.placement.ownership import Owner
+from sunk_slurm.submission import JobDescription
+
+
+class PodPort(Protocol):
+    """Pods that name us as their scheduler. Every write names the Pod's uid."""
+
+    def require_complete(self) -> None:
+        """Raise `TransientError` while not every Pod and Node is known."""
+        ...
+
+    def node(self, name: str) -> Node | None:
+        """Return a Node."""
+        ...
+
+    def uid_of(self, key: str) -> str:
+        """Return the uid of the Pod ``namespace/name``, as watched; empty where there is none."""
+        ...
+
+    def uids(self) -> list[str]:
+        """Return the uids of all Pods, as watched."""
+        ...
+
+    def holders(self, port: Port) -> Mapping[str, frozenset[str]]:
+        """Return the uids of the Pods that have a host port, by Node, as watched."""
+        ...
+
+    def claiming(self, job: int, owner: str = "") -> list[Pod]:
+        """Return the Pods that have not left and say that *job* is *owner*'s, as watched.
+
+        Without an *owner*: those whose claim to that number we have signed, whoever has it.
+        """
+        ...
+
+    async def find(self, uid: str, namespace: str, name: str) -> Pod | None:
+        """Return the Pod *uid*; None only if the API server has no such Pod. Without a name: as watched."""
+        ...
+
+    async def annotate(self, pod: Pod, claim: str) -> None:
+        """Write which job is the Pod's."""
+        ...
+
+    async def note(self, pod: Pod, annotations: Mapping[str, str]) -> None:
+        """Write *annotations* on the Pod."""
+        ...
+
+    async def bind(self, pod: Pod, node: str) -> None:
+        """Let the Pod tolerate the lock, then bind it to the Node *node*."""
+        ...
+
+    async def delete(self, pod: Pod) -> None:
+        """Delete the Pod with its spec's grace, also where it goes with a longer one.
+
+        It being gone is success.
+        """
+        ...
+
+    async def report_end(self, pods: Sequence[Pod], reason: str, message: str) -> None:
+        """Say by Event on Pods that are about to be deleted, and on who controls them, why; before they are.
+
+        It raises nothing and takes a bounded time: what cannot be said keeps no Pod.
+        """
+        ...
+
+    async def refuse(self, pod: Pod, reason: str, message: str) -> None:
+        """Say by Event and by condition why the Pod is not scheduled."""
+        ...
+
+    async def put_off(self, pod: Pod, reason: str, message: str) -> None:
+        """Say by Event and by condition what the Pod waits for; nothing is wrong with it."""
+        ...
+
+    async def report_job_lost(self, pod: Pod, reason: str, message: str, *, is_lost: bool) -> None:
+        """Say by Event and by condition whether a Pod that runs has lost its job."""
+        ...
+
+    def say(self, pod: Pod, reason: str, message: str) -> None:
+        """Say by Event that something went well."""
+        ...
+
+    def warn(self, pod: Pod, reason: str, message: str) -> None:
+        """Say by Event what its user had better know; the Pod is scheduled all the same."""
+        ...
+
+
+class JobPort(Protocol):
+    """Placeholder jobs."""
+
+    async def look(self, job: int, owner: Owner) -> AnyJob:
+        """Return the job of *owner* from a fresh look; unknown where Slurm does not answer."""
+        ...
+
+    async def fate(self, gone: JobGone, job: int, owner: Owner, ran: datetime | None) -> JobGone:
+        """Return what became of the *job* of *owner* that slurmctld does not know, and that ran at *ran*."""
+        ...
+
+    async def who_cancelled(self, job: AnyJob, owner: Owner) -> str:
+        """Return the Slurm user who cancelled the job, where accounting says so."""
+        ...
+
+    async def submit(self, description: JobDescription) -> int:
+        """Submit a job and return its id."""
+        ...
+
+    def not_stored(self, uid: str, attempt: int) -> None:
+        """Note that a job was submitted whose number could not be stored: no list from before tells of it."""
+        ...
+
+    async def find_marked(self, owner: Owner) -> int | None:
+        """Return the job that carries our mark for *owner* and is not over; from all that Slurm has."""
+        ...
+
+    async def release(self, job: int, priority: int | None) -> None:
+        """Let Slurm start the job."""
+        ...
+
+    async def exclude(self, job: int, excluded: str) -> None:
+        """Tell Slurm which nodes a job that waits must not get; empty: it may have any."""
+        ...
+
+    async def set_extra(self, job: int, text: str, owner: Owner) -> None:
+        """Replace the Extra of the job of *owner*; raises where it is not seen to be his."""
+        ...
+
+    async def cancel(self, job: int, owner: Owner) -> None:
+        """End the job of *owner*; it being over, or another's, is success."""
+        ...

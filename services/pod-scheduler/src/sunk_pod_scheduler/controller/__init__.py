@@ -1,0 +1,1 @@
+"""The loop over Pods: look, decide, carry out."""

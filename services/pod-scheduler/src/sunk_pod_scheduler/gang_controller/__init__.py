@@ -1,0 +1,1 @@
+"""The loop's way in, and the same loop for gangs."""

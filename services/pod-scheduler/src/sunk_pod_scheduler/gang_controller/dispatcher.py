@@ -1,0 +1,221 @@
+"""The loop's way in: Pods of gangs are looked at with their gang, all others by themselves.
+
+Whether a Pod is in a gang is decided once, by what is stored of it; a Pod that is new is asked about.
+"""
+
+import logging
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Protocol
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.placements import PlacementState
+from sunk_events.requests import Finding
+from sunk_kube.objects import Pod
+from sunk_kube.wellknown import ANNOTATION_JOB
+from sunk_pod_scheduler.adapters.ports import PodPort
+from sunk_pod_scheduler.adapters.workload_port import WorkloadPort
+from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.reconciler import Reconciler
+from sunk_pod_scheduler.gang_controller.executor import GangExecutor
+from sunk_pod_scheduler.gang_controller.notifier import Pods
+from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
+from sunk_pod_scheduler.gangs.decide import decide_gang
+from sunk_pod_scheduler.gangs.explain import explain_member
+from sunk_pod_scheduler.gangs.model import GangAction, SubmitGang, Tell
+from sunk_pod_scheduler.placement import marks, orphans
+from sunk_pod_scheduler.placement.gang_membership import ID_PREFIX, GangMembership, gang_options, membership
+from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
+from sunk_pod_scheduler.placement.marks import Claim
+from sunk_pod_scheduler.placement.model import Wait
+from sunk_pod_scheduler.placement.origins import Origins, of_pods
+from sunk_pod_scheduler.placement.priority import requeue_after_s
+from sunk_pod_scheduler.placement.transitions import is_another
+from sunk_runtime.errors import PermanentError
+from sunk_runtime.tracing import acting
+from sunk_runtime.views import StateView, now
+
+log = logging.getLogger(__name__)
+
+PER_MEMBER_S: Final = 0.0005
+"""How long a gang is left alone, for each member, after a Pod of it has changed: thousands come one by one,
+and a look costs a tenth of that for each."""
+STEPS_MAX: Final = 16
+"""More than the way from new Pods to bound ones has; a loop of steps would be a bug."""
+
+
+class Poke(Protocol):
+    """Has a key looked at."""
+
+    def __call__(self, key: str, /, *, after_s: float = 0.0) -> None:
+        """Look at *key* in *after_s* seconds, or before."""
+        ...
+
+
+class GangDispatcher:
+    """Looks at gangs, hands single Pods on, and sweeps the jobs of both."""
+
+    def __init__(
+        self,
+        *,
+        single: Reconciler,
+        pods: PodPort,
+        placements: StateView[PlacementState],
+        slurm_jobs: StateView[SlurmJobState],
+        mailbox: Mailbox,
+        executor: GangExecutor,
+        snapshotter: GangSnapshotter,
+        workloads: WorkloadPort,
+        limits: Limits,
+        key: bytes,
+        poke: Poke,
+    ) -> None:
+        self._single = single
+        self._pods = pods
+        self._placements = placements
+        self._slurm_jobs = slurm_jobs
+        self._mailbox = mailbox
+        self._executor = executor
+        self._snapshotter = snapshotter
+        self._workloads = workloads
+        self._limits = limits
+        self._key = key
+        self._poke = poke
+        self._has_learnt = False
+
+    async def reconcile(self, key: str) -> float | None:
+        """Look at a gang, at a single Pod, or have the gang of a Pod looked at."""
+        if key.startswith(ID_PREFIX):
+            return await self._turn(key)
+        gang = await self._gang_of(key)
+        if gang is None:
+            self._snapshotter.leave(key)
+            return await self._single.reconcile(key)
+        self._snapshotter.know(gang, key)
+        self._poke(gang, after_s=self._snapshotter.size_of(gang) * PER_MEMBER_S)
+        return None
+
+    def invalidate(self, key: str) -> None:
+        """Look at the job of a Pod anew: something has happened to it. A gang's is looked at each time."""
+        if not key.startswith(ID_PREFIX):
+            self._single.invalidate(key)
+
+    async def _turn(self, gang: str) -> float | None:
+        """Bring a gang and its job as far as they get now; return when to look again."""
+        try:
+            for _ in range(STEPS_MAX):
+                seen, pods = await self._snapshotter.look(gang)
+                seen = await self._executor.chosen(seen, pods)
+                action = decide_gang(seen, now(), self._limits)
+                if isinstance(action, SubmitGang):
+                    uids = [member.uid for member in action.gang.members if not member.is_empty]
+                    if not self._snapshotter.hold(gang, uids):
+                        return ASK_AGAIN_S
+                is_idle = isinstance(action, (Wait, Tell))
+                with nullcontext() if is_idle else self._acting(action, gang, pods):
+                    again_s = await self._executor.apply(action, seen, pods)
+                if isinstance(action, Wait) and action.is_patient and again_s is not None:
+                    return requeue_after_s(again_s, gang, self._snapshotter.known)
+                if isinstance(action, (Wait, Tell)) or again_s is not None:
+                    return again_s
+                if is_another(seen.record, self._placements.get(gang)):
+                    self._mailbox.forget(gang)
+                    self._mailbox.looked(gang)
+            log.error("a gang took too many steps", extra={"gang": gang})
+            return ASK_AGAIN_S
+        finally:
+            self._snapshotter.let_go(gang)
+            self._mailbox.looked(gang)
+
+    def _acting(self, action: GangAction, gang: str, pods: Pods) -> AbstractContextManager[None]:
+        """Have it that what is done now names what led to it: of its Pods, the one that came or left last."""
+        placement = self._placements.get(gang)
+        job = None if placement is None else placement.job
+        origins = Origins(
+            pod=of_pods(pods.values()),
+            placement=self._placements.event(gang),
+            job=self._slurm_jobs.event(str(job)),
+            announcement=self._mailbox.announcement(gang, job),
+            is_pod_leaving=any(pod.is_terminating or pod.is_over for pod in pods.values()),
+        )
+        phase = None if placement is None else placement.phase
+        return acting(f"Gang{type(action).__name__}", gang, origins.of(phase))
+
+    async def _gang_of(self, uid: str) -> str | None:
+        """Return the key of a Pod's gang; None where it is alone."""
+        self._pods.require_complete()
+        self._placements.require_complete()
+        if (placement := self._placements.get(uid)) is not None:
+            return placement.gang or None
+        if not self._has_learnt:
+            self._snapshotter.learn()
+            self._has_learnt = True
+        if seat := self._snapshotter.seat_of(uid):
+            return seat
+        pod = await self._pods.find(uid, "", "")
+        if pod is None:
+            return None
+        found = membership(pod)
+        claim = pod.metadata.annotations.get(ANNOTATION_JOB, "")
+        if found is None or marks.read_claim(self._key, uid, claim) is not None:
+            return None
+        is_claimed = marks.read_claim(self._key, found.id, claim) is not None
+        if not (is_claimed or await self._is_gang(found, pod)):
+            return None
+        return found.id
+
+    async def _is_gang(self, found: GangMembership, pod: Pod) -> bool:
+        if found.kind != "Job":
+            return True
+        agreed, _ = gang_options(pod.metadata.annotations)
+        if agreed.size is not None:
+            return True
+        try:
+            return await self._workloads.is_gang(found)
+        except PermanentError as error:
+            await self._pods.refuse(pod, "WorkloadUnknown", f"{found.said} cannot be read: {error}")
+            raise
+
+    async def explain(self, uid: str) -> tuple[Finding, ...]:
+        """Return what the Pod's gang is to it; nothing where it is alone."""
+        gang = await self._gang_of(uid)
+        if gang is None:
+            return ()
+        self._snapshotter.know(gang, uid)
+        seen, _ = await self._snapshotter.look(gang)
+        return explain_member(seen, uid, now(), self._limits)
+
+    async def sweep(self, key: str) -> float | None:
+        """Cancel the job *key* if it carries our mark and is nobody's."""
+        state = self._slurm_jobs.get(key)
+        mark = (
+            None
+            if state is None or state.is_over
+            else marks.read_extra(self._key, state.extra, state.user_id)
+        )
+        if mark is None or not mark.uid.startswith(ID_PREFIX):
+            return await self._single.sweep(key)
+        self._placements.require_complete()
+        self._pods.require_complete()
+        job, placement = int(key), self._placements.get(mark.uid)
+        is_placed = placement is not None and placement.job == job
+        claim = None if is_placed else self._claim(mark.uid, job)
+        match orphans.judge(job, mark, placement, claim):
+            case "ours":
+                return None
+            case "undecided":
+                return ASK_AGAIN_S
+            case "doubled":
+                self._single.report_copied_mark(job, mark)
+                return None
+            case "stray":
+                await self._single.cancel_orphan(job, mark)
+                return ASK_AGAIN_S
+
+    def _claim(self, gang: str, job: int) -> Claim | None:
+        """Return the claim of any Pod to *job*: with the bucket lost only Pods tell.
+
+        A Pod that has left its Node needs no job: else one whose Pods are all over would never end.
+        """
+        found = self._pods.claiming(job, gang)
+        text = found[0].metadata.annotations.get(ANNOTATION_JOB, "") if found else ""
+        return marks.read_claim(self._key, gang, text)

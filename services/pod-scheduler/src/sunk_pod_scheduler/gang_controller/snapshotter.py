@@ -1,0 +1,374 @@
+"""A look at one gang: its Pods, its job, and the Nodes that it has.
+
+What must stay true: a member is only gone when the API server itself has said so.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Final
+
+import msgspec
+from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
+
+from sunk_events.placements import PlacementState
+from sunk_kube.objects import Pod
+from sunk_kube.wellknown import ANNOTATION_JOB
+from sunk_pod_scheduler.adapters.ports import JobPort, PodPort
+from sunk_pod_scheduler.adapters.workload_port import WorkloadPort
+from sunk_pod_scheduler.controller.context import Views
+from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.placement_index import PlacementIndex
+from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size
+from sunk_pod_scheduler.gangs.ownership import newest, owner
+from sunk_pod_scheduler.placement import lost_jobs, marks
+from sunk_pod_scheduler.placement.gang_membership import (
+    GangMembership,
+    gang_options,
+    membership,
+    order,
+    published_rank,
+    published_size,
+)
+from sunk_pod_scheduler.placement.heartbeat import are_many
+from sunk_pod_scheduler.placement.marks import Claim
+from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, pod_seen
+from sunk_pod_scheduler.placement.node_filter import Holders, host_ports, problem, wish
+from sunk_pod_scheduler.placement.ownership import believed
+from sunk_pod_scheduler.podspec.annotations import JobOptions
+from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
+from sunk_runtime.views import StateView, now
+
+SLICE: Final = 100
+"""Pods that are looked at without a pause, where they are as they were."""
+ANEW: Final = 8
+"""The same of Pods that are read anew: one may have hundreds of containers, which takes some milliseconds."""
+_ANEW_COSTS: Final = math.ceil(SLICE / ANEW)
+_NO_SWITCH: Final = "none"
+"""Stands for a label that a Node does not have, as in topology.conf."""
+
+
+class _Aids(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at a gang asks for again and again, made once."""
+
+    seats: Mapping[str, str]
+    """The Slurm node of each member's seat, by uid."""
+    holders: Holders
+    nodes: Callable[[], Mapping[str, str]]
+    """The Slurm node of each Node."""
+
+
+class GangSnapshotter:
+    """Looks at gangs through the views of one cluster."""
+
+    def __init__(
+        self,
+        *,
+        pods: PodPort,
+        jobs: JobPort,
+        placements: StateView[PlacementState],
+        views: Views,
+        mailbox: Mailbox,
+        workloads: WorkloadPort,
+        rules: Rules,
+        key: bytes,
+        topology_labels: Sequence[str] = (),
+    ) -> None:
+        self._pods = pods
+        self._jobs = jobs
+        self._placements = placements
+        self._placement_index = PlacementIndex(placements)
+        self._views = views
+        self._mailbox = mailbox
+        self._workloads = workloads
+        self._rules = rules
+        self._key = key
+        self._labels = topology_labels
+        self._members: dict[str, set[str]] = {}
+        """The uids of the Pods of each gang, until they are gone, or in another."""
+        self._gang_by_uid: dict[str, str] = {}
+        """The same the other way round: a Pod is in one gang at most."""
+        self._held: dict[str, str] = {}
+        """The gang of each Pod that is being submitted with it right now."""
+        self._shown: dict[str, tuple[Pod, MemberSeen]] = {}
+        """What Pods are as they decide: each look at a gang asks for it, and few of its Pods have changed."""
+
+    @property
+    def known(self) -> int:
+        """How many gangs there are, about."""
+        return len(self._members)
+
+    def size_of(self, gang: str) -> int:
+        """How many Pods of *gang* are known."""
+        return len(self._members.get(gang, ()))
+
+    def know(self, gang: str, uid: str) -> None:
+        """Remember that a Pod belongs to *gang*, and to no other."""
+        if self._gang_by_uid.get(uid, gang) != gang:
+            self.leave(uid)
+        self._gang_by_uid[uid] = gang
+        self._members.setdefault(gang, set()).add(uid)
+
+    def leave(self, uid: str) -> None:
+        """Remember that a Pod is in no gang."""
+        self._shown.pop(uid, None)
+        if (gang := self._gang_by_uid.pop(uid, None)) is not None:
+            left = self._members.get(gang, set())
+            left.discard(uid)
+            if not left:
+                self._members.pop(gang, None)
+
+    def seat_of(self, uid: str) -> str:
+        """Return the gang whose job is meant for the Pod too, whatever it says of itself by now."""
+        if (held := self._held.get(uid)) is not None:
+            return held
+        gang = self._gang_by_uid.get(uid, "")
+        record = self._placements.get(gang) if gang else None
+        if record is None or record.roster is None or record.phase == "refused":
+            return ""
+        return gang if any(member.uid == uid for member in record.roster.members) else ""
+
+    def learn(self) -> None:
+        """Read from what is stored who has a seat, for a process that has seen nothing yet."""
+        for state in self._placements.values():
+            for member in () if state.roster is None else state.roster.members:
+                self.know(state.uid, member.uid)
+
+    def hold(self, gang: str, uids: Iterable[str]) -> bool:
+        """Keep Pods from being placed otherwise while *gang* is submitted; False: one is elsewhere by now."""
+        found = [*uids]
+        if any(self._gang_by_uid.get(uid) != gang or self._held.get(uid, gang) != gang for uid in found):
+            return False
+        self._held.update(dict.fromkeys(found, gang))
+        return True
+
+    def let_go(self, gang: str) -> None:
+        """End what `hold` began: what is stored keeps them now."""
+        for uid in [uid for uid, holder in self._held.items() if holder == gang]:
+            del self._held[uid]
+
+    async def look(self, gang: str, *, is_again: bool = False) -> tuple[GangSeen, Mapping[str, Pod]]:
+        """Return all that is known of *gang* now, from a fresh look at its job, and its Pods by uid."""
+        self._pods.require_complete()
+        self._placements.require_complete()
+        record = self._placements.get(gang)
+        pods = await self._found(gang, record)
+        aids = self._aids(record)
+        members: dict[str, MemberSeen] = {}
+        done = 0
+        for uid, pod in pods.items():
+            done += 1 if self._as_before(pod) else _ANEW_COSTS
+            members[uid] = self._member(gang, pod, record, aids)
+            if done >= SLICE:
+                await checkpoint()
+                done = 0
+        await checkpoint()
+        members = dict(sorted(members.items(), key=lambda one: one[1].place))
+        stored, claim = record, newest(GangSeen(id=gang, members=members))
+        is_bound = any(one.is_on_node and one.pod.claim == claim for one in members.values())
+        record = believed(stored, claim, is_bound=is_bound)
+        is_overtaken = record is not stored
+        if not is_again and self._learn_claimants(gang, record, claim, pods):
+            return await self.look(gang, is_again=True)
+        if is_overtaken:  # The Pods remember what the bus has lost: where they are, their Nodes tell.
+            members = {uid: _on_its_node(one, aids.nodes()) for uid, one in members.items()}
+        job = await self._job(GangSeen(id=gang, members=members, record=record))
+        nodes = job.nodes if isinstance(job, JobSeen) else ()
+        seen = GangSeen(
+            id=gang,
+            members=members,
+            record=record,
+            is_overtaken=is_overtaken,
+            # Of who runs there is to be a placement at all times, be it an older one.
+            seats={} if is_overtaken else self._seats(gang, record),
+            job=job,
+            announced_on=self._mailbox.announced_on(gang, record.job) if record else "",
+            has_old_number=lost_jobs.has_old_number(job, record, self._placement_index.of_number, now()),
+            is_release_asked=record is not None
+            and self._mailbox.is_release_asked(
+                gang, record.job, is_alive=isinstance(job, JobSeen) and job.is_alive
+            ),
+            voice=self._mailbox.voice(gang, record.job) if record else "",
+            listening=self._mailbox.since,
+            are_many_silent=bool(record and record.silent) and are_many(self._placements.values()),
+            kube_nodes={node: found for node in nodes if (found := self._kube_node(node))},
+            switches=self._switches(nodes),
+        )
+        return await self._named(seen, pods), pods
+
+    def _learn_claimants(
+        self, gang: str, record: PlacementState | None, claim: Claim | None, pods: Mapping[str, Pod]
+    ) -> bool:
+        """Whether others claim the gang's job of whom nobody has told yet: a leader that begins knows few."""
+        seats = () if record is None or record.roster is None else record.roster.members
+        number = record.job if record is not None else None if claim is None else claim.job
+        if number is None or (record is not None and all(seat.uid in pods for seat in seats)):
+            return False
+        known = self._members.get(gang, set())
+        claimants = self._pods.claiming(number, gang)
+        untold = [one for one in claimants if one.metadata.uid not in known and self._belongs(gang, one)]
+        for one in untold:
+            self.know(gang, one.metadata.uid)
+        return any(one.metadata.uid not in pods for one in untold)
+
+    async def _found(self, gang: str, record: PlacementState | None) -> dict[str, Pod]:
+        """Return the Pods of the gang: those with a seat are asked for, others are as watched."""
+        seated = () if record is None or record.roster is None else record.roster.members
+        names = {member.uid: member.pod for member in seated}
+        namespace = record.namespace if record else ""
+        found: dict[str, Pod] = {}
+        known = [*names, *self._members.get(gang, set()).difference(names)]
+        for number, uid in enumerate(known):
+            if number % SLICE == SLICE - 1:
+                await checkpoint()
+            name = names.get(uid, "")
+            pod = await self._pods.find(uid, namespace if name else "", name)
+            if pod is None:
+                self.leave(uid)
+            elif uid in names or self._belongs(gang, pod):
+                self.know(gang, uid)
+                found[uid] = pod
+            else:
+                self.leave(uid)
+        if not found and record is None:
+            self._members.pop(gang, None)
+        return found
+
+    def _belongs(self, gang: str, pod: Pod) -> bool:
+        """Whether *pod* is of the gang, and neither placed alone nor with others."""
+        uid, claim = pod.metadata.uid, pod.metadata.annotations.get(ANNOTATION_JOB, "")
+        state = self._placements.get(uid)
+        if self._held.get(uid, gang) != gang or (state is not None and state.gang != gang):
+            return False
+        if state is not None or marks.read_claim(self._key, gang, claim) is not None:
+            return True
+        related = membership(pod)
+        is_alone = marks.read_claim(self._key, uid, claim) is not None
+        return related is not None and related.id == gang and not is_alone
+
+    def _seats(self, gang: str, record: PlacementState | None) -> dict[str, PlacementState]:
+        members = () if record is None or record.roster is None else record.roster.members
+        uids = {member.uid for member in members} | self._members.get(gang, set())
+        if record is None or record.phase in {"refused", "submitted"}:  # Few do: others may be left over.
+            uids |= {state.uid for state in self._placements.values() if state.gang == gang}
+        seats = {uid: self._placements.get(uid) for uid in uids}
+        return {uid: state for uid, state in seats.items() if state is not None and state.gang == gang}
+
+    def _aids(self, record: PlacementState | None) -> _Aids:
+        roster = None if record is None else record.roster
+        return _Aids(
+            seats={} if roster is None else {member.uid: member.node for member in roster.members},
+            holders=cache(self._pods.holders),
+            nodes=cache(lambda: {state.kube_node: state.pod for state in self._views.kube_pods.values()}),
+        )
+
+    def _member(self, gang: str, pod: Pod, record: PlacementState | None, aids: _Aids) -> MemberSeen:
+        found = self._as_before(pod) or self._member_now(gang, pod)
+        self._shown[pod.metadata.uid] = pod, found
+        if record is None:
+            return _on_its_node(found, aids.nodes()) if pod.spec.node_name else found
+        why = self._problem(pod, found.pod.asked, aids)
+        return replace(found, node_problem=why) if why else found
+
+    def _as_before(self, pod: Pod) -> MemberSeen | None:
+        """Return what *pod* was at the last look, if it has not changed since."""
+        before = self._shown.get(pod.metadata.uid)
+        return before[1] if before is not None and before[0] is pod else None
+
+    def _member_now(self, gang: str, pod: Pod) -> MemberSeen:
+        meta = pod.metadata
+        found, problems = gang_options(meta.annotations)
+        wanted = validate(pod, self._rules)
+        shown = pod_seen(pod, self._key, self._rules, wanted)
+        claim = marks.read_claim(self._key, gang, meta.annotations.get(ANNOTATION_JOB, ""))
+        related = membership(pod)
+        return MemberSeen(
+            uid=meta.uid,
+            pod=replace(shown, claim=claim, problems=(*shown.problems, *problems)),
+            index="" if related is None else related.index,
+            terms=found,
+            wanted=wanted if isinstance(wanted, ValidatedPod) and not problems else None,
+            wish=wish(pod),
+            host_ports=host_ports(pod),
+            owner=next((one.uid for one in meta.owner_references if one.controller), ""),
+            published_size=published_size(meta.annotations),
+            rank=published_rank(meta.annotations),
+            place=order("" if related is None else related.index, meta.name),
+        )
+
+    def _problem(self, pod: Pod, asked: JobOptions | None, aids: _Aids) -> str:
+        """Return why *pod* may not be bound to the Node of its seat, where it has one."""
+        seat = aids.seats.get(pod.metadata.uid, "")
+        node = self._pods.node(self._kube_node(seat)) if seat and not pod.spec.node_name else None
+        return "" if node is None else problem(pod, node, aids.holders, seat, asked)
+
+    def _kube_node(self, slurm_node: str) -> str:
+        state = self._views.kube_pods.get(slurm_node)
+        return "" if state is None or self._pods.node(state.kube_node) is None else state.kube_node
+
+    def _switches(self, nodes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for name in nodes if self._labels else ():
+            node = self._pods.node(self._kube_node(name))
+            if node is not None:
+                labels = node.metadata.labels
+                found[name] = tuple(labels.get(label) or _NO_SWITCH for label in self._labels)
+        return found
+
+    async def _job(self, seen: GangSeen) -> AnyJob:
+        record, claim = seen.record, newest(seen)
+        number = record.job if record is not None else claim.job if claim is not None else None
+        if number is None:
+            return JobGone()
+        whose = owner(seen)
+        job = await self._jobs.look(number, whose)
+        if record is None or not isinstance(job, JobGone):
+            return job
+        runs = (one.pod for one in seen.members.values() if one.is_on_node)
+        is_in_doubt = any(lost_jobs.is_in_doubt(pod, record, job) for pod in runs)
+        return await self._jobs.fate(job, number, whose, lost_jobs.ran(record)) if is_in_doubt else job
+
+    async def _named(self, seen: GangSeen, pods: Mapping[str, Pod]) -> GangSeen:
+        """Return *seen* with what its Pods and their workload say of it."""
+        record = seen.record
+        if record is not None and record.roster is not None:
+            return replace(seen, kind=record.roster.kind, namespace=record.namespace, name=record.pod)
+        related = next((found for pod in pods.values() if (found := membership(pod)) is not None), None)
+        if related is None:
+            return seen
+        size = await self._size(related, seen)
+        return replace(
+            seen,
+            kind=related.kind,
+            namespace=related.namespace,
+            name=related.name,
+            size=size.count,
+            declared=size.declared,
+            size_problem=size.problem,
+        )
+
+    async def _size(self, related: GangMembership, seen: GangSeen) -> Size:
+        if not any(one.is_well for one in seen.members.values()):
+            return Size()  # Nobody is left to be placed.
+        free = [one for one in seen.members.values() if one.is_free]
+        asked = next((one.terms.size for one in free if one.terms.size is not None), None)
+        declared = asked or related.size
+        size = Size(count=declared) if declared else await self._workloads.size(related)
+        if size.count is None or size.declared is not None:
+            return size
+        done = _done(seen.members.values(), {one.owner for one in free})
+        return Size(count=max(1, size.count - done), declared=size.count)
+
+
+def _on_its_node(found: MemberSeen, nodes: Mapping[str, str]) -> MemberSeen:
+    """Return *found* with the Slurm node of its Node, where no seat says which it is to have."""
+    return replace(found, node=nodes.get(found.pod.kube_node, ""), node_problem="")
+
+
+def _done(members: Iterable[MemberSeen], owners: set[str]) -> int:
+    """Return how many have done their work, of those whose workload is there still to make the others anew.
+
+    A Pod that nobody made is not made anew: it counts for no gang but its own.
+    """
+    return sum(one.has_succeeded and bool(one.owner) and one.owner in owners for one in members)

@@ -1,0 +1,281 @@
+"""A gang whose members run: who has done its work, who has died, and who takes a dead one's seat."""
+
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from sunk_events.placements import Gang, GangMember, PlacementState
+from sunk_pod_scheduler.gangs.job_shape import shape
+from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Message, Tell
+from sunk_pod_scheduler.gangs.ranks import distinct
+from sunk_pod_scheduler.placement import lost_jobs
+from sunk_pod_scheduler.placement.end_reasons import asked, cause, forgotten, requeued
+from sunk_pod_scheduler.placement.heartbeat import check_heartbeat
+from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, LOOK_AGAIN_S, Limits
+from sunk_pod_scheduler.placement.marks import Claim
+from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown, Record, TellLoss, Wait
+from sunk_pod_scheduler.placement.transitions import ending
+
+_SHOWN: Final = 4
+
+
+def bound(  # noqa: PLR0911 - a table of cases
+    seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits
+) -> GangAction:
+    """Return the next step of a gang all of which was bound."""
+    members = tuple(_noted(member, seen.members.get(member.uid)) for member in gang.members)
+    if members != gang.members:
+        return Record(state=replace(record, roster=replace(gang, members=members)))
+    if _is_done(seen, gang):
+        over = replace(record, phase="ended", changed=now, is_pod_present=False, exit_code=0)
+        return Record(state=over)
+    if (over := _without_job(seen, record, gang, now, limits)) is not None:
+        return over
+    if gone := left(seen, gang):
+        if gang.policy == "replace":
+            return _replaced(seen, record, gang, now, limits)
+        if not are_enough(seen, gang):
+            return ends(record, f"{gone} left the gang", now, exit_code=exit_code(seen, gang))
+        thinned = tuple(_vacated(seen, member, now) for member in gang.members)
+        if thinned != gang.members:
+            return Record(state=replace(record, roster=replace(gang, members=thinned)))
+    if isinstance(seen.job, JobUnknown):
+        return Wait(ASK_AGAIN_S)
+    if record.lost is not None:
+        return Record(state=replace(record, lost=None, reason=""))
+    replacements = _bind_replacements(seen, gang)
+    return replacements or check_heartbeat(
+        seen.voice, seen.listening, record, now, limits, are_many=seen.are_many_silent
+    )
+
+
+def resettled(seen: GangSeen, record: PlacementState, gang: Gang) -> Gang:
+    """Return *gang* as its Pods remember it where what is stored is older than that: who runs has his seat.
+
+    Who is on a Node of the job that is stored, and claims that job, was bound by us, and told his rank. Any
+    seat was stored before.
+    """
+    nodes = {kube_node: node for node, kube_node in seen.kube_nodes.items()}
+    bound = {
+        uid: one
+        for uid, one in seen.members.items()
+        if one.is_well and one.pod.kube_node in nodes and _claims(one.pod.claim, record)
+    }
+    seats = {member.uid for member in gang.members}
+    replacements = {one.rank: one for uid, one in bound.items() if uid not in seats}
+    members: list[GangMember] = []
+    for rank, member in enumerate(gang.members):
+        is_free = not _is_well(seen, member) and not _is_on_node(seen, member)
+        one = replacements.get(rank) if is_free else bound.get(member.uid)
+        node = "" if one is None else nodes[one.pod.kube_node]
+        if one is None or member.node not in {"", node} or (member.node and not is_free):
+            members.append(member)
+        else:
+            members.append(replace(member, uid=one.uid, pod=one.pod.name, node=node, vacant=None))
+    return replace(gang, members=tuple(members))
+
+
+def _claims(claim: Claim | None, record: PlacementState) -> bool:
+    made = None if claim is None or not claim.is_signed else (claim.attempt, claim.job)
+    return made == (record.attempt, record.job)
+
+
+def left(seen: GangSeen, gang: Gang) -> str:
+    """Return which members are dead or dying, for people; empty where all is well."""
+    names = [member.pod for member in gang.members if not _is_well(seen, member)]
+    return f"Pod {_listed(names)}" if names else ""
+
+
+def are_enough(seen: GangSeen, gang: Gang) -> bool:
+    """Whether the gang may go on with whom it has."""
+    least = gang.min_available or len(gang.members)
+    return sum(_is_well(seen, member) for member in gang.members) >= least
+
+
+def ends(record: PlacementState, reason: str, now: datetime, *, exit_code: int = 0) -> Record:
+    """All of the gang is to go; its job stays until it has gone."""
+    return Record(state=replace(ending(record, reason, now).state, exit_code=exit_code, node=""))
+
+
+def bind(seen: GangSeen, gang: Gang) -> BindMembers | None:
+    """Return the binding of everybody who has a seat and is on no Node yet."""
+    unbound = {
+        member.uid: seen.kube_nodes[member.node]
+        for member in gang.members
+        if (found := seen.members.get(member.uid)) is not None and found.is_well and not found.pod.kube_node
+    }
+    return BindMembers(gang=gang, kube_nodes=unbound) if unbound else None
+
+
+def _is_well(seen: GangSeen, member: GangMember) -> bool:
+    found = seen.members.get(member.uid)
+    return member.has_succeeded or (found is not None and (found.is_well or found.has_succeeded))
+
+
+def _is_done(seen: GangSeen, gang: Gang) -> bool:
+    """Whether all have succeeded; of a gang that may run with fewer, all who were left."""
+    return any(member.has_succeeded for member in gang.members) and all(
+        member.has_succeeded
+        or (gang.min_available and member.vacant is not None and not _is_on_node(seen, member))
+        for member in gang.members
+    )
+
+
+def _vacated(seen: GangSeen, member: GangMember, now: datetime) -> GangMember:
+    """Return *member* with the moment from which its seat is empty, if it has died."""
+    return member if member.vacant or _is_well(seen, member) else replace(member, vacant=now)
+
+
+def _noted(member: GangMember, found: MemberSeen | None) -> GangMember:
+    if member.has_succeeded or found is None or not found.has_succeeded:
+        return member
+    return replace(member, has_succeeded=True)
+
+
+def _without_job(  # noqa: PLR0911 - a table of cases
+    seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits
+) -> GangAction | None:
+    """Return what follows from a job that does not run, or is about to end."""
+    job = seen.job
+    match job:
+        case JobGone(has_ended=False):  # Whoever asks for its end: a job that ends is known to Slurm.
+            return _lost(seen, job, record, gang, now, limits)
+        case JobUnknown() if seen.is_release_asked:
+            return Wait(ASK_AGAIN_S)
+        case _ if seen.is_release_asked:
+            return ends(record, asked(job), now)
+        case JobGone():
+            return ends(record, forgotten(record.job), now)
+        case JobSeen() if not job.is_running:
+            return ends(record, cause(job), now)
+        case JobSeen() if not frozenset(distinct(gang)) <= frozenset(job.nodes):
+            return ends(record, f"job {job.job} does not run on all of the gang's nodes", now)
+        case JobSeen() if job.is_requeued:
+            return ends(record, requeued(job), now)
+        case _:
+            return None
+
+
+def _lost(  # noqa: PLR0917 - what it is, then what it knows
+    seen: GangSeen, job: JobGone, record: PlacementState, gang: Gang, now: datetime, limits: Limits
+) -> GangAction:
+    """Slurm does not know its job: a gang that is whole goes the way of a single Pod."""
+    if (gone := left(seen, gang)) and not are_enough(seen, gang):
+        return ends(record, f"Slurm does not know job {record.job} any more, and {gone} left the gang", now)
+    match lost_jobs.without_job(job, record, now, limits, is_orphan=seen.is_release_asked):
+        case TellLoss(state=state):
+            return Record(state=state)
+        case Record(state=state):
+            return Record(state=replace(state, roster=occupied(seen, gang, now)))
+        case Wait() as wait:
+            return wait
+        case _:
+            return Wait(ASK_AGAIN_S)  # There is nothing else that it does.
+
+
+def occupied(seen: GangSeen, gang: Gang, now: datetime) -> Gang:
+    """Return *gang* without the nodes of seats that are empty: they may be others' by now.
+
+    Who left and was not noted yet has no seat either: nobody holds it for the gang's next job.
+    """
+    noted = (_vacated(seen, member, now) for member in gang.members)
+    members = tuple(
+        replace(one, node="") if one.is_empty and not _is_on_node(seen, one) else one for one in noted
+    )
+    return replace(gang, members=members) if any(one.node for one in members) else gang
+
+
+def exit_code(seen: GangSeen, gang: Gang) -> int:
+    """Return with what the first member that failed has failed."""
+    found = (seen.members.get(member.uid) for member in gang.members)
+    return next((one.pod.exit_code for one in found if one is not None and one.pod.exit_code), 0)
+
+
+def _replaced(
+    seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits
+) -> GangAction:
+    """A seat whose Pod is dead waits for another of the same index; the others run on."""
+    is_anybody_left = any(one.pod.kube_node and one.is_well for one in _seated(seen, gang))
+    if not is_anybody_left and not (gang.min_available and are_enough(seen, gang)):
+        return ends(record, "no Pod of the gang is left", now, exit_code=exit_code(seen, gang))
+    members = list(gang.members)
+    replacements = _replacements(seen, gang)
+    for rank, member in enumerate(members):
+        if _is_well(seen, member):
+            continue
+        waiting = replacements.get(member.index)
+        if waiting and member.node and not _is_on_node(seen, member):
+            heir = waiting.popleft()
+            members[rank] = replace(member, uid=heir.uid, pod=heir.pod.name, vacant=None)
+        else:
+            members[rank] = _vacated(seen, member, now)
+    if tuple(members) != gang.members:
+        return Record(state=replace(record, roster=replace(gang, members=tuple(members))))
+    since = min(one.vacant for one in members if one.vacant is not None and not _is_well(seen, one))
+    due = since + timedelta(seconds=limits.gang_wait_s)
+    if now >= due and not are_enough(seen, gang):
+        return ends(record, f"{left(seen, gang)} was not replaced", now, exit_code=exit_code(seen, gang))
+    return _bind_replacements(seen, gang) or Wait((due - now).total_seconds() if now < due else None)
+
+
+def _seated(seen: GangSeen, gang: Gang) -> Iterable[MemberSeen]:
+    found = (seen.members.get(member.uid) for member in gang.members)
+    return [one for one in found if one is not None]
+
+
+def _is_on_node(seen: GangSeen, member: GangMember) -> bool:
+    found = seen.members.get(member.uid)
+    return found is not None and found.is_on_node
+
+
+def _replacements(seen: GangSeen, gang: Gang) -> dict[str, deque[MemberSeen]]:
+    """Return by index who can take a seat: what he asks for is no more than the job has for one."""
+    seated = {member.uid for member in gang.members}
+    shapes = {gang.shape} if gang.shape else _shapes(seen, gang)
+    found: dict[str, deque[MemberSeen]] = {}
+    for one in seen.members.values():
+        fits = (
+            one.wanted is not None
+            and one.wanted.cpus <= gang.cpus
+            and one.wanted.memory_mib <= gang.memory_mib
+            and one.wanted.gpus <= gang.gpus
+            and one.terms.members_per_node == gang.members_per_node
+            and shape(one.wanted) in shapes
+        )
+        if one.is_free and one.uid not in seated and fits:
+            found.setdefault(one.index, deque()).append(one)
+    return found
+
+
+def _shapes(seen: GangSeen, gang: Gang) -> set[str]:
+    """Return what the members ask for that run: of a gang that was stored without its shape."""
+    seats = {member.uid for member in gang.members}
+    found = (one for uid, one in seen.members.items() if uid in seats and one.is_well)
+    return {shape(one.wanted) for one in found if one.wanted is not None}
+
+
+def _bind_replacements(seen: GangSeen, gang: Gang) -> GangAction | None:
+    """Return the binding of who took a dead one's seat."""
+    replacements = [one for one in _seated(seen, gang) if one.is_well and not one.pod.kube_node]
+    if not replacements:
+        return None
+    if isinstance(seen.job, JobUnknown) or (isinstance(seen.job, JobSeen) and not seen.job.is_marked):
+        return Wait(ASK_AGAIN_S)  # Whether the seat is still ours only Slurm can say.
+    problems = {
+        one.uid: Message(reason="SeatDoesNotFit", text=one.node_problem, is_warning=True)
+        for one in replacements
+        if one.node_problem
+    }
+    if problems:
+        return Tell(notes=problems, after_s=LOOK_AGAIN_S)
+    if any(node not in seen.kube_nodes for node in {member.node for member in gang.members}):
+        return Wait(ASK_AGAIN_S)
+    return bind(seen, gang)
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

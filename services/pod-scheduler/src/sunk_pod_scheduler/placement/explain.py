@@ -1,0 +1,236 @@
+"""Why a Pod that Slurm places is as it is, in an operator's words, with what would change it."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from sunk_events.base import REASON_MAX
+from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_events.requests import Finding
+from sunk_pod_scheduler.placement.limits import backoff_s, tries
+from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown, Observed, PodSeen
+from sunk_pod_scheduler.placement.transitions import waits_for
+
+FINDINGS_MAX: Final = 32
+_SILENT: Final = "Slurm does not answer"
+_SLURM_BACK: Final = "slurmrestd and slurmctld answer again; nothing is decided before"
+
+
+def explain(seen: Observed) -> tuple[Finding, ...]:
+    """Return what stands out about the Pod, the weightiest first."""
+    if seen.placement is None:
+        return _without_placement(seen)
+    found = _BY_PHASE[seen.placement.phase](seen, seen.placement)
+    return tuple(found)[:FINDINGS_MAX]
+
+
+def unknown(pod: str) -> Finding:
+    """Return what there is to say of a Pod that we do not know."""
+    return _finding(
+        f"Pod {pod} is not ours",
+        because="no such Pod names this scheduler, in a namespace that it watches",
+        would_change="spec.schedulerName of a new Pod; the scheduler's scope",
+    )
+
+
+def _without_placement(seen: Observed) -> tuple[Finding, ...]:
+    pod = seen.pod
+    if pod is None or pod.is_over or pod.is_terminating:
+        return (_finding("nothing is left to do", because="the Pod is over, or on its way out"),)
+    if pod.is_gated:
+        return (
+            _finding(
+                "not passed to Slurm",
+                because="the Pod has scheduling gates",
+                would_change="whoever set spec.schedulingGates removes them",
+            ),
+        )
+    if pod.kube_node:
+        return (
+            _finding(
+                f"bound to {pod.kube_node} without us",
+                because="somebody else bound the Pod, so it has no job in Slurm",
+                would_change="delete the Pod; its successor is placed by Slurm",
+            ),
+        )
+    return _problems(pod) or (
+        _finding("new", because="its turn has not come yet", would_change="waiting a moment"),
+    )
+
+
+def _problems(pod: PodSeen, since: datetime | None = None) -> tuple[Finding, ...]:
+    return tuple(
+        _finding(
+            "refused",
+            since=since,
+            because=problem,
+            would_change="change the Pod's annotations, or replace the Pod; it is then looked at again",
+        )
+        for problem in pod.problems
+    )
+
+
+def _refused(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
+    known = () if seen.pod is None else _problems(seen.pod, placement.changed)
+    return known or (_finding("mended", because="nothing is wrong with it now", would_change="its turn"),)
+
+
+def _placing(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
+    if placement.job is None:
+        return (_unsubmitted(placement),)
+    match seen.job:
+        case JobUnknown():
+            return (_silent(placement),)
+        case JobSeen() as job if job.is_running:
+            return (_running(seen, placement, job),)
+        case JobSeen(is_over=False, base="PENDING") as job:
+            return (_pending(placement, job),)
+        case JobSeen() as job:
+            why = f"job {job.job} is {job.base}"
+        case JobGone():
+            why = f"job {placement.job} is unknown to Slurm"
+    return (
+        _finding("lost its job", because=why, would_change="nothing: another job is submitted in a moment"),
+    )
+
+
+def _unsubmitted(placement: PlacementState) -> Finding:
+    if placement.token_sha256:
+        return _finding(
+            "a submission is under way",
+            since=placement.changed,
+            because="Slurm has not answered it yet",
+            would_change="Slurm's answer, or a look at its jobs",
+        )
+    due = placement.changed + timedelta(seconds=backoff_s(placement.attempt))
+    return _finding(
+        f"has no job, after {tries(placement.attempt)}",
+        since=placement.changed,
+        because=placement.reason,
+        would_change=f"what Slurm says is mended; tried again at {due:%Y-%m-%d %H:%M:%S %Z}",
+    )
+
+
+def _pending(placement: PlacementState, job: JobSeen) -> Finding:
+    if job.reason == "JobHeldAdmin":
+        return _finding(
+            f"job {job.job} is held (JobHeldAdmin)",
+            since=placement.changed,
+            because=placement.reason,
+            would_change="make the user known to slurmctld, then scontrol release; or delete the Pod",
+        )
+    if job.is_held:
+        return _finding(
+            f"job {job.job} is held",
+            since=placement.changed,
+            because=job.reason,
+            would_change=f"scontrol release {job.job}",
+        )
+    return _finding(
+        "waits for its turn in Slurm",
+        since=placement.changed,
+        because=waits_for(job) or f"Slurm has not looked at job {job.job} yet",
+        would_change=f"what Slurm's reason says; squeue --start --jobs {job.job} tells when it may start",
+    )
+
+
+def _running(seen: Observed, placement: PlacementState, job: JobSeen) -> Finding:
+    where = ",".join(job.nodes)
+    if placement.phase != "started":
+        is_prolog = job.reason == "Prolog"
+        return _finding(
+            f"job {job.job} starts on {where}",
+            because="its prolog locks the Node" if is_prolog else "its script has not announced itself",
+            would_change="the Pods in the way leave: explain the node"
+            if is_prolog
+            else "the script reaches the hook gateway",
+        )
+    if not seen.kube_node:
+        return _finding(
+            f"not bound: the Node of {placement.node} is not known",
+            since=placement.changed,
+            because="no NodeSet has said which Node it is",
+            would_change="the nodeset-controller tells of the node's Pod",
+        )
+    return _finding(
+        f"not bound to {seen.kube_node}",
+        since=placement.changed,
+        because=seen.node_problem or "the binding is under way",
+        would_change="another job is submitted" if seen.node_problem else "waiting a moment",
+    )
+
+
+def _bound(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
+    if isinstance(seen.job, JobUnknown):
+        return (_silent(placement),)
+    if placement.silent is not None:
+        return (
+            _finding(
+                f"the script of job {placement.job} is not heard",
+                since=placement.silent,
+                because=placement.reason or "its poll was cut, as when its node's slurmd is started anew",
+                would_change="it calls the hook gateway again; else the Pod is deleted",
+            ),
+        )
+    return (
+        _finding(
+            f"bound to {placement.kube_node} for job {placement.job} on {placement.node}",
+            since=placement.changed,
+            because=placement.reason,
+            would_change="the end of the Pod or of the job: either ends the other",
+        ),
+    )
+
+
+def _ending(_: Observed, placement: PlacementState) -> tuple[Finding, ...]:
+    leaving = _finding(
+        "the Pod goes",
+        since=placement.changed,
+        because=placement.reason,
+        would_change="the kubelet ends its containers: its grace, and whether the Node lives",
+    )
+    if not placement.is_overdue:
+        return (leaving,)
+    drained = _finding(
+        f"overdue: {placement.node} takes no more work",
+        because="the job has ended, or is about to, and the Pod may still run",
+        would_change="its containers have ended, or its object is gone",
+    )
+    return (drained, leaving)
+
+
+def _ended(seen: Observed, placement: PlacementState) -> tuple[Finding, ...]:
+    if isinstance(seen.job, JobUnknown):
+        return (_silent(placement),)
+    return (
+        _finding(
+            f"job {placement.job} ends",
+            since=placement.changed,
+            because="its Pod is over",
+            would_change="its script and its node's epilog",
+        ),
+    )
+
+
+def _silent(placement: PlacementState) -> Finding:
+    what = f"job {placement.job} cannot be looked at"
+    return _finding(what, because=_SILENT, would_change=_SLURM_BACK)
+
+
+def _finding(
+    what: str, *, since: datetime | None = None, because: str = "", would_change: str = ""
+) -> Finding:
+    cut = (text[:REASON_MAX] for text in (what, because, would_change))
+    what, because, would_change = cut
+    return Finding(what=what, since=since, because=because, would_change=would_change)
+
+
+_BY_PHASE: Final[Mapping[PlacementPhase, Callable[[Observed, PlacementState], tuple[Finding, ...]]]] = {
+    "refused": _refused,
+    "submitted": _placing,
+    "released": _placing,
+    "started": _placing,
+    "bound": _bound,
+    "ending": _ending,
+    "ended": _ended,
+}

@@ -1,0 +1,43 @@
+"""Which Pods say that a job is theirs, by its number: where a placement is lost, nobody else tells.
+
+Only what we have written is found: whatever tenants write on their Pods costs no look at a job anything.
+"""
+
+from collections.abc import Callable, Iterator
+
+from sunk_kube.objects import Pod
+from sunk_kube.wellknown import ANNOTATION_JOB
+from sunk_pod_scheduler.placement import marks
+from sunk_pod_scheduler.placement.gang_membership import membership
+from sunk_pod_scheduler.placement.marks import Claim
+
+
+def claims_of(key: bytes, pod: Pod) -> dict[str, Claim]:
+    """Return what we have written on *pod* of its job, by whose that is: the Pod's own, or its gang's."""
+    text = pod.metadata.annotations.get(ANNOTATION_JOB, "")
+    if not text:
+        return {}
+    related = membership(pod)
+    owners = (pod.metadata.uid, *(() if related is None else (related.id,)))
+    found = {owner: marks.read_claim(key, owner, text) for owner in owners}
+    return {owner: claim for owner, claim in found.items() if claim is not None}
+
+
+def of_owner(owner: str, job: int) -> str:
+    """Return the key of the Pods that say that *job* is *owner*'s."""
+    return f"{owner}/{job}"
+
+
+def keys_of(key: bytes) -> Callable[[Pod], Iterator[str]]:
+    """Return by what Pods that have not left their Nodes are found.
+
+    That is the job's number if we signed it, and whose it is and the number in any case.
+    """
+
+    def keys(pod: Pod) -> Iterator[str]:
+        for owner, claim in () if pod.has_left else claims_of(key, pod).items():
+            yield of_owner(owner, claim.job)
+            if claim.is_signed:
+                yield str(claim.job)
+
+    return keys

@@ -1,0 +1,151 @@
+"""A Pod that runs, and whose job Slurm does not know any more although nobody saw it end.
+
+Either slurmctld has lost its state: then the Pod gets another job on the same node, or, by setting, some time
+to end. Or the job has ended and was forgotten while nobody looked: then the Pod ends as if it had been seen.
+Where nothing tells which, the Pod stays and says so.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.placement.limits import FORGOTTEN_CONFIRM_S, LOOK_AGAIN_S, LOST_CONFIRM_S, Limits
+from sunk_pod_scheduler.placement.model import (
+    Action,
+    AnyJob,
+    JobGone,
+    JobSeen,
+    PodSeen,
+    Record,
+    TellLoss,
+    Wait,
+)
+from sunk_pod_scheduler.placement.transitions import ending, waits_for
+
+OLD_NUMBER: Final = "slurmctld has lost its state and gives the numbers of jobs again that may not have ended"
+NO_OTHER_JOB: Final = "Slurm has lost the Pod's job, and no other has started"
+
+
+LEAVES: Final = timedelta(seconds=60)
+"""How long what is left of a lost job may be on its node once the next one runs there."""
+AHEAD: Final = 4_294_967_293
+"""The highest priority that Slurm takes: the Pod's place is on a node that Slurm takes for free."""
+
+
+def without_job(
+    gone: JobGone, placement: PlacementState, now: datetime, limits: Limits, *, is_orphan: bool = False
+) -> Action:
+    """Slurm does not know the job of a Pod that runs, and nobody saw it end.
+
+    *is_orphan*: its script was told to end although Slurm does not know its job: slurmctld, back without its
+    state, ends what it does not know. Then, or if its number is another's, the node is not left to others any
+    longer.
+    """
+    reason = why(gone, placement, is_orphan=is_orphan)
+    if placement.lost is None or placement.reason != reason:
+        told = replace(placement, changed=now, lost=placement.lost or now, reason=reason)
+        return TellLoss(state=replace(told, bound=ran(placement)))
+    is_lost = gone.is_taken or gone.is_lost or is_orphan
+    if gone.is_forgotten and not is_lost:
+        return _later(placement.lost, FORGOTTEN_CONFIRM_S, now) or ending(placement, reason, now)
+    if not limits.adopts_lost:
+        return _later(placement.lost, limits.lost_s, now) or ending(placement, reason, now)
+    if not is_lost:
+        return Wait(LOOK_AGAIN_S)
+    confirm_s = 0.0 if gone.is_taken or is_orphan else LOST_CONFIRM_S
+    return _later(placement.lost, confirm_s, now) or once_more(placement, now)
+
+
+def ran(placement: PlacementState) -> datetime | None:
+    """Return a moment in which the job of a bound Pod ran; None where that is not known any more."""
+    if placement.bound is None and placement.phase == "bound" and placement.lost is None:
+        return placement.changed  # Stored by an earlier version.
+    return placement.bound
+
+
+def is_in_doubt(pod: PodSeen, placement: PlacementState, job: AnyJob) -> bool:
+    """Whether it has to be found out what became of the job of a Pod that runs."""
+    is_gone = isinstance(job, JobGone) and not job.has_ended and placement.job is not None
+    runs = bool(pod.kube_node) and not pod.is_over and not pod.is_terminating
+    return is_gone and runs and (placement.phase == "bound" or placement.lost is not None)
+
+
+def why(gone: JobGone, placement: PlacementState, *, is_orphan: bool) -> str:
+    """Return what is known of a job that slurmctld does not know, for people."""
+    job = f"Slurm does not know job {placement.job} any more"
+    if gone.is_taken:
+        return f"slurmctld has lost its state: the number of job {placement.job} is another's"
+    if is_orphan:
+        return (
+            f"slurmctld has lost its state: it ended the script of job {placement.job}, but knows no such job"
+        )
+    if gone.is_lost:
+        return f"{job}: slurmctld has lost its state, as its other jobs or accounting show"
+    if gone.is_forgotten:
+        return f"{job}, and has others from before and after it: it has ended and was forgotten"
+    return (
+        f"{job}, and neither its other jobs nor accounting tell whether it has ended: the Pod stays. "
+        "Delete the Pod if it is to end"
+    )
+
+
+def _later(since: datetime, after_s: float, now: datetime) -> Wait | None:
+    """Return the wait until so long after *since*; None where that has passed."""
+    due = since + timedelta(seconds=after_s)
+    return Wait(min((due - now).total_seconds(), LOOK_AGAIN_S)) if now < due else None
+
+
+def once_more(placement: PlacementState, now: datetime) -> Record:
+    """Another job is to be submitted for the Pod, on its node."""
+    was_on_node = placement.phase == "bound"
+    again = replace(placement, phase="submitted", changed=now, attempt=placement.attempt + 1)
+    again = replace(again, lost_job=placement.job if was_on_node else placement.lost_job)
+    return Record(state=replace(again, job=None, token_sha256="", silent=None, bound=None, submitted=None))
+
+
+def has_old_number(
+    job: AnyJob,
+    placement: PlacementState | None,
+    of_number: Callable[[int], Iterable[PlacementState]],
+    now: datetime,
+) -> bool:
+    """Whether a job that is held has the number of one that slurmctld lost, and that may be on a node yet.
+
+    slurmd launches no second job of a number, and slurmctld drains its node then ("Duplicate jobid"): it
+    would start nothing there any more, and so no other job for all the Pods that run there.
+
+    *of_number*: returns whose job has a number, or had it when slurmctld lost it.
+    """
+    if placement is None or placement.phase != "submitted":
+        return False
+    if not isinstance(job, JobSeen) or not job.is_held:
+        return False
+    return any(
+        (one.job == job.job and one.uid != placement.uid)
+        or (one.lost_job == job.job and (one.bound is None or now < one.bound + LEAVES))
+        for one in of_number(job.job)
+    )
+
+
+def was_not_launched(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> bool:
+    """Whether the other job of a Pod that runs had its node, and ended before its script announced itself.
+
+    Its node was not ready for it yet. One that is cancelled while it waits never had a node.
+    """
+    is_early = placement.phase in {"submitted", "released"} and bool(job.nodes) and job.is_over
+    return placement.lost is not None and is_early and not is_given_up(placement, now, limits)
+
+
+def pending(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:
+    """The Pod runs and its other job waits: for a while."""
+    if is_given_up(placement, now, limits):
+        return ending(placement, waits_for(job) or NO_OTHER_JOB, now)
+    return Wait(LOOK_AGAIN_S)
+
+
+def is_given_up(placement: PlacementState, now: datetime, limits: Limits) -> bool:
+    """Whether the Pod has run without a job for too long."""
+    return placement.lost is not None and now >= placement.lost + timedelta(seconds=limits.lost_s)

@@ -1,0 +1,81 @@
+"""A Pod whose job waits in Slurm, or whose script has not begun: what its Pod says of that."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from sunk_events.base import REASON_MAX
+from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.placement.limits import (
+    LOOK_AGAIN_S,
+    SILENT_FIRST_S,
+    WAITING_AGAIN_S,
+    WAITING_FIRST_S,
+    Limits,
+)
+from sunk_pod_scheduler.placement.model import Action, Blame, JobSeen, PodSeen, Wait
+from sunk_pod_scheduler.placement.transitions import waits_for
+from sunk_slurm import hostlist
+
+PRIORITY_S: Final = 30.0
+"""How long a job is asked again to have its Pod's priority: something in Slurm may keep it from that."""
+
+
+def lacks_priority(pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetime) -> bool:
+    """Whether the job was released, and what its Pod asks for not set: that is a second call."""
+    is_due = now < placement.changed + timedelta(seconds=PRIORITY_S)
+    return pod.priority is not None and job.priority != pod.priority and is_due
+
+
+def pending(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
+    """Say why Slurm does not start a job that is released; nothing that the bus tells, as that is old."""
+    if job.is_from_bus:
+        return Wait(WAITING_FIRST_S, is_patient=True)
+    return _held(placement, job, now) if job.reason == "JobHeldAdmin" else _waiting(placement, job, now)
+
+
+def _held(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
+    reason = (
+        f"Slurm holds job {job.job} (JobHeldAdmin): slurmctld does not know its user, or an "
+        "administrator holds it"
+    )
+    if placement.reason == reason:
+        return Wait(LOOK_AGAIN_S, is_patient=True)
+    return Blame(state=replace(placement, changed=now, reason=reason), event="JobHeld")
+
+
+def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
+    """Say what Slurm says, but neither of a moment's wait nor of each turn that its reason takes."""
+    reason = waits_for(job)
+    if not reason:
+        return Wait(WAITING_FIRST_S)
+    if reason == placement.reason:
+        return Wait(LOOK_AGAIN_S, is_patient=True)
+    quiet_s = WAITING_AGAIN_S if placement.reason else WAITING_FIRST_S
+    left_s = (placement.changed + timedelta(seconds=quiet_s) - now).total_seconds()
+    if left_s > 0:
+        return Wait(min(left_s, LOOK_AGAIN_S), is_patient=True)
+    return Blame(state=replace(placement, changed=now, reason=reason), event="WaitingForSlurm")
+
+
+def starting(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:
+    """Say what keeps the script of a job that runs from announcing itself, once that takes long."""
+    where = hostlist.compress(job.nodes)
+    if job.reason == "Prolog":
+        quiet_s, event = WAITING_FIRST_S, "WaitingForLock"
+        reason = f"job {job.job} waits in its prolog until {where} is locked for it"
+    else:
+        quiet_s, event = SILENT_FIRST_S, "ScriptSilent"
+        reason = (
+            f"job {job.job} runs on {where}, and its script has not called {limits.hooks_url}: "
+            "can that be reached from the node, and is its certificate trusted there?"
+        )
+    reason = reason[:REASON_MAX]
+    if placement.reason == reason:
+        return Wait(LOOK_AGAIN_S)
+    since = max(placement.changed, job.started or placement.changed)
+    left_s = (since + timedelta(seconds=quiet_s) - now).total_seconds()
+    if left_s > 0:
+        return Wait(min(left_s, LOOK_AGAIN_S))
+    return Blame(state=replace(placement, changed=now, reason=reason), event=event)

@@ -1,0 +1,1 @@
+"""What a Pod asks for, and whether Slurm can be asked for it. Pure."""

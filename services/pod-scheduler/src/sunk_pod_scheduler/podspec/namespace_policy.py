@@ -1,0 +1,141 @@
+"""Who may be whom, and what of Slurm a namespace may use.
+
+All placeholders belong to one service user, so Slurm's own associations cannot tell one namespace from
+another: the policy does. Without a word in it every Pod is that user and no other, and may name any account,
+QoS, partition, reservation and priority. Root is nobody's: a placeholder's script needs no rights, and a
+namespace is not to have Slurm's.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from sunk_kube.wellknown import PREFIX
+from sunk_pod_scheduler.podspec.annotations import JobOptions
+
+EVERY_NAMESPACE: Final = "*"
+"""Whose grant counts where a namespace's own does not say."""
+
+Names = tuple[str, ...]
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """What Pods of a namespace may name. None: as `EVERY_NAMESPACE` has it, else anything but other users.
+
+    Who names no account, QoS or partition gets the first of the list: else Slurm's own default would be a way
+    round it. An empty list: none may be named.
+    """
+
+    user_ids: tuple[int, ...] | None = None
+    """Besides the service user's."""
+    group_ids: tuple[int, ...] | None = None
+    accounts: Names | None = None
+    qos: Names | None = None
+    partitions: Names | None = None
+    """A Pod that names several needs each of them."""
+    reservations: Names | None = None
+    """Who names none gets none."""
+    priority_max: int | None = None
+    """Who names none gets what Slurm computes."""
+
+
+_NOTHING_SAID: Final = Grant()
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The service user, and what each namespace may use."""
+
+    user_id: int = 64100
+    group_id: int = 64100
+    namespaces: dict[str, Grant] = {}
+
+    def grant(self, namespace: str) -> Grant:
+        """Return what holds for *namespace*, each field from its own grant or else from everybody's."""
+        if not self.namespaces:  # Asked for at each look at each Pod.
+            return _NOTHING_SAID
+        own = self.namespaces.get(namespace, Grant())
+        others = self.namespaces.get(EVERY_NAMESPACE, Grant())
+        unset = [name for name in Grant.__struct_fields__ if getattr(own, name) is None]
+        return msgspec.structs.replace(own, **{name: getattr(others, name) for name in unset})
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """As whom a placeholder runs."""
+
+    user_id: int
+    group_id: int
+    is_own: bool = False
+    """A user whose jobs are not only placeholders: a namespace's grant."""
+
+
+def identity(policy: Policy, asked: JobOptions) -> Identity:
+    """Return as whom a Pod that may have what it *asked* runs its placeholder."""
+    return Identity(
+        policy.user_id if asked.user_id is None else asked.user_id,
+        policy.group_id if asked.group_id is None else asked.group_id,
+        is_own=asked.user_id not in {None, policy.user_id},
+    )
+
+
+def refusals(policy: Policy, grant: Grant, namespace: str, asked: JobOptions) -> tuple[str, ...]:
+    """Return what a Pod of *namespace* asks for and may not have, each with what to add to the policy."""
+    users = (policy.user_id, *(grant.user_ids or ()))
+    groups = (policy.group_id, *(grant.group_ids or ()))
+    refused = (
+        *_id_refusals("user-id", asked.user_id, users, "userIds", namespace),
+        *_id_refusals("group-id", asked.group_id, groups, "groupIds", namespace),
+        *_name_refusals("account", asked.account, grant.accounts, "accounts", namespace),
+        *_name_refusals("qos", asked.qos, grant.qos, "qos", namespace),
+        *_name_refusals("partition", asked.partition, grant.partitions, "partitions", namespace),
+        *_name_refusals("reservation", asked.reservation, grant.reservations, "reservations", namespace),
+    )
+    priority = asked.priority.value if asked.priority else None
+    if priority is not None and grant.priority_max is not None and priority > grant.priority_max:
+        field = f"namespaces.{namespace}.priorityMax"
+        more = (
+            f"{PREFIX}priority: namespace {namespace} may not use {priority}, only up to {grant.priority_max}"
+        )
+        return (*refused, f"{more}; an administrator may raise {field} of the scheduler's policy")
+    return refused
+
+
+def completed(grant: Grant, asked: JobOptions) -> JobOptions:
+    """Return *asked* with the first of what is granted where the Pod names nothing."""
+    return msgspec.structs.replace(
+        asked,
+        account=asked.account or _first(grant.accounts),
+        qos=asked.qos or _first(grant.qos),
+        partition=asked.partition or _first(grant.partitions),
+    )
+
+
+def _first(allowed: Names | None) -> str:
+    return allowed[0] if allowed else ""
+
+
+def _id_refusals(
+    annotation: str, asked: int | None, allowed: Iterable[int], field: str, namespace: str
+) -> Iterable[str]:
+    if asked is None:
+        return
+    if asked == 0:
+        yield f"{PREFIX}{annotation}: 0 is root, which no Pod may be"
+    elif asked not in allowed:
+        yield _refusal(annotation, str(asked), field, namespace)
+
+
+def _name_refusals(
+    annotation: str, asked: str, allowed: Names | None, field: str, namespace: str
+) -> Iterable[str]:
+    """Yield a refusal for each name that is not allowed; Slurm takes lists of them, with commas."""
+    if allowed is None or not asked:
+        return
+    for name in asked.split(","):
+        if name not in allowed:
+            yield _refusal(annotation, name, field, namespace)
+
+
+def _refusal(annotation: str, asked: str, field: str, namespace: str) -> str:
+    may = f"an administrator may add it to namespaces.{namespace}.{field} of the scheduler's policy"
+    return f"{PREFIX}{annotation}: namespace {namespace} may not use {asked}; {may}"

@@ -1,0 +1,84 @@
+"""What a valid Pod asks for in vain, or at a risk: it is placed all the same, and told so by Events.
+
+Source: SUNK's documents, "Known limitations"; Kubernetes, "CPU management policies", "Pod QoS classes".
+"""
+
+from typing import Final
+
+import msgspec
+
+from sunk_kube.objects import Container, Pod, PodSpec
+from sunk_kube.quantity import number
+from sunk_kube.wellknown import PREFIX
+from sunk_pod_scheduler.podspec.annotations import OLD_SHARED_OF, SHARED_OF
+from sunk_pod_scheduler.podspec.unsupported import without_effect
+from sunk_pod_scheduler.podspec.validation import ValidatedPod
+
+EXCLUSIVE: Final = PREFIX + "exclusive"
+_BASIC: Final = ("cpu", "memory")
+
+
+class PodWarning(msgspec.Struct, frozen=True):
+    """An Event of type Warning."""
+
+    reason: str
+    message: str
+
+
+def warnings(pod: Pod, wanted: ValidatedPod) -> tuple[PodWarning, ...]:
+    """Return what the user of *pod* had better know."""
+    found: list[PodWarning] = []
+    if unheard := without_effect(pod.spec):
+        text = f"{', '.join(unheard)}: without effect, because Slurm chooses the Node"
+        found.append(PodWarning("NoEffect", text))
+    if pinned := _pinned(pod.spec):
+        text = (
+            f"container {pinned[0]} is Guaranteed with whole CPUs: under the kubelet's static CPU policy it "
+            "gets CPUs that Slurm may give to others, and the node is drained; set the CPU limit above the "
+            "request, or ask for a fraction"
+        )
+        found.append(PodWarning("StaticCPUs", text))
+    if text := _shared_gpus(wanted):
+        text = f"{text}, as Slurm and the kubelet hand GPUs out each for itself"
+        found.append(PodWarning("SharedGPUs", text))
+    old = pod.metadata.annotations.get(EXCLUSIVE, "").strip().lower()
+    if old in OLD_SHARED_OF:
+        text = f"{EXCLUSIVE}: {old} is the old boolean; write one of {', '.join(SHARED_OF)}"
+        if wanted.gpus and not OLD_SHARED_OF[old]:
+            text += "; with GPUs it means user"
+        found.append(PodWarning("OldAnnotation", text))
+    return tuple(found)
+
+
+def _shared_gpus(wanted: ValidatedPod) -> str:
+    """Return whose jobs may be given the Pod's GPUs; empty where nobody's may."""
+    if not wanted.gpus or wanted.asked.shared == SHARED_OF["none"]:
+        return ""
+    if wanted.asked.shared == SHARED_OF["ok"]:
+        return f"{EXCLUSIVE}: ok: any Slurm job may be given the Pod's GPUs (use user or none)"
+    if wanted.identity.is_own:
+        user = wanted.identity.user_id
+        return (
+            f"{PREFIX}user-id: Slurm jobs of user {user} may be given the Pod's GPUs (use {EXCLUSIVE}: none)"
+        )
+    return ""
+
+
+def _pinned(spec: PodSpec) -> tuple[str, ...]:
+    """Return the containers that the kubelet's static policy gives whole CPUs of their own."""
+    running = [*spec.containers, *(one for one in spec.init_containers if one.restart_policy == "Always")]
+    everyone = (*spec.containers, *spec.init_containers)
+    try:
+        if not all(_is_guaranteed(container) for container in everyone):
+            return ()
+        return tuple(one.name for one in running if number(one.resources.requests["cpu"]) % 1 == 0)
+    except (ValueError, ArithmeticError):
+        return ()
+
+
+def _is_guaranteed(container: Container) -> bool:
+    requests, limits = container.resources.requests, container.resources.limits
+    return all(
+        name in requests and name in limits and number(requests[name]) == number(limits[name]) > 0
+        for name in _BASIC
+    )

@@ -1,0 +1,1 @@
+"""Answers to placeholders' scripts, to epilogs and to people."""

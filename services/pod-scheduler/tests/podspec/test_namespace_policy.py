@@ -1,0 +1,91 @@
+"""What of Slurm a namespace may use."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sunk_kube.objects import Pod
+from sunk_kube.wellknown import PREFIX
+from sunk_pod_scheduler.config import Config
+from sunk_pod_scheduler.podspec.namespace_policy import Grant, Identity, Policy
+from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
+from sunk_pod_scheduler.testing import manifest
+from sunk_runtime.errors import ConfigError
+
+POLICY = Policy(
+    namespaces={
+        "*": Grant(qos=("normal", "low"), priority_max=1000),
+        "ml": Grant(user_ids=(1001,), accounts=("ml", "lab"), partitions=("batch", "long"), reservations=()),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "annotations", "refused"),
+    [
+        ("web", {"user-id": "1001"}, ["user-id: namespace web may not use 1001", "namespaces.web.userIds"]),
+        ("ml", {"user-id": "0"}, ["user-id: 0 is root, which no Pod may be"]),
+        ("ml", {"group-id": "1001"}, ["group-id: namespace ml may not use 1001", "namespaces.ml.groupIds"]),
+        ("ml", {"account": "web"}, ["account: namespace ml may not use web", "namespaces.ml.accounts"]),
+        ("ml", {"qos": "urgent"}, ["qos: namespace ml may not use urgent", "namespaces.ml.qos"]),
+        ("ml", {"partition": "batch,debug"}, ["partition: namespace ml may not use debug", ".partitions"]),
+        ("ml", {"reservation": "gala"}, ["reservation: namespace ml may not use gala", ".reservations"]),
+        ("web", {"priority": "1001"}, ["may not use 1001, only up to 1000", "namespaces.web.priorityMax"]),
+    ],
+)
+def test_what_a_namespace_may_not_use_is_refused_with_what_to_add_to_the_policy(
+    namespace: str, annotations: dict[str, str], refused: list[str]
+) -> None:
+    found = validate(in_namespace(namespace, annotations), Rules(policy=POLICY))
+
+    assert isinstance(found, tuple)
+    assert len(found) == 1
+    assert all(words in found[0] for words in refused)
+
+
+def test_a_pod_that_names_nothing_gets_the_first_of_what_its_namespace_may_use() -> None:
+    found = validate(in_namespace("ml", {}), Rules(policy=POLICY))
+
+    assert isinstance(found, ValidatedPod)
+    assert found.identity == Identity(64100, 64100)
+    assert (found.asked.account, found.asked.partition, found.asked.qos) == ("ml", "batch", "normal")
+    assert found.asked.reservation == ""
+
+
+def test_what_a_namespace_may_use_is_passed_on() -> None:
+    named = {"user-id": "1001", "account": "lab", "partition": "long,batch", "qos": "low", "priority": "1000"}
+
+    found = validate(in_namespace("ml", named), Rules(policy=POLICY))
+
+    assert isinstance(found, ValidatedPod)
+    assert found.identity == Identity(1001, 64100, is_own=True)
+    assert (found.asked.account, found.asked.partition, found.asked.qos) == ("lab", "long,batch", "low")
+
+
+def test_without_a_policy_a_namespace_names_anything_but_another_user() -> None:
+    free = {"account": "a", "qos": "q", "partition": "p", "reservation": "r", "priority": "4000000"}
+
+    assert isinstance(validate(in_namespace("web", free), Rules()), ValidatedPod)
+    assert isinstance(validate(in_namespace("web", {"user-id": "1001"}), Rules()), tuple)
+    assert isinstance(validate(in_namespace("web", {"user-id": "64100"}), Rules()), ValidatedPod)
+
+
+def in_namespace(namespace: str, annotations: dict[str, str]) -> Pod:
+    pod = manifest(annotations={PREFIX + name: value for name, value in annotations.items()})
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=namespace))
+
+
+def test_the_policy_is_read_from_its_file_and_a_typo_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text('{"namespaces": {"ml": {"userIds": [1001], "priorityMax": 10}}}')
+    config = Config(cluster="prod", key_file=tmp_path / "key", policy_file=file, user_id=7)
+
+    policy = config.rules().policy
+
+    assert policy.user_id == 7
+    assert policy.grant("ml") == Grant(user_ids=(1001,), priority_max=10)
+
+    file.write_text('{"namespaces": {"ml": {"partition": ["batch"]}}}')
+    with pytest.raises(ConfigError, match=r"unknown field `partition` - at `\$.namespaces"):
+        config.rules()

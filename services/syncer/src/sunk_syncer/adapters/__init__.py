@@ -1,0 +1,1 @@
+"""Slurm and the bus, as the syncer needs them."""

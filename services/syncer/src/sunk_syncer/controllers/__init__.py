@@ -1,0 +1,1 @@
+"""One loop for each thing that is kept as it shall be. Only the leader runs them."""

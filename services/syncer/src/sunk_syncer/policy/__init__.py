@@ -1,0 +1,1 @@
+"""What is to be done about it: drains, Extra, records, jobs. Pure."""

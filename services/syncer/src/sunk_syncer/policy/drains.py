@@ -1,0 +1,179 @@
+"""The drain that Kubernetes' side wants for a Slurm node, as one table, and what to do about it.
+
+Only a reason that starts with ``k8s:`` is ever changed or removed, and one that asks for it by
+``verify-undrain``; a node that is DOWN without a drain is left to Slurm's ReturnToService, unless we set it
+down to requeue a job, or somebody waits until no job can come to it any more: then it is drained, and why it
+is down stays in its reason; without knowledge of the Pod nothing is decided about it.
+
+Source: the Syncer's documents, "Slurm drains from Kubernetes", "Slurm downed nodes" and "NHC drain and HPC
+verification"; docs/architecture.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sunk_events import base
+from sunk_events.base import REASON_MAX
+from sunk_events.nodesets import KubePodState
+from sunk_slurm.down_reasons import PREFIX, REQUEUE, down_reason, keeps_down_reason, with_down_reason
+from sunk_syncer.actions import Action, DownNode, DrainNode, KubeInputs, ResumeNode, SlurmInputs, UndrainNode
+
+OVERDUE: Final = "k8s: pod deletion timeout"
+TERMINATED: Final = "k8s: pod terminated"
+CONDEMNED: Final = "k8s: pod pending deletion"
+NOT_READY: Final = "k8s: pod not ready"
+CORDON: Final = "k8s: cordon"
+PREHOOK: Final = "k8s: prolog pre-hook failed"
+"""Set by the node's own prolog, and ours to lift."""
+VERIFY: Final = "verify-undrain"
+"""Anywhere in a reason, whoever's: to be removed when the Node has passed its verification since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One row of the table."""
+
+    name: str
+    holds: Callable[[KubeInputs], bool]
+    reason: Callable[[KubePodState | None], str]
+
+
+def _pod(holds: Callable[[KubePodState], bool]) -> Callable[[KubeInputs], bool]:
+    return lambda kube: kube.pod is not None and holds(kube.pod)
+
+
+def _cordon(pod: KubePodState | None) -> str:
+    return f"cordon: {pod.cordon_reason}" if pod is not None and pod.cordon_reason else "cordon"
+
+
+def _terminated(pod: KubePodState | None) -> str:
+    return f"{TERMINATED}: {_cordon(pod)}" if pod is not None and pod.is_cordoned else TERMINATED
+
+
+CAUSES: Final[tuple[Cause, ...]] = (
+    Cause("overdue", lambda kube: kube.is_overdue, lambda _: OVERDUE),
+    Cause("terminated", _pod(lambda pod: pod.phase in {"terminating", "gone"}), _terminated),
+    Cause("condemned", _pod(lambda pod: pod.is_condemned), lambda _: CONDEMNED),
+    Cause("not ready", _pod(lambda pod: not pod.is_ready), lambda _: NOT_READY),
+    Cause("cordoned", _pod(lambda pod: pod.is_cordoned), lambda pod: f"{PREFIX} {_cordon(pod)}"),
+)
+"""What drains a node, and with which reason; the first that holds. Also the order of urgency."""
+
+
+def cause(kube: KubeInputs) -> Cause | None:
+    """Return the first cause that holds."""
+    return next((row for row in CAUSES if row.holds(kube)), None)
+
+
+def urgency(kube: KubeInputs) -> int:
+    """Return how much may go wrong while nothing is done; 0 where no cause holds."""
+    found = cause(kube)
+    return 0 if found is None else len(CAUSES) - CAUSES.index(found)
+
+
+def is_ours(slurm: SlurmInputs) -> bool:
+    """Whether the node carries a drain that we may change."""
+    return slurm.state.is_drain and slurm.reason.startswith(PREFIX)
+
+
+def wanted(kube: KubeInputs, reason_now: str) -> str | None:
+    """Return the reason that the node should be drained with; None where nothing on our side wants a drain.
+
+    Args:
+        kube: Kubernetes' side.
+        reason_now: What stands there. A drain for a Pod that went stays until the new one is ready, one for
+            a Pod that was overdue until that Pod is known to be gone.
+    """
+    if reason_now.startswith(OVERDUE) and (kube.is_pod_leaving or not kube.are_placements_known):
+        return reason_now
+    found = cause(kube)
+    if found is None:
+        return None
+    reason = found.reason(kube.pod)[:REASON_MAX]
+    if reason == NOT_READY and reason_now.startswith(TERMINATED):
+        return reason_now
+    return reason
+
+
+def because(kube: KubeInputs, reason: str) -> base.Cause:
+    """Return the event that a drain for *reason*, or the end of one, follows: of what the reason names."""
+    if reason.startswith(OVERDUE):
+        return kube.placement_event
+    return kube.lock_event if reason.startswith(PREHOOK) else kube.pod_event
+
+
+def decide(slurm: SlurmInputs, kube: KubeInputs, *, prehook_pause_s: float) -> tuple[Action, ...]:
+    """Return what brings the Slurm node's drain in line with Kubernetes' side.
+
+    Args:
+        slurm: A fresh look at the node.
+        kube: The other side, from complete views.
+        prehook_pause_s: How long a failed prolog's drain stays at least.
+    """
+    ours = is_ours(slurm)
+    want = wanted(kube, slurm.reason if ours else "")
+    if want is None:
+        may_lift = ours and _may_lift(slurm, kube, prehook_pause_s)
+        if _is_down_for_requeue(slurm) and (may_lift or not ours):
+            return (ResumeNode(slurm.node, because(kube, slurm.reason)),)
+        if slurm.state.is_down and keeps_down_reason(slurm.reason):
+            return ()  # Slurm would forget why it is down; with a resume the drain goes too.
+        may_undrain = may_lift or _is_verified(slurm, kube)
+        return (UndrainNode(slurm.node, because(kube, slurm.reason)),) if may_undrain else ()
+    if slurm.state.is_down:
+        if not slurm.state.is_drain and not shall_be_empty(kube):
+            return ()
+        want = with_down_reason(want, slurm.reason, limit=REASON_MAX)
+    is_foreign = slurm.state.is_drain and not ours
+    is_as_wanted = is_foreign or (ours and slurm.reason == want)
+    drains = () if is_as_wanted else (DrainNode(slurm.node, want, because(kube, want)),)
+    return drains + _downs(slurm, kube)
+
+
+def _is_down_for_requeue(slurm: SlurmInputs) -> bool:
+    """Whether we set the node down for no fault of its own, be it that we drained it since."""
+    return slurm.state.is_down and down_reason(slurm.reason).startswith(REQUEUE)
+
+
+def shall_be_empty(kube: KubeInputs) -> bool:
+    """Whether somebody waits for the node to take no job any more: its Pod is to go, or its Node is cordoned.
+
+    One that is down may come back at any time, with a job, between the look at it and its Pod's deletion.
+    """
+    return kube.pod is not None and (kube.pod.is_condemned or kube.pod.is_cordoned)
+
+
+def _downs(slurm: SlurmInputs, kube: KubeInputs) -> tuple[Action, ...]:
+    """Set a node down whose Pod is gone, and slurmd with it, once.
+
+    It is drained by now: the reason that stands there stays, and so does one that somebody wrote just now.
+    """
+    is_gone = kube.pod is not None and kube.pod.phase == "gone"
+    if not is_gone or kube.is_downed or slurm.state.is_down:
+        return ()
+    return (DownNode(slurm.node, None, kube.pod_event),)
+
+
+def _is_verified(slurm: SlurmInputs, kube: KubeInputs) -> bool:
+    """Whether the drain waits for a verification that has passed since; of unknown age it waits on.
+
+    The two were written by two clocks and are compared by a third: the pass has to be newer whichever of ours
+    and slurmctld's is right.
+    """
+    if kube.pod is None or not slurm.state.is_drain or VERIFY not in slurm.reason:
+        return False
+    age_s = min(slurm.reason_age_s, slurm.reason_age_s - slurm.clock_ahead_s)
+    return kube.verified_age_s < age_s < float("inf")
+
+
+def _may_lift(slurm: SlurmInputs, kube: KubeInputs, prehook_pause_s: float) -> bool:
+    """Whether the cause of a drain of ours is known to be gone, now that nothing wants it."""
+    if slurm.reason.startswith(OVERDUE):
+        return True  # Its placement says so itself, whatever NodeSet the node is in.
+    if kube.pod is None:
+        return False  # No NodeSet knows it: whoever drained it knew more than we do.
+    if slurm.reason.startswith(PREHOOK):
+        is_free = kube.lock is None or not kube.lock.in_the_way
+        return is_free and slurm.reason_age_s >= prehook_pause_s
+    return True

@@ -1,0 +1,167 @@
+"""Why a Slurm node or job is as it is, in an operator's words: the weightiest first."""
+
+from collections.abc import Iterable
+
+from sunk_events.base import REASON_MAX
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.requests import Explanation, Finding
+from sunk_slurm.down_reasons import PREFIX, REQUEUE, down_reason
+from sunk_syncer.actions import KubeInputs
+from sunk_syncer.policy.drains import OVERDUE, PREHOOK, VERIFY, cause, shall_be_empty
+from sunk_syncer.policy.requeues import lost_prologs
+
+_CHANGES = {
+    "overdue": "the Pod of the job that ended goes",
+    "terminated": "a new Pod is ready",
+    "condemned": "the update or scale-down takes the Pod, or spares it",
+    "not ready": "the Pod is ready: slurmd answers on its port",
+    "cordoned": "kubectl uncordon",
+}
+"""What would change each cause of a drain."""
+
+
+def explain_node(told: SlurmNodeState, kube: KubeInputs, held_back: str = "") -> Explanation:
+    """Return why the node is as it is in Slurm.
+
+    Args:
+        told: The node as the bus holds it.
+        kube: Kubernetes' side.
+        held_back: Why nothing is changed in Slurm now, if that is so.
+    """
+    findings = (*_held_back(held_back), *_drain(told, kube), *_down(told, kube), *_kubernetes(told, kube))
+    return Explanation(findings=findings)
+
+
+def explain_job(
+    job: SlurmJobState, nodes: Iterable[SlurmNodeState | None], locks: Iterable[LockState]
+) -> Explanation:
+    """Return why the job waits, or runs where it does.
+
+    Args:
+        job: As the bus holds it.
+        nodes: The nodes that it is on; None where nothing is known of one.
+        locks: Their locks.
+    """
+    if job.is_over:
+        return Explanation(findings=(_over(job),))
+    if job.state == "PENDING":
+        return Explanation(findings=(_pending(job),))
+    return Explanation(findings=(*_prolog(job, nodes, locks), *_completing(job)))
+
+
+def _held_back(because: str) -> Iterable[Finding]:
+    if because:
+        yield Finding(
+            what="left as it is in Slurm, whatever Kubernetes' side wants",
+            because=because[:REASON_MAX],
+            would_change="that is known again",
+        )
+
+
+def _drain(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
+    if not told.is_drain:
+        return
+    what = f"{'draining' if told.is_busy else 'drained'}: {told.reason or 'no reason given'}"[:REASON_MAX]
+    row = cause(kube)
+    if not told.reason.startswith(PREFIX):
+        because = f"set in Slurm by {told.reason_user or 'an unknown user'}; never changed by us"
+        change = (
+            "a verification of the Node that passes from now on"
+            if VERIFY in told.reason
+            else "scontrol update nodename=... state=undrain"
+        )
+    elif row is not None:
+        because, change = f"Kubernetes' side wants it: {row.name}", _CHANGES[row.name]
+    elif told.reason.startswith(PREHOOK):
+        because = "a prolog could not lock the Node"
+        change = "no Pod is in the way any more, and some time has passed"
+    elif told.reason.startswith(OVERDUE) and kube.is_pod_leaving:
+        because, change = "the Pod of a job that ended may still run", "that Pod goes"
+    elif told.reason.startswith(OVERDUE) and not kube.are_placements_known:
+        because = "the bus may have lost the placement of the Pod that was overdue"
+        change = "pod-scheduler has written placements for a while"
+    elif kube.pod is None:
+        because, change = "set by us, and no NodeSet has the node any more", "the record is deleted"
+    else:
+        because, change = "its cause is gone", "nothing: it is lifted in a moment"
+    yield Finding(what=what, since=told.reason_changed, because=because, would_change=change)
+
+
+def _down(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
+    if not told.is_down:
+        return
+    is_gone = kube.pod is not None and kube.pod.phase == "gone"
+    if down_reason(told.reason).startswith(REQUEUE) and not told.is_drain:
+        because = "this Slurm requeues a job only so"
+        yield Finding(what="down", because=because, would_change="nothing: it is resumed in a moment")
+        return
+    yield Finding(
+        what="down",
+        since=None if told.is_drain else told.reason_changed,
+        because="its Pod is gone" if is_gone else down_reason(told.reason) or "Slurm does not say why",
+        would_change="its slurmd registers, where ReturnToService allows it; else state=resume in Slurm",
+    )
+
+
+def _kubernetes(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
+    row = cause(kube)
+    if row is not None and not told.is_drain:
+        is_left = told.is_down and not shall_be_empty(kube)
+        yield Finding(
+            what=f"not drained although: {row.name}",
+            because="a node that is down is left to Slurm" if is_left else "the drain is on its way",
+            would_change=_CHANGES[row.name],
+        )
+    if told.is_not_responding and not told.is_down:
+        yield Finding(
+            what="not responding",
+            because="slurmctld does not hear from its slurmd",
+            would_change="slurmd answers; after SlurmdTimeout the node is down",
+        )
+
+
+def _over(job: SlurmJobState) -> Finding:
+    return Finding(what=f"over: {job.state}", since=job.ended, because=job.reason)
+
+
+def _pending(job: SlurmJobState) -> Finding:
+    return Finding(
+        what="pending",
+        since=job.submitted,
+        because=job.reason or "Slurm has not looked at it yet",
+        would_change="squeue --start tells when Slurm expects it to start",
+    )
+
+
+def _prolog(
+    job: SlurmJobState, nodes: Iterable[SlurmNodeState | None], locks: Iterable[LockState]
+) -> Iterable[Finding]:
+    if job.reason != "Prolog":
+        return
+    lost = lost_prologs(job, nodes)
+    if lost.is_certain:
+        yield Finding(
+            what="hangs in its prolog",
+            since=job.started,
+            because=f"slurmd of {', '.join(lost.nodes[:5])} was restarted while the prolog ran",
+            would_change="it is requeued in a moment; one that may not be requeued has to be cancelled",
+        )
+        return
+    in_the_way = [f"{lock.node}: {', '.join(lock.in_the_way[:3])}" for lock in locks if lock.in_the_way]
+    yield Finding(
+        what="its prologs run",
+        since=job.started,
+        because=("waits for Pods to leave: " + "; ".join(in_the_way[:5]))[:REASON_MAX] if in_the_way else "",
+        would_change="those Pods are gone" if in_the_way else "the prologs end",
+    )
+
+
+def _completing(job: SlurmJobState) -> Iterable[Finding]:
+    if job.is_completing:
+        yield Finding(
+            what="completing",
+            because="epilogs or processes still hold its nodes",
+            would_change="the epilogs end",
+        )

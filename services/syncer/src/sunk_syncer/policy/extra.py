@@ -1,0 +1,133 @@
+"""What of a node's Kubernetes side stands in its Extra, under the one key ``sunk``.
+
+What must stay true: a user's other keys stay as they were written; what is no JSON object is replaced;
+nothing is written when nothing but the time has changed. What stands there is also how we know, whatever was
+restarted, that a node is one of ours, and which of its features we gave it.
+
+Source: the Syncer's documents, "Extra field".
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from sunk_events.locks import LockState
+from sunk_events.nodesets import Condition, KubePodState
+
+KEY: Final = "sunk"
+MESSAGE_MAX: Final = 200
+"""Of a condition's message: every list of all nodes carries it."""
+FROM_SLURM: Final = "Slurm"
+"""Conditions that begin so tell Kubernetes about Slurm; told back they would change with every job."""
+
+
+class ExtraCondition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A condition, by its type."""
+
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: datetime | None = None
+
+
+class ExtraContent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Our part of Extra."""
+
+    pod: str = ""
+    namespace: str = ""
+    node: str = ""
+    """The Kubernetes Node."""
+    nodeset: str = ""
+    ready: bool = False
+    conditions: dict[str, ExtraCondition] = {}
+    """The Pod's."""
+    node_conditions: dict[str, ExtraCondition] = {}
+    """The Node's."""
+    cordon_reason: str | None = None
+    """None: the Node is not cordoned."""
+    lock: str = "false"
+    features: tuple[str, ...] = ()
+    """Those that the NodeSet gives the node; others are a user's."""
+    updated_at: datetime | None = None
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """An Extra as it stands there."""
+
+    users: dict[str, msgspec.Raw] | None
+    """The user's keys; None: it is no JSON object."""
+    ours: ExtraContent | None
+    """None: we have not written there, or what stands there is not ours."""
+
+
+def parsed(text: str) -> Parsed:
+    """Take an Extra apart; an empty one is an empty object."""
+    if not text.strip():
+        return Parsed({}, None)
+    try:
+        keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return Parsed(None, None)
+    ours = keys.pop(KEY, None)
+    if ours is None:
+        return Parsed(keys, None)
+    try:
+        return Parsed(keys, msgspec.json.decode(ours, type=ExtraContent))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return Parsed(keys, ExtraContent())  # Whatever it says, it is replaced.
+
+
+def content(pod: KubePodState, lock: LockState | None) -> ExtraContent:
+    """Return what our part should say, without the time."""
+    return ExtraContent(
+        pod=pod.pod,
+        namespace=pod.namespace,
+        node=pod.kube_node,
+        nodeset=pod.nodeset,
+        ready=pod.is_ready,
+        conditions=_conditions(pod.conditions),
+        node_conditions=_conditions(pod.node_conditions),
+        cordon_reason=pod.cordon_reason if pod.is_cordoned else None,
+        lock=lock.lock if lock else "false",
+        features=tuple(sorted(pod.features)),
+    )
+
+
+def is_current(now_there: Parsed, wanted: ExtraContent) -> bool:
+    """Whether our part says all but the time as it should."""
+    if now_there.users is None or now_there.ours is None:
+        return False
+    return msgspec.structs.replace(now_there.ours, updated_at=None) == wanted
+
+
+def merged(now_there: Parsed, wanted: ExtraContent, moment: datetime) -> str:
+    """Return the whole Extra: the user's keys as they were, and ours."""
+    ours = msgspec.structs.replace(wanted, updated_at=moment.replace(microsecond=0))
+    keys: dict[str, object] = {**(now_there.users or {}), KEY: ours}
+    return msgspec.json.encode(keys).decode()
+
+
+def features(now_there: Parsed, wanted: ExtraContent, on_node: Iterable[str]) -> tuple[str, ...] | None:
+    """Return the features that the node should have; None where it has them.
+
+    What we gave it before and no longer want goes; what somebody else gave it stays.
+    """
+    before = set(now_there.ours.features) if now_there.ours else set[str]()
+    there = set(on_node)
+    should = (there - before) | set(wanted.features)
+    return None if should == there else tuple(sorted(should))
+
+
+def _conditions(conditions: Iterable[Condition]) -> dict[str, ExtraCondition]:
+    return {
+        condition.type: ExtraCondition(
+            status=condition.status,
+            reason=condition.reason,
+            message=condition.message[:MESSAGE_MAX],
+            since=condition.changed,
+        )
+        for condition in conditions
+        if not condition.type.startswith(FROM_SLURM)
+    }

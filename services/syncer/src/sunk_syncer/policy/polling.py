@@ -1,0 +1,56 @@
+"""How often to ask Slurm, and whether to believe an answer that lacks what was known.
+
+"Unknown is never absent": slurmctld that has lost its state, or a slurmrestd that reads another one,
+answers with success and an empty list. Nothing is concluded from that before it has lasted.
+"""
+
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import msgspec
+
+FEW: Final = 3
+BURST: Final = 3
+"""So many answers' cost may be saved up."""
+FEW_SHARE: Final = 0.1
+"""Up to three, or a tenth, may go at once: a rack is removed, a batch of old jobs is forgotten."""
+
+
+def pause(cost_s: float, *, poll_s: float, poll_max_s: float, share: float) -> float:
+    """Return how long to rest after an answer that took *cost_s*, so that asking costs *share* of a core.
+
+    At most *poll_max_s*: an answer may have been slow for other reasons than its size.
+    """
+    return max(poll_s, min(cost_s / share, poll_max_s))
+
+
+class PollBudget(msgspec.Struct, frozen=True):
+    """What asking may cost, saved up while nothing is asked: a change after a calm is seen at once."""
+
+    credit_s: float = 0.0
+    """Seconds of a core; less than 0 is a debt to be rested off."""
+    counted: float = 0.0
+    """When that was, in monotonic time."""
+
+    def spent(self, cost_s: float, now: float, share: float) -> "PollBudget":
+        """Return the budget after an answer that took *cost_s* and was there at *now*."""
+        saved_s = min(self.credit_s + (now - self.counted) * share, BURST * cost_s)
+        return PollBudget(max(saved_s - cost_s, -cost_s), now)
+
+
+class LossGuard(msgspec.Struct, frozen=True):
+    """Since when answers lack too much to be believed; None: they do not."""
+
+    since: float | None = None
+
+    def after(self, known: AbstractSet[str], missing: AbstractSet[str], now: float) -> "LossGuard":
+        """Return the doubt after an answer that lacks *missing* of what was *known*; *now* is monotonic."""
+        if len(missing) <= max(FEW, len(known) * FEW_SHARE):
+            is_all = bool(known) and len(missing) == len(known)
+            if not is_all:
+                return LossGuard()
+        return LossGuard(now if self.since is None else self.since)
+
+    def is_over(self, now: float, doubt_s: float) -> bool:
+        """Whether what is missing may be looked for, one by one."""
+        return self.since is None or now - self.since >= doubt_s

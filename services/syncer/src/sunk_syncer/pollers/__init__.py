@@ -1,0 +1,1 @@
+"""Slurm to the bus, again and again."""

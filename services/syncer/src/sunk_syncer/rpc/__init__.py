@@ -1,0 +1,1 @@
+"""Answers to other services' questions."""

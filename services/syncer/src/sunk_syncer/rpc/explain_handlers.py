@@ -1,0 +1,44 @@
+"""Answers to "why is it so?" from what the leader knows. Incomplete views answer "later"."""
+
+from sunk_events.base import Reply
+from sunk_events.requests import ExplainJob, ExplainSlurmNode, Refused
+from sunk_runtime.errors import TransientError
+from sunk_runtime.views import now
+from sunk_slurm.hostlist import expand
+from sunk_syncer.adapters.views import Views
+from sunk_syncer.policy.explain import explain_job, explain_node
+
+
+class ExplainHandlers:
+    """The questions about causes that the syncer answers."""
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
+
+    async def node(self, question: ExplainSlurmNode) -> Reply:
+        """Say why a node is as it is, and whether it is left so because too little is known."""
+        self._views.require_complete()
+        told = self._views.nodes.get(question.node)
+        if told is None:
+            return Refused(code="unknown_node", reason=f"Slurm has no node {question.node}")
+        try:
+            self._views.require_known(question.node)
+        except TransientError as error:
+            held_back = str(error)
+        else:
+            held_back = ""
+        return explain_node(told, self._views.kube_inputs(question.node, now()), held_back)
+
+    async def job(self, question: ExplainJob) -> Reply:
+        """Say why a job is as it is."""
+        self._views.require_known("")
+        job = self._views.jobs.get(str(question.job))
+        if job is None:
+            return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or no longer")
+        try:
+            names = expand(job.nodes)
+        except ValueError:
+            names = ()
+        nodes = [self._views.nodes.get(name) for name in names]
+        locks = [lock for lock in map(self._views.locks.get, names) if lock is not None]
+        return explain_job(job, nodes, locks)

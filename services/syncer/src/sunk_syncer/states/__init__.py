@@ -1,0 +1,1 @@
+"""What Slurm shows, as states and events of the bus. Pure."""

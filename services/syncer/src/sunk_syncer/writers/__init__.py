@@ -1,0 +1,1 @@
+"""The one way by which the syncer changes Slurm nodes."""

@@ -1,0 +1,100 @@
+"""Why a Slurm node or job is as it is."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState
+from sunk_syncer.actions import KubeInputs
+from sunk_syncer.policy.explain import explain_job, explain_node
+from sunk_syncer.testing import ready_pod
+
+T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
+IDLE = SlurmNodeState(changed=T0, node="n1", state="IDLE", slurmd_started=T0)
+POD = ready_pod("n1", changed=T0)
+FINE = KubeInputs(pod=POD)
+CORDONED = KubeInputs(pod=replace(POD, is_cordoned=True, cordon_reason="disk"))
+JOB = SlurmJobState(changed=T0, job=7, state="RUNNING", is_running=True, nodes="n1", started=T0, submitted=T0)
+
+
+def drained(reason: str, user: str = "root") -> SlurmNodeState:
+    return replace(IDLE, flags=("DRAIN",), is_drain=True, reason=reason, reason_user=user, reason_changed=T0)
+
+
+@pytest.mark.parametrize(
+    ("told", "kube", "words"),
+    [
+        pytest.param(drained("bad dimm", "ada"), FINE, ("by ada", "state=undrain"), id="another's drain"),
+        pytest.param(
+            drained("nhc verify-undrain", "ada"), FINE, ("by ada", "verification"), id="waits for NHC"
+        ),
+        pytest.param(drained("k8s: cordon: disk"), CORDONED, ("cordoned", "kubectl uncordon"), id="cordoned"),
+        pytest.param(drained("k8s: cordon: disk"), FINE, ("cause is gone", "in a moment"), id="to be lifted"),
+        pytest.param(
+            drained("k8s: prolog pre-hook failed: a/b"), FINE, ("prolog", "in the way"), id="a failed lock"
+        ),
+        pytest.param(
+            drained("k8s: pod deletion timeout"),
+            replace(FINE, is_pod_leaving=True),
+            ("still run", "Pod goes"),
+            id="overdue",
+        ),
+        pytest.param(drained("k8s: cordon"), KubeInputs(), ("no NodeSet", "deleted"), id="no Pod known"),
+        pytest.param(
+            replace(IDLE, state="DOWN", is_down=True, reason="Not responding"),
+            FINE,
+            ("Not responding", "ReturnToService"),
+            id="down",
+        ),
+        pytest.param(
+            replace(IDLE, is_not_responding=True), FINE, ("does not hear", "SlurmdTimeout"), id="silent"
+        ),
+        pytest.param(IDLE, CORDONED, ("on its way", "uncordon"), id="about to be drained"),
+    ],
+)
+def test_a_node_is_explained(told: SlurmNodeState, kube: KubeInputs, words: tuple[str, str]) -> None:
+    (finding,) = explain_node(told, kube).findings
+
+    assert words[0] in finding.because
+    assert words[1] in finding.would_change
+
+
+def test_draining_and_drained_are_told_apart() -> None:
+    draining = replace(drained("x"), state="MIXED", is_busy=True)
+
+    assert explain_node(draining, FINE).findings[0].what == "draining: x"
+    assert explain_node(drained("x"), FINE).findings[0].what == "drained: x"
+
+
+def test_nothing_stands_out_of_a_healthy_node() -> None:
+    assert explain_node(IDLE, FINE).findings == ()
+
+
+def test_a_pending_job_is_explained_by_slurms_reason() -> None:
+    job = replace(JOB, state="PENDING", is_running=False, reason="Resources")
+
+    assert explain_job(job, (), ()).findings[0].because == "Resources"
+
+
+def test_a_job_in_its_prolog_names_the_pods_in_the_way() -> None:
+    lock = LockState(changed=T0, node="n1", kube_node="k1", lock="pending", in_the_way=("team/web",))
+    (finding,) = explain_job(replace(JOB, reason="Prolog"), (IDLE,), (lock,)).findings
+
+    assert "n1: team/web" in finding.because
+
+
+def test_a_job_whose_prolog_was_lost_is_said_so() -> None:
+    younger = replace(IDLE, slurmd_started=T0 + timedelta(seconds=5))
+    (finding,) = explain_job(replace(JOB, reason="Prolog"), (younger,), ()).findings
+
+    assert "slurmd of n1 was restarted" in finding.because
+
+
+def test_a_running_job_has_nothing_to_explain_and_one_that_is_over_its_end() -> None:
+    over = replace(JOB, state="FAILED", is_running=False, is_over=True, reason="NonZeroExitCode")
+
+    assert explain_job(JOB, (IDLE,), ()).findings == ()
+    assert explain_job(over, (), ()).findings[0].what == "over: FAILED"
