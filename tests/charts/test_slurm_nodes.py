@@ -287,6 +287,9 @@ def test_a_scanner_locks_no_user_out(chart: helm.Chart, service: dict[str, str],
     lines = objects["ConfigMap", "prod-scripts"]["data"]["sshd_config"].splitlines()
 
     assert ("PerSourcePenalties no" in lines) == is_for_all
+    # sshd reads it only when it starts.
+    templates = [one["StatefulSet", "prod-login"]["spec"]["template"] for one in (objects, made(chart, {}))]
+    assert (templates[0] == templates[1]) == is_for_all
 
 
 def test_scratch_is_a_volume_of_each_pod_where_the_values_have_a_size(chart: helm.Chart) -> None:

@@ -115,3 +115,9 @@ metadata:
 automountServiceAccountToken: false
 {{- include "slurm.pdb" (merge (dict "object" .object) $who) }}
 {{- end }}
+
+{{- /* Whether sshd of login Pods sees callers by their own addresses. */ -}}
+{{- define "slurm.knowsCallers" -}}
+{{- $service := .Values.login.service -}}
+{{- if and (ne $service.type "ClusterIP") (eq $service.externalTrafficPolicy "Local") }}true{{ end }}
+{{- end }}
