@@ -159,7 +159,7 @@ async def test_two_replicas_never_lead_at_once_and_the_other_takes_over_after_a_
         await until(lambda: b.is_leading, within_s=1)
 
         assert not a.is_leading
-        assert b.tokens[0] > a.tokens[0]
+        assert b.tokens[0] > max(a.tokens)
         tasks.cancel_scope.cancel()
 
 
@@ -249,10 +249,11 @@ async def lose_the_record(bus: Bus, server: NatsServer, settings: BusSettings, h
             await bus.js.delete_stream(stream)
             await bus.provision("c1", settings)
         case _:
+            before = bus.reconnects
             server.kill()
             server.wipe()
             server.start()
-            await until(lambda: bus.reconnects == 1 and bus.is_connected)
+            await until(lambda: bus.reconnects > before and bus.is_connected)
             await bus.provision("c1", settings)
 
 
@@ -271,21 +272,18 @@ async def test_a_holder_whose_record_was_lost_stops_before_the_next_one_works_wh
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(a.run)
-        await until(lambda: a.is_leading)
-        assert a.leadership is not None
-        led_by_a.append(a.leadership)
-        for _ in range(3):
+        while not led_by_a or await b.lease.acquire() is None:  # The former holder had it again first.
+            await until(lambda: a.is_leading)
+            assert a.leadership is not None
+            led_by_a[:] = [a.leadership]
             assert await lease(bus, "other").acquire() is None
-        await lose_the_record(bus, server, settings, how)
-        assert (
-            await b.lease.acquire() is not None
-        )  # Before the holder renews; then it leads, as after a restart.
+            await lose_the_record(bus, server, settings, how)
         tasks.start_soon(lead, b.lease, work_of_b)
         await until(lambda: bool(both))
         tasks.cancel_scope.cancel()
 
     assert both == [False]
-    assert b.tokens[0] > a.tokens[0]
+    assert b.tokens[0] > max(a.tokens)
 
 
 async def test_who_only_stands_by_says_that_it_does_not_lead() -> None:
