@@ -1,7 +1,7 @@
 """The scheduler against a real Slurm and a real NATS; Pods are in memory, and we play syncer and gateway."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from importlib import resources
@@ -253,34 +253,39 @@ class World:
         self.poke(uid)
 
     async def play_syncer(self) -> None:
-        """Tell the bus of every job, and look at every Pod whose job may have changed."""
+        """Tell the bus of every job, again and again; Slurm may be late with an answer, as for the syncer."""
         writer = StateWriter(self.bus, self.slurm_jobs, fence=None)
         while True:
-            moment, known = now(), set(self.slurm_jobs.keys())
-            for number in await self.client.job_states():
-                if (found := await self.client.job(number)) is not None:
-                    key, state = str(number), found.state_now
-                    told = SlurmJobState(
-                        changed=now(),
-                        job=number,
-                        state=state.base,
-                        flags=tuple(sorted(state.flags)),
-                        is_over=state.is_over,
-                        is_held=state.is_pending and found.priority.value == 0,
-                        nodes=found.nodes,
-                        extra=found.extra,
-                        name=found.name,
-                        user_id=found.user_id,
-                        submitted=found.submit_time.moment,
-                    )
-                    await writer.record(key, told, revision=self.slurm_jobs.revision(key))
-                    known.discard(key)
-            for key in known:
-                await writer.forget(key, revision=self.slurm_jobs.revision(key))
-            await self.say_answered(moment)
-            for uid in {*self.pods.pods, *self.placements.keys()}:
-                self.poke(uid)
+            with suppress(SlurmUnavailableError):
+                await self.tell_all(writer)
             await anyio.sleep(self.rest_s)
+
+    async def tell_all(self, writer: StateWriter[SlurmJobState]) -> None:
+        """Tell the bus of every job, and look at every Pod whose job may have changed."""
+        moment, known = now(), set(self.slurm_jobs.keys())
+        for number in await self.client.job_states():
+            if (found := await self.client.job(number)) is not None:
+                key, state = str(number), found.state_now
+                told = SlurmJobState(
+                    changed=now(),
+                    job=number,
+                    state=state.base,
+                    flags=tuple(sorted(state.flags)),
+                    is_over=state.is_over,
+                    is_held=state.is_pending and found.priority.value == 0,
+                    nodes=found.nodes,
+                    extra=found.extra,
+                    name=found.name,
+                    user_id=found.user_id,
+                    submitted=found.submit_time.moment,
+                )
+                await writer.record(key, told, revision=self.slurm_jobs.revision(key))
+                known.discard(key)
+        for key in known:
+            await writer.forget(key, revision=self.slurm_jobs.revision(key))
+        await self.say_answered(moment)
+        for uid in {*self.pods.pods, *self.placements.keys()}:
+            self.poke(uid)
 
     async def say_answered(self, moment: datetime) -> None:
         """Say on the bus that its jobs are those of *moment*."""
