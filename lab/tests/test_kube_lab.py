@@ -48,14 +48,14 @@ def test_every_node_is_ready_and_says_the_version_it_was_built_from(kube_lab: Ku
 def test_a_pod_runs_and_the_machine_reaches_it(kube_lab: KubeLab) -> None:
     wait_for("the ServiceAccount", lambda: kube_lab.kubectl("get", "serviceaccount", "default"), 30)
     kube_lab.kubectl("run", "walker", f"--image={images.PAUSE}", "--restart=Never")
-    kube_lab.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/walker")
+    kube_lab.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/walker")
 
     address = kube_lab.kubectl("get", "pod", "walker", "-o", "jsonpath={.status.podIP}")
 
     with socket.socket() as probe:  # Refused, not unreachable: the address answers, nobody listens.
         probe.settimeout(5)
         assert probe.connect_ex((address, 1)) == 111
-    kube_lab.kubectl("delete", "pod", "walker", "--wait", "--timeout=60s")
+    kube_lab.kubectl("delete", "pod", "walker", "--wait", "--timeout=180s")
 
 
 def address_of(name: str, server: str) -> str:
@@ -146,7 +146,7 @@ def test_down_leaves_no_process_mount_link_route_or_cgroup_behind(own_kube_lab: 
     own_kube_lab.up(nodes=2)
     wait_for("the ServiceAccount", lambda: own_kube_lab.kubectl("get", "serviceaccount", "default"), 30)
     own_kube_lab.kubectl("create", "deployment", "web", f"--image={images.PAUSE}", "--replicas=4")
-    own_kube_lab.kubectl("wait", "--for=condition=Available", "--timeout=60s", "deployment/web")
+    own_kube_lab.kubectl("wait", "--for=condition=Available", "--timeout=180s", "deployment/web")
     was = remains(own_kube_lab)
 
     own_kube_lab.down()

@@ -48,9 +48,9 @@ class Cluster:
                     "spec": {**template["spec"], "nodeName": node},
                 }
             )
-        self.kubectl("rollout", "status", "statefulset/slurmctld", "deployment/slurmrestd", "--timeout=60s")
+        self.kubectl("rollout", "status", "statefulset/slurmctld", "deployment/slurmrestd", "--timeout=180s")
         self.kubectl(
-            "wait", "--for=condition=Ready", "--timeout=60s", "pod/slurm-000-012", "pod/slurm-000-013"
+            "wait", "--for=condition=Ready", "--timeout=180s", "pod/slurm-000-012", "pod/slurm-000-013"
         )
         wait_for(
             "idle nodes", lambda: self.slurm("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * 2, 30
@@ -72,7 +72,7 @@ def cluster(request: pytest.FixtureRequest, kube_lab: KubeLab) -> Generator[Clus
     cluster = Cluster(kube_lab, request.param)
     cluster.up()
     yield cluster
-    kube_lab.kubectl("delete", "namespace", cluster.namespace, "--timeout=60s")
+    kube_lab.kubectl("delete", "namespace", cluster.namespace, "--timeout=180s")
 
 
 def test_a_job_runs_on_two_nodes_under_their_pods_names(cluster: Cluster) -> None:
@@ -102,7 +102,7 @@ def test_slurmctld_finds_its_nodes_and_jobs_again_after_its_pod_is_replaced(clus
     wait_for("the job", lambda: cluster.slurm("squeue", "-h", "-j", job, "-o", "%T").strip() == "RUNNING", 20)
 
     cluster.kubectl("delete", "pod", "slurmctld-0")
-    cluster.kubectl("rollout", "status", "statefulset/slurmctld", "--timeout=60s")
+    cluster.kubectl("rollout", "status", "statefulset/slurmctld", "--timeout=180s")
 
     assert cluster.slurm("squeue", "-h", "-j", job, "-o", "%T").strip() == "RUNNING"
     cluster.slurm("scancel", job)

@@ -36,7 +36,9 @@ def write(file: Path, text: str) -> None:
 def test_a_script_that_never_ends_is_ended_and_has_failed(node: Path, kind: str) -> None:
     write(node / f"{kind}.d/50-hangs", "#!/bin/bash\nsleep 600\n")
 
-    ended = subprocess.run([node / "scripts" / kind], check=False, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [node / "scripts" / kind], check=False, capture_output=True, text=True, timeout=240
+    )
 
     assert ended.returncode == ENDED
     assert f"50-hangs: exit status {ENDED}" in ended.stderr
@@ -47,7 +49,7 @@ def test_scripts_run_in_their_names_order_and_the_first_failure_is_told(node: Pa
     for name, status in (("20-b", 3), ("10-a", 0), ("30-c", 4)):
         write(node / f"epilog.d/{name}", f"#!/bin/bash\necho {name} >>{node}/ran\nexit {status}\n")
 
-    ended = subprocess.run([node / "scripts/epilog"], check=False, timeout=60)
+    ended = subprocess.run([node / "scripts/epilog"], check=False, timeout=240)
 
     assert ended.returncode == 3
     assert (node / "ran").read_text().split() == ["10-a", "20-b", "30-c"]
@@ -61,7 +63,7 @@ def test_scripts_of_a_prolog_run_only_where_its_node_is_locked(
     write(node / "scripts/prolog.sh", f"#!/bin/bash\n[[ $SUNK_HOOKS_NOT_LOCKED == 3 ]] && exit {locked}\n")
     write(node / "prolog.d/10-a", f"#!/bin/bash\ntouch {node}/ran\n")
 
-    assert subprocess.run([node / "scripts/prolog"], check=False, timeout=60).returncode == status
+    assert subprocess.run([node / "scripts/prolog"], check=False, timeout=240).returncode == status
     assert (node / "ran").exists() == runs
 
 
@@ -70,10 +72,10 @@ def test_each_job_has_a_folder_of_its_own_until_its_epilog(node: Path) -> None:
     folder = node / "scratch/job-7"
     user = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": str(os.getuid()), "SLURM_JOB_GID": str(os.getgid())}
 
-    assert subprocess.run([node / "scripts/prolog"], check=False, timeout=60, env=user).returncode == 0
+    assert subprocess.run([node / "scripts/prolog"], check=False, timeout=240, env=user).returncode == 0
     (folder / "big").write_text("data")
     mode = folder.stat().st_mode & 0o777
-    assert subprocess.run([node / "scripts/epilog"], check=False, timeout=60, env=user).returncode == 0
+    assert subprocess.run([node / "scripts/epilog"], check=False, timeout=240, env=user).returncode == 0
 
     (aside,) = (node / "scratch").iterdir()
     assert (mode, aside.name.startswith(".gone-7-")) == (0o700, True)
@@ -93,7 +95,7 @@ def test_a_job_that_finds_no_room_for_its_folder_runs_without_one_and_says_so(no
     prolog = node / "scripts/prolog"
     write(prolog, prolog.read_text().replace("install -d", "false -d"))  # No space left on device.
 
-    ran = subprocess.run([prolog], check=False, timeout=60, env=user_of("7"), capture_output=True, text=True)
+    ran = subprocess.run([prolog], check=False, timeout=240, env=user_of("7"), capture_output=True, text=True)
     told, others = (
         subprocess.run(
             [node / "scripts/task-prolog"],
@@ -133,7 +135,7 @@ def test_what_cannot_be_put_aside_is_not_handed_on_to_the_next_job_of_its_number
     prolog = node / "scripts/prolog"
     write(prolog, prolog.read_text().replace("mv -T", "false -T"))
 
-    ran = subprocess.run([prolog], check=False, timeout=60, env=user_of("7"), capture_output=True, text=True)
+    ran = subprocess.run([prolog], check=False, timeout=240, env=user_of("7"), capture_output=True, text=True)
 
     assert (ran.returncode, "job-7 cannot be made" in ran.stderr) == (0, True)
     assert (node / "scratch/job-7").stat().st_mode & 0o777 == 0o755  # Neither its mode nor its owner changed.
@@ -143,7 +145,7 @@ def test_a_late_epilog_leaves_the_folder_of_anothers_job_of_its_number(node: Pat
     (node / "scratch/job-7").mkdir(parents=True)
     late = user_of("7") | {"SLURM_JOB_UID": str(os.getuid() + 1)}
 
-    assert subprocess.run([node / "scripts/epilog"], check=False, timeout=60, env=late).returncode == 0
+    assert subprocess.run([node / "scripts/epilog"], check=False, timeout=240, env=late).returncode == 0
 
     assert [folder.name for folder in (node / "scratch").iterdir()] == ["job-7"]
 
@@ -152,6 +154,6 @@ def test_without_a_volume_for_it_no_job_has_a_folder(node: Path) -> None:
     user = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "0", "SLURM_JOB_GID": "0"}
 
     for kind in ("prolog", "epilog"):
-        assert subprocess.run([node / f"scripts/{kind}"], check=False, timeout=60, env=user).returncode == 0
+        assert subprocess.run([node / f"scripts/{kind}"], check=False, timeout=240, env=user).returncode == 0
 
     assert not (node / "scratch").exists()

@@ -422,7 +422,7 @@ def test_slurmdbd_is_ended_once_it_listens_or_has_no_database(chart: helm.Chart)
                 return False
 
             wait_for("it to wait for the conversion", is_waiting, 30)
-        assert ending.wait(timeout=30) == 0  # Without a connection there is no conversion.
+        assert ending.wait(timeout=240) == 0  # Without a connection there is no conversion.
 
 
 def test_no_probe_kills_a_slurmctld_that_is_busy(chart: helm.Chart) -> None:

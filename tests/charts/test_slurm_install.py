@@ -239,7 +239,7 @@ def test_a_pod_runs_through_slurm(cluster: Cluster) -> None:
 
 
 def test_helms_own_test_passes(cluster: Cluster) -> None:
-    told = cluster.helm.test("slurm", timeout=90, logs=True)["logs"]
+    told = cluster.helm.test("slurm", timeout=240, logs=True)["logs"]
 
     assert "PARTITION" in told
 

@@ -100,7 +100,7 @@ def installed() -> Generator[Installation]:
 
 def test_two_controllers_are_ready_with_the_bus_of_the_chart(installed: Installation) -> None:
     (deployment,) = installed.items("deployment")
-    told = installed.helm.test("sunk", timeout=90, logs=True)["logs"]
+    told = installed.helm.test("sunk", timeout=240, logs=True)["logs"]
 
     assert deployment["status"]["readyReplicas"] == 2
     assert sorted(line.rpartition(": ")[2] for line in told.splitlines() if line.startswith("http")) == [

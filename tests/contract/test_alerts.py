@@ -74,7 +74,7 @@ def test_the_alerts_fire_when_they_should_and_only_then(promtool: Path) -> None:
         [str(promtool), "test", "rules", str(UNIT_TESTS)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 

@@ -51,7 +51,7 @@ def test_prometheus_reads_every_query(promtool: Path, tmp_path: Path) -> None:
     file.write_text(json.dumps({"groups": [{"name": "dashboards", "rules": rules}]}))
 
     done = subprocess.run(
-        [str(promtool), "check", "rules", str(file)], capture_output=True, text=True, timeout=60, check=False
+        [str(promtool), "check", "rules", str(file)], capture_output=True, text=True, timeout=240, check=False
     )
 
     assert f"{len(QUERIES)} rules found" in done.stdout, done.stdout + done.stderr
@@ -108,7 +108,7 @@ def test_two_exporters_that_say_the_same_count_once(promtool: Path, tmp_path: Pa
     file.write_text(json.dumps({"rule_files": [], "tests": [case]}))
 
     done = subprocess.run(
-        [str(promtool), "test", "rules", str(file)], capture_output=True, text=True, timeout=60, check=False
+        [str(promtool), "test", "rules", str(file)], capture_output=True, text=True, timeout=240, check=False
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -88,7 +88,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         exporter = Process(folder, {"CLUSTER": "lab", "NATS_URL": nats.url, "HTTP_PORT": str(port)})
         url = f"http://127.0.0.1:{port}"
         try:
-            with httpx.Client(base_url=url, trust_env=False, timeout=30) as http:
+            with httpx.Client(base_url=url, trust_env=False, timeout=120) as http:
                 found = Cluster(slurm, syncer, http, url)
                 fill(found)
                 eventually(lambda: [] if is_ready(http) else ["the exporter is not ready"])
@@ -273,7 +273,7 @@ def test_prometheus_takes_every_series_and_answers_every_panel(
 ) -> None:
     target = cluster.url.removeprefix("http://")
     server = Prometheus(tmp_path / "prometheus", str(prometheus), [target], "lab")
-    with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as http:
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=120) as http:
 
         def ask(query: str) -> list[Any]:  # Any: Prometheus' own JSON
             answer = http.get("/api/v1/query", params={"query": query})

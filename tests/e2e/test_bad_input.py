@@ -80,7 +80,7 @@ def test_a_stranger_gets_nothing_from_the_gateway(
 ) -> None:
     node = stage.nodes[0]
     url = stage.stack.hooks_url + path.format(node=node.node)
-    answer = httpx.post(url, headers=headers, json=body, timeout=30, trust_env=False)
+    answer = httpx.post(url, headers=headers, json=body, timeout=120, trust_env=False)
 
     assert answer.status_code == status
     assert stage.deeds.eyes.lock(node)[0] in {"false", ""}

@@ -31,7 +31,7 @@ def http(stage: Stage, prometheus: Path, tmp_path: Path) -> Iterator[httpx.Clien
     targets = [f"{host}:{port}" for port in PORTS.values()]
     server = Prometheus(tmp_path / "prometheus", str(prometheus), targets, "lab")
     try:
-        with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
+        with httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client:
             yield client
     finally:
         server.close()

@@ -88,7 +88,7 @@ async def bus(nats_url: str) -> AsyncGenerator[Bus]:
 
 @pytest.fixture
 async def http(gateway: tuple[Process, str]) -> AsyncGenerator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=gateway[1], trust_env=False, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=gateway[1], trust_env=False, timeout=120) as client:
         yield client
 
 

@@ -53,7 +53,7 @@ async def test_a_replica_that_is_told_to_stop_sends_its_held_callers_elsewhere(
     told: list[httpx.Response] = []
 
     async def prolog() -> None:
-        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as http:
             body = {"job": 1, "deadline_s": 60}
             headers = bearing(issuer.token("g2"))
             told.append(await http.post("/v1/nodes/g2/prehook", json=body, headers=headers))

@@ -177,7 +177,7 @@ async def test_while_no_lock_answers_no_more_than_two_nodes_are_drained_by_all_r
 
     async def prolog(url: str, node: str) -> None:
         body, headers = {"job": 21, "deadline_s": 0.3}, bearing(issuer.token(node))
-        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as http:
             answer = await http.post(f"/v1/nodes/{node}/prehook", json=body, headers=headers)
         assert answer.status_code == 409
         told[node] = answer.json()
@@ -216,7 +216,7 @@ async def test_leaves_that_were_given_to_a_whole_fleet_before_the_last_question_
         drained.append(answer.json()["drain"])
 
     async with (
-        httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
+        httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as http,
         anyio.create_task_group() as tasks,
         answering_locks,  # And then nobody answers: whoever gave those leaves did not count them.
     ):
@@ -280,7 +280,7 @@ async def test_a_caller_that_hangs_up_is_no_longer_asked_for(
 
     async with answering_locks:
         async with (
-            httpx.AsyncClient(base_url=gateway[1], trust_env=False, timeout=60) as http,
+            httpx.AsyncClient(base_url=gateway[1], trust_env=False, timeout=120) as http,
             anyio.create_task_group() as tasks,
         ):
 
@@ -318,7 +318,7 @@ async def is_placed(http: httpx.AsyncClient, job: int) -> None:
 
     async def is_refused() -> bool:
         path, token = f"/v1/jobs/{job}/started", token_of(job + 1)
-        answer = await http.post(path, json={"node": "c2"}, headers=bearing(token), timeout=30)
+        answer = await http.post(path, json={"node": "c2"}, headers=bearing(token), timeout=120)
         return answer.status_code == 403
 
     await until(is_refused)
@@ -376,7 +376,7 @@ async def test_the_epilog_of_a_placeholder_whose_placement_is_lost_waits_for_its
     path, token = "/v1/nodes/c4/release", issuer.token("c4")
 
     async def is_held_up() -> bool:  # Once the gateway has read the lock.
-        answer = await http.post(path, json={"job": 34}, headers=bearing(token), timeout=30)
+        answer = await http.post(path, json={"job": 34}, headers=bearing(token), timeout=120)
         return answer.status_code == 202
 
     async with answering_locks:

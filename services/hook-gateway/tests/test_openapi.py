@@ -158,7 +158,7 @@ def fuzz(
             )
             @given(case=made_for(operation, mode), token=st.just(mine) | st.sampled_from(others))
             def call_with(case: Case[Any], token: str) -> None:
-                answer = case.call(url, session, bearing(token), timeout=60)
+                answer = case.call(url, session, bearing(token), timeout=120)
                 statuses.add(answer.status_code)
                 assert answer.status_code < 500 or answer.status_code == 503
                 assert token in right.values() or answer.status_code >= 400

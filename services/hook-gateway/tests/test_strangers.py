@@ -79,7 +79,7 @@ async def test_a_placeholders_token_ends_with_its_placement(bus: Bus, http: http
     async def is_refused() -> bool:
         path = "/v1/jobs/81/started"
         # A script that nobody answers is held for longer than a client waits by itself.
-        answer = await http.post(path, json={"node": "s1"}, headers=bearing(token_of(81)), timeout=30)
+        answer = await http.post(path, json={"node": "s1"}, headers=bearing(token_of(81)), timeout=120)
         return answer.status_code == 404
 
     await until(is_refused)
@@ -112,7 +112,7 @@ async def test_strangers_who_call_for_jobs_take_no_prologs_place(
     url = f"http://127.0.0.1:{port}"
     try:
         async with (
-            httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
+            httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as http,
             anyio.create_task_group() as tasks,
             answering_locks,
         ):

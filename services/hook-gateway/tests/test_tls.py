@@ -163,9 +163,9 @@ async def test_with_a_certificate_hooks_are_answered_with_tls_only(
     await register(bus, "tls1")
     context = ssl.create_default_context(cafile=str(authority.file))
     async with (
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{plain}", trust_env=False, timeout=30) as open_http,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{plain}", trust_env=False, timeout=120) as open_http,
         httpx.AsyncClient(
-            base_url=f"https://127.0.0.1:{tls}", trust_env=False, timeout=30, verify=context
+            base_url=f"https://127.0.0.1:{tls}", trust_env=False, timeout=120, verify=context
         ) as http,
     ):
 
