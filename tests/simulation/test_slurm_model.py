@@ -1,6 +1,7 @@
 """What only the model of Slurm can: its faults, and the checkers that look at it."""
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import cast
 
@@ -8,14 +9,15 @@ import anyio
 import pytest
 
 from sunk_events import subjects
-from sunk_events.nodes import SlurmNodeState
+from sunk_events.codec import encode
+from sunk_events.nodes import NodeDrained, NodeRegistered, NodeRemoved, NodeSnapshot, SlurmNodeState
 from sunk_runtime.errors import SunkError
 from sunk_runtime.fencing import FENCE_HEADER
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_simulation.bus import headers
 from sunk_simulation.bus.model import ModelNats
 from sunk_simulation.bus.stream import Stream
-from sunk_simulation.checks import BusChecks, SlurmChecks
+from sunk_simulation.checks import BusChecks, SlurmChecks, facts_without_state
 from sunk_simulation.simulation import BreachError, Simulation
 from sunk_simulation.slurm.conf import SlurmConf
 from sunk_simulation.slurm.model import PORT, ModelSlurm
@@ -232,3 +234,26 @@ def test_leaders_of_one_bucket_are_known_though_another_bucket_is_made_anew() ->
 
     assert write("KV_leases", 1) is None
     assert write("KV_nodes", 1) == "KV_nodes.key was written with token 1 after a later one"
+
+
+def test_a_drain_ends_with_its_nodes_record() -> None:
+    moment, facts = datetime(2026, 1, 1, tzinfo=UTC), subjects.fact_stream("c1")
+    bucket = subjects.bucket_stream(subjects.bucket("c1", SlurmNodeState))
+    streams = {name: Stream({"name": name, "subjects": [f"{name}.>"]}, 0) for name in (facts, bucket)}
+    nats = cast("ModelNats", SimpleNamespace(store=SimpleNamespace(streams=streams)))
+    state = SlurmNodeState(changed=moment, node="n1", state="IDLE")
+    streams[bucket].store(f"{bucket}.n1", b"", encode(state), 1)
+
+    def tell(kind: type[NodeDrained | NodeRegistered | NodeRemoved]) -> str | None:
+        fact = kind(
+            id=kind.__name__,
+            source="/c1/syncer",
+            subject="n1",
+            time=moment,
+            data=NodeSnapshot(node="n1", state="IDLE"),
+        )
+        streams[facts].store(f"{facts}.n1", b"", encode(fact), 1)
+        return facts_without_state(nats, "c1")
+
+    assert tell(NodeDrained) == "the last fact of n1 says drained=True, its state False"
+    assert [tell(NodeRemoved), tell(NodeRegistered)] == [None, None]

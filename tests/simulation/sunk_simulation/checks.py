@@ -7,7 +7,7 @@ from sunk_events.base import Event, State
 from sunk_events.codec import decode_event, decode_state
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockLocked, LockPending, LockState, LockUnlocked
-from sunk_events.nodes import NodeDrained, NodeUndrained, SlurmNodeState
+from sunk_events.nodes import NodeDrained, NodeRemoved, NodeUndrained, SlurmNodeState
 from sunk_events.placements import PlacementBound, PlacementEnded, PlacementState
 from sunk_runtime.fencing import FENCE_HEADER
 from sunk_simulation.bus import headers
@@ -176,6 +176,8 @@ def facts_without_state(nats: ModelNats, cluster: str) -> str | None:
         match event:
             case NodeDrained() | NodeUndrained():
                 drained[event.subject] = isinstance(event, NodeDrained)
+            case NodeRemoved():
+                drained.pop(event.subject, None)  # Who registers later is another one.
             case LockPending() | LockLocked() | LockUnlocked():
                 locks[event.subject] = event.data.lock
             case PlacementBound() | PlacementEnded():
