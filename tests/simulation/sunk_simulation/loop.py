@@ -372,6 +372,10 @@ class SimLoop(asyncio.BaseEventLoop):
         """Handle it no more."""
         return self.current.handle_signal(sig, None)
 
+    def remove_reader(self, fd: object) -> bool:
+        """Do nothing: no socket is read here, and a listener's connections are a protocol's at once."""
+        return False
+
     async def shutdown_asyncgens(self) -> None:
         """Leave generators to `close`: one of a process that was killed would wait for the dead."""
 
