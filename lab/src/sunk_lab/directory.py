@@ -75,7 +75,7 @@ class Directory:
             with socket.socket() as client:
                 return client.connect_ex((self._address, port)) == 0
 
-        wait_for(f"slapd, see {self._processes.log_of(_NAME)}", answers, 30)
+        wait_for(f"slapd, see {self._processes.log_of(_NAME)}", answers)
 
     def __enter__(self) -> Self:
         self.start(lambda _line: None)

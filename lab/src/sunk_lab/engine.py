@@ -120,7 +120,7 @@ class EngineNats:
             self._processes.require(_PODMAN)
             return socket.exists()
 
-        wait_for(f"podman, see {self._processes.log_of(_PODMAN)}", is_up, 30, 0.02)
+        wait_for(f"podman, see {self._processes.log_of(_PODMAN)}", is_up, pause_s=0.02)
         return f"unix://{socket}"
 
 

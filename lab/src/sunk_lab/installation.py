@@ -88,7 +88,7 @@ class Installation:
         def are_idle() -> bool:
             return self.login("sinfo -h -N -p cpu -t idle -o '%T'").split() == wanted
 
-        wait_for(f"{len(wanted)} idle nodes", are_idle, 120)
+        wait_for(f"{len(wanted)} idle nodes", are_idle)
 
     def how_to_look_around(self) -> list[str]:
         """Return the commands that one may want next."""

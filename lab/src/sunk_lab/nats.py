@@ -117,7 +117,7 @@ class NatsServer:
             )
         )
         self._processes.spawn(_NAME, [program(), "-c", configuration])
-        url = wait_for(f"NATS, see {self.log}", self._listening, 10, 0.002)
+        url = wait_for(f"NATS, see {self.log}", self._listening, pause_s=0.002)
         self._port_file.write_text(url.rpartition(":")[2])
 
     @property
@@ -142,9 +142,8 @@ class NatsServer:
         """
         pid = self._processes.require(_NAME)
         os.kill(pid, signal.SIGSTOP)
-        wait_for(
-            "NATS to hang", lambda: _is_stopped(pid), 10, 0.001
-        )  # A thread may be under way for a moment.
+        # A thread may be under way for a moment.
+        wait_for("NATS to hang", lambda: _is_stopped(pid), pause_s=0.001)
 
     def resume(self) -> None:
         """End a `hang`; it not hanging, or not running, is success."""

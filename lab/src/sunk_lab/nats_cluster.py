@@ -17,7 +17,6 @@ from sunk_lab.processes import wait_for
 from sunk_lab.slurm.ports import free_ports
 
 SIZE: Final = 3
-_READY_S: Final = 30.0
 
 
 class NatsCluster:
@@ -63,7 +62,7 @@ class NatsCluster:
         """
         for server in self.servers:
             server.start()
-        wait_for("the NATS cluster to choose a leader", self.leader, _READY_S, 0.02)
+        wait_for("the NATS cluster to choose a leader", self.leader, pause_s=0.02)
 
     def stop(self) -> None:
         """End all of them orderly; what they stored stays."""

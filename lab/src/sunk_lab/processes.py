@@ -31,6 +31,8 @@ start() { shift 19; echo "$1"; }
 echo "$$ $(start ${stat##*) }) $kind" >"$file.new" && mv "$file.new" "$file" && exec "$@"
 """
 _TAIL_CHARS: Final = 2000
+PATIENCE_S: Final = 240.0
+"""For what comes in a second on a machine that does nothing else, and in minutes on a busy one."""
 
 
 def start_time(pid: int) -> str | None:
@@ -93,7 +95,7 @@ def run(
 
 
 def wait_for(
-    what: str, test: Callable[[], Found | None], seconds: float = 60.0, pause_s: float = 0.1
+    what: str, test: Callable[[], Found | None], seconds: float = PATIENCE_S, pause_s: float = 0.1
 ) -> Found:
     """Return the first true value of *test*, asked every *pause_s* seconds.
 
@@ -219,7 +221,7 @@ class Processes:
             while self.pid_of(name) == pid and time.monotonic() < end:
                 time.sleep(0.01)
             self._signal(name, pid, signal.SIGKILL)
-            wait_for(f"{name} to end", lambda: self.pid_of(name) != pid, 10, 0.01)
+            wait_for(f"{name} to end", lambda: self.pid_of(name) != pid, pause_s=0.01)
         self._reap(name)
         self.forget(name)
         return pid is not None
@@ -273,7 +275,7 @@ class Processes:
             return pid if pid == child.pid or _cmdline(pid) not in (b"", outer) else None
 
         try:
-            return wait_for(f"{name} to start, see {self.log_of(name)}", started, 10, 0.002)
+            return wait_for(f"{name} to start, see {self.log_of(name)}", started, pause_s=0.002)
         finally:
             # Nobody waits for it on purpose: it outlives us. Popen would warn about that.
             child.returncode = child.returncode if child.returncode is not None else 0

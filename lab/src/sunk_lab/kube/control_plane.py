@@ -53,12 +53,12 @@ def start(place: Place) -> None:
     place.spawn("etcd", [place.programs / "etcd", *etcd_flags(place.network, place.folder / "etcd-data")])
     flags = apiserver_flags(place.network, place.authority)
     place.spawn("kube-apiserver", [place.programs / "kube-apiserver", *flags])
-    wait_for("the API server", _answers(place), 90, 0.05)
+    wait_for("the API server", _answers(place), pause_s=0.05)
     for name, flags_of in (("kube-controller-manager", _manager_flags), ("kube-scheduler", _scheduler_flags)):
         place.spawn(name, [place.programs / name, *flags_of(place)])
     objects = "\n---\n".join(map(json.dumps, manifests.addons(place.network)))
     # kube-system may not be there yet: repeated until it holds.
-    wait_for("the add-ons", lambda: kubectl(place, "apply", "-f", "-", input=objects), 30)
+    wait_for("the add-ons", lambda: kubectl(place, "apply", "-f", "-", input=objects))
     config = str(place.settings / "coredns.kubeconfig")
     file = write(place.settings / "Corefile", manifests.corefile(place.network, config))
     place.spawn("coredns", [place.programs / "coredns", "-conf", file])

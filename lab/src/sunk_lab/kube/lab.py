@@ -95,7 +95,7 @@ class KubeLab:
             control_plane.stop(self._place)
             network.take_down(net)
             for name in cgroups.names(f"{net.bridge}-"):
-                wait_for(f"cgroup {name} to empty", lambda name=name: cgroups.remove(name), 20, 0.02)
+                wait_for(f"cgroup {name} to empty", lambda name=name: cgroups.remove(name), pause_s=0.02)
             shutil.rmtree(folder, ignore_errors=True)
             if folder.exists():
                 raise LabError(f"cannot remove {folder}: something of it is still in use")
@@ -210,7 +210,7 @@ class KubeLab:
             lines = self.kubectl("get", "nodes", "-o", f"jsonpath={template}").split()
             return {f"{name}=True" for name in names} <= set(lines)
 
-        wait_for(f"the nodes to be Ready (logs: {self.logs})", are_ready, 90, 0.1)
+        wait_for(f"the nodes to be Ready (logs: {self.logs})", are_ready, pause_s=0.1)
 
 
 def check_machine() -> None:

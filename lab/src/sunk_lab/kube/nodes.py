@@ -56,7 +56,7 @@ class Nodes:
             name, f"system:node:{name}", group="system:nodes", names=f"DNS:{name},IP:{address}"
         )
         self._spawn(name, "containerd")
-        wait_for(f"{name}'s containerd", lambda: self._has_containerd(name), 30, 0.02)
+        wait_for(f"{name}'s containerd", lambda: self._has_containerd(name), pause_s=0.02)
         if images.PAUSE not in self.ctr(name, "images", "ls", "-q"):
             archive = images.pause_archive((place.programs / "pause").read_bytes())
             self.ctr(name, "images", "import", "-", input=archive)
@@ -69,7 +69,7 @@ class Nodes:
         for daemon in DAEMONS:
             self._processes.forget(f"{name}.{daemon}")
         group = self._place.network.cgroup(number(name))
-        wait_for(f"the cgroups of {name} to empty", lambda: cgroups.remove(group), 20, 0.01)
+        wait_for(f"the cgroups of {name} to empty", lambda: cgroups.remove(group), pause_s=0.01)
 
     def stop_kubelet(self, name: str) -> None:
         """End the kubelet only: containers run on."""
@@ -139,7 +139,7 @@ class Nodes:
             self._processes.require(name)
             return ready.exists()
 
-        wait_for(f"the file systems of {name}", has_disks, 15, 0.01)
+        wait_for(f"the file systems of {name}", has_disks, pause_s=0.01)
         network.plug_in(place.network, index, pid)
         self.run(name, "ip", "-batch", "-", input=place.network.routes_of_node(index))
         self.run(name, "sysctl", "-qw", "net.ipv4.ip_forward=1")

@@ -65,7 +65,6 @@ _OWN_RUN: Final = (
     'mount -t tmpfs -o size=1M tmpfs /run/slurm && exec "$@"',
     "slurmd",
 )
-_PATIENCE_S: Final = 60.0
 
 
 class HostSlurm:
@@ -187,7 +186,7 @@ class HostSlurm:
             ],
             forks=True,
         )
-        wait_for(f"the namespaces, see {self._processes.log_of(_NAMESPACES)}", self._is_inside, 10, 0.01)
+        wait_for(f"the namespaces, see {self._processes.log_of(_NAMESPACES)}", self._is_inside, pause_s=0.01)
         if self._has_accounting:
             self.start_daemon(accounting.DATABASE)
             self.start_daemon(accounting.SLURMDBD)
@@ -195,8 +194,8 @@ class HostSlurm:
         self.start_daemon(_SLURMRESTD)
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(self.start_daemon, self.node_names))
-        wait_for(f"slurmrestd, see {self.logs}", lambda: is_open(self._port + 1), _PATIENCE_S, 0.02)
-        wait_for(f"Slurm's nodes, see {self.logs}", self._are_nodes_up, _PATIENCE_S, 0.05)
+        wait_for(f"slurmrestd, see {self.logs}", lambda: is_open(self._port + 1), pause_s=0.02)
+        wait_for(f"Slurm's nodes, see {self.logs}", self._are_nodes_up, pause_s=0.05)
 
     def stop(self) -> None:
         """End the cluster with all that runs in it and remove its folder; it not running is success."""
@@ -206,7 +205,7 @@ class HostSlurm:
             self._processes.thaw(name)  # What is frozen is never reaped, and holds its namespace.
         self._processes.kill(_NAMESPACES, signal.SIGKILL)
         for name in self._processes.names():
-            wait_for(f"{name} to end", lambda name=name: self._processes.pid_of(name) is None, 10, 0.01)
+            wait_for(f"{name} to end", lambda name=name: self._processes.pid_of(name) is None, pause_s=0.01)
             self._processes.forget(name)
         shutil.rmtree(self._folder)
 
@@ -215,11 +214,11 @@ class HostSlurm:
         match name:
             case accounting.DATABASE:
                 self._spawn(name, *accounting.COMMANDS[name])
-                wait_for(f"the database, see {self.logs}", self._is_database_up, _PATIENCE_S, 0.1)
+                wait_for(f"the database, see {self.logs}", self._is_database_up, pause_s=0.1)
             case accounting.SLURMDBD:
                 self._spawn(name, *accounting.COMMANDS[name])
                 port = self._accounting_port
-                wait_for(f"slurmdbd, see {self.logs}", lambda: is_open(port), _PATIENCE_S, 0.1)
+                wait_for(f"slurmdbd, see {self.logs}", lambda: is_open(port), pause_s=0.1)
             case "slurmctld":
                 self._spawn(name, "slurmctld", "-D")
             case (

@@ -143,7 +143,7 @@ class Services:
         """Return the pid of *service*; None if it does not run."""
         return self._processes.pid_of(service)
 
-    def await_ready(self, service: str, seconds: float = 60.0) -> None:
+    def await_ready(self, service: str) -> None:
         """Wait until *service* says that it is ready.
 
         Raises:
@@ -162,7 +162,7 @@ class Services:
                 raise LabError(f"{url}: {answer.text.strip()}")
             return True
 
-        wait_for(f"{service} to be ready, see {self._processes.log_of(service)}", is_ready, seconds, 0.05)
+        wait_for(f"{service} to be ready, see {self._processes.log_of(service)}", is_ready, pause_s=0.05)
 
     def kill(self, service: str) -> None:
         """End *service* as a power failure would."""

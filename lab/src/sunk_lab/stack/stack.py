@@ -130,7 +130,7 @@ class Stack:
         self._say(f"slurmctld and slurmrestd are ready after {time.monotonic() - began:.1f} s")
         self.services.start_all()
         self.kube.apply(manifests.nodeset(CLUSTER, SLURM_NAMESPACE, slurmd_pod_template(self._pod_slurm)))
-        wait_for(f"every Slurm node to be idle; {self._why()}", self._are_nodes_idle, 90, 0.05)
+        wait_for(f"every Slurm node to be idle; {self._why()}", self._are_nodes_idle, pause_s=0.05)
         self._say(f"{NODES - 1} Slurm nodes are idle after {time.monotonic() - began:.1f} s")
 
     def down(self) -> None:
@@ -233,12 +233,14 @@ class Stack:
         self._lab.kubectl("apply", "--server-side", "-f", str(crds))
         for manifest in (*rbac.manifests(), *cluster_manifests(self._pod_slurm)):
             self.kube.apply(manifest)
-        wait_for("NodeSets to be known", lambda: [self.kube.list("NodeSet", SLURM_NAMESPACE)], 30)
+        wait_for("NodeSets to be known", lambda: [self.kube.list("NodeSet", SLURM_NAMESPACE)])
         for kind, name in (("StatefulSet", "slurmctld"), ("Deployment", "slurmrestd")):
             wait_for(
-                f"{name} to be ready; {self._why()}", lambda k=kind, n=name: self._is_ready(k, n), 90, 0.05
+                f"{name} to be ready; {self._why()}",
+                lambda k=kind, n=name: self._is_ready(k, n),
+                pause_s=0.05,
             )
-        wait_for("slurmrestd to answer", lambda: [self.slurm.nodes()], 30, 0.05)
+        wait_for("slurmrestd to answer", lambda: [self.slurm.nodes()], pause_s=0.05)
 
     def _is_ready(self, kind: str, name: str) -> bool:
         found = self.kube.get(kind, name, SLURM_NAMESPACE)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from sunk_lab.errors import LabError
+from sunk_lab.processes import PATIENCE_S
 from sunk_lab.stack.kubeapi import KubeApi, condition
 from sunk_lab.stack.raw import Object, dig_list, dig_text
 from sunk_lab.stack.slurmapi import SlurmApi, job_state, node_state
 
-PATIENCE_S: Final = 120.0
 PAUSE_S: Final = 0.005
 TAINT: Final = "sunk.coreweave.com/lock"
 CORDON_REASON: Final = "node.coreweave.cloud/cordonReason"
