@@ -46,7 +46,8 @@ def machine(tmp_path: Path) -> Path:
 def calling(machine: Path, call: str) -> Generator[None]:
     """Have *call* of the library run meanwhile."""
     script = f"set -euo pipefail\nsource {machine}/lib.sh\n{call}\nwait"
-    with subprocess.Popen(["bash", "-c", script], process_group=0) as process:
+    # As a container starts it: no trap of a shell hears a signal that who runs the tests (nohup) has ignored.
+    with subprocess.Popen(["env", "--default-signal=HUP", "bash", "-c", script], process_group=0) as process:
         try:
             yield
         finally:
