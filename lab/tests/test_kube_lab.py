@@ -170,7 +170,16 @@ def test_a_lab_whose_processes_were_all_killed_comes_up_again_with_its_state(own
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("moment", ["etcd", "kube-scheduler", "node1", "node2.containerd"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "node1",
+        *(
+            pytest.param(at, marks=pytest.mark.nightly)
+            for at in ("etcd", "kube-scheduler", "node2.containerd")
+        ),
+    ],
+)
 def test_an_up_that_was_killed_half_way_is_finished_by_the_next(own_kube_lab: KubeLab, moment: str) -> None:
     folder = own_kube_lab.logs.parent
     processes = Processes(folder)

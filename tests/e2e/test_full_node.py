@@ -20,7 +20,6 @@ import pytest
 import yaml
 
 from sunk_events.nodesets import KubePodState
-from sunk_lab.config import from_environment
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.conf import NodeRange
@@ -35,7 +34,7 @@ from sunk_runtime.writer import StateWriter
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.anyio,
-    pytest.mark.skipif(from_environment().seeds < 2, reason="a minute: SUNK_LAB_SEEDS=2 runs it"),
+    pytest.mark.nightly,
 ]
 
 EXAMPLE: Final = Path(__file__).parents[2] / "docs/examples/full-node-gpu-pod.yaml"

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from sunk_lab.config import from_environment
 from sunk_lab.stack.kubeapi import condition
 from sunk_lab.stack.manifests import COMPUTE_LABEL
 from sunk_lab.stack.raw import dig_text
@@ -19,10 +18,7 @@ pytestmark = [
     pytest.mark.lab,
     pytest.mark.faults,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(
-        from_environment().seeds < 2,
-        reason="each takes a minute: SUNK_LAB_SEEDS=2 runs them",
-    ),
+    pytest.mark.nightly,
 ]
 
 WITHIN_S = 240.0

@@ -7,7 +7,6 @@ from typing import Self
 
 import pytest
 
-from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.stack.raw import Object
 from sunk_lab.story import manifests
@@ -18,10 +17,6 @@ from sunk_lab.story.steps import JOB_SCRIPT, SPOOL
 from sunk_lab.story.witness import Witness
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
-
-on_request = pytest.mark.skipif(
-    from_environment().seeds < 2, reason="half a minute to five: SUNK_LAB_SEEDS=2 runs it"
-)
 
 NEVER = "test.example/never"
 SHORT_JOB = f"""#!/bin/bash
@@ -77,7 +72,7 @@ def let_go(stage: Stage, name: str) -> None:
     )
 
 
-@on_request
+@pytest.mark.nightly
 def test_a_pod_that_never_goes_keeps_the_job_off_its_node_which_is_drained_with_its_name_until_it_is_gone(
     stage: Stage, pod: str
 ) -> None:
@@ -159,7 +154,7 @@ def running(stage: Stage) -> Generator[int]:
         do.unlocked(node)
 
 
-@on_request
+@pytest.mark.nightly
 def test_a_pod_that_takes_its_grace_period_of_20_s_holds_the_job_up_and_a_daemonset_that_tolerates_stays(
     stage: Stage,
 ) -> None:
@@ -205,7 +200,7 @@ def test_a_suspended_job_keeps_its_lock(stage: Stage, running: int) -> None:
         stage.stack.slurm_command("scontrol", "resume", str(running))
 
 
-@on_request
+@pytest.mark.nightly
 def test_a_lock_that_is_asked_for_while_nobody_tells_of_slurm_is_granted_and_kept(stage: Stage) -> None:
     do, node = stage.deeds, stage.nodes[0]
     stage.stack.services.kill("syncer")
@@ -294,7 +289,7 @@ def times(stage: Stage, node: ComputeNode, which: str) -> dict[int, float]:
     return dict(zip(map(int, told[::2]), map(float, told[1::2]), strict=True))
 
 
-@on_request
+@pytest.mark.nightly
 def test_no_job_of_an_array_ever_runs_beside_pods_that_come_back_in_between(stage: Stage) -> None:
     do, name = stage.deeds, fresh("between")
     nodes = stage.nodes[:3]

@@ -25,7 +25,6 @@ from sunk_lab.story.stage import Stage
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
 
 BUCKET = subjects.bucket(CLUSTER, PlacementState)
-CROWD = 500
 OVER = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL"}
 SLURM_CPUS = 8
 """Of each of the lab's nodes, in Slurm's eyes: more than the machine has."""
@@ -166,9 +165,12 @@ def test_a_pod_whose_object_a_finalizer_keeps_keeps_neither_its_job_nor_its_node
     do.pod_gone(name)
 
 
-def test_a_crowd_of_pods_that_comes_and_goes_leaves_nothing_behind(stage: Stage, name: str) -> None:
+@pytest.mark.parametrize("crowd", [50, pytest.param(500, marks=pytest.mark.nightly)])
+def test_a_crowd_of_pods_that_comes_and_goes_leaves_nothing_behind(
+    stage: Stage, name: str, crowd: int
+) -> None:
     do = stage.deeds
-    names = [f"{name}-{index}" for index in range(CROWD)]
+    names = [f"{name}-{index}" for index in range(crowd)]
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(do.kube.create, [placed(one, name, cpu="1") for one in names]))
     uids = {dig_text(pod, "metadata", "uid") for pod in made}

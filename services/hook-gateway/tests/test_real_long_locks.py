@@ -10,7 +10,6 @@ import pytest
 
 from sunk_hook_gateway.testing.cluster import SCRIPTS, Cluster, until
 from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, scripted_gateway
-from sunk_lab.config import from_environment
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
@@ -18,12 +17,12 @@ from sunk_lab.slurm.testing import running_slurm
 
 pytestmark = pytest.mark.lab
 
-SEEDS = from_environment().seeds
 DEADLINE_S = 230
 MARK = '{"sunk":{"uid":"u","pod":"ns/p","attempt":0,"mark":"m"}}'
 WAITS_S = [
-    pytest.param(wait_s, marks=pytest.mark.skipif(wait_s != 70 and SEEDS < 2, reason="SUNK_LAB_SEEDS=2"))
-    for wait_s in (10, 70, 200)
+    pytest.param(10, marks=pytest.mark.nightly),
+    70,
+    pytest.param(200, marks=pytest.mark.nightly),
 ]
 
 

@@ -6,12 +6,10 @@ import pytest
 
 from sunk_hook_gateway.testing.cluster import Cluster, until
 from sunk_hook_gateway.testing.scripted import ScriptedGateway, refusal, scripted_gateway
-from sunk_lab.config import from_environment
 from sunk_lab.slurm.host import HostSlurm
 
 pytestmark = pytest.mark.lab
 
-SEEDS = from_environment().seeds
 REASON = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
 
 
@@ -183,7 +181,7 @@ def test_a_job_of_three_nodes_waits_for_the_slowest_of_them(
     assert cluster.has_run(job)
 
 
-@pytest.mark.skipif(SEEDS < 2, reason="both clients take up to a minute to hear of it: SUNK_LAB_SEEDS=2")
+@pytest.mark.nightly  # Both clients take up to a minute to hear of it.
 @pytest.mark.parametrize("command", ["srun", "salloc"])
 def test_what_waits_for_a_refused_node_ends_and_has_run_nothing(
     cluster: Cluster, gateway: ScriptedGateway, command: str

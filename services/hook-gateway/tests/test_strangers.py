@@ -25,7 +25,6 @@ from sunk_hook_gateway.testing.hooks import (
 )
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_hook_gateway.testing.process import Process, settings_of
-from sunk_lab.config import from_environment
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import WITHIN_S, until
 
@@ -144,7 +143,7 @@ async def test_strangers_who_call_for_jobs_take_no_prologs_place(
         gateway.close()
 
 
-IS_FEW: Final = from_environment().seeds < 2 or getrlimit(RLIMIT_NOFILE)[0] < 11_000
+HAS_FEW_FILES: Final = getrlimit(RLIMIT_NOFILE)[0] < 11_000
 
 
 @pytest.mark.anyio
@@ -154,7 +153,7 @@ IS_FEW: Final = from_environment().seeds < 2 or getrlimit(RLIMIT_NOFILE)[0] < 11
         500,
         pytest.param(
             10_000,
-            marks=pytest.mark.skipif(IS_FEW, reason="a minute and 11,000 files: SUNK_LAB_SEEDS=2 runs it"),
+            marks=[pytest.mark.nightly, pytest.mark.skipif(HAS_FEW_FILES, reason="11,000 files: ulimit -n")],
         ),
     ],
 )
