@@ -12,7 +12,7 @@ from sunk_events.codec import encode
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus, connect
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.trials.stage import FACTS, STATES, Site, stored_facts
 from sunk_runtime.trials.worker import CLUSTER, settings_of
 from sunk_runtime.views import StateView, following
@@ -21,8 +21,6 @@ from sunk_runtime.writer import publish
 pytestmark = [pytest.mark.faults, pytest.mark.anyio]
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-WITHIN_S = 120.0
-"""An election takes about five seconds, and more on a machine that is busy."""
 
 
 def drained(number: int) -> NodeDrained:
@@ -56,7 +54,7 @@ class Teller:
 
     async def goes_on(self, more: int = 200) -> None:
         wanted = self.told + more
-        await until(lambda: self.told >= wanted, within_s=WITHIN_S)
+        await until(lambda: self.told >= wanted)
 
 
 async def test_every_publish_ends_acknowledged_though_the_leader_of_its_stream_is_killed(

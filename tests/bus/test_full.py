@@ -18,7 +18,7 @@ from sunk_lab.nats import NatsServer
 from sunk_lab.small_disk import SmallDisk, small_disk
 from sunk_runtime.errors import ConflictError, FullError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 
@@ -154,7 +154,7 @@ async def test_on_a_full_disk_nothing_hangs_and_a_restart_with_space_loses_nothi
             bus.publish_timeout_s = 0.5  # It answers nothing, and never again until it is restarted.
             await recorder.record("IDLE")
             disk.fill()
-            with anyio.fail_after(120):
+            with anyio.fail_after(WITHIN_S):
                 number = 0
                 while await recorder.is_recorded(f"S{number}"):
                     number += 1

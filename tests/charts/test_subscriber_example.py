@@ -15,7 +15,7 @@ from sunk_lab.nats import NatsServer
 from sunk_lab.processes import Processes
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.jetstream import BusSettings, connect
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 
 ROOT: Final = Path(__file__).parents[2]
 FACT: Final = ROOT / "tests/contract/golden/sunk.syncer.v1.node_drained.json"
@@ -71,7 +71,7 @@ async def test_another_teams_subscriber_hears_what_happens_and_may_tell_nothing(
             assert is_heard()
             await billing.publish(SUBJECT, b"{}")
             await billing.flush()
-            with anyio.fail_after(120):
+            with anyio.fail_after(WITHIN_S):
                 while not denied:  # noqa: ASYNC110 - a callback without an event of its own.
                     await anyio.sleep(0.05)
         finally:

@@ -21,11 +21,11 @@ from sunk_lab.slurm.testing import running_slurm
 from sunk_metrics_exporter import slurm_says
 from sunk_metrics_exporter.series import TABLE
 from sunk_metrics_exporter.testing import Process, Prometheus, Samples, free_port
+from sunk_runtime.testing import WITHIN_S
 from sunk_syncer.testing import SyncerProcess
 
 pytestmark = pytest.mark.lab
 
-WITHIN_S = 120.0
 NODES = NodeRange(count=11, first_port=0, gpus=4, gpu_types=("h100", "a100"))
 MORE = (
     "ReturnToService=0",  # Whoever is down stays down.

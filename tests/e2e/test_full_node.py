@@ -41,7 +41,6 @@ EXAMPLE: Final = Path(__file__).parents[2] / "docs/examples/full-node-gpu-pod.ya
 CLUSTER: Final = "lab"
 KUBE_NODE: Final = "node3"
 GPUS: Final = 8
-WITHIN_S: Final = 120.0
 SMALLER: Final = {"cpu": "1", "memory": "100Mi", "nvidia.com/gpu": str(GPUS)}
 
 
@@ -166,15 +165,15 @@ async def test_the_documents_pod_of_a_whole_gpu_node_runs_with_all_its_gpus_and_
         async with known_node(nats.url, slurm):
             stack.enter_context(services(tmp_path, nats.url, slurm, kube_lab.kubeconfig))
             kube_lab.kubectl("apply", "-f", "-", input=json.dumps(example("whole")))
-            await until(lambda: shown("whole", ".status.phase") == "Running", within_s=WITHIN_S)
+            await until(lambda: shown("whole", ".status.phase") == "Running")
             job = job_of("whole")
             kube_lab.kubectl("apply", "-f", "-", input=json.dumps(example("second")))
-            await until(lambda: job_of("second").startswith("PENDING"), within_s=WITHIN_S)
+            await until(lambda: job_of("second").startswith("PENDING"))
             where = shown("whole", ".spec.nodeName"), shown("second", ".spec.nodeName")
             kube_lab.kubectl("delete", "pod", "whole")
-            await until(lambda: shown("second", ".status.phase") == "Running", within_s=WITHIN_S)
+            await until(lambda: shown("second", ".status.phase") == "Running")
             kube_lab.kubectl("delete", "pod", "second")
-            await until(lambda: job_of("second") == "", within_s=WITHIN_S)
+            await until(lambda: job_of("second") == "")
 
     assert where == (KUBE_NODE, "")
     assert job == f"RUNNING gres/gpu:h100:{GPUS} NO"

@@ -13,10 +13,10 @@ from sunk_lab.stack.services import PORTS
 from sunk_lab.story.observe import until
 from sunk_lab.story.stage import Stage
 from sunk_metrics_exporter.testing import Prometheus
+from sunk_runtime.testing import WITHIN_S
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
-WITHIN_S = 120.0
 LOOPS = {"syncer", "nodeset-controller", "pod-scheduler"}
 """The services that have control loops."""
 OF_A_PROCESS = ("process_cpu_seconds_total", "python_gc_collections_total")

@@ -21,7 +21,7 @@ from sunk_kube.reflector import Reflector
 from sunk_kube.resources import LEASES, PODS, Resource
 from sunk_kube.testing import pod
 from sunk_runtime.errors import ConfigError
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 
 pytestmark = pytest.mark.anyio
 
@@ -442,7 +442,7 @@ async def keys_after(tmp_path: Path, *answers: Answer, count: int) -> tuple[list
         seen: list[str] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(view.run)
-            with anyio.fail_after(120):
+            with anyio.fail_after(WITHIN_S):
                 await view.complete()
                 seen += [await anext(changes) for _ in range(count)]
             tasks.cancel_scope.cancel()

@@ -17,6 +17,7 @@ from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import KubeObject
 from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, LEASES, NODES, NODESETS, PODS, Resource
 from sunk_runtime.errors import ConflictError
+from sunk_runtime.testing import WITHIN_S
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -169,7 +170,7 @@ async def test_the_api_server_takes_the_definition_of_nodeset(kube: KubeClient, 
 
 
 async def _once_served(kube: KubeClient, body: dict[str, Any], namespace: str) -> NodeSet:
-    with anyio.fail_after(120):
+    with anyio.fail_after(WITHIN_S):
         while True:
             try:
                 return await kube.create(NODESETS, body, namespace)
@@ -200,7 +201,7 @@ async def test_a_holder_that_falls_silent_loses_the_lease(kube: KubeClient, name
     before = await first.acquire()
 
     token = None
-    with anyio.fail_after(120):
+    with anyio.fail_after(WITHIN_S):
         while token is None:
             token = await second.acquire()
             await anyio.sleep(0.05)

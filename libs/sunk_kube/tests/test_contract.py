@@ -33,7 +33,6 @@ from sunk_runtime.testing import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
-WITHIN_S = 120.0
 FINALIZER = "sunk.test/stays"
 
 
@@ -72,7 +71,7 @@ async def running(kube: KubeClient, namespace: str, body: dict[str, Any]) -> Pod
     async def is_ready() -> bool:
         return (await kube.get(PODS, name, namespace)).is_ready
 
-    await until(is_ready, within_s=WITHIN_S)
+    await until(is_ready)
     return await kube.get(PODS, name, namespace)
 
 
@@ -80,7 +79,7 @@ async def gone(kube: KubeClient, namespace: str, name: str) -> None:
     async def is_gone() -> bool:
         return await kube.find(PODS, name, namespace) is None
 
-    await until(is_gone, within_s=WITHIN_S)
+    await until(is_gone)
 
 
 async def watched(
@@ -165,14 +164,14 @@ async def test_a_watch_from_a_version_that_is_forgotten_has_to_begin_anew(
     def changed(found: KubeObject, *, is_gone: bool) -> None:
         told.append(f"{found.metadata.name} {is_gone}")
 
-    await until(is_served, within_s=WITHIN_S)
+    await until(is_served)
     following = Following(kube, NODESLICES, begin=begin, changed=changed, namespace=namespace)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(following.run)
-        await until(lambda: told == ["begins", "begins"], within_s=WITHIN_S)
+        await until(lambda: told == ["begins", "begins"])
         body = {"apiVersion": NODESLICES.api_version, "kind": NODESLICES.kind, "metadata": {"name": "a"}}
         await kube.create(NODESLICES, {**body, "cluster": "lab", "nodeSet": "gpu", "nodes": []}, namespace)
-        await until(lambda: told[2:] == ["a False"], within_s=WITHIN_S)
+        await until(lambda: told[2:] == ["a False"])
         tasks.cancel_scope.cancel()
 
 
@@ -242,9 +241,9 @@ async def test_what_belongs_to_what_is_gone_goes_too(kube: KubeClient, namespace
     async def is_left(names: set[str]) -> bool:
         return await left() == names
 
-    await until(lambda: is_left({"owner", "owned"}), within_s=WITHIN_S)
+    await until(lambda: is_left({"owner", "owned"}))
     await kube.delete(CONFIG_MAPS, "owner", namespace)
-    await until(lambda: is_left(set()), within_s=WITHIN_S)
+    await until(lambda: is_left(set()))
 
 
 async def test_a_deleted_pod_stays_until_its_containers_have_ended(kube: KubeClient, namespace: str) -> None:
@@ -325,7 +324,7 @@ async def test_a_budget_forbids_an_eviction_until_there_are_enough(kube: KubeCli
             return False
         return True
 
-    await until(is_evicted, within_s=WITHIN_S)
+    await until(is_evicted)
     await gone(kube, namespace, "a")
     with pytest.raises(KubeBusyError, match="disruption budget"):
         await kube.evict(await kube.get(PODS, "b", namespace))
@@ -390,7 +389,7 @@ async def test_a_pod_that_is_bound_past_a_taint_does_not_run(kube: KubeClient, n
             found = await kube.find(PODS, "a", namespace)
             return found is None or found.is_over
 
-        await until(is_over, within_s=WITHIN_S)
+        await until(is_over)
         found = await kube.find(PODS, "a", namespace)
     finally:
         await taint(kube, node, key, is_there=False)
@@ -426,13 +425,13 @@ async def test_nothing_new_comes_into_a_namespace_that_goes(kube: KubeClient, na
     async def is_leaving() -> bool:
         return (await kube.get(CONFIG_MAPS, "a", namespace)).metadata.deletion_timestamp is not None
 
-    await until(is_leaving, within_s=WITHIN_S)
+    await until(is_leaving)
     await kube.patch(CONFIG_MAPS, "a", {"metadata": {"finalizers": None}}, namespace)
 
     async def is_gone() -> bool:
         return await kube.find(NAMESPACES, namespace) is None
 
-    await until(is_gone, within_s=WITHIN_S)
+    await until(is_gone)
     with pytest.raises(KubeNotFoundError):
         await kube.create(CONFIG_MAPS, config_map("b"), namespace)
 

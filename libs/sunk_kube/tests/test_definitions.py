@@ -13,6 +13,7 @@ from sunk_kube.errors import KubeNotFoundError, KubeRejectedError
 from sunk_kube.objects import KubeObject
 from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODESETS, NODESLICES, Resource
 from sunk_lab.kube.lab import KubeLab
+from sunk_runtime.testing import WITHIN_S
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -45,7 +46,7 @@ async def served(kube: KubeClient, resource: Resource[T], body: dict[str, Any], 
     """Create *body* as soon as its definition is served, and in its present form."""
     for crd in crds():
         await kube.patch(CUSTOM_RESOURCE_DEFINITIONS, crd["metadata"]["name"], crd, kind="apply")
-    with anyio.fail_after(120):
+    with anyio.fail_after(WITHIN_S):
         while True:
             try:
                 return await kube.create(resource, body, namespace)
@@ -55,7 +56,7 @@ async def served(kube: KubeClient, resource: Resource[T], body: dict[str, Any], 
 
 async def refused(kube: KubeClient, namespace: str, body: dict[str, Any]) -> str:
     """Return why *body* is refused; until the newest definition is enforced it may not be."""
-    with anyio.fail_after(120):
+    with anyio.fail_after(WITHIN_S):
         while True:
             try:
                 made = await kube.create(NODESETS, body, namespace)

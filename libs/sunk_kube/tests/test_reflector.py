@@ -14,7 +14,7 @@ from sunk_kube.objects import KubeObject
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import Resource
 from sunk_runtime.changes import Changes
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -90,7 +90,7 @@ async def test_a_view_goes_on_when_its_watch_ends(kube: KubeClient, namespace: s
         await view.complete()
         changes = view.changes()
         seen: list[str] = []
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             for name in "abc":
                 await kube.create(CONFIG_MAPS, config_map(name), namespace)
                 seen.append(await anext(changes))

@@ -193,7 +193,7 @@ async def test_the_callers_headers_are_left_as_they_are(bus: Bus) -> None:
 
 
 async def test_a_question_that_nobody_answers_fails_at_once(bus: Bus) -> None:
-    with anyio.fail_after(120), pytest.raises(NoAnswerError, match="nobody answers it now"):
+    with anyio.fail_after(WITHIN_S), pytest.raises(NoAnswerError, match="nobody answers it now"):
         await bus.request("nobody.there", b"", 30.0)
 
 
@@ -218,7 +218,7 @@ async def test_a_service_that_starts_before_nats_waits_for_it(tmp_path: Path) ->
             tasks.start_soon(service)
             await anyio.sleep(0.3)
             server.start()
-            with anyio.fail_after(120):
+            with anyio.fail_after(WITHIN_S):
                 await connected.wait()
     finally:
         server.stop()
@@ -245,7 +245,10 @@ def user(server: NatsServer, folder: Path, password: str) -> BusSettings:
 
 
 async def test_a_wrong_password_is_said_and_not_retried_for_ever(guarded: NatsServer, tmp_path: Path) -> None:
-    with anyio.fail_after(120), pytest.raises(PermanentError, match=r"refuses user 'syncer'.*Authorization"):
+    with (
+        anyio.fail_after(WITHIN_S),
+        pytest.raises(PermanentError, match=r"refuses user 'syncer'.*Authorization"),
+    ):
         async with connect(user(guarded, tmp_path, "wrong"), "syncer"):
             pytest.fail("connected")
 
@@ -315,7 +318,7 @@ async def test_a_password_that_cannot_be_read_is_an_error_at_start(tmp_path: Pat
 async def test_a_connection_that_is_closed_for_good_ends_the_process(tmp_path: Path) -> None:
     for_good = pytest.RaisesExc(PermanentError, match="for good")
     nats = NatsServer(tmp_path / "nats")
-    with nats, anyio.fail_after(120), pytest.RaisesGroup(for_good):
+    with nats, anyio.fail_after(WITHIN_S), pytest.RaisesGroup(for_good):
         async with connect(BusSettings(url=nats.url), "test") as bus:
             await bus.provision("c1", BusSettings(url=nats.url))
             nats.kill()

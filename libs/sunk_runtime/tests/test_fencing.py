@@ -16,7 +16,7 @@ from sunk_runtime.errors import BusUnavailableError, LostLeadershipError
 from sunk_runtime.fencing import FENCE_HEADER
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.leases import BusLease, Leadership, lead
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter, publish
 
@@ -62,7 +62,7 @@ async def stored(bus: Bus, stream: str) -> int:
 async def view(bus: Bus) -> AsyncGenerator[NodeView]:
     view = StateView(bus, "c1", SlurmNodeState)
     async with following(view):
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             await view.complete()
         yield view
 
@@ -173,7 +173,7 @@ async def test_a_publish_that_finds_no_leader_in_its_time_says_so(server: NatsSe
     async with connect(BusSettings(url=server.url, publish_retry_s=0.2), "test") as bus:
         failed = _value("sunk_publishes_failed_total", reason="unavailable")
 
-        with anyio.fail_after(120), pytest.raises(BusUnavailableError, match="NoStreamResponseError"):
+        with anyio.fail_after(WITHIN_S), pytest.raises(BusUnavailableError, match="NoStreamResponseError"):
             await publish(bus, "c1", FACT)
 
         assert _value("sunk_publishes_failed_total", reason="unavailable") == failed + 1
@@ -181,7 +181,7 @@ async def test_a_publish_that_finds_no_leader_in_its_time_says_so(server: NatsSe
 
 async def test_a_lease_that_ends_while_a_publish_is_repeated_ends_it(server: NatsServer) -> None:
     async with connect(BusSettings(url=server.url, publish_retry_s=60), "test") as bus:
-        with anyio.fail_after(120), pytest.raises(LostLeadershipError):
+        with anyio.fail_after(WITHIN_S), pytest.raises(LostLeadershipError):
             await publish(bus, "c1", FACT, fence=EndsAfter(3))
 
 

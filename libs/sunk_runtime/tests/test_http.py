@@ -125,7 +125,10 @@ async def test_a_port_that_is_taken_is_a_clear_error() -> None:
         taken.listen()
         port = taken.getsockname()[1]
 
-        with anyio.fail_after(120), pytest.raises(PermanentError, match=f"cannot listen on 127.0.0.1:{port}"):
+        with (
+            anyio.fail_after(WITHIN_S),
+            pytest.raises(PermanentError, match=f"cannot listen on 127.0.0.1:{port}"),
+        ):
             await serve_http("127.0.0.1", port, Health())
 
 

@@ -11,7 +11,7 @@ from sunk_runtime.context import JetStream
 from sunk_runtime.errors import BusUnavailableError, PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings, Message
 from sunk_runtime.pull import BATCH, Pull, create_consumer, pulling
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +78,7 @@ async def test_a_server_that_is_greeted_answers_before_its_first_sign_of_life_an
     consumer, _ = await create_consumer(bus, STREAM, NO_ACK)
 
     async with pulling(bus, STREAM, consumer, greets=True) as pull:
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             came = await pull.batch()
             while len(came) < count:
                 came += await deliveries(pull)

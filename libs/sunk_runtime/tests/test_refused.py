@@ -10,6 +10,7 @@ from sunk_lab.nats import NatsServer
 from sunk_lab.nats_cluster import NatsCluster
 from sunk_runtime.errors import BusUnavailableError, FullError
 from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
+from sunk_runtime.testing import WITHIN_S
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +37,7 @@ async def test_a_stream_that_is_full_is_said_at_once_however_long_a_leader_is_wa
         while True:
             await bus.publish("small", b"x" * 50)
 
-    with anyio.fail_after(120), pytest.raises(FullError):
+    with anyio.fail_after(WITHIN_S), pytest.raises(FullError):
         await fill()
 
 

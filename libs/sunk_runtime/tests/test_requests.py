@@ -52,7 +52,7 @@ async def test_a_question_about_a_dotted_node_reaches_whoever_answers(bus: Bus) 
 
 
 async def test_nobody_answers_is_later_at_once_and_never_no(bus: Bus) -> None:
-    with anyio.fail_after(120), pytest.raises(NoAnswerError, match="nobody answers it now") as raised:
+    with anyio.fail_after(WITHIN_S), pytest.raises(NoAnswerError, match="nobody answers it now") as raised:
         await ask(bus, "c1", QUESTION, timeout_s=60)
 
     assert isinstance(raised.value, TransientError)
@@ -180,7 +180,7 @@ async def test_asking_until_outlasts_later_and_a_missing_leader(bus: Bus) -> Non
 
 
 async def test_asking_until_ends_at_its_deadline_with_what_the_last_try_met(bus: Bus) -> None:
-    with anyio.fail_after(120), pytest.raises(NoAnswerError):
+    with anyio.fail_after(WITHIN_S), pytest.raises(NoAnswerError):
         await ask_until(bus, "c1", QUESTION, deadline=anyio.current_time() + 0.3)
 
     async with answering(bus, "c1", ConfirmNode, raising(TransientError("busy", retry_after_s=0.05))):
@@ -209,7 +209,7 @@ async def test_an_answerer_that_hangs_is_no_answer_when_the_time_is_over(bus: Bu
         return Noted()
 
     async with answering(bus, "c1", ConfirmNode, answer):
-        with anyio.fail_after(120), pytest.raises(NoAnswerError, match=r"no answer in 0\.2 s"):
+        with anyio.fail_after(WITHIN_S), pytest.raises(NoAnswerError, match=r"no answer in 0\.2 s"):
             await ask(bus, "c1", QUESTION, timeout_s=0.2)
 
 
@@ -281,5 +281,5 @@ async def test_a_nudge_without_a_reply_address_does_no_harm(bus: Bus) -> None:
             subjects.question("c1", NudgeNode(node="n1")),
             b'{"type":"sunk.request.v1.nudge_node","node":"n1"}',
         )
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             await nudged.wait()

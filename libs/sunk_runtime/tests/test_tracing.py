@@ -21,7 +21,7 @@ from sunk_runtime.errors import ConfigError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import answering, ask
 from sunk_runtime.settle import FactConsumer
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.tracing import TraceSettings, acting, continuing, here, traces_url, tracing
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter, publish
@@ -132,7 +132,7 @@ async def test_whoever_handles_a_fact_continues_the_trace_of_who_told_it(
         await publish(bus, "c1", FACT)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(FactConsumer(bus, "c1", "test", handle).run)
-            with anyio.fail_after(120):
+            with anyio.fail_after(WITHIN_S):
                 await done.wait()
             tasks.cancel_scope.cancel()
 

@@ -23,7 +23,7 @@ from sunk_runtime.context import JetStream
 from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
 from sunk_runtime.pull import Pull
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 
@@ -57,7 +57,7 @@ async def erase(bus: Bus, name: str) -> None:
 async def view(bus: Bus) -> AsyncGenerator[NodeView]:
     view = StateView(bus, "c1", SlurmNodeState)
     async with following(view):
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             await view.complete()
         yield view
 
@@ -74,7 +74,7 @@ async def test_a_view_is_complete_only_when_it_has_read_the_whole_bucket(bus: Bu
         view.require_complete()
 
     async with following(view):
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             await view.complete()
 
         view.require_complete()
@@ -470,7 +470,7 @@ async def test_a_state_of_a_newer_type_does_not_keep_a_view_from_being_complete(
     view = StateView(bus, "c1", SlurmNodeState)
 
     async with following(view):
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             await view.complete()
 
         assert (view.keys(), view.undecodable) == (["n2"], {"n1"})
@@ -698,7 +698,7 @@ async def test_a_key_that_went_with_its_bucket_is_told_to_be_gone_by_who_writes_
         await bus.provision("c1", settings)
         await until(lambda: mine.is_complete and not len(mine) and not len(view))
         doubts = mine.doubts()
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             assert {await anext(doubts), await anext(doubts)} == {"gone", "kept"}
         await writer.record("kept", node("kept"), revision=0)
         is_believed = [view.is_complete, mine.is_settled]
@@ -801,7 +801,7 @@ async def test_a_bucket_that_somebody_purges_is_read_again_and_written_anew_by_i
         await bus.js.purge_stream(STREAM, subject=subject)
         await until(lambda: not view.is_complete and len(view) < 2)
         doubts = mine.doubts()
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             for _ in range(1 if purged else 2):
                 name = await anext(doubts)
                 await writer.record(name, node(name), revision=mine.revision(name))

@@ -12,7 +12,7 @@ from sunk_events.codec import MAX_BYTES, OversizeError, decode_event, encode
 from sunk_events.nodes import NodeDrained, NodeSnapshot, NodeUndrained, SlurmNodeState
 from sunk_runtime.errors import BusUnavailableError, ConflictError
 from sunk_runtime.jetstream import Bus
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.tracing import because
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
@@ -82,7 +82,7 @@ class Unlucky(Bus):
 async def view(bus: Bus) -> AsyncGenerator[NodeView]:
     view = StateView(bus, "c1", SlurmNodeState)
     async with following(view):
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             await view.complete()
         yield view
 

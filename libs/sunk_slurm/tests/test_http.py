@@ -17,7 +17,7 @@ import anyio.abc
 import httpx
 import pytest
 
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_slurm import connections
 from sunk_slurm.call import Call
 from sunk_slurm.errors import SlurmUnavailableError
@@ -289,7 +289,7 @@ async def test_calls_that_are_given_up_whenever_leave_every_connection_to_others
 
         for _ in range(MAX_CONNECTIONS * 3):
             tasks.start_soon(ask)
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             await until(lambda: answered == MAX_CONNECTIONS * 3)
         assert slurmrestd.open <= MAX_CONNECTIONS + 1
 

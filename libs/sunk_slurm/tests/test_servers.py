@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from sunk_runtime.errors import ConfigError
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_slurm.circuit import FAILURES, PROBE_LAST_S, Circuit
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.errors import SlurmUnavailableError
@@ -137,7 +137,7 @@ async def test_a_circuit_is_closed_by_a_probe_and_whoever_waits_is_woken() -> No
             with pytest.raises(SlurmUnavailableError):
                 await slurm.node("n1")
         servers.moods["a"] = "well"
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             await woken.wait()
 
         assert await slurm.node("n1") is not None
@@ -238,7 +238,7 @@ async def test_a_caller_that_loses_patience_with_one_that_hangs_is_counted_too()
 
         for _ in range(FAILURES):
             tasks.start_soon(ask)
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             while True:
                 try:
                     with anyio.move_on_after(0.05):

@@ -23,7 +23,7 @@ from sunk_hook_gateway.testing.process import Process, settings_of
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +46,7 @@ async def serving(certificate: Certificate, *, look_s: float = 0.05) -> AsyncGen
 
 async def shown(port: int) -> str:
     """Return the certificate that a new connection is shown, as soon as somebody listens."""
-    with anyio.fail_after(120):
+    with anyio.fail_after(WITHIN_S):
         while True:
             try:
                 return await anyio.to_thread.run_sync(ssl.get_server_certificate, ("127.0.0.1", port))
@@ -121,7 +121,7 @@ async def test_connections_that_are_made_while_certificates_are_renewed_all_stan
                 issued.add(file.read_text())
                 await anyio.sleep(0.005)
 
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             async with anyio.create_task_group() as renewing:
                 renewing.start_soon(renew)
                 async with anyio.create_task_group() as connecting:

@@ -9,7 +9,6 @@ import struct
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -29,16 +28,13 @@ from sunk_lab.nats import NatsServer
 from sunk_metrics_exporter.ages import KINDS
 from sunk_metrics_exporter.testing import Process, free_port
 from sunk_runtime.jetstream import Bus, BusSettings, connect
-from sunk_runtime.testing import until as until_within
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.views import now
 from sunk_runtime.writer import publish
 
 pytestmark = pytest.mark.anyio
 
 CLUSTER = "c1"
-WITHIN_S = 120.0
-"""A scrape, or a process' start, on a machine that others keep busy."""
-until = partial(until_within, within_s=WITHIN_S)
 
 
 @pytest.fixture

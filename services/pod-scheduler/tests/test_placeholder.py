@@ -18,10 +18,9 @@ from pathlib import Path
 import pytest
 
 from sunk_hook_gateway.testing.certificates import Authority
+from sunk_runtime.testing import WITHIN_S
 
 TOKEN = "of-job-7"  # noqa: S105 - nobody's
-WITHIN_S = 120.0
-"""How long is waited for what must come; far more than it takes, and less than a poll."""
 
 SCRIPT = resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text()
 TOLD = '    if [ "$2" = outcome ]; then kill -TERM $$; fi\n'

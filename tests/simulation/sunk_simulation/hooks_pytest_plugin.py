@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 
 from sunk_hook_gateway.testing import cluster, scripted
+from sunk_runtime.testing import WITHIN_S
 from sunk_simulation.http import Reply, Request, listen
 from sunk_simulation.testing import world
 
@@ -63,10 +64,10 @@ def _scripted_gateway() -> Generator[ScriptedGateway]:
 def _until(condition: Callable[[], bool]) -> None:
     """Return when *condition* holds, in virtual time."""
     sim = world.now()
-    ends_s = sim.now_s + cluster.WITHIN_S
+    ends_s = sim.now_s + WITHIN_S
     while not condition():
         if sim.now_s > ends_s:
-            raise AssertionError(f"not in {cluster.WITHIN_S:.0f} s")
+            raise AssertionError(f"not in {WITHIN_S:.0f} s")
         sim.run(sim.sleep(0.1))
 
 

@@ -9,7 +9,6 @@ Source: CloudEvents 1.0.2, section "Context Attributes".
 
 import hashlib
 import re
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -112,13 +111,9 @@ def type_name(kind: type[msgspec.Struct]) -> str:
     return str(kind.__struct_config__.tag).rpartition(".")[2]
 
 
-def caused(facts: Iterable[E], cause: Cause) -> tuple[E, ...]:
-    """Return *facts* with the id of what led to them; those that name another keep it."""
-    if not cause.id:
-        return tuple(facts)
-    return tuple(
-        msgspec.structs.replace(fact, cause=cause.id) if fact.cause is UNSET else fact for fact in facts
-    )
+def caused(fact: E, cause: Cause) -> E:
+    """Return *fact* with the id of its *cause*; a fact that names another keeps it."""
+    return msgspec.structs.replace(fact, cause=cause.id) if cause.id and fact.cause is UNSET else fact
 
 
 def _escaped(found: re.Match[str]) -> str:

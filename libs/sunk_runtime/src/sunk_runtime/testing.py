@@ -19,7 +19,7 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], *, within_s: fl
             holds = condition()
             if await holds if isawaitable(holds) else holds:
                 return
-            await anyio.sleep(0.01)
+            await anyio.sleep(0.02)
 
 
 MakeLease = Callable[[str, int], Lease]

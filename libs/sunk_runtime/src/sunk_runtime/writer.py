@@ -73,7 +73,7 @@ class StateWriter(Generic[S]):
         is_told = before is not None and is_same(before, state) and not self.view.is_doubtful(key)
         if is_told and self.view.revision(key) == revision:
             return
-        await self._store(key, _Owed(revision, state, (*owed, *caused(facts, cause_now()))))
+        await self._store(key, _Owed(revision, state, (*owed, *_with_cause(facts))))
 
     async def forget(self, key: str, facts: Iterable[Event] = (), *, revision: int) -> None:
         """Publish *facts*, then delete *key*, leaving a marker for those who look away; gone is success.
@@ -85,7 +85,7 @@ class StateWriter(Generic[S]):
         is_gone = self.view.is_complete and self.view.get(key) is None and key not in self.view.undecodable
         if is_gone and not self.view.is_doubtful(key):
             return
-        await self._store(key, _Owed(revision, None, (*owed, *caused(facts, cause_now()))))
+        await self._store(key, _Owed(revision, None, (*owed, *_with_cause(facts))))
 
     async def _pay(self, key: str, state: S | None, revision: int) -> tuple[Event, ...]:
         """Tell the state that is owed, if *state* is another one; else return its facts, to be told with it.
@@ -178,6 +178,11 @@ class StateWriter(Generic[S]):
 def is_same(before: State, after: State) -> bool:
     """Whether two states differ in nothing but when they began."""
     return msgspec.structs.replace(before, changed=after.changed) == after
+
+
+def _with_cause(facts: Iterable[Event]) -> tuple[Event, ...]:
+    cause = cause_now()
+    return tuple(caused(fact, cause) for fact in facts)
 
 
 def _is_equal(owed: State | None, state: State | None) -> bool:

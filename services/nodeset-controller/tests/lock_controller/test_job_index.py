@@ -28,6 +28,7 @@ from sunk_nodeset_controller.locks.model import (
     Waiting,
 )
 from sunk_runtime.jetstream import BusSettings, connect
+from sunk_runtime.testing import WITHIN_S
 from sunk_runtime.views import StateView
 
 T0 = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -180,7 +181,7 @@ async def test_two_questions_of_one_job_are_one_and_both_are_answered() -> None:
         await first.wait(0.01)
         waiting = first.answer
         lock_requests.tell(1, Granted())
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             await first.wait(60)
             await second.wait(60)
 

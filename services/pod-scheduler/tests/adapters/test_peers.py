@@ -12,6 +12,7 @@ from sunk_pod_scheduler.podspec.scopes import ALIAS, SILENT, Peer, PodScope, Sha
 from sunk_pod_scheduler.testing import T0
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.leases import Leadership, lead
+from sunk_runtime.testing import WITHIN_S
 
 EVERYWHERE = PodScope(cluster="a", names=("a-slurm", ALIAS))
 
@@ -78,7 +79,7 @@ async def leading(kube: KubeClient, namespace: str, pod_scope: PodScope) -> Asyn
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lead, lease, work)
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             await is_claimed.wait()
         yield ours[0]
         tasks.cancel_scope.cancel()

@@ -11,6 +11,7 @@ from sunk_pod_scheduler.placement.job_description import Placeholder, describe
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
 from sunk_pod_scheduler.testing import KEY, manifest
+from sunk_runtime.testing import WITHIN_S
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.tokens import KeyTokens
 
@@ -28,7 +29,7 @@ async def place(client: SlurmClient, number: int) -> str:
     assert isinstance(wanted, ValidatedPod)
     description = describe(pod, wanted, NodeChoice(), 0, MADE)
     job = await client.submit_job(replace(description, hold=False, user_id="0", group_id="0"))
-    with anyio.fail_after(120):
+    with anyio.fail_after(WITHIN_S):
         while (found := await client.job(job)) is None or not found.nodes:  # noqa: ASYNC110 - nobody tells us
             await anyio.sleep(0.05)
     return found.nodes

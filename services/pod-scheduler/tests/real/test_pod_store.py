@@ -1,6 +1,6 @@
 """What we write on Pods, on a real API server."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
@@ -21,6 +21,7 @@ from sunk_pod_scheduler.adapters.pod_store import PodStore
 from sunk_pod_scheduler.placement.gang_membership import LABEL_POD_GROUP
 from sunk_pod_scheduler.placement.job_claims import keys_of
 from sunk_runtime.errors import ConflictError
+from sunk_runtime.testing import WITHIN_S, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -59,7 +60,7 @@ async def create(kube: KubeClient, namespace: str, name: str = "infer") -> Pod:
             ],
         },
     }
-    with anyio.fail_after(120):
+    with anyio.fail_after(WITHIN_S):
         # A new namespace has no default ServiceAccount for a moment.
         while (made := await _created(kube, namespace, body)) is None:  # noqa: ASYNC110 - nobody tells us
             await anyio.sleep(0.1)
@@ -71,12 +72,6 @@ async def _created(kube: KubeClient, namespace: str, body: Mapping[str, object])
         return await kube.create(PODS, body, namespace)
     except KubeRejectedError:
         return None
-
-
-async def until(is_done: Callable[[], bool]) -> None:
-    with anyio.fail_after(120):
-        while not is_done():  # noqa: ASYNC110 - nobody tells us
-            await anyio.sleep(0.02)
 
 
 async def test_binding_adds_the_locks_toleration_and_keeps_the_others(
@@ -165,7 +160,7 @@ async def test_a_refusal_stands_in_the_condition_and_in_an_event(kube: KubeClien
 
         assert told is not None
         assert (told.status, told.reason, told.message) == ("False", "ValidationFailed", "no cpu")
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             while not await kube.list_all(EVENTS, namespace):  # noqa: ASYNC110 - nobody tells us
                 await anyio.sleep(0.02)
 
@@ -184,7 +179,7 @@ async def test_what_waits_to_be_said_is_said_before_the_end(kube: KubeClient, na
         tasks.start_soon(recorder.run)
         for number in range(30):
             recorder.say(made, EventText(reason="Bound", action="Binding", note=f"number {number}"))
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             while not await kube.list_all(EVENTS, namespace):  # noqa: ASYNC110 - nobody tells us
                 await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()
@@ -218,7 +213,7 @@ async def test_pods_are_told_by_uid_when_they_come_and_when_they_go(kube: KubeCl
             await until(lambda: told == [uid])  # It may be in another gang by now.
             told.clear()
             await pods.delete(made)
-            with anyio.fail_after(120):
+            with anyio.fail_after(WITHIN_S):
                 while await pods.find(uid, namespace, "infer") is not None:  # noqa: ASYNC110 - nobody tells us
                     await anyio.sleep(0.02)
             await until(lambda: uid in told)
@@ -238,7 +233,7 @@ async def test_a_namespace_that_goes_takes_its_pods_with_it_and_nobody_is_told_i
             found = await pods.find(made.metadata.uid, namespace, "infer")
             return found is not None and found.is_terminating
 
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             while not await is_leaving():  # noqa: ASYNC110 - nobody tells us
                 await anyio.sleep(0.05)
         leaving = await kube.get(PODS, "infer", namespace)
@@ -296,6 +291,6 @@ async def test_a_pod_goes_though_nothing_can_be_said_of_it(kube: KubeClient, nam
         await pods.report_end((nowhere,), "PodEnds", "why")
         await pods.delete(made)
 
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             while await kube.find(PODS, "infer", namespace) is not None:  # noqa: ASYNC110 - nobody tells us
                 await anyio.sleep(0.02)

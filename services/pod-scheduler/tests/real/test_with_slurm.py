@@ -1,6 +1,6 @@
 """The scheduler against a real Slurm and a real NATS; Pods are in memory, and we play syncer and gateway."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -75,6 +75,7 @@ from sunk_pod_scheduler.testing import KEY, UID, MemoryPods, manifest
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.keys import KeyLoop
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.together import each
 from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
@@ -88,7 +89,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 CLUSTER = "lab"
 KILL_WAIT_S = 10
-WITHIN_S = 120.0
 URGENT = "PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10"
 """Its jobs preempt those of the other partitions."""
 GRACED = "PartitionName=graced Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=120"
@@ -134,15 +134,6 @@ def write_epilog(slurm: HostSlurm, port: int) -> None:
 def nats(tmp_path: Path) -> Generator[NatsServer]:
     with NatsServer(tmp_path / "nats") as server:
         yield server
-
-
-async def until(is_done: Callable[[], Awaitable[bool] | bool], *, within_s: float = WITHIN_S) -> None:
-    with anyio.fail_after(within_s):
-        while True:
-            found = is_done()
-            if found if isinstance(found, bool) else await found:
-                return
-            await anyio.sleep(0.02)
 
 
 class World:

@@ -15,10 +15,9 @@ from sunk_pod_scheduler.gangs.model import Size
 from sunk_pod_scheduler.placement.gang_membership import GangMembership
 from sunk_pod_scheduler.testing import definition
 from sunk_runtime.errors import SunkError
+from sunk_runtime.testing import WITHIN_S
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
-
-WITHIN_S = 120.0
 
 
 @pytest.fixture

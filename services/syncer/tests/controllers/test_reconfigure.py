@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from sunk_runtime.leases import Leadership
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.views import now
 from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.testing import job as one_job
@@ -150,7 +150,7 @@ async def test_files_that_change_while_it_waits_for_prologs_do_not_make_it_wait_
     leadership = Leadership("syncer", 1, float("inf"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ReconfigureController(slurm, leadership, config, in_prolog=lambda: {7}).run)
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             for content in itertools.count():
                 conf.write_text(str(content))
                 await anyio.sleep(0.3)

@@ -24,7 +24,7 @@ from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.testing import running_slurm
 from sunk_runtime.errors import SunkError
-from sunk_runtime.testing import until
+from sunk_runtime.testing import WITHIN_S, until
 from sunk_syncer.testing import Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.anyio]
@@ -187,7 +187,7 @@ class Day:
 
     async def _scontrol(self, *words: str) -> str:
         """Run it, again where slurmctld is not there yet or does not know the node's state yet."""
-        with anyio.fail_after(120):
+        with anyio.fail_after(WITHIN_S):
             while True:
                 try:
                     return self._stage.slurm.exec("scontrol", *words)

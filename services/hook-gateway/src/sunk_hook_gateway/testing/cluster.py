@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from sunk_lab.slurm.host import HostSlurm
+from sunk_runtime.testing import WITHIN_S
 
 FILES: Final = Path(__file__).parents[5] / "helm/slurm/files"
 SCRIPTS: Final = ("Prolog=/lab/etc/prolog", "Epilog=/lab/etc/epilog")
 HOOKS: Final = (*SCRIPTS, "PrologEpilogTimeout=50")
-WITHIN_S: Final = 120.0
 
 
 class Cluster:

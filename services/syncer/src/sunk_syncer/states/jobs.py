@@ -33,6 +33,9 @@ ALLOCATIONS_CHARS_MAX: Final = 32 * 1024
 on nodes whose names do not fold."""
 STATE_UNKNOWN: Final = "UNKNOWN"
 
+OURS: Final = (JobRequeued, JobReleased)
+"""What follows from what the syncer does to a job, where it did so lately."""
+
 JobFact = type[JobSubmitted | JobStarted | JobRequeued | JobHeld | JobReleased | JobCompleting | JobEnded]
 
 
@@ -136,9 +139,8 @@ def job_facts(
         kinds.append(JobCompleting)
     if is_now is Stage.OVER and was is not Stage.OVER:
         kinds.append(JobEnded)
-    ours = {JobRequeued, JobReleased}
-    found = [(kind in ours, _fact(kind, after, cluster, revision, now)) for kind in kinds]
-    return tuple(named for is_ours, fact in found for named in caused((fact,), cause if is_ours else UNKNOWN))
+    facts = (_fact(kind, after, cluster, revision, now) for kind in kinds)
+    return tuple(caused(fact, cause) if isinstance(fact, OURS) else fact for fact in facts)
 
 
 def job_vanished(before: SlurmJobState, *, cluster: str, revision: int, now: datetime) -> tuple[Event, ...]:

@@ -107,8 +107,8 @@ def node_facts(
         kinds.append({"": NodeUndrained, "draining": NodeDraining, "drained": NodeDrained}[is_now])
     if (before is not None and before.is_down) != after.is_down:
         kinds.append(NodeDown if after.is_down else NodeUp)
-    found = (_fact(kind, after, cluster, revision, now) for kind in kinds)
-    return tuple(named for fact in found for named in caused((fact,), cause_of(fact, actions)))
+    facts = (_fact(kind, after, cluster, revision, now) for kind in kinds)
+    return tuple(caused(fact, cause_of(fact, actions)) for fact in facts)
 
 
 def node_removed(
@@ -116,7 +116,7 @@ def node_removed(
 ) -> tuple[Event, ...]:
     """Return the fact that Slurm's record of a node is gone; *actions* as of `node_facts`."""
     fact = _fact(NodeRemoved, before, cluster, revision, now)
-    return caused((fact,), cause_of(fact, actions))
+    return (caused(fact, cause_of(fact, actions)),)
 
 
 def cause_of(fact: Event, actions: Iterable[NodeAction]) -> Cause:
