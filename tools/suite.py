@@ -26,7 +26,7 @@ def suite(root: Path, first: list[str]) -> int:
     if not 0 < len(failed) <= ACCIDENTS:
         return status
     print(f"once more, by themselves: {', '.join(failed)}", flush=True)
-    status = _pytest(root, *(test.rpartition("@")[0] or test for test in failed))  # Without its group.
+    status = _pytest(root, "--last-failed")
     if status == 0:
         print(f"UNSTABLE, these failed among the others: {', '.join(failed)}", flush=True)
     return status

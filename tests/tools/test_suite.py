@@ -36,7 +36,7 @@ def test_what_fails_once_passes_and_is_named(tmp_path: Path, capfd: pytest.Captu
 
     out = capfd.readouterr().out
     assert "1 failed, 1 passed" in out
-    assert "1 passed" in out.partition("once more, by themselves: test_it.py::")[2]
+    assert "rerun previous 1 failure" in out
     assert "UNSTABLE, these failed among the others: test_it.py::test_that_passes_the_second_time" in out
 
 
