@@ -150,16 +150,23 @@ def test_the_schedulers_policy_is_one_that_it_reads(chart: helm.Chart) -> None:
     text = objects["ConfigMap", "prod-scheduler-policy"]["data"]["policy.json"]
     policy = msgspec.json.decode(text, type=Policy)
 
-    assert policy.grant("ml") == Grant(user_ids=(1001,), partitions=("batch",), priority_max=4000000)
+    assert policy.namespaces == {"ml": Grant(user_ids=(1001,), partitions=("batch",), priority_max=4000000)}
+    assert policy.default == "deny"
 
 
 def test_another_policy_restarts_the_scheduler_which_reads_it_once(chart: helm.Chart) -> None:
-    def template(qos: str) -> object:
-        objects = made(chart, scheduler={"policyByNamespace": {"*": {"qos": [qos]}}})
+    def template(qos: str, default: str = "deny") -> object:
+        scheduler = {"policyByNamespace": {"*": {"qos": [qos]}}, "defaultPolicy": default}
+        objects = made(chart, scheduler=scheduler)
         return objects["Deployment", "prod-scheduler"]["spec"]["template"]
 
     assert template("normal") != template("high")
-    assert template("high") == template("high")
+    assert template("high") == template("high") != template("high", "allow")
+
+
+def test_a_policy_that_is_neither_deny_nor_allow_is_refused(chart: helm.Chart) -> None:
+    with pytest.raises(helm.HelmValuesError, match="defaultPolicy"):
+        made(chart, scheduler={"defaultPolicy": "open"})
 
 
 OTHERS = ("coordination.k8s.io", "leases", "list")

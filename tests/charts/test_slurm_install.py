@@ -461,7 +461,9 @@ def test_users_of_a_directory_service_log_in_and_run_jobs_and_partitions_know_th
 
 @on_request
 def test_by_qos_a_job_pushes_a_pod_aside_and_a_pod_pushes_a_job_aside(cluster: Cluster) -> None:
-    values = cluster.values() | {"slurmConfig": {"preemption": "qos"}}
+    granted = {"policyByNamespace": {"default": {"qos": ["normal", "urgent"]}}}
+    plain = cluster.values()
+    values = plain | {"slurmConfig": {"preemption": "qos"}, "scheduler": plain["scheduler"] | granted}
     setup = [
         "add qos urgent",
         "modify qos where name=urgent set preempt=normal",

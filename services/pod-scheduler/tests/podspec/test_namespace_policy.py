@@ -8,6 +8,7 @@ import pytest
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import PREFIX
 from sunk_pod_scheduler.config import Config
+from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_pod_scheduler.podspec.namespace_policy import Grant, Identity, Policy
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
 from sunk_pod_scheduler.testing import manifest
@@ -63,12 +64,39 @@ def test_what_a_namespace_may_use_is_passed_on() -> None:
     assert (found.asked.account, found.asked.partition, found.asked.qos) == ("lab", "long,batch", "low")
 
 
-def test_without_a_policy_a_namespace_names_anything_but_another_user() -> None:
-    free = {"account": "a", "qos": "q", "partition": "p", "reservation": "r", "priority": "4000000"}
+FREE = {"account": "a", "qos": "q", "partition": "p", "reservation": "r", "priority": "4294967293"}
 
-    assert isinstance(validate(in_namespace("web", free), Rules()), ValidatedPod)
-    assert isinstance(validate(in_namespace("web", {"user-id": "1001"}), Rules()), tuple)
-    assert isinstance(validate(in_namespace("web", {"user-id": "64100"}), Rules()), ValidatedPod)
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(namespaces={"ml": Grant(accounts=("a",))})])
+@pytest.mark.parametrize("name", FREE)
+def test_without_a_word_in_the_policy_a_pod_chooses_nothing_of_slurm(policy: Policy, name: str) -> None:
+    (refused,) = refused_of("web", {name: FREE[name]}, policy)
+
+    field = "priorityMax" if name == "priority" else name if name == "qos" else f"{name}s"
+    assert refused.startswith(f"{PREFIX}{name}: namespace web may not use {FREE[name]}; an administrator may")
+    assert f"namespaces.web.{field} of the scheduler's policy" in refused
+
+
+def test_without_a_word_in_the_policy_a_pod_is_the_service_user_with_slurms_own_defaults() -> None:
+    found = validate(in_namespace("web", {"user-id": "64100"}), Rules())
+
+    assert isinstance(found, ValidatedPod)
+    assert found.identity == Identity(64100, 64100)
+    assert found.asked == JobOptions(user_id=64100)
+
+
+def test_an_open_policy_lets_pods_name_anything_but_other_users_and_what_a_grant_says() -> None:
+    policy = Policy(default="allow", namespaces={"ml": Grant(qos=("low",))})
+
+    assert isinstance(validate(in_namespace("web", FREE), Rules(policy=policy)), ValidatedPod)
+    assert len(refused_of("ml", FREE, policy)) == 1
+    assert len(refused_of("web", {"user-id": "1001", "group-id": "1001"}, policy)) == 2
+
+
+def refused_of(namespace: str, annotations: dict[str, str], policy: Policy) -> tuple[str, ...]:
+    found = validate(in_namespace(namespace, annotations), Rules(policy=policy))
+    assert isinstance(found, tuple)
+    return found
 
 
 def in_namespace(namespace: str, annotations: dict[str, str]) -> Pod:
@@ -78,14 +106,18 @@ def in_namespace(namespace: str, annotations: dict[str, str]) -> Pod:
 
 def test_the_policy_is_read_from_its_file_and_a_typo_is_named(tmp_path: Path) -> None:
     file = tmp_path / "policy.json"
-    file.write_text('{"namespaces": {"ml": {"userIds": [1001], "priorityMax": 10}}}')
+    file.write_text('{"namespaces": {"ml": {"userIds": [1001], "priorityMax": 10}}, "default": "allow"}')
     config = Config(cluster="prod", key_file=tmp_path / "key", policy_file=file, user_id=7)
 
     policy = config.rules().policy
 
     assert policy.user_id == 7
-    assert policy.grant("ml") == Grant(user_ids=(1001,), priority_max=10)
+    assert policy.grant("ml") == Grant(user_ids=(1001,), group_ids=(), priority_max=10)
 
     file.write_text('{"namespaces": {"ml": {"partition": ["batch"]}}}')
     with pytest.raises(ConfigError, match=r"unknown field `partition` - at `\$.namespaces"):
+        config.rules()
+
+    file.write_text('{"default": "open"}')
+    with pytest.raises(ConfigError, match=r"Invalid enum value 'open' - at `\$.default"):
         config.rules()

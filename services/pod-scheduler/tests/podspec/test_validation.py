@@ -300,7 +300,7 @@ MADE = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", key=KEY)
 
 def test_a_placeholder_is_held_never_requeued_and_carries_the_token_in_its_environment_only() -> None:
     pod = manifest(requests={"cpu": "1500m", "memory": "100Mi"}, annotations={PREFIX + "priority": "9"})
-    wanted = validate(pod, Rules())
+    wanted = validate(pod, Rules(policy=Policy(default="allow")))
     assert isinstance(wanted, ValidatedPod)
 
     job = describe(pod, wanted, NodeChoice(), 2, MADE)

@@ -39,7 +39,7 @@ from sunk_kube.resources import NODES, PODS
 from sunk_kube.testing import node
 from sunk_kube.wellknown import ANNOTATION_GANG_MIN_AVAILABLE as GANG_MIN_AVAILABLE
 from sunk_kube.wellknown import ANNOTATION_GANG_SIZE as GANG_SIZE
-from sunk_kube.wellknown import ANNOTATION_JOB
+from sunk_kube.wellknown import ANNOTATION_JOB, PREFIX
 from sunk_lab.errors import LabError
 from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.conf import NodeRange
@@ -68,7 +68,7 @@ from sunk_pod_scheduler.placement.kubelet_rejections import KubeletRejections
 from sunk_pod_scheduler.placement.limits import Limits
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone
 from sunk_pod_scheduler.placement.ownership import Owner
-from sunk_pod_scheduler.podspec.namespace_policy import Policy
+from sunk_pod_scheduler.podspec.namespace_policy import DefaultPolicy, Policy
 from sunk_pod_scheduler.podspec.validation import Rules
 from sunk_pod_scheduler.rpc.handlers import Handlers
 from sunk_pod_scheduler.testing import KEY, UID, MemoryPods, manifest
@@ -122,6 +122,16 @@ def accounted(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
         yield found
 
 
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def enforced(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
+    """A Slurm that knows its users' accounts, and refuses jobs of any other."""
+    more = ("AccountingStorageEnforce=associations,limits,qos",)
+    with running_slurm(request.param, has_accounting=True, more=more) as found:
+        found.exec("sacctmgr", "-i", "add", "account", "sunk")
+        found.exec("sacctmgr", "-i", "add", "user", "sunk", "account=sunk")
+        yield found
+
+
 def write_epilog(slurm: HostSlurm, port: int) -> None:
     """Have epilogs ask the gateway on *port*, as long as a Pod is there and not for ever."""
     url = f"http://127.0.0.1:{port}/v1/nodes/$SLURMD_NODENAME/release"
@@ -151,7 +161,7 @@ class World:
             kube_pods=StateView(bus, CLUSTER, KubePodState),
             slurm_nodes=StateView(bus, CLUSTER, SlurmNodeState),
         )
-        self.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy())
+        self.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy(default="allow"))
         self.refusals = KubeletRejections()
         self.port = port
         self.script = resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text()
@@ -749,6 +759,62 @@ async def test_what_slurm_does_not_take_is_said_on_the_pod_and_tried_again(
         await until(lambda: (state := found.placements.get(UID)) is not None and state.attempt >= 2)
 
         assert found.pods.said[UID] == "SubmissionFailed"
+
+
+NAMED = {
+    "account": "physics",
+    "partition": "urgent",
+    "priority": "4294967293",
+    "qos": "high",
+    "reservation": "gala",
+}
+
+
+async def test_by_default_no_pod_chooses_account_partition_priority_qos_or_reservation(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found:
+        found.rules = Rules(kill_wait_s=KILL_WAIT_S)
+        async with running(found):
+            for name, value in NAMED.items():
+                found.pods.put(manifest(uid=name, name=name, annotations={PREFIX + name: value}))
+            found.pods.put(manifest())
+            await until(lambda: found.is_running(UID))
+            await until(lambda: NAMED.keys() <= found.pods.said.keys())
+            (job,) = await found.alive()
+            refused = [found.placements.get(name) for name in NAMED]
+
+            assert {found.pods.said[name] for name in NAMED} == {"ValidationFailed"}
+            assert [state.job for state in refused if state is not None] == [None] * len(NAMED)
+            assert (job.user_id, job.account, job.partition) == (64100, "", "main")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("partition", "Invalid partition name specified"),
+        ("account", "Invalid account or account/partition combination specified"),
+        ("qos", "Invalid qos specification"),
+        ("reservation", "Requested reservation is invalid"),
+    ],
+)
+async def test_what_slurm_refuses_is_told_apart_from_what_the_policy_does(
+    nats: NatsServer, enforced: HostSlurm, free_tcp_port: int, name: str, why: str
+) -> None:
+    async with world(nats, enforced, free_tcp_port) as found:
+        by_default: dict[DefaultPolicy, str] = {"allow": "SubmissionFailed", "deny": "ValidationFailed"}
+        for default, said in by_default.items():
+            found.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy(default=default))
+            found.pods.put(manifest(uid=said, name=said.lower(), annotations={PREFIX + name: "nosuch"}))
+            await found.scheduler().reconcile(said)
+
+            state = found.placements.get(said)
+            assert state is not None
+            assert found.pods.said[said] == said
+            assert ("the scheduler's policy" in state.reason, why in state.reason) == (
+                (default == "deny", default == "allow")
+            ), state.reason
+        assert await found.ours() == []
 
 
 async def test_a_pod_says_that_slurm_does_not_answer_and_is_submitted_once_it_does(

@@ -1,13 +1,13 @@
 """Who may be whom, and what of Slurm a namespace may use.
 
 All placeholders belong to one service user, so Slurm's own associations cannot tell one namespace from
-another: the policy does. Without a word in it every Pod is that user and no other, and may name any account,
-QoS, partition, reservation and priority. Root is nobody's: a placeholder's script needs no rights, and a
-namespace is not to have Slurm's.
+another: the policy does. Without a word in it every Pod is that user and no other, and names no account, QoS,
+partition, reservation or priority (docs/adr/0025). Root is nobody's: a placeholder's script needs no rights,
+and a namespace is not to have Slurm's.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -21,7 +21,7 @@ Names = tuple[str, ...]
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """What Pods of a namespace may name. None: as `EVERY_NAMESPACE` has it, else anything but other users.
+    """What Pods of a namespace may name. None: as `EVERY_NAMESPACE` has it, else as the policy's default.
 
     Who names no account, QoS or partition gets the first of the list: else Slurm's own default would be a way
     round it. An empty list: none may be named.
@@ -40,7 +40,19 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Who names none gets what Slurm computes."""
 
 
+DefaultPolicy = Literal["deny", "allow"]
+_BY_DEFAULT: Final[Mapping[DefaultPolicy, Grant]] = {
+    "deny": Grant(
+        user_ids=(), group_ids=(), accounts=(), qos=(), partitions=(), reservations=(), priority_max=0
+    ),
+    "allow": Grant(user_ids=(), group_ids=()),
+}
 _NOTHING_SAID: Final = Grant()
+
+
+def _set(grant: Grant) -> dict[str, Any]:
+    """Return the fields that *grant* says something of; each has a type of its own, so ``Any``."""
+    return {name: value for name, value in msgspec.structs.asdict(grant).items() if value is not None}
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,15 +61,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     user_id: int = 64100
     group_id: int = 64100
     namespaces: dict[str, Grant] = {}
+    default: DefaultPolicy = "deny"
+    """What no grant says may not be named (``deny``), or may but for other users and groups (``allow``)."""
 
     def grant(self, namespace: str) -> Grant:
-        """Return what holds for *namespace*, each field from its own grant or else from everybody's."""
+        """Return what holds for *namespace*, each field from its own grant, else everybody's, else ours."""
+        found = _BY_DEFAULT[self.default]
         if not self.namespaces:  # Asked for at each look at each Pod.
-            return _NOTHING_SAID
-        own = self.namespaces.get(namespace, Grant())
-        others = self.namespaces.get(EVERY_NAMESPACE, Grant())
-        unset = [name for name in Grant.__struct_fields__ if getattr(own, name) is None]
-        return msgspec.structs.replace(own, **{name: getattr(others, name) for name in unset})
+            return found
+        for key in (EVERY_NAMESPACE, namespace):
+            said = self.namespaces.get(key, _NOTHING_SAID)
+            found = msgspec.structs.replace(found, **_set(said))
+        return found
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -93,9 +108,8 @@ def refusals(policy: Policy, grant: Grant, namespace: str, asked: JobOptions) ->
     priority = asked.priority.value if asked.priority else None
     if priority is not None and grant.priority_max is not None and priority > grant.priority_max:
         field = f"namespaces.{namespace}.priorityMax"
-        more = (
-            f"{PREFIX}priority: namespace {namespace} may not use {priority}, only up to {grant.priority_max}"
-        )
+        up_to = f", only up to {grant.priority_max}" if grant.priority_max else ""
+        more = f"{PREFIX}priority: namespace {namespace} may not use {priority}{up_to}"
         return (*refused, f"{more}; an administrator may raise {field} of the scheduler's policy")
     return refused
 
