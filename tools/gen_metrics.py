@@ -12,7 +12,7 @@ from typing import Final, cast
 from generated import settle
 from prometheus_client import Counter, Gauge, Histogram
 
-from sunk_metrics_exporter.series import TABLE
+from sunk_metrics_exporter.slurm_metrics.table import TABLE
 
 FILE: Final = Path("docs/metrics.md")
 OWN: Final = {

@@ -27,7 +27,7 @@ from sunk_lab.stack.services import PORTS
 from sunk_lab.stack.stack import Stack
 from sunk_lab.story.stage import Stage
 from sunk_lab.story.steps import STEPS
-from sunk_metrics_exporter.testing import Prometheus
+from sunk_metrics_exporter.testing.prometheus import Prometheus
 
 STEP_S: Final = 1.0
 QUEUED: Final = 8

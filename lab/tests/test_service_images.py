@@ -83,7 +83,7 @@ def test_an_image_tells_what_it_is_made_of(archive: Path) -> None:
     assert told.keys() & {"serialNumber"} == told["metadata"].keys() & {"timestamp"} == set()
 
 
-FOR_TESTS: Final = {"testing", "testing.py", "trials", "slurm_says.py"}
+FOR_TESTS: Final = {"testing", "testing.py", "trials"}
 """What no image has, of all packages."""
 
 

@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sunk_events.jobs import Allocation, SlurmJobState
 from sunk_events.nodes import RpcStatistic, SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
-from sunk_metrics_exporter.book import Book
-from sunk_metrics_exporter.series import BY_NAME
-from sunk_metrics_exporter.testing import slurm
+from sunk_metrics_exporter.slurm_metrics.exposition import Exposition
+from sunk_metrics_exporter.slurm_metrics.table import BY_NAME
+from sunk_metrics_exporter.testing.exporter import slurm
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 COUNTERS = {
@@ -78,13 +78,13 @@ def scrape() -> dict[str, Metric]:
         cycle_mean_s=0.5,
         rpcs=(RpcStatistic(message_type="REQUEST_PING", count=7, mean_duration_s=0.001),),
     )
-    book = Book()
+    exposition = Exposition()
     partition = SlurmPartitionState(changed=NOW, partition="p", state="UP")
-    book.update(slurm(node, running, *others, partition, statistics))
+    exposition.update(slurm(node, running, *others, partition, statistics))
     # The parser gives each counter's samples a name that ends in _total.
     return {
         sample.name if sample.name in BY_NAME else sample.name.removesuffix("_total"): family
-        for family in text_string_to_metric_families(book.text(NOW))
+        for family in text_string_to_metric_families(exposition.text(NOW))
         for sample in family.samples
     }
 

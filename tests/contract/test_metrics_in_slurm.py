@@ -18,9 +18,10 @@ from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.testing import running_slurm
-from sunk_metrics_exporter import slurm_says
-from sunk_metrics_exporter.series import TABLE
-from sunk_metrics_exporter.testing import Process, Prometheus, Samples, free_port
+from sunk_metrics_exporter.slurm_metrics.table import TABLE
+from sunk_metrics_exporter.testing import slurm_tools
+from sunk_metrics_exporter.testing.exporter import Process, Samples
+from sunk_metrics_exporter.testing.prometheus import Prometheus, free_port
 from sunk_runtime.testing import WITHIN_S
 from sunk_syncer.testing import SyncerProcess
 
@@ -170,7 +171,7 @@ def told_otherwise(cluster: Cluster, said: Callable[[], Samples]) -> list[str]:
 
 def said_of_nodes(cluster: Cluster) -> Samples:
     partitions = cluster.slurm.exec("sinfo", "--noheader", "--all", "--format=%R").split()
-    return slurm_says.nodes(cluster.slurm.exec(*slurm_says.sinfo()), sorted(set(partitions)))
+    return slurm_tools.nodes(cluster.slurm.exec(*slurm_tools.sinfo()), sorted(set(partitions)))
 
 
 def test_nodes_and_partitions_are_what_sinfo_says(cluster: Cluster) -> None:
@@ -182,7 +183,8 @@ def test_nodes_and_partitions_are_what_sinfo_says(cluster: Cluster) -> None:
 
 
 def said_of_jobs(cluster: Cluster) -> Samples:
-    return slurm_says.jobs(cluster.slurm.exec(*slurm_says.SQUEUE), cluster.slurm.exec(*slurm_says.SHOW_JOBS))
+    listed, shown = (cluster.slurm.exec(*command) for command in (slurm_tools.SQUEUE, slurm_tools.SHOW_JOBS))
+    return slurm_tools.jobs(listed, shown)
 
 
 def test_jobs_are_what_squeue_and_scontrol_say(cluster: Cluster) -> None:
@@ -211,18 +213,18 @@ def test_the_time_of_a_job_runs_from_its_start(cluster: Cluster) -> None:
 
 def test_the_scheduler_is_what_sdiag_says(cluster: Cluster) -> None:
     def differences() -> list[str]:
-        before = cluster.slurm.exec(*slurm_says.SDIAG)
-        count = slurm_says.rpcs(before).get("REQUEST_STATS_INFO", (0, 0.0))[0]
+        before = cluster.slurm.exec(*slurm_tools.SDIAG)
+        count = slurm_tools.rpcs(before).get("REQUEST_STATS_INFO", (0, 0.0))[0]
         eventually(lambda: [] if rpc_count(cluster, "REQUEST_STATS_INFO") > count else ["no news of sdiag"])
         scraped = cluster.scrape()
-        after = cluster.slurm.exec(*slurm_says.SDIAG)
-        low, high = slurm_says.scheduler(before), slurm_says.scheduler(after)
+        after = cluster.slurm.exec(*slurm_tools.SDIAG)
+        low, high = slurm_tools.scheduler(before), slurm_tools.scheduler(after)
         found = [
             f"{name}: scraped {scraped[name][()]}, sdiag {low[name]} and then {high[name]}"
             for name in low
             if not min(low[name], high[name]) - 1e-9 <= scraped[name][()] <= max(low[name], high[name]) + 1e-9
         ]
-        first, last = slurm_says.rpcs(before), slurm_says.rpcs(after)
+        first, last = slurm_tools.rpcs(before), slurm_tools.rpcs(after)
         counts = scraped["slurm_controller_rpc_count"]
         means = scraped["slurm_controller_rpc_mean_duration_seconds"]
         found += [
@@ -241,7 +243,7 @@ def test_the_scheduler_is_what_sdiag_says(cluster: Cluster) -> None:
 
 
 def test_no_documented_metric_is_left_uncompared(cluster: Cluster) -> None:
-    of_scheduler = slurm_says.scheduler(cluster.slurm.exec(*slurm_says.SDIAG))
+    of_scheduler = slurm_tools.scheduler(cluster.slurm.exec(*slurm_tools.SDIAG))
     of_rpcs = {"slurm_controller_rpc_count", "slurm_controller_rpc_mean_duration_seconds"}
 
     compared = said_of_nodes(cluster).keys() | said_of_jobs(cluster).keys() | of_scheduler.keys() | of_rpcs
@@ -299,10 +301,10 @@ def test_prometheus_takes_every_series_and_answers_every_panel(
 def test_a_scrape_asks_slurm_nothing(cluster: Cluster) -> None:
     cluster.syncer.kill()
     try:
-        before = slurm_says.rpcs(cluster.slurm.exec(*slurm_says.SDIAG))
+        before = slurm_tools.rpcs(cluster.slurm.exec(*slurm_tools.SDIAG))
         for _ in range(20):
             assert "slurm_nodes_total" in cluster.scrape()
-        after = slurm_says.rpcs(cluster.slurm.exec(*slurm_says.SDIAG))
+        after = slurm_tools.rpcs(cluster.slurm.exec(*slurm_tools.SDIAG))
     finally:
         cluster.syncer.start()
 

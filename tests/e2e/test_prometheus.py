@@ -12,7 +12,7 @@ from sunk_lab.errors import LabError
 from sunk_lab.stack.services import PORTS
 from sunk_lab.story.observe import until
 from sunk_lab.story.stage import Stage
-from sunk_metrics_exporter.testing import Prometheus
+from sunk_metrics_exporter.testing.prometheus import Prometheus
 from sunk_runtime.testing import WITHIN_S
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]

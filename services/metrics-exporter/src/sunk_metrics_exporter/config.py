@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from sunk_events.base import ClusterName
-from sunk_metrics_exporter.collect import JobChoice, JobLabel, JobSeries
+from sunk_metrics_exporter.slurm_metrics.samples import JobChoice, JobLabel, JobSeries
 from sunk_runtime.config import load
 from sunk_runtime.settings import Seconds, ServiceSettings
 

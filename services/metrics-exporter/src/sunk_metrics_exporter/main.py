@@ -5,12 +5,12 @@ from functools import partial
 from typing import Final
 
 from sunk_events.permissions import permissions
-from sunk_metrics_exporter import facts
+from sunk_metrics_exporter.adapters.views import Views
 from sunk_metrics_exporter.config import read_config
-from sunk_metrics_exporter.counting import LEASE_TTL_S, Counting
-from sunk_metrics_exporter.scrape import Scrapes
-from sunk_metrics_exporter.views import Views
-from sunk_metrics_exporter.watch import watch
+from sunk_metrics_exporter.controllers import facts
+from sunk_metrics_exporter.controllers.counting import LEASE_TTL_S, Counting
+from sunk_metrics_exporter.controllers.durations import watch
+from sunk_metrics_exporter.controllers.scrapes import Scrapes
 from sunk_runtime import jetstream
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.leases import BusLease, lead

@@ -1,4 +1,4 @@
-"""Every metric of the exporter itself; what it tells of Slurm stands in `series`."""
+"""Every metric of the exporter itself; what it tells of Slurm stands in `slurm_metrics.table`."""
 
 from prometheus_client import Counter, Gauge, Histogram
 

@@ -14,8 +14,8 @@ import msgspec
 from sunk_events.base import State
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
-from sunk_metrics_exporter.ages import KINDS, Kind, rests_on
-from sunk_metrics_exporter.collect import (
+from sunk_metrics_exporter.slurm_metrics.ages import KINDS, Kind, rests_on
+from sunk_metrics_exporter.slurm_metrics.samples import (
     ALWAYS,
     JobChoice,
     Part,
@@ -26,8 +26,8 @@ from sunk_metrics_exporter.collect import (
     of_statistics,
     shares_of_job,
 )
-from sunk_metrics_exporter.render import head, line
-from sunk_metrics_exporter.series import TABLE
+from sunk_metrics_exporter.slurm_metrics.table import TABLE
+from sunk_metrics_exporter.slurm_metrics.text import head, line
 
 S = TypeVar("S", bound=State)
 _UPTIME: Final = "slurm_job_uptime_seconds"
@@ -42,7 +42,7 @@ class Slurm(msgspec.Struct, frozen=True):
     statistics: Mapping[str, SlurmStatisticsState]
 
 
-class Page:
+class ExpositionText:
     """Lines by metric and owner, sums by slot."""
 
     def __init__(self) -> None:
@@ -51,9 +51,9 @@ class Page:
         self._sums: dict[str, dict[tuple[str, ...], list[int]]] = {series.name: {} for series in TABLE}
         """The sum, and how many add to it: one that nobody adds to is no zero, it is gone."""
         for slot in ALWAYS:
-            self._add(slot, 0)
+            self._add_share(slot, 0)
 
-    def put(self, owner: str, part: Part) -> None:
+    def add(self, owner: str, part: Part) -> None:
         """Add *part*, of which *owner* had none."""
         for metric, text in part.lines.items():
             if text:
@@ -61,9 +61,9 @@ class Page:
         if part.runs:
             self._runs[owner] = (part.started, part.runs)
         for slot, share in part.shares:
-            self._add(slot, share)
+            self._add_share(slot, share)
 
-    def take(self, owner: str, part: Part) -> None:
+    def remove(self, owner: str, part: Part) -> None:
         """Take away the *part* that *owner* had."""
         for metric in part.lines:
             self._lines[metric].pop(owner, None)
@@ -75,7 +75,7 @@ class Page:
             if not total[1]:
                 del self._sums[metric][labels]
 
-    def _add(self, slot: Slot, share: int) -> None:
+    def _add_share(self, slot: Slot, share: int) -> None:
         metric, labels = slot
         total = self._sums[metric].setdefault(labels, [0, 0])
         total[0] += share
@@ -102,11 +102,11 @@ class Page:
         return "".join(texts)
 
 
-class Shelf(Generic[S]):
+class StateParts(Generic[S]):
     """The parts of all states of one kind."""
 
-    def __init__(self, page: Page, name: str, part_of: Callable[[S], Part]) -> None:
-        self._page = page
+    def __init__(self, text: ExpositionText, name: str, part_of: Callable[[S], Part]) -> None:
+        self._text = text
         self._name = name
         self._part_of = part_of
         self._known: dict[str, tuple[S, Part]] = {}
@@ -118,16 +118,16 @@ class Shelf(Generic[S]):
         known, name = self._known, self._name
         gone = [key for key in known if key not in states]
         for key in gone:
-            self._page.take(f"{name}/{key}", known.pop(key)[1])
+            self._text.remove(f"{name}/{key}", known.pop(key)[1])
         changed: dict[str, S] = {}
         for key, state in states.items():
             before = known.get(key)
             if before is not None and before[0] is state:
                 continue
             if before is not None:
-                self._page.take(f"{name}/{key}", before[1])
+                self._text.remove(f"{name}/{key}", before[1])
             part = self._part_of(state)
-            self._page.put(f"{name}/{key}", part)
+            self._text.add(f"{name}/{key}", part)
             known[key] = (state, part)
             changed[key] = state
         begins = (state.changed for state in changed.values())
@@ -135,11 +135,11 @@ class Shelf(Generic[S]):
         return changed, gone
 
 
-class JobShelf:
+class JobSeriesParts:
     """The series of single jobs, under the cap: a job waits until there is room for it; smaller ones pass."""
 
-    def __init__(self, page: Page, choice: JobChoice, most: int) -> None:
-        self._page = page
+    def __init__(self, text: ExpositionText, choice: JobChoice, most: int) -> None:
+        self._text = text
         self._choice = choice
         self._most = most
         self._shown: dict[str, Part] = {}
@@ -172,7 +172,7 @@ class JobShelf:
         self._waiting.pop(key, None)
         part = self._shown.pop(key, None)
         if part is not None:
-            self._page.take(f"job/{key}", part)
+            self._text.remove(f"job/{key}", part)
             self.size -= part.size
 
     def _admit(self, key: str) -> None:
@@ -181,20 +181,20 @@ class JobShelf:
             return
         del self._waiting[key]
         self._shown[key] = part
-        self._page.put(f"job/{key}", part)
+        self._text.add(f"job/{key}", part)
         self.size += part.size
 
 
-class Book:
+class Exposition:
     """Everything of the documents' table."""
 
     def __init__(self, choice: JobChoice | None = None, most: int = 1_000_000) -> None:
-        self._page = Page()
-        self._nodes = Shelf(self._page, "node", of_node)
-        self._partitions = Shelf(self._page, "partition", of_partition)
-        self._statistics = Shelf(self._page, "statistics", of_statistics)
-        self._counts = Shelf(self._page, "count", shares_of_job)
-        self.jobs: Final = JobShelf(self._page, choice or JobChoice(), most)
+        self._text = ExpositionText()
+        self._nodes = StateParts(self._text, "node", of_node)
+        self._partitions = StateParts(self._text, "partition", of_partition)
+        self._statistics = StateParts(self._text, "statistics", of_statistics)
+        self._counts = StateParts(self._text, "count", shares_of_job)
+        self.jobs: Final = JobSeriesParts(self._text, choice or JobChoice(), most)
 
     def update(self, slurm: Slurm) -> None:
         """Take over what changed since the last time."""
@@ -219,4 +219,4 @@ class Book:
 
         It is in Prometheus' text format, or in OpenMetrics without its end.
         """
-        return self._page.text(moment.timestamp(), is_open=is_open, fresh=fresh)
+        return self._text.text(moment.timestamp(), is_open=is_open, fresh=fresh)

@@ -11,8 +11,8 @@ import msgspec
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
-from sunk_metrics_exporter.render import line, prefix
-from sunk_metrics_exporter.words import COUNTED_AS, QUEUE, job_word, node_word
+from sunk_metrics_exporter.slurm_metrics.states import COUNTED_AS, QUEUE, job_word, node_word
+from sunk_metrics_exporter.slurm_metrics.text import line, prefix
 from sunk_slurm.hostlist import expand
 
 JobSeries = Literal["all", "running", "off"]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Final
 
-from sunk_metrics_exporter.series import BY_NAME, Series
+from sunk_metrics_exporter.slurm_metrics.table import BY_NAME, Series
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _TOTAL: Final = "_total"

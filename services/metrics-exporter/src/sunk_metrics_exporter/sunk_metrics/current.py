@@ -1,4 +1,4 @@
-"""What stands beside the documents' table: drains by cause, locks and placements as they are now."""
+"""What is now, beside the documents' table: drains by cause, locks and placements."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,8 +11,8 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_metrics_exporter.causes import Cause, cause_of
-from sunk_metrics_exporter.outlived import kube, outlived
+from sunk_metrics_exporter.sunk_metrics.drain_causes import Cause, cause_of
+from sunk_metrics_exporter.sunk_metrics.drains_without_cause import kube, outlived
 
 LOCKS: Final = ("pending", "locked", "locked_strict")
 PHASES: Final = ("refused", "submitted", "released", "started", "bound", "ending", "ended")
@@ -27,7 +27,7 @@ class Drained(msgspec.Struct, frozen=True):
     oldest_s: float
 
 
-class Beside(msgspec.Struct, frozen=True):
+class Current(msgspec.Struct, frozen=True):
     """What is now."""
 
     drains: dict[Cause, Drained]
@@ -45,7 +45,7 @@ def look(
     placements: Iterable[PlacementState],
     pods: Iterable[KubePodState],
     now: datetime,
-) -> Beside:
+) -> Current:
     """Return what the states say; an age is 0 where nothing waits."""
     found_locks = list(locks)
     found_placements = [one for one in placements if one.roster is None]  # Pods; a gang's own is none.
@@ -60,7 +60,7 @@ def look(
     waiting = [
         one.created or one.changed for one in found_placements if one.phase in WAITING and one.lost is None
     ]
-    return Beside(
+    return Current(
         drains={cause: Drained(len(found), _oldest(found, now)) for cause, found in begins.items()},
         outlived={cause: Drained(len(found), _oldest(found, now)) for cause, found in ends.items()},
         locks=_count(LOCKS, (one.lock for one in found_locks)),

@@ -4,8 +4,8 @@ import anyio
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
-from sunk_metrics_exporter.history import Drains, Waits
 from sunk_metrics_exporter.metrics import DRAIN_SECONDS, JOB_WAIT_SECONDS
+from sunk_metrics_exporter.sunk_metrics.durations import Drains, Waits
 from sunk_runtime.views import StateView, now
 
 

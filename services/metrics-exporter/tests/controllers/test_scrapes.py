@@ -25,8 +25,9 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockLocked, LockSnapshot
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_lab.nats import NatsServer
-from sunk_metrics_exporter.ages import KINDS
-from sunk_metrics_exporter.testing import Process, free_port
+from sunk_metrics_exporter.slurm_metrics.ages import KINDS
+from sunk_metrics_exporter.testing.exporter import Process
+from sunk_metrics_exporter.testing.prometheus import free_port
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.views import now
@@ -362,8 +363,8 @@ async def test_scrapes_at_once_and_one_that_is_not_read_take_nothing_from_each_o
             for encoding in ("gzip", "identity"):
                 tasks.start_soon(ask, accept, encoding)
     assert sorted((a.headers["content-type"], a.headers.get("content-encoding", "")) for a in answers) == [
-        ("application/openmetrics-text; version=1.0.0; charset=utf-8", ""),
-        ("application/openmetrics-text; version=1.0.0; charset=utf-8", "gzip"),
+        ("application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores", ""),
+        ("application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores", "gzip"),
         ("text/plain; version=0.0.4; charset=utf-8", ""),
         ("text/plain; version=0.0.4; charset=utf-8", "gzip"),
     ]

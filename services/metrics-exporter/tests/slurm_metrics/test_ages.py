@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
-from sunk_metrics_exporter.ages import KINDS, ages, rests_on
-from sunk_metrics_exporter.book import Book
-from sunk_metrics_exporter.series import TABLE, Series
-from sunk_metrics_exporter.testing import SlurmState, scraped, slurm
+from sunk_metrics_exporter.slurm_metrics.ages import KINDS, ages, rests_on
+from sunk_metrics_exporter.slurm_metrics.exposition import Exposition
+from sunk_metrics_exporter.slurm_metrics.table import TABLE, Series
+from sunk_metrics_exporter.testing.exporter import SlurmState, scraped, slurm
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -30,10 +30,10 @@ def told(changed: datetime, **answered: datetime) -> SlurmStatisticsState:
 
 
 def aged(*states: SlurmState) -> dict[str, float]:
-    book = Book()
-    book.update(slurm(*states))
+    exposition = Exposition()
+    exposition.update(slurm(*states))
     statistics = next((one for one in states if isinstance(one, SlurmStatisticsState)), None)
-    return {str(kind): age for kind, age in ages(book.newest(), statistics, NOW).items()}
+    return {str(kind): age for kind, age in ages(exposition.newest(), statistics, NOW).items()}
 
 
 def test_each_kind_is_as_old_as_slurms_last_answer_about_all_of_it() -> None:
@@ -59,11 +59,11 @@ def test_a_clock_that_is_ahead_makes_nothing_younger_than_now() -> None:
 
 
 def test_a_node_that_went_was_heard_of_all_the_same() -> None:
-    book = Book()
-    book.update(slurm(node(ago(5))))
-    book.update(slurm())
+    exposition = Exposition()
+    exposition.update(slurm(node(ago(5))))
+    exposition.update(slurm())
 
-    assert book.newest()["nodes"] == ago(5)
+    assert exposition.newest()["nodes"] == ago(5)
 
 
 @pytest.mark.parametrize("series", TABLE, ids=[series.name for series in TABLE])
@@ -72,11 +72,12 @@ def test_every_metric_of_the_table_rests_on_some_kind(series: Series) -> None:
 
 
 def test_what_rests_on_an_old_kind_is_left_out_and_the_rest_stays() -> None:
-    book = Book()
-    book.update(slurm(node(NOW), SlurmPartitionState(changed=NOW, partition="p", state="UP")))
+    exposition = Exposition()
+    exposition.update(slurm(node(NOW), SlurmPartitionState(changed=NOW, partition="p", state="UP")))
 
-    fresh = scraped(book, NOW).keys()
-    without_jobs = {line.split("{")[0].split()[0] for line in book.text(NOW, fresh={"nodes"}).splitlines()}
+    fresh = scraped(exposition, NOW).keys()
+    text = exposition.text(NOW, fresh={"nodes"})
+    without_jobs = {line.split("{")[0].split()[0] for line in text.splitlines()}
 
     assert {"slurm_nodes_total", "slurm_queue_pending", "slurm_partition_cpu_total"} <= fresh
     assert "slurm_nodes_total" in without_jobs

@@ -8,8 +8,8 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_metrics_exporter.beside import Beside, look
-from sunk_metrics_exporter.book import Slurm
+from sunk_metrics_exporter.slurm_metrics.exposition import Slurm
+from sunk_metrics_exporter.sunk_metrics.current import Current, look
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.views import S, StateView
 
@@ -37,8 +37,8 @@ class Views:
             _by_key(self.nodes), _by_key(self.jobs), _by_key(self.partitions), _by_key(self.statistics)
         )
 
-    def beside(self, slurm: Slurm, moment: datetime) -> Beside:
-        """Return what stands beside the documents' table."""
+    def current(self, slurm: Slurm, moment: datetime) -> Current:
+        """Return what is now, beside the documents' table."""
         others = self.locks.values(), self.placements.values(), self.pods.values()
         return look(slurm.nodes.values(), *others, moment)
 

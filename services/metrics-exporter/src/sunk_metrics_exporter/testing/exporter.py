@@ -1,21 +1,19 @@
-"""An exporter as its own process, scrapes without one, and a Prometheus that scrapes."""
+"""An exporter as its own process, and scrapes without one."""
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from sunk_events import subjects
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
-from sunk_metrics_exporter.book import Book, Slurm
+from sunk_metrics_exporter.slurm_metrics.exposition import Exposition, Slurm
 from sunk_runtime.testing import WITHIN_S
 
 SlurmState = SlurmNodeState | SlurmJobState | SlurmPartitionState | SlurmStatisticsState
@@ -34,10 +32,10 @@ def slurm(*states: SlurmState) -> Slurm:
     )
 
 
-def scraped(book: Book, moment: datetime) -> Samples:
-    """Return what Prometheus reads in a scrape of *book*; a sample that is there twice is an error."""
+def scraped(exposition: Exposition, moment: datetime) -> Samples:
+    """Return what Prometheus reads in a scrape of *exposition*; a sample that is there twice is an error."""
     samples: Samples = {}
-    for family in text_string_to_metric_families(book.text(moment)):
+    for family in text_string_to_metric_families(exposition.text(moment)):
         for sample in family.samples:
             found = samples.setdefault(sample.name, {})
             labels = tuple(sample.labels.values())
@@ -78,52 +76,3 @@ class Process:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait(WITHIN_S)
-
-
-_PROMETHEUS: Final = """global:
-  scrape_interval: 1s
-  scrape_timeout: 1s
-scrape_configs:
-  - job_name: sunk
-    static_configs:
-      - targets: [{targets}]
-        labels:
-          slurm_cluster: {cluster}
-  - job_name: prometheus
-    static_configs:
-      - targets: [{own}]
-"""
-
-
-class Prometheus:
-    """A real Prometheus that scrapes *targets* (``host:port``) each second, all that it has in *folder*."""
-
-    def __init__(self, folder: Path, program: str, targets: Sequence[str], cluster: str) -> None:
-        folder.mkdir(exist_ok=True)
-        own = f"127.0.0.1:{free_port()}"
-        self.url = f"http://{own}"
-        self.log = folder / "prometheus.log"
-        config = folder / "prometheus.yaml"
-        config.write_text(_PROMETHEUS.format(targets=", ".join(targets), cluster=cluster, own=own))
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    program,
-                    f"--config.file={config}",
-                    f"--storage.tsdb.path={folder / 'data'}",
-                    f"--web.listen-address={own}",
-                ],
-                stderr=log,
-            )
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.wait(WITHIN_S)
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -7,21 +7,21 @@ not read), and never shows a state that stands still (a kind that is old is left
 import logging
 import time
 import zlib
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
+from typing import Final
 
 import anyio
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, REGISTRY
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import REGISTRY
+from prometheus_client.exposition import choose_encoder, gzip_accepted
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from sunk_events import subjects
-from sunk_metrics_exporter.accept import wants_gzip, wants_open
-from sunk_metrics_exporter.ages import Kind, ages
-from sunk_metrics_exporter.beside import Beside
-from sunk_metrics_exporter.book import Book, Slurm
-from sunk_metrics_exporter.collect import JobChoice
+from sunk_metrics_exporter.adapters.views import Views
 from sunk_metrics_exporter.metrics import (
     DRAIN_OLDEST,
     DRAIN_WITHOUT_CAUSE_OLDEST,
@@ -37,12 +37,24 @@ from sunk_metrics_exporter.metrics import (
     SCRAPE_SECONDS,
     STATE_AGE,
 )
-from sunk_metrics_exporter.views import Views
+from sunk_metrics_exporter.slurm_metrics.ages import Kind, ages
+from sunk_metrics_exporter.slurm_metrics.exposition import Exposition, Slurm
+from sunk_metrics_exporter.slurm_metrics.samples import JobChoice
+from sunk_metrics_exporter.sunk_metrics.current import Current
 from sunk_runtime.views import now
 
 log = logging.getLogger(__name__)
 
-OPEN_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text"
+Encode = Callable[[Collector], bytes]
+
+
+def chosen_format(accept: str) -> tuple[Encode, str]:
+    """Return how prometheus-client answers *accept* and the content type; plain text where it fails."""
+    try:
+        return choose_encoder(accept)
+    except TypeError:  # Of a version that is no number.
+        return choose_encoder("")
 
 
 class Scrapes:
@@ -58,7 +70,7 @@ class Scrapes:
     ) -> None:
         self._views = views
         self._stale_s = stale_s
-        self._book = Book(choice, job_series_max)
+        self._exposition = Exposition(choice, job_series_max)
         self._turn = anyio.Lock()
         self._is_capped = False
 
@@ -68,36 +80,45 @@ class Scrapes:
 
     async def _metrics(self, request: Request) -> Response:
         started = time.perf_counter()
-        is_open = wants_open(request.headers.get("accept", ""))
-        is_gzip = wants_gzip(request.headers.get("accept-encoding", ""))
+        encode, media_type = chosen_format(request.headers.get("accept", ""))
+        is_gzip = gzip_accepted(request.headers.get("accept-encoding", ""))
         async with self._turn:
             if missing := [view.bucket for view in self._views.all() if not view.is_complete]:
                 text = f"state is not read yet: {', '.join(missing)}\n"
                 return PlainTextResponse(text, status_code=503, headers={"Retry-After": "1"})
             moment = now()
             seen = self._views.slurm()
-            beside = self._views.beside(seen, moment)
-            body = await anyio.to_thread.run_sync(self._body, seen, beside, moment, is_open, is_gzip)
+            current = self._views.current(seen, moment)
+            render = partial(self._text, seen, current, moment, encode=encode, is_gzip=is_gzip)
+            body = await anyio.to_thread.run_sync(partial(render, is_open=media_type.startswith(OPENMETRICS)))
         SCRAPE_SECONDS.observe(time.perf_counter() - started)
         headers = {"Vary": "Accept, Accept-Encoding"} | ({"Content-Encoding": "gzip"} if is_gzip else {})
-        return Response(body, media_type=OPEN_TYPE if is_open else CONTENT_TYPE_PLAIN_0_0_4, headers=headers)
+        return Response(body, media_type=media_type, headers=headers)
 
-    def _body(self, slurm: Slurm, beside: Beside, moment: datetime, is_open: bool, is_gzip: bool) -> bytes:  # noqa: FBT001 - a thread's function takes no names
-        self._book.update(slurm)
+    def _text(
+        self,
+        slurm: Slurm,
+        current: Current,
+        moment: datetime,
+        *,
+        encode: Encode,
+        is_open: bool,
+        is_gzip: bool,
+    ) -> bytes:
+        self._exposition.update(slurm)
         self._tell_of_cap()
-        old = ages(self._book.newest(), slurm.statistics.get(subjects.STATISTICS_KEY), moment)
+        old = ages(self._exposition.newest(), slurm.statistics.get(subjects.STATISTICS_KEY), moment)
         for kind, age_s in old.items():
             STATE_AGE.labels(kind).set(age_s)
         fresh: set[Kind] = {kind for kind, age_s in old.items() if age_s <= self._stale_s}
-        _tell_beside(beside, is_fresh="nodes" in fresh)
-        text = self._book.text(moment, is_open=is_open, fresh=fresh).encode(errors="replace")
-        encode, _ = choose_encoder(OPEN_TYPE if is_open else "")
+        _set_current(current, is_fresh="nodes" in fresh)
+        text = self._exposition.text(moment, is_open=is_open, fresh=fresh).encode(errors="replace")
         text += encode(REGISTRY)
         SCRAPE_BYTES.set(len(text))
         return zlib.compress(text, level=1, wbits=31) if is_gzip else text
 
     def _tell_of_cap(self) -> None:
-        jobs = self._book.jobs
+        jobs = self._exposition.jobs
         JOB_SERIES.set(jobs.size)
         JOBS_WITHOUT_SERIES.set(jobs.left_out)
         if self._is_capped == bool(jobs.left_out):
@@ -110,20 +131,20 @@ class Scrapes:
             log.info("every job has series of its own again", extra=extra)
 
 
-def _tell_beside(beside: Beside, *, is_fresh: bool) -> None:
+def _set_current(current: Current, *, is_fresh: bool) -> None:
     """Set the gauges; what Slurm said is left out of them too when it is old."""
     for gauge in (DRAINED_NODES, DRAIN_OLDEST, DRAINS_WITHOUT_CAUSE, DRAIN_WITHOUT_CAUSE_OLDEST):
         gauge.clear()
     if is_fresh:
-        for cause, drained in beside.drains.items():
+        for cause, drained in current.drains.items():
             DRAINED_NODES.labels(cause.owner, cause.cause).set(drained.nodes)
             DRAIN_OLDEST.labels(cause.owner, cause.cause).set(drained.oldest_s)
-        for had, drained in beside.outlived.items():
+        for had, drained in current.outlived.items():
             DRAINS_WITHOUT_CAUSE.labels(had).set(drained.nodes)
             DRAIN_WITHOUT_CAUSE_OLDEST.labels(had).set(drained.oldest_s)
-    for lock, count in beside.locks.items():
+    for lock, count in current.locks.items():
         LOCKS.labels(lock).set(count)
-    LOCK_OLDEST.set(beside.lock_oldest_s)
-    for phase, count in beside.placements.items():
+    LOCK_OLDEST.set(current.lock_oldest_s)
+    for phase, count in current.placements.items():
         PLACEMENTS.labels(phase).set(count)
-    PLACEMENT_OLDEST.set(beside.placement_oldest_s)
+    PLACEMENT_OLDEST.set(current.placement_oldest_s)

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from typing import Final
 
-from sunk_metrics_exporter.testing import Samples
+from sunk_metrics_exporter.testing.exporter import Samples
 from sunk_slurm.hostlist import expand
 
 _FIELD, _END = "\x1f", "\x1e"

@@ -5,10 +5,10 @@ from msgspec.structs import replace
 
 from sunk_events.jobs import Allocation, SlurmJobState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState
-from sunk_metrics_exporter.book import Book
-from sunk_metrics_exporter.collect import JobChoice, JobLabel, JobSeries
-from sunk_metrics_exporter.testing import Samples, SlurmState, scraped, slurm
-from sunk_metrics_exporter.words import job_word, node_word
+from sunk_metrics_exporter.slurm_metrics.exposition import Exposition
+from sunk_metrics_exporter.slurm_metrics.samples import JobChoice, JobLabel, JobSeries
+from sunk_metrics_exporter.slurm_metrics.states import job_word, node_word
+from sunk_metrics_exporter.testing.exporter import Samples, SlurmState, scraped, slurm
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -62,9 +62,9 @@ def job(
 
 
 def collect(*states: SlurmState, choice: JobChoice | None = None) -> Samples:
-    book = Book(choice)
-    book.update(slurm(*states))
-    return scraped(book, NOW)
+    exposition = Exposition(choice)
+    exposition.update(slurm(*states))
+    return scraped(exposition, NOW)
 
 
 @pytest.mark.parametrize(

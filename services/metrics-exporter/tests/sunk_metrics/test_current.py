@@ -8,10 +8,10 @@ from sunk_events.locks import LockHolder, LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_metrics_exporter.beside import Drained, look
-from sunk_metrics_exporter.causes import Cause, cause_of
-from sunk_metrics_exporter.history import Drains, Waits
-from sunk_metrics_exporter.outlived import kube, outlived
+from sunk_metrics_exporter.sunk_metrics.current import Drained, look
+from sunk_metrics_exporter.sunk_metrics.drain_causes import Cause, cause_of
+from sunk_metrics_exporter.sunk_metrics.drains_without_cause import kube, outlived
+from sunk_metrics_exporter.sunk_metrics.durations import Drains, Waits
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BEGAN = NOW - timedelta(hours=1)

@@ -17,7 +17,7 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_metrics_exporter.causes import OURS, cause_of
+from sunk_metrics_exporter.sunk_metrics.drain_causes import OURS, cause_of
 
 _LEAVING: Final = frozenset({"terminating", "gone"})
 

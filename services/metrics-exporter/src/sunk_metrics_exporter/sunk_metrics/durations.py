@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
-from sunk_metrics_exporter.causes import Cause, cause_of
+from sunk_metrics_exporter.sunk_metrics.drain_causes import Cause, cause_of
 
 
 class Drains:

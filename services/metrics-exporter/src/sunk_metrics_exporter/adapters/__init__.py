@@ -1,0 +1,1 @@
+"""The bus, as the exporter needs it."""

@@ -1,0 +1,1 @@
+"""Metrics beside the documents' table: drains by cause, locks, placements, durations. Pure."""
