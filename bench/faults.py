@@ -17,8 +17,8 @@ from pathlib import Path
 
 import anyio
 
-from sunk_runtime.trials.network import cut_trial, reset_trial
-from sunk_runtime.trials.trial import run_trial
+from sunk_trials.network import cut_trial, reset_trial
+from sunk_trials.trial import run_trial
 
 
 async def main() -> None:

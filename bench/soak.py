@@ -21,11 +21,11 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
-from sunk_runtime.trials.flat import growth, rising
-from sunk_runtime.trials.stage import GoneError, Site
-from sunk_runtime.trials.trial import Trial, staged
-from sunk_runtime.trials.verdict import judge
-from sunk_runtime.trials.words import Report, WorkerSettings
+from sunk_trials.flat import growth, rising
+from sunk_trials.stage import GoneError, Site
+from sunk_trials.trial import Trial, staged
+from sunk_trials.verdict import judge
+from sunk_trials.words import Report, WorkerSettings
 
 SAMPLE_S: Final = 10.0
 FAULT_S: Final = 30.0

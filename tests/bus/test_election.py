@@ -13,10 +13,10 @@ from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus, connect
 from sunk_runtime.testing import WITHIN_S, until
-from sunk_runtime.trials.stage import FACTS, STATES, Site, stored_facts
-from sunk_runtime.trials.worker import CLUSTER, settings_of
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import publish
+from sunk_trials.stage import FACTS, STATES, Site, stored_facts
+from sunk_trials.worker import CLUSTER, settings_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.anyio]
 

@@ -8,11 +8,11 @@ import pytest
 
 from sunk_runtime.jetstream import Bus, connect
 from sunk_runtime.testing import until
-from sunk_runtime.trials import stage
-from sunk_runtime.trials.stage import Actor, Site, acting
-from sunk_runtime.trials.verdict import fencing
-from sunk_runtime.trials.words import WorkerSettings
-from sunk_runtime.trials.worker import CLUSTER, settings_of
+from sunk_trials import stage
+from sunk_trials.stage import Actor, Site, acting
+from sunk_trials.verdict import fencing
+from sunk_trials.words import WorkerSettings
+from sunk_trials.worker import CLUSTER, settings_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.anyio]
 

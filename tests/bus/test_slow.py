@@ -8,10 +8,10 @@ import pytest
 from sunk_events import subjects
 from sunk_events.requests import NudgeNode
 from sunk_runtime.testing import until
-from sunk_runtime.trials.network import handled
-from sunk_runtime.trials.stage import Site
-from sunk_runtime.trials.trial import Trial, concluded, staged, writer_and_consumer
-from sunk_runtime.trials.worker import CLUSTER
+from sunk_trials.network import handled
+from sunk_trials.stage import Site
+from sunk_trials.trial import Trial, concluded, staged, writer_and_consumer
+from sunk_trials.worker import CLUSTER
 
 pytestmark = [pytest.mark.faults, pytest.mark.anyio]
 

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from sunk_runtime.testing import until
-from sunk_runtime.trials.network import handled
-from sunk_runtime.trials.stage import Actor, Site
-from sunk_runtime.trials.trial import Trial, concluded, staged, writer_and_consumer
+from sunk_trials.network import handled
+from sunk_trials.stage import Actor, Site
+from sunk_trials.trial import Trial, concluded, staged, writer_and_consumer
 
 pytestmark = [pytest.mark.faults, pytest.mark.anyio]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sunk_runtime.trials.network import cut_trial, reset_trial
-from sunk_runtime.trials.trial import run_trial
+from sunk_trials.network import cut_trial, reset_trial
+from sunk_trials.trial import run_trial
 
 pytestmark = [pytest.mark.faults, pytest.mark.anyio]
 

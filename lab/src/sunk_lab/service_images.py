@@ -174,7 +174,7 @@ def _python() -> tuple[int, int]:
 
 def _members() -> list[str]:
     """Return the names of our own packages that an image may hold."""
-    files = (*_SOURCE.glob("libs/*/pyproject.toml"), *_SOURCE.glob("services/*/pyproject.toml"))
+    files = (*_SOURCE.glob("libs/sunk_*/pyproject.toml"), *_SOURCE.glob("services/*/pyproject.toml"))
     return sorted(tomllib.loads(file.read_text())["project"]["name"] for file in files)
 
 
@@ -183,7 +183,7 @@ def _inputs() -> Iterator[Path]:
     yield from (Path(__file__), Path(images.__file__))  # How they are made.
     yield from sorted(_SOURCE.glob("uv.lock"))
     yield _SOURCE / "pyproject.toml"
-    for folder in (*sorted(_SOURCE.glob("libs/*")), *sorted(_SOURCE.glob("services/*"))):
+    for folder in (*sorted(_SOURCE.glob("libs/sunk_*")), *sorted(_SOURCE.glob("services/*"))):
         yield folder / "pyproject.toml"
         yield from (path for path in sorted(folder.glob("src/**/*")) if _is_input(path))
 

@@ -7,12 +7,12 @@ import anyio
 import msgspec
 from nats.js.api import ConsumerConfig
 
+from sunk_bus import patterns
+from sunk_bus.facts import json_of, line_of, text_of
+from sunk_bus.patterns import Pattern
+from sunk_bus.reading import EVERYTHING, Record, last_seq, reading, start_of_last, start_since
+from sunk_bus.session import Session
 from sunk_events import subjects
-from sunk_runtime.cli import patterns
-from sunk_runtime.cli.facts import json_of, line_of, text_of
-from sunk_runtime.cli.patterns import Pattern
-from sunk_runtime.cli.reading import EVERYTHING, Record, last_seq, reading, start_of_last, start_since
-from sunk_runtime.cli.session import Session
 from sunk_runtime.views import now
 
 

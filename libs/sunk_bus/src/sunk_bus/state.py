@@ -5,12 +5,12 @@ from difflib import get_close_matches
 import msgspec
 from rich.text import Text
 
+from sunk_bus.reading import LATEST, Record, last_seq, stored
+from sunk_bus.session import Session
+from sunk_bus.states import Bucket, buckets_of, chosen, is_chosen, key_of, pretty, row_of
+from sunk_bus.tables import buckets_table, change_line, keys_table
+from sunk_bus.words import age, safe
 from sunk_events import subjects
-from sunk_runtime.cli.reading import LATEST, Record, last_seq, stored
-from sunk_runtime.cli.session import Session
-from sunk_runtime.cli.states import Bucket, buckets_of, chosen, is_chosen, key_of, pretty, row_of
-from sunk_runtime.cli.tables import buckets_table, change_line, keys_table
-from sunk_runtime.cli.words import age, safe
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.views import now
 

@@ -5,10 +5,10 @@ from typing import Final
 
 import msgspec
 
+from sunk_bus.reading import Record, clusters_of
+from sunk_bus.states import Bucket, buckets_of, key_of
+from sunk_bus.words import age, safe
 from sunk_events import subjects
-from sunk_runtime.cli.reading import Record, clusters_of
-from sunk_runtime.cli.states import Bucket, buckets_of, key_of
-from sunk_runtime.cli.words import age, safe
 
 
 class StreamRow(msgspec.Struct, frozen=True):

@@ -27,10 +27,10 @@ from sunk_runtime.leases import BusLease, Leadership, lead
 from sunk_runtime.lifecycle import run
 from sunk_runtime.requests import answering, ask_until
 from sunk_runtime.settle import FactConsumer
-from sunk_runtime.trials.watched import Journal, Trap, Watched, number_of
-from sunk_runtime.trials.words import Line, Order, Report, WorkerSettings
 from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
+from sunk_trials.watched import Journal, Trap, Watched, number_of
+from sunk_trials.words import Line, Order, Report, WorkerSettings
 
 CLUSTER: Final = "c1"
 FACTS_MAX_BYTES: Final = 256 << 20

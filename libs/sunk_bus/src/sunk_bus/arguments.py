@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from sunk_runtime.cli.explain import WHAT
-from sunk_runtime.cli.patterns import PLACES
-from sunk_runtime.cli.states import names_of_buckets
+from sunk_bus.explain import WHAT
+from sunk_bus.patterns import PLACES
+from sunk_bus.states import names_of_buckets
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -8,14 +8,14 @@ import anyio
 import msgspec
 from rich.text import Text
 
+from sunk_bus import letters
+from sunk_bus.letters import Letter, Plan, Replay, letter_of
+from sunk_bus.reading import EVERYTHING, last_seq, reading, start_at
+from sunk_bus.session import Session
+from sunk_bus.streams import consumers_of
+from sunk_bus.tables import letters_table
+from sunk_bus.words import age, clock, safe
 from sunk_events import subjects
-from sunk_runtime.cli import letters
-from sunk_runtime.cli.letters import Letter, Plan, Replay, letter_of
-from sunk_runtime.cli.reading import EVERYTHING, last_seq, reading, start_at
-from sunk_runtime.cli.session import Session
-from sunk_runtime.cli.streams import consumers_of
-from sunk_runtime.cli.tables import letters_table
-from sunk_runtime.cli.words import age, clock, safe
 from sunk_runtime.errors import ConfigError, PermanentError
 from sunk_runtime.views import now
 

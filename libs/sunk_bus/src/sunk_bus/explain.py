@@ -5,6 +5,8 @@ from typing import Final
 
 import anyio
 
+from sunk_bus.session import Session
+from sunk_bus.tables import findings_table
 from sunk_events.base import Request
 from sunk_events.requests import (
     ExplainJob,
@@ -15,8 +17,6 @@ from sunk_events.requests import (
     Later,
     Refused,
 )
-from sunk_runtime.cli.session import Session
-from sunk_runtime.cli.tables import findings_table
 from sunk_runtime.errors import ConfigError, NoAnswerError, PermanentError
 from sunk_runtime.requests import ask_until
 from sunk_runtime.views import now

@@ -9,12 +9,12 @@ from typing import Any, Final
 import msgspec
 from rich.text import Text
 
+from sunk_bus.patterns import place_of
+from sunk_bus.reading import Record
+from sunk_bus.words import clock, safe
 from sunk_events.catalog import EVENTS
 from sunk_events.codec import tag_of
 from sunk_events.dead import DeadLetter
-from sunk_runtime.cli.patterns import place_of
-from sunk_runtime.cli.reading import Record
-from sunk_runtime.cli.words import clock, safe
 
 _KNOWN: Final = frozenset(map(tag_of, EVENTS))
 _QUIET: Final = frozenset({"uid", "namespace", "flags", "name"})

@@ -7,11 +7,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from sunk_bus.health import ConsumerRow, LeaseRow, StreamRow
+from sunk_bus.letters import Letter
+from sunk_bus.states import Bucket, Row, columns_of
+from sunk_bus.words import age, clock, safe
 from sunk_events.requests import Finding
-from sunk_runtime.cli.health import ConsumerRow, LeaseRow, StreamRow
-from sunk_runtime.cli.letters import Letter
-from sunk_runtime.cli.states import Bucket, Row, columns_of
-from sunk_runtime.cli.words import age, clock, safe
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[Text | str]], *, title: str = "") -> Table:

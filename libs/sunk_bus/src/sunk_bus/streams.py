@@ -4,13 +4,13 @@ from datetime import datetime
 
 from nats.js.api import ConsumerInfo, StreamInfo
 
+from sunk_bus.health import ConsumerRow, StreamRow, lease_row, what_of
+from sunk_bus.reading import LATEST, stored, stream_infos, stream_name
+from sunk_bus.session import Session
+from sunk_bus.states import buckets_of
+from sunk_bus.tables import consumers_table, leases_table, streams_table
+from sunk_bus.words import age, safe, size
 from sunk_events import subjects
-from sunk_runtime.cli.health import ConsumerRow, StreamRow, lease_row, what_of
-from sunk_runtime.cli.reading import LATEST, stored, stream_infos, stream_name
-from sunk_runtime.cli.session import Session
-from sunk_runtime.cli.states import buckets_of
-from sunk_runtime.cli.tables import consumers_table, leases_table, streams_table
-from sunk_runtime.cli.words import age, safe, size
 from sunk_runtime.errors import JetStreamRejectedError, PermanentError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.views import now

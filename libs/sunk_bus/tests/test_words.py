@@ -9,6 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.js.api import ClusterInfo, StreamConfig, StreamInfo, StreamState
 
+from sunk_bus import letters, patterns, states
+from sunk_bus.facts import Line, json_of, line_of, text_of
+from sunk_bus.health import LeaseRow, StreamRow, lease_row
+from sunk_bus.letters import Letter, Plan, Refusal, Replay
+from sunk_bus.patterns import Pattern, Place
+from sunk_bus.reading import Record
+from sunk_bus.states import Bucket, Row
+from sunk_bus.streams import stream_row
+from sunk_bus.words import age, safe, seconds, size
 from sunk_events import subjects
 from sunk_events.base import Event, State
 from sunk_events.catalog import EVENTS, REQUESTS, STATES
@@ -16,15 +25,6 @@ from sunk_events.codec import encode
 from sunk_events.dead import DeadLetter, DeadMessage
 from sunk_events.locks import LockPending, LockSnapshot, LockState
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
-from sunk_runtime.cli import letters, patterns, states
-from sunk_runtime.cli.facts import Line, json_of, line_of, text_of
-from sunk_runtime.cli.health import LeaseRow, StreamRow, lease_row
-from sunk_runtime.cli.letters import Letter, Plan, Refusal, Replay
-from sunk_runtime.cli.patterns import Pattern, Place
-from sunk_runtime.cli.reading import Record
-from sunk_runtime.cli.states import Bucket, Row
-from sunk_runtime.cli.streams import stream_row
-from sunk_runtime.cli.words import age, safe, seconds, size
 from sunk_runtime.errors import ConfigError, PermanentError
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -11,6 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from sunk_bus.patterns import name_of
+from sunk_bus.reading import Record
+from sunk_bus.words import age, safe
 from sunk_events import subjects
 from sunk_events.base import State
 from sunk_events.catalog import STATES
@@ -20,9 +23,6 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_runtime.cli.patterns import name_of
-from sunk_runtime.cli.reading import Record
-from sunk_runtime.cli.words import age, safe
 from sunk_runtime.errors import PermanentError
 
 _CELLS_MAX: Final = 5

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import msgspec
 
-from sunk_runtime.trials.words import Line
+from sunk_trials.words import Line
 
 
 class StoredFact(msgspec.Struct, frozen=True, kw_only=True):

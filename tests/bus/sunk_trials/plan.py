@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from sunk_runtime.trials.words import CONSUMER_STEPS, WRITER_STEPS, Step
+from sunk_trials.words import CONSUMER_STEPS, WRITER_STEPS, Step
 
 Victim = Literal["itself", "facts' leader", "states' leader", "any server", "all servers"]
 

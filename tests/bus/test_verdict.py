@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from sunk_runtime.trials.flat import rising
-from sunk_runtime.trials.plan import plan
-from sunk_runtime.trials.verdict import Evidence, StoredFact, StoredState, fencing, judge
-from sunk_runtime.trials.words import Line
+from sunk_trials.flat import rising
+from sunk_trials.plan import plan
+from sunk_trials.verdict import Evidence, StoredFact, StoredState, fencing, judge
+from sunk_trials.words import Line
 
 
 def fact(number: int, *, at_ns: int = 0, leader: int = 1) -> StoredFact:

@@ -8,10 +8,10 @@ from typing import Final
 
 import anyio
 
+from sunk_bus.config import CliSettings
+from sunk_bus.output import Output
+from sunk_bus.reading import Record, clusters_of, reading, start_at, stream_infos, stream_name
 from sunk_events import subjects
-from sunk_runtime.cli.config import CliSettings
-from sunk_runtime.cli.output import Output
-from sunk_runtime.cli.reading import Record, clusters_of, reading, start_at, stream_infos, stream_name
 from sunk_runtime.errors import BusUnavailableError, PermanentError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, connect
 

@@ -14,7 +14,7 @@ from sunk_events.base import State
 from sunk_events.codec import decode_event, decode_state
 from sunk_events.nodes import NodeDrained, SlurmNodeState
 from sunk_runtime.jetstream import Bus
-from sunk_runtime.trials.words import Line, Order
+from sunk_trials.words import Line, Order
 
 _BUCKET: Final = subjects.bucket("c1", SlurmNodeState)
 _STATE: Final = subjects.bucket_keys(_BUCKET).removesuffix(">")

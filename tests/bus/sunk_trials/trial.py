@@ -13,12 +13,12 @@ from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import PermanentError, SunkError
 from sunk_runtime.jetstream import Bus, connect
 from sunk_runtime.testing import until
-from sunk_runtime.trials import stage
-from sunk_runtime.trials.plan import Fault, plan
-from sunk_runtime.trials.stage import Actor, GoneError, Site
-from sunk_runtime.trials.verdict import Evidence, judge
-from sunk_runtime.trials.words import Order, WorkerSettings
-from sunk_runtime.trials.worker import CLUSTER, settings_of
+from sunk_trials import stage
+from sunk_trials.plan import Fault, plan
+from sunk_trials.stage import Actor, GoneError, Site
+from sunk_trials.verdict import Evidence, judge
+from sunk_trials.words import Order, WorkerSettings
+from sunk_trials.worker import CLUSTER, settings_of
 
 SETTLED_S: Final = 60.0
 """How long everything has to come to rest after the last fault."""

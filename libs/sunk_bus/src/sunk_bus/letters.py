@@ -13,13 +13,13 @@ from typing import Final
 
 import msgspec
 
+from sunk_bus.patterns import place_of
+from sunk_bus.reading import Record
 from sunk_events import subjects
 from sunk_events.base import event_id
 from sunk_events.catalog import REQUESTS, STATES
 from sunk_events.codec import UndecodableError, decode_event
 from sunk_events.dead import DeadLetter
-from sunk_runtime.cli.patterns import place_of
-from sunk_runtime.cli.reading import Record
 
 ALL: Final = "all"
 _ANY: Final = "*"

@@ -10,16 +10,16 @@ from typing import Final
 
 import anyio
 
-from sunk_runtime.cli.arguments import parse
-from sunk_runtime.cli.config import settings
-from sunk_runtime.cli.dead_letters import DeadOptions, dead_letters
-from sunk_runtime.cli.explain import explain
-from sunk_runtime.cli.output import Output
-from sunk_runtime.cli.session import opened
-from sunk_runtime.cli.state import StateOptions, state
-from sunk_runtime.cli.streams import streams
-from sunk_runtime.cli.tail import TailOptions, tail
-from sunk_runtime.cli.words import seconds
+from sunk_bus.arguments import parse
+from sunk_bus.config import settings
+from sunk_bus.dead_letters import DeadOptions, dead_letters
+from sunk_bus.explain import explain
+from sunk_bus.output import Output
+from sunk_bus.session import opened
+from sunk_bus.state import StateOptions, state
+from sunk_bus.streams import streams
+from sunk_bus.tail import TailOptions, tail
+from sunk_bus.words import seconds
 from sunk_runtime.errors import ConfigError, SunkError
 
 _INTERRUPTED: Final = 130

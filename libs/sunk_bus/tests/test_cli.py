@@ -15,13 +15,13 @@ import pytest
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from sunk_bus.main import main
+from sunk_bus.reading import last_seq
 from sunk_events import subjects
 from sunk_events.base import Event, Reply
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
 from sunk_events.requests import ExplainSlurmNode, Explanation, Finding, Refused
 from sunk_lab.nats import NatsServer
-from sunk_runtime.cli.main import main
-from sunk_runtime.cli.reading import last_seq
 from sunk_runtime.errors import BusUnavailableError, PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.leases import BusLease
@@ -34,7 +34,7 @@ from sunk_runtime.writer import StateWriter, publish
 pytestmark = pytest.mark.anyio
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-PROGRAM = (sys.executable, "-m", "sunk_runtime.cli")
+PROGRAM = (sys.executable, "-m", "sunk_bus")
 BUCKET = subjects.bucket("c1", SlurmNodeState)
 
 

@@ -22,10 +22,10 @@ from sunk_lab.nats_cluster import NatsCluster
 from sunk_runtime.errors import BusUnavailableError, PermanentError, SunkError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.pull import create_consumer, pulling
-from sunk_runtime.trials.verdict import StoredFact, StoredState
-from sunk_runtime.trials.watched import number_of
-from sunk_runtime.trials.words import Line, Order, Report, WorkerSettings
-from sunk_runtime.trials.worker import CLUSTER
+from sunk_trials.verdict import StoredFact, StoredState
+from sunk_trials.watched import number_of
+from sunk_trials.words import Line, Order, Report, WorkerSettings
+from sunk_trials.worker import CLUSTER
 
 FACTS: Final = subjects.fact_stream(CLUSTER)
 STATES: Final = subjects.bucket_stream(subjects.bucket(CLUSTER, SlurmNodeState))
@@ -46,7 +46,7 @@ class Actor:
         self.settings = settings
         self._process = process
         out = process.stdout
-        assert out is not None  # noqa: S101 - it was opened with pipes
+        assert out is not None
         self._answers = BufferedByteReceiveStream(out)
 
     @property
@@ -66,7 +66,7 @@ class Actor:
             GoneError: It has ended.
         """
         to = self._process.stdin
-        assert to is not None  # noqa: S101 - it was opened with pipes
+        assert to is not None
         try:
             with anyio.fail_after(_ANSWER_S):
                 await to.send(msgspec.json.encode(order) + b"\n")
@@ -95,7 +95,7 @@ async def acting(settings: WorkerSettings) -> AsyncGenerator[Actor]:
     argument = msgspec.json.encode(settings).decode()
     with Path(settings.journal).with_suffix(".log").open("ab") as log:
         process = await anyio.open_process(
-            [sys.executable, "-m", "sunk_runtime.trials.worker", argument], stderr=log
+            [sys.executable, "-m", "sunk_trials.worker", argument], stderr=log, cwd=Path(__file__).parents[1]
         )
     try:
         yield Actor(settings, process)

@@ -8,8 +8,8 @@ import anyio
 
 from sunk_lab.cut import Cable, cable
 from sunk_runtime.testing import until
-from sunk_runtime.trials.stage import Site
-from sunk_runtime.trials.trial import Outcome, Trial, concluded, staged, writer_and_consumer
+from sunk_trials.stage import Site
+from sunk_trials.trial import Outcome, Trial, concluded, staged, writer_and_consumer
 
 RESETS: Final = 5
 
