@@ -84,7 +84,7 @@ class NodeVerification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeVerified(Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.node_verified"):
-    """The Node of a NodeSet Pod passed its ``HPCVerification``, newer than the pass known before."""
+    """The Node of a NodeSet Pod passed ``HPCVerification``, newer than the pass known before."""
 
     data: NodeVerification
 
@@ -144,7 +144,7 @@ class KubePodState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controlle
     cordon_reason: Reason = ""
     features: tuple[str, ...] = ()
     hpc_verified: Moment | None = None
-    """Last pass of the Node's ``HPCVerification`` condition."""
+    """Last pass of ``HPCVerification``, a condition of the Node or of the Pod: the newer one counts."""
     pod_address: str = ""
     ready_changed: Moment | None = None
     """Since when `is_ready` is as it is."""

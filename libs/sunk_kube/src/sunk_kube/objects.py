@@ -77,6 +77,9 @@ class Condition(KubeStruct, frozen=True):
     message: str = ""
     last_transition_time: datetime | None = None
     last_heartbeat_time: datetime | None = None
+    """Of a Node's condition: when it was last looked at."""
+    last_probe_time: datetime | None = None
+    """Of a Pod's condition: the same."""
     observed_generation: int = 0
 
 

@@ -69,7 +69,7 @@ def test_a_clock_ahead_moves_no_time_but_its_own() -> None:
 
     assert found is not None
     assert (found.changed, found.ready_changed, found.hpc_verified) == (T0, T0, ahead)
-    assert verified(node(conditions=(Condition(type="HPCVerification", status="True"),))) is None
+    assert verified(node(conditions=(Condition(type="HPCVerification", status="True"),)), None) is None
 
 
 @given(st.dictionaries(st.sampled_from(["n1", "n2", "n3"]), st.tuples(LABEL_VALUES, LABEL_VALUES)))

@@ -323,14 +323,14 @@ def test_others_see_conditions_but_not_slurms_own_nor_heartbeats() -> None:
 
 
 def test_a_pod_shows_cordon_lock_features_and_verification_of_its_node() -> None:
-    check = Condition(type=wk.CONDITION_HPC_VERIFICATION, status="True")
+    check = Condition(type=wk.CONDITION_HPC_VERIFICATION, status="True", last_transition_time=T0)
     on = node(
         is_cordoned=True,
         annotations={wk.ANNOTATION_CORDON_REASON: "bad fan", wk.ANNOTATION_LOCK: "locked"},
         conditions=(check,),
     )
 
-    assert copies(on, nodeset(features=Features(static_features=("x",)))) == MetadataPatch(
+    assert copies(on, own(), nodeset(features=Features(static_features=("x",)))) == MetadataPatch(
         annotations={
             wk.ANNOTATION_CORDON: "bad fan",
             wk.ANNOTATION_LOCK: "locked",
@@ -340,12 +340,61 @@ def test_a_pod_shows_cordon_lock_features_and_verification_of_its_node() -> None
     )
 
 
-def test_a_verification_that_its_node_shows_no_more_goes_from_the_pod_too() -> None:
-    check = Condition(type=wk.CONDITION_HPC_VERIFICATION, status="True", last_transition_time=T0)
-    found = patch(own().metadata, (check,), copies(node(), nodeset()), LATER)
+def showing(conditions: tuple[Condition, ...]) -> Pod:
+    return replace(own(), status=replace(own().status, conditions=conditions))
+
+
+def check_at(moment: datetime | None, status: str = "True", **times: datetime) -> Condition:
+    return Condition(type=wk.CONDITION_HPC_VERIFICATION, status=status, last_transition_time=moment, **times)
+
+
+@pytest.mark.parametrize(
+    ("of_node", "of_pod", "passed"),
+    [
+        (check_at(T0), None, T0),
+        (None, check_at(T0), T0),
+        (check_at(T0), check_at(LATER), LATER),
+        (check_at(LATER), check_at(T0), LATER),
+        (check_at(LATER, "False"), check_at(T0), None),
+        (check_at(T0), check_at(LATER, "False"), None),
+        (check_at(LATER), check_at(LATER, "False"), LATER),
+        (check_at(T0, last_heartbeat_time=LATER), check_at(T0, "False"), LATER),
+        (check_at(T0, "False"), check_at(T0, last_probe_time=LATER), LATER),
+        (check_at(None), None, None),
+        (None, None, None),
+    ],
+)
+def test_the_newer_verification_counts_the_nodes_or_the_pods(
+    of_node: Condition | None, of_pod: Condition | None, passed: datetime | None
+) -> None:
+    on, of = (tuple(filter(None, (one,))) for one in (of_node, of_pod))
+
+    found = told(showing(of), node(conditions=on))
 
     assert found is not None
-    assert found["status"] == {"conditions": [{"type": wk.CONDITION_HPC_VERIFICATION, "$patch": "delete"}]}
+    assert found.hpc_verified == passed
+
+
+@pytest.mark.parametrize(
+    ("of_node", "of_pod", "copied"),
+    [
+        (check_at(T0), (), True),
+        (check_at(LATER), (check_at(T0, "False"),), True),
+        (check_at(T0), (check_at(LATER, "False"),), False),
+        (check_at(None), (), False),
+        (None, (check_at(T0),), False),
+    ],
+)
+def test_a_verification_on_the_pod_is_never_taken_away_and_replaced_by_a_newer_one_alone(
+    of_node: Condition | None,
+    of_pod: tuple[Condition, ...],
+    copied: bool,  # noqa: FBT001 - a table's column
+) -> None:
+    on = node(conditions=tuple(filter(None, (of_node,))))
+    found = patch(own().metadata, of_pod, copies(on, showing(of_pod), nodeset()), LATER)
+
+    written = found is not None and "status" in found
+    assert written == copied
 
 
 def slurm(**more: object) -> SlurmNodeState:

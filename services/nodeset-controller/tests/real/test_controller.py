@@ -887,6 +887,35 @@ async def _is_infeasible(stage: Stage) -> bool:
     return status.number_feasible == status.current_number_scheduled == 0
 
 
+async def test_a_verifier_may_write_the_pod_and_nobody_takes_it_away(stage: Stage) -> None:
+    await stage.told(lambda state: state.is_ready)
+    first = datetime(2026, 1, 1, tzinfo=UTC)
+    second, third = (first + timedelta(hours=hours) for hours in (1, 2))
+
+    async def verify(resource: Resource[Any], status: str, moment: datetime) -> None:
+        check = {"type": wk.CONDITION_HPC_VERIFICATION, "status": status}
+        where = (stage.name, stage.namespace) if resource is PODS else (stage.node,)
+        body = {"status": {"conditions": [check | {"lastTransitionTime": _second(moment)}]}}
+        await stage.kube.patch_status(resource, where[0], body, *where[1:], kind="strategic")
+
+    try:
+        await verify(PODS, "True", first)
+        await stage.told(lambda state: state.hpc_verified == first)
+        await verify(NODES, "False", second)
+        await stage.told(lambda state: state.hpc_verified is None)
+        await verify(PODS, "True", third)
+        await stage.told(lambda state: state.hpc_verified == third)
+        await stage.says("bad dimm")
+        await stage.pod_shows(wk.CONDITION_SLURM_DRAIN, "True")  # Our own write leaves it there.
+        shown = await _shown(stage, stage.name)
+    finally:
+        gone = {"status": {"conditions": [{"type": wk.CONDITION_HPC_VERIFICATION, "$patch": "delete"}]}}
+        await stage.kube.patch_status(NODES, stage.node, gone, kind="strategic")
+
+    assert shown is not None
+    assert (shown.status, shown.last_transition_time) == ("True", third)
+
+
 async def test_a_node_deleted_while_its_pod_terminates_and_clocks_that_are_ahead_stop_nobody(
     stage: Stage,
 ) -> None:

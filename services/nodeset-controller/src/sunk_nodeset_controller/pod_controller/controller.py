@@ -23,7 +23,7 @@ from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_labels
 from sunk_nodeset_controller.pods.conditions import forgotten, marks, unknown
 from sunk_nodeset_controller.pods.events import Telling, facts
-from sunk_nodeset_controller.pods.projection import copies, cordon_reason, given_features, shown, verified
+from sunk_nodeset_controller.pods.projection import copies, cordon_reason, given_features, shown, verification
 from sunk_nodeset_controller.pods.state import PodObserved, condemned_for, state
 from sunk_nodeset_controller.slurm_health import MissingTracker, SlurmHealth, missing, was_known
 from sunk_runtime.changes import Changes
@@ -87,7 +87,9 @@ class PodController:
     def _wanted(self, pod: Pod, now: datetime) -> MetadataPatch:
         node = self._views.nodes.get(pinned_node(pod))
         copied = (
-            copies(node, self._views.nodesets.get(owner_key(pod))) if node is not None else MetadataPatch()
+            copies(node, pod, self._views.nodesets.get(owner_key(pod)))
+            if node is not None
+            else MetadataPatch()
         )
         slurm_health = self._ears.get(pod.metadata.labels.get(wk.LABEL_CLUSTER, ""))
         protected = None if self._may_be_evicted(pod, node, slurm_health, now) else "true"
@@ -304,7 +306,7 @@ def _told_of(node: Node | None) -> object:
         return None
     meta = node.metadata
     conditions = shown(node.status.conditions)
-    return cordon_reason(node), verified(node), conditions, meta.labels, meta.deletion_timestamp
+    return cordon_reason(node), verification(node, None), conditions, meta.labels, meta.deletion_timestamp
 
 
 def _is_of(pod: Pod, cluster: str) -> bool:

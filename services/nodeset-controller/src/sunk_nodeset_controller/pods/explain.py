@@ -11,7 +11,7 @@ from sunk_events.requests import Finding
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod, condition
-from sunk_nodeset_controller.pods.projection import FEATURES_CHARS_MAX, given_features
+from sunk_nodeset_controller.pods.projection import FEATURES_CHARS_MAX, given_features, verification
 from sunk_nodeset_controller.slurm_health import StaleReason
 
 FINDINGS_MAX: Final = 32
@@ -106,7 +106,7 @@ def _node(seen: Explained) -> Iterator[Finding]:
             because=state.cordon_reason,
             would_change=f"kubectl uncordon {state.kube_node}",
         )
-    check = condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION)
+    check = verification(node, seen.pod)
     if check is not None and check.status == "False":
         since = check.last_transition_time
         yield Finding(what="its Node failed its verification", since=since, because=check.message)

@@ -4,7 +4,7 @@ Source: SUNK's documents, Pod Controller.
 """
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from sunk_events.base import REASON_MAX
@@ -16,6 +16,7 @@ from sunk_nodeset_controller.metadata import MetadataPatch, cut
 from sunk_nodeset_controller.nodesets.template import features
 
 NO_REASON: Final = "no reason given"
+NEVER: Final = datetime.min.replace(tzinfo=UTC)
 TOLD_MAX: Final = 32
 FEATURES_CHARS_MAX: Final = 16 * 1024
 """Of the annotation with a Pod's features: a NodeSet's 128 fit, each with all that it may consist of."""
@@ -43,13 +44,28 @@ def cordon_reason(node: Node) -> str:
     return cut(given) or NO_REASON
 
 
-def verified(node: Node) -> datetime | None:
+def verification(node: Node, pod: Pod | None) -> Condition | None:
+    """Return the last result of *node*'s health verification: a verifier writes it there or on *pod*."""
+    found = (
+        condition(one.status.conditions, wk.CONDITION_HPC_VERIFICATION)
+        for one in (node, pod)
+        if one is not None
+    )
+    return max((one for one in found if one is not None), key=_said, default=None)  # Of equal ones the first.
+
+
+def verified(node: Node, pod: Pod | None) -> datetime | None:
     """Return when *node* last passed its health verification; None if it did not, or failed since."""
-    found = condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION)
-    if found is None or found.status != "True":
+    found = verification(node, pod)
+    if found is None or found.status != "True" or _said(found) == NEVER:
         return None
-    times = [time for time in (found.last_heartbeat_time, found.last_transition_time) if time is not None]
-    return max(times, default=None)
+    return _said(found)
+
+
+def _said(check: Condition) -> datetime:
+    """Return when *check* was last said to be so."""
+    times = (check.last_transition_time, check.last_heartbeat_time, check.last_probe_time)
+    return max((time for time in times if time is not None), default=NEVER)
 
 
 def shown(conditions: Iterable[Condition]) -> tuple[ToldCondition, ...]:
@@ -74,8 +90,11 @@ def given_features(pod: Pod) -> tuple[str, ...] | None:
     return tuple(filter(None, text.split(","))) if len(text) <= FEATURES_CHARS_MAX else None
 
 
-def copies(node: Node, nodeset: NodeSet | None) -> MetadataPatch:
-    """Return what the NodeSet Pod on *node* shall bear. Without its NodeSet its features stay."""
+def copies(node: Node, pod: Pod, nodeset: NodeSet | None) -> MetadataPatch:
+    """Return what *pod*, the NodeSet Pod on *node*, shall bear. Without its NodeSet its features stay.
+
+    A verification that is newer on the Pod stays, and so does one that the Node does not show.
+    """
     annotations: dict[str, str | None] = {
         wk.ANNOTATION_CORDON: cordon_reason(node) or None,
         wk.ANNOTATION_LOCK: node.metadata.annotations.get(wk.ANNOTATION_LOCK),
@@ -84,6 +103,6 @@ def copies(node: Node, nodeset: NodeSet | None) -> MetadataPatch:
         found = features(nodeset.spec.features, node.metadata.labels)
         annotations[wk.ANNOTATION_FEATURES] = ",".join(found)
     check = condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION)
-    if check is None:
-        return MetadataPatch(annotations=annotations, removed=(wk.CONDITION_HPC_VERIFICATION,))
+    if check is None or _said(check) == NEVER or verification(node, pod) is not check:
+        return MetadataPatch(annotations=annotations)
     return MetadataPatch(annotations=annotations, conditions=(check,))

@@ -139,7 +139,7 @@ def _with_node(found: KubePodState, seen: PodObserved) -> KubePodState:
         found,
         is_cordoned=bool(reason),
         cordon_reason=reason,
-        hpc_verified=verified(node),
+        hpc_verified=verified(node, seen.pod),
         node_conditions=shown(node.status.conditions),
         features=features(seen.nodeset.spec.features, labels) if seen.nodeset else found.features,
     )
