@@ -185,7 +185,19 @@ def test_a_taint_that_somebody_took_off_is_put_back_and_the_pods_looked_at_again
 
     decision = decide(seen(lock, now=5), RULES)
 
-    assert (decision.step, decision.lock) == (Step.CLOSE, standing("pending", holder(granted=1)))
+    assert (decision.step, decision.lock) == (Step.CLOSE, standing("pending", holder()))
+
+
+def test_a_grant_that_its_prolog_never_heard_of_is_worth_nothing_once_the_taint_was_off() -> None:
+    granted = replace(standing("locked", holder(granted=1)), is_tainted=False)
+    waiting = replace(ask(asked=5), since=at(0))  # It asks since before the grant, whose answer was lost.
+
+    closed = decide(seen(granted, now=5, asks=(waiting,)), RULES).lock
+    decision = decide(
+        seen(closed, now=5, asks=(waiting,), way=Blockers(normal=("ns/p",), strict=("ns/p",))), RULES
+    )
+
+    assert decision.answers == {1: Waiting(("ns/p",))}
 
 
 @pytest.mark.parametrize(

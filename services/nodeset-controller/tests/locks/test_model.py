@@ -320,12 +320,13 @@ class World(RuleBasedStateMachine):
     def answer(self, answers: Mapping[int, Answer]) -> None:
         for job, said in answers.items():
             found = self.jobs[job]
-            if isinstance(said, Granted | NotRunning) and found.is_prolog_waiting:
+            if not isinstance(said, Granted | NotRunning):
+                continue
+            self.asks.pop(job, None)
+            is_wrong = isinstance(said, NotRunning) and found.slurm == "running"
+            if found.is_prolog_waiting and not is_wrong:  # A prolog looks by itself, and asks again.
                 found.is_prolog_waiting = False
-                # Whoever is told that its job no longer runs ends well: then Slurm must know it too.
                 found.has_started = found.slurm == "running"
-            if isinstance(said, Granted | NotRunning):
-                self.asks.pop(job, None)
 
     # --- Never, and in the end ------------------------------------------------------------------
 

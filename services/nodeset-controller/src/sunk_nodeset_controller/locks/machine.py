@@ -261,8 +261,9 @@ def _lock(step: Step, seen: Seen, holders: tuple[Holder, ...], rules: Rules) -> 
             return seen.lock
         case Step.LINGER:
             return replace(seen.lock, holders=())
-        case Step.CLOSE:
-            return NodeLock(value="pending", holders=holders, is_tainted=True)
+        case Step.CLOSE:  # A grant from before may be one that its prolog was never told of.
+            ungranted = tuple(replace(holder, granted=None) for holder in holders)
+            return NodeLock(value="pending", holders=ungranted, is_tainted=True)
         case Step.KEEP:
             return NodeLock(value=_value(holders), holders=holders, is_tainted=True)
         case Step.SETTLE:
