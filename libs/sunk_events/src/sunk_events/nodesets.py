@@ -137,6 +137,9 @@ class KubePodState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controlle
     uid: str = ""
     phase: Literal["waiting", "running", "terminating", "gone"]
     """``waiting``: not started yet; ``terminating``: has a deletion timestamp; ``gone``: no such object."""
+    gone_uid: str = ""
+    """The Pod of this name that went before, while this one is ``waiting``; one that is ``gone`` itself has
+    its own in `uid`. Who missed the one still sees here that its slurmd is no more."""
     is_ready: bool = False
     is_condemned: bool = False
     """Chosen to go by an update or a scale-down, or its Node was deleted; the Pod is there yet."""

@@ -167,6 +167,29 @@ def test_a_pod_that_is_gone_stays_known_while_its_nodeset_wants_the_node() -> No
     )
 
 
+def test_a_pod_that_went_between_two_looks_is_named_until_the_next_one_starts() -> None:
+    def next_one(phase: str, uid: str = "uid-2") -> Pod:
+        found = own(phase=phase, is_ready=False)
+        return replace(found, metadata=replace(found.metadata, uid=uid))
+
+    first = told(own())
+    waiting = told(next_one("Pending"), before=first)
+    again = told(next_one("Pending"), before=waiting)
+    third = told(next_one("Pending", "uid-3"), before=waiting)
+    running = told(next_one("Running"), before=again)
+    gone = told(None, before=again)
+
+    assert first is not None
+    assert [one and (one.uid, one.gone_uid) for one in (first, waiting, again, third, running, gone)] == [
+        (first.uid, ""),
+        ("uid-2", first.uid),
+        ("uid-2", first.uid),
+        ("uid-3", "uid-2"),
+        ("uid-2", ""),
+        ("uid-2", ""),
+    ]
+
+
 def test_a_pod_that_is_gone_for_good_is_forgotten() -> None:
     assert told(None, before=known(), is_set=False) is None
     assert told(None) is None
@@ -344,8 +367,20 @@ def showing(conditions: tuple[Condition, ...]) -> Pod:
     return replace(own(), status=replace(own().status, conditions=conditions))
 
 
-def check_at(moment: datetime | None, status: str = "True", **times: datetime) -> Condition:
-    return Condition(type=wk.CONDITION_HPC_VERIFICATION, status=status, last_transition_time=moment, **times)
+def check_at(
+    moment: datetime | None,
+    status: str = "True",
+    *,
+    beat: datetime | None = None,
+    probed: datetime | None = None,
+) -> Condition:
+    return Condition(
+        type=wk.CONDITION_HPC_VERIFICATION,
+        status=status,
+        last_transition_time=moment,
+        last_heartbeat_time=beat,
+        last_probe_time=probed,
+    )
 
 
 @pytest.mark.parametrize(
@@ -358,8 +393,8 @@ def check_at(moment: datetime | None, status: str = "True", **times: datetime) -
         (check_at(LATER, "False"), check_at(T0), None),
         (check_at(T0), check_at(LATER, "False"), None),
         (check_at(LATER), check_at(LATER, "False"), LATER),
-        (check_at(T0, last_heartbeat_time=LATER), check_at(T0, "False"), LATER),
-        (check_at(T0, "False"), check_at(T0, last_probe_time=LATER), LATER),
+        (check_at(T0, beat=LATER), check_at(T0, "False"), LATER),
+        (check_at(T0, "False"), check_at(T0, probed=LATER), LATER),
         (check_at(None), None, None),
         (None, None, None),
     ],

@@ -88,10 +88,17 @@ class KubeInputs(msgspec.Struct, frozen=True, kw_only=True):
     """How long ago the Node passed its verification; infinite where it never did."""
     lock: LockState | None = None
     is_downed: bool = False
-    """It was set down for this very Pod already; once is enough."""
+    """It was set down for the Pod that is gone already; once is enough."""
     pod_event: Cause = UNKNOWN
     """What made the Pod and its Node what they are here."""
     placement_event: Cause = UNKNOWN
     """The same of the placement that counts: one that is overdue before the others, else the newest."""
     lock_event: Cause = UNKNOWN
     """The same of the lock."""
+
+
+def gone_uid(pod: KubePodState | None) -> str:
+    """Return the Pod that is gone, and its slurmd with it, while no new one has started; empty: none is."""
+    if pod is None:
+        return ""
+    return pod.uid if pod.phase == "gone" else pod.gone_uid

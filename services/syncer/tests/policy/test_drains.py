@@ -198,6 +198,14 @@ def test_a_node_is_set_down_for_a_pod_once() -> None:
     assert decided(DOWN_DRAINED, "k8s: pod terminated", GONE) == ()
 
 
+def test_a_node_whose_pod_went_unseen_is_set_down_while_the_next_one_has_not_started() -> None:
+    waiting = replace(READY, uid="uid-2", gone_uid="uid-1", phase="waiting", is_ready=False)
+
+    assert decided(pod=waiting) == (DrainNode("n1", "k8s: pod not ready"), DownNode("n1", None))
+    assert decided(DRAINED, "k8s: pod terminated", waiting) == (DownNode("n1", None),)
+    assert decided(DRAINED, "k8s: pod terminated", waiting, is_downed=True) == ()
+
+
 def test_a_foreign_drain_keeps_its_reason_when_the_node_is_set_down() -> None:
     assert decided(DRAINED, "bad dimm", GONE) == (DownNode("n1", None),)
 

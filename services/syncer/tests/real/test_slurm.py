@@ -127,6 +127,24 @@ async def test_a_pod_that_is_gone_takes_its_node_down_and_its_jobs_are_requeued(
     assert stage.told(N1).count("NodeDown") == 1
 
 
+async def test_a_pod_that_went_while_the_syncer_was_dead_takes_its_node_down_all_the_same(
+    stage: Stage,
+) -> None:
+    await stage.pod(READY)
+    job = submit(stage, "--requeue", f"--nodelist={N1}", "sleep 300")
+    await until(lambda: "JobStarted" in stage.told(job))
+    stage.syncer.kill()
+    await stage.pod(replace(READY, phase="waiting", is_ready=False, uid="uid-2", gone_uid=READY.uid))
+    stage.syncer.start()
+    await until(lambda: "NodeDown" in stage.told(N1))
+    await until(lambda: "JobRequeued" in stage.told(job))
+    stage.slurm.exec("scancel", job)
+    await stage.pod(replace(READY, uid="uid-2"))
+    await stage.until_node(N1, None)
+
+    assert stage.told(N1).count("NodeDown") == 1
+
+
 def is_over(stage: Stage, job: str) -> bool:
     """Whether both its fact and its state say so; the state comes second."""
     state = stage.jobs.get(job)

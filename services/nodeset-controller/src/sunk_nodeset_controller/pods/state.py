@@ -48,7 +48,13 @@ def state(seen: PodObserved) -> KubePodState | None:
     if not is_awaited and not seen.may_run:
         return None
     gone = msgspec.structs.replace(
-        seen.before, phase="gone", is_ready=False, is_condemned=False, pod_address="", conditions=()
+        seen.before,
+        phase="gone",
+        gone_uid="",
+        is_ready=False,
+        is_condemned=False,
+        pod_address="",
+        conditions=(),
     )
     return _dated(
         _with_node(msgspec.structs.replace(gone, ready_changed=_ready_changed(gone, seen)), seen), seen
@@ -66,6 +72,7 @@ def _present(seen: PodObserved, pod: Pod) -> KubePodState:
         kube_node=pinned_node(pod),
         uid=meta.uid,
         phase=phase,
+        gone_uid=_gone_before(seen.before, meta.uid) if phase == "waiting" else "",
         is_ready=pod.is_ready and phase == "running",
         is_condemned=wk.ANNOTATION_CONDEMNED in meta.annotations or _has_lost_node(pod, seen.node),
         pod_address=pod.status.pod_ip,
@@ -76,6 +83,13 @@ def _present(seen: PodObserved, pod: Pod) -> KubePodState:
     return _dated(
         _with_node(msgspec.structs.replace(found, ready_changed=_ready_changed(found, seen)), seen), seen
     )
+
+
+def _gone_before(before: KubePodState | None, uid: str) -> str:
+    """Return the Pod that had the name before *uid*; nothing where there was none."""
+    if before is None:
+        return ""
+    return before.uid if before.uid != uid else before.gone_uid
 
 
 def _ready_changed(found: KubePodState, seen: PodObserved) -> datetime:

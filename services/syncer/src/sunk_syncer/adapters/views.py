@@ -21,7 +21,7 @@ from sunk_runtime.recovery import Recovery
 from sunk_runtime.views import StateView, now
 from sunk_slurm.states import NodeState
 from sunk_slurm.wire import Node
-from sunk_syncer.actions import KubeInputs, SlurmInputs
+from sunk_syncer.actions import KubeInputs, SlurmInputs, gone_uid
 
 
 class Views:
@@ -151,7 +151,7 @@ class Views:
             is_pod_leaving=any(self._is_leaving(placement) for placement in placed),
             are_placements_known=self.placements.written_for_s >= self._bucket_doubt_s,
             lock=self.locks.get(node),
-            is_downed=pod is not None and bool(downed_uid) and downed_uid == pod.uid,
+            is_downed=bool(downed_uid) and downed_uid == gone_uid(pod),
             pod_event=self.pods.event(node),
             placement_event=UNKNOWN if counts is None else self.placements.event(counts.uid),
             lock_event=self.locks.event(node),

@@ -13,7 +13,7 @@ import anyio
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.views import now
-from sunk_syncer.actions import Action, DownNode, DrainNode, KubeInputs, SlurmInputs
+from sunk_syncer.actions import Action, DownNode, DrainNode, KubeInputs, SlurmInputs, gone_uid
 from sunk_syncer.adapters.views import Views, fresh_inputs, published_inputs
 from sunk_syncer.config import Config
 from sunk_syncer.metrics import HELD_BACK
@@ -127,8 +127,8 @@ class DrainController:
             for action in self._decide(slurm, kube):
                 if not await self._node_writer.carry_out(action, seen):
                     return self._config.refused_again_s
-                if isinstance(action, DownNode) and kube.pod is not None:
-                    self._downed[name] = kube.pod.uid
+                if isinstance(action, DownNode):
+                    self._downed[name] = gone_uid(kube.pod)
             return self._again_s(slurm)
 
     def _fresh(self, seen: Seen, name: str) -> SlurmInputs:

@@ -17,7 +17,16 @@ from sunk_events import base
 from sunk_events.base import REASON_MAX
 from sunk_events.nodesets import KubePodState
 from sunk_slurm.down_reasons import PREFIX, REQUEUE, down_reason, keeps_down_reason, with_down_reason
-from sunk_syncer.actions import Action, DownNode, DrainNode, KubeInputs, ResumeNode, SlurmInputs, UndrainNode
+from sunk_syncer.actions import (
+    Action,
+    DownNode,
+    DrainNode,
+    KubeInputs,
+    ResumeNode,
+    SlurmInputs,
+    UndrainNode,
+    gone_uid,
+)
 
 OVERDUE: Final = "k8s: pod deletion timeout"
 TERMINATED: Final = "k8s: pod terminated"
@@ -149,8 +158,7 @@ def _downs(slurm: SlurmInputs, kube: KubeInputs) -> tuple[Action, ...]:
 
     It is drained by now: the reason that stands there stays, and so does one that somebody wrote just now.
     """
-    is_gone = kube.pod is not None and kube.pod.phase == "gone"
-    if not is_gone or kube.is_downed or slurm.state.is_down:
+    if not gone_uid(kube.pod) or kube.is_downed or slurm.state.is_down:
         return ()
     return (DownNode(slurm.node, None, kube.pod_event),)
 

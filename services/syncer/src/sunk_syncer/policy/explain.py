@@ -8,7 +8,7 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.requests import Explanation, Finding
 from sunk_slurm.down_reasons import PREFIX, REQUEUE, down_reason
-from sunk_syncer.actions import KubeInputs
+from sunk_syncer.actions import KubeInputs, gone_uid
 from sunk_syncer.policy.drains import OVERDUE, PREHOOK, VERIFY, cause, shall_be_empty
 from sunk_syncer.policy.requeues import lost_prologs
 
@@ -92,7 +92,6 @@ def _drain(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
 def _down(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
     if not told.is_down:
         return
-    is_gone = kube.pod is not None and kube.pod.phase == "gone"
     if down_reason(told.reason).startswith(REQUEUE) and not told.is_drain:
         because = "this Slurm requeues a job only so"
         yield Finding(what="down", because=because, would_change="nothing: it is resumed in a moment")
@@ -100,7 +99,9 @@ def _down(told: SlurmNodeState, kube: KubeInputs) -> Iterable[Finding]:
     yield Finding(
         what="down",
         since=None if told.is_drain else told.reason_changed,
-        because="its Pod is gone" if is_gone else down_reason(told.reason) or "Slurm does not say why",
+        because="its Pod is gone"
+        if gone_uid(kube.pod)
+        else down_reason(told.reason) or "Slurm does not say why",
         would_change="its slurmd registers, where ReturnToService allows it; else state=resume in Slurm",
     )
 
