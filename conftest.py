@@ -1,13 +1,71 @@
-"""What every test of the project shares: the event loop, and the real servers of the lab as fixtures."""
+"""What every test of the project shares: the event loop, the real servers of the lab, and its place in a run.
+
+A run of several processes deals out groups of tests, those that take long first. A group has its servers to
+itself: a file's tests on one Slurm release, or all that share a Kubernetes, which takes a tenth of a core
+even while it does nothing.
+"""
+
+import re
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["sunk_lab.kube.testing", "sunk_lab.nats_testing", "sunk_lab.slurm.testing"]
 
 # A loaded machine is no failure: no test asserts on time.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+GROUPS: Final = (
+    ("a Kubernetes", re.compile(r"services/nodeset-controller/tests/real/(?!test_updates)")),
+    (
+        "another Kubernetes",
+        re.compile(
+            r"services/nodeset-controller/tests/real/test_updates|libs/sunk_kube/tests/"
+            r"|services/hook-gateway/tests/test_api_server|lab/tests/test_(kube_lab|slurm_in_pods)"
+            r"|services/pod-scheduler/tests/(adapters/test_peers|real/test_(admission|pod_store|workload_client))"
+            r"|services/pod-scheduler/tests/real/test_with_slurm.py(?!.*(24\.11|26\.05))"
+            r"|tests/charts/test_what_others_may_not_write"
+        ),
+    ),
+    ("the whole stack", re.compile(r"tests/e2e/")),
+)
+"""What more than a file's tests share, by their ids."""
+FIRST: Final = re.compile(
+    r"|".join([r"tests/charts/test_slurm_install", *(ids.pattern for _, ids in GROUPS)])
+)
+SECOND: Final = re.compile(r"/real/|_real_|tests/simulation/")
+RELEASE: Final = re.compile(r"24\.11|26\.05")
+
+
+class Groups(LoadScopeScheduling):
+    """Deals out groups."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        for name, ids in GROUPS:
+            if ids.match(nodeid):
+                return name
+        path, _, test = nodeid.partition("::")
+        release = RELEASE.search(test)
+        return f"{path} {release[0]}" if release else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:  # noqa: ANN401 - as pytest-xdist has it
+    """Return who deals out the tests of a run by scopes."""
+    return Groups(config, log) if config.option.dist == "loadscope" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes long first, and say where a test would have a Kubernetes of its own."""
+    for item in items:
+        if "kube_lab" in getattr(item, "fixturenames", ()) and not any(
+            ids.match(item.nodeid) for _, ids in GROUPS
+        ):
+            raise pytest.UsageError(f"{item.nodeid} uses kube_lab: name it in GROUPS of conftest.py")
+    items.sort(key=lambda item: 0 if FIRST.match(item.nodeid) else 1 if SECOND.search(item.nodeid) else 2)
 
 
 @pytest.fixture

@@ -9,14 +9,15 @@ import pytest
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.objects import KubeObject
 from sunk_kube.resources import NAMESPACES, Resource
+from sunk_lab.kube.lab import KubeLab
 from sunk_runtime.testing import until
 
 SERVICE_ACCOUNTS = Resource(kind="ServiceAccount", plural="serviceaccounts", struct=KubeObject)
 
 
 @pytest.fixture(scope="session")
-def kubeconfig(request: pytest.FixtureRequest) -> Path:
-    return Path(request.getfixturevalue("kube_lab").kubeconfig)
+def kubeconfig(kube_lab: KubeLab) -> Path:
+    return Path(kube_lab.kubeconfig)
 
 
 @pytest.fixture

@@ -220,13 +220,12 @@ def _json(data: bytes) -> dict[str, Any]:
 
 
 async def test_kubectl_explains_every_field_and_shows_the_documented_columns(
-    kube: KubeClient, namespace: str, request: pytest.FixtureRequest
+    kube: KubeClient, namespace: str, kube_lab: KubeLab
 ) -> None:
     await served(kube, NODESETS, nodeset(), namespace)
-    lab: KubeLab = request.getfixturevalue("kube_lab")
-    explained = lab.kubectl("explain", "nodeset.spec", "--recursive=false")
+    explained = kube_lab.kubectl("explain", "nodeset.spec", "--recursive=false")
     shown = [
-        lab.kubectl("get", "nset", "-n", namespace, *wide).splitlines()[0].split()
+        kube_lab.kubectl("get", "nset", "-n", namespace, *wide).splitlines()[0].split()
         for wide in ((), ("-o", "wide"))
     ]
 

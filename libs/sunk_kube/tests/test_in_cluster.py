@@ -24,14 +24,13 @@ def mounted(
     kubeconfig: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    kube_lab: KubeLab,
 ) -> Path:
     """Return the token file of a Pod whose API server is the lab's."""
-    lab: KubeLab = request.getfixturevalue("kube_lab")
     mounted = tmp_path / "mounted"
     mounted.mkdir()
     token = mounted / "token"
-    token.write_text(lab.kubectl("create", "token", "default", "-n", namespace).strip())
+    token.write_text(kube_lab.kubectl("create", "token", "default", "-n", namespace).strip())
     cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
     address = urlsplit(str(cluster["server"]))
     (mounted / "ca.crt").symlink_to(cluster["certificate-authority"])

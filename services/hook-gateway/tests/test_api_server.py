@@ -13,6 +13,7 @@ from sunk_hook_gateway.testing.issuer import AUDIENCE
 from sunk_hook_gateway.tokens import AccessError, Caller
 from sunk_kube.api import Api, open_api
 from sunk_kube.client import connect
+from sunk_lab.kube.lab import KubeLab
 from sunk_runtime.errors import SunkError
 from sunk_runtime.testing import until
 
@@ -48,8 +49,8 @@ class ServiceAccount:
 
 
 @pytest.fixture
-def kubeconfig(request: pytest.FixtureRequest) -> Path:
-    return Path(request.getfixturevalue("kube_lab").kubeconfig)
+def kubeconfig(kube_lab: KubeLab) -> Path:
+    return Path(kube_lab.kubeconfig)
 
 
 @pytest.fixture

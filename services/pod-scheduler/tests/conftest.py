@@ -1,19 +1,18 @@
 """The lab's real API server, for what we write on Pods."""
 
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import anyio
 import pytest
 
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.resources import NAMESPACES
+from sunk_lab.kube.lab import KubeLab
 
 
 @pytest.fixture
-async def kube(request: pytest.FixtureRequest) -> AsyncGenerator[KubeClient]:
-    kubeconfig = Path(request.getfixturevalue("kube_lab").kubeconfig)
-    async with connect("pod-scheduler", kubeconfig=kubeconfig) as client:
+async def kube(kube_lab: KubeLab) -> AsyncGenerator[KubeClient]:
+    async with connect("pod-scheduler", kubeconfig=kube_lab.kubeconfig) as client:
         yield client
 
 

@@ -46,6 +46,7 @@ from sunk_kube.resources import (
     PODS,
     Resource,
 )
+from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.locks.annotations import read
 from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS
@@ -147,8 +148,8 @@ def _is(found: Condition | None, status: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(request: pytest.FixtureRequest) -> Path:
-    return Path(request.getfixturevalue("kube_lab").kubeconfig)
+def kubeconfig(kube_lab: KubeLab) -> Path:
+    return Path(kube_lab.kubeconfig)
 
 
 @pytest.fixture

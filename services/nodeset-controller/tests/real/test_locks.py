@@ -40,6 +40,7 @@ from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
 from sunk_kube.objects import KubeObject, Node, Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import EVENTS, NAMESPACES, NODES, PODS, Resource
+from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.adapters.cluster_views import ClusterViews
 from sunk_nodeset_controller.lock_controller import reconciler
@@ -302,8 +303,8 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(request: pytest.FixtureRequest) -> Path:
-    return Path(request.getfixturevalue("kube_lab").kubeconfig)
+def kubeconfig(kube_lab: KubeLab) -> Path:
+    return Path(kube_lab.kubeconfig)
 
 
 @pytest.fixture

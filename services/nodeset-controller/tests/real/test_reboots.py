@@ -15,6 +15,7 @@ from sunk_kube.client import KubeClient, connect
 from sunk_kube.objects import Condition, Node, condition
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES
+from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.node_controller.reboots import Reboots, RebootSettings
@@ -70,8 +71,8 @@ def nats(tmp_path: Path) -> Generator[NatsServer]:
 
 
 @pytest.fixture
-async def stage(request: pytest.FixtureRequest, nats: NatsServer) -> AsyncGenerator[Stage]:
-    kubeconfig = Path(request.getfixturevalue("kube_lab").kubeconfig)
+async def stage(kube_lab: KubeLab, nats: NatsServer) -> AsyncGenerator[Stage]:
+    kubeconfig = Path(kube_lab.kubeconfig)
     settings = BusSettings(url=nats.url)
     async with connect("test", kubeconfig=kubeconfig) as kube, connect_bus(settings, "test") as bus:
         await bus.provision(CLUSTER, settings)

@@ -39,6 +39,7 @@ from sunk_kube.resources import (
     PODS,
     Resource,
 )
+from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.testing import Service
 from sunk_runtime.changes import Changes
@@ -299,8 +300,8 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(request: pytest.FixtureRequest) -> Path:
-    return Path(request.getfixturevalue("kube_lab").kubeconfig)
+def kubeconfig(kube_lab: KubeLab) -> Path:
+    return Path(kube_lab.kubeconfig)
 
 
 @pytest.fixture

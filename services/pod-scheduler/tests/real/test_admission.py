@@ -1,6 +1,7 @@
 """The admission policy on a real API server: it says what `validate` says."""
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sunk_kube.resources import CONFIG_MAPS, PODS, Resource
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
 from sunk_lab.charts import render
 from sunk_pod_scheduler.podspec.validation import Rules, validate
+from sunk_runtime.testing import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
@@ -161,11 +163,18 @@ async def judged(kube: KubeClient, namespace: str) -> AsyncGenerator[str]:
     await kube.create(CONFIG_MAPS, settings, namespace)
     await kube.create(POLICIES, policy)
     await kube.create(BINDINGS, binding)
+    said = ""
+
+    async def holds() -> bool:
+        nonlocal said
+        said = await verdict(kube, namespace, CASES["a second too long"])
+        return "termination" in said
+
     try:
-        with anyio.fail_after(180):
-            # Nobody tells when an API server has taken a policy in, nor a new namespace its ServiceAccount.
-            while "termination" not in await verdict(kube, namespace, CASES["a second too long"]):  # noqa: ASYNC110 - as said
-                await anyio.sleep(0.2)
+        # Nobody tells when an API server has taken a policy in, nor a new namespace its ServiceAccount.
+        with suppress(TimeoutError):
+            await until(holds)
+        assert "termination" in said
         yield namespace
     finally:
         with anyio.move_on_after(10, shield=True):

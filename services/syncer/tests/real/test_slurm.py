@@ -15,7 +15,7 @@ from anyio.abc import SocketAttribute, SocketStream
 from msgspec.structs import replace
 
 from sunk_events import subjects
-from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodes import NodeDrained, SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import ConfirmNode, Later, NodeConfirmed, Noted, NudgeJob, NudgeNode
@@ -107,8 +107,11 @@ async def test_a_failed_prologs_drain_is_lifted_when_nothing_is_in_the_way(stage
     await stage.pod(READY)
     reason = "k8s: prolog pre-hook failed: team/web (sunk:verify-undrain)"
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", f"reason={reason}")
-    await stage.until_node(N1, reason)
+    await until(lambda: "NodeUndrained" in stage.told(N1))
     await stage.until_node(N1, None)
+
+    (drained,) = (fact for fact in stage.facts if isinstance(fact, NodeDrained))
+    assert drained.data.reason == reason
 
 
 async def test_a_pod_that_is_gone_takes_its_node_down_and_its_jobs_are_requeued(stage: Stage) -> None:
