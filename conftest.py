@@ -26,7 +26,7 @@ GROUPS: Final = (
             r"services/nodeset-controller/tests/real/test_updates|libs/sunk_kube/tests/"
             r"|services/hook-gateway/tests/test_api_server|lab/tests/test_(kube_lab|slurm_in_pods)"
             r"|services/pod-scheduler/tests/(adapters/test_peers|real/test_(admission|pod_store|workload_client))"
-            r"|services/pod-scheduler/tests/real/test_with_slurm.py(?!.*(24\.11|26\.05))"
+            r"|services/pod-scheduler/tests/real/test_with_slurm.py::test_a_crowd"
             r"|tests/charts/test_what_others_may_not_write"
         ),
     ),
