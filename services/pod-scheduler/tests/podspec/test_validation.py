@@ -103,6 +103,8 @@ def test_an_annotation_becomes_slurms_field(name: str, value: str, field: str, e
         ("timeout", "1.5", "must be an integer from 1 to"),
         ("current-working-dir", "here", "must be an absolute path"),
         ("required-nodes", "a-[1", "brackets"),
+        ("required-nodes", "cpu-000-012,$(id)", "is no host list"),
+        ("excluded-nodes", "../a", "is no host list"),
         ("partition", "a b", "must not hold spaces"),
         ("comment", "x" * 1024, "is longer than 1023 characters"),
         ("comment", "a\nb", "must be one line"),

@@ -122,6 +122,8 @@ CASES: dict[str, dict[str, Any]] = {
             ("exclusive", "USER"),
             ("required-nodes", "a-[1"),
             ("required-nodes", "a-[x]"),
+            ("required-nodes", "cpu-000-012,$(id)"),
+            ("excluded-nodes", "a;b"),
             ("excluded-nodes", "a]"),
             ("priority", "high"),
             ("priority", "0"),

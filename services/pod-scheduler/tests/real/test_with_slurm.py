@@ -1,5 +1,6 @@
 """The scheduler against a real Slurm and a real NATS; Pods are in memory, and we play syncer and gateway."""
 
+import re
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
@@ -39,7 +40,7 @@ from sunk_kube.resources import NODES, PODS
 from sunk_kube.testing import node
 from sunk_kube.wellknown import ANNOTATION_GANG_MIN_AVAILABLE as GANG_MIN_AVAILABLE
 from sunk_kube.wellknown import ANNOTATION_GANG_SIZE as GANG_SIZE
-from sunk_kube.wellknown import ANNOTATION_JOB, PREFIX
+from sunk_kube.wellknown import ANNOTATION_JOB, JOB_ANNOTATIONS, PREFIX
 from sunk_lab.errors import LabError
 from sunk_lab.nats import NatsServer
 from sunk_lab.slurm.conf import NodeRange
@@ -68,7 +69,7 @@ from sunk_pod_scheduler.placement.kubelet_rejections import KubeletRejections
 from sunk_pod_scheduler.placement.limits import Limits
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone
 from sunk_pod_scheduler.placement.ownership import Owner
-from sunk_pod_scheduler.podspec.namespace_policy import DefaultPolicy, Policy
+from sunk_pod_scheduler.podspec.namespace_policy import DefaultPolicy, Grant, Policy
 from sunk_pod_scheduler.podspec.validation import Rules
 from sunk_pod_scheduler.rpc.handlers import Handlers
 from sunk_pod_scheduler.testing import KEY, UID, MemoryPods, manifest
@@ -125,7 +126,7 @@ def accounted(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
 def enforced(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
     """A Slurm that knows its users' accounts, and refuses jobs of any other."""
-    more = ("AccountingStorageEnforce=associations,limits,qos",)
+    more = ("AccountingStorageEnforce=associations,limits,qos", URGENT)
     with running_slurm(request.param, has_accounting=True, more=more) as found:
         found.exec("sacctmgr", "-i", "add", "account", "sunk")
         found.exec("sacctmgr", "-i", "add", "user", "sunk", "account=sunk")
@@ -815,6 +816,80 @@ async def test_what_slurm_refuses_is_told_apart_from_what_the_policy_does(
                 (default == "deny", default == "allow")
             ), state.reason
         assert await found.ours() == []
+
+
+ASKED = {
+    "account": "physics",
+    "comment": 'of team web, 100 % "urgent"',
+    "constraints": "fast&blue",
+    "current-working-dir": "/usr/share",
+    "excluded-nodes": "node02",
+    "exclusive": "none",
+    "group-id": "2",
+    "partition": "urgent",
+    "prefer": "blue",
+    "priority": "4242",
+    "qos": "high",
+    "required-nodes": "node01",
+    "reservation": "gala",
+    "timeout": "7",
+    "user-id": "1",
+}
+SHOWN = {
+    "Account": "physics",
+    "Comment": 'of team web, 100 % "urgent"',
+    "ExcNodeList": "node02",
+    "Features": "fast&blue",
+    "GroupId": "bin(2)",
+    "OverSubscribe": "NO",
+    "Partition": "urgent",
+    "Prefer": "blue",
+    "Priority": "4242",
+    "QOS": "high",
+    "ReqNodeList": "node01",
+    "Reservation": "gala",
+    "TimeLimit": "00:07:00",
+    "UserId": "daemon(1)",
+    "WorkDir": "/usr/share",
+}
+"""The same as scontrol says it of the job."""
+
+
+async def test_all_fifteen_annotations_reach_slurms_job(
+    nats: NatsServer, enforced: HostSlurm, free_tcp_port: int
+) -> None:
+    assert {PREFIX + name for name in ASKED} == set(JOB_ANNOTATIONS)
+    for words in (
+        ("sacctmgr", "-i", "add", "account", "physics"),
+        ("sacctmgr", "-i", "add", "qos", "high"),
+        ("sacctmgr", "-i", "add", "user", "daemon", "account=physics", "qos=normal,high"),
+        ("scontrol", "update", "NodeName=node[01-02]", "AvailableFeatures=fast,blue"),
+        ("scontrol", "update", "NodeName=node[01-02]", "ActiveFeatures=fast,blue"),
+        ("scontrol", "create", "res=gala", "users=daemon", "nodes=node01", "start=now", "duration=60"),
+        ("scontrol", "update", "PartitionName=urgent", "State=DOWN"),
+    ):
+        enforced.exec(*words)
+    granted = Grant(user_ids=(1,), group_ids=(2,))
+    async with world(nats, enforced, free_tcp_port) as found:
+        policy = Policy(default="allow", namespaces={"default": granted})
+        found.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=policy)
+        async with running(found):
+            found.pods.put(manifest(annotations={PREFIX + name: value for name, value in ASKED.items()}))
+            await until(lambda: found.phase(UID) == "released")
+            (job,) = await found.alive()
+            # While it waits: of a preference that is met Slurm shows it in the constraints' place.
+            said = enforced.exec("scontrol", "show", "job", str(job.job_id))
+            enforced.exec("scontrol", "update", "PartitionName=urgent", "State=UP")
+            await until(lambda: found.is_running(UID))
+            node = found.pods.pods[UID].spec.node_name
+
+    shown = {
+        name
+        for name, value in SHOWN.items()
+        if re.search(rf"(^|\s){name}={re.escape(value)}(\s|$)", said, re.MULTILINE)
+    }
+    assert shown == SHOWN.keys(), said
+    assert node == "kube-node01"
 
 
 async def test_a_pod_says_that_slurm_does_not_answer_and_is_submitted_once_it_does(

@@ -6,6 +6,7 @@ Slurm to say.
 Source: SUNK's documents, "Annotations reference"; slurmrestd v0.0.44, ``job_desc_msg``.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -24,6 +25,7 @@ _PRIORITY_MAX: Final = 0xFFFF_FFFD
 """The two above it are Slurm's "unset" and "infinite"."""
 _ID_MAX: Final = 0xFFFF_FFFD
 _MINUTES_MAX: Final = 0xFFFF_FFFD
+_HOSTLIST: Final = re.compile(r"[A-Za-z0-9_.,\[\]-]+")
 _DIGITS_MAX: Final = 20
 """Leading zeros and all."""
 
@@ -57,7 +59,9 @@ def _path(value: str) -> str:
 
 
 def _names(value: str) -> tuple[str, ...]:
-    return _expanded(_word(value))
+    if not _HOSTLIST.fullmatch(_word(value)):
+        raise ValueError("is no host list: a node's name has letters, digits, '.', '_' and '-' only")
+    return _expanded(value)
 
 
 @lru_cache(maxsize=32)
