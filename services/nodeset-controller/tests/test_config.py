@@ -10,7 +10,7 @@ def test_clusters_are_a_list() -> None:
     config = load(Config, {PREFIX + "CLUSTERS": "lab,prod"}, PREFIX)
 
     assert config.clusters == ("lab", "prod")
-    assert config.lock_measure.taint == LockTaint()
+    assert config.lock_eviction.taint == LockTaint()
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_what_spares_pods_from_eviction_is_refused_where_kubernetes_does_it(
     with pytest.raises(ConfigError, match=name):
         read_config()
     monkeypatch.setenv(PREFIX + "LOCK_EFFECT", "NoSchedule")
-    assert read_config().lock_measure.taint.evicts
+    assert read_config().lock_eviction.taint.evicts

@@ -10,7 +10,7 @@ from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_metrics_exporter.sunk_metrics.current import Drained, look
 from sunk_metrics_exporter.sunk_metrics.drain_causes import Cause, cause_of
-from sunk_metrics_exporter.sunk_metrics.drains_without_cause import kube, outlived
+from sunk_metrics_exporter.sunk_metrics.drains_without_cause import cause_lost, kubernetes_side
 from sunk_metrics_exporter.sunk_metrics.durations import Drains, Waits
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -142,9 +142,13 @@ OURS = drained("k8s: cordon: disk", after(-60))
 
 
 def test_a_drain_of_ours_that_nothing_wants_any_more_is_told_since_its_cause_went() -> None:
-    assert outlived(OURS, kube([POD], [], [])) == ("cordon", after(-40))
-    assert outlived(OURS, kube([POD], [replace(LOCK, in_the_way=())], [PLACED])) == ("cordon", after(-20))
-    assert look([OURS], [], [], [POD], NOW).outlived == {"cordon": Drained(1, 40)}
+    unlocked = replace(LOCK, in_the_way=())
+    assert cause_lost(OURS, kubernetes_side([POD], [], [])) == ("cordon", after(-40))
+    assert cause_lost(OURS, kubernetes_side([POD], [unlocked], [PLACED])) == (
+        "cordon",
+        after(-20),
+    )
+    assert look([OURS], [], [], [POD], NOW).without_cause == {"cordon": Drained(1, 40)}
 
 
 @pytest.mark.parametrize(
@@ -169,4 +173,4 @@ def test_a_drain_that_may_have_a_cause_does_not_outlive_it(
     locks: list[LockState],
     placements: list[PlacementState],
 ) -> None:
-    assert outlived(node, kube(pods, locks, placements)) is None
+    assert cause_lost(node, kubernetes_side(pods, locks, placements)) is None

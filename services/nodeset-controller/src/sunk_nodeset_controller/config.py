@@ -84,7 +84,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """A lock without holder stays this long, so that the tasks of an array do not thrash the taint."""
 
     @property
-    def lock_measure(self) -> EvictionPolicy:
+    def lock_eviction(self) -> EvictionPolicy:
         """The taint of a locked Node, and who may stay there."""
         return EvictionPolicy(
             LockTaint(key=self.lock_key, value=self.lock_value, effect=self.lock_effect),

@@ -49,7 +49,7 @@ async def work(
         replace_after_s=config.replace_after_s,
     )
     rest = RateLimit()
-    nodesets = NodeSetLoop(views, kube, observer, Executor(kube, bus, rest, measure=config.lock_measure))
+    nodesets = NodeSetLoop(views, kube, observer, Executor(kube, bus, rest, measure=config.lock_eviction))
     nodes = NodeController(views, kube, lock_key=config.lock_key)
     pods = PodController(views, kube, bus, unknown_s=config.slurm_unknown_s, rest=rest)
     nodeset_changes, pod_changes = views.nodeset_changes(), views.pod_changes()
@@ -146,12 +146,12 @@ async def lock(
         cluster,
         client,
         leadership,
-        measure=config.lock_measure,
+        measure=config.lock_eviction,
         rules=config.lock_rules,
         resync_s=config.resync_s,
         explain=explain,
         viewed=views.nodes.objects,
-        changed=lock_changes(views.nodes, config.lock_measure.taint),
+        changed=lock_changes(views.nodes, config.lock_eviction.taint),
         others=others,
     )
 

@@ -24,13 +24,13 @@ from sunk_nodeset_controller.metadata import MetadataPatch, patch
 from sunk_nodeset_controller.nodes.conditions import marks as node_marks
 from sunk_nodeset_controller.nodesets.template import template_hash
 from sunk_nodeset_controller.pods.conditions import marks as pod_marks
-from sunk_nodeset_controller.pods.events import Telling, facts
+from sunk_nodeset_controller.pods.events import FactContext, facts
 from sunk_nodeset_controller.pods.projection import copies
 from sunk_nodeset_controller.pods.state import PodObserved, condemned_for, state
 
 LATER = T0 + timedelta(hours=1)
 NAME = "gpu-000-011"
-TELLING = Telling(cluster="lab", service="nodeset-controller", revision=7, now=LATER)
+CONTEXT = FactContext(cluster="lab", service="nodeset-controller", revision=7, now=LATER)
 
 
 def own(*, phase: str = "Running", is_ready: bool = True, deleted: datetime | None = None) -> Pod:
@@ -255,24 +255,24 @@ def test_a_cordon_carries_its_reason(reason: str | None, expected: str) -> None:
 def test_each_change_is_told_once(
     before: KubePodState | None, after: KubePodState | None, expected: list[str]
 ) -> None:
-    assert [type(event).__name__ for event in facts(before, after, TELLING)] == expected
+    assert [type(event).__name__ for event in facts(before, after, CONTEXT)] == expected
 
 
 def test_the_same_change_has_the_same_id_and_the_next_one_another() -> None:
-    first = facts(known(), known(is_ready=False), TELLING)
-    again = facts(known(), known(is_ready=False), replace(TELLING, now=LATER + timedelta(seconds=9)))
-    second = facts(known(), known(is_ready=False), replace(TELLING, revision=9))
+    first = facts(known(), known(is_ready=False), CONTEXT)
+    again = facts(known(), known(is_ready=False), replace(CONTEXT, now=LATER + timedelta(seconds=9)))
+    second = facts(known(), known(is_ready=False), replace(CONTEXT, revision=9))
 
     assert first[0].id == again[0].id == f"pod_not_ready:{NAME}:uid-{NAME}:7"
     assert second[0].id != first[0].id
 
 
 def test_facts_say_why() -> None:
-    because = replace(TELLING, condemned_for="update to revision 7d9c5b")
+    because = replace(CONTEXT, condemned_for="update to revision 7d9c5b")
     unready = known(is_ready=False, conditions=(told_condition("Ready", "False", "unready: [slurmd]"),))
     (condemned,) = facts(known(), known(is_condemned=True), because)
-    (not_ready,) = facts(known(), unready, TELLING)
-    (passed,) = facts(known(), known(hpc_verified=T0), TELLING)
+    (not_ready,) = facts(known(), unready, CONTEXT)
+    (passed,) = facts(known(), known(hpc_verified=T0), CONTEXT)
 
     assert isinstance(condemned, PodCondemned)
     assert condemned.data.reason == "update to revision 7d9c5b"

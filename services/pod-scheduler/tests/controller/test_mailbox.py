@@ -62,7 +62,11 @@ def test_what_was_said_of_a_lost_job_is_not_said_of_the_next_that_has_the_same_n
     mailbox.announce(UID, Announcement(JOB, SLURM_NODE))
     mailbox.hear(UID, JOB, "cut")
     mailbox.forget(UID)
-    assert (mailbox.announced_on(UID, JOB), mailbox.voice(UID, JOB), mailbox.is_release_asked(UID, JOB)) == (
+    assert (
+        mailbox.announced_on(UID, JOB),
+        mailbox.heartbeat(UID, JOB),
+        mailbox.is_release_asked(UID, JOB),
+    ) == (
         "",
         "",
         False,

@@ -30,7 +30,7 @@ from sunk_pod_scheduler.gang_controller.snapshotter import ANEW, GangSnapshotter
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.job_description import describe_gang
 from sunk_pod_scheduler.gangs.job_shape import shape
-from sunk_pod_scheduler.gangs.member_states import misaligned
+from sunk_pod_scheduler.gangs.member_states import member_states_behind
 from sunk_pod_scheduler.gangs.model import BindMembers, GangSeen, MemberSeen, Size, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ranks import distinct, fitted, seated
 from sunk_pod_scheduler.placement import marks
@@ -342,7 +342,7 @@ def look(members: Mapping[str, MemberSeen], record: PlacementState | None, **mor
         kube_nodes=nodes,
         **more,
     )
-    aligned = misaligned(found, LATER)
+    aligned = member_states_behind(found, LATER)
     return replace(found, seats={state.uid: state for state in aligned.states} if aligned else {})
 
 
@@ -644,7 +644,7 @@ def test_the_replacements_of_thousands_of_dead_members_are_found_in_one_pass(ind
         record=record,
         job=job(nodes=nodes),
     )
-    aligned = misaligned(found, T0)
+    aligned = member_states_behind(found, T0)
     assert aligned is not None
     found = replace(found, seats={state.uid: state for state in aligned.states})
 

@@ -26,7 +26,14 @@ from sunk_pod_scheduler.adapters.workload_client import (
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.explain import explain_member
 from sunk_pod_scheduler.gangs.job_description import describe_gang
-from sunk_pod_scheduler.gangs.model import Align, GangAction, GangSeen, MemberSeen, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.model import (
+    GangAction,
+    GangSeen,
+    MemberSeen,
+    SubmitGang,
+    SyncMemberStates,
+    Tell,
+)
 from sunk_pod_scheduler.gangs.ranks import fitted, ordered, seated
 from sunk_pod_scheduler.placement.gang_membership import GangOptions, gang_options, membership, natural, order
 from sunk_pod_scheduler.placement.job_description import Placeholder
@@ -414,9 +421,11 @@ def test_a_gang_whose_script_is_dead_ends_though_slurm_says_running() -> None:
     }
     nodes = {"n-1": "k-1", "n-2": "k-2"}
     running = job(nodes=("n-1", "n-2"), is_marked_started=True)
-    found = replace(seen(size=2), members=members, record=record, job=running, kube_nodes=nodes, voice="cut")
+    found = replace(
+        seen(size=2), members=members, record=record, job=running, kube_nodes=nodes, heartbeat="cut"
+    )
     aligned = after(found, 0)
-    assert isinstance(aligned, Align)
+    assert isinstance(aligned, SyncMemberStates)
     found = replace(found, seats={state.uid: state for state in aligned.states})
     limits = Limits(silent_s=15)
 

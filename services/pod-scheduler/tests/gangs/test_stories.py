@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from sunk_events.placements import Gang, PlacementState
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.model import (
-    Align,
     BindMembers,
     DeleteMembers,
     GangAction,
     GangSeen,
     MemberSeen,
     SubmitGang,
+    SyncMemberStates,
     Tell,
 )
 from sunk_pod_scheduler.gangs.ownership import newest
@@ -28,7 +28,6 @@ from sunk_pod_scheduler.placement.limits import Limits, tries
 from sunk_pod_scheduler.placement.marks import Claim, Mark
 from sunk_pod_scheduler.placement.model import (
     AnyJob,
-    Blame,
     CancelJob,
     Forget,
     GiveUp,
@@ -37,6 +36,7 @@ from sunk_pod_scheduler.placement.model import (
     JobUnknown,
     MarkStarted,
     Record,
+    RecordReason,
     Refuse,
     ReleaseJob,
     Resume,
@@ -187,9 +187,9 @@ class Cluster:
         self, action: GangAction, found: GangSeen
     ) -> list[Effect]:
         match action:
-            case Record() | Refuse() | Blame():
+            case Record() | Refuse() | RecordReason():
                 return [lambda: self._store(action.state)]
-            case Align():
+            case SyncMemberStates():
                 stored: list[Effect] = [lambda s=state: self._seat(s) for state in action.states]
                 return [*stored, *(lambda u=uid: self.seats.pop(u, None) for uid in action.gone)]
             case SubmitGang():

@@ -30,7 +30,6 @@ from sunk_pod_scheduler.placement.model import (
     Action,
     AnyJob,
     Bind,
-    Blame,
     CancelJob,
     DeletePod,
     Forget,
@@ -42,6 +41,7 @@ from sunk_pod_scheduler.placement.model import (
     Observed,
     PodSeen,
     Record,
+    RecordReason,
     Refuse,
     ReleaseJob,
     Resume,
@@ -98,7 +98,7 @@ def test_a_script_that_never_announces_itself_is_said_to_be_silent_with_where_it
 
     assert act(found, after_s=30) == Wait(10.0)
     said = act(found, after_s=40)
-    assert isinstance(said, Blame)
+    assert isinstance(said, RecordReason)
     assert (said.event, said.is_warning) == ("ScriptSilent", True)
     assert all(word in said.state.reason for word in (str(JOB), SLURM_NODE, LIMITS.hooks_url))
     assert act(replace(found, placement=said.state), after_s=41) == Wait(LOOK_AGAIN_S)
@@ -108,7 +108,7 @@ def test_a_job_in_its_prolog_is_said_to_wait_for_the_lock_and_its_script_is_sile
     prolog = seen(pod(), placement("released"), replace(RUNNING, reason="Prolog", started=T0))
     said = act(prolog, after_s=WAITING_FIRST_S)
 
-    assert isinstance(said, Blame)
+    assert isinstance(said, RecordReason)
     assert (said.event, said.is_warning) == ("WaitingForLock", False)
     through = seen(pod(), said.state, replace(RUNNING, started=T0))
     assert act(through, after_s=31) == Wait(WAITING_FIRST_S + SILENT_FIRST_S - 31)
@@ -122,7 +122,7 @@ def phase_after(action: Action) -> str:
             | Record(state=state)
             | Bind(state=state)
             | Refuse(state=state)
-            | Blame(state=state)
+            | RecordReason(state=state)
             | GiveUp(state=state)
         ):
             overdue = " overdue" if state.is_overdue else ""
@@ -285,7 +285,7 @@ def test_does_the_next_thing(found: Observed, expected: Action) -> None:
         ),
         pytest.param(
             seen(pod(), placement("released"), job("PENDING", is_held=True, reason="JobHeldAdmin")),
-            "Blame released",
+            "RecordReason released",
             id="Slurm does not know the user",
         ),
         pytest.param(
@@ -492,13 +492,13 @@ def test_a_pod_that_waits_says_slurms_own_reason_and_not_each_of_its_turns() -> 
 
     said = act(seen(pod(), placement("released"), described), after_s=WAITING_FIRST_S)
 
-    assert isinstance(said, Blame)
+    assert isinstance(said, RecordReason)
     assert said.event == "WaitingForSlurm"
     assert said.state.reason == "job 7 waits in Slurm: ReqNodeNotAvail (UnavailableNodes:gpu-1)"
     soon, later = WAITING_FIRST_S + 1, WAITING_FIRST_S + WAITING_AGAIN_S
     assert act(seen(pod(), said.state, described), after_s=later) == Wait(LOOK_AGAIN_S, is_patient=True)
     assert act(seen(pod(), said.state, PENDING), after_s=soon) == Wait(LOOK_AGAIN_S, is_patient=True)
-    assert isinstance(act(seen(pod(), said.state, PENDING), after_s=later), Blame)
+    assert isinstance(act(seen(pod(), said.state, PENDING), after_s=later), RecordReason)
 
 
 def test_a_job_that_slurm_has_not_looked_at_yet_says_nothing() -> None:
@@ -876,13 +876,13 @@ def test_whatever_is_the_case_there_is_something_to_say_and_never_too_much(found
 def test_a_script_whose_poll_was_cut_and_that_is_not_heard_again_is_dead_though_slurm_says_running() -> None:
     well = placement("bound", node=SLURM_NODE)
     found = seen(pod(kube_node=KUBE_NODE), well, job())
-    cut = decide(replace(found, voice="cut"), T0, LIMITS)
+    cut = decide(replace(found, heartbeat="cut"), T0, LIMITS)
     silent = replace(found, placement=replace(well, silent=T0))
     due = T0 + timedelta(seconds=LIMITS.silent_s)
 
     assert cut == Record(state=replace(well, silent=T0))
     assert decide(silent, T0, LIMITS) == Wait(LIMITS.silent_s)
-    assert decide(replace(silent, voice="heard"), due, LIMITS) == Record(state=well)
+    assert decide(replace(silent, heartbeat="heard"), due, LIMITS) == Record(state=well)
     dead = decide(silent, due, LIMITS)
     assert isinstance(dead, Record)
     assert (dead.state.phase, "is dead" in dead.state.reason) == ("ending", True)
@@ -898,7 +898,7 @@ def test_a_script_is_not_dead_because_another_leader_was_told_that_its_poll_was_
     found = replace(seen(BOUND, replace(well, silent=T0), STARTED), listening=listening)
 
     assert act(found, after_s=later) == Wait(LIMITS.silent_s)
-    after = act(replace(found, voice=heard), after_s=later + LIMITS.silent_s)
+    after = act(replace(found, heartbeat=heard), after_s=later + LIMITS.silent_s)
     assert phase_after(after) == ("Record bound" if heard else "Record ending")
 
 
@@ -907,13 +907,13 @@ def test_scripts_that_are_silent_together_are_cut_off_and_only_slurms_word_ends_
     silent = replace(seen(BOUND, replace(well, silent=T0), STARTED), are_many_silent=True)
     told = act(silent, after_s=LIMITS.silent_s)
 
-    assert isinstance(told, Blame)
+    assert isinstance(told, RecordReason)
     assert (told.event, told.state.phase) == ("CutOff", "bound")
     still = replace(silent, placement=told.state)
     assert act(still, after_s=3600) == Wait(LOOK_AGAIN_S)
     assert phase_after(act(replace(still, job=job("NODE_FAIL")), after_s=3600)) == "Record ending"
     back = T0 + timedelta(seconds=3600)
-    assert decide(replace(still, voice="heard"), back, LIMITS) == Record(state=well)
+    assert decide(replace(still, heartbeat="heard"), back, LIMITS) == Record(state=well)
     # The others are heard again: this one has as long as any to be.
     assert decide(replace(still, are_many_silent=False), back, LIMITS) == Record(
         state=replace(well, silent=back)

@@ -11,7 +11,7 @@ from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.decide import decide
 from sunk_pod_scheduler.placement.job_on_bus import announced, expected, is_current
 from sunk_pod_scheduler.placement.limits import WAITING_FIRST_S, Limits
-from sunk_pod_scheduler.placement.model import Blame, Wait
+from sunk_pod_scheduler.placement.model import RecordReason, Wait
 from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_pod_scheduler.podspec.job_size import Size
 from sunk_pod_scheduler.testing import JOB, KEY, SLURM_NODE, T0, UID, placement, pod, seen
@@ -90,7 +90,7 @@ def test_why_a_job_waits_is_told_on_its_pod_only_after_a_look(reason: str) -> No
     looked_at = decide(seen(pod(), placement("released"), replace(waits, is_from_bus=False)), late, Limits())
 
     assert heard == Wait(WAITING_FIRST_S, is_patient=True)
-    assert isinstance(looked_at, Blame)
+    assert isinstance(looked_at, RecordReason)
 
 
 def test_that_a_job_is_held_is_not_believed_of_one_that_was_released_since() -> None:

@@ -17,7 +17,6 @@ from sunk_pod_scheduler.placement.model import (
     Action,
     AnyJob,
     Bind,
-    Blame,
     CancelJob,
     DeletePod,
     Forget,
@@ -29,6 +28,7 @@ from sunk_pod_scheduler.placement.model import (
     Observed,
     PodSeen,
     Record,
+    RecordReason,
     Refuse,
     ReleaseJob,
     Resume,
@@ -123,7 +123,7 @@ class Cluster:
         match action:
             case TellLoss():
                 return [lambda: self._tell(action.state), lambda: self._store(action.state)]
-            case Record() | Refuse() | Blame():
+            case Record() | Refuse() | RecordReason():
                 return [lambda: self._store(action.state)]
             case Submit():
                 return self._submission(action.attempt)

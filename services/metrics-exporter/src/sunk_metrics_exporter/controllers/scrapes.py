@@ -139,7 +139,7 @@ def _set_current(current: Current, *, is_fresh: bool) -> None:
         for cause, drained in current.drains.items():
             DRAINED_NODES.labels(cause.owner, cause.cause).set(drained.nodes)
             DRAIN_OLDEST.labels(cause.owner, cause.cause).set(drained.oldest_s)
-        for had, drained in current.outlived.items():
+        for had, drained in current.without_cause.items():
             DRAINS_WITHOUT_CAUSE.labels(had).set(drained.nodes)
             DRAIN_WITHOUT_CAUSE_OLDEST.labels(had).set(drained.oldest_s)
     for lock, count in current.locks.items():

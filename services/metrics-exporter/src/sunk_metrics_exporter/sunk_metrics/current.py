@@ -12,7 +12,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_metrics_exporter.sunk_metrics.drain_causes import Cause, cause_of
-from sunk_metrics_exporter.sunk_metrics.drains_without_cause import kube, outlived
+from sunk_metrics_exporter.sunk_metrics.drains_without_cause import cause_lost, kubernetes_side
 
 LOCKS: Final = ("pending", "locked", "locked_strict")
 PHASES: Final = ("refused", "submitted", "released", "started", "bound", "ending", "ended")
@@ -31,7 +31,7 @@ class Current(msgspec.Struct, frozen=True):
     """What is now."""
 
     drains: dict[Cause, Drained]
-    outlived: dict[str, Drained]
+    without_cause: dict[str, Drained]
     """Drains of ours that have no cause any more, by the cause that they had."""
     locks: dict[str, int]
     lock_oldest_s: float
@@ -49,20 +49,20 @@ def look(
     """Return what the states say; an age is 0 where nothing waits."""
     found_locks = list(locks)
     found_placements = [one for one in placements if one.roster is None]  # Pods; a gang's own is none.
-    side = kube(pods, found_locks, found_placements)
+    side = kubernetes_side(pods, found_locks, found_placements)
     begins: dict[Cause, list[datetime]] = {}
     ends: dict[str, list[datetime]] = {}
     for node in nodes:
         if node.is_drain:
             begins.setdefault(cause_of(node), []).append(node.reason_changed or node.changed)
-            if (found := outlived(node, side)) is not None:
+            if (found := cause_lost(node, side)) is not None:
                 ends.setdefault(found[0], []).append(found[1])
     waiting = [
         one.created or one.changed for one in found_placements if one.phase in WAITING and one.lost is None
     ]
     return Current(
         drains={cause: Drained(len(found), _oldest(found, now)) for cause, found in begins.items()},
-        outlived={cause: Drained(len(found), _oldest(found, now)) for cause, found in ends.items()},
+        without_cause={cause: Drained(len(found), _oldest(found, now)) for cause, found in ends.items()},
         locks=_count(LOCKS, (one.lock for one in found_locks)),
         lock_oldest_s=_oldest([_asked(one) for one in found_locks if one.lock == "pending"], now),
         placements=_count(PHASES, (one.phase for one in found_placements)),

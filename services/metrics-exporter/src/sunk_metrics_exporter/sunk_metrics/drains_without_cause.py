@@ -22,7 +22,7 @@ from sunk_metrics_exporter.sunk_metrics.drain_causes import OURS, cause_of
 _LEAVING: Final = frozenset({"terminating", "gone"})
 
 
-class Kube(msgspec.Struct, frozen=True):
+class KubernetesSide(msgspec.Struct, frozen=True):
     """What the bus knows of Kubernetes' side, by Slurm node."""
 
     pods: Mapping[str, KubePodState]
@@ -31,19 +31,19 @@ class Kube(msgspec.Struct, frozen=True):
     """Nodes with a Pod whose job is about to end, or has."""
 
 
-def kube(
+def kubernetes_side(
     pods: Iterable[KubePodState], locks: Iterable[LockState], placements: Iterable[PlacementState]
-) -> Kube:
+) -> KubernetesSide:
     """Return Kubernetes' side."""
     held = (one for one in placements if one.is_pod_present and (one.is_overdue or one.phase == "ending"))
-    return Kube(
+    return KubernetesSide(
         pods={pod.pod: pod for pod in pods},
         locks={lock.node: lock for lock in locks},
         held_by=frozenset(one.node for one in held),
     )
 
 
-def outlived(node: SlurmNodeState, side: Kube) -> tuple[str, datetime] | None:
+def cause_lost(node: SlurmNodeState, side: KubernetesSide) -> tuple[str, datetime] | None:
     """Return the cause that a drain of ours had, and since when it is gone at the latest; else None."""
     if not node.is_drain or not node.reason.startswith(OURS):
         return None

@@ -112,7 +112,7 @@ class KubeViews:
 
         def of_node(before: Node | None, after: Node | None) -> Iterable[str]:
             found = after or before
-            if found is None or copied(before) == copied(after):
+            if found is None or pod_fingerprint(before) == pod_fingerprint(after):
                 return ()
             pod = self.pod_on(found.metadata.name)
             return (pod.key,) if pod is not None else ()
@@ -131,14 +131,14 @@ class KubeViews:
         changes = Changes(())
 
         def of_node(before: Node | None, after: Node | None) -> Iterable[str]:
-            if after is None or borne(before) == borne(after):
+            if after is None or marks_fingerprint(before) == marks_fingerprint(after):
                 return ()
             name = after.metadata.name
             is_ours = any(label in after.metadata.labels for label in LABELS)
             return (name,) if is_ours or self.pods_at.count(name) else ()
 
         def of_pod(before: Pod | None, after: Pod | None) -> Iterable[str]:
-            if mirrored(before) == mirrored(after):
+            if mirror_fingerprint(before) == mirror_fingerprint(after):
                 return ()
             return {pinned_node(pod) for pod in (before, after) if pod is not None} - {""}
 
@@ -160,7 +160,7 @@ class KubeViews:
         return changes
 
 
-def copied(node: Node | None) -> object:
+def pod_fingerprint(node: Node | None) -> object:
     """Return what of a Node its NodeSet Pod shows."""
     if node is None:
         return None
@@ -173,7 +173,7 @@ def copied(node: Node | None) -> object:
     )
 
 
-def borne(node: Node | None) -> object:
+def marks_fingerprint(node: Node | None) -> object:
     """Return what of a Node decides which marks of ours it shall bear, and which it does."""
     if node is None:
         return None
@@ -181,7 +181,7 @@ def borne(node: Node | None) -> object:
     return place(node), node.metadata.annotations.get(wk.ANNOTATION_DRAIN), found
 
 
-def mirrored(pod: Pod | None) -> object:
+def mirror_fingerprint(pod: Pod | None) -> object:
     """Return what of a NodeSet Pod its Node depends on: what the Pod says, and which Pod it is."""
     if pod is None:
         return None

@@ -20,7 +20,7 @@ from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
 from sunk_nodeset_controller.lock_controller.pod_watches import PodWatches
 from sunk_nodeset_controller.lock_controller.reconciler import Locks
 from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
-from sunk_nodeset_controller.lock_controller.stray_taints import is_stray_taint, poke_strays
+from sunk_nodeset_controller.lock_controller.stray_taints import enqueue_stray_taints, is_stray_taint
 from sunk_nodeset_controller.locks.annotations import left_over
 from sunk_nodeset_controller.locks.annotations import read as read_lock
 from sunk_nodeset_controller.locks.model import OPEN, Rules
@@ -92,7 +92,7 @@ async def run_locks(
         tasks.start_soon(answers.failed.follow, views.slurm_nodes)
         tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)
         if changed is not None:
-            tasks.start_soon(poke_strays, changed, snapshotter, viewed, measure.taint, loop.poke)
+            tasks.start_soon(enqueue_stray_taints, changed, snapshotter, viewed, measure.taint, loop.poke)
         async with (
             answering(views.bus, views.cluster, AcquireLock, answers.acquire),
             answering(views.bus, views.cluster, ReleaseLock, answers.release),
@@ -137,7 +137,7 @@ async def _take_off(
         if node.metadata.name in suspects:
             log.warning("lock of nobody taken off", extra={"kube_node": node.metadata.name})
             if is_stray_taint(read_lock(node, nodes.taint)):
-                await nodes.say_stray(node)
+                await nodes.record_stray_taint(node)
             with suppress(ConflictError):  # Somebody has just written it: the next round looks again.
                 await nodes.write(node, OPEN)
     return {node.metadata.name for node in found}

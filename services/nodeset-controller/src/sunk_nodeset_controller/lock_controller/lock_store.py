@@ -126,7 +126,7 @@ class NodeLockStore:
         finally:
             LOCK_WRITES.labels(lock.value, outcome).inc()
 
-    async def say_stray(self, node: Node) -> None:
+    async def record_stray_taint(self, node: Node) -> None:
         """Say on *node* who put our taint there, before it is taken off. A refusal holds nothing up."""
         self._leadership.check()
         try:

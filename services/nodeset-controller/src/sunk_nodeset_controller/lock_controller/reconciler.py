@@ -181,7 +181,7 @@ class Locks:
                 continue
             try:
                 if decision.step is Step.OPEN and is_stray_taint(seen.lock):
-                    await self._nodes.say_stray(found)
+                    await self._nodes.record_stray_taint(found)
                 if decision.lock != seen.lock:
                     with acting("LockNode", turn.node, cause(turn.node, seen, decision.lock)):
                         found = await self._nodes.write(found, decision.lock)

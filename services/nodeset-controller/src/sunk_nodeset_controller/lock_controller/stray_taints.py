@@ -102,7 +102,7 @@ def lock_changes(nodes: Reflector[Node], taint: LockTaint) -> Changes:
     return changes
 
 
-async def poke_strays(
+async def enqueue_stray_taints(
     changed: Changes,
     snapshotter: LockSnapshotter,
     viewed: Mapping[str, Node],

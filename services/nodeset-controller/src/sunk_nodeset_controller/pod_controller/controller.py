@@ -22,7 +22,7 @@ from sunk_nodeset_controller.nodesets.protection import is_late, may_be_evicted
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_labels
 from sunk_nodeset_controller.pods.conditions import forgotten, marks, unknown
-from sunk_nodeset_controller.pods.events import Telling, facts
+from sunk_nodeset_controller.pods.events import FactContext, facts
 from sunk_nodeset_controller.pods.projection import copies, cordon_reason, given_features, shown, verification
 from sunk_nodeset_controller.pods.state import PodObserved, condemned_for, state
 from sunk_nodeset_controller.slurm_health import MissingTracker, SlurmHealth, missing, was_known
@@ -228,14 +228,14 @@ class PodStatePublisher:
         after = state(seen)
         if after != before and pod is not None and given_features(pod) is None:
             log.error("annotation is too long", extra={"pod": pod.key, "annotation": wk.ANNOTATION_FEATURES})
-        telling = Telling(
+        context = FactContext(
             cluster=self._cluster,
             service=SERVICE,
             revision=revision,
             now=now,
             condemned_for=condemned_for(pod, seen.nodeset, seen.node),
         )
-        told = facts(before, after, telling)
+        told = facts(before, after, context)
         self._leadership.check()
         if after is None:
             await self._writer.forget(node, told, revision=revision)

@@ -34,7 +34,7 @@ AnyPodFact = (
 AnyNodeFact = type[NodeCordoned] | type[NodeUncordoned]
 
 
-class Telling(msgspec.Struct, frozen=True, kw_only=True):
+class FactContext(msgspec.Struct, frozen=True, kw_only=True):
     """Who tells, of what revision."""
 
     cluster: str
@@ -46,40 +46,40 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
     """Why the Pod is to go, if it is."""
 
 
-def facts(before: KubePodState | None, after: KubePodState | None, telling: Telling) -> tuple[Event, ...]:
+def facts(before: KubePodState | None, after: KubePodState | None, context: FactContext) -> tuple[Event, ...]:
     """Return the facts that lead from *before* to *after*, in the order in which they happened."""
     found: list[Event] = []
     if before is not None and before.phase != "gone" and (after is None or _is_gone(before, after)):
-        found.append(_pod_fact(PodGone, before, telling))
+        found.append(_pod_fact(PodGone, before, context))
     if after is not None:
-        found += _of_pod(before if before is not None and before.uid == after.uid else None, after, telling)
-        found += _of_node(before, after, telling)
+        found += _of_pod(before if before is not None and before.uid == after.uid else None, after, context)
+        found += _of_node(before, after, context)
     return tuple(found)
 
 
-def _of_pod(before: KubePodState | None, after: KubePodState, telling: Telling) -> Iterator[Event]:
+def _of_pod(before: KubePodState | None, after: KubePodState, context: FactContext) -> Iterator[Event]:
     """Yield what happened to the Pod; *before* is of the same one."""
     is_present = after.phase != "gone"
     was_condemned = before is not None and before.is_condemned
     if after.is_condemned and not was_condemned:
-        yield _pod_fact(PodCondemned, after, telling, telling.condemned_for)
+        yield _pod_fact(PodCondemned, after, context, context.condemned_for)
     if was_condemned and not after.is_condemned and is_present:
-        yield _pod_fact(PodSpared, after, telling)
+        yield _pod_fact(PodSpared, after, context)
     if after.phase == "terminating" and (before is None or before.phase != "terminating"):
-        yield _pod_fact(PodTerminating, after, telling)
+        yield _pod_fact(PodTerminating, after, context)
     if is_present and (before is None or before.is_ready != after.is_ready):
         if after.is_ready:
-            yield _pod_fact(PodReady, after, telling)
+            yield _pod_fact(PodReady, after, context)
         else:
-            yield _pod_fact(PodNotReady, after, telling, _why_not_ready(after))
+            yield _pod_fact(PodNotReady, after, context, _why_not_ready(after))
 
 
-def _of_node(before: KubePodState | None, after: KubePodState, telling: Telling) -> Iterator[Event]:
+def _of_node(before: KubePodState | None, after: KubePodState, context: FactContext) -> Iterator[Event]:
     """Yield what happened to the Node."""
     if after.is_cordoned != (before is not None and before.is_cordoned):
-        yield _node_fact(NodeCordoned if after.is_cordoned else NodeUncordoned, after, telling)
+        yield _node_fact(NodeCordoned if after.is_cordoned else NodeUncordoned, after, context)
     if before is not None and _is_newer(after.hpc_verified, before.hpc_verified):
-        yield _verified(after, after.hpc_verified, telling)
+        yield _verified(after, after.hpc_verified, context)
 
 
 def _is_newer(after: datetime | None, before: datetime | None) -> TypeGuard[datetime]:
@@ -94,12 +94,12 @@ def _is_gone(before: KubePodState, after: KubePodState) -> bool:
     return after.phase == "gone" or after.uid != before.uid
 
 
-def _pod_fact(kind: AnyPodFact, about: KubePodState, telling: Telling, reason: str = "") -> Event:
+def _pod_fact(kind: AnyPodFact, about: KubePodState, context: FactContext, reason: str = "") -> Event:
     return kind(
-        id=event_id(type_name(kind), about.pod, about.uid, telling.revision),
-        source=source(telling.cluster, telling.service),
+        id=event_id(type_name(kind), about.pod, about.uid, context.revision),
+        source=source(context.cluster, context.service),
         subject=about.pod,
-        time=telling.now,
+        time=context.now,
         data=PodSnapshot(
             pod=about.pod,
             namespace=about.namespace,
@@ -110,21 +110,21 @@ def _pod_fact(kind: AnyPodFact, about: KubePodState, telling: Telling, reason: s
     )
 
 
-def _verified(about: KubePodState, when: datetime, telling: Telling) -> Event:
+def _verified(about: KubePodState, when: datetime, context: FactContext) -> Event:
     return NodeVerified(
-        id=event_id(type_name(NodeVerified), about.kube_node, about.pod, telling.revision),
-        source=source(telling.cluster, telling.service),
+        id=event_id(type_name(NodeVerified), about.kube_node, about.pod, context.revision),
+        source=source(context.cluster, context.service),
         subject=about.kube_node,
-        time=telling.now,
+        time=context.now,
         data=NodeVerification(kube_node=about.kube_node, pod=about.pod, verified=when),
     )
 
 
-def _node_fact(kind: AnyNodeFact, about: KubePodState, telling: Telling) -> Event:
+def _node_fact(kind: AnyNodeFact, about: KubePodState, context: FactContext) -> Event:
     return kind(
-        id=event_id(type_name(kind), about.kube_node, about.pod, telling.revision),
-        source=source(telling.cluster, telling.service),
+        id=event_id(type_name(kind), about.kube_node, about.pod, context.revision),
+        source=source(context.cluster, context.service),
         subject=about.kube_node,
-        time=telling.now,
+        time=context.now,
         data=NodeCordonSnapshot(kube_node=about.kube_node, pod=about.pod, reason=about.cordon_reason),
     )

@@ -17,7 +17,6 @@ from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.placement.model import (
     Action,
     Bind,
-    Blame,
     CancelJob,
     DeletePod,
     ExcludeNodes,
@@ -27,6 +26,7 @@ from sunk_pod_scheduler.placement.model import (
     MarkStarted,
     Observed,
     Record,
+    RecordReason,
     Refuse,
     ReleaseJob,
     Resume,
@@ -75,8 +75,8 @@ class Executor:
                 await self._record(action.state, seen, pod)
             case Refuse():
                 await self._on(pod, lambda found: self._refuse(found, action))
-            case Blame():
-                await self._on(pod, lambda found: self._blame(found, action))
+            case RecordReason():
+                await self._on(pod, lambda found: self._record_reason(found, action))
             case TellLoss():
                 await self._on(pod, lambda found: self._report_job_lost(found, action.state, seen))
             case Submit():
@@ -161,7 +161,7 @@ class Executor:
         await self._pods.refuse(pod, "ValidationFailed", action.state.reason)
         await self._store(action.state)
 
-    async def _blame(self, pod: Pod, action: Blame) -> None:
+    async def _record_reason(self, pod: Pod, action: RecordReason) -> None:
         reason = action.state.reason
         if action.event == "CutOff":  # The Pod runs: it is scheduled.
             log.warning("a script is cut off, as are many", extra={"pod": pod.key, "job": action.state.job})

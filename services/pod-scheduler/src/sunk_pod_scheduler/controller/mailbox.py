@@ -30,7 +30,7 @@ class Mailbox:
         self._announced: dict[str, Announcement] = {}
         self._released: dict[str, tuple[int, bool]] = {}
         """Which job is to end, and whether only an epilog says so."""
-        self._voices: dict[str, tuple[int, HeartbeatState]] = {}
+        self._heartbeats: dict[str, tuple[int, HeartbeatState]] = {}
         self._looked: dict[str, anyio.Event] = {}
         self.since = now()
         """From when on callers are heard. Before that another leader was told, or nobody."""
@@ -68,18 +68,18 @@ class Mailbox:
         asked, is_epilog = self._released.get(uid, (None, False))
         return job is not None and asked == job and not (is_epilog and is_alive)
 
-    def hear(self, uid: str, job: int, voice: HeartbeatState) -> None:
+    def hear(self, uid: str, job: int, heartbeat: HeartbeatState) -> None:
         """Remember what is said of the script of *job*."""
-        self._voices[uid] = job, voice
+        self._heartbeats[uid] = job, heartbeat
 
-    def voice(self, uid: str, job: int | None) -> HeartbeatState:
+    def heartbeat(self, uid: str, job: int | None) -> HeartbeatState:
         """Return what was last said of the script of *job*."""
-        whose, voice = self._voices.get(uid, (None, ""))
-        return voice if whose == job else ""
+        whose, heartbeat = self._heartbeats.get(uid, (None, ""))
+        return heartbeat if whose == job else ""
 
     def forget(self, uid: str) -> None:
         """Forget all about a Pod, or about its job when it gets another, which may have the same number."""
-        self._voices.pop(uid, None)
+        self._heartbeats.pop(uid, None)
         self._announced.pop(uid, None)
         self._released.pop(uid, None)
 

@@ -170,7 +170,11 @@ class Reconciler:
         node, state = self._mailbox.announced_on(uid, placement.job), self._slurm_jobs.get(str(placement.job))
         if node and (job is None or not job.is_running):
             return moment, job_on_bus.announced(state, self._owner(uid, placement), node, self._key)
-        if job is None and self._mailbox.voice(uid, placement.job) != "cut" and self._is_bus_current(moment):
+        if (
+            job is None
+            and self._mailbox.heartbeat(uid, placement.job) != "cut"
+            and self._is_bus_current(moment)
+        ):
             is_first = uid not in self._looks
             return moment, job_on_bus.expected(
                 state, placement, self._owner(uid, placement), self._key, is_first=is_first
@@ -229,7 +233,7 @@ class Reconciler:
             and self._mailbox.is_release_asked(
                 uid, placement.job, is_alive=isinstance(job, JobSeen) and job.is_alive
             ),
-            voice=self._mailbox.voice(uid, placement.job) if placement else "",
+            heartbeat=self._mailbox.heartbeat(uid, placement.job) if placement else "",
             listening=self._mailbox.since,
             are_many_silent=bool(placement and placement.silent) and are_many(self._placements.values()),
         )

@@ -20,13 +20,13 @@ from sunk_pod_scheduler.controller.executor import RELEASED
 from sunk_pod_scheduler.gang_controller.notifier import Notifier, Pods, name, seated, uids
 from sunk_pod_scheduler.gang_controller.submitter import GangSubmitter
 from sunk_pod_scheduler.gangs.model import (
-    Align,
     BindMembers,
     DeleteMembers,
     GangAction,
     GangSeen,
     Message,
     SubmitGang,
+    SyncMemberStates,
     Tell,
 )
 from sunk_pod_scheduler.gangs.ownership import owner
@@ -37,7 +37,6 @@ from sunk_pod_scheduler.placement.events import facts
 from sunk_pod_scheduler.placement.kubelet_rejections import refusal
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.placement.model import (
-    Blame,
     CancelJob,
     ExcludeNodes,
     Forget,
@@ -45,6 +44,7 @@ from sunk_pod_scheduler.placement.model import (
     JobUnknown,
     MarkStarted,
     Record,
+    RecordReason,
     Refuse,
     ReleaseJob,
     Resume,
@@ -66,7 +66,7 @@ class GangExecutor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._pods = context.pods
-        self._voice = Notifier(context.pods)
+        self._notifier = Notifier(context.pods)
         self._submitter = GangSubmitter(context, self._store)
 
     async def apply(  # noqa: C901, PLR0911, PLR0912 - one case an action, none decides anything
@@ -85,12 +85,12 @@ class GangExecutor:
                 return action.after_s
             case Tell():
                 await self._confirm(seen)
-                await self._voice.tell(pods, action.notes)
+                await self._notifier.tell(pods, action.notes)
                 return action.after_s
             case Record():
                 await self._record(action.state, seen, pods)
-            case Refuse() | Blame():
-                await self._blame(action, seen, pods)
+            case Refuse() | RecordReason():
+                await self._record_reason(action, seen, pods)
             case SubmitGang():
                 await self._submitter.submit(action.attempt, action.gang, seen, pods)
             case Resume():
@@ -103,7 +103,7 @@ class GangExecutor:
                 await self._release(action, seen, pods)
             case MarkStarted():
                 await self._context.jobs.set_extra(action.job, action.extra + marks.STARTED, owner(seen))
-            case Align():
+            case SyncMemberStates():
                 await each(action.states, self._store)
                 await each(action.gone, self._forget)
             case BindMembers():
@@ -167,12 +167,12 @@ class GangExecutor:
         if state.phase == "ending" and (before is None or before.phase != "ending"):
             self._note_refusals(ours, state)
             others = [pod for pod in ours if not pod.spec.node_name or pod.is_terminating]
-            self._voice.say(others, GANG_ENDS, f"{name(seen)} ends: {state.reason}")
+            self._notifier.say(others, GANG_ENDS, f"{name(seen)} ends: {state.reason}")
         is_told = before is not None and state.phase == "bound" == before.phase and before.lost is not None
         if is_told and state.lost is not None and before is not None and before.reason != state.reason:
-            await self._voice.report_job_lost(ours, state)
+            await self._notifier.report_job_lost(ours, state)
         if before is not None and (before.lost is None) != (state.lost is None):
-            await self._voice.report_job_lost(ours, state)
+            await self._notifier.report_job_lost(ours, state)
             metrics.JOBS_UNKNOWN.labels("lost" if state.lost is not None else "found").inc()
         if before is not None and before.job is not None and state.job is None:
             metrics.JOBS_LOST.inc()
@@ -204,25 +204,25 @@ class GangExecutor:
             await self._context.jobs.release(action.job, action.priority)
         except SlurmRejectedError as error:
             text = f"Slurm refuses for job {action.job}: {error}"
-            await self._voice.refuse(seated(seen, pods), "ReleaseRefused", text)
+            await self._notifier.refuse(seated(seen, pods), "ReleaseRefused", text)
             raise
 
     def _tell_released(self, ours: Sequence[Pod], state: PlacementState, seen: GangSeen) -> None:
         """Say what happened, and what users had better know."""
         unbound = [pod for pod in ours if not pod.spec.node_name]
         text = f"Slurm job {state.job} is submitted for {len(ours)} Pods"
-        self._voice.say(unbound, "PlaceholderSubmitted", text)
-        self._voice.warn(unbound, {uid: one.wanted for uid, one in seen.members.items()})
+        self._notifier.say(unbound, "PlaceholderSubmitted", text)
+        self._notifier.warn(unbound, {uid: one.wanted for uid, one in seen.members.items()})
 
-    async def _blame(self, action: Refuse | Blame, seen: GangSeen, pods: Pods) -> None:
+    async def _record_reason(self, action: Refuse | RecordReason, seen: GangSeen, pods: Pods) -> None:
         if isinstance(action, Refuse):
             note = Message(reason="ValidationFailed", text=action.state.reason, is_warning=True)
         else:
             note = Message(reason=action.event, text=action.state.reason, is_warning=action.is_warning)
         if note.reason == "CutOff":  # The Pods run: they are scheduled.
-            self._voice.alarm(seated(seen, pods), note)
+            self._notifier.alarm(seated(seen, pods), note)
         else:
-            await self._voice.tell(pods, dict.fromkeys(uids(seen), note))
+            await self._notifier.tell(pods, dict.fromkeys(uids(seen), note))
         await self._store(action.state)
 
     async def _give_up(self, action: GiveUp, seen: GangSeen, pods: Pods) -> None:
@@ -230,7 +230,7 @@ class GangExecutor:
         await self._context.jobs.cancel(action.job, owner(seen))
         if action.event:
             note = Message(reason=action.event, text=action.state.reason)
-            await self._voice.tell(pods, dict.fromkeys(uids(seen), note))
+            await self._notifier.tell(pods, dict.fromkeys(uids(seen), note))
         await self._record(action.state, seen, pods)
 
     async def _bind(self, action: BindMembers, seen: GangSeen, pods: Pods) -> None:

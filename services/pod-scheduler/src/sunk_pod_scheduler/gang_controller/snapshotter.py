@@ -189,7 +189,7 @@ class GangSnapshotter:
             and self._mailbox.is_release_asked(
                 gang, record.job, is_alive=isinstance(job, JobSeen) and job.is_alive
             ),
-            voice=self._mailbox.voice(gang, record.job) if record else "",
+            heartbeat=self._mailbox.heartbeat(gang, record.job) if record else "",
             listening=self._mailbox.since,
             are_many_silent=bool(record and record.silent) and are_many(self._placements.values()),
             kube_nodes={node: found for node in nodes if (found := self._kube_node(node))},

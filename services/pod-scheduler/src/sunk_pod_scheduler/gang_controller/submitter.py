@@ -27,7 +27,7 @@ class GangSubmitter:
     def __init__(self, context: Context, store: Callable[[PlacementState], Awaitable[None]]) -> None:
         self._context = context
         self._pods = context.pods
-        self._voice = Notifier(context.pods)
+        self._notifier = Notifier(context.pods)
         self._store = store
         self._node_chooser = NodeChooser(context)
         self._submission = Submission(context, store)
@@ -53,11 +53,11 @@ class GangSubmitter:
             few = (
                 f"there are not {nodes_at_least(gang)} Slurm nodes that fit what the Pods of {name(seen)} ask"
             )
-            await self._voice.refuse(ours, "KubeletRefuses" if why else "NoNodeFits", why or few)
+            await self._notifier.refuse(ours, "KubeletRefuses" if why else "NoNodeFits", why or few)
             await self._store(put_off(intent, why or few, last=NO_NODE_ATTEMPTS))
             return
         description = describe_gang(seen, gang, choice, attempt, self._context.placeholder, wanted=wanted)
-        await self._submission.submit(intent, description, ours, _Members(self._voice, pods))
+        await self._submission.submit(intent, description, ours, _Members(self._notifier, pods))
 
     async def chosen(self, seen: GangSeen, pods: Pods) -> GangSeen:
         """Return *seen* with which nodes its job must not get as things are now, where it waits."""
@@ -80,29 +80,29 @@ class GangSubmitter:
 
     async def resume(self, seen: GangSeen, pods: Pods, attempt: int) -> None:
         """Take the job that an intent led to, or withdraw the intent, which was never carried out."""
-        members = _Members(self._voice, pods)
+        members = _Members(self._notifier, pods)
         await self._submission.resume(seen.record, attempt, seated(seen, pods), members, owner(seen).user_id)
 
 
 class _Members:
     """The Pods of a gang, who are told what becomes of its intent."""
 
-    def __init__(self, voice: Notifier, pods: Pods) -> None:
-        self._voice = voice
+    def __init__(self, notifier: Notifier, pods: Pods) -> None:
+        self._notifier = notifier
         self._pods = pods
 
     async def unavailable(self, intent: PlacementState) -> None:
         if intent.lost is None:
             note = Message(reason=UNAVAILABLE, text=UNAVAILABLE_TEXT)
-            await self._voice.tell(self._pods, dict.fromkeys(_uids(intent), note))
+            await self._notifier.tell(self._pods, dict.fromkeys(_uids(intent), note))
 
     async def rejected(self, intent: PlacementState, reason: str) -> None:
         if intent.lost is not None:
             ours = [self._pods[uid] for uid in _uids(intent) if uid in self._pods]
-            await self._voice.report_job_lost(ours, replace(intent, reason=reason[:REASON_MAX]))
+            await self._notifier.report_job_lost(ours, replace(intent, reason=reason[:REASON_MAX]))
         else:
             note = Message(reason="SubmissionFailed", text=reason, is_warning=True)
-            await self._voice.tell(self._pods, dict.fromkeys(_uids(intent), note))
+            await self._notifier.tell(self._pods, dict.fromkeys(_uids(intent), note))
 
 
 def _uids(intent: PlacementState) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import Gang, PlacementPhase, PlacementState
 from sunk_pod_scheduler.gangs.assembly import form, full
-from sunk_pod_scheduler.gangs.member_states import misaligned
+from sunk_pod_scheduler.gangs.member_states import member_states_behind
 from sunk_pod_scheduler.gangs.model import DeleteMembers, GangAction, GangSeen, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ranks import distinct, fitted, ordered, seated, unseated
 from sunk_pod_scheduler.gangs.running import (
@@ -58,7 +58,7 @@ def decide_gang(seen: GangSeen, now: datetime, limits: Limits) -> GangAction:
         gang = resettled(seen, record, record.roster)
         if gang != record.roster:
             return Record(state=replace(record, roster=gang))
-    if (behind := misaligned(seen, now)) is not None:
+    if (behind := member_states_behind(seen, now)) is not None:
         return behind
     if record is None or record.roster is None:
         action = form(seen, now, limits)

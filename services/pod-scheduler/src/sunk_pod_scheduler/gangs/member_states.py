@@ -9,10 +9,10 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from sunk_events.placements import GangMember, PlacementPhase, PlacementState
-from sunk_pod_scheduler.gangs.model import Align, GangSeen, MemberSeen
+from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, SyncMemberStates
 
 
-def misaligned(seen: GangSeen, now: datetime) -> Align | None:
+def member_states_behind(seen: GangSeen, now: datetime) -> SyncMemberStates | None:
     """Return what has to be stored and deleted; None where all is as it should be."""
     wanted = _wanted(seen, now)
     states = tuple(
@@ -21,7 +21,7 @@ def misaligned(seen: GangSeen, now: datetime) -> Align | None:
         if (before := seen.seats.get(uid)) is None or replace(before, changed=state.changed) != state
     )
     gone = tuple(uid for uid in seen.seats if uid not in wanted)
-    return Align(states=states, gone=gone) if states or gone else None
+    return SyncMemberStates(states=states, gone=gone) if states or gone else None
 
 
 def _wanted(seen: GangSeen, now: datetime) -> dict[str, PlacementState]:

@@ -9,7 +9,6 @@ from sunk_events.placements import Gang, PlacementState
 from sunk_pod_scheduler.placement.gang_membership import GangOptions
 from sunk_pod_scheduler.placement.model import (
     AnyJob,
-    Blame,
     CancelJob,
     ExcludeNodes,
     Forget,
@@ -19,6 +18,7 @@ from sunk_pod_scheduler.placement.model import (
     MarkStarted,
     PodSeen,
     Record,
+    RecordReason,
     Refuse,
     ReleaseJob,
     Resume,
@@ -111,7 +111,7 @@ class GangSeen(msgspec.Struct, frozen=True, kw_only=True):
     has_old_number: bool = False
     """Its job, which is held, has the number of a lost one that may be on a node yet."""
     is_release_asked: bool = False
-    voice: HeartbeatState = ""
+    heartbeat: HeartbeatState = ""
     """What was last said of the placeholder's script."""
     listening: datetime | None = None
     """Since when callers are heard by who decides; None: always."""
@@ -149,7 +149,7 @@ class Tell(msgspec.Struct, frozen=True, kw_only=True):
     after_s: float | None = None
 
 
-class Align(msgspec.Struct, frozen=True, kw_only=True):
+class SyncMemberStates(msgspec.Struct, frozen=True, kw_only=True):
     """Store the placements of members as the gang's says they are, and delete those of nobody."""
 
     states: tuple[PlacementState, ...] = ()
@@ -173,7 +173,7 @@ GangAction = (
     Wait
     | Record
     | Refuse
-    | Blame
+    | RecordReason
     | SubmitGang
     | Resume
     | ExcludeNodes
@@ -183,7 +183,7 @@ GangAction = (
     | CancelJob
     | Forget
     | Tell
-    | Align
+    | SyncMemberStates
     | BindMembers
     | DeleteMembers
 )

@@ -48,7 +48,7 @@ def bound(  # noqa: PLR0911 - a table of cases
         return Record(state=replace(record, lost=None, reason=""))
     replacements = _bind_replacements(seen, gang)
     return replacements or check_heartbeat(
-        seen.voice, seen.listening, record, now, limits, are_many=seen.are_many_silent
+        seen.heartbeat, seen.listening, record, now, limits, are_many=seen.are_many_silent
     )
 
 

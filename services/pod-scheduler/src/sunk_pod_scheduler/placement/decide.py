@@ -283,7 +283,7 @@ def _bound(  # noqa: C901, PLR0911 - a table of cases
             return TellLoss(state=replace(placement, changed=now, lost=None, reason=""))
         case _:
             return check_heartbeat(
-                seen.voice, seen.listening, placement, now, limits, are_many=seen.are_many_silent
+                seen.heartbeat, seen.listening, placement, now, limits, are_many=seen.are_many_silent
             )
 
 

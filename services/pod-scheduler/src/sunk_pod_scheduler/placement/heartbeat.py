@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import PlacementState
 from sunk_pod_scheduler.placement.limits import LOOK_AGAIN_S, Limits
-from sunk_pod_scheduler.placement.model import Blame, HeartbeatState, Record, Wait
+from sunk_pod_scheduler.placement.model import HeartbeatState, Record, RecordReason, Wait
 from sunk_pod_scheduler.placement.transitions import ending
 
 FEW: Final = 2
@@ -24,23 +24,23 @@ CUT_OFF: Final = (
 
 
 def check_heartbeat(
-    voice: HeartbeatState,
+    heartbeat: HeartbeatState,
     listening: datetime | None,
     placement: PlacementState,
     now: datetime,
     limits: Limits,
     *,
     are_many: bool,
-) -> Wait | Record | Blame:
+) -> Wait | Record | RecordReason:
     """Return what follows from what was last said of the script of a Pod all else of which is well.
 
     *listening*: since when callers are heard. What was stored before tells that the poll was cut; whether
     the script has called since, nobody heard who leads now, or while the bus was away.
     """
     if placement.silent is None:
-        return Record(state=replace(placement, silent=now)) if voice == "cut" else Wait()
+        return Record(state=replace(placement, silent=now)) if heartbeat == "cut" else Wait()
     is_told = placement.reason == CUT_OFF
-    if voice == "heard":
+    if heartbeat == "heard":
         return Record(state=replace(placement, silent=None, reason="" if is_told else placement.reason))
     if is_told and not are_many:
         return Record(state=replace(placement, silent=now, reason=""))  # The others are back: so may this be.
@@ -50,7 +50,11 @@ def check_heartbeat(
         return Wait((due - now).total_seconds())
     if not are_many:
         return ending(placement, f"the script of job {placement.job} is dead: its poll was cut", now)
-    return Wait(LOOK_AGAIN_S) if is_told else Blame(state=replace(placement, reason=CUT_OFF), event="CutOff")
+    return (
+        Wait(LOOK_AGAIN_S)
+        if is_told
+        else RecordReason(state=replace(placement, reason=CUT_OFF), event="CutOff")
+    )
 
 
 def are_many(placements: Iterable[PlacementState]) -> bool:

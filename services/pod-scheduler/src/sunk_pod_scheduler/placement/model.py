@@ -169,7 +169,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Its job, which is held, has the number of a lost one that may be on a node yet."""
     is_release_asked: bool = False
     """The placeholder's script or its node's epilog wants the Pod gone."""
-    voice: HeartbeatState = ""
+    heartbeat: HeartbeatState = ""
     """What was last said of the placeholder's script."""
     listening: datetime | None = None
     """Since when callers are heard by who decides; None: always."""
@@ -200,7 +200,7 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     state: PlacementState
 
 
-class Blame(msgspec.Struct, frozen=True, kw_only=True):
+class RecordReason(msgspec.Struct, frozen=True, kw_only=True):
     """Say on the Pod why its job does not start, or what is wrong while it runs, and store it."""
 
     state: PlacementState
@@ -287,7 +287,7 @@ Action = (
     Wait
     | Record
     | Refuse
-    | Blame
+    | RecordReason
     | TellLoss
     | Submit
     | Resume

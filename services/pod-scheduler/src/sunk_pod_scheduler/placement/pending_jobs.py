@@ -14,7 +14,7 @@ from sunk_pod_scheduler.placement.limits import (
     WAITING_FIRST_S,
     Limits,
 )
-from sunk_pod_scheduler.placement.model import Action, Blame, JobSeen, PodSeen, Wait
+from sunk_pod_scheduler.placement.model import Action, JobSeen, PodSeen, RecordReason, Wait
 from sunk_pod_scheduler.placement.transitions import waits_for
 from sunk_slurm import hostlist
 
@@ -42,7 +42,7 @@ def _held(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
     )
     if placement.reason == reason:
         return Wait(LOOK_AGAIN_S, is_patient=True)
-    return Blame(state=replace(placement, changed=now, reason=reason), event="JobHeld")
+    return RecordReason(state=replace(placement, changed=now, reason=reason), event="JobHeld")
 
 
 def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
@@ -56,7 +56,7 @@ def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
     left_s = (placement.changed + timedelta(seconds=quiet_s) - now).total_seconds()
     if left_s > 0:
         return Wait(min(left_s, LOOK_AGAIN_S), is_patient=True)
-    return Blame(state=replace(placement, changed=now, reason=reason), event="WaitingForSlurm")
+    return RecordReason(state=replace(placement, changed=now, reason=reason), event="WaitingForSlurm")
 
 
 def starting(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:
@@ -78,4 +78,4 @@ def starting(placement: PlacementState, job: JobSeen, now: datetime, limits: Lim
     left_s = (since + timedelta(seconds=quiet_s) - now).total_seconds()
     if left_s > 0:
         return Wait(min(left_s, LOOK_AGAIN_S))
-    return Blame(state=replace(placement, changed=now, reason=reason), event=event)
+    return RecordReason(state=replace(placement, changed=now, reason=reason), event=event)

@@ -10,7 +10,6 @@ from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.model import (
     Action,
     Bind,
-    Blame,
     ExcludeNodes,
     GivenUp,
     GiveUp,
@@ -19,6 +18,7 @@ from sunk_pod_scheduler.placement.model import (
     Observed,
     PodSeen,
     Record,
+    RecordReason,
     Refuse,
     ReleaseJob,
     Submit,
@@ -122,7 +122,7 @@ def after(action: Action, seen: Observed, placement: PlacementState | None) -> J
             return replace(job, is_held=False, reason="", priority=action.priority or job.priority)
         case MarkStarted() if isinstance(job, JobSeen):
             return replace(job, is_marked_started=True, extra=action.extra + marks.STARTED)
-        case Wait() | Record() | Refuse() | Blame() | TellLoss() | Bind() if isinstance(job, JobSeen):
+        case Wait() | Record() | Refuse() | RecordReason() | TellLoss() | Bind() if isinstance(job, JobSeen):
             return job if placement is not None and placement.job == job.job else None
         case _:
             return None
