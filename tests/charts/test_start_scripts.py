@@ -318,6 +318,92 @@ def test_a_node_with_a_job_keeps_its_record(slurm_lab: HostSlurm) -> None:
     assert node.size() == (4, 8000)
 
 
+def lose_container(slurm: HostSlurm, node: str) -> None:
+    """End the slurmd of *node*, and every process of its jobs, as the end of its container does."""
+    slurm.kill_daemon(node)
+    wait_for("slurmd's end", lambda: slurm.pid_of(node) is None, 60, 0.05)
+    steps = "sed -sn '/^slurmstepd/F' /proc/[0-9]*/comm 2>/dev/null | tr -dc '0-9\\n' | xargs -r kill -9"
+    slurm.exec("bash", "-c", steps)
+
+
+def settle(slurm: HostSlurm) -> None:
+    """Do what the next Pod of the node does before its slurmd starts."""
+    script = slurm.write_file("lib.sh", (SCRIPTS / "lib.sh").read_text())
+    slurm.exec("bash", "-euc", f"source {script}; settle self 4 8000")
+
+
+def job_words(slurm: HostSlurm, job: str) -> dict[str, str]:
+    """Return what Slurm says of *job*."""
+    shown = slurm.exec("scontrol", "--oneliner", "show", "job", job)
+    return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+
+@pytest.mark.lab
+def test_jobs_that_went_with_a_pod_whose_end_nobody_saw_are_requeued_before_the_next_slurmd_starts(
+    slurm_lab: HostSlurm,
+) -> None:
+    """Neither the Pod's own script nor the syncer has set the node down: Slurm has the jobs running."""
+    node = Restarting(slurm_lab)
+    node.start(4, 8000)
+    batch = (
+        "sbatch",
+        "--parsable",
+        "-n1",
+        "--mem=100",
+        "-w",
+        "self",
+        "-o",
+        "/dev/null",
+        "--wrap",
+        "sleep 600",
+    )
+    again, once = (slurm_lab.exec(*batch, option).strip() for option in ("--requeue", "--no-requeue"))
+    for job in (again, once):
+        wait_for("the job", lambda job=job: job_words(slurm_lab, job)["JobState"] == "RUNNING", 60, 0.1)
+    lose_container(slurm_lab, "self")
+    before = [job_words(slurm_lab, job)["JobState"] for job in (again, once)]
+
+    settle(slurm_lab)
+    told = node.words()["State"]
+    after = [job_words(slurm_lab, job)["JobState"] for job in (again, once)]
+    restarts = job_words(slurm_lab, again)["Restarts"]
+    node.start(4, 8000)
+
+    assert before == ["RUNNING", "RUNNING"]
+    assert (told.split("+")[0], after, restarts) == ("DOWN", ["PENDING", "NODE_FAIL"], "1")
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("reason", ["bad dimm", "k8s: pod not ready"])
+def test_a_drain_keeps_its_reason_when_lost_jobs_are_ended(slurm_lab: HostSlurm, reason: str) -> None:
+    node = Restarting(slurm_lab)
+    node.start(4, 8000)
+    job = slurm_lab.exec(
+        "sbatch", "--parsable", "-w", "self", "-o", "/dev/null", "--wrap", "sleep 600"
+    ).strip()
+    wait_for("the job", lambda: job_words(slurm_lab, job)["JobState"] == "RUNNING", 60, 0.1)
+    slurm_lab.exec("scontrol", "update", "nodename=self", "state=drain", f"reason={reason}")
+    lose_container(slurm_lab, "self")
+
+    settle(slurm_lab)
+    told = slurm_lab.exec("sinfo", "-h", "-N", "-n", "self", "-o", "%E").split("\n")[0]
+
+    assert (job_words(slurm_lab, job)["JobState"], told) == ("PENDING", reason)
+    assert "DRAIN" in node.words()["State"]
+
+
+@pytest.mark.lab
+def test_a_node_without_jobs_is_not_set_down_as_its_slurmd_starts(slurm_lab: HostSlurm) -> None:
+    node = Restarting(slurm_lab)
+    settle(slurm_lab)  # Slurm does not know it.
+    node.start(4, 8000)
+    node.end()
+
+    settle(slurm_lab)
+
+    assert "DOWN" not in node.words()["State"]
+
+
 class Rotating:
     """A Slurm whose daemons read a set of keys, one after the other."""
 

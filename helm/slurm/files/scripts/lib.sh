@@ -188,3 +188,25 @@ forget_another_size() {
     fi
     timeout 10 scontrol delete nodename="$1" || true
 }
+
+# What Slurm still has running on the node $1 whose slurmd is about to start went with the container before: its processes are
+# dead, and nobody may have seen it go. Slurm itself finds that out after minutes (BatchStartTimeout). Set down, as by the syncer
+# where that saw it, the node has its jobs requeued or ended as their settings say, and its slurmd brings it back. A drain that is
+# there keeps its reason.
+end_lost_jobs() {
+    local jobs shown reason='k8s: pod terminated'
+    jobs=$(timeout 10 squeue --noheader --nodelist="$1" --states=RUNNING,SUSPENDED --format=%i 2>/dev/null) && [[ -n $jobs ]] || return 0
+    shown=$(timeout 10 scontrol --oneliner show node "$1") || return 0
+    if [[ $shown =~ \ State=[^\ ]*DRAIN ]]; then
+        reason=$(timeout 10 sinfo --noheader --Node --nodes="$1" --format=%E) || return 0
+        reason=${reason%%$'\n'*}
+    fi
+    echo "the jobs that Slurm has running on $1 went with the slurmd before: the node is set down" >&2
+    timeout 10 scontrol update nodename="$1" state=down reason="$reason" || true
+}
+
+# What is to be settled with Slurm before slurmd starts; jobs come first, as a record with jobs keeps its size.
+settle() {
+    end_lost_jobs "$1"
+    forget_another_size "$@"
+}

@@ -519,6 +519,33 @@ async def test_a_killed_service_finds_again_what_happened_meanwhile(stage: Stage
     await stage.node_shows(wk.CONDITION_SLURM_CORDON, "True")
 
 
+async def test_a_pod_that_went_while_the_service_was_dead_is_told_of_before_the_next_one_runs(
+    stage: Stage,
+) -> None:
+    before = await stage.told(lambda state: state.is_ready)
+    told: list[bool] = []
+
+    async def watch() -> None:
+        async for _ in stage.pods.changes():
+            state = stage.pods.get(stage.name)
+            assert state is not None
+            is_named = state.gone_uid == before.uid or (state.phase, state.uid) == ("gone", before.uid)
+            told.append(is_named and not state.is_ready)
+
+    stage.service.end(signal.SIGKILL)
+    await stage.kube.delete(PODS, stage.name, stage.namespace, grace_period_s=0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        stage.service.start()
+        await stage.told(lambda state: state.is_ready and state.uid != before.uid)
+        tasks.cancel_scope.cancel()
+
+    after = stage.pods.get(stage.name)
+    assert any(told)
+    assert after is not None
+    assert after.gone_uid == ""
+
+
 async def test_a_restart_writes_nothing_where_nothing_has_changed(stage: Stage) -> None:
     await stage.told(lambda state: state.is_ready)
     await stage.says("bad dimm")
