@@ -251,6 +251,7 @@ async def staged(sizes: Sizes, folder: Path, lab: KubeLab) -> AsyncGenerator[Sta
                     "HTTP_PORT": str(port),
                     "TOKEN_KEYS_FILE": str(keys),
                     "TOKEN_ISSUER": ISSUER,
+                    "MAX_CONNECTIONS_PER_ADDRESS": "30000",  # Every node calls from this machine.
                 },
             )
             known = {"bench": os.getpid(), "nats": nats.pid} | {one.name: one.pid for one in lab.status()}

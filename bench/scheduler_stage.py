@@ -265,7 +265,11 @@ class _services:  # noqa: N801 - used as a function
     def __enter__(self) -> Self:
         """Start them."""
         self._syncer.start()
-        gateway = {"HTTP_PORT": str(self._port), "STATIC_TOKEN_FILE": str(self._folder / "token")}
+        gateway = {
+            "HTTP_PORT": str(self._port),
+            "STATIC_TOKEN_FILE": str(self._folder / "token"),
+            "MAX_CONNECTIONS_PER_ADDRESS": "30000",  # Every placeholder calls from this machine.
+        }
         common = self._common | self._kube
         self._made["gateway"] = Service("sunk_hook_gateway", common | gateway, self._folder)
         self._start_scheduler()

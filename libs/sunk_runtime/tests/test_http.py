@@ -1,6 +1,11 @@
 import socket
+import ssl
+import subprocess
+import tracemalloc
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -43,10 +48,22 @@ async def get(port: int, path: str, *, within_s: float = WITHIN_S) -> tuple[int,
 
 
 @asynccontextmanager
-async def serving(health: Health, *more: Route) -> AsyncGenerator[int]:
+async def serving(
+    health: Health,
+    *more: Route,
+    tls: ssl.SSLContext | None = None,
+    most: int = 4096,
+    most_per_address: int = 1024,
+) -> AsyncGenerator[int]:
     port = free_port()
+    serve = partial(
+        serve_http,
+        tls=tls,
+        max_connections=most,
+        max_connections_per_address=most_per_address,
+    )
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_http, "127.0.0.1", port, health, more)
+        tasks.start_soon(serve, "127.0.0.1", port, health, more)
         yield port
         tasks.cancel_scope.cancel()
 
@@ -238,3 +255,117 @@ async def test_a_call_that_outlasts_the_stop_ends_with_its_connection() -> None:
             assert await ended(stream) == b""
     finally:
         may_end.set()
+
+
+async def connected(stack: AsyncExitStack, port: int, address: str, count: int) -> list[SocketStream]:
+    """Return connections of *address* that send nothing."""
+    streams = [await anyio.connect_tcp("127.0.0.1", port, local_host=address) for _ in range(count)]
+    for stream in streams:
+        stack.push_async_callback(stream.aclose)
+    return streams
+
+
+async def test_of_connections_over_a_bound_those_that_ask_nothing_end_and_calls_go_on() -> None:
+    is_held, may_end = anyio.Event(), anyio.Event()
+
+    async def hold(_: Request) -> Response:
+        is_held.set()
+        await may_end.wait()
+        return PlainTextResponse("held\n")
+
+    held = Route("/hold", hold)
+    async with serving(Health(), held, most_per_address=4, most=6) as port, AsyncExitStack() as stack:
+        await get(port, "/healthz")
+        (caller,) = await connected(stack, port, "127.0.0.2", 1)
+        await caller.send(b"GET /hold HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        await is_held.wait()
+        same = await connected(stack, port, "127.0.0.2", 30)
+        others = await connected(stack, port, "127.0.0.3", 30)
+        for stream in same[:-3] + others[:-4]:  # As many as may be are left, and of one address no more.
+            with anyio.fail_after(HEAD_TIMEOUT_S / 2):  # Before the time that each has.
+                assert await ended(stream) == b""
+        assert await get(port, "/healthz") == (200, b"ok\n")
+        may_end.set()
+        assert (await ended(caller)).endswith(b"held\n")
+
+
+async def test_a_body_that_nobody_waits_for_does_not_go_on_for_ever() -> None:
+    async def refuse(_: Request) -> Response:
+        return PlainTextResponse("no\n", status_code=401)
+
+    async with serving(Health(), Route("/refused", refuse, methods=["POST"])) as port:
+        await get(port, "/healthz")
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream, anyio.create_task_group() as tasks:
+            await stream.send(b"POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+
+            async def go_on() -> None:
+                with suppress(anyio.BrokenResourceError):
+                    for _ in range(999):
+                        await stream.send(b"x")
+                        await anyio.sleep(0.3)
+
+            tasks.start_soon(go_on)
+            assert (await received(stream)).startswith(b"HTTP/1.1 401")
+            tasks.cancel_scope.cancel()
+
+
+async def received(stream: SocketStream) -> bytes:
+    """Return what comes until the other side ends the connection, in whatever way."""
+    data = b""
+    with anyio.fail_after(HEAD_TIMEOUT_S + WITHIN_S), suppress(anyio.BrokenResourceError):
+        async for part in stream:
+            data += part
+    return data
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    folder: Path = tmp_path_factory.mktemp("tls")
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    files = ["-keyout", str(folder / "key"), "-out", str(folder / "crt"), "-subj", "/CN=x"]
+    subprocess.run([*made, *files], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "crt", folder / "key")
+    return context
+
+
+async def get_over_tls(port: int) -> bytes:
+    """Return what /healthz says, as soon as somebody listens."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with anyio.fail_after(WITHIN_S):
+        while True:
+            try:
+                stream = await anyio.connect_tcp(
+                    "127.0.0.1", port, ssl_context=context, tls_standard_compatible=False
+                )
+                break
+            except OSError:
+                await anyio.sleep(0.01)
+        async with stream:
+            await stream.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            return b"".join([part async for part in stream]).partition(b"\r\n\r\n")[2]
+
+
+async def test_who_never_shakes_hands_is_one_of_its_addresses_connections_and_ends_in_time(
+    tls: ssl.SSLContext,
+) -> None:
+    async with serving(Health(), tls=tls, most_per_address=3) as port, AsyncExitStack() as stack:
+        await get_over_tls(port)
+        flood = await connected(stack, port, "127.0.0.1", 20)
+        assert await get_over_tls(port) == b"ok\n"  # In the place of one of them.
+        for stream in flood:
+            assert await ended(stream) == b""
+
+
+async def test_a_connection_with_tls_costs_little_memory(tls: ssl.SSLContext) -> None:
+    count = 40
+    async with serving(Health(), tls=tls) as port, AsyncExitStack() as stack:
+        await get_over_tls(port)
+        tracemalloc.start()
+        await connected(stack, port, "127.0.0.1", count)
+        await get_over_tls(port)  # All before it are accepted.
+        used, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert used < count * 64 * 1024

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from sunk_events.requests import AcquireLock, Refused
-from sunk_hook_gateway.testing.hooks import bearing, call, register, standing_in
+from sunk_hook_gateway.testing.hooks import bearing, call, register, standing_in, start_pod
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_runtime.jetstream import Bus
 
@@ -27,15 +27,17 @@ pytestmark = pytest.mark.anyio
     ],
 )
 async def test_a_malformed_body_is_answered_400_naming_the_field(
-    http: httpx.AsyncClient, issuer: Issuer, body: bytes, named: str
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer, body: bytes, named: str
 ) -> None:
+    await register(bus, "f1")
     answer = await http.post("/v1/nodes/f1/prehook", content=body, headers=bearing(issuer.token("f1")))
 
     assert answer.status_code == 400
     assert named in answer.json()["error"]
 
 
-async def test_a_body_over_64_kib_is_answered_413(http: httpx.AsyncClient, issuer: Issuer) -> None:
+async def test_a_body_over_64_kib_is_answered_413(bus: Bus, http: httpx.AsyncClient, issuer: Issuer) -> None:
+    await register(bus, "f1")
     answer = await http.post(
         "/v1/nodes/f1/prehook", content=b" " * (64 * 1024 + 1), headers=bearing(issuer.token("f1"))
     )
@@ -43,7 +45,7 @@ async def test_a_body_over_64_kib_is_answered_413(http: httpx.AsyncClient, issue
     assert answer.status_code == 413
 
 
-@pytest.mark.parametrize("job", ["0", "-1", "x", "1e3", "99999999999"])
+@pytest.mark.parametrize("job", ["0", "-1", "x", "1e3", "99999999999", "9" * 5000])
 async def test_a_job_that_is_none_is_answered_400(http: httpx.AsyncClient, job: str) -> None:
     answer = await http.get(f"/v1/jobs/{job}/outcome", headers=bearing("t"))
 
@@ -60,9 +62,12 @@ async def test_nobody_is_let_in_without_the_right_token(http: httpx.AsyncClient,
     await call(http, path, Issuer("unknown").token("f2"), body, expect=401)
 
 
-async def test_an_unknown_node_is_answered_404(http: httpx.AsyncClient, issuer: Issuer) -> None:
-    await call(http, "/v1/nodes/nowhere/prehook", issuer.token("nowhere"), {"job": 1}, expect=404)
-    await call(http, "/v1/nodes/nowhere/release", issuer.token("nowhere"), {"job": 1}, expect=404)
+async def test_a_pod_that_the_bus_does_not_have_is_told_to_ask_again(
+    bus: Bus, http: httpx.AsyncClient, issuer: Issuer
+) -> None:
+    await call(http, "/v1/nodes/f5/prehook", issuer.token("f5"), {"job": 1}, expect=503)
+    await start_pod(bus, "f5", uid="another")
+    await call(http, "/v1/nodes/f5/release", issuer.token("f5"), {"job": 1}, expect=503)
 
 
 async def test_a_refusal_of_the_lock_is_passed_on(bus: Bus, http: httpx.AsyncClient, issuer: Issuer) -> None:

@@ -107,7 +107,7 @@ async def test_no_node_reboots_another_and_nobody_reboots_an_unknown_one(
 
     async with answering_reboots:
         await call(http, "/v1/nodes/r3/reboot", issuer.token("r4"), expect=403)
-        await call(http, "/v1/nodes/nobody/reboot", issuer.token("nobody"), expect=404)
+        await call(http, "/v1/nodes/nobody/reboot", issuer.token("nobody"), expect=503)
 
     assert not answers.asked
 
@@ -141,6 +141,7 @@ async def test_a_placeholders_calls_are_told(bus: Bus, http: httpx.AsyncClient) 
 async def test_nudges_are_told(bus: Bus, http: httpx.AsyncClient, issuer: Issuer) -> None:
     _, answering_nodes = standing_in(bus, NudgeNode, Noted())
     _, answering_jobs = standing_in(bus, NudgeJob, Noted())
+    await register(bus, "n1")
     token = issuer.token("n1")
 
     async with (

@@ -26,6 +26,7 @@ from sunk_hook_gateway.testing.hooks import (
     is_held,
     place,
     poll,
+    register,
     standing_in,
     token_of,
 )
@@ -188,6 +189,7 @@ async def test_a_nudge_is_passed_on_for_the_callers_own_node_only(
     bus: Bus, http: httpx.AsyncClient, issuer: Issuer
 ) -> None:
     answers, answering_nudges = standing_in(bus, NudgeNode, Noted())
+    await register(bus, "e1")
 
     async with answering_nudges:
         assert await call(http, "/v1/nudges", issuer.token("e1"), {"node": "e1"}) == {}

@@ -5,7 +5,7 @@ import anyio
 import pytest
 
 from sunk_hook_gateway.keys import PodTokens, StaticToken, from_api_server, from_file
-from sunk_hook_gateway.testing.issuer import AUDIENCE, ISSUER, Issuer
+from sunk_hook_gateway.testing.issuer import AUDIENCE, ISSUER, UID, Issuer
 from sunk_hook_gateway.tokens import LEEWAY_S, AccessError, Caller, Trust
 from sunk_runtime.errors import ConfigError, TransientError
 from sunk_runtime.testing import until
@@ -73,7 +73,7 @@ async def test_tokens_are_checked_again_once_the_keys_can_be_read() -> None:
         await anyio.sleep(0.05)
         assert not tokens.is_ready
         is_up.set()
-        assert await tokens.identify(issuer.token("gpu-1")) == Caller("gpu-1", "slurm")
+        assert await tokens.identify(issuer.token("gpu-1")) == Caller("gpu-1", "slurm", UID)
         tasks.cancel_scope.cancel()
 
 
@@ -87,19 +87,21 @@ async def test_a_token_that_was_let_in_is_refused_once_it_has_expired_or_its_key
     async def is_refused(token: str) -> bool:
         try:
             await tokens.identify(token)
-        except AccessError:
+        except (AccessError, TransientError):  # Of a key that is gone: until keys may be looked up again.
             return True
         return False
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(tokens.run)
         assert [await tokens.identify(token) for token in (expiring, lasting)] == [
-            Caller("gpu-1", "slurm")
+            Caller("gpu-1", "slurm", UID)
         ] * 2
         await until(lambda: is_refused(expiring))
         assert not await is_refused(lasting)
         documents.by_path |= Documents(new).by_path
-        assert await tokens.identify(new.token("gpu-1")) == Caller("gpu-1", "slurm")  # Has the keys read.
+        assert await tokens.identify(new.token("gpu-1")) == Caller(
+            "gpu-1", "slurm", UID
+        )  # Has the keys read.
         assert await is_refused(lasting)
         tasks.cancel_scope.cancel()
 
@@ -132,6 +134,36 @@ async def test_a_flood_of_unknown_keys_costs_the_api_server_one_read() -> None:
 
     assert refused == 50
     assert reads == 2
+
+
+async def test_an_unknown_key_is_looked_up_at_most_once_in_half_a_minute_and_nobody_waits_for_it_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    documents, reads = Documents(Issuer("k1")), 0
+
+    async def fetch() -> Trust:
+        nonlocal reads
+        reads += 1
+        return await from_api_server(documents, "")()
+
+    tokens = PodTokens(fetch, audience=AUDIENCE)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tokens.run)
+        await until(lambda: tokens.is_ready)
+        with pytest.raises(AccessError):
+            await tokens.identify(Issuer("garbage").token())
+        for n in range(20):
+            with pytest.raises(TransientError):
+                tokens.identify_at_once(Issuer(f"garbage {n}").token())
+        assert reads == 2
+
+        documents.by_path |= Documents(new := Issuer("k2")).by_path
+        with pytest.raises(TransientError):
+            await tokens.identify(new.token("gpu-1"))
+        monkeypatch.setattr(tokens, "_next_lookup", 0.0)  # Half a minute later.
+        assert await tokens.identify(new.token("gpu-1")) == Caller("gpu-1", "slurm", UID)
+        assert reads == 3
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_static_token_may_rotate_and_its_file_must_exist(tmp_path: Path) -> None:

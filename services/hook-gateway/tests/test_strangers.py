@@ -1,8 +1,9 @@
 """Callers that mean no good: twisted paths, other people's tokens, endless calls."""
 
-from contextlib import suppress
-from pathlib import Path
-from resource import RLIMIT_NOFILE, getrlimit
+import re
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Final
 
 import anyio
@@ -10,21 +11,28 @@ import httpx
 import pytest
 from anyio.abc import SocketStream
 
-from sunk_events.requests import AcquireLock, LockGranted, PlacementReleased, ReleasePlacement
+from sunk_events.requests import (
+    AcquireLock,
+    LockGranted,
+    Noted,
+    NudgeJob,
+    PlacementReleased,
+    PlacementSilent,
+    ReleasePlacement,
+)
 from sunk_hook_gateway.testing.hooks import (
-    CLUSTER,
     Gateway,
     bearing,
     call,
     forget,
-    free_port,
+    is_held,
     place,
+    poll,
     register,
     standing_in,
     token_of,
 )
 from sunk_hook_gateway.testing.issuer import Issuer
-from sunk_hook_gateway.testing.process import Process, settings_of
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import WITHIN_S, until
 
@@ -85,7 +93,10 @@ async def test_a_placeholders_token_ends_with_its_placement(bus: Bus, http: http
 
 
 @pytest.mark.anyio
-async def test_a_body_that_does_not_come_is_not_waited_for(gateway: Gateway, issuer: Issuer) -> None:
+async def test_a_body_that_does_not_come_is_not_waited_for(
+    bus: Bus, gateway: Gateway, issuer: Issuer
+) -> None:
+    await register(bus, "s1")
     host, port = gateway[1].removeprefix("http://").split(":")
     head = (
         "POST /v1/nodes/s1/prehook HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
@@ -100,85 +111,146 @@ async def test_a_body_that_does_not_come_is_not_waited_for(gateway: Gateway, iss
 
 
 @pytest.mark.anyio
-async def test_strangers_who_call_for_jobs_take_no_prologs_place(
-    bus: Bus, nats_url: str, keys_file: Path, issuer: Issuer, tmp_path: Path
+async def test_who_shows_no_placeholders_token_is_refused_before_its_body_comes(
+    bus: Bus, gateway: Gateway
 ) -> None:
-    port = free_port()
-    few = settings_of(CLUSTER, nats_url, port, keys_file) | {"MAX_CALLS": "4"}
-    gateway = Process(tmp_path, few)
-    await register(bus, "s4")
-    _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
-    url = f"http://127.0.0.1:{port}"
-    try:
-        async with (
-            httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as http,
-            anyio.create_task_group() as tasks,
-            answering_locks,
-        ):
+    host, port = gateway[1].removeprefix("http://").split(":")
+    await place(bus, 82, token=token_of(82))
+    statuses: list[bytes] = []
+    for job, token in ((82, "nobodys"), (82, "x" * 200), (83, token_of(82))):
+        head = f"POST /v1/jobs/{job}/started HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            await stream.send(f"{head}Authorization: Bearer {token}\r\n\r\n".encode() + b"{")
+            with anyio.fail_after(WITHIN_S):
+                statuses.append((await stream.receive())[9:12])
 
-            async def stranger(job: int) -> None:
-                async with await anyio.connect_tcp("127.0.0.1", port) as stream:
-                    head = f"POST /v1/jobs/{job}/started HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
-                    await stream.send(f"{head}Authorization: Bearer nobodys\r\n\r\n".encode() + b"{")
-                    await stream.receive()
-
-            async def are_held() -> bool:
-                return 'calls_held{call="job_started"} 4.0' in (await http.get("/metrics")).text
-
-            async def is_ready() -> bool:
-                try:
-                    return (await http.get("/readyz")).is_success
-                except httpx.TransportError:
-                    return False
-
-            await until(is_ready)
-            for job in range(1, 9):
-                tasks.start_soon(stranger, job)
-            await until(are_held)
-            told = await call(http, "/v1/nodes/s4/prehook", issuer.token("s4"), {"job": 1})
-            tasks.cancel_scope.cancel()
-
-            assert told == {"locked": True}
-    finally:
-        gateway.close()
+    assert statuses == [b"403", b"401", b"404"]
 
 
-HAS_FEW_FILES: Final = getrlimit(RLIMIT_NOFILE)[0] < 11_000
+@pytest.mark.anyio
+async def test_a_poll_of_a_stranger_asks_nobody_whether_it_is_answered_or_cut(
+    bus: Bus, gateway: Gateway, http: httpx.AsyncClient
+) -> None:
+    host, port = gateway[1].removeprefix("http://").split(":")
+    await place(bus, 84, token=token_of(84))
+    nudges, answering_nudges = standing_in(bus, NudgeJob, Noted())
+    silences, answering_silences = standing_in(bus, PlacementSilent, Noted())
+
+    async def cut(job: int, token: str) -> None:
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            head = f"GET /v1/jobs/{job}/outcome HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n"
+            await stream.send(head.encode())
+            await until(lambda: is_held(http, "job_outcome"))
+
+    async with answering_nudges, answering_silences:
+        await until_known(http, 84)
+        assert (await poll(http, 84, "nobodys")).status_code == 403
+        assert (await poll(http, 85, token_of(84))).status_code == 404
+        await cut(86, "nobodys")  # As one whose placement may still come.
+        await cut(84, token_of(84))
+        await until(lambda: bool(nudges.asked and silences.asked))
+
+    assert (nudges.asked, silences.asked) == ([NudgeJob(job=84)], [PlacementSilent(job=84)])
+
+
+async def until_known(http: httpx.AsyncClient, job: int) -> None:
+    """Return when the gateway has the placement of *job*."""
+
+    async def is_known() -> bool:
+        return (await poll(http, job, "nobodys")).status_code == 403
+
+    await until(is_known)
+
+
+HAS_FEW_FILES: Final = getrlimit(RLIMIT_NOFILE)[1] < 18_000
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    "count",
+    ("slow", "idle"),
     [
-        500,
+        pytest.param(1_200, 500, id="few"),
         pytest.param(
-            10_000,
-            marks=[pytest.mark.nightly, pytest.mark.skipif(HAS_FEW_FILES, reason="11,000 files: ulimit -n")],
+            12_000,
+            5_000,
+            marks=[pytest.mark.nightly, pytest.mark.skipif(HAS_FEW_FILES, reason="18,000 files: ulimit -n")],
+            id="many",
         ),
     ],
 )
-async def test_who_only_connects_keeps_nobody_out(
-    bus: Bus, gateway: Gateway, http: httpx.AsyncClient, issuer: Issuer, count: int
+async def test_one_pod_keeps_no_prolog_of_another_node_waiting_whatever_it_begins_and_does_not_end(
+    bus: Bus, gateway: Gateway, http: httpx.AsyncClient, issuer: Issuer, *, slow: int, idle: int
 ) -> None:
     host, port = gateway[1].removeprefix("http://").split(":")
-    await register(bus, "s3")
-    _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+    nodes = [f"t{number}" for number in range(20)]
+    for node in (*nodes, "s9"):
+        await register(bus, node)
+    await place(bus, 87, token=token_of(87))
+    own, forged = issuer.token("s9"), Issuer("unknown").token("s9")
+    answers, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+    releases, answering_releases = standing_in(bus, ReleasePlacement, PlacementReleased(is_pod_gone=True))
+    begun = [
+        _head("/v1/nodes/s9/prehook", own) + b"{",
+        _head("/v1/nodes/s9/prehook", forged) + b"{",
+        _head("/v1/nodes/s9/prehook", "garbage") + b"{",
+        _head("/v1/jobs/87/started", token_of(87)) + b"{",
+        _head("/v1/jobs/87/started", "nobodys") + b"{",
+        _head("/v1/jobs/88/started", "nobodys") + b"{",
+    ]
+    begun = [begun[number % len(begun)] for number in range(slow)]
+    begun += [b"", b"POST /v1/nodes/s9/prehook HTTP/1.1\r\nX:"] * (idle // 2)
 
-    async with anyio.create_task_group() as tasks, answering_locks:
-        idle: list[SocketStream] = []
-        at_once = anyio.CapacityLimiter(250)
+    with raised(RLIMIT_NOFILE, slow + idle + 1_000):
+        async with anyio.create_task_group() as tasks, answering_locks, answering_releases:
+            streams: list[SocketStream] = []
+            at_once = anyio.CapacityLimiter(250)
 
-        async def connect() -> None:
-            async with at_once:
-                idle.append(stream := await anyio.connect_tcp(host, int(port)))
-                with suppress(anyio.BrokenResourceError):  # So late that it was given up.
-                    await stream.send(b"POST /v1/nodes/s3/prehook HTTP/1.1\r\nX:")
+            async def begin(data: bytes) -> None:
+                async with at_once:
+                    stream = await anyio.connect_tcp(host, int(port), local_host="127.0.0.2")
+                    streams.append(stream)
+                    if data:
+                        with suppress(anyio.BrokenResourceError):  # Given up already.
+                            await stream.send(data)
 
-        for _ in range(count):
-            tasks.start_soon(connect)
-        await until(lambda: len(idle) == count)
-        told = await call(http, "/v1/nodes/s3/prehook", issuer.token("s3"), {"job": 1})
-        for stream in idle:
-            await stream.aclose()
+            for data in begun:
+                tasks.start_soon(begin, data)
+            await until(lambda: len(streams) > (slow + idle) / 2)
+            with anyio.fail_after(PREHOOK_DEADLINE_S):  # The rest goes on meanwhile.
+                async with anyio.create_task_group() as prologs:
+                    for node in nodes:
+                        path = f"/v1/nodes/{node}/prehook"
+                        prologs.start_soon(call, http, path, issuer.token(node), {"job": 1})
+            await until(lambda: len(streams) == len(begun))
+            await call(http, "/v1/nodes/t0/prehook", issuer.token("t0"), {"job": 2})
+            metrics = (await http.get("/metrics")).text
+            assert not re.search(
+                r'^sunk_http_connections_cut_total\{bound="address"} 0\.0$', metrics, re.MULTILINE
+            )
+            for stream in streams:
+                await stream.aclose()
 
-        assert told == {"locked": True}
+    assert gateway[0].log.read_text().count("call refused") < slow / 4
+    assert {request.node for request in answers.asked if isinstance(request, AcquireLock)} == {*nodes}
+    assert not releases.asked
+
+
+PREHOOK_DEADLINE_S: Final = 50
+"""For so long a prolog waits for its lock."""
+
+
+def _head(path: str, token: str) -> bytes:
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nAuthorization: Bearer {token}\r\n\r\n"
+    ).encode()
+
+
+@contextmanager
+def raised(limit: int, least: int) -> Generator[None]:
+    """Let this process have at least so much while the context lasts."""
+    before, most = getrlimit(limit)
+    setrlimit(limit, (max(before, min(least, most)), most))
+    try:
+        yield
+    finally:
+        setrlimit(limit, (before, most))

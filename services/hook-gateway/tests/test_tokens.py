@@ -15,6 +15,7 @@ from sunk_hook_gateway.tokens import (
     admit_static,
     bearer,
     identify,
+    is_present,
     parse_keys,
     static_tokens,
 )
@@ -41,7 +42,7 @@ def signed_with_the_published_key() -> str:
 
 
 def test_a_pods_token_tells_the_pod() -> None:
-    assert asked(ISSUED_BY.token("gpu-1", "slurm")) == Caller("gpu-1", "slurm")
+    assert asked(ISSUED_BY.token("gpu-1", "slurm", uid="u1")) == Caller("gpu-1", "slurm", "u1")
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,7 @@ def test_a_pods_token_tells_the_pod() -> None:
         pytest.param(ISSUED_BY.token(aud=None), 401, id="for nobody"),
         pytest.param(ISSUED_BY.token(iss="https://elsewhere"), 401, id="another issuer"),
         pytest.param(ISSUED_BY.token(pod=""), 403, id="bound to no Pod"),
+        pytest.param(ISSUED_BY.token(uid=""), 403, id="bound to a Pod's name only"),
         pytest.param(ISSUED_BY.token(bound=None), 403, id="no ServiceAccount's"),
         pytest.param(ISSUED_BY.token(bound="x"), 401, id="claims of another shape"),
     ],
@@ -91,6 +93,16 @@ def test_a_pod_speaks_for_its_own_node_only(caller: Caller) -> None:
     with pytest.raises(AccessError) as refused:
         admit(caller, "gpu-1", "slurm")
     assert refused.value.status == 403
+
+
+def test_a_pod_that_had_the_name_before_is_not_the_one_that_has_it_now() -> None:
+    caller = Caller("gpu-1", "slurm", "new")
+
+    assert is_present(caller, "new")
+    assert is_present(caller, "")  # An older nodeset-controller says none.
+    assert not is_present(caller, "old")
+    assert not is_present(caller, None)
+    assert is_present(Caller(), None)
 
 
 def test_the_static_token_speaks_for_every_node_and_an_empty_file_for_none() -> None:

@@ -10,12 +10,16 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_hook_gateway.admission import Admission, Admitted
 from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.bodies import Prehook, Release
 from sunk_hook_gateway.calls import Gateway
 from sunk_hook_gateway.config import Config
 from sunk_hook_gateway.counting import LeaveCount
-from sunk_hook_gateway.testing.hooks import CLUSTER, NOW, register
+from sunk_hook_gateway.keys import PodTokens
+from sunk_hook_gateway.testing.hooks import CLUSTER, NOW, register, start_pod
+from sunk_hook_gateway.testing.issuer import AUDIENCE, ISSUER, Issuer
+from sunk_hook_gateway.tokens import Caller, Trust, parse_keys
 from sunk_hook_gateway.waiting import Locks, Placements
 from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import TransientError
@@ -26,6 +30,8 @@ from sunk_runtime.writer import StateWriter
 from sunk_slurm.failed_locks import FailedLocks
 
 pytestmark = pytest.mark.anyio
+
+ISSUED_BY = Issuer()
 
 
 def gateway_of(
@@ -45,6 +51,37 @@ def gateway_of(
     )
 
 
+def admission_of(bus: Bus, pods: StateView[KubePodState], callers: PodTokens | None = None) -> Admission:
+    callers = callers or PodTokens(published, audience=AUDIENCE)
+    placements = Placements(StateView(bus, CLUSTER, PlacementState))
+    return Admission(callers, "slurm", pods=pods, placements=placements)
+
+
+async def published() -> Trust:
+    return Trust(ISSUER, parse_keys(ISSUED_BY.jwks()))
+
+
+async def test_a_pod_is_no_stranger_while_pods_are_not_read_nor_while_its_state_is_another_ones(
+    bus: Bus,
+) -> None:
+    pods, callers = pods_of(bus), PodTokens(published, audience=AUDIENCE)
+    admission = admission_of(bus, pods, callers)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(callers.run)
+        with pytest.raises(TransientError):
+            await admission.node(ISSUED_BY.token("n1", uid="new"), "n1")
+        async with following(pods):
+            await start_pod(bus, "n1", uid="old")
+            with pytest.raises(TransientError):
+                await admission.node(ISSUED_BY.token("n1", uid="new"), "n1")
+            await start_pod(bus, "n1", uid="new")
+            admitted = await admission.node(ISSUED_BY.token("n1", uid="new"), "n1")
+            with pytest.raises(TransientError):
+                await admission.node(ISSUED_BY.token("n1", uid="old"), "n1")
+            assert admitted == Admitted(Caller("n1", "slurm", "new"))
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_node_is_not_unknown_while_nodes_are_not_read(bus: Bus) -> None:
     gateway = gateway_of(bus, StateView(bus, CLUSTER, SlurmNodeState), StateView(bus, CLUSTER, KubePodState))
 
@@ -60,10 +97,18 @@ async def test_a_pod_is_not_gone_and_a_job_no_stranger_while_placements_are_not_
         await nodes.complete()
 
         assert (await gateway.release_node("n1", Release(job=1))).status == 503
-        with pytest.raises(TransientError):
-            await gateway.outcome(1, "t")
-        with pytest.raises(TransientError):
-            await gateway.release_job(1, "t")
+        for is_unplaced_heard in (False, True):
+            with pytest.raises(TransientError):
+                await admission_of(bus, pods).job("t", 1, is_unplaced_heard=is_unplaced_heard)
+
+
+async def test_a_node_that_neither_slurm_nor_kubernetes_has_is_unknown(bus: Bus) -> None:
+    nodes, pods = StateView(bus, CLUSTER, SlurmNodeState), pods_of(bus)
+    async with following(nodes, pods):
+        gateway = gateway_of(bus, nodes, pods)
+
+        assert (await gateway.prehook("nowhere", Prehook(job=1))).status == 404
+        assert (await gateway.release_node("nowhere", Release(job=1))).status == 404
 
 
 async def test_a_drain_too_many_is_not_asked_for_while_nodes_are_not_read(bus: Bus) -> None:
@@ -97,7 +142,7 @@ async def test_a_placeholder_that_waits_for_its_outcome_is_told_nothing_by_an_ol
                 await until(lambda: placements.of_job(7) == mine.get("u"))
 
                 async def poll() -> None:
-                    answers.append(await gateway.outcome(7, "token"))
+                    answers.append(await gateway.outcome(7, placed("bound"), "token"))
 
                 tasks.start_soon(poll)
                 await anyio.wait_all_tasks_blocked()

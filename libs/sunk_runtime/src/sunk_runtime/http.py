@@ -9,7 +9,9 @@ import logging
 import ssl
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from functools import partial
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
+from typing import Final, cast
 
 import anyio
 import anyio.lowlevel
@@ -21,6 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from sunk_runtime.errors import PermanentError
+from sunk_runtime.http_door import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Door
 from sunk_runtime.http_guard import GuardedProtocol
 
 log = logging.getLogger(__name__)
@@ -28,6 +31,8 @@ log = logging.getLogger(__name__)
 TICK_S: Final = 1.0
 TURNS: Final = 4
 """Of the event loop, from a connection's acceptance to its being known to uvicorn."""
+SPARE_FILES: Final = 256
+"""For what is not a connection of this server: the bus, threads, another server, files."""
 
 
 class Health:
@@ -82,21 +87,24 @@ async def serve_http(
     more: Sequence[BaseRoute] = (),
     *,
     tls: ssl.SSLContext | None = None,
+    max_connections: int = MAX_CONNECTIONS,
+    max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
 ) -> None:
     """Serve until cancelled. *more* goes first, so that a service may have its own /metrics."""
     app = Starlette(routes=[*more, *routes(health)])
+    door = Door(_that_fit(max_connections), max_connections_per_address)
     config = uvicorn.Config(
         app,
         host=host,
         port=port,
-        http=GuardedProtocol,
+        # uvicorn calls it, and asks no more of it than that.
+        http=cast("type[asyncio.Protocol]", partial(GuardedProtocol, door=door, tls=tls)),
         lifespan="off",
         backlog=4096,
         proxy_headers=False,
         access_log=False,
         log_config=None,
         timeout_graceful_shutdown=5,
-        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
     )
     server = _Server(config)
     try:
@@ -110,7 +118,18 @@ async def serve_http(
                 await _stop_accepting(server)
                 await server.shutdown()
         with anyio.CancelScope(shield=True):
-            await _end_connections(server)
+            await _end_connections(door)
+
+
+def _that_fit(connections: int) -> int:
+    """Let this process have a file for each of so many *connections*, and return for how many it may."""
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    wanted = connections + SPARE_FILES
+    if hard != RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != RLIM_INFINITY and soft < wanted:
+        setrlimit(RLIMIT_NOFILE, (wanted, hard))
+    return max(1, wanted - SPARE_FILES)
 
 
 async def _stop_accepting(server: uvicorn.Server) -> None:
@@ -123,9 +142,8 @@ async def _stop_accepting(server: uvicorn.Server) -> None:
         await anyio.lowlevel.checkpoint()
 
 
-async def _end_connections(server: uvicorn.Server) -> None:
+async def _end_connections(door: Door) -> None:
     """End what is held for longer than a stop may take: uvicorn only cancels the calls."""
     await anyio.lowlevel.checkpoint()  # Who was cancelled may still answer.
-    for connection in list(server.server_state.connections):
-        connection.transport.abort()
+    door.cut_all()
     await anyio.lowlevel.checkpoint()  # Their sockets are closed in the loop's next turn.

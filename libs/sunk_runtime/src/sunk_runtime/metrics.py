@@ -55,3 +55,10 @@ PUBLISH_RETRIES = Counter(
     "sunk_publish_retries_total", "Publishes repeated because no server led the stream."
 )
 CLOCK_SKEW = Gauge("sunk_clock_skew_seconds", "How far the server's clock is ahead of ours.")
+CONNECTIONS_CUT = Counter(
+    "sunk_http_connections_cut_total",
+    "HTTP connections that were over a bound, by bound: one that waited was ended, or the new one refused.",
+    ["bound"],
+)
+for _bound in ("address", "all"):
+    CONNECTIONS_CUT.labels(_bound)  # Made now: a counter that begins with its first 1 shows no increase.

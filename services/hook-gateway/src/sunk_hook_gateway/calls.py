@@ -27,12 +27,12 @@ from sunk_events.requests import (
     ReleasePlacement,
 )
 from sunk_hook_gateway import answers
+from sunk_hook_gateway.admission import UNKNOWN_S, VIEWS_WAIT_S
 from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.bodies import Nudge, Prehook, Release, Started
 from sunk_hook_gateway.config import Config
 from sunk_hook_gateway.counting import LeaveCount
 from sunk_hook_gateway.prologs import Prologs
-from sunk_hook_gateway.tokens import AccessError, admit_job
 from sunk_hook_gateway.waiting import Locks, Placements, pause_s
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus
@@ -41,10 +41,6 @@ from sunk_runtime.views import StateView
 
 log = logging.getLogger(__name__)
 
-VIEWS_WAIT_S: Final = 2.0
-"""How long a call waits for views that are being read, and for a state that its script outran."""
-UNKNOWN_S: Final = 0.5
-"""A node that is not known may be one whose state its first prolog outran."""
 STARTED_WAIT_S: Final = 8.0
 """How long a script that has begun is held: it hangs up after ten seconds, and each call of its costs a
 process on its node, which a burst of Pods has better use for."""
@@ -109,8 +105,6 @@ class Gateway:
 
     async def started(self, job: int, token: str, body: Started) -> Answer:
         """Return when the pod-scheduler has noted that the placeholder's script runs."""
-        if await self._admitted(job, token) is None:
-            return answers.failed(404, f"job {job} is no placeholder")
         reply = await self._ask_until(
             PlacementAnnounced(job=job, node=body.node, token=token), within_s=STARTED_WAIT_S
         )
@@ -118,16 +112,12 @@ class Gateway:
 
     async def release_job(self, job: int, token: str) -> Answer:
         """Return when the placeholder's Pod is gone, or a bound passes: then the script asks again."""
-        await self._admitted(job, token)
         # Whoever asks for an unknown job is judged by the owner, who knows each token: "gone" is its word.
         answer, _ = await self._until_pod_gone(ReleasePlacement(job=job, token=token))
         return answer
 
-    async def outcome(self, job: int, token: str) -> Answer:
+    async def outcome(self, job: int, known: PlacementState, token: str) -> Answer:
         """Return how the script shall end when its Pod is gone; 204 while the Pod lives: ask again."""
-        known = await self._admitted(job, token)
-        if known is None:
-            return answers.failed(404, f"job {job} is no placeholder")
         with self._placements.watch(job) as watch, anyio.move_on_after(self._config.poll_s):
             while True:
                 await self._placements.complete()
@@ -182,22 +172,6 @@ class Gateway:
 
     def _knows(self, node: str) -> bool:
         return self._nodes.get(node) is not None or self._pods.get(node) is not None
-
-    async def _admitted(self, job: int, token: str) -> PlacementState | None:
-        """Return the placement whose token *token* is; None where the job has none.
-
-        Raises:
-            AccessError: the token is another's.
-            TransientError: placements are not read yet.
-        """
-        if not token or len(token) > 128:  # noqa: PLR2004 - the contract's limit of a token
-            raise AccessError("token is malformed")
-        placement = await self._placements.find(job, within_s=VIEWS_WAIT_S)
-        if placement is not None:
-            admit_job(token, placement.token_sha256)
-        elif not self._placements.is_complete:
-            raise TransientError("placements are not read yet")
-        return placement
 
     async def _until_pod_gone(self, request: ReleasePlacement) -> tuple[Answer, bool]:
         """Ask until the Pod is gone or the bound passes; return the answer, and whether anybody spoke."""

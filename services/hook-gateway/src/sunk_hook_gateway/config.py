@@ -10,6 +10,7 @@ from msgspec import Meta
 from sunk_events.base import ClusterName
 from sunk_runtime.config import load
 from sunk_runtime.errors import ConfigError
+from sunk_runtime.http_door import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
 from sunk_runtime.settings import Seconds, ServiceSettings
 
 PREFIX = "SUNK_HOOK_GATEWAY_"
@@ -50,6 +51,11 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """Calls of nodes held at once, and as many of placeholders; one more is told to try again."""
     max_calls_per_node: Annotated[int, Meta(ge=1)] = 512
     """Calls of one node, or one placeholder, held at once: one that went wild leaves room for the others."""
+    max_connections: Annotated[int, Meta(ge=1)] = MAX_CONNECTIONS
+    """Connections of each port at once, as far as the process may open files: over that the one that waits
+    longest for a request to answer ends."""
+    max_connections_per_address: Annotated[int, Meta(ge=1)] = MAX_CONNECTIONS_PER_ADDRESS
+    """The same for one address; more where a proxy or NAT stands between many nodes and this service."""
 
 
 def read_config(arguments: Sequence[str] = ()) -> Config:

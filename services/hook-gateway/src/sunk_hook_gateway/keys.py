@@ -1,7 +1,8 @@
 """Issuer and keys, kept current: read at start, now and then, and when a token names an unknown key.
 
 What must stay true: a token is refused for its unknown key only after a read that began after the token
-came; however many such tokens come, there is one read at a time and at most one each `PAUSE_S`.
+came; however many such tokens come, keys are looked up for them at most once in `LOOKUP_S`, and all others
+are told to ask again at once.
 """
 
 import hashlib
@@ -31,6 +32,8 @@ from sunk_runtime.errors import ConfigError, SunkError, TransientError
 log = logging.getLogger(__name__)
 
 PAUSE_S: Final = 1.0
+"""After a read that failed."""
+LOOKUP_S: Final = 30.0
 REFRESH_S: Final = 300.0
 WAIT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 4.0
@@ -92,6 +95,8 @@ class PodTokens:
         self._done = 0
         """The read that ended last and succeeded; reads are counted from 1."""
         self._wanted = anyio.Event()
+        self._next_lookup = 0.0
+        """When keys may be read for an unknown one again, in the event loop's time."""
         self._read = anyio.Event()
 
     @property
@@ -99,27 +104,46 @@ class PodTokens:
         """The keys were read once."""
         return self._trust is not None
 
-    async def identify(self, token: str) -> Caller:
-        """Return the Pod that *token* is bound to, after reading the keys anew if its key is unknown."""
+    def identify_at_once(self, token: str) -> Caller | None:
+        """Return the Pod that *token* is bound to; None if keys are to be read first."""
         digest = hashlib.sha256(token.encode()).digest()
         claims = self._verified.get(digest)
-        if claims is None:
-            trust = await self._trust_for(key_id(token))
-            claims = verified(token, trust, audience=self._audience)
-            if trust is self._trust and len(self._verified) < REMEMBERED:
-                self._verified[digest] = claims
-        return caller_of(claims, datetime.now(UTC))
+        if claims is not None:
+            return caller_of(claims, datetime.now(UTC))
+        kid = key_id(token)
+        if self._trust is None:
+            return None
+        if kid not in self._trust.keys:
+            if not self._wanted.is_set() and anyio.current_time() < self._next_lookup:
+                raise TransientError("token is signed with a key that is not known yet")
+            return None
+        return self._verify(token, digest, self._trust)
+
+    async def identify(self, token: str) -> Caller:
+        """Return the Pod that *token* is bound to, after reading the keys anew if its key is unknown."""
+        found = self.identify_at_once(token)
+        if found is not None:
+            return found
+        trust = await self._trust_for(key_id(token))
+        return self._verify(token, hashlib.sha256(token.encode()).digest(), trust)
 
     async def run(self) -> None:
         """Read the keys at start, each `REFRESH_S`, and when a token asks for it."""
         while True:
             self._wanted = anyio.Event()
             self._begun += 1
-            is_read = await self._read_once()
-            await anyio.sleep(PAUSE_S)
-            if is_read:
-                with anyio.move_on_after(REFRESH_S):
-                    await self._wanted.wait()
+            if not await self._read_once():
+                await anyio.sleep(PAUSE_S)
+                continue
+            with anyio.move_on_after(REFRESH_S):
+                await self._wanted.wait()
+                self._next_lookup = anyio.current_time() + LOOKUP_S
+
+    def _verify(self, token: str, digest: bytes, trust: Trust) -> Caller:
+        claims = verified(token, trust, audience=self._audience)
+        if trust is self._trust and len(self._verified) < REMEMBERED:
+            self._verified[digest] = claims
+        return caller_of(claims, datetime.now(UTC))
 
     async def _read_once(self) -> bool:
         try:
@@ -156,13 +180,17 @@ class StaticToken:
         """Always: the file is read at each call, for it may rotate."""
         return True
 
-    async def identify(self, token: str) -> Caller:
-        """Return the holder of the static token."""
+    def identify_at_once(self, token: str) -> Caller:
+        """Return the holder of the static token; the file is small, and read without a thread's help."""
         try:
-            expected = static_tokens(await anyio.Path(self._path).read_text())
+            expected = static_tokens(self._path.read_text())
         except OSError as error:
             raise TransientError(f"cannot read {self._path}: {error.strerror}") from error
         return admit_static(token, expected)
+
+    async def identify(self, token: str) -> Caller:
+        """Return the holder of the static token."""
+        return self.identify_at_once(token)
 
     async def run(self) -> None:
         """Check the file once, so that a wrong path ends the process at start."""

@@ -16,6 +16,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
+from sunk_hook_gateway.admission import Admission
 from sunk_hook_gateway.calls import Gateway
 from sunk_hook_gateway.certificate import Certificate
 from sunk_hook_gateway.config import Config, read_config
@@ -57,7 +58,8 @@ async def work() -> None:
         gateway = Gateway(
             bus, config, nodes=nodes, pods=pods, locks=locks, placements=placements, leaves=leaves
         )
-        serving = Serving(bus, config, gateway, callers)
+        admission = Admission(callers, config.namespace, pods=pods, placements=placements)
+        serving = Serving(bus, config, gateway, admission)
         health = Health()
         for view in (nodes, pods, placement_view):
             health.require(view.bucket, lambda view=view: view.is_complete)
@@ -80,12 +82,20 @@ def _servers(
     config: Config, health: Health, hooks: list[BaseRoute]
 ) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
     """Return what serves the hooks, with TLS only if there is a certificate, and what serves the rest."""
+    serve_hooks = partial(
+        serve_http,
+        config.http_host,
+        health=health,
+        more=hooks,
+        max_connections=config.max_connections,
+        max_connections_per_address=config.max_connections_per_address,
+    )
     if config.tls_cert_file is None or config.tls_key_file is None:
-        return (lambda: serve_http(config.http_host, config.http_port, health, hooks),)
+        return (partial(serve_hooks, config.http_port),)
     certificate = Certificate(config.tls_cert_file, config.tls_key_file)
     return (
         lambda: serve_http(config.http_host, config.http_port, health),
-        lambda: serve_http(config.http_host, config.tls_port, health, hooks, tls=certificate.context),
+        partial(serve_hooks, config.tls_port, tls=certificate.context),
         certificate.run,
     )
 

@@ -10,6 +10,10 @@ CALL_SECONDS = Histogram(
     buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300),
 )
 CALLS_HELD = Gauge("sunk_hook_calls_held", "Hook calls under way.", ["call"])
+CALLS_NOT_LET_IN = Gauge(
+    "sunk_hook_calls_not_let_in",
+    "Hook calls whose caller is not known yet: they wait for keys, or for the state of their Pod or job.",
+)
 REFUSALS = Counter(
     "sunk_hook_refusals_total",
     "Prologs refused at their deadline, by what they were told: drain the node, hold or requeue the job.",

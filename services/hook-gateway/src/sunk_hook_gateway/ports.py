@@ -14,6 +14,15 @@ class Callers(Protocol):
         """Whether tokens can be checked now."""
         ...
 
+    def identify_at_once(self, token: str) -> Caller | None:
+        """Return who holds *token*; None: `identify` may wait for that.
+
+        Raises:
+            AccessError: nobody that we know.
+            TransientError: it cannot be told now, and a wait would not help.
+        """
+        ...
+
     async def identify(self, token: str) -> Caller:
         """Return who holds *token*.
 

@@ -15,7 +15,9 @@ from sunk_events.hooks import (
     ReleaseCalled,
     StartedCalled,
 )
+from sunk_events.placements import PlacementState
 from sunk_hook_gateway import answers
+from sunk_hook_gateway.admission import Admitted
 from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.bodies import Nudge, Prehook, Release, Started
 from sunk_hook_gateway.calls import Gateway
@@ -23,6 +25,8 @@ from sunk_hook_gateway.facts import Told, about_hook, about_job, about_node
 from sunk_hook_gateway.tokens import Caller
 
 B = TypeVar("B", bound=msgspec.Struct)
+MAX_DIGITS: Final = 10
+"""Of a job id; Python reads no number of thousands."""
 
 
 class Refusal(Exception):  # noqa: N818 - an answer on its way out, not an error
@@ -39,7 +43,7 @@ class Call(msgspec.Struct, frozen=True):
     params: Mapping[str, Any]
     """Of the path. ``Any``, because that is what Starlette gives; they are strings."""
     token: str
-    caller: Caller
+    admitted: Admitted
     data: bytes
 
     @property
@@ -48,17 +52,26 @@ class Call(msgspec.Struct, frozen=True):
         return str(self.params["node"])
 
     @property
+    def caller(self) -> Caller:
+        """The Pod that calls."""
+        return self.admitted.caller
+
+    @property
     def who(self) -> str:
         """Whose call it is, for the record."""
         return f"{self.caller.namespace}/{self.caller.pod}" if self.caller.pod else "static token"
 
     @property
     def job(self) -> int:
-        """The job of the path, or a refusal of what is none."""
-        given = str(self.params["job"])
-        if not given.isascii() or not given.isdigit() or not 0 < int(given) < 1 << 32:
-            raise Refusal(answers.failed(400, "`job` in the path is no job id"))
-        return int(given)
+        """The job of the path."""
+        return job_of(self.params)
+
+    @property
+    def placement(self) -> PlacementState:
+        """The placement whose placeholder calls."""
+        if self.admitted.placement is None:
+            raise Refusal(answers.failed(404, f"job {self.job} is no placeholder"))
+        return self.admitted.placement
 
     def body(self, kind: type[B]) -> B:
         """Return the body, or refuse a malformed one, naming the field."""
@@ -66,6 +79,14 @@ class Call(msgspec.Struct, frozen=True):
             return msgspec.json.decode(self.data, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Refusal(answers.failed(400, f"body: {error}")) from error
+
+
+def job_of(params: Mapping[str, Any]) -> int:
+    """Return the job of a path with *params*, or refuse what is none."""
+    given = str(params["job"])
+    if len(given) > MAX_DIGITS or not given.isascii() or not given.isdigit() or not 0 < int(given) < 1 << 32:
+        raise Refusal(answers.failed(400, "`job` in the path is no job id"))
+    return int(given)
 
 
 async def _prehook(gateway: Gateway, call: Call) -> Answer:
@@ -89,7 +110,7 @@ async def _release_job(gateway: Gateway, call: Call) -> Answer:
 
 
 async def _outcome(gateway: Gateway, call: Call) -> Answer:
-    return await gateway.outcome(call.job, call.token)
+    return await gateway.outcome(call.job, call.placement, call.token)
 
 
 async def _outcome_dropped(gateway: Gateway, call: Call) -> None:
@@ -151,6 +172,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[int, str]
     handle: Callable[[Gateway, Call], Awaitable[Answer]]
     body: type[msgspec.Struct] | None = None
+    is_unplaced_heard: bool = False
+    """Whether a job that has no placement may call: whose token it is the pod-scheduler knows then."""
     hung_up: Callable[[Gateway, Call], Awaitable[None]] | None = None
     """What to do when the caller went before it was answered."""
     fact: FactOf | None = None
@@ -225,6 +248,7 @@ ENDPOINTS: Final = (
         caller="job",
         summary="A placeholder is to end: blocks until its Pod is gone, or a bound passes",
         answers={200: _GONE, 202: _STILL, 503: _AGAIN},
+        is_unplaced_heard=True,
         handle=_release_job,
         fact=job_release_called,
     ),

@@ -1,15 +1,15 @@
 """HTTP around every call: who is let in, the body's limits, a caller that hangs up, our own end.
 
-What must stay true: a caller is let in before its body is read, and takes nobody's place before; one that
-hangs up ends its call; when we are told to stop, every held call is answered 503 at once; no log line and no
-answer holds a token.
+What must stay true: a caller is let in before its body is read, and takes no place of those who are in; one
+that hangs up ends its call; when we are told to stop, every held call is answered 503 at once; no log line
+and no answer holds a token.
 """
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Final
 
 import anyio
@@ -20,14 +20,15 @@ from starlette.routing import BaseRoute, Route
 
 from sunk_events.base import UNKNOWN, Cause, source
 from sunk_hook_gateway import answers
+from sunk_hook_gateway.admission import Admission, Admitted
 from sunk_hook_gateway.answers import Answer
 from sunk_hook_gateway.calls import Gateway
 from sunk_hook_gateway.config import Config
 from sunk_hook_gateway.facts import Told
-from sunk_hook_gateway.metrics import CALL_SECONDS, CALLS, CALLS_HELD, HANG_UPS
-from sunk_hook_gateway.ports import Callers
-from sunk_hook_gateway.routes import ENDPOINTS, Call, Endpoint, Refusal
-from sunk_hook_gateway.tokens import AccessError, Caller, admit, bearer, require_member
+from sunk_hook_gateway.metrics import CALL_SECONDS, CALLS, CALLS_HELD, CALLS_NOT_LET_IN, HANG_UPS
+from sunk_hook_gateway.places import MAX_STRANGERS, MAX_STRANGERS_PER_ADDRESS, Places
+from sunk_hook_gateway.routes import ENDPOINTS, Call, Endpoint, Refusal, job_of
+from sunk_hook_gateway.tokens import AccessError, bearer
 from sunk_runtime.errors import PermanentError, SunkError, TransientError
 from sunk_runtime.http_guard import line_of
 from sunk_runtime.jetstream import Bus
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 MAX_BODY: Final = 64 * 1024
 BODY_TIMEOUT_S: Final = 10.0
 PUBLISH_TIMEOUT_S: Final = 2.0
+LINE_S: Final = 1.0
 HUNG_UP: Final = Answer(499)
 """nginx' word for it; nobody reads this answer."""
 
@@ -47,16 +49,20 @@ HUNG_UP: Final = Answer(499)
 class Serving:
     """Serves every row of the route table."""
 
-    def __init__(self, bus: Bus, config: Config, gateway: Gateway, callers: Callers) -> None:
+    def __init__(self, bus: Bus, config: Config, gateway: Gateway, admission: Admission) -> None:
         self._bus = bus
         self._config = config
         self._gateway = gateway
-        self._callers = callers
+        self._admission = admission
         self._held = 0
-        self._held_by: Counter[str] = Counter()
-        """Calls held, by the Pod or the placeholder that makes them, and of all of either kind."""
+        self._nodes = Places(config.max_calls, config.max_calls_per_node)
+        self._jobs = Places(config.max_calls, config.max_calls_per_node)
+        self._strangers = Places(MAX_STRANGERS, MAX_STRANGERS_PER_ADDRESS)
+        """Of those who are not let in yet, by their addresses."""
         self._open: set[anyio.CancelScope] = set()
         """Of each call that waits for its answer; a task beside it would cost more than the call."""
+        self._logged: dict[tuple[str, int], float] = {}
+        """When a refusal of somebody who was not let in had its line last, by call and status."""
         self._is_stopping = False
         self._idle = anyio.Event()
 
@@ -85,82 +91,84 @@ class Serving:
             CALLS_HELD.labels(endpoint.name).inc()
             call, at = None, UNKNOWN
             try:
-                token, caller = await self._let_in(endpoint, request)
-                with self._place(endpoint, request, caller):
-                    call = Call(request.path_params, token, caller, await _body(request))
+                token, admitted = await self._let_in(endpoint, request)
+                with self._place(endpoint, request, admitted):
+                    call = Call(request.path_params, token, admitted, await _body(request))
                     with acting(f"call {endpoint.name}", request.url.path, UNKNOWN, is_asked=True):
                         at = here("")
                         answer = await self._held_open(endpoint, request, call)
             except Refusal as refusal:
                 answer = refusal.answer
+            except AccessError as error:
+                answer = answers.failed(error.status, str(error))
+            except TransientError as error:
+                answer = answers.retry(str(error))
             finally:
                 CALLS_HELD.labels(endpoint.name).dec()
                 self._held -= 1
                 if not self._held:
                     self._idle.set()
             waited_s = time.perf_counter() - started
-            _account(endpoint, request, answer, waited_s)
+            is_line = call is not None or self._is_line(endpoint, answer.status)
+            _account(endpoint, request, answer, waited_s, is_line=is_line)
             return self._response(endpoint, call, answer, waited_s, at)
 
         return Route(endpoint.path, respond, methods=[endpoint.method], name=endpoint.name)
 
-    @contextmanager
-    def _place(self, endpoint: Endpoint, request: Request, caller: Caller) -> Generator[None]:
-        """Take one of the places that there are for nodes or for placeholders, or refuse.
+    def _is_line(self, endpoint: Endpoint, status: int) -> bool:
+        """Whether the refusal of somebody who was not let in has its line in the log: one a second has."""
+        key, at = (endpoint.name, status), time.monotonic()
+        if at - self._logged.get(key, -LINE_S) < LINE_S:
+            return False
+        self._logged[key] = at
+        return True
 
-        Which node calls is known for certain here. Who calls for a job may be anybody, and takes no prolog's
-        place.
+    def _place(
+        self, endpoint: Endpoint, request: Request, admitted: Admitted
+    ) -> AbstractContextManager[None]:
+        """Return a place of those that there are for the caller's kind. Raises `TransientError`."""
+        if endpoint.caller != "job":
+            return self._nodes.one(admitted.caller.pod)
+        if admitted.placement is not None:
+            return self._jobs.one(str(job_of(request.path_params)))
+        return self._strangers.one(_address(request))
+
+    async def _let_in(self, endpoint: Endpoint, request: Request) -> tuple[str, Admitted]:
+        """Return the caller with its token; one that has to be waited for takes a stranger's place meanwhile.
+
+        Raises:
+            AccessError: nobody that may.
+            TransientError: it cannot be told now.
         """
-        is_job = endpoint.caller == "job"
-        one = f"job {request.path_params['job']}" if is_job else caller.pod
-        everybody = "jobs" if is_job else "nodes"
-        is_too_many = one and self._held_by[one] >= self._config.max_calls_per_node
-        if is_too_many or self._held_by[everybody] >= self._config.max_calls:
-            raise Refusal(answers.RETRY)
-        taken = [one, everybody] if one else [everybody]
-        self._held_by.update(taken)
-        try:
-            yield
-        finally:
-            for place in taken:
-                self._held_by[place] -= 1
-                if not self._held_by[place]:
-                    del self._held_by[place]
-
-    async def _let_in(self, endpoint: Endpoint, request: Request) -> tuple[str, Caller]:
-        """Return the caller with its token, or raise its `Refusal`."""
         if self.is_stopping:
             raise Refusal(answers.RETRY)
-        try:
-            token = bearer(request.headers.get("authorization"))
-            return token, await self._caller(endpoint, request, token)
-        except AccessError as error:
-            raise Refusal(answers.failed(error.status, str(error))) from error
-        except TransientError as error:
-            raise Refusal(answers.retry(str(error))) from error
-
-    async def _caller(self, endpoint: Endpoint, request: Request, token: str) -> Caller:
-        """Return who calls. A job's token is checked where its placement is looked up."""
+        token = bearer(request.headers.get("authorization"))
+        wait: Callable[[], Awaitable[Admitted]]
         if endpoint.caller == "job":
-            return Caller()
-        caller = await self._callers.identify(token)
-        if endpoint.caller == "node":
-            admit(caller, str(request.path_params["node"]), self._config.namespace)
+            job = job_of(request.path_params)
+            found = self._admission.job_at_once(token, job)
+            wait = partial(self._admission.job, token, job, is_unplaced_heard=endpoint.is_unplaced_heard)
         else:
-            require_member(caller, self._config.namespace)
-        return caller
+            node = str(request.path_params["node"]) if endpoint.caller == "node" else None
+            found = self._admission.node_at_once(token, node)
+            wait = partial(self._admission.node, token, node)
+        if found is None:
+            with (
+                self._strangers.one(_address(request)),
+                CALLS_NOT_LET_IN.track_inprogress(),
+                anyio.CancelScope() as scope,
+                self._until_gone(request, scope),
+            ):
+                found = await wait()
+        if found is None:
+            raise Refusal(answers.RETRY if self.is_stopping else HUNG_UP)
+        return token, found
 
     async def _held_open(self, endpoint: Endpoint, request: Request, call: Call) -> Answer:
         """Answer, unless the caller hangs up or we are told to stop first."""
         answer: Answer | None = None
-        with anyio.CancelScope() as scope, line_of(request).ending(scope):
-            self._open.add(scope)
-            try:
-                if self.is_stopping:
-                    raise Refusal(answers.RETRY)
-                answer = await self._answer(endpoint, call)
-            finally:
-                self._open.discard(scope)
+        with anyio.CancelScope() as scope, self._until_gone(request, scope):
+            answer = await self._answer(endpoint, call)
         if answer is not None:
             return answer
         if self.is_stopping:
@@ -169,6 +177,18 @@ class Serving:
         if endpoint.hung_up is not None:
             await endpoint.hung_up(self._gateway, call)
         return HUNG_UP
+
+    @contextmanager
+    def _until_gone(self, request: Request, scope: anyio.CancelScope) -> Generator[None]:
+        """Cancel *scope* when the caller hangs up or we are told to stop while the context lasts."""
+        with line_of(request).ending(scope):
+            self._open.add(scope)
+            try:
+                if self.is_stopping:
+                    raise Refusal(answers.RETRY)
+                yield
+            finally:
+                self._open.discard(scope)
 
     async def _answer(self, endpoint: Endpoint, call: Call) -> Answer:
         try:
@@ -230,7 +250,11 @@ async def _body(request: Request) -> bytes:
     return bytes(data)
 
 
-def _account(endpoint: Endpoint, request: Request, answer: Answer, waited_s: float) -> None:
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
+
+
+def _account(endpoint: Endpoint, request: Request, answer: Answer, waited_s: float, *, is_line: bool) -> None:
     """Count and log how a call went."""
     CALL_SECONDS.labels(endpoint.name).observe(waited_s)
     CALLS.labels(endpoint.name, str(answer.status)).inc()
@@ -242,7 +266,7 @@ def _account(endpoint: Endpoint, request: Request, answer: Answer, waited_s: flo
     }
     if error := (answer.content or {}).get("error"):
         fields["error"] = str(error)
-    if answer.status in {202, 204, 499}:
+    if answer.status in {202, 204, 499} or not is_line:
         log.debug("call answered", extra=fields)
     elif answer.status < 400:  # noqa: PLR2004 - HTTP's line between well and not
         log.info("call answered", extra=fields)

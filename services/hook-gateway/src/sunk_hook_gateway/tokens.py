@@ -50,17 +50,20 @@ class Caller(msgspec.Struct, frozen=True):
 
     pod: str = ""
     namespace: str = ""
+    uid: str = ""
+    """Of the Pod: another one may have had its name before."""
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _Pod(msgspec.Struct, frozen=True):
     name: str = ""
+    uid: str = ""
 
 
 class _Bound(msgspec.Struct, frozen=True):
     """The private claims of a bound ServiceAccount token."""
 
     namespace: str = ""
-    pod: _Named = _Named()
+    pod: _Pod = _Pod()
 
 
 class Claims(msgspec.Struct, frozen=True):
@@ -149,9 +152,10 @@ def caller_of(claims: Claims, now: datetime) -> Caller:
         raise AccessError("token has expired")
     if moment < claims.nbf - LEEWAY_S:
         raise AccessError("token is not valid yet")
-    if not claims.bound.pod.name:
+    pod = claims.bound.pod
+    if not (pod.name and pod.uid):
         raise AccessError("token is not bound to a Pod", status=FORBIDDEN)
-    return Caller(claims.bound.pod.name, claims.bound.namespace)
+    return Caller(pod.name, claims.bound.namespace, pod.uid)
 
 
 def admit(caller: Caller, node: str, namespace: str) -> None:
@@ -165,6 +169,14 @@ def require_member(caller: Caller, namespace: str) -> None:
     """Let in Pods of *namespace* and the holder of the static token, or raise `AccessError`."""
     if caller.pod and caller.namespace != namespace:
         raise AccessError(f"Pods of namespace {caller.namespace} are not let in", status=FORBIDDEN)
+
+
+def is_present(caller: Caller, uid: str | None) -> bool:
+    """Whether *caller* is the Pod that the bus has under its name, by that one's *uid*; None: it has none.
+
+    A state without a uid was written by an older nodeset-controller: then the name has to do.
+    """
+    return not caller.pod or uid in {"", caller.uid}
 
 
 def static_tokens(text: str) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ from sunk_events.base import Reply, Request, State
 from sunk_events.codec import encode
 from sunk_events.locks import LockHolder, LockState
 from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
 from sunk_events.permissions import DRAIN_LEAVES
 from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_hook_gateway.testing.issuer import UID
 from sunk_hook_gateway.testing.process import Process
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import answering
@@ -73,8 +75,23 @@ async def store(bus: Bus, key: str, state: State) -> None:
 
 
 async def register(bus: Bus, node: str, *, reason: str = "") -> None:
-    """Have a Slurm node, drained where a *reason* is given."""
+    """Have a Slurm node, drained where a *reason* is given, and its NodeSet Pod."""
     state = SlurmNodeState(changed=NOW, node=node, state="IDLE", is_drain=bool(reason), reason=reason)
+    await store(bus, node, state)
+    await start_pod(bus, node)
+
+
+async def start_pod(bus: Bus, node: str, *, uid: str = UID) -> None:
+    """Have the NodeSet Pod *uid* of a node, in place of any other."""
+    state = KubePodState(
+        changed=NOW,
+        pod=node,
+        namespace="slurm",
+        nodeset="ns",
+        kube_node=node,
+        uid=uid,
+        phase="running",
+    )
     await store(bus, node, state)
 
 

@@ -10,6 +10,8 @@ from jwt.algorithms import RSAAlgorithm
 
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 AUDIENCE: Final = "sunk-hooks"
+UID: Final = "8f4c"
+"""Of every Pod, where a test says no other."""
 
 
 class Issuer:
@@ -29,11 +31,17 @@ class Issuer:
         return json.dumps({"keys": [self.jwk()]}).encode()
 
     def token(
-        self, pod: str = "gpu-000-012", namespace: str = "slurm", *, bound: object = "", **claims: object
+        self,
+        pod: str = "gpu-000-012",
+        namespace: str = "slurm",
+        *,
+        uid: str = UID,
+        bound: object = "",
+        **claims: object,
     ) -> str:
         """Return a token that is bound to *pod*; *claims* replace what it would say, None leaves out."""
         now = int(time.time())
-        to = {"namespace": namespace, **({"pod": {"name": pod, "uid": "8f4c"}} if pod else {})}
+        to = {"namespace": namespace, **({"pod": {"name": pod, "uid": uid}} if pod else {})}
         payload: dict[str, object] = {
             "iss": ISSUER,
             "aud": [AUDIENCE],

@@ -1,0 +1,108 @@
+"""Who is let in, by what the bus says of the Pod or the placeholder whose token was shown.
+
+What must stay true: nobody is let in for the name of a Pod that has gone; what the bus does not tell is
+waited for a little, and then "ask again", never "no".
+"""
+
+from typing import Final
+
+import anyio
+import msgspec
+
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_hook_gateway.ports import Callers
+from sunk_hook_gateway.tokens import AccessError, Caller, admit, admit_job, is_present, require_member
+from sunk_hook_gateway.waiting import Placements
+from sunk_runtime.errors import TransientError
+from sunk_runtime.views import StateView
+
+VIEWS_WAIT_S: Final = 2.0
+"""How long a call waits for views that are being read, and for a state that its script outran."""
+UNKNOWN_S: Final = 0.5
+"""A Pod, or a node, that is not known may be one whose state its first prolog outran."""
+MAX_TOKEN: Final = 128
+"""The contract's limit of a placeholder's token."""
+NOT_FOUND: Final = 404
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """Who was let in."""
+
+    caller: Caller = Caller()
+    """Whose Pod token it is."""
+    placement: PlacementState | None = None
+    """Whose placeholder's token it is. Neither: a job without a placement, whose owner judges the token."""
+
+
+class Admission:
+    """Lets callers in: at once where all that is needed is known, else after a wait that is to be counted."""
+
+    def __init__(
+        self, callers: Callers, namespace: str, *, pods: StateView[KubePodState], placements: Placements
+    ) -> None:
+        self._callers = callers
+        self._namespace = namespace
+        self._pods = pods
+        self._placements = placements
+
+    def node_at_once(self, token: str, node: str | None) -> Admitted | None:
+        """Let in the Pod of *node*, or of any if that is None; None: `node` may wait for what is not known.
+
+        Raises:
+            AccessError: somebody else.
+            TransientError: it cannot be told now.
+        """
+        caller = self._callers.identify_at_once(token)
+        if caller is None:
+            return None
+        self._require(caller, node)
+        return Admitted(caller) if self._is_present(caller) else None
+
+    async def node(self, token: str, node: str | None) -> Admitted:
+        """Let in the Pod of *node*, or of any if that is None. Raises as `node_at_once` does."""
+        caller = await self._callers.identify(token)
+        self._require(caller, node)
+        if not self._is_present(caller):
+            with anyio.move_on_after(VIEWS_WAIT_S):
+                await self._pods.complete()
+                await anyio.sleep(UNKNOWN_S)
+        if not self._is_present(caller):
+            raise TransientError(f"the NodeSet Pod {caller.pod} that this token is bound to is not known")
+        return Admitted(caller)
+
+    def job_at_once(self, token: str, job: int) -> Admitted | None:
+        """Let in the placeholder *job*; None: `job` may wait for its placement. Raises `AccessError`."""
+        if not token or len(token) > MAX_TOKEN:
+            raise AccessError("token is malformed")
+        placement = self._placements.of_job(job)
+        if placement is None:
+            return None
+        admit_job(token, placement.token_sha256)
+        return Admitted(placement=placement)
+
+    async def job(self, token: str, job: int, *, is_unplaced_heard: bool) -> Admitted:
+        """Let in the placeholder *job*, and one without a placement if *is_unplaced_heard*.
+
+        Raises:
+            AccessError: the token is another's, or the job no placeholder.
+            TransientError: placements are not read yet.
+        """
+        await self._placements.find(job, within_s=VIEWS_WAIT_S)
+        if (found := self.job_at_once(token, job)) is not None:
+            return found
+        if not self._placements.is_complete:
+            raise TransientError("placements are not read yet")
+        if not is_unplaced_heard:
+            raise AccessError(f"job {job} is no placeholder", status=NOT_FOUND)
+        return Admitted()
+
+    def _require(self, caller: Caller, node: str | None) -> None:
+        if node is None:
+            require_member(caller, self._namespace)
+        else:
+            admit(caller, node, self._namespace)
+
+    def _is_present(self, caller: Caller) -> bool:
+        state = self._pods.get(caller.pod) if caller.pod else None
+        return is_present(caller, None if state is None else state.uid)
