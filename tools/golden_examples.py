@@ -88,6 +88,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "pod": "gpu-000-012",
     "pod_address": "10.201.1.12",
     "gone_uid": "0b7c51c2-2f0e-4a9b-8a55-0d5a3c1e7f42",
+    "priority": 4211,
     "qos": "normal",
     "ready_changed": datetime(2026, 1, 15, 9, 29, 40, tzinfo=UTC),
     "reason": _DRAIN,

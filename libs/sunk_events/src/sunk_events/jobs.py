@@ -110,6 +110,8 @@ class SlurmJobState(State, frozen=True, kw_only=True, tag="sunk.syncer.v1.slurm_
     is_dependency_pending: bool = False
     is_held: bool = False
     """It is PENDING and waits for its owner or an administrator to release it."""
+    priority: Count | None = None
+    """Slurm's, as it was when the job was last looked at; 0 while it is held, None where it is not known."""
     restarts: Count = 0
     """How often it was requeued."""
     extra: Reason = ""

@@ -185,7 +185,9 @@ class Runtime:
             self.slurm_jobs,
             self._kube_node,
         )
-        explanations = ExplainHandlers(self.pods, self.placements, scheduler.look, gangs.explain)
+        explanations = ExplainHandlers(
+            self.pods, self.placements, scheduler.look, gangs.explain, scheduler.known_jobs
+        )
         changes = self.pods.changes()  # Before anybody asks: from then on Pods are found by their uid.
         async with AsyncExitStack() as stack:
             for recovery in (self.bus.recovery, self.placements.recovery):

@@ -1,9 +1,10 @@
 import pytest
 from msgspec.structs import replace
 
-from sunk_pod_scheduler.placement.explain import FINDINGS_MAX, explain
+from sunk_events.jobs import SlurmJobState
+from sunk_pod_scheduler.placement.explain import FINDINGS_MAX, explain, place_in_queue
 from sunk_pod_scheduler.placement.model import JobGone, JobUnknown, Observed
-from sunk_pod_scheduler.testing import KUBE_NODE, SLURM_NODE, job, placement, pod, seen
+from sunk_pod_scheduler.testing import KUBE_NODE, SLURM_NODE, T0, job, placement, pod, seen
 
 RUNNING = placement("released")
 STARTED = placement("started", node=SLURM_NODE)
@@ -75,6 +76,63 @@ def test_says_why_a_pod_is_as_it_is_and_what_would_change_it(
 
     assert because in first.because
     assert would_change in first.would_change
+
+
+def waiting(number: int, priority: int = 0, *, is_held: bool = False) -> SlurmJobState:
+    return SlurmJobState(
+        changed=T0,
+        job=number,
+        state="PENDING",
+        partition="main",
+        user="ada",
+        priority=priority,
+        is_held=is_held,
+    )
+
+
+PENDING = seen(pod(), placement("released"), replace(job("PENDING", reason="Priority"), priority=50))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "what", "because"),
+    [
+        pytest.param(
+            [waiting(7, 50), waiting(3, 90)], "place 2 of 2 in the queue of main", "job 3", id="behind"
+        ),
+        pytest.param(
+            [waiting(7, 0, is_held=True), waiting(3, 90), waiting(4, 10)],
+            "place 2 of 3 in the queue of main",
+            "job 3",
+            id="its release is not heard of",
+        ),
+        pytest.param([waiting(7, 50)], "place 1 of 1 in the queue of main", "nobody", id="alone"),
+        pytest.param([], "its place in Slurm's queue is not known", "has not told of job 7", id="too new"),
+        pytest.param(
+            None, "its place in Slurm's queue is not known", "has not heard of Slurm's jobs", id="an old bus"
+        ),
+    ],
+)
+def test_says_where_a_pod_that_waits_stands_in_slurms_queue(
+    jobs: list[SlurmJobState] | None, what: str, because: str
+) -> None:
+    (finding,) = place_in_queue(PENDING, jobs, frozenset({7}))
+
+    assert finding.what == what
+    assert because in finding.because
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        seen(pod(), placement("released"), job("PENDING", is_held=True)),
+        seen(pod(), placement("released"), job("PENDING", reason="BeginTime")),
+        seen(pod(), placement("released"), job()),
+        seen(pod(), placement("released"), JobUnknown()),
+        seen(pod(), placement("submitted", job=None), JobGone()),
+    ],
+)
+def test_who_does_not_wait_in_slurms_queue_has_no_place_in_it(found: Observed) -> None:
+    assert place_in_queue(found, [waiting(7, 50)], frozenset[int]()) == ()
 
 
 def test_everything_that_is_wrong_with_a_pod_is_listed() -> None:

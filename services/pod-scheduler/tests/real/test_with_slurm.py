@@ -22,7 +22,15 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_events.requests import Noted, PlacementAnnounced, PlacementReleased, ReleasePlacement
+from sunk_events.requests import (
+    ExplainPlacement,
+    Explanation,
+    Finding,
+    Noted,
+    PlacementAnnounced,
+    PlacementReleased,
+    ReleasePlacement,
+)
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
 from sunk_kube.objects import (
@@ -71,6 +79,7 @@ from sunk_pod_scheduler.placement.model import AnyJob, JobGone
 from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_pod_scheduler.podspec.namespace_policy import DefaultPolicy, Grant, Policy
 from sunk_pod_scheduler.podspec.validation import Rules
+from sunk_pod_scheduler.rpc.explain_handlers import ExplainHandlers
 from sunk_pod_scheduler.rpc.handlers import Handlers
 from sunk_pod_scheduler.testing import KEY, UID, MemoryPods, manifest
 from sunk_runtime.http import Health, serve_http
@@ -274,6 +283,10 @@ class World:
                     flags=tuple(sorted(state.flags)),
                     is_over=state.is_over,
                     is_held=state.is_pending and found.priority.value == 0,
+                    priority=found.priority.value if state.is_pending else None,
+                    reason=found.state_reason,
+                    partition=found.partition,
+                    user=found.user_name,
                     nodes=found.nodes,
                     extra=found.extra,
                     name=found.name,
@@ -925,6 +938,49 @@ async def test_a_pod_that_fits_no_node_is_tried_ever_later_and_explained(
         (finding,) = explain(await scheduler.look(UID))
         assert "no Slurm node fits" in finding.because
         assert "tried again at" in finding.would_change
+
+
+async def test_a_pod_that_waits_is_told_its_place_in_slurms_queue_from_what_the_bus_knows(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found) as scheduler:
+        whole = ("--exclusive", "--nodes=2")
+        taken = submit(slurm, *whole).strip()
+        await until(lambda: is_base(found, int(taken), "RUNNING"))
+        ahead = [submit(slurm, *whole, f"--priority={number}").strip() for number in (3000, 2000)]
+        found.pods.put(manifest())
+        await until(lambda: found.phase(UID) == "released")
+        state = found.placements.get(UID)
+        assert state is not None
+        assert state.job is not None
+        slurm.exec("scontrol", "update", f"job={state.job}", "priority=1000")
+        behind = submit(slurm, *whole, "--priority=500").strip()
+        handlers = ExplainHandlers(
+            found.pods, found.placements, scheduler.look, of_no_gang, scheduler.known_jobs
+        )
+
+        async def place() -> Finding:
+            reply = await handlers.placement(ExplainPlacement(pod="default/infer"))
+            assert isinstance(reply, Explanation)
+            return reply.findings[-1]
+
+        async def is_third() -> bool:
+            return (await place()).what == "place 3 of 4 in the queue of main"
+
+        await until(is_third)
+        told = await place()
+        shown = slurm.exec("squeue", "--noheader", "--states=PENDING", "--sort=-p,i", "--format=%i").split()
+        for job in (taken, *ahead, behind):
+            await found.client.cancel_job(int(job))
+
+        assert shown == [*ahead, str(state.job), behind]
+        assert [f"job {job} of root" in told.because for job in (*ahead, behind)] == [True, True, False]
+        await until(lambda: found.is_running(UID))
+        assert "in the queue" not in (await place()).what
+
+
+async def of_no_gang(_uid: str) -> tuple[Finding, ...]:
+    return ()
 
 
 async def test_only_the_scripts_own_token_speaks_for_its_placeholder(

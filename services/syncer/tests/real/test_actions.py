@@ -15,7 +15,15 @@ from sunk_events.jobs import JobEnded
 from sunk_events.locks import LockState
 from sunk_events.nodes import NodeExtraReplaced
 from sunk_events.nodesets import KubeWatchState
-from sunk_events.requests import ExplainJob, ExplainSlurmNode, Explanation, Noted, Refused, RequeueJob
+from sunk_events.requests import (
+    ExplainJob,
+    ExplainSlurmNode,
+    Explanation,
+    Finding,
+    Noted,
+    Refused,
+    RequeueJob,
+)
 from sunk_events.subjects import LEADER_KEY
 from sunk_lab.errors import LabError
 from sunk_lab.slurm.host import HostSlurm
@@ -391,6 +399,53 @@ async def test_a_node_and_a_job_are_explained(stage: Stage) -> None:
     assert node.findings[0].what == "drained: k8s: cordon: disk"
     assert node.findings[0].would_change == "kubectl uncordon"
     assert "Held" in pending.findings[0].because
+
+
+async def test_a_job_that_waits_is_told_the_place_in_which_slurm_then_starts_it(stage: Stage) -> None:
+    """Each takes all nodes, so that they run one after the other; who is held is in nobody's way."""
+    whole = ("--exclusive", "--nodes=2")
+    taken = submit(stage, *whole, "sleep 600")
+    await until(lambda: "JobStarted" in stage.told(taken))
+    low, high = (submit(stage, *whole, f"--priority={number}", "sleep 1.5") for number in (100, 3000))
+    array = submit(stage, *whole, "--priority=2000", "--array=1-3", "sleep 1.5")
+    mine, later = (submit(stage, *whole, "--priority=1000", "sleep 1.5") for _ in range(2))
+    held = submit(stage, *whole, "--hold", "true")
+    order = high, array, mine, later, low
+    await until(lambda: all(is_told(stage, job) for job in (*order, held)))
+    deadline = anyio.current_time() + 60
+
+    async def place(job: str) -> Finding | None:
+        reply = await ask_until(stage.bus, CLUSTER, ExplainJob(job=int(job)), deadline=deadline)
+        assert isinstance(reply, Explanation)
+        return next((one for one in reply.findings if "in the queue of" in one.what), None)
+
+    told = {job: found for job in (*order, held) if (found := await place(job)) is not None}
+    stage.slurm.exec("scancel", taken)
+    await until(lambda: all(is_over(stage, job) for job in order))
+    stage.slurm.exec("scancel", held)
+
+    places = zip(order, (1, 2, 5, 6, 7), strict=True)
+    assert {job: found.what for job, found in told.items()} == {
+        job: f"place {number} of 7 in the queue of main" for job, number in places
+    }
+    assert f"job {high} of root" in told[mine].because
+    assert f"job {array} of root" in told[mine].because
+    assert "3 tasks" in told[mine].because
+    states = [stage.jobs.get(job) for job in order]
+    started = [state.started for state in states if state is not None and state.started is not None]
+    assert len(started) == len(order)
+    assert started == sorted(started)
+
+
+def is_over(stage: Stage, job: str) -> bool:
+    state = stage.jobs.get(job)
+    return state is not None and state.is_over
+
+
+def is_told(stage: Stage, job: str) -> bool:
+    """Whether the bus has a job, and its priority."""
+    state = stage.jobs.get(job)
+    return state is not None and state.priority is not None
 
 
 async def test_slurm_is_reconfigured_when_a_file_changes(stage: Stage, tmp_path: Path) -> None:

@@ -194,6 +194,10 @@ class Reconciler:
         told = self._statistics.get(subjects.STATISTICS_KEY)
         return told is not None and job_on_bus.is_current(told.jobs_answered, moment)
 
+    def known_jobs(self) -> list[SlurmJobState] | None:
+        """Return Slurm's jobs as the bus has them; None where those are not of now."""
+        return self._slurm_jobs.values() if self._is_bus_current(now()) else None
+
     async def look(self, uid: str) -> Observed:
         """Return all that is known of the Pod *uid* now, from a fresh look at its job."""
         seen, _ = await self._observe(uid)

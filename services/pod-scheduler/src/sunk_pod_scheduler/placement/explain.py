@@ -1,15 +1,19 @@
 """Why a Pod that Slurm places is as it is, in an operator's words, with what would change it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from sunk_events.base import REASON_MAX
+from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_events.requests import Finding
 from sunk_pod_scheduler.placement.limits import backoff_s, tries
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown, Observed, PodSeen
 from sunk_pod_scheduler.placement.transitions import waits_for
+from sunk_slurm.queue import NOT_YET, place_finding
 
 FINDINGS_MAX: Final = 32
 _SILENT: Final = "Slurm does not answer"
@@ -22,6 +26,37 @@ def explain(seen: Observed) -> tuple[Finding, ...]:
         return _without_placement(seen)
     found = _BY_PHASE[seen.placement.phase](seen, seen.placement)
     return tuple(found)[:FINDINGS_MAX]
+
+
+def place_in_queue(
+    seen: Observed, jobs: Iterable[SlurmJobState] | None, released: Container[int]
+) -> tuple[Finding, ...]:
+    """Return where the Pod's job stands in Slurm's queue; nothing where it is not in it.
+
+    Args:
+        seen: Of its job, the fresh look counts: what the bus says of it may be old.
+        jobs: Slurm's jobs, as the bus has them; None where that is not of now.
+        released: The placeholder jobs that have been released.
+    """
+    job = seen.job
+    if not isinstance(job, JobSeen) or job.base != "PENDING" or job.is_held or job.reason in NOT_YET:
+        return ()
+    if jobs is None:
+        return (
+            _not_known(
+                "the bus has not heard of Slurm's jobs of late", "the syncer runs, and Slurm answers it"
+            ),
+        )
+    known = tuple(jobs)
+    told = next((one for one in known if one.job == job.job), None)
+    if told is None:
+        return (_not_known(f"the syncer has not told of job {job.job} yet", "waiting a moment"),)
+    own = replace(told, priority=job.priority or told.priority)
+    return (place_finding(own, known, released),)
+
+
+def _not_known(because: str, would_change: str) -> Finding:
+    return _finding("its place in Slurm's queue is not known", because=because, would_change=would_change)
 
 
 def unknown(pod: str) -> Finding:

@@ -1,6 +1,6 @@
 """Why a Slurm node or job is as it is, in an operator's words: the weightiest first."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from sunk_events.base import REASON_MAX
 from sunk_events.jobs import SlurmJobState
@@ -8,6 +8,7 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.requests import Explanation, Finding
 from sunk_slurm.down_reasons import PREFIX, REQUEUE, down_reason
+from sunk_slurm.queue import is_queued, place_finding
 from sunk_syncer.actions import KubeInputs, gone_uid
 from sunk_syncer.policy.drains import OVERDUE, PREHOOK, VERIFY, cause, shall_be_empty
 from sunk_syncer.policy.requeues import lost_prologs
@@ -35,7 +36,12 @@ def explain_node(told: SlurmNodeState, kube: KubeInputs, held_back: str = "") ->
 
 
 def explain_job(
-    job: SlurmJobState, nodes: Iterable[SlurmNodeState | None], locks: Iterable[LockState]
+    job: SlurmJobState,
+    nodes: Iterable[SlurmNodeState | None],
+    locks: Iterable[LockState],
+    *,
+    jobs: Iterable[SlurmJobState] = (),
+    released: Container[int] = (),
 ) -> Explanation:
     """Return why the job waits, or runs where it does.
 
@@ -43,11 +49,14 @@ def explain_job(
         job: As the bus holds it.
         nodes: The nodes that it is on; None where nothing is known of one.
         locks: Their locks.
+        jobs: Every job that is known.
+        released: Those that pod-scheduler has released: the bus hears of it late.
     """
     if job.is_over:
         return Explanation(findings=(_over(job),))
     if job.state == "PENDING":
-        return Explanation(findings=(_pending(job),))
+        in_queue = (place_finding(job, jobs, released),) if is_queued(job, released) else ()
+        return Explanation(findings=(_pending(job), *in_queue))
     return Explanation(findings=(*_prolog(job, nodes, locks), *_completing(job)))
 
 

@@ -5,6 +5,7 @@ from sunk_events.requests import ExplainJob, ExplainSlurmNode, Refused
 from sunk_runtime.errors import TransientError
 from sunk_runtime.views import now
 from sunk_slurm.hostlist import expand
+from sunk_slurm.queue import released_jobs
 from sunk_syncer.adapters.views import Views
 from sunk_syncer.policy.explain import explain_job, explain_node
 
@@ -41,4 +42,5 @@ class ExplainHandlers:
             names = ()
         nodes = [self._views.nodes.get(name) for name in names]
         locks = [lock for lock in map(self._views.locks.get, names) if lock is not None]
-        return explain_job(job, nodes, locks)
+        jobs, released = self._views.jobs.values(), released_jobs(self._views.placements.values())
+        return explain_job(job, nodes, locks, jobs=jobs, released=released)

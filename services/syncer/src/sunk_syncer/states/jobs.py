@@ -79,10 +79,17 @@ def job_state(seen: Job, tasks: int, now: datetime) -> SlurmJobState:
         het_job=seen.het_job_id.value or None,
         is_dependency_pending=state.is_pending and seen.state_reason == "Dependency",
         is_held=state.is_pending and (seen.hold or seen.priority.value == 0),
+        priority=_priority(seen),
         restarts=max(seen.restart_cnt, 0),
         extra=seen.extra[:REASON_MAX],
         admin_comment=seen.admin_comment[:REASON_MAX],
     )
+
+
+def _priority(seen: Job) -> int | None:
+    """Return the priority of a job that waits: afterwards it changes with its age, and says nothing."""
+    priority = seen.priority.value
+    return priority if seen.state_now.is_pending and priority is not None and priority >= 0 else None
 
 
 def allocations(seen: Job) -> tuple[Allocation, ...]:
