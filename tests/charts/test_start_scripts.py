@@ -508,6 +508,13 @@ def test_slurmctld_reads_another_set_of_keys_when_no_job_is_in_its_prolog(with_p
     assert words()["Restarts"] == "0"
 
 
+@pytest.fixture(params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def patient(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
+    """A cluster that gives jobs the time to tell what they hear, however busy the machine is."""
+    with running_slurm(request.param, more=("KillWait=120",)) as slurm:
+        yield slurm
+
+
 class Leaving:
     """A node whose Pod goes, with jobs that tell what they hear."""
 
@@ -544,14 +551,14 @@ class Leaving:
 
 
 @pytest.mark.lab
-def test_jobs_of_a_pod_that_goes_are_told_and_requeued_as_their_settings_say(slurm_lab: HostSlurm) -> None:
-    pod = Leaving(slurm_lab)
+def test_jobs_of_a_pod_that_goes_are_told_and_requeued_as_their_settings_say(patient: HostSlurm) -> None:
+    pod = Leaving(patient)
     again = pod.submit("again", "-w", "node01", "--requeue")
     once = pod.submit("once", "-w", "node01", "--no-requeue")
     both = pod.submit("both", "-N2", "-n2", "--requeue", "-w", "node[01-02]")
     at_terminal = f"srun -J terminal -n1 --mem=100 -w node01 bash -c {shlex.quote(pod.listening)}"
-    slurm_lab.exec("bash", "-c", f"{at_terminal} >/dev/null 2>&1 &")
-    wait_for("the one at a terminal", (slurm_lab.logs / "terminal").exists)
+    patient.exec("bash", "-c", f"{at_terminal} >/dev/null 2>&1 &")
+    wait_for("the one at a terminal", (patient.logs / "terminal").exists)
 
     pod.stop()
 
@@ -590,10 +597,10 @@ def test_a_pod_without_jobs_goes_at_once_and_its_node_is_drained_and_not_down(sl
 
 @pytest.mark.lab
 @pytest.mark.parametrize("reason", ["bad dimm", "k8s: pod pending deletion"])
-def test_a_drain_that_is_there_keeps_its_reason_when_the_pod_goes(slurm_lab: HostSlurm, reason: str) -> None:
-    pod = Leaving(slurm_lab)
+def test_a_drain_that_is_there_keeps_its_reason_when_the_pod_goes(patient: HostSlurm, reason: str) -> None:
+    pod = Leaving(patient)
     job = pod.submit("again", "-w", "node01")
-    slurm_lab.exec("scontrol", "update", "nodename=node01", "state=drain", f"reason={reason}")
+    patient.exec("scontrol", "update", "nodename=node01", "state=drain", f"reason={reason}")
 
     pod.stop()
 

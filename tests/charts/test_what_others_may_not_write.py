@@ -131,14 +131,28 @@ class Somebody:
         self.kubectl(*where, "-p", json.dumps(body))
 
 
+def released() -> list[dict[str, Any]]:
+    """Return of both releases what judges, and whom it knows."""
+    made = made_by_the_charts(repairGroups=["sunk:repair"])
+    kinds = (POLICY, f"{POLICY}Binding", "PriorityClass", *RULES_OF_ACCESS)
+    made["ConfigMap", "slurm-pods-policy"]["metadata"]["namespace"] = "slurm"  # As Helm does.
+    return [one for (kind, name), one in made.items() if kind in kinds or name == "slurm-pods-policy"]
+
+
+def stays(one: Mapping[str, Any]) -> bool:
+    """Return whether `helm uninstall` leaves it."""
+    return "helm.sh/resource-policy" in one["metadata"].get("annotations", {})
+
+
+def until_policies_hold(everybody: Somebody) -> None:
+    for probe in (pod("probe", job=SIGNED), nodeset_pod("probe")):  # Nobody tells when a policy holds.
+        wait_for("the policy to hold", lambda probe=probe: is_refused(everybody, probe))
+
+
 @pytest.fixture(scope="module")
 def lab(kube_lab: KubeLab) -> Generator[KubeLab]:
     """A lab with the charts' policies and accounts, and a team with a tenant and an operator."""
     everybody = Somebody(kube_lab)
-    made = made_by_the_charts(repairGroups=["sunk:repair"])
-    kinds = (POLICY, f"{POLICY}Binding", "PriorityClass", *RULES_OF_ACCESS)
-    wanted = [one for (kind, name), one in made.items() if kind in kinds or name == "slurm-pods-policy"]
-    made["ConfigMap", "slurm-pods-policy"]["metadata"]["namespace"] = "slurm"  # As Helm does.
     namespaces = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         for name in ("slurm", "sunk", "team")
@@ -160,15 +174,18 @@ def lab(kube_lab: KubeLab) -> Generator[KubeLab]:
             ),
         )
     ]
-    objects = {"apiVersion": "v1", "kind": "List", "items": [*namespaces, *given, *wanted]}
     try:
-        for one in (namespaces, [*given, *wanted]):
-            everybody.kubectl("apply", "--server-side", "-f", "-", body=objects | {"items": one})
-        for probe in (pod("probe", job=SIGNED), nodeset_pod("probe")):  # Nobody tells when a policy holds.
-            wait_for("the policy to hold", lambda probe=probe: is_refused(everybody, probe), 90)
+        for one in (namespaces, [*given, *released()]):
+            everybody.kubectl("apply", "--server-side", "-f", "-", body=listed(one))
+        until_policies_hold(everybody)
         yield kube_lab
     finally:
-        everybody.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", body=objects)
+        gone = [*namespaces, *given, *(one for one in released() if not stays(one))]
+        everybody.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", body=listed(gone))
+
+
+def listed(items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 def is_refused(somebody: Somebody, body: Mapping[str, Any]) -> bool:
@@ -395,3 +412,13 @@ def test_no_lease_outside_a_slurm_clusters_namespace_speaks_for_a_scheduler(lab:
     with pytest.raises(LabError, match=refused):
         administrator.annotate("lease", "plain", f"{wellknown.ANNOTATION_SCHEDULES}={{}}")
     administrator.create(lease("slurm", "scheduler"))
+
+
+def test_the_policies_of_a_new_release_hold_though_the_one_before_was_uninstalled(lab: KubeLab) -> None:
+    everybody = Somebody(lab)
+    everybody.kubectl("delete", "-f", "-", body=listed([one for one in released() if not stays(one)]))
+    wait_for("no policy to hold", lambda: not is_refused(everybody, pod("probe", job=SIGNED)))
+
+    everybody.kubectl("apply", "--server-side", "-f", "-", body=listed(released()))
+
+    until_policies_hold(everybody)

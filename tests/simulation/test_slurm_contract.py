@@ -11,6 +11,8 @@ NOT_OF_THE_MODEL = (
     "connections_to_slurmrestd_may_be_reset",  # By a proxy of real sockets; `Network.reset` is ours.
     "answer_that_makes_no_sense",  # By a proxy, too; `Slurmrestd.fail_answers` and its brothers are ours.
     "a_crowd_of_pods",  # On a real API server.
+    "what_slurm_refuses",  # Accounts are not modelled.
+    "fifteen_annotations",
 )
 HOOKS = tuple(f"services/hook-gateway/tests/test_real_{name}.py" for name in ("races", "slurm"))
 NOT_OF_THE_HOOKS = (

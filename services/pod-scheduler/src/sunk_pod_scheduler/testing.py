@@ -175,6 +175,8 @@ class MemoryPods:
         self.pods = {pod.metadata.uid: pod for pod in pods}
         self.said: dict[str, str] = {}
         """The last reason said of each Pod, by uid."""
+        self.history: dict[str, list[str]] = {}
+        """All of them."""
         self.warned: dict[str, list[str]] = {}
         """The reasons of all warnings, by uid."""
         self.ends: dict[str, str] = {}
@@ -250,7 +252,7 @@ class MemoryPods:
     async def refuse(self, pod: Pod, reason: str, message: str) -> None:
         """Remember what is said."""
         assert message
-        self.said[self._existing(pod).metadata.uid] = reason
+        self._remember(pod, reason)
 
     async def put_off(self, pod: Pod, reason: str, message: str) -> None:
         """Remember what is said."""
@@ -264,7 +266,12 @@ class MemoryPods:
     def say(self, pod: Pod, reason: str, message: str) -> None:
         """Remember what is said."""
         assert message
-        self.said[self._existing(pod).metadata.uid] = reason
+        self._remember(pod, reason)
+
+    def _remember(self, pod: Pod, reason: str) -> None:
+        uid = self._existing(pod).metadata.uid
+        self.said[uid] = reason
+        self.history.setdefault(uid, []).append(reason)
 
     def warn(self, pod: Pod, reason: str, message: str) -> None:
         """Remember what is said."""

@@ -17,6 +17,7 @@ from sunk_kube.resources import CONFIG_MAPS, PODS, Resource
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
 from sunk_lab.charts import render
 from sunk_pod_scheduler.podspec.validation import Rules, validate
+from sunk_runtime.errors import ConflictError
 from sunk_runtime.testing import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
@@ -38,6 +39,7 @@ BINDINGS = Resource(
     struct=KubeObject,
 )
 OURS = "sunk-admitted-scheduler"
+FOLLOW = "sunk-follow-configmaps"
 GOOD = {"cpu": "10m", "memory": "1Mi"}
 RULES = Rules(kill_wait_s=30, refuses_pod_affinity=True)
 
@@ -139,8 +141,8 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def made_by_the_charts(namespace: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return the policy, and the settings and binding of a Slurm cluster in *namespace*."""
+def made_by_the_charts(namespace: str) -> tuple[dict[str, Any], ...]:
+    """Return the policy, the settings and the binding of a Slurm cluster in *namespace*, and what stays."""
     known: dict[str, Any] = {"clusters": [{"name": "prod", "namespace": namespace}]}
     cluster: dict[str, Any] = {
         "clusterName": "prod",
@@ -153,15 +155,20 @@ def made_by_the_charts(namespace: str) -> tuple[dict[str, Any], dict[str, Any], 
         sunk["ValidatingAdmissionPolicy", "sunk-pods"],
         slurm["ConfigMap", "slurm-pods-policy"],
         slurm["ValidatingAdmissionPolicyBinding", f"slurm-{namespace}-pods"],
+        sunk["ValidatingAdmissionPolicy", FOLLOW],
+        sunk["ValidatingAdmissionPolicyBinding", FOLLOW],
     )
 
 
 @pytest.fixture
 async def judged(kube: KubeClient, namespace: str) -> AsyncGenerator[str]:
     """A namespace in whose binding the policy holds already."""
-    policy, settings, binding = made_by_the_charts(namespace)
+    policy, settings, binding, *follow = made_by_the_charts(namespace)
     policy["metadata"]["name"] = binding["metadata"]["name"] = binding["spec"]["policyName"] = namespace
     settings["data"]["scheduler-names"] = f"other,{OURS}"
+    for resource, stays in zip((POLICIES, BINDINGS), follow, strict=True):
+        with suppress(ConflictError):  # An earlier test made it.
+            await kube.create(resource, stays)
     await kube.create(CONFIG_MAPS, settings, namespace)
     await kube.create(POLICIES, policy)
     await kube.create(BINDINGS, binding)

@@ -1488,7 +1488,7 @@ async def test_an_elastic_gang_whose_job_slurmctld_has_lost_does_not_wait_for_th
         await until(lambda: found.phase("two") == "ended")
         lose_state(newest)
         other = await occupied(found, newest, left)
-        await until(lambda: found.pods.said["one"] == "JobFound")
+        await until(lambda: "JobFound" in found.pods.history["one"])
         (after,) = await found.alive()
         await found.client.cancel_job(other)
 
