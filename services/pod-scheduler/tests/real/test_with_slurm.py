@@ -905,6 +905,25 @@ async def test_all_fifteen_annotations_reach_slurms_job(
     assert node == "kube-node01"
 
 
+async def test_of_several_required_nodes_a_pod_gets_one_as_a_job_of_one_node_does(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        first, second, *_ = found.names
+        taken = submit(slurm, "--exclusive", f"--nodelist={first}").strip()
+        await until(lambda: is_base(found, int(taken), "RUNNING"))
+        theirs = submit(slurm, "--nodes=1", f"--nodelist={first},{second}").strip()
+        await until(lambda: is_base(found, int(theirs), "RUNNING"))
+        found.pods.put(manifest(annotations={PREFIX + "required-nodes": f"{first},{second}"}))
+        await until(lambda: found.is_running(UID))
+        seen = await found.client.job(int(theirs))
+        for job in (taken, theirs):
+            await found.client.cancel_job(int(job))
+
+        assert seen is not None
+        assert (seen.nodes, found.pods.pods[UID].spec.node_name) == (second, f"kube-{second}")
+
+
 async def test_a_pod_says_that_slurm_does_not_answer_and_is_submitted_once_it_does(
     nats: NatsServer, newest: HostSlurm, free_tcp_port: int
 ) -> None:
