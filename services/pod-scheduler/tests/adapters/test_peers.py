@@ -1,12 +1,17 @@
+import json
+import re
+import shlex
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import anyio
 import pytest
 
 from sunk_kube.client import KubeClient
 from sunk_kube.leases import KubeLease
+from sunk_lab.kube.lab import KubeLab
 from sunk_pod_scheduler.adapters.peers import claim
 from sunk_pod_scheduler.podspec.scopes import ALIAS, SILENT, Peer, PodScope, Share, share
 from sunk_pod_scheduler.testing import T0
@@ -14,6 +19,7 @@ from sunk_runtime.errors import ConfigError
 from sunk_runtime.leases import Leadership, lead
 from sunk_runtime.testing import WITHIN_S
 
+DOCUMENT = Path(__file__).parents[4] / "docs/pod-scheduler.md"
 EVERYWHERE = PodScope(cluster="a", names=("a-slurm", ALIAS))
 
 
@@ -88,7 +94,7 @@ async def leading(kube: KubeClient, namespace: str, pod_scope: PodScope) -> Asyn
 @pytest.mark.lab
 @pytest.mark.anyio
 async def test_the_second_scheduler_of_a_name_is_refused_at_start_until_the_first_has_gone(
-    kube: KubeClient, namespace: str
+    kube: KubeClient, namespace: str, kube_lab: KubeLab
 ) -> None:
     mine = ("here",)
     first = PodScope(cluster="a", names=(namespace, ALIAS), namespaces=mine)
@@ -98,6 +104,9 @@ async def test_the_second_scheduler_of_a_name_is_refused_at_start_until_the_firs
         assert names == (namespace, ALIAS)
         async with leading(kube, namespace, cedes) as left:
             assert left == (f"{namespace}-b",)
+            (words,) = re.findall(r"^kubectl (get leases .*)$", DOCUMENT.read_text(), re.MULTILINE)
+            said = [json.loads(line) for line in kube_lab.kubectl(*shlex.split(words)).splitlines()]
+            assert [namespace, ALIAS] in [one["names"] for one in said]
         with pytest.raises(BaseExceptionGroup) as caught:
             async with leading(kube, namespace, second):
                 pass
