@@ -1,5 +1,6 @@
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -188,6 +189,15 @@ def test_a_pod_that_went_between_two_looks_is_named_until_the_next_one_starts() 
         ("uid-2", ""),
         ("uid-2", ""),
     ]
+
+
+def test_a_pod_of_that_name_in_another_namespace_does_not_say_that_the_one_before_is_gone() -> None:
+    """The cluster's name may pass to NodeSets elsewhere while the Pods of the former ones still run jobs."""
+    before = told(replace(own(), metadata=replace(own().metadata, namespace="former", uid="uid-0")))
+    after = told(own(phase="Pending", is_ready=False), before=before)
+
+    assert after is not None
+    assert (after.phase, after.gone_uid) == ("waiting", "")
 
 
 def test_a_pod_that_is_gone_for_good_is_forgotten() -> None:
@@ -396,6 +406,7 @@ def check_at(
         (check_at(T0, beat=LATER), check_at(T0, "False"), LATER),
         (check_at(T0, "False"), check_at(T0, probed=LATER), LATER),
         (check_at(None), None, None),
+        (check_at(None, "False"), check_at(T0), None),
         (None, None, None),
     ],
 )
@@ -430,6 +441,21 @@ def test_a_verification_on_the_pod_is_never_taken_away_and_replaced_by_a_newer_o
 
     written = found is not None and "status" in found
     assert written == copied
+
+
+def test_a_pass_of_which_only_the_last_look_is_known_is_no_newer_on_the_pod_that_shows_it() -> None:
+    """The Node's condition has no time of transition: with now in its place each new Pod would be a pass."""
+    on = node(conditions=(check_at(None, beat=T0),))
+    body = patch(own().metadata, (), copies(on, own(), nodeset()), LATER)
+
+    assert body is not None
+    (written,) = body["status"]["conditions"]
+    shown = msgspec.convert(written, Condition)
+    found = told(showing((shown,)), on)
+    again = patch(own().metadata, (shown,), copies(on, showing((shown,)), nodeset()), LATER)
+    assert found is not None
+    assert found.hpc_verified == T0
+    assert "status" not in (again or {})
 
 
 def slurm(**more: object) -> SlurmNodeState:

@@ -285,6 +285,7 @@ def test_a_drain_that_asks_for_it_goes_when_its_node_was_verified_since(
     [
         pytest.param(READY, "nhc (verify-undrain)", 60, 61, id="the pass is older than the drain"),
         pytest.param(READY, "nhc (verify-undrain)", 60, float("inf"), id="no pass ever"),
+        pytest.param(READY, "nhc (verify-undrain)", 60, -3600, id="the verifier's clock is an hour ahead"),
         pytest.param(READY, "nhc (verify-undrain)", float("inf"), 1, id="nobody knows the drain's age"),
         pytest.param(READY, "nhc (verify-undrain)", float("-inf"), 1, id="the clocks were not compared"),
         pytest.param(READY, PREHOOK, float("-inf"), float("inf"), id="nor does a pause end then"),

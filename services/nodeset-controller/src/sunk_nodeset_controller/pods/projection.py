@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
+from msgspec.structs import replace
+
 from sunk_events.base import REASON_MAX
 from sunk_events.nodesets import Condition as ToldCondition
 from sunk_kube import wellknown as wk
@@ -17,6 +19,7 @@ from sunk_nodeset_controller.nodesets.template import features
 
 NO_REASON: Final = "no reason given"
 NEVER: Final = datetime.min.replace(tzinfo=UTC)
+ALWAYS: Final = datetime.max.replace(tzinfo=UTC)
 TOLD_MAX: Final = 32
 FEATURES_CHARS_MAX: Final = 16 * 1024
 """Of the annotation with a Pod's features: a NodeSet's 128 fit, each with all that it may consist of."""
@@ -63,9 +66,10 @@ def verified(node: Node, pod: Pod | None) -> datetime | None:
 
 
 def _said(check: Condition) -> datetime:
-    """Return when *check* was last said to be so."""
+    """Return when *check* was last said to be so; a failure of unknown age is newer than any pass."""
     times = (check.last_transition_time, check.last_heartbeat_time, check.last_probe_time)
-    return max((time for time in times if time is not None), default=NEVER)
+    unknown = NEVER if check.status == "True" else ALWAYS
+    return max((time for time in times if time is not None), default=unknown)
 
 
 def shown(conditions: Iterable[Condition]) -> tuple[ToldCondition, ...]:
@@ -105,4 +109,6 @@ def copies(node: Node, pod: Pod, nodeset: NodeSet | None) -> MetadataPatch:
     check = condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION)
     if check is None or _said(check) == NEVER or verification(node, pod) is not check:
         return MetadataPatch(annotations=annotations)
-    return MetadataPatch(annotations=annotations, conditions=(check,))
+    # Without a time it would be written with the moment of writing: a pass that nobody has made.
+    since = check.last_transition_time or check.last_heartbeat_time
+    return MetadataPatch(annotations=annotations, conditions=(replace(check, last_transition_time=since),))

@@ -72,7 +72,7 @@ def _present(seen: PodObserved, pod: Pod) -> KubePodState:
         kube_node=pinned_node(pod),
         uid=meta.uid,
         phase=phase,
-        gone_uid=_gone_before(seen.before, meta.uid) if phase == "waiting" else "",
+        gone_uid=_gone_before(seen.before, pod) if phase == "waiting" else "",
         is_ready=pod.is_ready and phase == "running",
         is_condemned=wk.ANNOTATION_CONDEMNED in meta.annotations or _has_lost_node(pod, seen.node),
         pod_address=pod.status.pod_ip,
@@ -85,11 +85,14 @@ def _present(seen: PodObserved, pod: Pod) -> KubePodState:
     )
 
 
-def _gone_before(before: KubePodState | None, uid: str) -> str:
-    """Return the Pod that had the name before *uid*; nothing where there was none."""
-    if before is None:
+def _gone_before(before: KubePodState | None, pod: Pod) -> str:
+    """Return the Pod that had the name before *pod*; nothing where there was none.
+
+    One of that name in another namespace may be there still, and its slurmd with it.
+    """
+    if before is None or before.namespace != pod.metadata.namespace:
         return ""
-    return before.uid if before.uid != uid else before.gone_uid
+    return before.uid if before.uid != pod.metadata.uid else before.gone_uid
 
 
 def _ready_changed(found: KubePodState, seen: PodObserved) -> datetime:

@@ -37,6 +37,8 @@ PREHOOK: Final = "k8s: prolog pre-hook failed"
 """Set by the node's own prolog, and ours to lift."""
 VERIFY: Final = "verify-undrain"
 """Anywhere in a reason, whoever's: to be removed when the Node has passed its verification since."""
+AHEAD_MAX_S: Final = 5.0
+"""How far ahead of ours the clock of whoever verifies may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +169,12 @@ def _is_verified(slurm: SlurmInputs, kube: KubeInputs) -> bool:
     """Whether the drain waits for a verification that has passed since; of unknown age it waits on.
 
     The two were written by two clocks and are compared by a third: the pass has to be newer whichever of ours
-    and slurmctld's is right.
+    and slurmctld's is right. One that is dated ahead of now would be newer than every drain until then.
     """
     if kube.pod is None or not slurm.state.is_drain or VERIFY not in slurm.reason:
         return False
     age_s = min(slurm.reason_age_s, slurm.reason_age_s - slurm.clock_ahead_s)
-    return kube.verified_age_s < age_s < float("inf")
+    return -AHEAD_MAX_S <= kube.verified_age_s < age_s < float("inf")
 
 
 def _may_lift(slurm: SlurmInputs, kube: KubeInputs, prehook_pause_s: float) -> bool:
