@@ -176,7 +176,7 @@ def lab(kube_lab: KubeLab) -> Generator[KubeLab]:
     ]
     try:
         for one in (namespaces, [*given, *released()]):
-            everybody.kubectl("apply", "--server-side", "-f", "-", body=listed(one))
+            everybody.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", body=listed(one))
         until_policies_hold(everybody)
         yield kube_lab
     finally:
@@ -419,6 +419,6 @@ def test_the_policies_of_a_new_release_hold_though_the_one_before_was_uninstalle
     everybody.kubectl("delete", "-f", "-", body=listed([one for one in released() if not stays(one)]))
     wait_for("no policy to hold", lambda: not is_refused(everybody, pod("probe", job=SIGNED)))
 
-    everybody.kubectl("apply", "--server-side", "-f", "-", body=listed(released()))
+    everybody.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", body=listed(released()))
 
     until_policies_hold(everybody)
