@@ -13,6 +13,9 @@ NOT_OF_THE_MODEL = (
     "a_crowd_of_pods",  # On a real API server.
     "what_slurm_refuses",  # Accounts are not modelled.
     "fifteen_annotations",
+    "told_the_place",  # The model starts jobs in the order of their numbers.
+    "told_its_place",
+    "of_several_required_nodes",  # Nor has it priorities of sbatch.
 )
 HOOKS = tuple(f"services/hook-gateway/tests/test_real_{name}.py" for name in ("races", "slurm"))
 NOT_OF_THE_HOOKS = (
