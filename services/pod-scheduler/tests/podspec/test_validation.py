@@ -104,6 +104,7 @@ def test_an_annotation_becomes_slurms_field(name: str, value: str, field: str, e
         ("current-working-dir", "here", "must be an absolute path"),
         ("required-nodes", "a-[1", "brackets"),
         ("required-nodes", "cpu-000-012,$(id)", "is no host list"),
+        ("required-nodes", ",", "names no node"),
         ("excluded-nodes", "../a", "is no host list"),
         ("partition", "a b", "must not hold spaces"),
         ("comment", "x" * 1024, "is longer than 1023 characters"),

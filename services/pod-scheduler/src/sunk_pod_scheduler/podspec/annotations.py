@@ -61,7 +61,9 @@ def _path(value: str) -> str:
 def _names(value: str) -> tuple[str, ...]:
     if not _HOSTLIST.fullmatch(_word(value)):
         raise ValueError("is no host list: a node's name has letters, digits, '.', '_' and '-' only")
-    return _expanded(value)
+    if not (found := _expanded(value)):
+        raise ValueError("names no node")  # Else it would require any node, and exclude none.
+    return found
 
 
 @lru_cache(maxsize=32)
