@@ -51,7 +51,7 @@ class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
     granted: Moment | None = None
     """When it was told that the Node is locked; None while it waits."""
     asked: Moment | None = None
-    """When its prolog first asked, or when it was first seen to run there."""
+    """Since when it waits: its prolog asked, it was seen to run there, or the taint was taken off."""
 
 
 class FailedLock(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_events.locks import LockLevel, LockValue
+from sunk_nodeset_controller.locks.events import state
 from sunk_nodeset_controller.locks.machine import alive, decide, still_released, to_confirm, vouched
 from sunk_nodeset_controller.locks.model import (
     OPEN,
@@ -185,7 +186,21 @@ def test_a_taint_that_somebody_took_off_is_put_back_and_the_pods_looked_at_again
 
     decision = decide(seen(lock, now=5), RULES)
 
-    assert (decision.step, decision.lock) == (Step.CLOSE, standing("pending", holder()))
+    again = replace(holder(), ungranted=at(5))
+    assert (decision.step, decision.lock) == (Step.CLOSE, standing("pending", again))
+
+
+def test_a_job_that_runs_waits_since_its_taint_was_off_and_not_since_it_came() -> None:
+    """Else the alert of a lock that is pending for long fires at once, and its wait counts as of hours."""
+    granted = replace(standing("locked", holder(granted=1)), is_tainted=False)
+    closed = decide(seen(granted, now=7200), RULES).lock
+    blocked = decide(seen(closed, now=7201, way=replace(WEB, is_unheard=True)), RULES)
+    freed = decide(seen(blocked.lock, now=7203, way=CLEAR), RULES).lock
+
+    told = state("n1", "node1", blocked.lock, blocked.in_the_way, at(7201))
+    assert [one.asked for one in told.holders] == [at(7200)]
+    assert blocked.again_s == 1.0
+    assert [(one.asked, one.since, one.granted) for one in freed.holders] == [(at(0), at(7200), at(7203))]
 
 
 def test_a_grant_that_its_prolog_never_heard_of_is_worth_nothing_once_the_taint_was_off() -> None:

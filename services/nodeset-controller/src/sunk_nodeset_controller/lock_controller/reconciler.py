@@ -366,13 +366,13 @@ def _account(turn: _Turn, seen: Seen, decision: Decision) -> list[float]:
     """Note who waits and who does no longer, and return how long each of those just granted has waited."""
     holders = decision.lock.holders
     turn.lock_requests.waiting_since = {
-        holder.job: holder.asked for holder in holders if holder.granted is None
+        holder.job: holder.since for holder in holders if holder.granted is None
     }
     for ask in turn.asks:
         if isinstance(decision.answers.get(ask.job), NotRunning):
             LOCK_SECONDS.labels(ask.level, "not_running").observe((seen.now - ask.asked).total_seconds())
     granted = [holder for holder in holders if holder.granted == seen.now]
-    waited_s = [(seen.now - holder.asked).total_seconds() for holder in granted]
+    waited_s = [(seen.now - holder.since).total_seconds() for holder in granted]
     for holder, waited in zip(granted, waited_s, strict=True):
         LOCK_SECONDS.labels(holder.level, "locked").observe(waited)
     return waited_s

@@ -37,7 +37,7 @@ def state(
         kube_node=kube_node,
         lock=lock.value,
         holders=tuple(
-            LockHolder(job=holder.job, level=holder.level, granted=holder.granted, asked=holder.asked)
+            LockHolder(job=holder.job, level=holder.level, granted=holder.granted, asked=holder.since)
             for holder in lock.holders
         ),
         in_the_way=in_the_way[:NAMED],

@@ -46,7 +46,7 @@ def _waits(holder: Holder, kept: Sequence[BlockingPod]) -> Finding:
     pods = "; ".join(f"{one.pod}: {one.because or 'in the way'}" for one in kept)
     return Finding(
         what=f"not locked for job {holder.job} yet, {holder.level}",
-        since=holder.asked,
+        since=holder.since,
         because=pods[:REASON_MAX],
         would_change="these Pods leave" if kept else "the next look finds nobody in the way",
     )

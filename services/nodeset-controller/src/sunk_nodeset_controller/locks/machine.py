@@ -262,13 +262,17 @@ def _lock(step: Step, seen: Seen, holders: tuple[Holder, ...], rules: Rules) -> 
         case Step.LINGER:
             return replace(seen.lock, holders=())
         case Step.CLOSE:  # A grant from before may be one that its prolog was never told of.
-            ungranted = tuple(replace(holder, granted=None) for holder in holders)
+            ungranted = tuple(_ungranted(holder, seen.now) for holder in holders)
             return NodeLock(value="pending", holders=ungranted, is_tainted=True)
         case Step.KEEP:
             return NodeLock(value=_value(holders), holders=holders, is_tainted=True)
         case Step.SETTLE:
             granted = tuple(_granted(holder, seen, rules) for holder in holders)
             return NodeLock(value=_value(granted), holders=granted, is_tainted=True)
+
+
+def _ungranted(holder: Holder, now: datetime) -> Holder:
+    return holder if holder.granted is None else replace(holder, granted=None, ungranted=now)
 
 
 def _granted(holder: Holder, seen: Seen, rules: Rules) -> Holder:
@@ -350,4 +354,4 @@ def _pending_again_s(seen: Seen, lock: NodeLock, rules: Rules) -> float:
     if not rules.clear_s and not way.is_unheard:
         return LOOK_AGAIN_S
     # Who is silent, and a budget that forbids that we have them leave, says nothing when that is over.
-    return again_s(seen.now - min(holder.asked for holder in waiting))
+    return again_s(seen.now - min(holder.since for holder in waiting))

@@ -26,6 +26,13 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """When its prolog first asked, or when Slurm was first seen to run it here."""
     granted: Moment | None = None
     """When nothing was in its way; None while it waits."""
+    ungranted: Moment | None = None
+    """When its grant was forgotten, because the taint had gone."""
+
+    @property
+    def since(self) -> Moment:
+        """Since when it waits, or waited last."""
+        return self.ungranted or self.asked
 
 
 class LockTaint(msgspec.Struct, frozen=True, kw_only=True):
