@@ -287,6 +287,8 @@ def test_what_holds_state_or_definitions_stays_when_the_release_goes(chart: helm
         ("CustomResourceDefinition", "nodesets.sunk.coreweave.com"),
         ("CustomResourceDefinition", "nodeslices.sunk.coreweave.com"),
         ("Secret", "sunk-nats-users"),
+        ("ValidatingAdmissionPolicy", "sunk-follow-configmaps"),
+        ("ValidatingAdmissionPolicyBinding", "sunk-follow-configmaps"),
     }
 
 

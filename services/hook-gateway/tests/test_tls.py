@@ -171,6 +171,7 @@ async def test_with_a_certificate_hooks_are_answered_with_tls_only(
 
         async def is_ready() -> bool:
             try:
+                await http.get("/")  # The two ports are opened one after the other.
                 return (await open_http.get("/readyz")).is_success
             except httpx.TransportError:
                 return False
