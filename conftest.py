@@ -24,7 +24,7 @@ GROUPS: Final = (
         "another Kubernetes",
         re.compile(
             r"services/nodeset-controller/tests/real/test_updates|libs/sunk_kube/tests/"
-            r"|services/hook-gateway/tests/test_api_server|lab/tests/test_(kube_lab|slurm_in_pods)"
+            r"|services/hook-gateway/tests/real/test_api_server|lab/tests/test_(kube_lab|slurm_in_pods)"
             r"|services/pod-scheduler/tests/(adapters/test_peers|real/test_(admission|pod_store|workload_client))"
             r"|services/pod-scheduler/tests/real/test_with_slurm.py::test_a_crowd"
             r"|tests/charts/test_what_others_may_not_write"
@@ -36,7 +36,7 @@ GROUPS: Final = (
 FIRST: Final = re.compile(
     r"|".join([r"tests/charts/test_slurm_install", *(ids.pattern for _, ids in GROUPS)])
 )
-SECOND: Final = re.compile(r"/real/|_real_|tests/simulation/")
+SECOND: Final = re.compile(r"/real/|tests/simulation/")
 RELEASE: Final = re.compile(r"24\.11|26\.05")
 
 

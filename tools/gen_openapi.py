@@ -10,7 +10,7 @@ from typing import Final
 
 from generated import settle
 
-from sunk_hook_gateway.openapi import document
+from sunk_hook_gateway.http.openapi import document
 
 DOCUMENT: Final = Path("docs/openapi.json")
 VERSION: Final = "0.1.0"

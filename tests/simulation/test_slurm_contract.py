@@ -17,7 +17,7 @@ NOT_OF_THE_MODEL = (
     "told_its_place",
     "of_several_required_nodes",  # Nor has it priorities of sbatch.
 )
-HOOKS = tuple(f"services/hook-gateway/tests/test_real_{name}.py" for name in ("races", "slurm"))
+HOOKS = tuple(f"services/hook-gateway/tests/real/test_{name}.py" for name in ("races", "slurm"))
 NOT_OF_THE_HOOKS = (
     "own_prolog",  # Of the shell that they are written in.
     "without_curl",

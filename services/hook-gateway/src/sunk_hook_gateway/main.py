@@ -16,16 +16,16 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
-from sunk_hook_gateway.admission import Admission
-from sunk_hook_gateway.calls import Gateway
-from sunk_hook_gateway.certificate import Certificate
+from sunk_hook_gateway.adapters.certificate import Certificate
+from sunk_hook_gateway.adapters.keys import PodTokens, StaticToken, from_api_server, from_file
+from sunk_hook_gateway.adapters.leave_count import LeaveCount
+from sunk_hook_gateway.adapters.ports import Callers
+from sunk_hook_gateway.adapters.views import Locks, Placements
 from sunk_hook_gateway.config import Config, read_config
-from sunk_hook_gateway.counting import LeaveCount
-from sunk_hook_gateway.keys import PodTokens, StaticToken, from_api_server, from_file
-from sunk_hook_gateway.openapi import document
-from sunk_hook_gateway.ports import Callers
-from sunk_hook_gateway.serving import Serving
-from sunk_hook_gateway.waiting import Locks, Placements
+from sunk_hook_gateway.controller.admission import Admission
+from sunk_hook_gateway.controller.calls import Gateway
+from sunk_hook_gateway.http.openapi import document
+from sunk_hook_gateway.http.serving import Serving
 from sunk_kube.client import connect as connect_kube
 from sunk_runtime import jetstream
 from sunk_runtime.http import Health, serve_http

@@ -13,7 +13,7 @@ from sunk_events.base import Reply
 from sunk_events.locks import LockState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import Later
-from sunk_hook_gateway.components import JobOnNode, is_granted
+from sunk_hook_gateway.hooks.components import JobOnNode, is_granted
 from sunk_runtime.views import StateView
 
 K = TypeVar("K")

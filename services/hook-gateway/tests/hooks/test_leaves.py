@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sunk_events import subjects
 from sunk_events.permissions import DRAIN_LEAVES
-from sunk_hook_gateway.counting import LeaveCount
-from sunk_hook_gateway.leaves import left, with_one_more
+from sunk_hook_gateway.adapters.leave_count import LeaveCount
+from sunk_hook_gateway.hooks.leaves import left, with_one_more
 from sunk_hook_gateway.testing.hooks import CLUSTER, forget_leaves
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus

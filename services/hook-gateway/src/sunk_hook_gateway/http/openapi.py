@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
-from sunk_hook_gateway import answers
-from sunk_hook_gateway.routes import ENDPOINTS, Endpoint
+from sunk_hook_gateway.hooks import answers
+from sunk_hook_gateway.http.routes import ENDPOINTS, Endpoint
 
 _ALWAYS: Final = {
     400: "malformed: names the field",

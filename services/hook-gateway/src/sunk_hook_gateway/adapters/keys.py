@@ -14,9 +14,7 @@ from typing import Final, Protocol
 import anyio
 import msgspec
 
-from sunk_hook_gateway.metrics import TRUST_READS
-from sunk_hook_gateway.ports import FetchTrust
-from sunk_hook_gateway.tokens import (
+from sunk_hook_gateway.access.tokens import (
     Caller,
     Claims,
     Trust,
@@ -27,6 +25,8 @@ from sunk_hook_gateway.tokens import (
     static_tokens,
     verified,
 )
+from sunk_hook_gateway.adapters.ports import FetchTrust
+from sunk_hook_gateway.metrics import TRUST_READS
 from sunk_runtime.errors import ConfigError, SunkError, TransientError
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from sunk_hook_gateway.tokens import Caller, Trust
+from sunk_hook_gateway.access.tokens import Caller, Trust
 
 
 class Callers(Protocol):

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from sunk_events.requests import AcquireLock, LockGranted
-from sunk_hook_gateway.certificate import Certificate
+from sunk_hook_gateway.adapters.certificate import Certificate
 from sunk_hook_gateway.testing.certificates import Authority
 from sunk_hook_gateway.testing.hooks import CLUSTER, call, free_port, register, standing_in
 from sunk_hook_gateway.testing.issuer import Issuer

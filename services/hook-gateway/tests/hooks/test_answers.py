@@ -16,8 +16,8 @@ from sunk_events.requests import (
     PlacementReleased,
     Refused,
 )
-from sunk_hook_gateway import answers
-from sunk_hook_gateway.answers import RETRY, Answer
+from sunk_hook_gateway.hooks import answers
+from sunk_hook_gateway.hooks.answers import RETRY, Answer
 from sunk_hook_gateway.metrics import REFUSALS
 
 GONE = Answer(200, {"gone": True})

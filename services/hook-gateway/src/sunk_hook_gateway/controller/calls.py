@@ -26,14 +26,14 @@ from sunk_events.requests import (
     ReleaseLock,
     ReleasePlacement,
 )
-from sunk_hook_gateway import answers
-from sunk_hook_gateway.admission import UNKNOWN_S, VIEWS_WAIT_S
-from sunk_hook_gateway.answers import Answer
-from sunk_hook_gateway.bodies import Nudge, Prehook, Release, Started
+from sunk_hook_gateway.adapters.leave_count import LeaveCount
+from sunk_hook_gateway.adapters.views import Locks, Placements, pause_s
 from sunk_hook_gateway.config import Config
-from sunk_hook_gateway.counting import LeaveCount
-from sunk_hook_gateway.prologs import Prologs
-from sunk_hook_gateway.waiting import Locks, Placements, pause_s
+from sunk_hook_gateway.controller.admission import UNKNOWN_S, VIEWS_WAIT_S
+from sunk_hook_gateway.controller.prologs import Prologs
+from sunk_hook_gateway.hooks import answers
+from sunk_hook_gateway.hooks.answers import Answer
+from sunk_hook_gateway.hooks.bodies import Nudge, Prehook, Release, Started
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import TRY_S, ask

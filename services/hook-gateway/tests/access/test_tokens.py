@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import jwt
 import pytest
 
-from sunk_hook_gateway.testing.issuer import AUDIENCE, ISSUER, Issuer
-from sunk_hook_gateway.tokens import (
+from sunk_hook_gateway.access.tokens import (
     AccessError,
     Caller,
     Trust,
@@ -19,6 +18,7 @@ from sunk_hook_gateway.tokens import (
     parse_keys,
     static_tokens,
 )
+from sunk_hook_gateway.testing.issuer import AUDIENCE, ISSUER, Issuer
 
 ISSUED_BY = Issuer()
 STRANGER = Issuer()

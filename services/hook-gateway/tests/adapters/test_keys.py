@@ -4,9 +4,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from sunk_hook_gateway.keys import PodTokens, StaticToken, from_api_server, from_file
+from sunk_hook_gateway.access.tokens import LEEWAY_S, AccessError, Caller, Trust
+from sunk_hook_gateway.adapters.keys import PodTokens, StaticToken, from_api_server, from_file
 from sunk_hook_gateway.testing.issuer import AUDIENCE, ISSUER, UID, Issuer
-from sunk_hook_gateway.tokens import LEEWAY_S, AccessError, Caller, Trust
 from sunk_runtime.errors import ConfigError, TransientError
 from sunk_runtime.testing import until
 

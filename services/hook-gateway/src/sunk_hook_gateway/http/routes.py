@@ -16,13 +16,13 @@ from sunk_events.hooks import (
     StartedCalled,
 )
 from sunk_events.placements import PlacementState
-from sunk_hook_gateway import answers
-from sunk_hook_gateway.admission import Admitted
-from sunk_hook_gateway.answers import Answer
-from sunk_hook_gateway.bodies import Nudge, Prehook, Release, Started
-from sunk_hook_gateway.calls import Gateway
-from sunk_hook_gateway.facts import Told, about_hook, about_job, about_node
-from sunk_hook_gateway.tokens import Caller
+from sunk_hook_gateway.access.tokens import Caller
+from sunk_hook_gateway.controller.admission import Admitted
+from sunk_hook_gateway.controller.calls import Gateway
+from sunk_hook_gateway.hooks import answers
+from sunk_hook_gateway.hooks.answers import Answer
+from sunk_hook_gateway.hooks.bodies import Nudge, Prehook, Release, Started
+from sunk_hook_gateway.hooks.facts import Told, about_hook, about_job, about_node
 
 B = TypeVar("B", bound=msgspec.Struct)
 MAX_DIGITS: Final = 10

@@ -2,7 +2,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from sunk_hook_gateway.places import Places
+from sunk_hook_gateway.http.places import Places
 from sunk_runtime.errors import TransientError
 
 

@@ -10,17 +10,17 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementPhase, PlacementState
-from sunk_hook_gateway.admission import Admission, Admitted
-from sunk_hook_gateway.answers import Answer
-from sunk_hook_gateway.bodies import Prehook, Release
-from sunk_hook_gateway.calls import Gateway
+from sunk_hook_gateway.access.tokens import Caller, Trust, parse_keys
+from sunk_hook_gateway.adapters.keys import PodTokens
+from sunk_hook_gateway.adapters.leave_count import LeaveCount
+from sunk_hook_gateway.adapters.views import Locks, Placements
 from sunk_hook_gateway.config import Config
-from sunk_hook_gateway.counting import LeaveCount
-from sunk_hook_gateway.keys import PodTokens
+from sunk_hook_gateway.controller.admission import Admission, Admitted
+from sunk_hook_gateway.controller.calls import Gateway
+from sunk_hook_gateway.hooks.answers import Answer
+from sunk_hook_gateway.hooks.bodies import Prehook, Release
 from sunk_hook_gateway.testing.hooks import CLUSTER, NOW, register, start_pod
 from sunk_hook_gateway.testing.issuer import AUDIENCE, ISSUER, Issuer
-from sunk_hook_gateway.tokens import Caller, Trust, parse_keys
-from sunk_hook_gateway.waiting import Locks, Placements
 from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect

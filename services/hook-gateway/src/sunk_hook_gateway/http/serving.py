@@ -19,16 +19,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from sunk_events.base import UNKNOWN, Cause, source
-from sunk_hook_gateway import answers
-from sunk_hook_gateway.admission import Admission, Admitted
-from sunk_hook_gateway.answers import Answer
-from sunk_hook_gateway.calls import Gateway
+from sunk_hook_gateway.access.tokens import AccessError, bearer
 from sunk_hook_gateway.config import Config
-from sunk_hook_gateway.facts import Told
+from sunk_hook_gateway.controller.admission import Admission, Admitted
+from sunk_hook_gateway.controller.calls import Gateway
+from sunk_hook_gateway.hooks import answers
+from sunk_hook_gateway.hooks.answers import Answer
+from sunk_hook_gateway.hooks.facts import Told
+from sunk_hook_gateway.http.places import MAX_STRANGERS, MAX_STRANGERS_PER_ADDRESS, Places
+from sunk_hook_gateway.http.routes import ENDPOINTS, Call, Endpoint, Refusal, job_of
 from sunk_hook_gateway.metrics import CALL_SECONDS, CALLS, CALLS_HELD, CALLS_NOT_LET_IN, HANG_UPS
-from sunk_hook_gateway.places import MAX_STRANGERS, MAX_STRANGERS_PER_ADDRESS, Places
-from sunk_hook_gateway.routes import ENDPOINTS, Call, Endpoint, Refusal, job_of
-from sunk_hook_gateway.tokens import AccessError, bearer
 from sunk_runtime.errors import PermanentError, SunkError, TransientError
 from sunk_runtime.http_guard import line_of
 from sunk_runtime.jetstream import Bus

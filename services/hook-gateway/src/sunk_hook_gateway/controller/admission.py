@@ -11,9 +11,9 @@ import msgspec
 
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_hook_gateway.ports import Callers
-from sunk_hook_gateway.tokens import AccessError, Caller, admit, admit_job, is_present, require_member
-from sunk_hook_gateway.waiting import Placements
+from sunk_hook_gateway.access.tokens import AccessError, Caller, admit, admit_job, is_present, require_member
+from sunk_hook_gateway.adapters.ports import Callers
+from sunk_hook_gateway.adapters.views import Placements
 from sunk_runtime.errors import TransientError
 from sunk_runtime.views import StateView
 

@@ -8,9 +8,9 @@ import anyio
 import msgspec
 import pytest
 
-from sunk_hook_gateway.keys import PodTokens, from_api_server
+from sunk_hook_gateway.access.tokens import AccessError, Caller
+from sunk_hook_gateway.adapters.keys import PodTokens, from_api_server
 from sunk_hook_gateway.testing.issuer import AUDIENCE
-from sunk_hook_gateway.tokens import AccessError, Caller
 from sunk_kube.api import Api, open_api
 from sunk_kube.client import connect
 from sunk_lab.kube.lab import KubeLab

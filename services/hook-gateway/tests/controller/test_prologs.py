@@ -11,14 +11,14 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import LockGranted, LockWaiting
-from sunk_hook_gateway import answers
-from sunk_hook_gateway.answers import Answer
-from sunk_hook_gateway.bodies import Prehook
+from sunk_hook_gateway.adapters.leave_count import LeaveCount
+from sunk_hook_gateway.adapters.views import REMIND_S, Locks, Placements, reminder_s
 from sunk_hook_gateway.config import Config
-from sunk_hook_gateway.counting import LeaveCount
-from sunk_hook_gateway.prologs import Prologs
+from sunk_hook_gateway.controller.prologs import Prologs
+from sunk_hook_gateway.hooks import answers
+from sunk_hook_gateway.hooks.answers import Answer
+from sunk_hook_gateway.hooks.bodies import Prehook
 from sunk_hook_gateway.testing.hooks import CLUSTER, NOW, lock_of, store
-from sunk_hook_gateway.waiting import REMIND_S, Locks, Placements, reminder_s
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following

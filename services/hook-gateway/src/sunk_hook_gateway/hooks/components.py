@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sunk_events.locks import LockState
-from sunk_hook_gateway.bodies import Prehook
+from sunk_hook_gateway.hooks.bodies import Prehook
 from sunk_slurm.hostlist import expand
 
 SKEW_S: Final = 60.0

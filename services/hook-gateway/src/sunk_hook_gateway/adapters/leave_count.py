@@ -12,7 +12,7 @@ import anyio
 
 from sunk_events import subjects
 from sunk_events.permissions import DRAIN_LEAVES
-from sunk_hook_gateway import leaves
+from sunk_hook_gateway.hooks import leaves
 from sunk_runtime.errors import ConflictError, SunkError
 from sunk_runtime.jetstream import Bus
 from sunk_slurm.failed_locks import LEAVE_S, FailedLocks

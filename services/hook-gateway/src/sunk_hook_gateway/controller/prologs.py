@@ -15,13 +15,13 @@ from sunk_events.base import Reply, Request
 from sunk_events.locks import LockLevel
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.requests import AcquireLock, LockWaiting
-from sunk_hook_gateway import answers, components
-from sunk_hook_gateway.answers import Answer
-from sunk_hook_gateway.bodies import Prehook
+from sunk_hook_gateway.adapters.leave_count import LeaveCount
+from sunk_hook_gateway.adapters.views import Locks, Placements, Watch, pause_s, reminder_s
 from sunk_hook_gateway.config import Config
-from sunk_hook_gateway.counting import LeaveCount
+from sunk_hook_gateway.hooks import answers, components
+from sunk_hook_gateway.hooks.answers import Answer
+from sunk_hook_gateway.hooks.bodies import Prehook
 from sunk_hook_gateway.metrics import REFUSALS
-from sunk_hook_gateway.waiting import Locks, Placements, Watch, pause_s, reminder_s
 from sunk_runtime.requests import TRY_S
 from sunk_runtime.views import StateView
 

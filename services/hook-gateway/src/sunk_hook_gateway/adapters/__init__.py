@@ -1,0 +1,1 @@
+"""The bus, the published keys and the certificate, as the gateway needs them."""

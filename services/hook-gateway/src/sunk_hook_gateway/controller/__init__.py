@@ -1,0 +1,1 @@
+"""Each call from its question to its answer: look, ask, wait."""

@@ -1,0 +1,1 @@
+"""What hooks send, and what they are answered. Pure."""
