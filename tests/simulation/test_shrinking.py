@@ -1,5 +1,6 @@
 """A run that fails is made small; what is kept of it is a test; seeds that are done are not run again."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,8 @@ def test_a_case_that_is_saved_is_a_test(tmp_path: Path, monkeypatch: pytest.Monk
 def test_seeds_that_are_done_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
 
-    def outcomes(seeds: list[int], _: Options, **_more: int) -> list[Outcome]:
+    def outcomes(cases: Iterable[tuple[int, Options]], **_more: int) -> list[Outcome]:
+        seeds = [seed for seed, _ in cases]
         ran.extend(seeds)
         return [Outcome(seed=seed, said="broke" if seed == 2 else "") for seed in seeds]
 

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from sunk_simulation import reached
 from sunk_simulation.ambient import install
 
 install()  # Before any service is imported: what it takes for itself then is ours.
@@ -16,16 +17,24 @@ def main() -> int:
         os.environ.get("PYTHONHASHSEED") != "0"
     ):  # The order of sets of words is the same in each process then.
         os.execve(sys.executable, [sys.executable, "-m", "sunk_simulation", *sys.argv[1:]], _fixed())  # noqa: S606 - itself
+    parser = _parser()
+    given = parser.parse_args()
+    if given.seeds > 1 and not (given.first or given.shrink or given.save):
+        reached.install()
     from sunk_simulation import runs, shrink  # noqa: PLC0415 - after what stands above
 
-    given = _arguments(sorted(runs.STORIES))
+    if given.story not in {*runs.STORIES, runs.ANY}:
+        parser.error(f"--story is one of {', '.join((*runs.STORIES, runs.ANY))}")
     only = tuple(given.only.split(",")) if given.only is not None else None
     options = runs.Options(given.hours, not given.no_faults, given.trace, given.story, only)
     seeds = range(given.seed, given.seed + given.seeds)
     if not (given.first or given.shrink or given.save):
         return runs.run_all(seeds, options, cores=1 if given.trace else given.cores, done=given.done)
+    if given.story == runs.ANY:
+        parser.error("--story any is for many seeds; a seed that failed says its story")
     runs.freeze()
-    failed = next((one for one in runs.outcomes(seeds, options, cores=given.cores) if one.said), None)
+    cases = ((seed, options) for seed in seeds)
+    failed = next((one for one in runs.outcomes(cases, cores=given.cores) if one.said), None)
     if failed is None:
         print("no seed failed")
         return 0
@@ -43,12 +52,14 @@ def main() -> int:
     return 1
 
 
-def _arguments(stories: list[str]) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="./task simulate --", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first")
-    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--seeds", type=int, default=1, help="how many; says what they have reached")
     parser.add_argument("--hours", type=float, default=1.0, help="of virtual time, each")
-    parser.add_argument("--story", choices=stories, default="proof", help="which is told")
+    parser.add_argument(
+        "--story", default="proof", help="which is told; any: whichever reaches what is new the fastest"
+    )
     parser.add_argument("--cores", type=int, default=2, help="so many seeds at a time")
     parser.add_argument("--done", type=Path, help="a file of seeds that are done: these are not run again")
     parser.add_argument("--trace", action="store_true", help="show every line")
@@ -57,7 +68,7 @@ def _arguments(stories: list[str]) -> argparse.Namespace:
     parser.add_argument("--first", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--shrink", action="store_true", help="make the first seed that fails small")
     parser.add_argument("--save", action="store_true", help="the same, and keep it as a test")
-    return parser.parse_args()
+    return parser
 
 
 def _fixed() -> dict[str, str]:

@@ -16,17 +16,32 @@ from typing import Final
 
 import msgspec
 
-from sunk_simulation import cluster, crowd, looks, nodesets, pace, proof, scenes
+from sunk_simulation import cluster, crowd, jobs, looks, nodesets, pace, proof, reached, scenes
+from sunk_simulation.reached import Reached
 from sunk_simulation.simulation import BreachError, Simulation
+from sunk_simulation.steering import Steering
 
 STORIES: Final = {
     "cluster": cluster.story,
     "crowd": crowd.story,
+    "jobs": jobs.story,
     "looks": looks.story,
     "nodesets": nodesets.story,
     "proof": proof.story,
     "scenes": scenes.story,
 }
+ANY: Final = "any"
+"""The story of each seed is chosen by what the ones before have reached."""
+_HOURS: Final = {
+    "cluster": 0.03,
+    "crowd": 0.05,
+    "jobs": 0.05,
+    "looks": 0.05,
+    "nodesets": 0.08,
+    "proof": 0.1,
+    "scenes": 0.1,
+}
+"""How long seeds of each are then."""
 _LATE: Final = (
     "uvicorn.lifespan.off",
     "uvicorn.lifespan.on",
@@ -66,6 +81,9 @@ class Outcome(msgspec.Struct, frozen=True):
     """What faults and deeds happened."""
     ended_s: float = 0.0
     """The virtual time at the end."""
+    options: Options | None = None
+    """How it was run."""
+    reached: Reached = Reached()
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -83,23 +101,38 @@ def run_all(seeds: Iterable[int], options: Options, *, cores: int = 1, done: Pat
     wanted = _left(seeds, options, done)
     here = commit()
     freeze()
-    failed: list[int] = []
-    count, cpu_s = 0, 0.0
-    for outcome in outcomes(wanted, options, cores=cores):
+    failed: list[str] = []
+    steering = Steering(list(STORIES) if options.story == ANY else [options.story])
+    count, cpu_s, simulated_s = 0, 0.0, 0.0
+    cases = ((seed, _case(options, steering.next())) for seed in wanted)
+    for outcome in outcomes(cases, cores=cores):
+        case = outcome.options or options
         count, cpu_s = count + 1, cpu_s + outcome.cpu_s
+        simulated_s += outcome.ended_s
+        new = steering.note(case.story, outcome.reached, outcome.cpu_s)
+        again = f"--story {case.story} --hours {case.hours:g} --seed {outcome.seed}"
         if outcome.said:
-            failed.append(outcome.seed)
-        _tell(outcome)
+            failed.append(again)
+        _tell(outcome, f", new {new}: {again}" if options.story == ANY else "")
         if done is not None:
-            line = Done(here, options.story, options.hours, outcome.seed, outcome.said)
+            line = Done(here, case.story, case.hours, outcome.seed, outcome.said)
             with done.open("ab") as file:
                 file.write(msgspec.json.encode(line) + b"\n")
-    rate = count * options.hours / (cpu_s / 60) if cpu_s else 0.0
-    said = f"{count} seeds of {options.hours:g} h, {len(failed)} failed"
-    print(f"{said}: {rate:.1f} virtual hours in a minute of a core")
+    if count > 1:
+        print("\n".join(reached.summary(steering.found)))
+    rate = simulated_s / 60 / cpu_s if cpu_s else 0.0
+    hours = "" if options.story == ANY else f" of {options.hours:g} h"
+    print(f"{count} seeds{hours}, {len(failed)} failed: {rate:.1f} virtual hours in a minute of a core")
     if failed:
-        print(f"failed: {' '.join(map(str, sorted(failed)))}; one again: --seed {failed[0]} --trace")
+        print(f"failed: {'; '.join(sorted(failed))}; one again: {failed[0]} --trace")
     return 1 if failed else 0
+
+
+def _case(options: Options, story: str) -> Options:
+    """Return how a seed is run whose story is *story*."""
+    if options.story != ANY:
+        return options
+    return msgspec.structs.replace(options, story=story, hours=_HOURS[story])
 
 
 def freeze() -> None:
@@ -110,20 +143,20 @@ def freeze() -> None:
     gc.freeze()
 
 
-def outcomes(seeds: Iterable[int], options: Options, *, cores: int = 1) -> Iterator[Outcome]:
+def outcomes(cases: Iterable[tuple[int, Options]], *, cores: int = 1) -> Iterator[Outcome]:
     """Run every seed, some at a time, and yield how each ended; in the seeds' order with one core."""
-    waiting = iter(seeds)
+    waiting = iter(cases)
     with selectors.DefaultSelector() as selector:
-        running: dict[int, tuple[int, int, bytearray]] = {}
+        running: dict[int, tuple[tuple[int, Options], int, bytearray]] = {}
         while True:
-            while len(running) < cores and (seed := next(waiting, None)) is not None:
-                pid, pipe = _begin(seed, options)
-                running[pipe] = (seed, pid, bytearray())
+            while len(running) < cores and (case := next(waiting, None)) is not None:
+                pid, pipe = _begin(*case)
+                running[pipe] = (case, pid, bytearray())
                 selector.register(pipe, selectors.EVENT_READ)
             if not running:
                 return
             for key, _ in selector.select():
-                seed, pid, told = running[key.fd]
+                case, pid, told = running[key.fd]
                 if more := os.read(key.fd, 1 << 16):
                     told += more
                     continue
@@ -131,7 +164,7 @@ def outcomes(seeds: Iterable[int], options: Options, *, cores: int = 1) -> Itera
                 os.close(key.fd)
                 del running[key.fd]
                 _, status = os.waitpid(pid, 0)
-                yield _outcome(seed, bytes(told), status)
+                yield _outcome(*case, bytes(told), status)
 
 
 def run_one(seed: int, options: Options) -> Outcome:
@@ -139,6 +172,7 @@ def run_one(seed: int, options: Options) -> Outcome:
     began = time.process_time()
     said, broke, timeline = "", "", ()
     gc.disable()
+    reached.begin()
     pace.of(seed).begin()
     with Simulation(seed, out=sys.stdout if options.trace else None, only=options.only) as sim:
         try:
@@ -161,6 +195,8 @@ def run_one(seed: int, options: Options) -> Outcome:
             timeline=timeline,
             items=tuple(sim.items),
             ended_s=sim.now_s,
+            options=options,
+            reached=reached.present(),
         )
         sys.stdout.flush()
         return outcome
@@ -173,11 +209,11 @@ def tell_failure(outcome: Outcome) -> None:
     print(f"seed {outcome.seed} failed: {outcome.said}")
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: Outcome, more: str) -> None:
     if outcome.said:
         tell_failure(outcome)
     said = f"{outcome.lines} lines, {outcome.turns} callbacks, {outcome.cpu_s:.1f} s"
-    print(f"seed {outcome.seed}: trace {outcome.digest[:16]}, {said}", flush=True)
+    print(f"seed {outcome.seed}: trace {outcome.digest[:16]}, {said}{more}", flush=True)
 
 
 def _begin(seed: int, options: Options) -> tuple[int, int]:
@@ -199,11 +235,11 @@ def _begin(seed: int, options: Options) -> tuple[int, int]:
         os._exit(code)
 
 
-def _outcome(seed: int, told: bytes, status: int) -> Outcome:
+def _outcome(seed: int, options: Options, told: bytes, status: int) -> Outcome:
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(told, type=Outcome)
     code = os.waitstatus_to_exitcode(status)
-    return Outcome(seed=seed, said=f"its process ended with {code}", broke=f"exit {code}")
+    return Outcome(seed=seed, said=f"its process ended with {code}", broke=f"exit {code}", options=options)
 
 
 def _left(seeds: Iterable[int], options: Options, done: Path | None) -> list[int]:
@@ -212,7 +248,11 @@ def _left(seeds: Iterable[int], options: Options, done: Path | None) -> list[int
     if done is None or not done.exists():
         return wanted
     lines = [msgspec.json.decode(line, type=Done) for line in done.read_bytes().splitlines()]
-    same = [one for one in lines if one.story == options.story and one.hours == options.hours]
+    same = [
+        one
+        for one in lines
+        if options.story in {ANY, one.story} and _case(options, one.story).hours == one.hours
+    ]
     known = {one.seed for one in same}
     left = [seed for seed in wanted if seed not in known]
     by_commit: dict[str, int] = {}

@@ -20,7 +20,7 @@ def shrink(
     seed: int, options: Options, failed: Outcome, *, run: Run | None = None
 ) -> tuple[Options, Outcome]:
     """Return how the same still fails with few items, and how that ended."""
-    again: Run = run or (lambda one: next(outcomes([seed], one)))
+    again: Run = run or (lambda one: next(outcomes([(seed, one)])))
     best, items, tries = failed, list(failed.items), 0
     parts = 2
     while items and tries < TRIES:

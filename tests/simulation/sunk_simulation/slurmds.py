@@ -40,14 +40,16 @@ class SlurmdInPod:
     """A container whose process is a slurmd; its node has the Pod's name."""
 
     def __init__(
-        self, slurm: ModelSlurm, name: str, address: str, poke: Callable[[], None], probes: Probes
+        self, slurm: ModelSlurm, conf: NodeConf, boot_time: int, poke: Callable[[], None], probes: Probes
     ) -> None:
+        name = conf.name
         self._slurm: Final = slurm
         self._probes: Final = probes
         probes.add(name, poke)
         self._name: Final = name
         self._poke: Final = poke
-        self._slurmd: Final = slurm.add_node(NodeConf(name, gpus=8, address=address, is_dynamic=True))
+        self._slurmd: Final = slurm.add_node(conf)
+        self._slurmd.boot_time = boot_time
         self._is_over = False
         self._look()
 
@@ -69,7 +71,7 @@ class SlurmdInPod:
     def kill(self) -> None:
         """End it with all that it has started."""
         self._is_over = True
-        self._slurmd.fail()
+        self._slurmd.end_all()
 
     def _look(self) -> None:
         if not self._is_over and not self.is_ready:
@@ -77,14 +79,20 @@ class SlurmdInPod:
         self._poke()
 
 
-def slurmds(slurm: ModelSlurm, probes: Probes | None = None) -> Workloads:
-    """Return what starts a slurmd in each Pod."""
-    asks = probes or Probes(slurm)
+def slurmds(
+    slurm: ModelSlurm, probes: Probes | None = None, kubernetes: ModelKubernetes | None = None
+) -> Workloads:
+    """Return what starts a slurmd in each Pod; a container tells when its machine began, as the kernel does.
+
+    Without *kubernetes* no machine begins anew.
+    """
+    asks, first = probes or Probes(slurm), slurm.now()
 
     def start(pod: dict[str, Any], poke: Callable[[], None]) -> SlurmdInPod:
-        return SlurmdInPod(
-            slurm, pod["metadata"]["name"], pod["status"].get("podIP", "127.0.0.1"), poke, asks
-        )
+        address = pod["status"].get("podIP", "127.0.0.1")
+        conf = NodeConf(pod["metadata"]["name"], gpus=8, address=address, is_dynamic=True)
+        boot = int(kubernetes.kubelets[pod["spec"]["nodeName"]].boot_s) if kubernetes is not None else first
+        return SlurmdInPod(slurm, conf, boot, poke, asks)
 
     return start
 
@@ -93,7 +101,7 @@ def slurmds_and_others(
     slurm: ModelSlurm, kubernetes: ModelKubernetes, random: Random, *, namespace: str
 ) -> Workloads:
     """Return what starts a slurmd in each Pod of *namespace*, and what does nothing in all others."""
-    start = slurmds(slurm)
+    start = slurmds(slurm, kubernetes=kubernetes)
 
     def now_s() -> float:
         return kubernetes.registry.now().timestamp()

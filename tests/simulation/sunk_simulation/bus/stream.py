@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sunk_simulation import reached
 from sunk_simulation.bus import headers
 from sunk_simulation.bus.interest import matches
 
@@ -185,6 +186,8 @@ class Stream:
             raise RefusedError(503, 10047, "insufficient storage resources available")
         self._make_room(message)
         self._add(message)
+        if self.name.startswith("KV_"):
+            reached.told(self.name, data)
         if msg_id:
             self._ids[msg_id] = (message.seq, now_ns)
         self._drop_old(subject)

@@ -141,6 +141,8 @@ class Kubelet(Controller):
         """Whether it does not reach the API server."""
         self.runs: Final[dict[str, Run]] = {}
         """What runs here, by the key of its Pod: what is so, whatever the API server says."""
+        self.boot_s = self._now_s()
+        """When its machine began."""
         self._number = number
         self._addresses = 0
         self._came: dict[str, str] = {}
@@ -159,6 +161,7 @@ class Kubelet(Controller):
             if run.workload is not None:
                 run.workload.kill()
         self.runs.clear()
+        self.boot_s = self._now_s() + 1
 
     def reconnect(self) -> None:
         """Let it reach the API server again."""

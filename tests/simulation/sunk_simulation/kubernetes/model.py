@@ -8,11 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
+from sunk_simulation import reached
 from sunk_simulation.http import Reply, Request, listen
 from sunk_simulation.kubernetes import controllers
 from sunk_simulation.kubernetes.controller import Controller
 from sunk_simulation.kubernetes.errors import StatusError
-from sunk_simulation.kubernetes.kinds import NAMESPACES
+from sunk_simulation.kubernetes.kinds import NAMESPACES, NODES, PODS
 from sunk_simulation.kubernetes.kubelets import Kubelet, Workloads
 from sunk_simulation.kubernetes.registry import Registry
 from sunk_simulation.kubernetes.scheduler import Scheduler
@@ -221,6 +222,7 @@ class ModelKubernetes:
         self.trace.write(
             self.name, change.type.lower(), what=f"{change.resource} {change.key}", version=change.version
         )
+        _note(change)
         self._wake()
         self.changed()
 
@@ -280,3 +282,25 @@ async def _late(server: ApiServer, request: Request, seconds: float) -> Reply:
 
 async def _for_ever() -> None:
     await asyncio.get_running_loop().create_future()
+
+
+def _note(change: Change) -> None:
+    """Have it counted which state a Node or a Pod is in now."""
+    if change.resource not in {PODS.resource, NODES.resource}:
+        return
+    found = change.after.object
+    spec, status, meta = found["spec"], found.get("status") or {}, found["metadata"]
+    conditions = sorted(one["type"] for one in status.get("conditions") or () if one["status"] == "True")
+    taints = sorted(f"{one['key']}:{one['effect']}" for one in spec.get("taints") or ())
+    words = ["deleted"] * ("deletionTimestamp" in meta) + ["unschedulable"] * bool(spec.get("unschedulable"))
+    words += ["bound"] * bool(spec.get("nodeName")) + ["finalizers"] * bool(meta.get("finalizers"))
+    whose = spec.get("schedulerName", "")
+    reached.state(
+        f"kubernetes-{change.resource}",
+        change.type,
+        whose,
+        status.get("phase", ""),
+        *words,
+        *taints,
+        *conditions,
+    )

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from sunk_simulation import reached
 from sunk_simulation.loop import Process
 from sunk_simulation.slurm.conf import USERS, SlurmConf
 from sunk_simulation.slurm.jobs import Jobs
 from sunk_simulation.slurm.nodes import Nodes
 from sunk_simulation.slurm.records import AccountedJob, JobRecord, NodeRecord, State
 from sunk_simulation.slurm.scheduling import Scheduling
+from sunk_simulation.slurm.scripts import PLACEHOLDER
 
 if TYPE_CHECKING:
     from sunk_simulation.slurm.model import ModelSlurm
@@ -74,6 +76,8 @@ class Slurmctld:
         self.nodes_changed = self.now()
         words = "+".join(self.nodes.words(node))
         self.tell("node is", node=node.name, state=words, reason=node.reason[:60])
+        jobs = {"+".join((job.base, *sorted(job.flags))) for job in self.nodes.jobs_on(node.name)}
+        reached.state("slurm-node", words, _whose(node.reason), *sorted(jobs))
         self._changed()
 
     def job_changed(self, job: JobRecord) -> None:
@@ -83,6 +87,7 @@ class Slurmctld:
             self.nodes_changed = self.jobs_changed
         state = "+".join((job.base, *sorted(job.flags)))
         self.tell("job is", job=job.job_id, state=state, reason=job.reason, nodes=",".join(job.nodes))
+        reached.state("slurm-job", _kind(job), state, job.reason, "" if job.priority else "held")
         self._account(job)
         self._changed()
 
@@ -149,3 +154,14 @@ class Slurmctld:
         kept.state = job.base
         if job.is_over:
             kept.extra, kept.end_time, kept.kill_request_user = job.extra, job.end_time, job.cancelled_by
+
+
+def _kind(job: JobRecord) -> str:
+    if job.array_job_id or job.het_job_id:
+        return "array" if job.array_job_id else "heterogeneous"
+    return "placeholder" if PLACEHOLDER in job.script else "single"
+
+
+def _whose(reason: str) -> str:
+    """Return the kind of a node's reason: ours begin with a word of ours."""
+    return " ".join(reason.split()[:3]) if reason.startswith("k8s:") else "another's" if reason else "none"

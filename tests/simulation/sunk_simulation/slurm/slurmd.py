@@ -115,13 +115,17 @@ class Slurmd:
 
     def fail(self) -> None:
         """Let the whole machine go, as a node that is deleted or loses its power."""
+        self.end_all()
+        self.boot_time = self.slurm.now() + 1
+
+    def end_all(self) -> None:
+        """End it and all that it has started, as a container ends: the machine goes on."""
         self.kill()
         for child in list(self._children):
             child.at_end.clear()
             child.kill()
         self._children.clear()
         self.steps.clear()
-        self.boot_time = self.slurm.now() + 1
 
     def register(self) -> None:
         """Tell slurmctld of the node."""
