@@ -75,6 +75,8 @@ async def test_the_last_task_of_an_array_is_released_and_no_other_task_changes(s
     theirs, ours = f"{array}_{LAST - 1}", f"{array}_{LAST}"
     for task in (theirs, ours):
         stage.slurm.exec("scontrol", "requeuehold", task)
+    held = "PENDING job requeued in held state"
+    await until(lambda: [tasks(stage, array).get(str(task)) for task in (LAST - 1, LAST)] == [held] * 2)
     others = {task: told for task, told in tasks(stage, array).items() if int(task) < LAST - 1}
 
     stage.slurm.exec("scontrol", "update", f"jobid={ours}", MARK)
@@ -82,7 +84,7 @@ async def test_the_last_task_of_an_array_is_released_and_no_other_task_changes(s
     await until(lambda: "JobReleased" in stage.told(array))
     now = tasks(stage, array)
     assert {task: now[task] for task in others} == others == dict.fromkeys(others, "RUNNING None")
-    assert now[str(LAST - 1)] == "PENDING job requeued in held state"
+    assert now[str(LAST - 1)] == held
     shown = stage.slurm.exec("scontrol", "show", "job", array)
     assert shown.count("AdminComment=sunk: released: k8s: prolog") == 1
     assert [line["job"] for line in stage.syncer.log if line["message"] == "job released"] == [int(array)]
