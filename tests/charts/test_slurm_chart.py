@@ -164,6 +164,21 @@ def test_another_policy_restarts_the_scheduler_which_reads_it_once(chart: helm.C
     assert template("high") == template("high") != template("high", "allow")
 
 
+def test_the_scheduler_has_a_token_of_each_user_whose_jobs_it_submits_and_the_syncer_of_none(
+    chart: helm.Chart,
+) -> None:
+    granted = {"*": {"userIds": [1001, 1002]}, "ml": {"userIds": [1002]}, "web": {"qos": ["low"]}}
+    specs = controls(made(chart, scheduler={"policyByNamespace": granted, "userId": 64100}))
+
+    commands = {
+        name: specs[name]["initContainers"][0]["command"] for name in ("prod-scheduler", "prod-syncer")
+    }
+    assert commands["prod-scheduler"][6:] == ["/token/users.json", "1001", "1002", "64100"]
+    assert commands["prod-scheduler"][:6] == commands["prod-syncer"]
+    given = env_of(specs["prod-scheduler"])["SUNK_POD_SCHEDULER_USER_TOKENS_FILE"]
+    assert given == "/run/slurm-token/users.json"
+
+
 def test_a_policy_that_is_neither_deny_nor_allow_is_refused(chart: helm.Chart) -> None:
     with pytest.raises(helm.HelmValuesError, match="defaultPolicy"):
         made(chart, scheduler={"defaultPolicy": "open"})

@@ -93,11 +93,11 @@ def test_each_cpu_makes_namespaces_until_one_can_be_kept(machine: Path) -> None:
 
 
 def test_a_token_is_made_anew_as_soon_as_the_key_is_another(tmp_path: Path) -> None:
-    key, token = tmp_path / "jwt.key", tmp_path / "token"
+    key, token, users = (tmp_path / name for name in ("jwt.key", "token", "users.json"))
     key.write_bytes(b"old" * 11)
     script = (SCRIPTS / "token.py").read_text().replace("LOOK_S = 10.0", "LOOK_S = 0.05")
     (tmp_path / "token.py").write_text(script)
-    arguments = [sys.executable, tmp_path / "token.py", key, token, "root", "3600"]
+    arguments = [sys.executable, tmp_path / "token.py", key, token, "root", "3600", users, "64100", "1001"]
     with subprocess.Popen(arguments) as process:
         try:
             wait_for("a token", token.exists, 60, 0.05)
@@ -107,9 +107,15 @@ def test_a_token_is_made_anew_as_soon_as_the_key_is_another(tmp_path: Path) -> N
         finally:
             process.terminate()
 
-    head, body, signature = token.read_bytes().split(b".")
-    made = hmac.new(b"new" * 11, head + b"." + body, hashlib.sha256).digest()
-    assert base64.urlsafe_b64decode(signature + b"=") == made
+    everybody = {"root": token.read_text()} | json.loads(users.read_text())
+    assert everybody.keys() == {"root", "64100", "1001"}
+    assert users.stat().st_mode & 0o777 == 0o600
+    for whose, text in everybody.items():
+        head, body, signature = text.encode().split(b".")
+        made = hmac.new(b"new" * 11, head + b"." + body, hashlib.sha256).digest()
+        assert base64.urlsafe_b64decode(signature + b"=") == made
+        claims = json.loads(base64.urlsafe_b64decode(body + b"=="))
+        assert (claims["sun"], claims["exp"] - claims["iat"]) == (whose, 3600)
 
 
 def test_a_user_who_came_later_is_known_on_a_node_that_runs(machine: Path) -> None:

@@ -13,6 +13,8 @@ NOT_OF_THE_MODEL = (
     "a_crowd_of_pods",  # On a real API server.
     "what_slurm_refuses",  # Accounts are not modelled.
     "fifteen_annotations",
+    "submitted_by_its_user",
+    "of_its_user_has_an_admin_comment",
     "told_the_place",  # The model starts jobs in the order of their numbers.
     "told_its_place",
     "of_several_required_nodes",  # Nor has it priorities of sbatch.

@@ -1,7 +1,8 @@
 {{- /*
 The Deployment of one of the four services. Arguments: root, values, service (its name in images and settings),
 object (the name's last part), name (app.kubernetes.io/name), port (its name), env (a dict), args (a list),
-volumes (a list of {name, mountPath, source}), token (true: it speaks to Slurm), account (true: it speaks to Kubernetes),
+volumes (a list of {name, mountPath, source}), token (true: it speaks to Slurm),
+submitters (numbers of the Slurm users as whom it submits jobs), account (true: it speaks to Kubernetes),
 restart (text whose change restarts it: it reads a file of it once).
 */ -}}
 {{- define "slurm.deployment" -}}
@@ -45,7 +46,7 @@ spec:
         - name: token
           {{- include "slurm.serviceImage" (dict "root" $root "values" $values "name" .service) | nindent 10 }}
           restartPolicy: Always
-          command: [python3, /scripts/token.py, /keys/jwt.key, /token/token, {{ $root.Values.syncer.slurmUser | quote }}, {{ $root.Values.keys.tokenSeconds | int | quote }}]
+          command: [python3, /scripts/token.py, /keys/jwt.key, /token/token, {{ $root.Values.syncer.slurmUser | quote }}, {{ $root.Values.keys.tokenSeconds | int | quote }}{{ with .submitters }}, /token/users.json{{ range . }}, {{ . | quote }}{{ end }}{{ end }}]
           startupProbe: {exec: {command: [test, -s, /token/token]}, periodSeconds: 1, failureThreshold: 60}
           {{- include "slurm.restricted" $root | nindent 10 }}
           resources:

@@ -21,7 +21,7 @@ from sunk_slurm.client import SlurmClient
 from sunk_slurm.errors import INVALID_JOB_ID, SlurmConflictError, SlurmRejectedError, SlurmUnavailableError
 from sunk_slurm.reads import NodeList, NotModified
 from sunk_slurm.submission import JobDescription
-from sunk_slurm.tokens import FileTokens, KeyTokens, tokens_from
+from sunk_slurm.tokens import FileTokens, FileUserTokens, KeyTokens, KeyUserTokens, tokens_from
 
 pytestmark = pytest.mark.anyio
 
@@ -293,6 +293,39 @@ def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
 
     assert (first, tokens.current()) == ("one", "two")
     assert "two" not in repr(tokens)
+
+
+def test_tokens_of_users_are_read_again_when_they_change_and_who_has_none_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "users.json"
+    tokens = FileUserTokens(file)
+    with pytest.raises(SlurmUnavailableError, match=r"read .*users.json: No such file"):
+        tokens.of(7)
+    file.write_text('{"7": "one", "8": "two words"}')
+    first = tokens.of(7)
+    for nobody in (8, 9):
+        with pytest.raises(SlurmRejectedError, match=f"no token of the Slurm user {nobody}"):
+            tokens.of(nobody)
+    new = tmp_path / "new"
+    new.write_text('{"7": "three"}')
+    new.replace(file)
+
+    assert (first.current(), tokens.of(7).current()) == ("one", "three")
+    assert "one" not in repr(first)
+
+    file.write_text("[]")
+    with pytest.raises(SlurmUnavailableError, match="holds no table"):
+        tokens.of(7)
+
+
+def test_tokens_of_users_are_signed_with_the_key_for_their_numbers(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    tokens = KeyUserTokens(key)
+
+    claims = tokens.of(64100).current().split(".")[1]
+
+    assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sun"] == "64100"
+    assert tokens.of(64100) is tokens.of(64100)
 
 
 @pytest.mark.parametrize("content", ["", "\n", "two words", "umläut", "a\x00b"])

@@ -4,6 +4,7 @@ import pytest
 
 from sunk_pod_scheduler.config import PREFIX, read_config
 from sunk_runtime.errors import ConfigError
+from sunk_slurm.tokens import FileUserTokens, KeyUserTokens
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +46,19 @@ def test_a_wrong_setting_is_named(
 
     with pytest.raises(ConfigError, match=said):
         read_config(arguments).tokens(PREFIX)
+
+
+def test_jobs_are_submitted_by_their_users_where_we_have_tokens_of_theirs_or_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert isinstance(read_config([]).user_tokens(), KeyUserTokens)
+
+    monkeypatch.delenv(PREFIX + "SLURM_KEY_FILE")
+    monkeypatch.setenv(PREFIX + "SLURM_TOKEN_FILE", "/token")
+    assert read_config([]).user_tokens() is None
+
+    monkeypatch.setenv(PREFIX + "USER_TOKENS_FILE", "/users.json")
+    assert isinstance(read_config([]).user_tokens(), FileUserTokens)
 
 
 def test_a_key_that_is_too_short_or_missing_is_named_and_never_shown(settings: Path) -> None:

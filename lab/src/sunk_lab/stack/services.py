@@ -33,6 +33,7 @@ class Surroundings:
     nats_url: str
     slurmrestd_url: str
     slurm_token_file: Path
+    user_tokens_file: Path
     placement_key_file: Path
     kubeconfig_by_service: Mapping[str, Path]
     kill_wait_s: int
@@ -93,6 +94,7 @@ def _pod_scheduler(around: Surroundings) -> dict[str, str]:
         "LEASE_TTL_S": str(around.lease_ttl_s),
         "SLURM_URL": around.slurmrestd_url,
         "SLURM_TOKEN_FILE": str(around.slurm_token_file),
+        "USER_TOKENS_FILE": str(around.user_tokens_file),
         "KEY_FILE": str(around.placement_key_file),
         "HOOKS_URL": around.hooks_url,
     }

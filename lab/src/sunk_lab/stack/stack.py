@@ -20,7 +20,7 @@ from sunk_lab.kube.prerequisites import TO_MAKE_ROOTS, TO_RUN, require
 from sunk_lab.nats import EVERYTHING, NatsServer
 from sunk_lab.processes import Processes, ProcessStatus, wait_for
 from sunk_lab.slurm.pods import PodSlurm, cluster_manifests, slurmd_pod_template
-from sunk_lab.slurm.roots import image_of
+from sunk_lab.slurm.roots import PLACEHOLDER_USER, image_of
 from sunk_lab.slurm.tokens import Keys, new_keys, new_token
 from sunk_lab.stack import manifests, rbac
 from sunk_lab.stack.http import Http
@@ -264,6 +264,8 @@ class Stack:
     def _around(self) -> Surroundings:
         token, key = self._folder / "slurm.token", self._folder / "placement.key"
         _write_secret(token, new_token(self._keys.jwt).encode())
+        users, number = self._folder / "users.json", str(PLACEHOLDER_USER.uid)
+        _write_secret(users, msgspec.json.encode({number: new_token(self._keys.jwt, user=number)}))
         if not key.exists():
             _write_secret(key, new_keys().jwt)
         accounts = {service: self._kubeconfig_of(service) for service in rbac.RULES}
@@ -275,6 +277,7 @@ class Stack:
             nats_users=self._nats_users,
             slurmrestd_url=self._slurmrestd_url(),
             slurm_token_file=token,
+            user_tokens_file=users,
             placement_key_file=key,
             kubeconfig_by_service=accounts,
             kill_wait_s=KILL_WAIT_S,

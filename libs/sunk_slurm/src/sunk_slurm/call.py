@@ -2,6 +2,8 @@
 
 import msgspec
 
+from sunk_slurm.tokens import Tokens
+
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One call of slurmrestd."""
@@ -22,3 +24,5 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """The API version that alone has it; empty: the one in use."""
     is_accounting: bool = False
     """slurmdbd is to answer it, which not every slurmrestd asks."""
+    tokens: Tokens | None = None
+    """As whom; None: as ourselves."""

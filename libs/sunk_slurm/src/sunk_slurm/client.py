@@ -17,6 +17,7 @@ from sunk_slurm import hostlist
 from sunk_slurm.call import Call
 from sunk_slurm.errors import (
     ALREADY_DONE,
+    AUTH_NOBODY,
     INVALID_JOB_ID,
     INVALID_NODE_NAME,
     JOB_FINISHED,
@@ -27,6 +28,7 @@ from sunk_slurm.errors import (
 )
 from sunk_slurm.reads import LIST_TIMEOUT_S, SlurmReads, node_path
 from sunk_slurm.submission import JobChange, JobDescription, NodeChange
+from sunk_slurm.tokens import Tokens
 from sunk_slurm.wire import Answer, SubmitAnswer
 
 UNDRAINED: Final = "undrained"
@@ -109,8 +111,13 @@ class SlurmClient(SlurmReads):
     async def _change_node(self, doing: str, name: str, change: NodeChange) -> None:
         await self._write("node_update", doing, "POST", node_path(name), change)
 
-    async def submit_job(self, description: JobDescription) -> int:
+    async def submit_job(self, description: JobDescription, tokens: Tokens | None = None) -> int:
         """Submit a batch job and return its id.
+
+        Args:
+            description: The job.
+            tokens: As whom, who then may submit for himself alone, in his own group, without AdminComment.
+                None: as ourselves.
 
         Raises:
             SlurmUnavailableError: it may have been submitted all the same: look for your mark.
@@ -125,8 +132,14 @@ class SlurmClient(SlurmReads):
             body=msgspec.json.encode(_Submission(description, description.script)),
             timeout_s=self._timeout_s,
             may_repeat=False,
+            tokens=tokens,
         )
-        answer = await self._rest.call(call, SubmitAnswer)
+        try:
+            answer = await self._rest.call(call, SubmitAnswer)
+        except SlurmUnavailableError as error:
+            if tokens is None or error.number != AUTH_NOBODY:
+                raise
+            raise SlurmRejectedError(str(error), number=AUTH_NOBODY) from error
         if answer is None or answer.job_id <= 0:
             raise SlurmUnavailableError(f"{doing}: the answer names no job")
         return answer.job_id

@@ -15,6 +15,8 @@ ALREADY_DONE: Final = 2021
 REQUEUE_DISABLED: Final = 2037
 """ESLURM_DISABLED: for a requeue, the job was submitted with ``--no-requeue``."""
 JOB_FINISHED: Final = 2084
+AUTH_NOBODY: Final = 6010
+"""26.05 knows no such user; 24.11 takes the user for ``nobody``."""
 
 _THE_WAY: Final = (1000, 1900)
 """Between slurmrestd and slurmctld, token not accepted included."""

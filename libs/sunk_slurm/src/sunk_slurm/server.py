@@ -190,12 +190,12 @@ class Server:
 
     async def _send(self, call: Call, path: str) -> Reply:
         """Send once, and once more with a fresh token if the first was not accepted."""
-        started, outcome = time.perf_counter(), "failed"
+        started, outcome, tokens = time.perf_counter(), "failed", call.tokens or self._tokens
         try:
-            reply = await self._connections.exchange(call, path, self._tokens.current())
+            reply = await self._connections.exchange(call, path, tokens.current())
             if reply.status in _TOKEN_REFUSED:
-                self._tokens.renew()
-                reply = await self._connections.exchange(call, path, self._tokens.current())
+                tokens.renew()
+                reply = await self._connections.exchange(call, path, tokens.current())
             outcome = str(reply.status)
         finally:
             _seconds(call.name, outcome).observe(time.perf_counter() - started)

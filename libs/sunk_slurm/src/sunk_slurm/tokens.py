@@ -6,7 +6,7 @@ Source: slurm.schedmd.com/jwt.html; RFC 7519 (JWT), RFC 7515 (HS256).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -16,7 +16,7 @@ from jwt.algorithms import HMACAlgorithm
 from jwt.utils import force_bytes
 
 from sunk_runtime.errors import ConfigError
-from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
 
 RENEW_SHARE: Final = 0.5
 """A token is renewed when this share of its life is over: slurmrestd may be slow and clocks differ."""
@@ -31,6 +31,19 @@ class Tokens(Protocol):
 
     def renew(self) -> None:
         """Forget what is remembered: slurmrestd did not accept it."""
+        ...
+
+
+class UserTokens(Protocol):
+    """Knows tokens of Slurm users, by their numbers, which Slurm takes for their names."""
+
+    def of(self, user_id: int) -> Tokens:
+        """Return the tokens of one of them.
+
+        Raises:
+            SlurmRejectedError: there are none of that user.
+            SlurmUnavailableError: nobody can say now.
+        """
         ...
 
 
@@ -96,7 +109,7 @@ class FileTokens:
         seen = _fingerprint(self._path)
         if seen != self._seen or not self._token:
             token = _read(self._path).decode("ascii", "replace").strip().removeprefix("SLURM_JWT=")
-            if not token or not token.isascii() or not token.isprintable() or " " in token:
+            if not _may_be_sent(token):
                 raise SlurmUnavailableError(f"{self._path} holds no token", is_sent=False)
             self._token, self._seen = token, seen
         return self._token
@@ -104,6 +117,57 @@ class FileTokens:
     def renew(self) -> None:
         """Read the file again at the next call."""
         self._seen = None
+
+
+class KeyUserTokens:
+    """Signs tokens for whoever is asked for."""
+
+    def __init__(self, key_file: Path) -> None:
+        self._key_file = key_file
+        self._known: dict[int, KeyTokens] = {}
+
+    def of(self, user_id: int) -> Tokens:
+        """Return the tokens of that user."""
+        return self._known.setdefault(user_id, KeyTokens(self._key_file, user=str(user_id)))
+
+
+class FileUserTokens:
+    """Reads a JSON object of tokens, by users' numbers, again whenever its file has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._token_by_user: Mapping[int, str] = {}
+        self._seen: tuple[int, int, int] | None = None
+
+    def of(self, user_id: int) -> Tokens:
+        """Return the token of that user, for one call."""
+        seen = _fingerprint(self._path)
+        if seen != self._seen:
+            try:
+                self._token_by_user = msgspec.json.decode(_read(self._path), type=dict[int, str])
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise SlurmUnavailableError(f"{self._path} holds no table", is_sent=False) from error
+            self._seen = seen
+        token = self._token_by_user.get(user_id, "")
+        if not _may_be_sent(token):
+            raise SlurmRejectedError(f"{self._path} holds no token of the Slurm user {user_id}")
+        return _FixedToken(token)
+
+
+class _FixedToken:
+    """One token as it is."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __repr__(self) -> str:
+        return "_FixedToken()"
+
+    def current(self) -> str:
+        return self._token
+
+    def renew(self) -> None:
+        """Return: the next call reads the file."""
 
 
 def tokens_from(*, key_file: Path | None, token_file: Path | None, user: str = "root") -> Tokens:
@@ -117,6 +181,10 @@ def tokens_from(*, key_file: Path | None, token_file: Path | None, user: str = "
     if key_file is not None and token_file is None:
         return KeyTokens(key_file, user=user)
     raise ConfigError("give either a file with Slurm's token or one with its JWT key, not both or neither")
+
+
+def _may_be_sent(token: str) -> bool:
+    return token != "" and token.isascii() and token.isprintable() and " " not in token
 
 
 def _fingerprint(path: Path) -> tuple[int, int, int]:

@@ -19,6 +19,7 @@ from sunk_runtime.config import load, read_table
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.settings import Seconds
 from sunk_slurm.settings import SlurmSettings
+from sunk_slurm.tokens import FileUserTokens, KeyUserTokens, UserTokens
 
 PREFIX: Final = "SUNK_POD_SCHEDULER_"
 
@@ -50,6 +51,10 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """Slurm user of placeholders, who must be known to slurmctld; never root."""
     group_id: Annotated[int, Meta(gt=0)] = 64100
     """Slurm group of placeholders."""
+    user_tokens_file: Path | None = None
+    """A JSON object of tokens by the numbers of ``user_id`` and of all ``userIds`` of the policy, read again
+    when it changes: as them jobs are submitted. Empty: with slurmctld's key we sign such tokens, else our own
+    token submits for everybody, past what Slurm forbids a user. It does for a granted ``group-id``."""
     policy_file: Path | None = None
     """JSON: ``namespaces``, what Pods of each may name: ``userIds``, ``groupIds``, ``accounts``, ``qos``,
     ``partitions``, ``reservations``, ``priorityMax``; ``*`` is for all others. ``default``, for what neither
@@ -115,6 +120,12 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
         if len(key) < KEY_BYTES_MIN:
             raise ConfigError(f"{PREFIX}KEY_FILE: {self.key_file} holds less than {KEY_BYTES_MIN} bytes")
         return key
+
+    def user_tokens(self) -> UserTokens | None:
+        """Return the tokens of those whose jobs we submit as themselves; None: as ourselves."""
+        if self.user_tokens_file is not None:
+            return FileUserTokens(self.user_tokens_file)
+        return None if self.slurm_key_file is None else KeyUserTokens(self.slurm_key_file)
 
     def rules(self) -> Rules:
         """Return what Pods are judged by.

@@ -80,6 +80,7 @@ class Runtime:
         self.accounting = accounting
         self.key = config.key()
         self.rules = config.rules()
+        self.user_tokens = config.user_tokens()
         self.placements = StateView(bus, config.cluster, PlacementState)
         self.slurm_jobs = StateView(bus, config.cluster, SlurmJobState)
         self.statistics = StateView(bus, config.cluster, SlurmStatisticsState)
@@ -141,6 +142,8 @@ class Runtime:
             self.key,
             timeout_s=config.call_timeout_s,
             accounting=self.accounting,
+            user_tokens=self.user_tokens,
+            group_id=config.group_id,
         )
         context = Context(
             event_source=EventSource(config.cluster, self.bus.name),

@@ -91,7 +91,7 @@ class _Slurm:
         self.error: SlurmUnavailableError | None = None
         self.jobs: dict[int, str] = {}
 
-    async def submit_job(self, description: JobDescription) -> int:
+    async def submit_job(self, description: JobDescription, _tokens: None) -> int:
         if self.error is None or self.error.is_sent:
             self.jobs[len(self.jobs) + 1] = description.extra
         if self.error is not None:

@@ -49,9 +49,34 @@ def test_a_pod_that_names_nothing_gets_the_first_of_what_its_namespace_may_use()
     found = validate(in_namespace("ml", {}), Rules(policy=POLICY))
 
     assert isinstance(found, ValidatedPod)
-    assert found.identity == Identity(64100, 64100)
+    assert found.identity == Identity(64100)
     assert (found.asked.account, found.asked.partition, found.asked.qos) == ("ml", "batch", "normal")
     assert found.asked.reservation == ""
+
+
+@pytest.mark.parametrize(
+    ("annotations", "group"),
+    [
+        ({}, None),
+        ({"group-id": "64100"}, None),
+        ({"group-id": "7"}, 7),
+        ({"user-id": "1001", "group-id": "7"}, 7),
+        ({"user-id": "1001", "group-id": "64100"}, "group-id: namespace web may not use 64100"),
+    ],
+)
+def test_a_job_has_its_users_own_group_unless_another_is_granted(
+    annotations: dict[str, str], group: int | str | None
+) -> None:
+    policy = Policy(namespaces={"web": Grant(user_ids=(1001,), group_ids=(7,))})
+
+    found = validate(in_namespace("web", annotations), Rules(policy=policy))
+
+    if isinstance(group, str):
+        assert isinstance(found, tuple)
+        assert group in found[0]
+    else:
+        assert isinstance(found, ValidatedPod)
+        assert found.identity.group_id == group
 
 
 def test_what_a_namespace_may_use_is_passed_on() -> None:
@@ -60,7 +85,7 @@ def test_what_a_namespace_may_use_is_passed_on() -> None:
     found = validate(in_namespace("ml", named), Rules(policy=POLICY))
 
     assert isinstance(found, ValidatedPod)
-    assert found.identity == Identity(1001, 64100, is_own=True)
+    assert found.identity == Identity(1001, is_own=True)
     assert (found.asked.account, found.asked.partition, found.asked.qos) == ("lab", "long,batch", "low")
 
 
@@ -81,7 +106,7 @@ def test_without_a_word_in_the_policy_a_pod_is_the_service_user_with_slurms_own_
     found = validate(in_namespace("web", {"user-id": "64100"}), Rules())
 
     assert isinstance(found, ValidatedPod)
-    assert found.identity == Identity(64100, 64100)
+    assert found.identity == Identity(64100)
     assert found.asked == JobOptions(user_id=64100)
 
 

@@ -313,7 +313,7 @@ def test_a_placeholder_is_held_never_requeued_and_carries_the_token_in_its_envir
     assert token not in job.extra + job.admin_comment + job.script + job.comment
     assert (job.hold, job.requeue, job.priority) == (True, False, None)  # A priority would undo the hold.
     assert (job.cpus_per_task, job.memory_per_node) == (2, Number.of(100))
-    assert (job.user_id, job.group_id, job.kill_warning_signal) == ("64100", "64100", "USR1")
+    assert (job.user_id, job.group_id, job.kill_warning_signal) == ("64100", "", "USR1")
     mark = marks.read_extra(KEY, job.extra + marks.STARTED, int(job.user_id))
     assert mark is not None
     assert (mark.uid, mark.attempt, mark.pod) == (UID, 2, "default/infer")

@@ -1,7 +1,10 @@
 """The scheduler against a real Slurm and a real NATS; Pods are in memory, and we play syncer and gateway."""
 
+import json
 import re
-from collections.abc import AsyncGenerator, Callable, Generator
+import runpy
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -92,7 +95,7 @@ from sunk_runtime.writer import StateWriter
 from sunk_slurm.accounting import AccountedJob, SlurmAccounting
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.errors import SlurmUnavailableError
-from sunk_slurm.tokens import KeyTokens
+from sunk_slurm.tokens import FileUserTokens, KeyTokens, KeyUserTokens, UserTokens
 from sunk_slurm.wire import Job
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
@@ -135,7 +138,8 @@ def accounted(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
 def enforced(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
     """A Slurm that knows its users' accounts, and refuses jobs of any other."""
-    more = ("AccountingStorageEnforce=associations,limits,qos", URGENT)
+    roots = "PartitionName=roots Nodes=ALL State=UP RootOnly=YES"
+    more = ("AccountingStorageEnforce=associations,limits,qos", URGENT, roots)
     with running_slurm(request.param, has_accounting=True, more=more) as found:
         found.exec("sacctmgr", "-i", "add", "account", "sunk")
         found.exec("sacctmgr", "-i", "add", "user", "sunk", "account=sunk")
@@ -159,8 +163,10 @@ def nats(tmp_path: Path) -> Generator[NatsServer]:
 class World:
     """One Slurm, one bus and some Pods; schedulers come and go."""
 
-    def __init__(self, bus: Bus, client: SlurmClient, names: tuple[str, ...], port: int) -> None:
+    def __init__(self, bus: Bus, client: SlurmClient, slurm: HostSlurm, port: int) -> None:
+        names = slurm.node_names
         self.bus = bus
+        self.user_tokens: UserTokens | None = KeyUserTokens(slurm.jwt_key)
         self.client = client
         self.names = names
         self.pods = MemoryPods(nodes=tuple(node(f"kube-{name}") for name in names))
@@ -231,6 +237,18 @@ class World:
             check=lambda: None,
         )
 
+    def jobs(self, client: SlurmClient) -> PlaceholderJobs:
+        """Return the jobs that *client* reads and writes, submitted by their own users."""
+        return PlaceholderJobs(
+            client,
+            self.slurm_jobs,
+            KEY,
+            timeout_s=5,
+            accounting=self.accounting,
+            user_tokens=self.user_tokens,
+            group_id=64100,
+        )
+
     def scheduler(
         self,
         jobs: JobPort | None = None,
@@ -239,9 +257,7 @@ class World:
     ) -> Reconciler:
         """Return a scheduler that remembers nothing, and have questions answered by it."""
         mailbox = Mailbox()
-        ports = jobs or PlaceholderJobs(
-            self.client, self.slurm_jobs, KEY, timeout_s=5, accounting=self.accounting
-        )
+        ports = jobs or self.jobs(self.client)
         self.answerer = Handlers(self.placements, pods or self.pods, mailbox, KEY, self.poked)
         return Reconciler(
             pods=pods or self.pods,
@@ -386,7 +402,7 @@ async def world(nats: NatsServer, slurm: HostSlurm, port: int) -> AsyncGenerator
         SlurmClient(slurm.url, KeyTokens(slurm.jwt_key)) as client,
     ):
         await bus.provision(CLUSTER, BusSettings(url=nats.url))
-        found = World(bus, client, slurm.node_names, port)
+        found = World(bus, client, slurm, port)
         views = (
             found.placements,
             found.slurm_jobs,
@@ -532,7 +548,7 @@ async def test_a_mark_that_another_user_copies_to_his_job_is_told_of_nobody_and_
         strangers = int(submit(slurm, f"--extra={copied}"))
         await until(lambda: is_base(found, strangers, "RUNNING"))
         whose = Owner(uid=UID, attempt=0, user_id=ours.user_id, name="default/infer")
-        jobs = PlaceholderJobs(found.client, found.slurm_jobs, KEY, timeout_s=5)
+        jobs = found.jobs(found.client)
         await found.scheduler().sweep(str(strangers))
 
         assert await jobs.find_marked(whose) == ours.job_id
@@ -755,14 +771,64 @@ async def test_a_job_whose_user_wiped_and_renamed_it_ends_with_its_pod_and_is_ne
         slurm.exec("scontrol", "update", "PartitionName=main", "State=UP")
 
 
+@pytest.mark.parametrize(("is_as_user", "said"), [(True, "SubmissionFailed"), (False, "JobHeld")])
 async def test_an_unknown_slurm_user_is_said_on_the_pod(
-    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int, said: str, *, is_as_user: bool
 ) -> None:
     async with world(nats, slurm, free_tcp_port) as found:
         found.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy(user_id=64999))
+        found.user_tokens = found.user_tokens if is_as_user else None
         async with running(found):
             found.pods.put(manifest())
-            await until(lambda: found.pods.said.get(UID) == "JobHeld")
+            await until(lambda: found.pods.said.get(UID) == said)
+
+
+async def test_a_job_is_submitted_by_its_user_so_slurm_refuses_what_is_for_administrators(
+    nats: NatsServer, enforced: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, enforced, free_tcp_port) as found:
+        async with running(found):
+            found.pods.put(manifest(annotations={PREFIX + "partition": "roots"}))
+            await until(partial(are_all_said, found, [UID], "SubmissionFailed"))
+            state = found.placements.get(UID)
+            assert state is not None
+            assert "Access/permission denied" in state.reason
+        found.pods.vanish(UID)
+        found.user_tokens = None  # As it was: an administrator submits.
+        async with running(found):
+            found.pods.put(manifest(uid="past", name="past", annotations={PREFIX + "partition": "roots"}))
+            await until(partial(is_stored_with_a_job, found, "past"))
+            (job,) = await found.alive()
+            assert (job.name, job.user_id, job.partition) == ("default/past", 64100, "roots")
+
+
+def is_stored_with_a_job(found: World, uid: str) -> bool:
+    state = found.placements.get(uid)
+    return state is not None and state.job is not None
+
+
+async def test_a_job_of_its_user_has_an_admin_comment_once_released_and_a_group_that_was_granted(
+    nats: NatsServer, enforced: HostSlurm, free_tcp_port: int, tmp_path: Path
+) -> None:
+    script = runpy.run_path(str(Path(__file__).parents[4] / "helm/slurm/files/scripts/token.py"))
+    token = script["token_of"](enforced.jwt_key.read_bytes(), "64100", int(time.time()), 600)
+    (tmp_path / "users.json").write_text(json.dumps({"64100": token.decode()}))
+    async with world(nats, enforced, free_tcp_port) as found:
+        found.user_tokens = FileUserTokens(tmp_path / "users.json")  # As the chart has it.
+        granted = {"default": Grant(group_ids=(1,))}
+        found.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy(namespaces=granted))
+        async with running(found):
+            found.pods.put(manifest())
+            found.pods.put(manifest(uid="grouped", name="grouped", annotations={PREFIX + "group-id": "1"}))
+            await until(lambda: found.is_running(UID) and found.is_running("grouped"))
+            jobs = {job.name: job for job in await found.alive()}
+
+    own, grouped = jobs["default/infer"], jobs["default/grouped"]
+    said = {job.job_id: enforced.exec("scontrol", "show", "job", str(job.job_id)) for job in jobs.values()}
+    assert "UserId=sunk(64100) GroupId=sunk(64100)" in said[own.job_id]
+    assert "UserId=sunk(64100) GroupId=daemon(1)" in said[grouped.job_id]
+    assert own.admin_comment == f"placeholder of Pod default/infer, attempt 0 of {UID}"
+    assert grouped.admin_comment == "placeholder of Pod default/grouped, attempt 0 of grouped"
 
 
 async def test_what_slurm_does_not_take_is_said_on_the_pod_and_tried_again(
@@ -803,32 +869,40 @@ async def test_by_default_no_pod_chooses_account_partition_priority_qos_or_reser
             assert (job.user_id, job.account, job.partition) == (64100, "", "main")
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("partition", "Invalid partition name specified"),
-        ("account", "Invalid account or account/partition combination specified"),
-        ("qos", "Invalid qos specification"),
-        ("reservation", "Requested reservation is invalid"),
-    ],
-)
+SLURMS_WORDS = {
+    "account": "Invalid account or account/partition combination specified",
+    "partition": "Invalid partition name specified",
+    "qos": "Invalid qos specification",
+    "reservation": "Requested reservation is invalid",
+}
+
+
 async def test_what_slurm_refuses_is_told_apart_from_what_the_policy_does(
-    nats: NatsServer, enforced: HostSlurm, free_tcp_port: int, name: str, why: str
+    nats: NatsServer, enforced: HostSlurm, free_tcp_port: int
 ) -> None:
+    by_default: dict[DefaultPolicy, str] = {"allow": "SubmissionFailed", "deny": "ValidationFailed"}
     async with world(nats, enforced, free_tcp_port) as found:
-        by_default: dict[DefaultPolicy, str] = {"allow": "SubmissionFailed", "deny": "ValidationFailed"}
         for default, said in by_default.items():
             found.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy(default=default))
-            found.pods.put(manifest(uid=said, name=said.lower(), annotations={PREFIX + name: "nosuch"}))
-            await found.scheduler().reconcile(said)
+            uid_by_name = {name: f"{default}-{name}" for name in SLURMS_WORDS}
+            async with running(found):
+                for name, uid in uid_by_name.items():
+                    found.pods.put(manifest(uid=uid, name=uid, annotations={PREFIX + name: "nosuch"}))
+                await until(partial(are_all_said, found, uid_by_name.values(), said))
+            for name, uid in uid_by_name.items():
+                state = found.placements.get(uid)
+                assert state is not None
+                assert (SLURMS_WORDS[name] in state.reason) == (default == "allow"), state.reason
+                assert ("the scheduler's policy" in state.reason) == (default == "deny"), state.reason
+                found.pods.vanish(uid)
+        assert await found.alive() == []
 
-            state = found.placements.get(said)
-            assert state is not None
-            assert found.pods.said[said] == said
-            assert ("the scheduler's policy" in state.reason, why in state.reason) == (
-                (default == "deny", default == "allow")
-            ), state.reason
-        assert await found.ours() == []
+
+def are_all_said(found: World, uids: Collection[str], reason: str) -> bool:
+    """Whether *reason* was said of each of *uids* last, and is stored."""
+    states = [found.placements.get(uid) for uid in uids]
+    is_stored = all(state is not None and state.reason for state in states)
+    return is_stored and {found.pods.said.get(uid) for uid in uids} == {reason}
 
 
 ASKED = {
@@ -934,7 +1008,7 @@ async def test_a_pod_says_that_slurm_does_not_answer_and_is_submitted_once_it_do
     ):
         found.pods.put(manifest())
         for _ in ("submitted", "looked for, as it may have been"):
-            away = PlaceholderJobs(nobody, found.slurm_jobs, KEY, timeout_s=5)
+            away = found.jobs(nobody)
             with pytest.raises(SlurmUnavailableError):
                 await found.scheduler(jobs=away).reconcile(UID)
             assert found.pods.said.pop(UID) == "SlurmUnavailable"
@@ -1154,7 +1228,7 @@ async def test_killed_at_any_call_the_next_scheduler_ends_with_one_pod_on_one_jo
 
 def fused_scheduler(found: World, fuse: Fuse) -> Reconciler:
     """Return a scheduler whose writes to Slurm, to Pods and to the bus are on *fuse*."""
-    jobs = PlaceholderJobs(fuse.around(found.client), found.slurm_jobs, KEY, timeout_s=5)
+    jobs = found.jobs(fuse.around(found.client))
     writer = StateWriter(found.bus, found.placements, fence=None)
     return found.scheduler(jobs=jobs, pods=fuse.around(found.pods), writer=fuse_writer(fuse, writer))
 
@@ -1252,7 +1326,7 @@ class NoJobs:
 def gangs(found: World, pods: PodPort | None = None) -> GangDispatcher:
     """Return what looks at gangs, with a scheduler that remembers nothing."""
     mailbox, workloads, pods = Mailbox(), NoJobs(), pods or found.pods
-    jobs = PlaceholderJobs(found.client, found.slurm_jobs, KEY, timeout_s=5)
+    jobs = found.jobs(found.client)
     snapshotter = GangSnapshotter(
         pods=found.pods,
         jobs=jobs,

@@ -3,6 +3,7 @@
 from typing import Final
 
 INVALID_PARTITION: Final = 2000
+ACCESS_DENIED: Final = 2002
 USER_ID_MISSING: Final = 2010
 PATHNAME_TOO_LONG: Final = 2012
 CONFIG_UNAVAILABLE: Final = 2014
@@ -21,6 +22,8 @@ JOB_NOT_RUNNING: Final = 2085
 JOB_NOT_SUSPENDED: Final = 2087
 NODE_BUSY: Final = 2016
 INVALID_NODE_TRANSITION: Final = 2180
+INVALID_GROUP: Final = 2113
+AUTH_NOBODY: Final = 6010
 TOKEN_REFUSED: Final = 1007
 NO_CONNECTION: Final = 1800
 INVALID_VALUE: Final = 9207
@@ -30,6 +33,7 @@ WORDS: Final = {
     TOKEN_REFUSED: "Protocol authentication error",
     NO_CONNECTION: "Unable to contact slurm controller (connect failure)",
     INVALID_PARTITION: "Invalid partition name specified",
+    ACCESS_DENIED: "Access/permission denied",
     USER_ID_MISSING: "Access/permission denied",
     PATHNAME_TOO_LONG: "Pathname of a file, directory or other parameter too long",
     CONFIG_UNAVAILABLE: "Requested node configuration is not available",
@@ -48,6 +52,8 @@ WORDS: Final = {
     JOB_NOT_RUNNING: "Job is not running",
     JOB_NOT_SUSPENDED: "Job is not suspended",
     JOB_HELD: "Job is in held state, pending scheduler release",
+    INVALID_GROUP: "Invalid group id",
+    AUTH_NOBODY: "Rejecting authentication of user nobody or group nobody",
     INVALID_VALUE: "Parse error or unknown value",
 }
 

@@ -9,7 +9,7 @@ from sunk_simulation.slurm import errors
 from sunk_simulation.slurm.errors import SlurmError
 from sunk_simulation.slurm.records import Held, JobRecord, NodeRecord
 from sunk_simulation.slurm.select import could_ever, names_of
-from sunk_simulation.slurm.submission import described, gpus_of, number_of
+from sunk_simulation.slurm.submission import described, gpus_of, number_of, of_user
 
 if TYPE_CHECKING:
     from sunk_simulation.slurm.slurmctld import Slurmctld
@@ -90,6 +90,8 @@ class Jobs:
         """
         ctld = self._ctld
         jobs = [described(one, script) for one in asked]
+        if user.isdecimal():
+            jobs = [of_user(job, int(user), ctld.slurm.conf) for job in jobs]
         for job in jobs:
             self._check(job)
         first = ctld.state.last_job_id + 1

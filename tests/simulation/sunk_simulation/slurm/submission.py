@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from sunk_simulation.slurm.conf import USERS
+from sunk_simulation.slurm import errors
+from sunk_simulation.slurm.conf import USERS, SlurmConf
+from sunk_simulation.slurm.errors import SlurmError
 from sunk_simulation.slurm.records import JobRecord
 from sunk_simulation.slurm.select import names_of
 
@@ -39,6 +41,24 @@ def described(asked: Mapping[str, Any], script: str) -> JobRecord:
         job.priority = priority  # It undoes a hold.
     if array := asked.get("array"):
         job.array_tasks = tuple(int(task) for task in names_of(f"[{str(array).partition('%')[0]}]"))
+    return job
+
+
+def of_user(job: JobRecord, user: int, conf: SlurmConf) -> JobRecord:
+    """Return *job* as *user*, who is no administrator, may submit it; everybody's group has his number.
+
+    Raises:
+        SlurmError: he may not, or nobody knows him; 24.11 takes such a one for ``nobody``.
+    """
+    if user not in conf.users and not conf.is_24_11:
+        raise SlurmError(errors.AUTH_NOBODY)
+    if user not in conf.users or job.user_id != user:
+        raise SlurmError(errors.USER_ID_MISSING)
+    if job.group_id not in {0, user}:
+        raise SlurmError(errors.INVALID_GROUP)
+    if job.admin_comment:
+        raise SlurmError(errors.ACCESS_DENIED)
+    job.group_id = user
     return job
 
 

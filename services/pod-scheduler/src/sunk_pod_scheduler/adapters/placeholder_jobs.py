@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
 
 from sunk_events.jobs import SlurmJobState
 from sunk_pod_scheduler import metrics
@@ -21,6 +22,7 @@ from sunk_runtime.views import StateView
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
 from sunk_slurm.submission import JobChange, JobDescription
+from sunk_slurm.tokens import Tokens, UserTokens
 from sunk_slurm.wire import Number
 
 LIST_TIMEOUT_S: Final = 30.0
@@ -39,11 +41,26 @@ class PlaceholderJobs:
         *,
         timeout_s: float,
         accounting: Accounts | None = None,
+        user_tokens: UserTokens | None = None,
+        group_id: int = 0,
     ) -> None:
+        """Write placeholders.
+
+        Args:
+            slurm: Us, who are an administrator of it.
+            known: What the bus says of jobs.
+            key: Of our marks.
+            timeout_s: Of a call.
+            accounting: Who remembers jobs.
+            user_tokens: Of those whose jobs they are, who submit them; None: we do.
+            group_id: Of jobs that name none, where we submit them.
+        """
         self._slurm = slurm
         self._known = known
         self._key = key
         self._timeout_s = timeout_s
+        self._user_tokens = user_tokens
+        self._group_id = group_id
         self._unsure: dict[tuple[str, int], float] = {}
         """Submissions that may have reached Slurm; until when, in monotonic time, they were waited for."""
         self._listed = -math.inf
@@ -79,18 +96,19 @@ class PlaceholderJobs:
         return marks.read_extra(self._key, state.extra, state.user_id)
 
     async def submit(self, description: JobDescription) -> int:
-        """Submit a job and return its id.
+        """Submit a job, as its own user where that can be, and return its id.
 
         Raises:
             SlurmUnavailableError: it may have been submitted all the same: `find_marked`.
             SlurmRejectedError: Slurm does not take it.
         """
+        description, tokens = self._submitter(description)
         mark = marks.read_extra(self._key, description.extra, int(description.user_id or 0))
         whose = ("", 0) if mark is None else (mark.uid, mark.attempt)
         self._unsure[whose] = math.inf
         try:
             async with _within(self._timeout_s, f"submit job {description.name}"):
-                job = await self._slurm.submit_job(description)
+                job = await self._slurm.submit_job(description, tokens)
         except SlurmUnavailableError as error:
             if not error.is_sent:
                 self._unsure.pop(whose, None)
@@ -104,6 +122,16 @@ class PlaceholderJobs:
         finally:
             if whose in self._unsure:
                 self._unsure[whose] = time.monotonic()
+
+    def _submitter(self, description: JobDescription) -> tuple[JobDescription, Tokens | None]:
+        """Return the job as its user may submit it, and his tokens; None: as we do.
+
+        So Slurm itself judges what the user may have. Only administrators give a job another group than its
+        user's, and an AdminComment: the release writes that.
+        """
+        if self._user_tokens is None or description.group_id:
+            return replace(description, group_id=description.group_id or str(self._group_id)), None
+        return replace(description, admin_comment=""), self._user_tokens.of(int(description.user_id))
 
     def not_stored(self, uid: str, attempt: int) -> None:
         """Note that a job was submitted whose number could not be stored: no list from before tells of it."""
@@ -165,10 +193,13 @@ class PlaceholderJobs:
             found = await self._slurm.job(job)
         return None if found is None else marks.read_extra(self._key, found.extra, found.user_id)
 
-    async def release(self, job: int, priority: int | None) -> None:
-        """Let Slurm start the job; a priority can only be set then: a held job is refused one."""
+    async def release(self, job: int, priority: int | None, admin_comment: str) -> None:
+        """Let Slurm start the job; a priority can only be set then: a held job is refused one.
+
+        It has its AdminComment before it has that.
+        """
         async with _within(self._timeout_s, f"release job {job}"):
-            await self._slurm.update_job(job, JobChange(hold=False))
+            await self._slurm.update_job(job, JobChange(hold=False, admin_comment=admin_comment))
             if priority is not None:
                 await self._slurm.update_job(job, JobChange(priority=Number.of(priority)))
 

@@ -119,8 +119,8 @@ class JobPort(Protocol):
         """Return the job that carries our mark for *owner* and is not over; from all that Slurm has."""
         ...
 
-    async def release(self, job: int, priority: int | None) -> None:
-        """Let Slurm start the job."""
+    async def release(self, job: int, priority: int | None, admin_comment: str) -> None:
+        """Let Slurm start the job, which says by *admin_comment* whose it is."""
         ...
 
     async def exclude(self, job: int, excluded: str) -> None:

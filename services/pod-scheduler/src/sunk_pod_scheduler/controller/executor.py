@@ -88,7 +88,7 @@ class Executor:
             case GiveUp():
                 await self._give_up(action, seen, pod)
             case ReleaseJob():
-                await self._release(action, pod)
+                await self._release(action, seen, pod)
             case MarkStarted():
                 await self._context.jobs.set_extra(action.job, action.extra + marks.STARTED, owner(seen))
             case Bind():
@@ -202,9 +202,11 @@ class Executor:
         self._context.check()
         await self._pods.delete(pod)
 
-    async def _release(self, action: ReleaseJob, pod: Pod | None) -> None:
+    async def _release(self, action: ReleaseJob, seen: Observed, pod: Pod | None) -> None:
+        whose = owner(seen)
+        comment = marks.admin_comment(f"Pod {whose.name}", whose.uid, whose.attempt)
         try:
-            await self._context.jobs.release(action.job, action.priority)
+            await self._context.jobs.release(action.job, action.priority, comment)
         except SlurmRejectedError as error:
             if pod is not None:
                 await self._pods.refuse(pod, "ReleaseRefused", f"Slurm refuses for job {action.job}: {error}")

@@ -19,6 +19,7 @@ from sunk_pod_scheduler.controller.context import Context
 from sunk_pod_scheduler.controller.executor import RELEASED
 from sunk_pod_scheduler.gang_controller.notifier import Notifier, Pods, name, seated, uids
 from sunk_pod_scheduler.gang_controller.submitter import GangSubmitter
+from sunk_pod_scheduler.gangs.job_description import whose_job
 from sunk_pod_scheduler.gangs.model import (
     BindMembers,
     DeleteMembers,
@@ -200,8 +201,11 @@ class GangExecutor:
         await each(pods, delete)
 
     async def _release(self, action: ReleaseJob, seen: GangSeen, pods: Pods) -> None:
+        whose, record = owner(seen), seen.record
+        size = 0 if record is None or record.roster is None else len(record.roster.members)
+        comment = marks.admin_comment(whose_job(seen, size), whose.uid, whose.attempt)
         try:
-            await self._context.jobs.release(action.job, action.priority)
+            await self._context.jobs.release(action.job, action.priority, comment)
         except SlurmRejectedError as error:
             text = f"Slurm refuses for job {action.job}: {error}"
             await self._notifier.refuse(seated(seen, pods), "ReleaseRefused", text)

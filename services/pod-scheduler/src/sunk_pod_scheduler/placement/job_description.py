@@ -64,7 +64,7 @@ def describe(
         current_working_directory=asked.current_working_directory,
         name=f"{meta.namespace}/{meta.name}",
         user_id=str(wanted.identity.user_id),
-        group_id=str(wanted.identity.group_id),
+        group_id="" if wanted.identity.group_id is None else str(wanted.identity.group_id),
         account=asked.account,
         partition=asked.partition,
         qos=asked.qos,

@@ -79,24 +79,27 @@ class Identity(msgspec.Struct, frozen=True):
     """As whom a placeholder runs."""
 
     user_id: int
-    group_id: int
+    group_id: int | None = None
+    """Of the Pod's choice; None: the user's own."""
     is_own: bool = False
     """A user whose jobs are not only placeholders: a namespace's grant."""
 
 
 def identity(policy: Policy, asked: JobOptions) -> Identity:
     """Return as whom a Pod that may have what it *asked* runs its placeholder."""
+    is_own = asked.user_id not in {None, policy.user_id}
     return Identity(
         policy.user_id if asked.user_id is None else asked.user_id,
-        policy.group_id if asked.group_id is None else asked.group_id,
-        is_own=asked.user_id not in {None, policy.user_id},
+        asked.group_id if is_own or asked.group_id != policy.group_id else None,
+        is_own=is_own,
     )
 
 
 def refusals(policy: Policy, grant: Grant, namespace: str, asked: JobOptions) -> tuple[str, ...]:
     """Return what a Pod of *namespace* asks for and may not have, each with what to add to the policy."""
     users = (policy.user_id, *(grant.user_ids or ()))
-    groups = (policy.group_id, *(grant.group_ids or ()))
+    is_own = asked.user_id not in {None, policy.user_id}
+    groups = (*(() if is_own else (policy.group_id,)), *(grant.group_ids or ()))
     refused = (
         *_id_refusals("user-id", asked.user_id, users, "userIds", namespace),
         *_id_refusals("group-id", asked.group_id, groups, "groupIds", namespace),
