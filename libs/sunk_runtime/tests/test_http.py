@@ -12,6 +12,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 import pytest
+import uvicorn
 from anyio.abc import SocketStream
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -91,6 +92,29 @@ async def test_readyz_says_what_is_missing_until_nothing_is() -> None:
         missing.clear()
         status, body = await get(port, "/readyz")
         assert (status, msgspec.json.decode(body)) == (200, {"ready": True, "missing": []})
+
+
+async def test_nothing_is_ready_before_all_ports_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    health, late, may_listen = Health(), free_port(), anyio.Event()
+    startup = uvicorn.Server.startup
+
+    async def delayed(server: uvicorn.Server, sockets: list[socket.socket] | None = None) -> None:
+        if server.config.port == late:
+            await may_listen.wait()
+        await startup(server, sockets)
+
+    monkeypatch.setattr(uvicorn.Server, "startup", delayed)
+    async with serving(health) as port, anyio.create_task_group() as tasks:
+        tasks.start_soon(serve_http, "127.0.0.1", late, health)
+        await anyio.lowlevel.checkpoint()
+        before = await get(port, "/readyz")
+        may_listen.set()
+        await get(late, "/healthz")
+        after = await get(port, "/readyz")
+        tasks.cancel_scope.cancel()
+
+    assert (before[0], msgspec.json.decode(before[1])["missing"]) == (503, [f"port {late}"])
+    assert after[0] == 200
 
 
 async def test_metrics_are_served_in_prometheus_text() -> None:

@@ -90,7 +90,10 @@ async def serve_http(
     max_connections: int = MAX_CONNECTIONS,
     max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
 ) -> None:
-    """Serve until cancelled. *more* goes first, so that a service may have its own /metrics."""
+    """Serve until cancelled; nothing is ready before this port listens.
+
+    *more* goes first, so that a service may have its own /metrics.
+    """
     app = Starlette(routes=[*more, *routes(health)])
     door = Door(_that_fit(max_connections), max_connections_per_address)
     config = uvicorn.Config(
@@ -107,6 +110,7 @@ async def serve_http(
         timeout_graceful_shutdown=5,
     )
     server = _Server(config)
+    health.require(f"port {port}", lambda: server.started)
     try:
         await server.serve()
     except SystemExit as error:
