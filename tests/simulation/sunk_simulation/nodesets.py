@@ -74,8 +74,10 @@ class World:
 
         self.kubernetes.registry.update(NODES, kube_node, change, manager="kubectl", is_patch=True)
 
-    def template(self, version: str) -> None:
-        """Change the NodeSet's template."""
+    def update(self) -> None:
+        """Give the NodeSet the next version of its template."""
+        self.version += 1
+        version = str(self.version)
 
         def change(found: dict[str, Any]) -> dict[str, Any]:
             found["spec"]["template"]["metadata"] = {"annotations": {"version": version}}
@@ -112,8 +114,7 @@ class World:
             self.slurm.exec(
                 "sbatch", "--parsable", f"--nodes={SIZE}", f"--wrap=sleep {random.randint(30, 60)}"
             )
-        self.version += 1
-        self.sim.network.later(2, self.template, str(self.version))
+        self.sim.network.later(2, self.update)
         self.sim.network.later(random.uniform(3, 10), self.probes.fail, random.uniform(2, 20))
 
     def unready(self) -> str | None:
@@ -166,8 +167,7 @@ class World:
             case 4:
                 self.blip(random)
             case 0:
-                self.version += 1
-                self.template(str(self.version))
+                self.update()
             case _:
                 kube_node = random.choice(sorted(self.kubernetes.kubelets))
                 self.node(kube_node, {"unschedulable": random.random() < 0.5})
