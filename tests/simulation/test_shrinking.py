@@ -56,6 +56,16 @@ def test_seeds_that_are_done_are_not_run_again(tmp_path: Path, monkeypatch: pyte
     assert ran == [1, 2, 3, 1]
 
 
+def test_no_seed_is_begun_when_the_minutes_are_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runs, "freeze", lambda: None)
+
+    assert runs.run_all(range(1, 1000), Options(1.0), minutes=0) == 0
+
+    assert "0 seeds of 1 h, 0 failed" in capsys.readouterr().out
+
+
 def test_an_item_that_is_left_out_changes_no_other() -> None:
     with Simulation(7) as sim:
         all_lots = [lots.random() for _ in range(3) if (lots := sim.item("fault"))]

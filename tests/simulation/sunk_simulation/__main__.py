@@ -29,7 +29,8 @@ def main() -> int:
     options = runs.Options(given.hours, not given.no_faults, given.trace, given.story, only)
     seeds = range(given.seed, given.seed + given.seeds)
     if not (given.first or given.shrink or given.save):
-        return runs.run_all(seeds, options, cores=1 if given.trace else given.cores, done=given.done)
+        cores = 1 if given.trace else given.cores
+        return runs.run_all(seeds, options, cores=cores, done=given.done, minutes=given.minutes)
     if given.story == runs.ANY:
         parser.error("--story any is for many seeds; a seed that failed says its story")
     runs.freeze()
@@ -56,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="./task simulate --", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first")
     parser.add_argument("--seeds", type=int, default=1, help="how many; says what they have reached")
+    parser.add_argument(
+        "--minutes", type=float, help="begin no further seed after so many, of the wall clock"
+    )
     parser.add_argument("--hours", type=float, default=1.0, help="of virtual time, each")
     parser.add_argument(
         "--story", default="proof", help="which is told; any: whichever reaches what is new the fastest"

@@ -1,6 +1,7 @@
 """Runs of seeds, each in a process of its own that begins where all others do: none changes another."""
 
 import gc
+import math
 import os
 import resource
 import selectors
@@ -11,6 +12,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -96,9 +98,20 @@ class Done(msgspec.Struct, frozen=True):
     said: str = ""
 
 
-def run_all(seeds: Iterable[int], options: Options, *, cores: int = 1, done: Path | None = None) -> int:
-    """Run every seed and tell; return 1 if one failed. Those that stand in *done* are not run again."""
-    wanted = _left(seeds, options, done)
+def run_all(
+    seeds: Iterable[int],
+    options: Options,
+    *,
+    cores: int = 1,
+    done: Path | None = None,
+    minutes: float | None = None,
+) -> int:
+    """Run every seed and tell; return 1 if one failed.
+
+    Those that stand in *done* are not run again, and none is begun after so many *minutes*.
+    """
+    ends = math.inf if minutes is None else time.monotonic() + minutes * 60
+    wanted = takewhile(lambda _: time.monotonic() < ends, _left(seeds, options, done))
     here = commit()
     freeze()
     failed: list[str] = []
