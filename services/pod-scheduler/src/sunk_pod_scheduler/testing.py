@@ -141,6 +141,7 @@ def job(
         nodes=nodes if base != "PENDING" else (),
         ended=ended,
         is_marked_started=is_marked_started,
+        is_ours=True,
         extra="{}",
     )
 

@@ -208,11 +208,15 @@ class Cluster:
             case ReleaseJob():
                 return [
                     lambda: self.change(
-                        action.job, is_held=False, reason="Resources", priority=action.priority
+                        action.job,
+                        is_held=False,
+                        is_ours=True,
+                        reason="Resources",
+                        priority=action.priority,
                     )
                 ]
             case MarkStarted():
-                return [lambda: self.change(action.job, is_marked_started=True)]
+                return [lambda: self.change(action.job, is_marked_started=True, is_ours=True)]
             case CancelJob():
                 return [lambda: self.end(action.job, "CANCELLED")]
             case GiveUp():
@@ -246,7 +250,9 @@ class Cluster:
         ]
 
     def _made(self, number: int, attempt: int, uids: Iterable[str]) -> None:
-        self.jobs[number] = replace(job("PENDING", is_held=True, reason="JobHeldUser"), job=number)
+        self.jobs[number] = replace(
+            job("PENDING", is_held=True, reason="JobHeldUser"), job=number, is_ours=False
+        )
         self.attempts[number] = attempt
         self.meant[number] = frozenset(uids)
 

@@ -172,6 +172,11 @@ def phase_after(action: Action) -> str:
             id="released, and killed before the priority was set: again",
         ),
         pytest.param(
+            seen(pod(), placement("submitted"), replace(PENDING, is_ours=False)),
+            ReleaseJob(JOB),
+            id="its user has released it: it gets its AdminComment",
+        ),
+        pytest.param(
             seen(pod(), placement("released"), HELD),
             Wait(WAITING_FIRST_S, is_patient=True),
             id="somebody holds a released job: theirs to release",
@@ -188,6 +193,11 @@ def phase_after(action: Action) -> str:
             seen(pod(), placement("started", node=SLURM_NODE), RUNNING),
             MarkStarted(JOB, "{}"),
             id="announced: extra says started before the pod is bound",
+        ),
+        pytest.param(
+            seen(pod(), placement("started", node=SLURM_NODE), replace(STARTED, is_ours=False)),
+            MarkStarted(JOB, "{}"),
+            id="its user has released it and says that it has started: it gets its AdminComment",
         ),
         pytest.param(
             seen(pod(), placement("started", node=SLURM_NODE), STARTED, kube_node=""),

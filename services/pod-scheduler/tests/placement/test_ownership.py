@@ -72,6 +72,16 @@ def test_a_claim_to_another_number_is_none() -> None:
     assert marks.read_claim(KEY, "another Pod", text) is None
 
 
+def test_a_marked_job_is_ours_once_its_admin_comment_says_so() -> None:
+    found = [own(looked_at(EXTRA, admin_comment=text), OWNER) for text in ("", "theirs", ADMIN_COMMENT)]
+
+    assert [isinstance(one, JobSeen) and one.is_marked and one.is_ours for one in found] == [
+        False,
+        False,
+        True,
+    ]
+
+
 def test_earlier_versions_read_what_is_written_now_and_theirs_is_still_read() -> None:
     claim = msgspec.json.decode(marks.claim(KEY, UID, 3, JOB), type=Earlier)
     extra = msgspec.json.decode(EXTRA, type=EarlierExtra).sunk
@@ -81,7 +91,9 @@ def test_earlier_versions_read_what_is_written_now_and_theirs_is_still_read() ->
     assert (extra.uid, extra.attempt, extra.mark) == (UID, 3, EARLIER_MARK)
     assert theirs is not None
     assert (theirs.job, theirs.is_signed) == (JOB, False)
-    assert own(looked_at(EARLIER_EXTRA), OWNER) == looked_at(EARLIER_EXTRA)
+    found = own(looked_at(EARLIER_EXTRA), OWNER)
+    assert isinstance(found, JobSeen)
+    assert (found.is_marked, found.is_ours) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -140,11 +140,15 @@ class Cluster:
             case ReleaseJob():
                 return [
                     lambda: self.change(
-                        action.job, is_held=False, reason="Resources", priority=action.priority
+                        action.job,
+                        is_held=False,
+                        is_ours=True,
+                        reason="Resources",
+                        priority=action.priority,
                     )
                 ]
             case MarkStarted():
-                return [lambda: self.change(action.job, is_marked_started=True)]
+                return [lambda: self.change(action.job, is_marked_started=True, is_ours=True)]
             case CancelJob():
                 return [lambda: self.end(action.job, "CANCELLED")]
             case GiveUp():
@@ -172,7 +176,9 @@ class Cluster:
         ]
 
     def _made(self, number: int, attempt: int) -> None:
-        self.jobs[number] = replace(job("PENDING", is_held=True, reason="JobHeldUser"), job=number)
+        self.jobs[number] = replace(
+            job("PENDING", is_held=True, reason="JobHeldUser"), job=number, is_ours=False
+        )
         self.attempts[number] = attempt
 
     def _claim(self, number: int, attempt: int) -> None:
@@ -311,6 +317,14 @@ class Stories(RuleBasedStateMachine):
             if found.base == "PENDING" and not found.is_held:
                 self.cluster.change(number, base="RUNNING", reason="None", nodes=(SLURM_NODE,))
 
+    @rule(does_say_started=st.booleans())
+    def the_user_releases_his_job(self, *, does_say_started: bool) -> None:
+        for number in self.cluster.alive():
+            if self.cluster.jobs[number].is_held:
+                self.cluster.change(
+                    number, is_held=False, reason="Resources", is_marked_started=does_say_started
+                )
+
     @rule()
     def scripts_announce_themselves(self) -> None:
         alive = self.cluster.alive()
@@ -396,6 +410,13 @@ class Stories(RuleBasedStateMachine):
         ]
         assert sum(found.stored is not None and found.stored.job == number for number in let) <= 1
         assert len({found.attempts[number] for number in let}) == len(let)
+
+    @invariant()
+    def the_job_of_a_pod_that_is_bound_says_whose_it_is(self) -> None:
+        state = self.cluster.stored
+        if state is not None and state.phase == "bound" and state.lost is None:
+            found = self.cluster.jobs.get(state.job or 0)
+            assert found is None or found.is_ours
 
     def teardown(self) -> None:
         """Let everything calm down."""

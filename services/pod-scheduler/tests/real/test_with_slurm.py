@@ -831,6 +831,32 @@ async def test_a_job_of_its_user_has_an_admin_comment_once_released_and_a_group_
     assert grouped.admin_comment == "placeholder of Pod default/grouped, attempt 0 of grouped"
 
 
+async def test_a_job_that_its_user_released_and_calls_started_has_an_admin_comment_before_its_pod_is_bound(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise SlurmUnavailableError("the scheduler is slower than the user")
+
+    async with world(nats, slurm, free_tcp_port) as found:
+        with monkeypatch.context() as slow:
+            slow.setattr(PlaceholderJobs, "release", refuse)
+            async with running(found):
+                found.pods.put(manifest())
+                await until(partial(is_stored_with_a_job, found, UID))
+        (held,) = await found.alive()
+        user = ("setpriv", "--reuid", str(Policy().user_id), "--clear-groups")
+        slurm.exec(*user, "scontrol", "release", str(held.job_id))
+        text = f"Extra={held.extra}{marks.STARTED}"
+        slurm.exec(*user, "scontrol", "update", f"JobId={held.job_id}", text)
+        await until(lambda: is_base(found, held.job_id, "RUNNING"))
+        async with running(found):
+            await until(lambda: found.is_running(UID))
+            (bound,) = await found.alive()
+
+    assert (held.admin_comment, bound.job_id) == ("", held.job_id)
+    assert bound.admin_comment == f"placeholder of Pod default/infer, attempt 0 of {UID}"
+
+
 async def test_what_slurm_does_not_take_is_said_on_the_pod_and_tried_again(
     nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
 ) -> None:

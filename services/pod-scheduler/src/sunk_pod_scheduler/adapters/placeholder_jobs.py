@@ -208,16 +208,18 @@ class PlaceholderJobs:
         async with _within(self._timeout_s, f"exclude nodes of job {job}"):
             await self._slurm.update_job(job, JobChange(excluded_nodes=(excluded,)))
 
-    async def set_extra(self, job: int, text: str, owner: Owner) -> None:
-        """Replace the Extra of the job of *owner*, if a fresh look shows that it is his.
+    async def mark_started(self, job: int, extra: str, admin_comment: str, owner: Owner) -> None:
+        """Say on a job that its script has announced itself, if a fresh look shows that it is *owner*'s.
 
-        Its number may be another's by now, who would then have our mark.
+        Its number may be another's by now, who would then have our mark. Its user may have released it before
+        we did: its AdminComment comes with this at the latest.
         """
         found = await self.look(job, owner)
         if not isinstance(found, JobSeen) or not found.is_marked or found.is_over:
             raise SlurmUnavailableError(f"set extra of job {job}: it is not seen to be {owner.name}'s")
+        change = JobChange(extra=marks.started(extra), admin_comment=admin_comment)
         async with _within(self._timeout_s, f"set extra of job {job}"):
-            await self._slurm.update_job(job, JobChange(extra=text))
+            await self._slurm.update_job(job, change)
 
     async def cancel(self, job: int, owner: Owner) -> None:
         """End the job of *owner*, if a fresh look shows that it is his; it being over is success."""

@@ -127,8 +127,8 @@ class JobPort(Protocol):
         """Tell Slurm which nodes a job that waits must not get; empty: it may have any."""
         ...
 
-    async def set_extra(self, job: int, text: str, owner: Owner) -> None:
-        """Replace the Extra of the job of *owner*; raises where it is not seen to be his."""
+    async def mark_started(self, job: int, extra: str, admin_comment: str, owner: Owner) -> None:
+        """Say by *extra* that the job of *owner* has started; raises where it is not seen to be his."""
         ...
 
     async def cancel(self, job: int, owner: Owner) -> None:

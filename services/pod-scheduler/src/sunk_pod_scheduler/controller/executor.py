@@ -90,7 +90,8 @@ class Executor:
             case ReleaseJob():
                 await self._release(action, seen, pod)
             case MarkStarted():
-                await self._context.jobs.set_extra(action.job, action.extra + marks.STARTED, owner(seen))
+                comment = admin_comment(seen)
+                await self._context.jobs.mark_started(action.job, action.extra, comment, owner(seen))
             case Bind():
                 await self._on(pod, lambda found: self._bind(found, action))
             case DeletePod():
@@ -203,11 +204,15 @@ class Executor:
         await self._pods.delete(pod)
 
     async def _release(self, action: ReleaseJob, seen: Observed, pod: Pod | None) -> None:
-        whose = owner(seen)
-        comment = marks.admin_comment(f"Pod {whose.name}", whose.uid, whose.attempt)
         try:
-            await self._context.jobs.release(action.job, action.priority, comment)
+            await self._context.jobs.release(action.job, action.priority, admin_comment(seen))
         except SlurmRejectedError as error:
             if pod is not None:
                 await self._pods.refuse(pod, "ReleaseRefused", f"Slurm refuses for job {action.job}: {error}")
             raise
+
+
+def admin_comment(seen: Observed) -> str:
+    """Return what the job is to say of whose it is."""
+    whose = owner(seen)
+    return marks.admin_comment(f"Pod {whose.name}", whose.uid, whose.attempt)

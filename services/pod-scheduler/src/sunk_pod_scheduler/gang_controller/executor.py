@@ -103,7 +103,8 @@ class GangExecutor:
             case ReleaseJob():
                 await self._release(action, seen, pods)
             case MarkStarted():
-                await self._context.jobs.set_extra(action.job, action.extra + marks.STARTED, owner(seen))
+                comment = admin_comment(seen)
+                await self._context.jobs.mark_started(action.job, action.extra, comment, owner(seen))
             case SyncMemberStates():
                 await each(action.states, self._store)
                 await each(action.gone, self._forget)
@@ -201,11 +202,8 @@ class GangExecutor:
         await each(pods, delete)
 
     async def _release(self, action: ReleaseJob, seen: GangSeen, pods: Pods) -> None:
-        whose, record = owner(seen), seen.record
-        size = 0 if record is None or record.roster is None else len(record.roster.members)
-        comment = marks.admin_comment(whose_job(seen, size), whose.uid, whose.attempt)
         try:
-            await self._context.jobs.release(action.job, action.priority, comment)
+            await self._context.jobs.release(action.job, action.priority, admin_comment(seen))
         except SlurmRejectedError as error:
             text = f"Slurm refuses for job {action.job}: {error}"
             await self._notifier.refuse(seated(seen, pods), "ReleaseRefused", text)
@@ -264,3 +262,10 @@ class GangExecutor:
             self._pods.say(pod, "Bound", text + f"on {action.kube_nodes[uid]}")
 
         await each([uid for uid in action.kube_nodes if uid in pods], bind)
+
+
+def admin_comment(seen: GangSeen) -> str:
+    """Return what the job is to say of whose it is."""
+    whose, record = owner(seen), seen.record
+    size = 0 if record is None or record.roster is None else len(record.roster.members)
+    return marks.admin_comment(whose_job(seen, size), whose.uid, whose.attempt)

@@ -159,7 +159,7 @@ def _binding(  # noqa: PLR0911 - a table of cases
     if not job.is_marked:
         wiped = _again(pod, record, gang, f"job {job.job} no longer carries our mark in its Extra", now)
         return given_up(wiped, job) if job.is_ours else wiped
-    if not job.is_marked_started:
+    if not job.is_started_by_us:
         return MarkStarted(job.job, job.extra)
     return bind(seen, gang) or Record(
         state=replace(record, phase="bound", changed=now, bound=now, reason="", lost=None)

@@ -201,7 +201,8 @@ def _pending(pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetim
     if placement.lost is not None:
         pod = replace(pod, priority=lost_jobs.AHEAD)
     if placement.phase == "submitted":
-        if job.is_held or pending_jobs.lacks_priority(pod, placement, job, now):
+        # Who has released his job himself has none of our AdminComment on it yet.
+        if job.is_held or not job.is_ours or pending_jobs.lacks_priority(pod, placement, job, now):
             return ReleaseJob(job.job, pod.priority)
         return Record(state=replace(placement, phase="released", changed=now, reason=""))
     if placement.lost is not None:
@@ -231,7 +232,7 @@ def _running(  # noqa: PLR0911 - a table of cases
         return Wait(ASK_AGAIN_S)
     bound = replace(placement, phase="bound", changed=now, bound=now, kube_node=seen.kube_node, reason="")
     bound = replace(bound, submitted=job.submitted or placement.submitted)
-    if placement.lost is not None and not job.is_marked_started:
+    if placement.lost is not None and not job.is_started_by_us:
         return MarkStarted(job.job, job.extra)
     if pod.kube_node == seen.kube_node:
         return Record(state=bound) if placement.lost is None else TellLoss(state=replace(bound, lost=None))
@@ -239,7 +240,7 @@ def _running(  # noqa: PLR0911 - a table of cases
         return bound_alone(placement, now)
     if seen.node_problem:
         return given_up(without(pod, placement, seen.node_problem, now), job, "NodeUnsuited")
-    if not job.is_marked_started:
+    if not job.is_started_by_us:
         return MarkStarted(job.job, job.extra)
     return Bind(state=bound)
 

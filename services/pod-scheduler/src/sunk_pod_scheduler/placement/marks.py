@@ -107,6 +107,11 @@ def _of_attempt(uid: str, attempt: int) -> str:
     return f", attempt {attempt} of {uid}"
 
 
+def started(text: str) -> str:
+    """Return the Extra that says that the script has announced itself."""
+    return text.removesuffix(STARTED) + STARTED
+
+
 def is_started(text: str) -> bool:
     """Whether the Extra says that the script has announced itself."""
     return text.endswith(STARTED)

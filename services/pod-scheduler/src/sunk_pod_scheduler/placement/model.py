@@ -98,7 +98,12 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     is_marked: bool = True
     """False: its user has wiped or written over the mark, or never had it; nothing may be done to it."""
     is_ours: bool = False
-    """Its mark is gone, and yet it is the Pod's: its AdminComment says so. It may be ended."""
+    """Its AdminComment says that it is the Pod's, whatever became of its mark: it may be ended."""
+
+    @property
+    def is_started_by_us(self) -> bool:
+        """We have said that its script has announced itself: its user can write that, but no AdminComment."""
+        return self.is_marked_started and self.is_ours
 
     @property
     def is_the_pods(self) -> bool:
@@ -257,7 +262,7 @@ class ReleaseJob(msgspec.Struct, frozen=True):
 
 
 class MarkStarted(msgspec.Struct, frozen=True):
-    """Append ``: started`` to the job's Extra."""
+    """Append ``: started`` to the job's Extra, and write its AdminComment, whoever released it."""
 
     job: int
     extra: str

@@ -49,9 +49,11 @@ def own(job: AnyJob, owner: Owner) -> AnyJob:
     written over the mark since, or if he had it requeued: his Pod ends with it. Else a user could have his
     Pod's job taken for one that slurmctld has lost, and get another ahead of everybody.
     """
-    if not isinstance(job, JobSeen) or is_whose(job.mark, owner, job.user_id):
+    if not isinstance(job, JobSeen):
         return job
     is_ours = marks.is_admin_comment(job.admin_comment, owner.uid, owner.attempt, owner.name)
+    if is_whose(job.mark, owner, job.user_id):
+        return replace(job, is_ours=is_ours)
     if is_ours or _may_be_his(job, owner):
         return replace(job, is_marked=False, is_ours=is_ours)
     return JobGone(is_taken=True)

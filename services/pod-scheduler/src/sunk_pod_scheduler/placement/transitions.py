@@ -119,9 +119,10 @@ def after(action: Action, seen: Observed, placement: PlacementState | None) -> J
         case ExcludeNodes() if isinstance(job, JobSeen):
             return replace(job, excluded=action.excluded)
         case ReleaseJob() if isinstance(job, JobSeen):
-            return replace(job, is_held=False, reason="", priority=action.priority or job.priority)
+            priority = action.priority or job.priority
+            return replace(job, is_held=False, reason="", priority=priority, is_ours=True)
         case MarkStarted() if isinstance(job, JobSeen):
-            return replace(job, is_marked_started=True, extra=action.extra + marks.STARTED)
+            return replace(job, is_marked_started=True, is_ours=True, extra=marks.started(action.extra))
         case Wait() | Record() | Refuse() | RecordReason() | TellLoss() | Bind() if isinstance(job, JobSeen):
             return job if placement is not None and placement.job == job.job else None
         case _:
