@@ -157,8 +157,8 @@ class World:
                 self.nats.lose_answers(random.randint(1, 3))
                 return
             case 1:
-                streams = sorted(self.nats.store.streams)
-                self.nats.have_no_leader(random.choice(streams), seconds)
+                if streams := sorted(self.nats.store.streams):
+                    self.nats.have_no_leader(random.choice(streams), seconds)
                 return
             case 2:
                 self.nats.kill()
