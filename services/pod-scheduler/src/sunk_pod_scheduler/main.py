@@ -37,7 +37,6 @@ from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher, Poke
-from sunk_pod_scheduler.gang_controller.executor import GangExecutor
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.placement.events import EventSource
 from sunk_pod_scheduler.placement.job_claims import keys_of
@@ -156,6 +155,7 @@ class Runtime:
             refusals=KubeletRejections(),
             check=leadership.check,
         )
+        executor = Executor(context)
         scheduler = Reconciler(
             pods=self.pods,
             jobs=jobs,
@@ -164,7 +164,7 @@ class Runtime:
             statistics=self.statistics,
             views=self.views,
             mailbox=mailbox,
-            executor=Executor(context),
+            executor=executor,
             rules=self.rules,
             limits=config.limits(),
             key=self.key,
@@ -174,7 +174,7 @@ class Runtime:
         def poke(key: str, /, *, after_s: float = 0.0) -> None:
             loop.poke(key, after_s=after_s)
 
-        gangs = self._gangs(scheduler, jobs, mailbox, GangExecutor(context), poke)
+        gangs = self._gangs(scheduler, jobs, mailbox, executor, poke)
         loop = KeyLoop(
             "pods", gangs.reconcile, concurrency=CONCURRENCY, woken_by=woken_by, ahead_s=self._ahead_s
         )
@@ -216,7 +216,7 @@ class Runtime:
                 sweep.wake()
 
     def _gangs(
-        self, single: Reconciler, jobs: PlaceholderJobs, mailbox: Mailbox, executor: GangExecutor, poke: Poke
+        self, single: Reconciler, jobs: PlaceholderJobs, mailbox: Mailbox, executor: Executor, poke: Poke
     ) -> GangDispatcher:
         snapshotter = GangSnapshotter(
             pods=self.pods,

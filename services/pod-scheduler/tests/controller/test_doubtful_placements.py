@@ -11,7 +11,6 @@ from sunk_events.placements import PlacementState
 from sunk_lab.nats import NatsServer
 from sunk_pod_scheduler.controller.context import Context
 from sunk_pod_scheduler.controller.executor import Executor
-from sunk_pod_scheduler.gang_controller.executor import GangExecutor
 from sunk_pod_scheduler.gangs.model import GangSeen, Tell
 from sunk_pod_scheduler.placement.events import EventSource, facts
 from sunk_pod_scheduler.placement.model import JobUnknown, Observed, Wait
@@ -65,7 +64,7 @@ async def test_what_is_as_it_was_or_gone_is_told_anew_and_of_a_job_that_is_unkno
 ) -> None:
     mine, reader = (StateView(bus, "c1", PlacementState) for _ in "ab")
     having = context(bus, mine)
-    writer, single, gangs = having.placements, Executor(having), GangExecutor(having)
+    writer, executor = having.placements, Executor(having)
     async with following(mine, reader):
         await mine.complete()
         for node in ("n1", "n2"):
@@ -84,14 +83,14 @@ async def test_what_is_as_it_was_or_gone_is_told_anew_and_of_a_job_that_is_unkno
 
         kept, seat, gang = (mine.get(uid) for uid in ("kept", "seat", "gang"))
         assert seat is not None
-        await single.apply(Wait(), Observed(uid="kept", placement=kept, job=JobUnknown()), None)
+        await executor.apply(Wait(), Observed(uid="kept", placement=kept, job=JobUnknown()), {})
         assert mine.is_doubtful("kept")
-        await single.apply(Wait(), Observed(uid="kept", placement=kept), None)
-        await single.apply(Wait(), Observed(uid="gone"), None)
+        await executor.apply(Wait(), Observed(uid="kept", placement=kept), {})
+        await executor.apply(Wait(), Observed(uid="gone"), {})
         await until(lambda: {uid for uid in ALL if reader.is_doubtful(uid)} == {"seat", "gang"})
         assert not reader.is_complete
-        members = GangSeen(id="gang", record=gang, seats={"seat": seat})
-        await gangs.apply(Tell(notes={}), members, {})
+        members = GangSeen(uid="gang", placement=gang, seats={"seat": seat})
+        await executor.apply(Tell(notes={}), members, {})
 
         await until(lambda: reader.is_complete)
 
@@ -123,5 +122,5 @@ async def test_what_was_to_be_told_of_a_pod_that_is_gone_by_now_is_told(
         monkeypatch.setattr(bus, "publish", publish)
 
         with pytest.raises(ConflictError, match="told only now"):
-            await Executor(having).apply(Wait(), Observed(uid="u1"), None)
+            await Executor(having).apply(Wait(), Observed(uid="u1"), {})
         assert view.get("u1") == placed("u1")

@@ -46,7 +46,7 @@ from sunk_pod_scheduler.placement.gang_membership import (
 from sunk_pod_scheduler.placement.job_description import Placeholder
 from sunk_pod_scheduler.placement.limits import Limits
 from sunk_pod_scheduler.placement.marks import Claim
-from sunk_pod_scheduler.placement.model import AnyJob, GiveUp, JobGone, JobSeen, Record, Wait
+from sunk_pod_scheduler.placement.model import AnyJob, GiveUp, JobGone, JobSeen, Record, TellLoss, Wait
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_pod_scheduler.podspec.annotations import JobOptions
@@ -333,12 +333,12 @@ def member(
 def look(members: Mapping[str, MemberSeen], record: PlacementState | None, **more: Any) -> GangSeen:  # noqa: ANN401
     nodes = {f"n{i}": f"k{i}" for i in range(8)}
     found = GangSeen(
-        id="gang-1",
+        uid="gang-1",
         kind="Job",
         namespace="default",
         name="g",
         members=members,
-        record=record,
+        placement=record,
         kube_nodes=nodes,
         **more,
     )
@@ -395,7 +395,7 @@ def test_an_elastic_gang_asks_for_no_nodes_of_its_empty_seats_when_slurm_has_los
     leaving = replace(members["u2"], pod=replace(members["u2"].pod, is_terminating=True))
     vanished = JobGone(is_lost=True)
     told = decide_gang(look({**members, "u2": leaving}, lost, job=vanished), T0, Limits())
-    assert isinstance(told, Record)
+    assert isinstance(told, TellLoss)
     found = look({**members, "u2": leaving}, told.state, job=vanished)
     action = decide_gang(found, T0 + timedelta(minutes=5), Limits())
 
@@ -414,7 +414,7 @@ def test_an_elastic_gang_asks_for_no_nodes_of_its_empty_seats_when_slurm_has_los
     for _ in range(4):
         found = look(gone, submitted, job=runs, announced_on="n0")
         step = decide_gang(found, LATER, Limits())
-        if not isinstance(step, Record):
+        if not isinstance(step, (Record, TellLoss)):
             break
         submitted = step.state
         steps.append(step.state.phase)
@@ -596,7 +596,7 @@ async def test_a_workload_of_more_pods_than_one_job_places_is_refused_in_words_b
         GangMembership(kind=kind, namespace="default", name="big", uid="u")
     )
     member = MemberSeen(uid="0", pod=pod(), index="0", wanted=WANTED)
-    forming = GangSeen(id="gang-1", members={"0": member}, size=size.count, size_problem=size.problem)
+    forming = GangSeen(uid="gang-1", members={"0": member}, size=size.count, size_problem=size.problem)
     action = decide_gang(forming, LATER, Limits())
 
     assert isinstance(action, Tell)
@@ -607,7 +607,7 @@ async def test_a_workload_of_more_pods_than_one_job_places_is_refused_in_words_b
 
 def test_of_very_many_that_are_missing_only_the_first_are_named() -> None:
     member = MemberSeen(uid="0", pod=pod(), index="0", wanted=WANTED)
-    found = GangSeen(id="gang-1", kind="Job", members={"0": member}, size=1 << 60)
+    found = GangSeen(uid="gang-1", kind="Job", members={"0": member}, size=1 << 60)
     action = decide_gang(found, LATER, Limits())
 
     assert isinstance(action, Tell)
@@ -639,9 +639,9 @@ def test_the_replacements_of_thousands_of_dead_members_are_found_in_one_pass(ind
             return super().values()
 
     found = GangSeen(
-        id="gang-1",
+        uid="gang-1",
         members=Counted({one.uid: one for one in (first, *replacements)}),
-        record=record,
+        placement=record,
         job=job(nodes=nodes),
     )
     aligned = member_states_behind(found, T0)
@@ -688,13 +688,13 @@ def test_a_bucket_that_is_lost_while_a_gang_runs_without_its_job_takes_no_pod(
 def test_a_gang_whose_job_is_missing_stays_while_nothing_tells_and_goes_where_others_were_not_lost() -> None:
     members = {f"u{i}": member(i, kube_node=f"k{i}") for i in range(2)}
     first = decide_gang(look(members, stored(2), job=JobGone()), T0, Limits())
-    assert isinstance(first, Record)
+    assert isinstance(first, TellLoss)
     assert (first.state.phase, first.state.lost, "the Pod stays" in first.state.reason) == ("bound", T0, True)
     again = decide_gang(look(members, first.state, job=JobGone()), LATER, Limits())
     assert isinstance(again, Wait)
 
     told = decide_gang(look(members, first.state, job=JobGone(is_forgotten=True)), LATER, Limits())
-    assert isinstance(told, Record)
+    assert isinstance(told, TellLoss)
     ends = decide_gang(look(members, told.state, job=JobGone(is_forgotten=True)), LATER, Limits())
     assert isinstance(ends, Record)
     assert ends.state.phase == "ending"
@@ -747,7 +747,7 @@ def test_a_lost_gang_that_may_run_with_fewer_gets_another_job_though_a_member_le
     record = stored(2, min_available=1)
     taken, alone = JobGone(is_taken=True, is_lost=True), {"u0": member(0, kube_node="k0")}
     told = decide_gang(look(alone, record, job=taken), T0, Limits())
-    assert isinstance(told, Record)
+    assert isinstance(told, TellLoss)
     again = decide_gang(look(alone, told.state, job=taken), T0, Limits())
     assert isinstance(again, Record)
     submitted = decide_gang(look(alone, again.state, job=JobGone()), T0 + timedelta(minutes=5), Limits())

@@ -260,7 +260,7 @@ def test_each_node_gets_as_many_members_as_were_asked_for_in_the_order_of_ranks(
 
 def seen(*members: MemberSeen, size: int | None = 3, size_problem: str = "") -> GangSeen:
     return GangSeen(
-        id="gang-1",
+        uid="gang-1",
         kind="Job",
         namespace="default",
         name="train",
@@ -422,7 +422,7 @@ def test_a_gang_whose_script_is_dead_ends_though_slurm_says_running() -> None:
     nodes = {"n-1": "k-1", "n-2": "k-2"}
     running = job(nodes=("n-1", "n-2"), is_marked_started=True)
     found = replace(
-        seen(size=2), members=members, record=record, job=running, kube_nodes=nodes, heartbeat="cut"
+        seen(size=2), members=members, placement=record, job=running, kube_nodes=nodes, heartbeat="cut"
     )
     aligned = after(found, 0)
     assert isinstance(aligned, SyncMemberStates)
@@ -431,7 +431,7 @@ def test_a_gang_whose_script_is_dead_ends_though_slurm_says_running() -> None:
 
     quiet = replace(record, silent=T0)
     assert decide_gang(found, T0, limits) == Record(state=quiet)
-    later = decide_gang(replace(found, record=quiet), T0 + timedelta(seconds=15), limits)
+    later = decide_gang(replace(found, placement=quiet), T0 + timedelta(seconds=15), limits)
 
     assert isinstance(later, Record)
     assert (later.state.phase, "is dead" in later.state.reason) == ("ending", True)

@@ -40,6 +40,7 @@ from sunk_pod_scheduler.placement.model import (
     Refuse,
     ReleaseJob,
     Resume,
+    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.placement.orphans import judge
@@ -109,18 +110,18 @@ class Cluster:
             for uid, one in sorted(self.pods.items(), key=lambda item: order(item[1].index, item[0]))
             if uid in names or not one.pod.is_finished or record is None
         }
-        claimed = newest(GangSeen(id=GANG, members=members))
+        claimed = newest(GangSeen(uid=GANG, members=members))
         is_bound = any(one.is_on_node and one.pod.claim == claimed for one in members.values())
         record = believed(self.record, claimed, is_bound=is_bound)
         number = record.job if record is not None else claimed.job if claimed is not None else None
         return GangSeen(
-            id=GANG,
+            uid=GANG,
             kind="Job",
             namespace="default",
             name="train",
             size=SIZE - len(self.done),
             members={uid: one if record is None else replace(one, node="") for uid, one in members.items()},
-            record=record,
+            placement=record,
             is_overtaken=record is not self.record,
             seats=dict(self.seats) if record is self.record else {},
             job=self._job(number),
@@ -165,8 +166,8 @@ class Cluster:
             assert found.job.job in self.announced
             assert {member.node for member in action.gang.members} <= set(found.job.nodes)
         if isinstance(action, DeleteMembers):
-            assert found.record is not None
-            assert found.record.phase == "ending"
+            assert found.placement is not None
+            assert found.placement.phase == "ending"
         if isinstance(action, Record) and action.state.phase == "ending":
             is_known = not isinstance(found.job, JobUnknown) or found.is_release_asked
             assert is_known or not self.has_enough(found)
@@ -174,7 +175,7 @@ class Cluster:
     @staticmethod
     def has_enough(found: GangSeen) -> bool:
         """Whether the Pods themselves are no reason for the gang to end."""
-        record = found.record
+        record = found.placement
         if record is None or record.roster is None:
             return False
         seats = record.roster.members
@@ -187,7 +188,7 @@ class Cluster:
         self, action: GangAction, found: GangSeen
     ) -> list[Effect]:
         match action:
-            case Record() | Refuse() | RecordReason():
+            case Record() | Refuse() | RecordReason() | TellLoss():
                 return [lambda: self._store(action.state)]
             case SyncMemberStates():
                 stored: list[Effect] = [lambda s=state: self._seat(s) for state in action.states]

@@ -67,7 +67,6 @@ from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher
-from sunk_pod_scheduler.gang_controller.executor import GangExecutor
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.gangs.model import Size
 from sunk_pod_scheduler.placement import marks, tokens
@@ -1371,7 +1370,7 @@ def gangs(found: World, pods: PodPort | None = None) -> GangDispatcher:
         placements=found.placements,
         slurm_jobs=found.slurm_jobs,
         mailbox=mailbox,
-        executor=GangExecutor(found.context(jobs, pods)),
+        executor=Executor(found.context(jobs, pods)),
         snapshotter=snapshotter,
         workloads=workloads,
         limits=Limits(kill_wait_s=KILL_WAIT_S),

@@ -1,14 +1,38 @@
-"""Actions to calls. Each is idempotent or leaves what tells that it was begun, so a repeat is harmless."""
+"""Actions to calls, for one Pod and for a gang: both are a sequence of Pods that one job places.
+
+Each is idempotent or leaves what tells that it was begun, so a repeat is harmless.
+"""
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar, assert_never
+from collections.abc import Sequence
+from typing import Final, assert_never
 
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
+from sunk_kube.wellknown import (
+    ANNOTATION_GANG_ASKED_SIZE,
+    ANNOTATION_GANG_LEADER,
+    ANNOTATION_GANG_NODES,
+    ANNOTATION_GANG_RANK,
+    ANNOTATION_GANG_SIZE,
+    ANNOTATION_JOB,
+)
 from sunk_pod_scheduler import metrics
 from sunk_pod_scheduler.controller.context import Context
+from sunk_pod_scheduler.controller.notifier import Notifier
 from sunk_pod_scheduler.controller.submitter import Submitter
+from sunk_pod_scheduler.gangs.model import (
+    BindMembers,
+    DeleteMembers,
+    GangAction,
+    GangSeen,
+    Message,
+    SubmitGang,
+    SyncMemberStates,
+    Tell,
+)
+from sunk_pod_scheduler.gangs.ownership import AnySeen, Pods, admin_comment, name, owner, seated, settled
+from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.end_reasons import by_whom
 from sunk_pod_scheduler.placement.events import facts
@@ -24,7 +48,6 @@ from sunk_pod_scheduler.placement.model import (
     GiveUp,
     JobUnknown,
     MarkStarted,
-    Observed,
     Record,
     RecordReason,
     Refuse,
@@ -34,18 +57,15 @@ from sunk_pod_scheduler.placement.model import (
     TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.placement.ownership import Owner, owner
-from sunk_pod_scheduler.podspec.validation import ValidatedPod, validate
-from sunk_pod_scheduler.podspec.warnings import warnings
+from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_runtime.errors import ConflictError
+from sunk_runtime.together import each
 from sunk_runtime.views import now
 from sunk_slurm.errors import SlurmRejectedError
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-RELEASED: Final = frozenset({"released", "started"})
+_RELEASED: Final = frozenset({"released", "started"})
 """Where a submitted job goes; a fast one has started when we look."""
 
 
@@ -55,10 +75,12 @@ class Executor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._pods = context.pods
-        self._submitter = Submitter(context, self._store)
+        self._jobs = context.jobs
+        self._notifier = Notifier(context.pods)
+        self._submitter = Submitter(context, self._notifier, self._store)
 
-    async def apply(  # noqa: C901, PLR0912 - one case an action, none decides anything
-        self, action: Action, seen: Observed, pod: Pod | None
+    async def apply(  # noqa: C901, PLR0911, PLR0912 - one case an action, none decides anything
+        self, action: Action | GangAction, seen: AnySeen, pods: Pods
     ) -> float | None:
         """Carry out *action*.
 
@@ -71,148 +93,208 @@ class Executor:
             case Wait():
                 await self._confirm(seen)
                 return action.after_s
+            case Tell():
+                await self._confirm(seen)
+                await self._notifier.tell(pods, action.notes)
+                return action.after_s
             case Record():
-                await self._record(action.state, seen, pod)
-            case Refuse():
-                await self._on(pod, lambda found: self._refuse(found, action))
-            case RecordReason():
-                await self._on(pod, lambda found: self._record_reason(found, action))
+                await self._record(action.state, seen, pods)
+            case Refuse() | RecordReason():
+                await self._record_reason(action, seated(seen, pods))
             case TellLoss():
-                await self._on(pod, lambda found: self._report_job_lost(found, action.state, seen))
+                await self._report_job_lost(action.state, seen, pods)
             case Submit():
-                await self._on(pod, lambda found: self._submitter.submit(found, action.attempt))
+                await self._submitter.submit(action.attempt, None, seen, pods)
+            case SubmitGang():
+                await self._submitter.submit(action.attempt, action.gang, seen, pods)
             case Resume():
-                await self._on(pod, lambda found: self._submitter.resume(found, action.attempt))
+                await self._submitter.resume(action.attempt, seen, pods)
             case ExcludeNodes():
                 return await self._submitter.exclude(action)
             case GiveUp():
-                await self._give_up(action, seen, pod)
+                await self._give_up(action, seen, pods)
             case ReleaseJob():
-                await self._release(action, seen, pod)
+                await self._release(action, seen, pods)
             case MarkStarted():
-                comment = admin_comment(seen)
-                await self._context.jobs.mark_started(action.job, action.extra, comment, owner(seen))
+                await self._jobs.mark_started(action.job, action.extra, admin_comment(seen), owner(seen))
+            case SyncMemberStates():
+                await each(action.states, self._store)
+                await each(action.gone, self._forget)
             case Bind():
-                await self._on(pod, lambda found: self._bind(found, action))
+                await self._bind(action, pods[seen.uid])
+            case BindMembers():
+                await self._bind_members(action, seen, pods)
+                return ASK_AGAIN_S
             case DeletePod():
-                await self._on(pod, lambda found: self._delete(found, seen))
+                await self._delete(seated(seen, pods), seen)
+                return ASK_AGAIN_S
+            case DeleteMembers():
+                await self._delete([pods[uid] for uid in action.uids if uid in pods], seen)
                 return ASK_AGAIN_S
             case CancelJob():
-                await self._context.jobs.cancel(action.job, owner(seen))
+                await self._jobs.cancel(action.job, owner(seen))
                 return ASK_AGAIN_S
             case Forget():
-                await self._context.placements.forget(
-                    seen.uid, revision=self._context.placements.view.revision(seen.uid)
-                )
+                await each(seen.seats if isinstance(seen, GangSeen) else (), self._forget)
+                await self._forget(seen.uid)
             case _:
                 assert_never(action)
         return None
 
-    async def excluded(self, pod: Pod) -> str | None:
-        """Return which nodes a job of *pod* must not get as things are now; None where nobody can say."""
-        return await self._submitter.excluded(pod)
+    async def excluded(self, seen: AnySeen, pods: Pods) -> str | None:
+        """Return which nodes a job that waits must not get as things are now; None where nobody can say."""
+        return await self._submitter.excluded(seen, pods)
 
     async def cancel_orphan(self, job: int, whose: Owner) -> None:
         """End a job that is nobody's any more, and was *whose*."""
         self._context.check()
-        await self._context.jobs.cancel(job, whose)
+        await self._jobs.cancel(job, whose)
 
-    @staticmethod
-    async def _on(pod: Pod | None, do: Callable[[Pod], Awaitable[T]]) -> T:
-        if pod is None:
-            raise ConflictError("the Pod is gone")
-        return await do(pod)
-
-    async def _confirm(self, seen: Observed) -> None:
+    async def _confirm(self, seen: AnySeen) -> None:
         """Tell that what is stored holds, if that is known: nobody has looked at a job that is unknown."""
-        is_to_be_adopted = seen.placement is None and seen.pod is not None and seen.pod.claim is not None
-        if not is_to_be_adopted and not isinstance(seen.job, JobUnknown):
-            await self._context.confirm(seen.uid, seen.placement)
+        if isinstance(seen.job, JobUnknown):
+            return
+        for uid, state in settled(seen).items():
+            await self._context.confirm(uid, state)
 
     async def _store(self, state: PlacementState) -> None:
         """Publish what changed, then store it, unless somebody else wrote in between."""
+        self._context.check()
         view = self._context.placements.view
         before, revision = view.get(state.uid), view.revision(state.uid)
-        told = facts(before, state, revision=revision, event_source=self._context.event_source, now=now())
+        # A gang is no Pod: what happens to its Pods is told of each of them.
+        told = (
+            facts(before, state, revision=revision, event_source=self._context.event_source, now=now())
+            if state.roster is None
+            else ()
+        )
         await self._context.placements.record(state.uid, state, told, revision=revision)
-        fields = {"pod": f"{state.namespace}/{state.pod}", "phase": state.phase, "job": state.job}
-        log.info("placement changed", extra={**fields, "node": state.node, "reason": state.reason})
+        if state.gang:
+            if state.phase == "bound" and (before is None or before.phase != "bound"):
+                _count_bound(state)
+            return
+        fields = {"phase": state.phase, "job": state.job, "node": state.node, "reason": state.reason}
+        kind = "pod" if state.roster is None else "gang"
+        log.info("placement changed", extra={kind: f"{state.namespace}/{state.pod}", **fields})
         if before is not None and before.job is not None and state.job is None:
             metrics.JOBS_LOST.inc()
 
-    async def _record(self, state: PlacementState, seen: Observed, pod: Pod | None) -> None:
-        before = seen.placement
-        if before is not None and before.phase == "submitted" and state.phase in RELEASED:
-            self._tell_released(pod, state)
-        if pod is not None and state.phase == "ended" and (why := refusal(pod)):
-            self._context.refusals.note(pod, state.node, why, now())
-            self._pods.warn(pod, "KubeletRefused", f"the kubelet of {state.kube_node} refused: {why}")
+    async def _forget(self, uid: str) -> None:
+        self._context.check()
+        await self._context.placements.forget(uid, revision=self._context.placements.view.revision(uid))
+
+    async def _record(self, state: PlacementState, seen: AnySeen, pods: Pods) -> None:
+        before, ours = seen.placement, seated(seen, pods)
+        if before is not None and before.phase == "submitted" and state.phase in _RELEASED:
+            # Not before: Slurm plans the job meanwhile.
+            self._notifier.released(ours, state.job, self._submitter.wanted(seen, pods))
+        over = "ending" if isinstance(seen, GangSeen) else "ended"
+        is_over = state.phase == over and (before is None or before.phase != over)
+        if is_over:
+            self._note_refusals(ours, state)
         await self._store(self._context.placeholder.known(state))
+        if is_over and isinstance(seen, GangSeen):
+            for pod in ours:
+                if not pod.spec.node_name or pod.is_terminating:
+                    self._pods.say(pod, "GangEnds", f"{name(seen)} ends: {state.reason}")
 
-    def _tell_released(self, pod: Pod | None, state: PlacementState) -> None:
-        """Say what happened; not before: Slurm plans the job meanwhile."""
-        if pod is None or pod.spec.node_name:
-            return
-        self._pods.say(pod, "PlaceholderSubmitted", f"Slurm job {state.job} is submitted for {pod.key}")
-        wanted = validate(pod, self._context.rules)
-        for warned in warnings(pod, wanted) if isinstance(wanted, ValidatedPod) else ():
-            self._pods.warn(pod, warned.reason, warned.message)
+    def _note_refusals(self, ours: Sequence[Pod], state: PlacementState) -> None:
+        members = () if state.roster is None else state.roster.members
+        node_by_uid = {state.uid: state.node, **{member.uid: member.node for member in members}}
+        moment = now()
+        for pod in ours:
+            if why := refusal(pod):
+                self._context.refusals.note(pod, node_by_uid.get(pod.metadata.uid, ""), why, moment)
+                text = f"the kubelet of {pod.spec.node_name} refused: {why}"
+                self._pods.warn(pod, "KubeletRefused", text)
 
-    async def _refuse(self, pod: Pod, action: Refuse) -> None:
-        await self._pods.refuse(pod, "ValidationFailed", action.state.reason)
-        await self._store(action.state)
-
-    async def _record_reason(self, pod: Pod, action: RecordReason) -> None:
-        reason = action.state.reason
-        if action.event == "CutOff":  # The Pod runs: it is scheduled.
-            log.warning("a script is cut off, as are many", extra={"pod": pod.key, "job": action.state.job})
-            self._pods.warn(pod, action.event, reason)
+    async def _record_reason(self, action: Refuse | RecordReason, ours: Sequence[Pod]) -> None:
+        state = action.state
+        if isinstance(action, Refuse):
+            note = Message(reason="ValidationFailed", text=state.reason, is_warning=True)
         else:
-            say = self._pods.refuse if action.is_warning else self._pods.put_off
-            await say(pod, action.event, reason)
-        await self._store(action.state)
-
-    async def _give_up(self, action: GiveUp, seen: Observed, pod: Pod | None) -> None:
-        """First the job, for what is stored without it cannot tell of it any more."""
-        await self._context.jobs.cancel(action.job, owner(seen))
-        if action.event and pod is not None:
-            await self._pods.put_off(pod, action.event, action.state.reason)
-        await self._store(action.state)
-
-    async def _report_job_lost(self, pod: Pod, state: PlacementState, seen: Observed) -> None:
-        is_lost = state.lost is not None
-        text = state.reason if is_lost else f"Slurm job {state.job} holds the place of {pod.key} again"
-        await self._pods.report_job_lost(pod, "JobLost" if is_lost else "JobFound", text, is_lost=is_lost)
+            note = Message(reason=action.event, text=state.reason, is_warning=action.is_warning)
+        if note.reason == "CutOff":  # The Pods run: they are scheduled.
+            for pod in ours:
+                log.warning("a script is cut off, as are many", extra={"pod": pod.key, "job": state.job})
+                self._pods.warn(pod, note.reason, note.text)
+        else:
+            await self._notifier.tell_all(ours, note)
         await self._store(state)
+
+    async def _report_job_lost(self, state: PlacementState, seen: AnySeen, pods: Pods) -> None:
+        await self._notifier.report_job_lost(seated(seen, pods), state)
+        await self._store(state)
+        is_lost = state.lost is not None
         if seen.placement is None or (seen.placement.lost is not None) != is_lost:
             metrics.JOBS_UNKNOWN.labels("lost" if is_lost else "found").inc()
 
-    async def _bind(self, pod: Pod, action: Bind) -> None:
+    async def _give_up(self, action: GiveUp, seen: AnySeen, pods: Pods) -> None:
+        """First the job, for what is stored without it cannot tell of it any more."""
+        await self._jobs.cancel(action.job, owner(seen))
+        if action.event:
+            note = Message(reason=action.event, text=action.state.reason)
+            await self._notifier.tell_all(seated(seen, pods), note)
+        await self._store(action.state)
+
+    async def _release(self, action: ReleaseJob, seen: AnySeen, pods: Pods) -> None:
+        try:
+            await self._jobs.release(action.job, action.priority, admin_comment(seen))
+        except SlurmRejectedError as error:
+            text = f"Slurm refuses for job {action.job}: {error}"
+            note = Message(reason="ReleaseRefused", text=text, is_warning=True)
+            await self._notifier.tell_all(seated(seen, pods), note)
+            raise
+
+    async def _delete(self, pods: Sequence[Pod], seen: AnySeen) -> None:
+        """Delete Pods, once it is said why: afterwards nobody would look for that on them."""
+        reason = "" if seen.placement is None else seen.placement.reason
+        who = await self._jobs.who_cancelled(seen.job, owner(seen))
+        event = "GangEnds" if isinstance(seen, GangSeen) else "PodEnds"
+        await self._pods.report_end(pods, event, f"{name(seen)} ends: {reason}{by_whom(who)}")
+
+        async def delete(pod: Pod) -> None:
+            self._context.check()
+            await self._pods.delete(pod)
+
+        await each(pods, delete)
+
+    async def _bind(self, action: Bind, pod: Pod) -> None:
         await self._pods.bind(pod, action.state.kube_node)
         await self._store(action.state)
-        if action.state.created is not None:
-            metrics.BOUND_SECONDS.observe(max(0.0, (now() - action.state.created).total_seconds()))
+        _count_bound(action.state)
         text = f"Slurm job {action.state.job} placed {pod.key} on {action.state.kube_node}"
         self._pods.say(pod, "Bound", text)
 
-    async def _delete(self, pod: Pod, seen: Observed) -> None:
-        """Delete the Pod, once it is said why: afterwards nobody would look for that on it."""
-        reason = "" if seen.placement is None else seen.placement.reason
-        who = await self._context.jobs.who_cancelled(seen.job, owner(seen))
-        await self._pods.report_end((pod,), "PodEnds", f"Pod {pod.key} ends: {reason}{by_whom(who)}")
-        self._context.check()
-        await self._pods.delete(pod)
+    async def _bind_members(self, action: BindMembers, seen: AnySeen, pods: Pods) -> None:
+        """Ranks are written before the Pods are bound: a container reads them once, at its start."""
+        record = seen.placement
+        if record is None or record.job is None:
+            raise ConflictError(f"{name(seen)} has no job any more")
+        claim = marks.claim(self._context.placeholder.key, seen.uid, record.attempt, record.job)
+        rank_by_uid = {member.uid: rank for rank, member in enumerate(action.gang.members)}
+        size, nodes = len(rank_by_uid), distinct(action.gang)
+        shared = {
+            ANNOTATION_JOB: claim,  # Who took a dead one's seat does not have it yet.
+            ANNOTATION_GANG_SIZE: str(size),
+            ANNOTATION_GANG_NODES: ",".join(nodes),
+            ANNOTATION_GANG_LEADER: action.gang.members[0].pod,
+        }
 
-    async def _release(self, action: ReleaseJob, seen: Observed, pod: Pod | None) -> None:
-        try:
-            await self._context.jobs.release(action.job, action.priority, admin_comment(seen))
-        except SlurmRejectedError as error:
-            if pod is not None:
-                await self._pods.refuse(pod, "ReleaseRefused", f"Slurm refuses for job {action.job}: {error}")
-            raise
+        async def bind(uid: str) -> None:
+            pod, rank = pods[uid], rank_by_uid[uid]
+            asked = pod.metadata.annotations.get(ANNOTATION_GANG_SIZE, "")
+            is_first = ANNOTATION_GANG_RANK not in pod.metadata.annotations
+            wish = {ANNOTATION_GANG_ASKED_SIZE: asked} if is_first and asked else {}
+            await self._pods.note(pod, {**shared, **wish, ANNOTATION_GANG_RANK: str(rank)})
+            self._context.check()
+            await self._pods.bind(pod, action.kube_nodes[uid])
+            text = f"Slurm job {record.job} placed {pod.key}, rank {rank} of {size} of {name(seen)}, "
+            self._pods.say(pod, "Bound", text + f"on {action.kube_nodes[uid]}")
+
+        await each([uid for uid in action.kube_nodes if uid in pods], bind)
 
 
-def admin_comment(seen: Observed) -> str:
-    """Return what the job is to say of whose it is."""
-    whose = owner(seen)
-    return marks.admin_comment(f"Pod {whose.name}", whose.uid, whose.attempt)
+def _count_bound(state: PlacementState) -> None:
+    if state.created is not None:
+        metrics.BOUND_SECONDS.observe(max(0.0, (now() - state.created).total_seconds()))

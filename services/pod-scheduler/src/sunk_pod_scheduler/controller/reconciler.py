@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from sunk_events import subjects
 from sunk_events.base import UNKNOWN
 from sunk_events.jobs import SlurmJobState
@@ -108,7 +110,7 @@ class Reconciler:
                 self._looks.pop(uid, None)
                 action = decide(seen, now(), self._limits)
                 with nullcontext() if isinstance(action, Wait) else self._acting(action, seen, pod):
-                    again_s = await self._executor.apply(action, seen, pod)
+                    again_s = await self._executor.apply(action, seen, {} if pod is None else {uid: pod})
                 if (left := after(action, seen, self._placements.get(uid))) is not None:
                     self._looks[uid] = looked, left
                 if isinstance(action, Wait) and action.is_patient and again_s is not None:
@@ -231,7 +233,6 @@ class Reconciler:
             kube_node=kube_node,
             slurm_node=self._slurm_node(shown.kube_node) if shown and placement is None else "",
             node_problem=why,
-            excluded=await self._excluded(pod, placement, job),
             has_old_number=lost_jobs.has_old_number(job, placement, self._placement_index.of_number, now()),
             is_release_asked=placement is not None
             and self._mailbox.is_release_asked(
@@ -241,6 +242,8 @@ class Reconciler:
             listening=self._mailbox.since,
             are_many_silent=bool(placement and placement.silent) and are_many(self._placements.values()),
         )
+        if pod is not None and seen.is_waiting:
+            seen = replace(seen, excluded=await self._executor.excluded(seen, {uid: pod}))
         return seen, pod
 
     def _as_it_decides(self, pod: Pod) -> PodSeen:
@@ -270,13 +273,6 @@ class Reconciler:
         if placement.job is None or not lost_jobs.is_in_doubt(pod, placement, job):
             return job
         return await self._jobs.fate(job, placement.job, whose, lost_jobs.ran(placement))
-
-    async def _excluded(self, pod: Pod | None, placement: PlacementState | None, job: AnyJob) -> str | None:
-        """Return which nodes a job that waits must not get as things are now, where that is to be asked."""
-        if pod is None or placement is None or placement.lost is not None:
-            return None
-        is_waiting = isinstance(job, JobSeen) and job.base == "PENDING" and job.excluded is not None
-        return await self._executor.excluded(pod) if is_waiting else None
 
     def _node(self, slurm_node: str, pod: Pod | None, shown: PodSeen | None) -> tuple[str, str]:
         """Return the Node of a Slurm node, and why *pod* may not be bound to it."""

@@ -7,6 +7,8 @@ import logging
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
+from msgspec.structs import replace
+
 from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import Finding
@@ -14,14 +16,14 @@ from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.adapters.ports import PodPort
 from sunk_pod_scheduler.adapters.workload_port import WorkloadPort
+from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.reconciler import Reconciler
-from sunk_pod_scheduler.gang_controller.executor import GangExecutor
-from sunk_pod_scheduler.gang_controller.notifier import Pods
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.explain import explain_member
 from sunk_pod_scheduler.gangs.model import GangAction, SubmitGang, Tell
+from sunk_pod_scheduler.gangs.ownership import Pods
 from sunk_pod_scheduler.placement import marks, orphans
 from sunk_pod_scheduler.placement.gang_membership import ID_PREFIX, GangMembership, gang_options, membership
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
@@ -62,7 +64,7 @@ class GangDispatcher:
         placements: StateView[PlacementState],
         slurm_jobs: StateView[SlurmJobState],
         mailbox: Mailbox,
-        executor: GangExecutor,
+        executor: Executor,
         snapshotter: GangSnapshotter,
         workloads: WorkloadPort,
         limits: Limits,
@@ -104,7 +106,8 @@ class GangDispatcher:
         try:
             for _ in range(STEPS_MAX):
                 seen, pods = await self._snapshotter.look(gang)
-                seen = await self._executor.chosen(seen, pods)
+                if seen.is_waiting:
+                    seen = replace(seen, excluded=await self._executor.excluded(seen, pods))
                 action = decide_gang(seen, now(), self._limits)
                 if isinstance(action, SubmitGang):
                     uids = [member.uid for member in action.gang.members if not member.is_empty]
@@ -117,7 +120,7 @@ class GangDispatcher:
                     return requeue_after_s(again_s, gang, self._snapshotter.known)
                 if isinstance(action, (Wait, Tell)) or again_s is not None:
                     return again_s
-                if is_another(seen.record, self._placements.get(gang)):
+                if is_another(seen.placement, self._placements.get(gang)):
                     self._mailbox.forget(gang)
                     self._mailbox.looked(gang)
             log.error("a gang took too many steps", extra={"gang": gang})

@@ -165,7 +165,7 @@ class GangSnapshotter:
                 done = 0
         await checkpoint()
         members = dict(sorted(members.items(), key=lambda one: one[1].place))
-        stored, claim = record, newest(GangSeen(id=gang, members=members))
+        stored, claim = record, newest(GangSeen(uid=gang, members=members))
         is_bound = any(one.is_on_node and one.pod.claim == claim for one in members.values())
         record = believed(stored, claim, is_bound=is_bound)
         is_overtaken = record is not stored
@@ -173,12 +173,12 @@ class GangSnapshotter:
             return await self.look(gang, is_again=True)
         if is_overtaken:  # The Pods remember what the bus has lost: where they are, their Nodes tell.
             members = {uid: _on_its_node(one, aids.nodes()) for uid, one in members.items()}
-        job = await self._job(GangSeen(id=gang, members=members, record=record))
+        job = await self._job(GangSeen(uid=gang, members=members, placement=record))
         nodes = job.nodes if isinstance(job, JobSeen) else ()
         seen = GangSeen(
-            id=gang,
+            uid=gang,
             members=members,
-            record=record,
+            placement=record,
             is_overtaken=is_overtaken,
             # Of who runs there is to be a placement at all times, be it an older one.
             seats={} if is_overtaken else self._seats(gang, record),
@@ -317,7 +317,7 @@ class GangSnapshotter:
         return found
 
     async def _job(self, seen: GangSeen) -> AnyJob:
-        record, claim = seen.record, newest(seen)
+        record, claim = seen.placement, newest(seen)
         number = record.job if record is not None else claim.job if claim is not None else None
         if number is None:
             return JobGone()
@@ -331,7 +331,7 @@ class GangSnapshotter:
 
     async def _named(self, seen: GangSeen, pods: Mapping[str, Pod]) -> GangSeen:
         """Return *seen* with what its Pods and their workload say of it."""
-        record = seen.record
+        record = seen.placement
         if record is not None and record.roster is not None:
             return replace(seen, kind=record.roster.kind, namespace=record.namespace, name=record.pod)
         related = next((found for pod in pods.values() if (found := membership(pod)) is not None), None)

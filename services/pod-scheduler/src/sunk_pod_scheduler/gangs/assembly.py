@@ -215,7 +215,7 @@ def _adopted(seen: GangSeen, now: datetime) -> GangAction | None:
         phase = "submitted" if is_taken else "bound"
     state = PlacementState(
         changed=now,
-        uid=seen.id,
+        uid=seen.uid,
         namespace=seen.namespace,
         pod=seen.name,
         phase=phase,

@@ -53,7 +53,7 @@ from sunk_pod_scheduler.podspec.job_size import too_small_for
 
 def decide_gang(seen: GangSeen, now: datetime, limits: Limits) -> GangAction:
     """Return the next step towards the gang and its job living and ending together."""
-    record = seen.record
+    record = seen.placement
     if record is not None and record.roster is not None and record.phase not in {"ending", "ended"}:
         gang = resettled(seen, record, record.roster)
         if gang != record.roster:
@@ -136,7 +136,7 @@ def _again(pod: PodSeen, record: PlacementState, gang: Gang, reason: str, now: d
     return Record(state=replace(action.state, node="", roster=roster))
 
 
-def _binding(  # noqa: PLR0911 - a table of cases
+def _binding(  # noqa: C901, PLR0911 - a table of cases
     seen: GangSeen, record: PlacementState, gang: Gang, job: JobSeen, now: datetime
 ) -> GangAction:
     """The job runs on all its nodes, and every one of them is locked for it."""
@@ -161,9 +161,10 @@ def _binding(  # noqa: PLR0911 - a table of cases
         return given_up(wiped, job) if job.is_ours else wiped
     if not job.is_started_by_us:
         return MarkStarted(job.job, job.extra)
-    return bind(seen, gang) or Record(
-        state=replace(record, phase="bound", changed=now, bound=now, reason="", lost=None)
-    )
+    if (binding := bind(seen, gang)) is not None:
+        return binding
+    state = replace(record, phase="bound", changed=now, bound=now, reason="", lost=None)
+    return Record(state=state) if record.lost is None else TellLoss(state=state)
 
 
 def _ending(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:
@@ -198,7 +199,7 @@ def _as_one(
 ) -> Action:
     """Return what would be done if the gang were one Pod."""
     one = Observed(
-        uid=seen.id,
+        uid=seen.uid,
         pod=pod,
         placement=record,
         job=seen.job,

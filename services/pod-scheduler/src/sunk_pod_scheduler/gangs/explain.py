@@ -12,7 +12,7 @@ from sunk_pod_scheduler.placement.limits import WAITING_FIRST_S, Limits
 def explain_member(seen: GangSeen, uid: str, now: datetime, limits: Limits) -> tuple[Finding, ...]:
     """Return what there is to say of the member *uid* because of its gang."""
     name = f"{seen.kind} {seen.namespace}/{seen.name}"
-    record = seen.record
+    record = seen.placement
     if record is None or record.roster is None:
         return _forming(seen, uid, now, limits)
     place = next((place for place, one in enumerate(record.roster.members) if one.uid == uid), None)

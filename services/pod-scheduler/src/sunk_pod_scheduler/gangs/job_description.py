@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from sunk_events.placements import Gang, GangMember
 from sunk_kube.objects import ObjectMeta, Pod
 from sunk_pod_scheduler.gangs.model import GangSeen
+from sunk_pod_scheduler.gangs.ownership import name
 from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.job_description import Placeholder, describe
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
@@ -28,22 +29,17 @@ def describe_gang(
     per_node = gang.members_per_node
     nodes = len(choice.required) or nodes_needed(gang)
     is_elastic = bool(gang.min_available) and not choice.required
-    as_pod = Pod(metadata=ObjectMeta(namespace=seen.namespace, name=seen.name, uid=seen.id))
+    as_pod = Pod(metadata=ObjectMeta(namespace=seen.namespace, name=seen.name, uid=seen.uid))
     shape = replace(wanted, cpus=gang.cpus, memory_mib=gang.memory_mib * per_node, gpus=gang.gpus * per_node)
     tasks = sum(_has_place(gang, member) for member in gang.members)
     return replace(
         describe(as_pod, shape, choice, attempt, made),
-        admin_comment=marks.admin_comment(whose_job(seen, len(gang.members)), seen.id, attempt),
+        admin_comment=marks.admin_comment(f"{name(seen)}, {len(gang.members)} Pods", seen.uid, attempt),
         minimum_nodes=nodes_at_least(gang) if is_elastic else nodes,
         maximum_nodes=nodes,
         tasks=None if is_elastic else tasks,  # Of how many nodes Slurm has, it makes the tasks.
         tasks_per_node=per_node,
     )
-
-
-def whose_job(seen: GangSeen, size: int) -> str:
-    """Return for people whose placeholder the job of a gang of *size* is."""
-    return f"{seen.kind} {seen.namespace}/{seen.name}, {size} Pods"
 
 
 def _has_place(gang: Gang, member: GangMember) -> bool:

@@ -25,7 +25,7 @@ def member_states_behind(seen: GangSeen, now: datetime) -> SyncMemberStates | No
 
 
 def _wanted(seen: GangSeen, now: datetime) -> dict[str, PlacementState]:
-    record = seen.record
+    record = seen.placement
     if record is None or record.roster is None or (record.job is None and record.lost is None):
         return {}
     return {

@@ -1,20 +1,16 @@
 """What the scheduler sees of one gang, and what it can do about it. Values only."""
 
 from collections.abc import Mapping
-from datetime import datetime
 
 import msgspec
 
 from sunk_events.placements import Gang, PlacementState
 from sunk_pod_scheduler.placement.gang_membership import GangOptions
 from sunk_pod_scheduler.placement.model import (
-    AnyJob,
     CancelJob,
     ExcludeNodes,
     Forget,
     GiveUp,
-    HeartbeatState,
-    JobGone,
     MarkStarted,
     PodSeen,
     Record,
@@ -22,6 +18,8 @@ from sunk_pod_scheduler.placement.model import (
     Refuse,
     ReleaseJob,
     Resume,
+    Seen,
+    TellLoss,
     Wait,
 )
 from sunk_pod_scheduler.podspec.validation import ValidatedPod
@@ -85,10 +83,9 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.pod.kube_node) and not self.pod.is_finished
 
 
-class GangSeen(msgspec.Struct, frozen=True, kw_only=True):
+class GangSeen(Seen, frozen=True, kw_only=True):
     """All that is known of one gang."""
 
-    id: str
     kind: str = ""
     namespace: str = ""
     name: str = ""
@@ -100,26 +97,10 @@ class GangSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Why nobody ever will."""
     members: Mapping[str, MemberSeen] = {}
     """Its Pods by uid, in the order of ranks. Who has a seat and is not here is certainly gone."""
-    record: PlacementState | None = None
-    """The gang's own placement."""
-    is_overtaken: bool = False
-    """Something else is stored, of before a job that its members claim: it counts for nothing."""
     seats: Mapping[str, PlacementState] = {}
     """The placements of members that are stored, by uid."""
-    job: AnyJob = JobGone()
-    announced_on: str = ""
-    has_old_number: bool = False
-    """Its job, which is held, has the number of a lost one that may be on a node yet."""
-    is_release_asked: bool = False
-    heartbeat: HeartbeatState = ""
-    """What was last said of the placeholder's script."""
-    listening: datetime | None = None
-    """Since when callers are heard by who decides; None: always."""
-    are_many_silent: bool = False
     kube_nodes: Mapping[str, str] = {}
     """The Node of each of the job's Slurm nodes, where it is known."""
-    excluded: str | None = None
-    """The nodes that its job, which waits, must not get as things are now; None where nobody can say."""
     switches: Mapping[str, tuple[str, ...]] = {}
     """What each of the job's Slurm nodes is below, from the top down."""
 
@@ -174,6 +155,7 @@ GangAction = (
     | Record
     | Refuse
     | RecordReason
+    | TellLoss
     | SubmitGang
     | Resume
     | ExcludeNodes

@@ -45,7 +45,7 @@ def bound(  # noqa: PLR0911 - a table of cases
     if isinstance(seen.job, JobUnknown):
         return Wait(ASK_AGAIN_S)
     if record.lost is not None:
-        return Record(state=replace(record, lost=None, reason=""))
+        return TellLoss(state=replace(record, lost=None, reason=""))
     replacements = _bind_replacements(seen, gang)
     return replacements or check_heartbeat(
         seen.heartbeat, seen.listening, record, now, limits, are_many=seen.are_many_silent
@@ -166,12 +166,10 @@ def _lost(  # noqa: PLR0917 - what it is, then what it knows
     if (gone := left(seen, gang)) and not are_enough(seen, gang):
         return ends(record, f"Slurm does not know job {record.job} any more, and {gone} left the gang", now)
     match lost_jobs.without_job(job, record, now, limits, is_orphan=seen.is_release_asked):
-        case TellLoss(state=state):
-            return Record(state=state)
         case Record(state=state):
             return Record(state=replace(state, roster=occupied(seen, gang, now)))
-        case Wait() as wait:
-            return wait
+        case TellLoss() | Wait() as action:
+            return action
         case _:
             return Wait(ASK_AGAIN_S)  # There is nothing else that it does.
 

@@ -149,37 +149,50 @@ HeartbeatState = Literal["", "cut", "heard"]
 AnyJob = JobSeen | JobGone | JobUnknown
 
 
-class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of one Pod."""
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a placement and its job: of one Pod's, or of a gang's."""
 
     uid: str
-    pod: PodSeen | None = None
-    """None: there certainly is no such Pod any more."""
+    """The Pod's, or the gang's key."""
     placement: PlacementState | None = None
     is_overtaken: bool = False
-    """Something else is stored, of before a job that the Pod claims: it counts for nothing."""
+    """Something else is stored, of before a job that the Pods claim: it counts for nothing."""
     job: AnyJob = JobGone()
-    """The placement's job, or the one that the Pod claims where there is no placement."""
+    """The placement's job, or the one that the Pods claim where there is no placement."""
     announced_on: str = ""
     """The Slurm node whose placeholder's script, with the right token, has announced itself."""
-    kube_node: str = ""
-    """The Node of the placeholder's Slurm node; empty while it is not known."""
-    slurm_node: str = ""
-    """Where nothing is stored of a Pod that is on a Node: the Slurm node of that Node."""
-    node_problem: str = ""
-    """Why the Pod may not be bound to that Node."""
-    excluded: str | None = None
-    """The nodes that its job, which waits, must not get as things are now; None where nobody can say."""
     has_old_number: bool = False
     """Its job, which is held, has the number of a lost one that may be on a node yet."""
     is_release_asked: bool = False
-    """The placeholder's script or its node's epilog wants the Pod gone."""
+    """The placeholder's script or its node's epilog wants the Pods gone."""
+    excluded: str | None = None
+    """The nodes that its job, which waits, must not get as things are now; None where nobody can say."""
     heartbeat: HeartbeatState = ""
     """What was last said of the placeholder's script."""
     listening: datetime | None = None
     """Since when callers are heard by who decides; None: always."""
     are_many_silent: bool = False
     """It is silent, and so are more others than die at once."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Its job waits for nodes, and which of them it must not get can be told to Slurm."""
+        is_placing = self.placement is not None and self.placement.lost is None
+        job = self.job
+        return is_placing and isinstance(job, JobSeen) and job.base == "PENDING" and job.excluded is not None
+
+
+class Observed(Seen, frozen=True, kw_only=True):
+    """All that is known of one Pod."""
+
+    pod: PodSeen | None = None
+    """None: there certainly is no such Pod any more."""
+    kube_node: str = ""
+    """The Node of the placeholder's Slurm node; empty while it is not known."""
+    slurm_node: str = ""
+    """Where nothing is stored of a Pod that is on a Node: the Slurm node of that Node."""
+    node_problem: str = ""
+    """Why the Pod may not be bound to that Node."""
 
 
 # --- What can be done -----------------------------------------------------------------------------

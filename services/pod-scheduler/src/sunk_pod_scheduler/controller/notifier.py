@@ -1,0 +1,62 @@
+"""What is said on Pods: on the one, or on those of a gang, the same to all or to each its own."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sunk_events.placements import PlacementState
+from sunk_kube.objects import Pod
+from sunk_pod_scheduler.adapters.ports import PodPort
+from sunk_pod_scheduler.gangs.model import Message
+from sunk_pod_scheduler.gangs.ownership import Pods
+from sunk_pod_scheduler.podspec.validation import ValidatedPod
+from sunk_pod_scheduler.podspec.warnings import warnings
+from sunk_runtime.together import each
+
+
+class Notifier:
+    """Says on Pods what becomes of them."""
+
+    def __init__(self, pods: PodPort) -> None:
+        self._pods = pods
+
+    async def tell(self, pods: Pods, notes: Mapping[str, Message]) -> None:
+        """Say each note by Event and condition; said already, it is not said again."""
+
+        async def tell(uid: str) -> None:
+            if (pod := pods.get(uid)) is not None:
+                say = self._pods.refuse if notes[uid].is_warning else self._pods.put_off
+                await say(pod, notes[uid].reason, notes[uid].text)
+
+        await each(notes, tell)
+
+    async def tell_all(self, pods: Iterable[Pod], note: Message) -> None:
+        """Say the same on all of *pods*."""
+        found = {pod.metadata.uid: pod for pod in pods}
+        await self.tell(found, dict.fromkeys(found, note))
+
+    async def report_job_lost(self, pods: Iterable[Pod], state: PlacementState, *, refused: str = "") -> None:
+        """Say on Pods that run whether Slurm has lost their job, or that it has *refused* another."""
+        is_lost = state.lost is not None
+        reason = "SubmissionFailed" if refused else "JobLost" if is_lost else "JobFound"
+
+        async def tell(pod: Pod) -> None:
+            found = f"Slurm job {state.job} holds the place of {pod.key} again"
+            text = refused or (state.reason if is_lost else found)
+            await self._pods.report_job_lost(pod, reason, text, is_lost=is_lost)
+
+        await each(pods, tell)
+
+    def released(
+        self, pods: Sequence[Pod], job: int | None, wanted: Mapping[str, ValidatedPod | None]
+    ) -> None:
+        """Say that *job* is submitted for *pods*, and what their users had better know.
+
+        *wanted*: by uid, what each asks for.
+        """
+        whom = pods[0].key if len(pods) == 1 else f"{len(pods)} Pods"
+        for pod in pods:
+            if pod.spec.node_name:
+                continue
+            self._pods.say(pod, "PlaceholderSubmitted", f"Slurm job {job} is submitted for {whom}")
+            asked = wanted.get(pod.metadata.uid)
+            for warned in warnings(pod, asked) if asked is not None else ():
+                self._pods.warn(pod, warned.reason, warned.message)
