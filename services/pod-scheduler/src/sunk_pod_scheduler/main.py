@@ -36,6 +36,7 @@ from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.reconciler import Reconciler
+from sunk_pod_scheduler.controller.sweeper import Sweeper
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher, Poke
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.placement.events import EventSource
@@ -178,7 +179,15 @@ class Runtime:
         loop = KeyLoop(
             "pods", gangs.reconcile, concurrency=CONCURRENCY, woken_by=woken_by, ahead_s=self._ahead_s
         )
-        sweep = KeyLoop("strays", gangs.sweep, woken_by=woken_by)
+        sweeper = Sweeper(
+            pods=self.pods,
+            jobs=jobs,
+            placements=self.placements,
+            slurm_jobs=self.slurm_jobs,
+            key=self.key,
+            check=leadership.check,
+        )
+        sweep = KeyLoop("strays", sweeper.sweep, woken_by=woken_by)
         answerer = Handlers(
             self.placements,
             self.pods,

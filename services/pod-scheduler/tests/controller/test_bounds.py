@@ -45,6 +45,7 @@ from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.node_chooser import SLICE, NodeChoiceCache
 from sunk_pod_scheduler.controller.reconciler import Reconciler
+from sunk_pod_scheduler.controller.sweeper import Sweeper
 from sunk_pod_scheduler.placement import job_claims, marks, tokens
 from sunk_pod_scheduler.placement.decide import decide
 from sunk_pod_scheduler.placement.limits import Limits
@@ -370,7 +371,7 @@ class _Asked(_Idle):
         self.asked.append((number, owner.attempt))
         return replace(job(), job=number)
 
-    async def cancel_orphan(self, number: int, _owner: Owner) -> None:
+    async def cancel(self, number: int, _owner: Owner) -> None:
         self.cancelled.append(number)
 
 
@@ -383,26 +384,32 @@ OLDER = [
 ]
 
 
-def went_back(stored: PlacementState, slurm: _Asked) -> Reconciler:
-    """Return the scheduler of a Pod that runs as attempt 1, with job 102, of which *stored* tells nothing."""
+def went_back(stored: PlacementState, slurm: _Asked) -> tuple[Reconciler, Sweeper]:
+    """Return who looks at a Pod that runs as attempt 1, and at its job 102; *stored* tells of neither."""
     bound = manifest(annotations={ANNOTATION_JOB: marks.claim(KEY, UID, 1, 102)})
     bound = replace(bound, status=PodStatus(phase="Running"), spec=replace(bound.spec, node_name=KUBE_NODE))
     runs = SlurmJobState(
         changed=T0, job=102, state="RUNNING", extra=marks.extra_text(KEY, UID, bound.key, 1, 0)
     )
     nothing: Any = _Shown()
-    context: Any = {"executor": slurm, "jobs": slurm, "views": Views(kube_pods=nothing, slurm_nodes=nothing)}
-    return Reconciler(
-        pods=MemoryPods(bound),
-        placements=_Shown(**{UID: stored}),  # type: ignore[arg-type]
-        slurm_jobs=_Shown(**{"102": runs}),  # type: ignore[arg-type]
+    asked: Any = slurm
+    shared: Any = {
+        "pods": MemoryPods(bound),
+        "jobs": asked,
+        "placements": _Shown(**{UID: stored}),
+        "slurm_jobs": _Shown(**{"102": runs}),
+        "key": KEY,
+    }
+    reconciler = Reconciler(
+        executor=asked,
+        views=Views(kube_pods=nothing, slurm_nodes=nothing),
         statistics=nothing,
         mailbox=Mailbox(),
         rules=Rules(),
         limits=Limits(),
-        key=KEY,
-        **context,
+        **shared,
     )
+    return reconciler, Sweeper(check=lambda: None, **shared)
 
 
 @pytest.mark.parametrize("stored", OLDER)
@@ -411,7 +418,8 @@ async def test_a_pod_remembers_its_later_job_where_the_bus_went_back_to_an_earli
 ) -> None:
     slurm = _Asked()
 
-    seen = await went_back(stored, slurm).look(UID)
+    reconciler, _ = went_back(stored, slurm)
+    seen = await reconciler.look(UID)
     action = decide(seen, T0, Limits())
 
     assert slurm.asked == [(102, 1)]
@@ -423,7 +431,8 @@ async def test_a_pod_remembers_its_later_job_where_the_bus_went_back_to_an_earli
 async def test_the_job_of_a_pod_that_runs_is_no_stray_where_the_bus_went_back(stored: PlacementState) -> None:
     slurm = _Asked()
 
-    await went_back(stored, slurm).sweep("102")
+    _, sweeper = went_back(stored, slurm)
+    await sweeper.sweep("102")
 
     assert slurm.cancelled == []
 
@@ -454,39 +463,35 @@ async def test_nothing_is_remembered_of_pods_whose_jobs_stir_when_they_are_gone(
 
 
 async def test_a_mark_that_is_copied_to_a_thousand_jobs_is_said_on_its_pod_once() -> None:
-    nothing: Any = _Shown()
+    nothing: Any = _Looked()
     copied = marks.extra_text(KEY, UID, "default/infer", 0, 1000)
     copies: Any = {
         str(number): replace(RUNS, job=number, extra=copied, user_id=1000) for number in range(100, 120)
     }
     placements: Any = _Shown(**{UID: placement("bound")})
-    stored: Any = {
-        "executor": _Idle(),
-        "jobs": _Looked(),
-        "views": Views(kube_pods=nothing, slurm_nodes=nothing),
-    }
-    pods = MemoryPods(manifest())
-    scheduler = Reconciler(
+    extra = marks.extra_text(KEY, "uid-2", "default/other", 0, 1000)
+    copies["200"] = replace(RUNS, job=200, extra=extra, user_id=1000)
+    other = replace(manifest(), metadata=replace(manifest().metadata, name="other", uid="uid-2"))
+    pods = MemoryPods(manifest(), other)
+    sweeper = Sweeper(
         pods=pods,
+        jobs=nothing,
         placements=placements,
         slurm_jobs=_Shown(**copies),  # type: ignore[arg-type]
-        statistics=nothing,
-        mailbox=Mailbox(),
-        rules=Rules(),
-        limits=Limits(),
         key=KEY,
-        **stored,
+        check=lambda: None,
     )
 
     for number in range(100, 120):
-        assert await scheduler.sweep(str(number)) is None
+        assert await sweeper.sweep(str(number)) is None
     assert pods.warned == {UID: ["MarkCopied"]}
-    assert scheduler.remembered == 1
+    assert sweeper.remembered == 1
 
     placements.found.clear()
-    pods.vanish(UID)
-    await scheduler.reconcile(UID)
-    assert scheduler.remembered == 0
+    placements.found["uid-2"] = placement("bound")
+    assert await sweeper.sweep("200") is None
+    assert pods.warned == {UID: ["MarkCopied"], "uid-2": ["MarkCopied"]}
+    assert sweeper.remembered == 1  # Of the first, which is gone, nothing.
 
 
 class _Counted(MemoryPods):

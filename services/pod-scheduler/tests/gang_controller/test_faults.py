@@ -25,6 +25,7 @@ from sunk_pod_scheduler.adapters.workload_client import (
 )
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.sweeper import Sweeper
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher
 from sunk_pod_scheduler.gang_controller.snapshotter import ANEW, GangSnapshotter
 from sunk_pod_scheduler.gangs.decide import decide_gang
@@ -240,24 +241,14 @@ async def test_the_job_of_a_gang_that_runs_is_no_stray_where_the_bus_went_back(
     placements.found[ring] = replace(record, uid=ring)
     extra = marks.extra_text(KEY, ring, "default/ring", 1, 0)
     jobs.found["102"] = SlurmJobState(changed=T0, job=102, state="RUNNING", extra=extra)
-    nothing: Any = Held()
+    nothing: Any = Held()  # It would be asked to cancel the job.
     stored: Any = placements
     slurm_jobs: Any = jobs
-    gangs = GangDispatcher(
-        single=nothing,  # It would be asked to cancel the job.
-        pods=pods,
-        placements=stored,
-        slurm_jobs=slurm_jobs,
-        mailbox=Mailbox(),
-        executor=nothing,
-        snapshotter=snapshotter(pods, placements, 1),
-        workloads=Sized(1),
-        limits=Limits(),
-        key=KEY,
-        poke=nothing,
+    sweeper = Sweeper(
+        pods=pods, jobs=nothing, placements=stored, slurm_jobs=slurm_jobs, key=KEY, check=lambda: None
     )
 
-    assert await gangs.sweep("102") is None
+    assert await sweeper.sweep("102") is None
 
 
 async def test_a_pod_that_is_placed_alone_is_in_no_gang_even_where_only_its_claim_tells() -> None:

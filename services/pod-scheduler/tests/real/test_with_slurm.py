@@ -66,6 +66,7 @@ from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.reconciler import Reconciler
+from sunk_pod_scheduler.controller.sweeper import Sweeper
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.gangs.model import Size
@@ -272,6 +273,17 @@ class World:
             key=KEY,
         )
 
+    def sweeper(self, pods: PodPort | None = None) -> Sweeper:
+        """Return who ends strays."""
+        return Sweeper(
+            pods=pods or self.pods,
+            jobs=self.jobs(self.client),
+            placements=self.placements,
+            slurm_jobs=self.slurm_jobs,
+            key=KEY,
+            check=lambda: None,
+        )
+
     def poked(self, uid: str, /, *, after_s: float = 0.0) -> None:
         """Have the Pod *uid* looked at by whoever looks now."""
         assert after_s < 1
@@ -424,7 +436,7 @@ async def world(nats: NatsServer, slurm: HostSlurm, port: int) -> AsyncGenerator
 async def running(found: World) -> AsyncGenerator[Reconciler]:
     """Run a scheduler, the syncer's part and the gateway's."""
     scheduler = found.scheduler()
-    pods, sweep = KeyLoop("pods", scheduler.reconcile), KeyLoop("strays", scheduler.sweep)
+    pods, sweep = KeyLoop("pods", scheduler.reconcile), KeyLoop("strays", found.sweeper().sweep)
     found.poke = pods.poke
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.play_syncer)
@@ -497,7 +509,7 @@ async def test_a_pod_runs_on_with_its_job_where_its_placement_is_of_before(  # n
         await StateWriter(found.bus, found.placements, fence=None).record(UID, old, revision=revision)
 
         await until(lambda: found.placements.revision(UID) > revision + 1 and found.is_running(UID))
-        assert await found.scheduler().sweep(str(runs.job_id)) is None
+        assert await found.sweeper().sweep(str(runs.job_id)) is None
 
         after = found.placements.get(UID)
         assert after is not None
@@ -548,7 +560,7 @@ async def test_a_mark_that_another_user_copies_to_his_job_is_told_of_nobody_and_
         await until(lambda: is_base(found, strangers, "RUNNING"))
         whose = Owner(uid=UID, attempt=0, user_id=ours.user_id, name="default/infer")
         jobs = found.jobs(found.client)
-        await found.scheduler().sweep(str(strangers))
+        await found.sweeper().sweep(str(strangers))
 
         assert await jobs.find_marked(whose) == ours.job_id
         assert await jobs.look(strangers, whose) == JobGone(is_taken=True)
@@ -1297,11 +1309,11 @@ async def leaves(found: World, uid: str) -> bool:
 
 async def sweep_all(found: World) -> None:
     """Tell the bus of every job, and sweep until no job of ours is undecided."""
-    scheduler = found.scheduler()
+    sweeper = found.sweeper()
     with anyio.move_on_after(0.3):
         await found.play_syncer()
     for job in await found.alive():
-        await scheduler.sweep(str(job.job_id))
+        await sweeper.sweep(str(job.job_id))
 
 
 async def drive(found: World, scheduler: Reconciler, uid: str, fuse: Fuse | None) -> None:
@@ -1764,7 +1776,7 @@ async def crowded(found: World, kube: KubeClient, namespace: str) -> AsyncGenera
     nodes, recorder = Reflector(kube, NODES), EventRecorder(kube)
     pods = PodStore(kube, [watched], nodes, recorder, [watched.index(keys_of(KEY))])
     scheduler = found.scheduler(pods=pods)
-    loop, sweep = KeyLoop("pods", scheduler.reconcile), KeyLoop("strays", scheduler.sweep)
+    loop, sweep = KeyLoop("pods", scheduler.reconcile), KeyLoop("strays", found.sweeper(pods).sweep)
     found.poke, found.rest_s = loop.poke, 1.0
     try:
         async with anyio.create_task_group() as tasks:

@@ -57,7 +57,6 @@ from sunk_pod_scheduler.placement.model import (
     TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.together import each
 from sunk_runtime.views import now
@@ -144,11 +143,6 @@ class Executor:
     async def excluded(self, seen: AnySeen, pods: Pods) -> str | None:
         """Return which nodes a job that waits must not get as things are now; None where nobody can say."""
         return await self._submitter.excluded(seen, pods)
-
-    async def cancel_orphan(self, job: int, whose: Owner) -> None:
-        """End a job that is nobody's any more, and was *whose*."""
-        self._context.check()
-        await self._jobs.cancel(job, whose)
 
     async def _confirm(self, seen: AnySeen) -> None:
         """Tell that what is stored holds, if that is known: nobody has looked at a job that is unknown."""

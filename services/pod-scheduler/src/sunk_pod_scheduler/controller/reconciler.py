@@ -13,18 +13,15 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmStatisticsState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
-from sunk_kube.wellknown import ANNOTATION_JOB
-from sunk_pod_scheduler import metrics
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex
-from sunk_pod_scheduler.placement import job_on_bus, lost_jobs, marks, orphans
+from sunk_pod_scheduler.placement import job_on_bus, lost_jobs
 from sunk_pod_scheduler.placement.decide import decide
 from sunk_pod_scheduler.placement.heartbeat import are_many
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
-from sunk_pod_scheduler.placement.marks import Mark
 from sunk_pod_scheduler.placement.model import (
     Action,
     AnyJob,
@@ -60,7 +57,7 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Reconciler:
-    """Looks at Pods, and at jobs with our mark."""
+    """Looks at Pods that are placed alone."""
 
     def __init__(
         self,
@@ -93,8 +90,6 @@ class Reconciler:
         """The last looks at jobs, and when they were taken."""
         self._stirred: dict[str, datetime] = {}
         """When something last happened to a Pod's job: what was seen before is worth nothing."""
-        self._copied: set[str] = set()
-        """Of which Pods it was said that their job's mark is copied: once, to however many jobs it is."""
         self._shown: dict[str, tuple[Pod, PodSeen]] = {}
         """What Pods are as they decide, while it is their turn: each step asks for it."""
 
@@ -130,7 +125,6 @@ class Reconciler:
             self._shown.pop(uid, None)
             if self._placements.get(uid) is None:
                 self._stirred.pop(uid, None)
-                self._copied.discard(uid)
             self._mailbox.looked(uid)
 
     def _acting(self, action: Action, seen: Observed, pod: Pod | None) -> AbstractContextManager[None]:
@@ -149,7 +143,7 @@ class Reconciler:
     @property
     def remembered(self) -> int:
         """Of how many Pods something is remembered beside what is stored."""
-        return len({*self._looks, *self._stirred, *self._shown, *self._copied})
+        return len({*self._looks, *self._stirred, *self._shown})
 
     def invalidate(self, uid: str) -> None:
         """Look at the Pod's job anew: something has happened to it."""
@@ -288,51 +282,3 @@ class Reconciler:
     def _slurm_node(self, kube_node: str) -> str:
         states = self._views.kube_pods.values() if kube_node else ()
         return next((state.pod for state in states if state.kube_node == kube_node), "")
-
-    async def sweep(self, key: str) -> float | None:
-        """Cancel the job *key* if it carries our mark and is nobody's."""
-        job = int(key)
-        state = self._slurm_jobs.get(key)
-        mark = (
-            None
-            if state is None or state.is_over
-            else marks.read_extra(self._key, state.extra, state.user_id)
-        )
-        if mark is None:
-            return None
-        self._placements.require_complete()
-        self._pods.require_complete()
-        namespace, _, name = mark.pod.partition("/")
-        pod = await self._pods.find(mark.uid, namespace, name)
-        placement = self._placements.get(mark.uid)
-        text = "" if pod is None else pod.metadata.annotations.get(ANNOTATION_JOB, "")
-        claim = marks.read_claim(self._key, mark.uid, text)
-        match orphans.judge(job, mark, placement, claim):
-            case "ours":
-                return None
-            case "undecided":
-                return ASK_AGAIN_S
-            case "doubled":
-                self.report_copied_mark(job, mark)
-                if pod is not None and mark.uid not in self._copied:
-                    self._copied.add(mark.uid)
-                    self._pods.warn(pod, "MarkCopied", f"Slurm job {job} carries the mark of {pod.key}'s job")
-                return None
-            case "stray":
-                await self.cancel_orphan(job, mark)
-                return ASK_AGAIN_S
-
-    def report_copied_mark(self, job: int, mark: Mark) -> None:
-        """Say that *job* carries the mark of another job's Pod: copied, so nothing is done to it."""
-        metrics.DOUBLED.inc()
-        log.error("a job carries the mark of another", extra={"job": job, "pod": mark.pod})
-
-    async def cancel_orphan(self, job: int, mark: Mark) -> None:
-        """Cancel a stray, if a fresh look shows that it is there and still carries the same mark."""
-        whose = Owner(uid=mark.uid, attempt=mark.attempt)
-        found = await self._jobs.look(job, whose)
-        if not isinstance(found, JobSeen) or found.is_over:
-            return
-        await self._executor.cancel_orphan(job, whose)
-        metrics.ORPHANS.inc()
-        log.warning("stray job cancelled", extra={"job": job})

@@ -24,10 +24,9 @@ from sunk_pod_scheduler.gangs.decide import decide_gang
 from sunk_pod_scheduler.gangs.explain import explain_member
 from sunk_pod_scheduler.gangs.model import GangAction, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ownership import Pods
-from sunk_pod_scheduler.placement import marks, orphans
+from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.gang_membership import ID_PREFIX, GangMembership, gang_options, membership
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
-from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import Wait
 from sunk_pod_scheduler.placement.origins import Origins, of_pods
 from sunk_pod_scheduler.placement.priority import requeue_after_s
@@ -54,7 +53,7 @@ class Poke(Protocol):
 
 
 class GangDispatcher:
-    """Looks at gangs, hands single Pods on, and sweeps the jobs of both."""
+    """Looks at gangs, and hands single Pods on."""
 
     def __init__(
         self,
@@ -186,39 +185,3 @@ class GangDispatcher:
         self._snapshotter.know(gang, uid)
         seen, _ = await self._snapshotter.look(gang)
         return explain_member(seen, uid, now(), self._limits)
-
-    async def sweep(self, key: str) -> float | None:
-        """Cancel the job *key* if it carries our mark and is nobody's."""
-        state = self._slurm_jobs.get(key)
-        mark = (
-            None
-            if state is None or state.is_over
-            else marks.read_extra(self._key, state.extra, state.user_id)
-        )
-        if mark is None or not mark.uid.startswith(ID_PREFIX):
-            return await self._single.sweep(key)
-        self._placements.require_complete()
-        self._pods.require_complete()
-        job, placement = int(key), self._placements.get(mark.uid)
-        is_placed = placement is not None and placement.job == job
-        claim = None if is_placed else self._claim(mark.uid, job)
-        match orphans.judge(job, mark, placement, claim):
-            case "ours":
-                return None
-            case "undecided":
-                return ASK_AGAIN_S
-            case "doubled":
-                self._single.report_copied_mark(job, mark)
-                return None
-            case "stray":
-                await self._single.cancel_orphan(job, mark)
-                return ASK_AGAIN_S
-
-    def _claim(self, gang: str, job: int) -> Claim | None:
-        """Return the claim of any Pod to *job*: with the bucket lost only Pods tell.
-
-        A Pod that has left its Node needs no job: else one whose Pods are all over would never end.
-        """
-        found = self._pods.claiming(job, gang)
-        text = found[0].metadata.annotations.get(ANNOTATION_JOB, "") if found else ""
-        return marks.read_claim(self._key, gang, text)
