@@ -1,0 +1,286 @@
+"""What lives in the process, and what runs while it leads."""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib import resources
+from typing import Final
+
+import anyio
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_events.requests import (
+    ExplainPlacement,
+    PlacementAnnounced,
+    PlacementSilent,
+    ReleasePlacement,
+)
+from sunk_kube.client import KubeClient
+from sunk_kube.objects import Pod
+from sunk_kube.reflector import Reflector
+from sunk_kube.resources import NODES, PODS
+from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
+from sunk_pod_scheduler.adapters.peers import claim
+from sunk_pod_scheduler.adapters.placeholder_jobs import PlaceholderJobs
+from sunk_pod_scheduler.adapters.pod_store import PodStore
+from sunk_pod_scheduler.adapters.workload_client import WorkloadClient
+from sunk_pod_scheduler.config import Config
+from sunk_pod_scheduler.controller.context import Context, Views
+from sunk_pod_scheduler.controller.executor import Executor
+from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.reconciler import Reconciler
+from sunk_pod_scheduler.controller.sweeper import Sweeper
+from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher, Poke
+from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
+from sunk_pod_scheduler.placement.events import EventSource
+from sunk_pod_scheduler.placement.job_claims import keys_of
+from sunk_pod_scheduler.placement.job_description import Placeholder
+from sunk_pod_scheduler.placement.kubelet_rejections import KubeletRejections
+from sunk_pod_scheduler.placement.node_filter import port_keys
+from sunk_pod_scheduler.placement.orphans import is_news
+from sunk_pod_scheduler.placement.priority import priority_s
+from sunk_pod_scheduler.rpc.explain_handlers import ExplainHandlers
+from sunk_pod_scheduler.rpc.handlers import Handlers
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.keys import KeyLoop
+from sunk_runtime.leases import Leadership
+from sunk_runtime.requests import answering
+from sunk_runtime.views import StateView, now
+from sunk_runtime.writer import StateWriter
+from sunk_slurm.accounting import SlurmAccounting
+from sunk_slurm.client import SlurmClient
+
+CONCURRENCY: Final = 32
+"""Pods looked at at once: enough to keep slurmctld busy, and few enough that each is soon done."""
+ASKED_AHEAD_S: Final = 60.0
+"""Who waits for an answer comes before Pods that are new by so much less: a script before a burst of Pods."""
+
+
+class Runtime:
+    """What lives as long as the process, whether or not we lead."""
+
+    def __init__(
+        self, config: Config, bus: Bus, kube: KubeClient, slurm: SlurmClient, accounting: SlurmAccounting
+    ) -> None:
+        self.config = config
+        self.bus = bus
+        self.slurm = slurm
+        self.accounting = accounting
+        self.key = config.key()
+        self.rules = config.rules()
+        self.user_tokens = config.user_tokens()
+        self.placements = StateView(bus, config.cluster, PlacementState)
+        self.slurm_jobs = StateView(bus, config.cluster, SlurmJobState)
+        self.statistics = StateView(bus, config.cluster, SlurmStatisticsState)
+        self.views = Views(
+            kube_pods=StateView(bus, config.cluster, KubePodState),
+            slurm_nodes=StateView(bus, config.cluster, SlurmNodeState),
+        )
+        self.kube = kube
+        self.watched_by_name = {
+            name: [
+                Reflector(kube, PODS, namespace=namespace, fields=f"spec.schedulerName={name}")
+                for namespace in config.watched_namespaces
+            ]
+            for name in config.scheduler_names
+        }
+        self._indexes_by_name = {
+            name: [view.index(keys) for view in views for keys in (keys_of(self.key), port_keys)]
+            for name, views in self.watched_by_name.items()
+        }
+        self.nodes = Reflector(kube, NODES)
+        self.recorder = EventRecorder(kube)
+        self.bus_views = (
+            self.placements,
+            self.slurm_jobs,
+            self.statistics,
+            self.views.kube_pods,
+            self.views.slurm_nodes,
+        )
+        self._uid_by_job: dict[str, str] = {}
+        self.pods = self.pods_of(config.scheduler_names)
+        self.workloads = WorkloadClient(kube)
+        self.placeholder = Placeholder(
+            script=resources.files(__package__ or "").joinpath("placeholder.sh").read_text(),
+            hooks_url=config.hooks_url,
+            hooks_ca_file=config.hooks_ca_file,
+            key=self.key,
+        )
+
+    @property
+    def watched(self) -> list[Reflector[Pod]]:
+        """The Pods of all our names."""
+        return [view for views in self.watched_by_name.values() for view in views]
+
+    def pods_of(self, names: Iterable[str]) -> PodStore:
+        """Return the Pods of some of our names."""
+        ours = [*names]
+        watched = [view for name in ours for view in self.watched_by_name[name]]
+        indexes = [index for name in ours for index in self._indexes_by_name[name]]
+        return PodStore(self.kube, watched, self.nodes, self.recorder, indexes, self.config.lock_key)
+
+    async def work(self, leadership: Leadership) -> None:
+        """Schedule while we lead."""
+        config, mailbox = self.config, Mailbox()
+        names = await claim(self.kube, config.namespace, leadership.name, config.pod_scope())
+        self.pods = self.pods_of(names)
+        jobs = PlaceholderJobs(
+            self.slurm,
+            self.slurm_jobs,
+            self.key,
+            timeout_s=config.call_timeout_s,
+            accounting=self.accounting,
+            user_tokens=self.user_tokens,
+            group_id=config.group_id,
+        )
+        context = Context(
+            event_source=EventSource(config.cluster, self.bus.name),
+            pods=self.pods,
+            jobs=jobs,
+            placements=StateWriter(self.bus, self.placements, fence=leadership),
+            views=self.views,
+            rules=self.rules,
+            placeholder=self.placeholder,
+            refusals=KubeletRejections(),
+            check=leadership.check,
+        )
+        executor = Executor(context)
+        scheduler = Reconciler(
+            pods=self.pods,
+            jobs=jobs,
+            placements=self.placements,
+            slurm_jobs=self.slurm_jobs,
+            statistics=self.statistics,
+            views=self.views,
+            mailbox=mailbox,
+            executor=executor,
+            rules=self.rules,
+            limits=config.limits(),
+            key=self.key,
+        )
+        woken_by = [self.bus.recovery, *(view.recovery for view in self.bus_views)]
+
+        def poke(key: str, /, *, after_s: float = 0.0) -> None:
+            loop.poke(key, after_s=after_s)
+
+        gangs = self._gangs(scheduler, jobs, mailbox, executor, poke)
+        loop = KeyLoop(
+            "pods", gangs.reconcile, concurrency=CONCURRENCY, woken_by=woken_by, ahead_s=self._ahead_s
+        )
+        sweeper = Sweeper(
+            pods=self.pods,
+            jobs=jobs,
+            placements=self.placements,
+            slurm_jobs=self.slurm_jobs,
+            key=self.key,
+            check=leadership.check,
+        )
+        sweep = KeyLoop("strays", sweeper.sweep, woken_by=woken_by)
+        answerer = Handlers(
+            self.placements,
+            self.pods,
+            mailbox,
+            self.key,
+            partial(loop.poke, after_s=-ASKED_AHEAD_S),
+            self.slurm_jobs,
+            self._kube_node,
+        )
+        explanations = ExplainHandlers(
+            self.pods, self.placements, scheduler.look, gangs.explain, scheduler.known_jobs
+        )
+        changes = self.pods.changes()  # Before anybody asks: from then on Pods are found by their uid.
+        async with AsyncExitStack() as stack:
+            for recovery in (self.bus.recovery, self.placements.recovery):
+                stack.enter_context(recovery.waking(mailbox.hear_anew))
+            await stack.enter_async_context(
+                answering(self.bus, config.cluster, PlacementAnnounced, answerer.announced)
+            )
+            await stack.enter_async_context(
+                answering(self.bus, config.cluster, PlacementSilent, answerer.silent)
+            )
+            await stack.enter_async_context(
+                answering(self.bus, config.cluster, ReleasePlacement, answerer.released)
+            )
+            await stack.enter_async_context(
+                answering(self.bus, config.cluster, ExplainPlacement, explanations.placement)
+            )
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            changed = (changes, self._of_placements(), self._of_jobs(gangs.invalidate))
+            tasks.start_soon(partial(loop.run, *changed, keys=self._keys, resync_s=config.resync_s))
+            tasks.start_soon(partial(sweep.run, self.slurm_jobs.changes(), keys=self.slurm_jobs.keys))
+            async for _ in self.slurm.recoveries():
+                loop.wake()
+                sweep.wake()
+
+    def _gangs(
+        self, single: Reconciler, jobs: PlaceholderJobs, mailbox: Mailbox, executor: Executor, poke: Poke
+    ) -> GangDispatcher:
+        snapshotter = GangSnapshotter(
+            pods=self.pods,
+            jobs=jobs,
+            placements=self.placements,
+            views=self.views,
+            mailbox=mailbox,
+            workloads=self.workloads,
+            rules=self.rules,
+            key=self.key,
+            topology_labels=self.config.topology_labels,
+        )
+        return GangDispatcher(
+            single=single,
+            pods=self.pods,
+            placements=self.placements,
+            slurm_jobs=self.slurm_jobs,
+            mailbox=mailbox,
+            executor=executor,
+            snapshotter=snapshotter,
+            workloads=self.workloads,
+            limits=self.config.limits(),
+            key=self.key,
+            poke=poke,
+        )
+
+    def _ahead_s(self, uid: str) -> float:
+        pod = self.pods.watched(uid)
+        return 0.0 if pod is None else priority_s(pod, now())
+
+    def _kube_node(self, slurm_node: str) -> str:
+        state = self.views.kube_pods.get(slurm_node)
+        return "" if state is None else state.kube_node
+
+    def _keys(self) -> list[str]:
+        return [*self.pods.uids(), *self.placements.keys()]
+
+    async def _of_placements(self) -> AsyncIterator[str]:
+        """Yield the uids of placements that are there, or gone, and remember whose each job is.
+
+        What changes in between we have written ourselves, in a look at that Pod, unless the bucket went back.
+        A gang's members follow each other, and its job is the gang's, not a Pod's.
+        """
+        stored: set[str] = set()
+        async for uid in self.placements.changes():
+            state = self.placements.get(uid)
+            if state is not None and state.job is not None:
+                self._uid_by_job[str(state.job)] = state.gang or uid
+            if state is None:
+                stored.discard(uid)
+            elif self.placements.is_doubtful(uid):
+                pass
+            elif uid in stored and not state.gang and state.roster is None:
+                continue
+            else:
+                stored.add(uid)
+            yield uid
+
+    async def _of_jobs(self, invalidate: Callable[[str], None]) -> AsyncIterator[str]:
+        """Yield the uids of Pods whose job changed."""
+        async for job in self.slurm_jobs.changes():
+            uid = self._uid_by_job.get(job)
+            if uid and is_news(self.slurm_jobs.get(job), self.placements.get(uid)):
+                invalidate(uid)
+                yield uid
+            if self.slurm_jobs.is_complete and self.slurm_jobs.get(job) is None:
+                self._uid_by_job.pop(job, None)
