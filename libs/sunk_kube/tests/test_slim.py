@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sunk_kube.objects import KubeObject, Node, ObjectMeta, Pod, PodSpec, Toleration
-from sunk_kube.slim import LONGEST, TOLERATIONS_MAX, slim
+from sunk_kube.reflector import LONGEST, TOLERATIONS_MAX, slim
 from sunk_kube.wellknown import ANNOTATION_DRAIN
 
 MANY = 200

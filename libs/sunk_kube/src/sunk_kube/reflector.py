@@ -14,21 +14,47 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 import anyio
+from msgspec.structs import replace
 
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeUnavailableError
 from sunk_kube.following import WATCH_S, Following, version_of
 from sunk_kube.indexes import Index
 from sunk_kube.metrics import VIEW_COMPLETE, VIEW_READS
-from sunk_kube.objects import KubeObject
+from sunk_kube.objects import KubeObject, Pod
 from sunk_kube.pages import PAGE_SIZE
 from sunk_kube.resources import Resource
-from sunk_kube.slim import slim
+from sunk_kube.wellknown import PREFIX
 from sunk_runtime.changes import Changes
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=KubeObject)
+
+TOLERATIONS_MAX: Final = 1000
+"""Of a Pod; it is asked at many looks whether one of them bears a taint."""
+LONGEST: Final = 4096
+"""Characters of an annotation that is not ours; nobody reads one that is longer."""
+
+
+def slim(found: T) -> T:
+    """Return *found* without the long annotations of others, and with no more tolerations than are read.
+
+    Structs name what is read, so managed fields, images and environment are not even decoded. Annotations of
+    others, of which an object may have 256 KiB, and tolerations, of which a Pod may have a hundred thousand,
+    are left without a bound. Measured (`test_slim`): 9 KiB for a NodeSet Pod, 14 KiB for a Node with 40
+    labels and 16 conditions.
+    """
+    if isinstance(found, Pod) and len(found.spec.tolerations) > TOLERATIONS_MAX:
+        tolerations = found.spec.tolerations[:TOLERATIONS_MAX]
+        found = replace(found, spec=replace(found.spec, tolerations=tolerations))
+    annotations = found.metadata.annotations
+    long = [name for name, value in annotations.items() if len(value) > LONGEST and PREFIX not in name]
+    if not long:
+        return found
+    kept = {name: value for name, value in annotations.items() if name not in long}
+    return replace(found, metadata=replace(found.metadata, annotations=kept))
+
 
 KeysOf = Callable[[T | None, T | None], Iterable[str]]
 """From an object before and after a change to the keys that should be looked at."""

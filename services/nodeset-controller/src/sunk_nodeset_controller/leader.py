@@ -9,8 +9,12 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.requests import RebootNode
 from sunk_kube.client import KubeClient
-from sunk_nodeset_controller.adapters.cluster_views import BusConnections, ClusterViews, persistently
-from sunk_nodeset_controller.adapters.heartbeat import send_heartbeats
+from sunk_nodeset_controller.adapters.cluster_views import (
+    BusConnections,
+    ClusterViews,
+    persistently,
+    send_heartbeats,
+)
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit

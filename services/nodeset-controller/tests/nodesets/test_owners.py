@@ -6,7 +6,7 @@ from sunk_kube import wellknown as wk
 from sunk_kube.objects import OwnerReference
 from sunk_kube.resources import NODESETS
 from sunk_kube.testing import nodeset, pod
-from sunk_nodeset_controller.nodeset_controller.name_conflicts import REMEMBERED_S, NameConflicts
+from sunk_nodeset_controller.nodeset_controller.reconciler import REMEMBERED_S, NameConflicts
 from sunk_nodeset_controller.nodesets.owners import is_member_pod, is_orphan_of
 
 OURS = OwnerReference(api_version=NODESETS.api_version, kind="NodeSet", name="gpu", uid="u", controller=True)

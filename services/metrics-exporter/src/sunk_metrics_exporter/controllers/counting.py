@@ -9,8 +9,23 @@ from typing import Any, Final
 
 import anyio
 
+from sunk_events.base import Event
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockLocked
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.placements import PlacementBound
+from sunk_metrics_exporter.metrics import (
+    BIND_SECONDS,
+    DRAIN_SECONDS,
+    FACT_DELAY_SECONDS,
+    FACTS,
+    JOB_WAIT_SECONDS,
+    LOCK_SECONDS,
+)
+from sunk_metrics_exporter.sunk_metrics.durations import Drains, Waits
 from sunk_runtime.leases import Leadership
 from sunk_runtime.settle import FactConsumer
+from sunk_runtime.views import StateView, now
 
 LEASE_TTL_S: Final = 10
 """Longer than NATS takes to choose a leader among three: nothing hurries, a fact waits to be counted."""
@@ -38,3 +53,41 @@ class Counting:
                 tasks.start_soon(self._consumer.run)
         finally:
             self._is_leading = False
+
+
+async def count(event: Event) -> None:
+    """Count *event* by type, and the two waits that users feel. One that comes twice is counted twice."""
+    FACTS.labels(str(event.__struct_config__.tag)).inc()
+    FACT_DELAY_SECONDS.observe(max((now() - event.time).total_seconds(), 0.0))
+    match event:
+        case LockLocked() if event.data.waited_s is not None:
+            LOCK_SECONDS.observe(event.data.waited_s)
+        case PlacementBound() if event.data.waited_s is not None:
+            BIND_SECONDS.observe(event.data.waited_s)
+        case _:
+            pass
+
+
+async def watch(nodes: StateView[SlurmNodeState], jobs: StateView[SlurmJobState]) -> None:
+    """Follow nodes and jobs, and observe what their changes tell, until cancelled."""
+    waits = Waits(now())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_watch_nodes, nodes)
+        tasks.start_soon(_watch_jobs, jobs, waits)
+
+
+async def _watch_nodes(nodes: StateView[SlurmNodeState]) -> None:
+    drains = Drains()
+    async for key in nodes.changes():
+        ended = drains.see(key, nodes.get(key))
+        if ended is not None:
+            cause, length_s = ended
+            DRAIN_SECONDS.labels(cause.owner, cause.cause).observe(length_s)
+
+
+async def _watch_jobs(jobs: StateView[SlurmJobState], waits: Waits) -> None:
+    async for key in jobs.changes():
+        job = jobs.get(key)
+        waited_s = waits.see(key, job)
+        if job is not None and waited_s is not None:
+            JOB_WAIT_SECONDS.labels(job.partition).observe(waited_s)

@@ -8,17 +8,21 @@ from typing import Any, Final
 import anyio
 import msgspec
 
+from sunk_events import subjects
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
-from sunk_events.nodesets import KubePodState, NodeSliceState
+from sunk_events.nodesets import KubePodState, KubeWatchState, NodeSliceState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
+from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.slurm_health import SlurmHealth
-from sunk_runtime.errors import TransientError
+from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.leases import Leadership
 from sunk_runtime.rights import require_rights
-from sunk_runtime.views import StateView, following
+from sunk_runtime.views import StateView, following, now
+from sunk_runtime.writer import StateWriter
 
 log = logging.getLogger(__name__)
 
@@ -125,3 +129,28 @@ async def persistently(what: str, work: Callable[[], Awaitable[None]]) -> None:
         else:
             return
         await anyio.sleep(AGAIN_S)
+
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S: Final = 10.0
+
+
+async def send_heartbeats(views: KubeViews, cluster: ClusterViews, leadership: Leadership) -> None:
+    """Say to those of one Slurm cluster that we lead and see Kubernetes, until cancelled.
+
+    What does not change is not told again, and may be old.
+    """
+    view = StateView(cluster.bus, cluster.cluster, KubeWatchState)
+    writer = StateWriter(cluster.bus, view, fence=leadership)
+    async with following(view):
+        while True:
+            await view.complete()
+            await views.complete()
+            moment = now()
+            state = KubeWatchState(changed=moment, seen=moment)
+            try:
+                await writer.record(subjects.LEADER_KEY, state, revision=view.revision(subjects.LEADER_KEY))
+            except (ConflictError, TransientError) as error:
+                log.warning("no sign of life", extra={"cluster": cluster.cluster, "error": str(error)})
+            await anyio.sleep(HEARTBEAT_S)

@@ -22,8 +22,7 @@ from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
 from sunk_nodeset_controller.lock_controller.stray_taints import is_stray_taint
 from sunk_nodeset_controller.locks.annotations import read
 from sunk_nodeset_controller.locks.blockers import blocking
-from sunk_nodeset_controller.locks.causes import cause
-from sunk_nodeset_controller.locks.events import facts, state
+from sunk_nodeset_controller.locks.events import cause, facts, state
 from sunk_nodeset_controller.locks.eviction import EvictionAttempt, evictions, refusals
 from sunk_nodeset_controller.locks.explain import findings
 from sunk_nodeset_controller.locks.machine import alive, decide, still_released, to_confirm, vouched

@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import Protocol
 
 from sunk_kube.objects import Node, Pod
+from sunk_pod_scheduler.gangs.model import Size
+from sunk_pod_scheduler.placement.gang_membership import GangMembership
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone
 from sunk_pod_scheduler.placement.node_filter import Port
 from sunk_pod_scheduler.placement.ownership import Owner
@@ -133,4 +135,16 @@ class JobPort(Protocol):
 
     async def cancel(self, job: int, owner: Owner) -> None:
         """End the job of *owner*; it being over, or another's, is success."""
+        ...
+
+
+class WorkloadPort(Protocol):
+    """What only the workload itself says."""
+
+    async def is_gang(self, membership: GangMembership) -> bool:
+        """Whether the Pods of the Job *membership* are placed together."""
+        ...
+
+    async def size(self, membership: GangMembership) -> Size:
+        """Return how many Pods the workload *membership* has now, or why nobody can say."""
         ...

@@ -14,8 +14,7 @@ from sunk_events.placements import PlacementState
 from sunk_events.requests import Finding
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
-from sunk_pod_scheduler.adapters.ports import PodPort
-from sunk_pod_scheduler.adapters.workload_port import WorkloadPort
+from sunk_pod_scheduler.adapters.ports import PodPort, WorkloadPort
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.reconciler import Reconciler

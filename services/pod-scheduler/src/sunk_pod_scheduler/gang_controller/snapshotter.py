@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
-from sunk_pod_scheduler.adapters.ports import JobPort, PodPort
-from sunk_pod_scheduler.adapters.workload_port import WorkloadPort
+from sunk_pod_scheduler.adapters.ports import JobPort, PodPort, WorkloadPort
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex

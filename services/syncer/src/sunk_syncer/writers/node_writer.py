@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, assert_never
 
 import anyio
 import msgspec
@@ -20,13 +20,20 @@ from sunk_runtime.leases import Leadership
 from sunk_runtime.tracing import acting, here
 from sunk_slurm.errors import SlurmRejectedError
 from sunk_slurm.wire import Node
-from sunk_syncer.actions import DrainNode, NodeAction
+from sunk_syncer.actions import (
+    DeleteNode,
+    DescribeNode,
+    DownNode,
+    DrainNode,
+    NodeAction,
+    ResumeNode,
+    UndrainNode,
+)
 from sunk_syncer.adapters.deadline import within
 from sunk_syncer.adapters.ports import NodeWrites
 from sunk_syncer.config import Config
 from sunk_syncer.metrics import ACTIONS, REFUSED
 from sunk_syncer.pollers.nodes import NodePoller
-from sunk_syncer.writers.calls import call_slurm
 from sunk_syncer.writers.drain_batcher import TOO_OLD, DrainBatcher
 
 log = logging.getLogger(__name__)
@@ -238,3 +245,23 @@ class NodeWriter:
         timeout_s = min(self._config.call_timeout_s, self._leadership.left_s)
         with within(timeout_s, f"change node {action.node}"):
             await call_slurm(action, self._slurm)
+
+
+async def call_slurm(action: NodeAction, slurm: NodeWrites) -> None:
+    """Carry out *action*. Every call may be repeated; after an error it may have been carried out."""
+    match action:
+        case DrainNode(node, reason):
+            await slurm.drain(node, reason)
+        case UndrainNode(node):
+            await slurm.undrain(node)
+        case DownNode(node, reason):
+            await slurm.set_down(node, reason)
+        case ResumeNode(node):
+            await slurm.resume(node)
+        case DescribeNode(node, extra, features):
+            await slurm.describe_node(node, extra=extra, features=features)
+        case DeleteNode(node):
+            await slurm.delete_node(node)
+        case _:
+            assert_never(action)
+    ACTIONS.labels(type(action).__name__).inc()

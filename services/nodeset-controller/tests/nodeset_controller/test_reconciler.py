@@ -2,7 +2,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from sunk_nodeset_controller.nodeset_controller.time_slicer import TimeSlicer
+from sunk_nodeset_controller.nodeset_controller.reconciler import TimeSlicer
 
 pytestmark = pytest.mark.anyio
 

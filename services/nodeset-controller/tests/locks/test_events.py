@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_events.base import Cause
-from sunk_nodeset_controller.locks.causes import cause
+from sunk_nodeset_controller.locks.events import cause
 from sunk_nodeset_controller.locks.model import OPEN, Holder, JobPlace, JobSeen, LockRequest, NodeLock, Seen
 
 T0 = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
