@@ -237,7 +237,7 @@ class Moved:
 async def test_a_node_whose_lock_was_refused_is_not_remembered_once_its_node_is_anothers() -> None:
     nothing: Any = None
     snapshotter: Any = Moved()
-    locks = Former(snapshotter, nothing, nothing, nothing, Rules(), confirm=nothing)
+    locks = Former(snapshotter, nothing, nothing, nothing, Rules(), evictor=nothing)
     lock_requests = locks.lock_requests("old")
     lock_requests.refused = 3
 

@@ -14,6 +14,7 @@ from sunk_kube.client import KubeClient
 from sunk_kube.objects import Node
 from sunk_nodeset_controller.adapters.cluster_views import ClusterViews
 from sunk_nodeset_controller.lock_controller.daemonset_check import warn_of_daemons
+from sunk_nodeset_controller.lock_controller.evictor import Evictor
 from sunk_nodeset_controller.lock_controller.handlers import Explain, Handlers, only_locks
 from sunk_nodeset_controller.lock_controller.job_confirmer import JobConfirmer
 from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
@@ -85,9 +86,8 @@ async def run_locks(
     loop = KeyLoop(f"locks-{views.cluster}", look, concurrency=CONCURRENCY, woken_by=woken_by)
     async with anyio.create_task_group() as tasks:
         watches = PodWatches(kube, measure, tasks, changed=loop.poke, came=came)
-        locks = Locks(
-            snapshotter, nodes, watches, writer, rules, confirm=JobConfirmer(views.bus, views.cluster)
-        )
+        evictor = Evictor(snapshotter, nodes, rules, JobConfirmer(views.bus, views.cluster))
+        locks = Locks(snapshotter, nodes, watches, writer, rules, evictor=evictor)
         answers = Handlers(snapshotter, locks, loop, explain)
         tasks.start_soon(answers.failed.follow, views.slurm_nodes)
         tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)

@@ -1,43 +1,38 @@
 """One turn of the lock loop: read the Node, decide, carry out, answer, tell the bus."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from sunk_events.base import Event
 from sunk_events.locks import FailedLock, LockState
 from sunk_events.requests import Finding
 from sunk_kube.errors import KubeRejectedError
-from sunk_kube.objects import Node, Pod
-from sunk_nodeset_controller.lock_controller.job_confirmer import Confirm
+from sunk_kube.objects import Node
+from sunk_nodeset_controller.lock_controller.evictor import Evictor, Turn
 from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
 from sunk_nodeset_controller.lock_controller.pod_watches import PodWatches
 from sunk_nodeset_controller.lock_controller.requests import LockRequests
 from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
 from sunk_nodeset_controller.lock_controller.stray_taints import is_stray_taint
 from sunk_nodeset_controller.locks.annotations import read
-from sunk_nodeset_controller.locks.blockers import blocking
 from sunk_nodeset_controller.locks.events import cause, facts, state
-from sunk_nodeset_controller.locks.eviction import EvictionAttempt, evictions, refusals
 from sunk_nodeset_controller.locks.explain import findings
-from sunk_nodeset_controller.locks.machine import alive, decide, still_released, to_confirm, vouched
-from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS, PODS_DRIVEN
+from sunk_nodeset_controller.locks.machine import decide, still_released
+from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS
 from sunk_nodeset_controller.locks.model import (
     Blockers,
     Decision,
-    LockRequest,
     NodeLock,
     NotRunning,
     Rules,
     Seen,
     Step,
 )
-from sunk_nodeset_controller.locks.pods_in_the_way import blockers
 from sunk_runtime.backoff import doubled
 from sunk_runtime.errors import ConflictError, SunkError, TransientError
 from sunk_runtime.tracing import acting, because
@@ -59,16 +54,6 @@ REFUSED_FIRST_S: Final = 1.0
 REFUSED_LAST_S: Final = 60.0
 
 
-class _Turn(msgspec.Struct, frozen=True):
-    """What one turn is about."""
-
-    node: str
-    kube_node: str
-    lock_requests: LockRequests
-    asks: tuple[LockRequest, ...]
-    """Those that came before any Pod was looked at."""
-
-
 class Locks:
     """The locks of one cluster's nodes."""
 
@@ -80,14 +65,14 @@ class Locks:
         writer: StateWriter[LockState],
         rules: Rules,
         *,
-        confirm: Confirm,
+        evictor: Evictor,
     ) -> None:
         self._snapshotter = snapshotter
         self._nodes = nodes
         self._watches = watches
         self._writer = writer
         self._rules = rules
-        self._confirm = confirm
+        self._evictor = evictor
         self._desks: dict[str, LockRequests] = {}
 
     def lock_requests(self, node: str) -> LockRequests:
@@ -103,12 +88,12 @@ class Locks:
                 if successor := self._snapshotter.successor(node):
                     log.info("lock of a former node forgotten", extra={"node": node, "now": successor})
                     await self._forget(
-                        _Turn(node, "", lock_requests, lock_requests.asks), "its Node is another's"
+                        Turn(node, "", lock_requests, lock_requests.asks), "its Node is another's"
                     )
                     again_s = None
                 else:
                     again_s = await self._take(
-                        _Turn(node, self._snapshotter.kube_node(node), lock_requests, lock_requests.asks)
+                        Turn(node, self._snapshotter.kube_node(node), lock_requests, lock_requests.asks)
                     )
         except KubeRejectedError as error:  # A rule, a right, another's admission: it may be mended any time.
             lock_requests.trouble(str(error))
@@ -134,16 +119,12 @@ class Locks:
     async def explain(self, node: str) -> tuple[Finding, ...] | None:
         """Return how *node*'s lock stands and whom one would drive out; None: its Node is gone."""
         lock_requests, kube_node = self._desks.get(node) or LockRequests(), self._snapshotter.kube_node(node)
-        turn = _Turn(node, kube_node, lock_requests, lock_requests.asks)
+        turn = Turn(node, kube_node, lock_requests, lock_requests.asks)
         found = await self._read(turn)
         if found is None:
             return None
-        seen, pods = self._seen(turn, found, None), await self._nodes.pods_on(kube_node)
-        placed = self._snapshotter.job_by_uid(pods)
-        others, unheard, _ = await self._in_the_way(turn, seen, pods, placed)
-        kept = blocking(
-            others, refused=refusals(lock_requests.asked), placed=placed, unheard=unheard, now=now()
-        )
+        seen = self._seen(turn, found, None)
+        others, kept = await self._evictor.find(turn, seen)
         return findings(seen.lock, others, kept, self._nodes.measure)
 
     async def fail(self, node: str, in_the_way: tuple[str, ...]) -> None:
@@ -163,7 +144,7 @@ class Locks:
                 return
         raise ConflictError(f"the lock of {node} does not hold still")
 
-    async def _take(self, turn: _Turn) -> float | None:
+    async def _take(self, turn: Turn) -> float | None:
         """Take steps until there is nothing to do but to wait."""
         found, clear = self._viewed(turn) or await self._read(turn, may_be_foreseen=not turn.asks), None
         closed: tuple[Seen, Decision] | None = None
@@ -176,7 +157,7 @@ class Locks:
                 clear = await self._look_first(turn, seen, decision, closed)
                 continue
             if decision.step is Step.KEEP and clear is None and self._may_have_come(turn, seen):
-                clear = await self._look(turn, seen)
+                clear = await self._evictor.look(turn, seen)
                 continue
             try:
                 if decision.step is Step.OPEN and is_stray_taint(seen.lock):
@@ -193,18 +174,18 @@ class Locks:
                 continue
             await self._tell(turn, seen, decision)
             if decision.step is Step.KEEP and clear is None and self._nodes.taint.evicts:
-                await self._look(turn, seen)
+                await self._evictor.look(turn, seen)
             return self._settled(turn, seen, decision)
         raise ConflictError(f"node {turn.kube_node} does not hold still")
 
-    def _may_have_come(self, turn: _Turn, seen: Seen) -> bool:
+    def _may_have_come(self, turn: Turn, seen: Seen) -> bool:
         """Whether to look for Pods that came in past the taint; a prolog does not wait for that."""
         if turn.asks:
             return False
         looked = turn.lock_requests.looked_at
         return self._nodes.taint.evicts or looked is None or (seen.now - looked).total_seconds() >= LATE_S
 
-    def _viewed(self, turn: _Turn) -> Node | None:
+    def _viewed(self, turn: Turn) -> Node | None:
         """Return the Node as a view has it, if what is decided on that ends in a write.
 
         A view may be behind: then the API server refuses the write, and the Node is read.
@@ -215,12 +196,12 @@ class Locks:
         seen = self._seen(turn, found, None)
         return found if decide(seen, self._rules).lock != seen.lock else None
 
-    async def _read(self, turn: _Turn, *, may_be_foreseen: bool = False) -> Node | None:
+    async def _read(self, turn: Turn, *, may_be_foreseen: bool = False) -> Node | None:
         if not turn.kube_node:
             return None
         return await self._nodes.read(turn.kube_node, may_be_foreseen=may_be_foreseen)
 
-    def _seen(self, turn: _Turn, found: Node, clear: Blockers | None) -> Seen:
+    def _seen(self, turn: Turn, found: Node, clear: Blockers | None) -> Seen:
         lock_requests, lock = turn.lock_requests, read(found, self._nodes.taint)
         asked = Seen(
             lock=lock,
@@ -234,73 +215,17 @@ class Locks:
         return self._snapshotter.seen(turn.node, lock, asked)
 
     async def _look_first(
-        self, turn: _Turn, seen: Seen, decision: Decision, closed: tuple[Seen, Decision] | None
+        self, turn: Turn, seen: Seen, decision: Decision, closed: tuple[Seen, Decision] | None
     ) -> Blockers:
         """Look before the lock is settled; where that fails, what was closed is told as it stands."""
         try:
-            return await self._look(turn, seen, does_clear=not decision.is_drained)
+            return await self._evictor.look(turn, seen, does_clear=not decision.is_drained)
         except SunkError:
             if closed is not None:
                 await self._tell(turn, *closed)
             raise
 
-    async def _look(self, turn: _Turn, seen: Seen, *, does_clear: bool = True) -> Blockers:
-        """Return the Pods in the way, as they are now; have them leave if that is wanted."""
-        pods, lock_requests = await self._nodes.pods_on(turn.kube_node), turn.lock_requests
-        placed = self._snapshotter.job_by_uid(pods)
-        others, unheard, unasked = await self._in_the_way(turn, seen, pods, placed)
-        if not does_clear:  # Drained for them, their node would take none of their jobs.
-            returning = self._snapshotter.returning(others)
-            others = [pod for pod in others if pod.metadata.uid not in returning]
-        found = blockers(others)
-        lock_requests.looked(found, now())
-        if does_clear:
-            ours = [pod for pod in others if self._nodes.measure.is_ours_to_ask(pod)]
-            await self._drive_out(lock_requests, ours, placed)
-            _count_driven(
-                lock_requests,
-                {pod.metadata.uid for pod in others} - placed.keys() - lock_requests.asked.keys(),
-            )
-        told = blocking(
-            others, refused=refusals(lock_requests.asked), placed=placed, unheard=unheard, now=now()
-        )
-        return replace(found, blocking=told, is_unheard=bool(unheard), unasked=unasked)
-
-    async def _in_the_way(
-        self, turn: _Turn, seen: Seen, pods: list[Pod], placed: Mapping[str, int | None]
-    ) -> tuple[list[Pod], frozenset[int], frozenset[int]]:
-        """Return those of *pods* that are in the way, and jobs of the others.
-
-        First those of which nobody says whether they run, then those of which nobody was asked. What the bus
-        says of a job may be of before its end: nobody is granted a lock for that alone.
-        """
-        measure, living = self._nodes.measure, alive(seen, self._rules)
-        others = measure.others(pods, placed, living)
-        leant_on = measure.leant_on(pods, placed, living)
-        doubted = to_confirm(seen, leant_on, blockers(others), self._rules)
-        unasked = leant_on - doubted - vouched(seen, self._rules)
-        if not doubted:
-            return others, frozenset(), unasked
-        running = await self._confirm(turn.node, doubted)
-        if running is None:
-            return measure.others(pods, placed, living - doubted), doubted, unasked
-        return measure.others(pods, placed, living - (doubted - running)), frozenset(), unasked
-
-    async def _drive_out(
-        self, lock_requests: LockRequests, others: list[Pod], placed: Mapping[str, int | None]
-    ) -> None:
-        """Have *others* leave the Node, and remember who would not."""
-        uids = {pod.metadata.uid for pod in others}
-        lock_requests.asked = {uid: asked for uid, asked in lock_requests.asked.items() if uid in uids}
-        clearing = self._nodes.measure.clearing
-        for deed in evictions(others, placed=placed, asked=lock_requests.asked, clearing=clearing, now=now()):
-            uid, tried = deed.pod.metadata.uid, now()
-            because = await self._nodes.carry_out(deed)
-            before = lock_requests.asked.get(uid)
-            since = before.since if before is not None else tried
-            lock_requests.asked[uid] = EvictionAttempt(since=since, tried=tried, because=because)
-
-    def _settled(self, turn: _Turn, seen: Seen, decision: Decision) -> float | None:
+    def _settled(self, turn: Turn, seen: Seen, decision: Decision) -> float | None:
         """Remember what the next turn needs."""
         turn.lock_requests.idle_since = decision.idle_since if decision.step is Step.LINGER else None
         turn.lock_requests.released = still_released(turn.lock_requests.released, seen.jobs, seen.now)
@@ -316,7 +241,7 @@ class Locks:
             self._watches.stop(turn.node)
         return decision.again_s
 
-    async def _tell(self, turn: _Turn, seen: Seen, decision: Decision) -> None:
+    async def _tell(self, turn: Turn, seen: Seen, decision: Decision) -> None:
         """Tell those who ask, then the bus, what now stands on the Node."""
         for job, answer in decision.answers.items():
             turn.lock_requests.tell(job, answer)
@@ -324,7 +249,7 @@ class Locks:
         with because(cause(turn.node, seen, decision.lock)):
             await self._record(turn, decision, seen.now, waited_s=max(waited_s, default=None))
 
-    async def _record(self, turn: _Turn, decision: Decision, at: datetime, *, waited_s: float | None) -> None:
+    async def _record(self, turn: Turn, decision: Decision, at: datetime, *, waited_s: float | None) -> None:
         view, views = self._writer.view, self._snapshotter.views
         before, revision = view.get(turn.node), view.revision(turn.node)
         lock = decision.lock
@@ -341,7 +266,7 @@ class Locks:
             jobs = [holder.job for holder in lock.holders]
             log.info("lock changed", extra={"node": turn.node, "lock": lock.value, "jobs": jobs})
 
-    async def _forget(self, turn: _Turn, because: str = "its Node is gone") -> None:
+    async def _forget(self, turn: Turn, because: str = "its Node is gone") -> None:
         """Tell that the Node is gone, or another's, and its lock with it: nothing is written on a Node."""
         self._watches.stop(turn.node)
         turn.lock_requests.trouble(because)
@@ -355,13 +280,7 @@ class Locks:
         await self._writer.forget(turn.node, told, revision=revision)
 
 
-def _count_driven(lock_requests: LockRequests, uids: set[str]) -> None:
-    """Count whom the taint drives out, each once."""
-    PODS_DRIVEN.labels("taint", "ok").inc(len(uids - lock_requests.driven))
-    lock_requests.driven = frozenset(uids)
-
-
-def _account(turn: _Turn, seen: Seen, decision: Decision) -> list[float]:
+def _account(turn: Turn, seen: Seen, decision: Decision) -> list[float]:
     """Note who waits and who does no longer, and return how long each of those just granted has waited."""
     holders = decision.lock.holders
     turn.lock_requests.waiting_since = {

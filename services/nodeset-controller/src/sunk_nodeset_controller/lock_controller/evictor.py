@@ -1,0 +1,116 @@
+"""The Pods in the way on one Node: found, told apart, and made to leave."""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from sunk_events.requests import BlockingPod
+from sunk_kube.objects import Pod
+from sunk_nodeset_controller.lock_controller.job_confirmer import Confirm
+from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
+from sunk_nodeset_controller.lock_controller.requests import LockRequests
+from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
+from sunk_nodeset_controller.locks.blockers import blocking
+from sunk_nodeset_controller.locks.eviction import EvictionAttempt, evictions, refusals
+from sunk_nodeset_controller.locks.machine import alive, to_confirm, vouched
+from sunk_nodeset_controller.locks.metrics import PODS_DRIVEN
+from sunk_nodeset_controller.locks.model import Blockers, LockRequest, Rules, Seen
+from sunk_nodeset_controller.locks.pods_in_the_way import blockers
+from sunk_runtime.views import now
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What one turn is about."""
+
+    node: str
+    kube_node: str
+    lock_requests: LockRequests
+    asks: tuple[LockRequest, ...]
+    """Those that came before any Pod was looked at."""
+
+
+class Evictor:
+    """Looks at the Pods of Nodes that are locked, and has them leave."""
+
+    def __init__(
+        self, snapshotter: LockSnapshotter, nodes: NodeLockStore, rules: Rules, confirm: Confirm
+    ) -> None:
+        self._snapshotter = snapshotter
+        self._nodes = nodes
+        self._rules = rules
+        self._confirm = confirm
+
+    async def find(self, turn: Turn, seen: Seen) -> tuple[list[Pod], tuple[BlockingPod, ...]]:
+        """Return the Pods in the way, and what is told of them; none is asked to leave."""
+        pods = await self._nodes.pods_on(turn.kube_node)
+        placed = self._snapshotter.job_by_uid(pods)
+        others, unheard, _ = await self._in_the_way(turn, seen, pods, placed)
+        return others, self._told(turn, others, placed, unheard)
+
+    async def look(self, turn: Turn, seen: Seen, *, does_clear: bool = True) -> Blockers:
+        """Return the Pods in the way, as they are now; have them leave if that is wanted."""
+        pods, lock_requests = await self._nodes.pods_on(turn.kube_node), turn.lock_requests
+        placed = self._snapshotter.job_by_uid(pods)
+        others, unheard, unasked = await self._in_the_way(turn, seen, pods, placed)
+        if not does_clear:  # Drained for them, their node would take none of their jobs.
+            returning = self._snapshotter.returning(others)
+            others = [pod for pod in others if pod.metadata.uid not in returning]
+        found = blockers(others)
+        lock_requests.looked(found, now())
+        if does_clear:
+            ours = [pod for pod in others if self._nodes.measure.is_ours_to_ask(pod)]
+            await self._drive_out(lock_requests, ours, placed)
+            _count_driven(
+                lock_requests,
+                {pod.metadata.uid for pod in others} - placed.keys() - lock_requests.asked.keys(),
+            )
+        told = self._told(turn, others, placed, unheard)
+        return replace(found, blocking=told, is_unheard=bool(unheard), unasked=unasked)
+
+    async def _in_the_way(
+        self, turn: Turn, seen: Seen, pods: list[Pod], placed: Mapping[str, int | None]
+    ) -> tuple[list[Pod], frozenset[int], frozenset[int]]:
+        """Return those of *pods* that are in the way, and jobs of the others.
+
+        First those of which nobody says whether they run, then those of which nobody was asked. What the bus
+        says of a job may be of before its end: nobody is granted a lock for that alone.
+        """
+        measure, living = self._nodes.measure, alive(seen, self._rules)
+        others = measure.others(pods, placed, living)
+        leant_on = measure.leant_on(pods, placed, living)
+        doubted = to_confirm(seen, leant_on, blockers(others), self._rules)
+        unasked = leant_on - doubted - vouched(seen, self._rules)
+        if not doubted:
+            return others, frozenset(), unasked
+        running = await self._confirm(turn.node, doubted)
+        if running is None:
+            return measure.others(pods, placed, living - doubted), doubted, unasked
+        return measure.others(pods, placed, living - (doubted - running)), frozenset(), unasked
+
+    async def _drive_out(
+        self, lock_requests: LockRequests, others: list[Pod], placed: Mapping[str, int | None]
+    ) -> None:
+        """Have *others* leave the Node, and remember who would not."""
+        uids = {pod.metadata.uid for pod in others}
+        lock_requests.asked = {uid: asked for uid, asked in lock_requests.asked.items() if uid in uids}
+        clearing = self._nodes.measure.clearing
+        for deed in evictions(others, placed=placed, asked=lock_requests.asked, clearing=clearing, now=now()):
+            uid, tried = deed.pod.metadata.uid, now()
+            because = await self._nodes.carry_out(deed)
+            before = lock_requests.asked.get(uid)
+            since = before.since if before is not None else tried
+            lock_requests.asked[uid] = EvictionAttempt(since=since, tried=tried, because=because)
+
+    @staticmethod
+    def _told(
+        turn: Turn, others: list[Pod], placed: Mapping[str, int | None], unheard: frozenset[int]
+    ) -> tuple[BlockingPod, ...]:
+        refused = refusals(turn.lock_requests.asked)
+        return blocking(others, refused=refused, placed=placed, unheard=unheard, now=now())
+
+
+def _count_driven(lock_requests: LockRequests, uids: set[str]) -> None:
+    """Count whom the taint drives out, each once."""
+    PODS_DRIVEN.labels("taint", "ok").inc(len(uids - lock_requests.driven))
+    lock_requests.driven = frozenset(uids)
