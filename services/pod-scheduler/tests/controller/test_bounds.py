@@ -47,18 +47,10 @@ from sunk_pod_scheduler.controller.node_chooser import SLICE, NodeChoiceCache
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.controller.sweeper import Sweeper
 from sunk_pod_scheduler.placement import job_claims, marks, tokens
+from sunk_pod_scheduler.placement.actions import Action, Record, Refuse, Wait
 from sunk_pod_scheduler.placement.decide import decide
 from sunk_pod_scheduler.placement.limits import Limits
-from sunk_pod_scheduler.placement.model import (
-    Action,
-    AnyJob,
-    JobGone,
-    Observed,
-    Record,
-    Refuse,
-    Wait,
-    pod_seen,
-)
+from sunk_pod_scheduler.placement.model import AnyJob, JobGone, Observed, pod_seen
 from sunk_pod_scheduler.placement.node_filter import NodeChoice, NodeConstraints
 from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_pod_scheduler.podspec import pod_requests

@@ -12,8 +12,9 @@ from sunk_lab.nats import NatsServer
 from sunk_pod_scheduler.controller.context import Context
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.gangs.model import GangSeen, Tell
+from sunk_pod_scheduler.placement.actions import Wait
 from sunk_pod_scheduler.placement.events import EventSource, facts
-from sunk_pod_scheduler.placement.model import JobUnknown, Observed, Wait
+from sunk_pod_scheduler.placement.model import JobUnknown, Observed
 from sunk_runtime.errors import BusUnavailableError, ConflictError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until

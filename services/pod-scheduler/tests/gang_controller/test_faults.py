@@ -35,6 +35,7 @@ from sunk_pod_scheduler.gangs.member_states import member_states_behind
 from sunk_pod_scheduler.gangs.model import BindMembers, GangSeen, MemberSeen, Size, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ranks import distinct, fitted, seated
 from sunk_pod_scheduler.placement import marks
+from sunk_pod_scheduler.placement.actions import GiveUp, Record, TellLoss, Wait
 from sunk_pod_scheduler.placement.gang_membership import (
     ANNOTATION_COMPLETION_INDEX,
     LABEL_POD_GROUP,
@@ -47,7 +48,7 @@ from sunk_pod_scheduler.placement.gang_membership import (
 from sunk_pod_scheduler.placement.job_description import Placeholder
 from sunk_pod_scheduler.placement.limits import Limits
 from sunk_pod_scheduler.placement.marks import Claim
-from sunk_pod_scheduler.placement.model import AnyJob, GiveUp, JobGone, JobSeen, Record, TellLoss, Wait
+from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_pod_scheduler.podspec.annotations import JobOptions

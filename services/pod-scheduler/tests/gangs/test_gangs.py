@@ -35,10 +35,10 @@ from sunk_pod_scheduler.gangs.model import (
     Tell,
 )
 from sunk_pod_scheduler.gangs.ranks import fitted, ordered, seated
+from sunk_pod_scheduler.placement.actions import Record, Wait
 from sunk_pod_scheduler.placement.gang_membership import GangOptions, gang_options, membership, natural, order
 from sunk_pod_scheduler.placement.job_description import Placeholder
 from sunk_pod_scheduler.placement.limits import Limits
-from sunk_pod_scheduler.placement.model import Record, Wait
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_pod_scheduler.podspec.namespace_policy import Identity

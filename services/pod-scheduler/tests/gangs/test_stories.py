@@ -23,17 +23,10 @@ from sunk_pod_scheduler.gangs.model import (
     Tell,
 )
 from sunk_pod_scheduler.gangs.ownership import newest
-from sunk_pod_scheduler.placement.gang_membership import GangOptions, order
-from sunk_pod_scheduler.placement.limits import Limits, tries
-from sunk_pod_scheduler.placement.marks import Claim, Mark
-from sunk_pod_scheduler.placement.model import (
-    AnyJob,
+from sunk_pod_scheduler.placement.actions import (
     CancelJob,
     Forget,
     GiveUp,
-    JobGone,
-    JobSeen,
-    JobUnknown,
     MarkStarted,
     Record,
     RecordReason,
@@ -43,6 +36,10 @@ from sunk_pod_scheduler.placement.model import (
     TellLoss,
     Wait,
 )
+from sunk_pod_scheduler.placement.gang_membership import GangOptions, order
+from sunk_pod_scheduler.placement.limits import Limits, tries
+from sunk_pod_scheduler.placement.marks import Claim, Mark
+from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, JobUnknown
 from sunk_pod_scheduler.placement.orphans import judge
 from sunk_pod_scheduler.placement.ownership import believed
 from sunk_pod_scheduler.podspec.namespace_policy import Identity

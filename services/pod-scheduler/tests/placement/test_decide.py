@@ -9,6 +9,23 @@ from msgspec.structs import replace
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_kube.objects import ContainerState, ContainerStatus, ContainerTerminated, PodStatus
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex
+from sunk_pod_scheduler.placement.actions import (
+    Action,
+    Bind,
+    CancelJob,
+    DeletePod,
+    Forget,
+    GiveUp,
+    MarkStarted,
+    Record,
+    RecordReason,
+    Refuse,
+    ReleaseJob,
+    Resume,
+    Submit,
+    TellLoss,
+    Wait,
+)
 from sunk_pod_scheduler.placement.decide import decide
 from sunk_pod_scheduler.placement.explain import FINDINGS_MAX, explain
 from sunk_pod_scheduler.placement.heartbeat import are_many
@@ -27,27 +44,12 @@ from sunk_pod_scheduler.placement.limits import (
 from sunk_pod_scheduler.placement.lost_jobs import has_old_number, why
 from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import (
-    Action,
     AnyJob,
-    Bind,
-    CancelJob,
-    DeletePod,
-    Forget,
-    GiveUp,
     JobGone,
     JobSeen,
     JobUnknown,
-    MarkStarted,
     Observed,
     PodSeen,
-    Record,
-    RecordReason,
-    Refuse,
-    ReleaseJob,
-    Resume,
-    Submit,
-    TellLoss,
-    Wait,
     pod_seen,
 )
 from sunk_pod_scheduler.placement.pending_jobs import PRIORITY_S

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from sunk_events.jobs import Allocation, SlurmJobState
 from sunk_events.placements import PlacementState
 from sunk_pod_scheduler.placement import marks
+from sunk_pod_scheduler.placement.actions import RecordReason, Wait
 from sunk_pod_scheduler.placement.decide import decide
 from sunk_pod_scheduler.placement.job_on_bus import announced, expected, is_current
 from sunk_pod_scheduler.placement.limits import WAITING_FIRST_S, Limits
-from sunk_pod_scheduler.placement.model import RecordReason, Wait
 from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_pod_scheduler.podspec.job_size import Size
 from sunk_pod_scheduler.testing import JOB, KEY, SLURM_NODE, T0, UID, placement, pod, seen

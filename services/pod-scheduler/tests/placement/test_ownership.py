@@ -8,23 +8,20 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_pod_scheduler.placement import marks, tokens
-from sunk_pod_scheduler.placement.decide import decide
-from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
-from sunk_pod_scheduler.placement.marks import Claim
-from sunk_pod_scheduler.placement.model import (
-    AnyJob,
+from sunk_pod_scheduler.placement.actions import (
     CancelJob,
     Forget,
     GiveUp,
-    JobGone,
-    JobSeen,
-    JobUnknown,
     Record,
     Refuse,
     Submit,
     TellLoss,
     Wait,
 )
+from sunk_pod_scheduler.placement.decide import decide
+from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
+from sunk_pod_scheduler.placement.marks import Claim
+from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, JobUnknown
 from sunk_pod_scheduler.placement.ownership import Owner, believed, own
 from sunk_pod_scheduler.testing import JOB, KEY, KUBE_NODE, SLURM_NODE, T0, UID, job, placement, pod, seen
 

@@ -10,23 +10,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementState
-from sunk_pod_scheduler.placement.decide import decide
-from sunk_pod_scheduler.placement.limits import Limits
-from sunk_pod_scheduler.placement.marks import Claim, Mark
-from sunk_pod_scheduler.placement.model import (
+from sunk_pod_scheduler.placement.actions import (
     Action,
-    AnyJob,
     Bind,
     CancelJob,
     DeletePod,
     Forget,
     GiveUp,
-    JobGone,
-    JobSeen,
-    JobUnknown,
     MarkStarted,
-    Observed,
-    PodSeen,
     Record,
     RecordReason,
     Refuse,
@@ -36,6 +27,10 @@ from sunk_pod_scheduler.placement.model import (
     TellLoss,
     Wait,
 )
+from sunk_pod_scheduler.placement.decide import decide
+from sunk_pod_scheduler.placement.limits import Limits
+from sunk_pod_scheduler.placement.marks import Claim, Mark
+from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, JobUnknown, Observed, PodSeen
 from sunk_pod_scheduler.placement.orphans import judge
 from sunk_pod_scheduler.placement.ownership import believed
 from sunk_pod_scheduler.testing import JOB, KUBE_NODE, SLURM_NODE, T0, UID, job, placement, pod

@@ -34,11 +34,7 @@ from sunk_pod_scheduler.gangs.model import (
 from sunk_pod_scheduler.gangs.ownership import AnySeen, Pods, admin_comment, name, owner, seated, settled
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.placement import marks
-from sunk_pod_scheduler.placement.end_reasons import by_whom
-from sunk_pod_scheduler.placement.events import facts
-from sunk_pod_scheduler.placement.kubelet_rejections import refusal
-from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S
-from sunk_pod_scheduler.placement.model import (
+from sunk_pod_scheduler.placement.actions import (
     Action,
     Bind,
     CancelJob,
@@ -46,7 +42,6 @@ from sunk_pod_scheduler.placement.model import (
     ExcludeNodes,
     Forget,
     GiveUp,
-    JobUnknown,
     MarkStarted,
     Record,
     RecordReason,
@@ -57,6 +52,11 @@ from sunk_pod_scheduler.placement.model import (
     TellLoss,
     Wait,
 )
+from sunk_pod_scheduler.placement.end_reasons import by_whom
+from sunk_pod_scheduler.placement.events import facts
+from sunk_pod_scheduler.placement.kubelet_rejections import refusal
+from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S
+from sunk_pod_scheduler.placement.model import JobUnknown
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.together import each
 from sunk_runtime.views import now

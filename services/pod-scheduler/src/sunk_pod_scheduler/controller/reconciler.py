@@ -19,20 +19,11 @@ from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex
 from sunk_pod_scheduler.placement import job_on_bus, lost_jobs
+from sunk_pod_scheduler.placement.actions import Action, Forget, Wait
 from sunk_pod_scheduler.placement.decide import decide
 from sunk_pod_scheduler.placement.heartbeat import are_many
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
-from sunk_pod_scheduler.placement.model import (
-    Action,
-    AnyJob,
-    Forget,
-    JobGone,
-    JobSeen,
-    Observed,
-    PodSeen,
-    Wait,
-    pod_seen,
-)
+from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, Observed, PodSeen, pod_seen
 from sunk_pod_scheduler.placement.node_filter import problem
 from sunk_pod_scheduler.placement.origins import Origins, of_pod
 from sunk_pod_scheduler.placement.ownership import Owner, believed, owner

@@ -21,9 +21,9 @@ from sunk_pod_scheduler.gangs.model import GangSeen, Message
 from sunk_pod_scheduler.gangs.ownership import AnySeen, Pods, name, owner, seated, uids
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.placement import marks
+from sunk_pod_scheduler.placement.actions import ExcludeNodes
 from sunk_pod_scheduler.placement.job_description import describe
 from sunk_pod_scheduler.placement.limits import LOOK_AGAIN_S, tries
-from sunk_pod_scheduler.placement.model import ExcludeNodes
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.validation import ValidatedPod, validate
 from sunk_runtime.errors import ConflictError

@@ -24,9 +24,9 @@ from sunk_pod_scheduler.gangs.explain import explain_member
 from sunk_pod_scheduler.gangs.model import GangAction, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ownership import Pods
 from sunk_pod_scheduler.placement import marks
+from sunk_pod_scheduler.placement.actions import Wait
 from sunk_pod_scheduler.placement.gang_membership import ID_PREFIX, GangMembership, gang_options, membership
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
-from sunk_pod_scheduler.placement.model import Wait
 from sunk_pod_scheduler.placement.origins import Origins, of_pods
 from sunk_pod_scheduler.placement.priority import requeue_after_s
 from sunk_pod_scheduler.placement.transitions import is_another

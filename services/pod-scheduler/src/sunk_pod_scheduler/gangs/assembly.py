@@ -15,6 +15,7 @@ from sunk_events.placements import Gang, GangMember, PlacementPhase, PlacementSt
 from sunk_pod_scheduler.gangs.job_shape import common, shape
 from sunk_pod_scheduler.gangs.model import GangAction, GangSeen, MemberSeen, Message, SubmitGang, Tell
 from sunk_pod_scheduler.gangs.ownership import newest
+from sunk_pod_scheduler.placement.actions import Record, Wait
 from sunk_pod_scheduler.placement.gang_membership import GangOptions
 from sunk_pod_scheduler.placement.limits import (
     ASK_AGAIN_S,
@@ -23,7 +24,7 @@ from sunk_pod_scheduler.placement.limits import (
     Limits,
     first_of_gang,
 )
-from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, JobUnknown, Record, Wait
+from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, JobUnknown
 from sunk_pod_scheduler.placement.transitions import said
 
 WISHES_MAX: Final = 16

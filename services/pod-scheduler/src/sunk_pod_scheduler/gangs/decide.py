@@ -29,24 +29,21 @@ from sunk_pod_scheduler.gangs.running import (
     occupied,
     resettled,
 )
-from sunk_pod_scheduler.placement.decide import decide
-from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
-from sunk_pod_scheduler.placement.model import (
+from sunk_pod_scheduler.placement.actions import (
     Action,
     Bind,
     DeletePod,
     Forget,
     GiveUp,
-    JobGone,
-    JobSeen,
     MarkStarted,
-    Observed,
-    PodSeen,
     Record,
     Submit,
     TellLoss,
     Wait,
 )
+from sunk_pod_scheduler.placement.decide import decide
+from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
+from sunk_pod_scheduler.placement.model import JobGone, JobSeen, Observed, PodSeen
 from sunk_pod_scheduler.placement.transitions import given_up, said, without
 from sunk_pod_scheduler.podspec.job_size import too_small_for
 

@@ -5,23 +5,22 @@ from collections.abc import Mapping
 import msgspec
 
 from sunk_events.placements import Gang, PlacementState
-from sunk_pod_scheduler.placement.gang_membership import GangOptions
-from sunk_pod_scheduler.placement.model import (
+from sunk_pod_scheduler.placement.actions import (
     CancelJob,
     ExcludeNodes,
     Forget,
     GiveUp,
     MarkStarted,
-    PodSeen,
     Record,
     RecordReason,
     Refuse,
     ReleaseJob,
     Resume,
-    Seen,
     TellLoss,
     Wait,
 )
+from sunk_pod_scheduler.placement.gang_membership import GangOptions
+from sunk_pod_scheduler.placement.model import PodSeen, Seen
 from sunk_pod_scheduler.podspec.validation import ValidatedPod
 
 

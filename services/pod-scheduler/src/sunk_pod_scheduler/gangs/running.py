@@ -12,11 +12,12 @@ from sunk_pod_scheduler.gangs.job_shape import shape
 from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, MemberSeen, Message, Tell
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.placement import lost_jobs
+from sunk_pod_scheduler.placement.actions import Record, TellLoss, Wait
 from sunk_pod_scheduler.placement.end_reasons import asked, cause, forgotten, requeued
 from sunk_pod_scheduler.placement.heartbeat import check_heartbeat
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, LOOK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.marks import Claim
-from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown, Record, TellLoss, Wait
+from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown
 from sunk_pod_scheduler.placement.transitions import ending
 
 _SHOWN: Final = 4

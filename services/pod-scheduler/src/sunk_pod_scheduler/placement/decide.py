@@ -14,23 +14,14 @@ from msgspec.structs import replace
 
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_pod_scheduler.placement import lost_jobs, pending_jobs
-from sunk_pod_scheduler.placement.end_reasons import asked, cause, forgotten, requeued
-from sunk_pod_scheduler.placement.heartbeat import check_heartbeat
-from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, ENDED_GRACE_S, LOOK_AGAIN_S, Limits, backoff_s
-from sunk_pod_scheduler.placement.marks import Claim
-from sunk_pod_scheduler.placement.model import (
+from sunk_pod_scheduler.placement.actions import (
     Action,
     Bind,
     CancelJob,
     DeletePod,
     ExcludeNodes,
     Forget,
-    JobGone,
-    JobSeen,
-    JobUnknown,
     MarkStarted,
-    Observed,
-    PodSeen,
     Record,
     ReleaseJob,
     Resume,
@@ -38,6 +29,11 @@ from sunk_pod_scheduler.placement.model import (
     TellLoss,
     Wait,
 )
+from sunk_pod_scheduler.placement.end_reasons import asked, cause, forgotten, requeued
+from sunk_pod_scheduler.placement.heartbeat import check_heartbeat
+from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, ENDED_GRACE_S, LOOK_AGAIN_S, Limits, backoff_s
+from sunk_pod_scheduler.placement.marks import Claim
+from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown, Observed, PodSeen
 from sunk_pod_scheduler.placement.transitions import (
     bound_alone,
     end,

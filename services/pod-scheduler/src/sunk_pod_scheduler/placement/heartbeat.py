@@ -10,8 +10,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.placement.actions import Record, RecordReason, Wait
 from sunk_pod_scheduler.placement.limits import LOOK_AGAIN_S, Limits
-from sunk_pod_scheduler.placement.model import HeartbeatState, Record, RecordReason, Wait
+from sunk_pod_scheduler.placement.model import HeartbeatState
 from sunk_pod_scheduler.placement.transitions import ending
 
 FEW: Final = 2

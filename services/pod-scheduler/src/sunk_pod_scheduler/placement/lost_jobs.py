@@ -12,17 +12,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.placement.actions import Action, Record, TellLoss, Wait
 from sunk_pod_scheduler.placement.limits import FORGOTTEN_CONFIRM_S, LOOK_AGAIN_S, LOST_CONFIRM_S, Limits
-from sunk_pod_scheduler.placement.model import (
-    Action,
-    AnyJob,
-    JobGone,
-    JobSeen,
-    PodSeen,
-    Record,
-    TellLoss,
-    Wait,
-)
+from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, PodSeen
 from sunk_pod_scheduler.placement.transitions import ending, waits_for
 
 OLD_NUMBER: Final = "slurmctld has lost its state and gives the numbers of jobs again that may not have ended"

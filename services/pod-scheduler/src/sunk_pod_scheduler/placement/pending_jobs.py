@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.placement.actions import Action, RecordReason, Wait
 from sunk_pod_scheduler.placement.limits import (
     LOOK_AGAIN_S,
     SILENT_FIRST_S,
@@ -14,7 +15,7 @@ from sunk_pod_scheduler.placement.limits import (
     WAITING_FIRST_S,
     Limits,
 )
-from sunk_pod_scheduler.placement.model import Action, JobSeen, PodSeen, RecordReason, Wait
+from sunk_pod_scheduler.placement.model import JobSeen, PodSeen
 from sunk_pod_scheduler.placement.transitions import waits_for
 from sunk_slurm import hostlist
 

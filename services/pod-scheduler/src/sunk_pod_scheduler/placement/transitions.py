@@ -7,16 +7,13 @@ from msgspec.structs import replace
 from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_pod_scheduler.placement import marks
-from sunk_pod_scheduler.placement.model import (
+from sunk_pod_scheduler.placement.actions import (
     Action,
     Bind,
     ExcludeNodes,
     GivenUp,
     GiveUp,
-    JobSeen,
     MarkStarted,
-    Observed,
-    PodSeen,
     Record,
     RecordReason,
     Refuse,
@@ -25,6 +22,7 @@ from sunk_pod_scheduler.placement.model import (
     TellLoss,
     Wait,
 )
+from sunk_pod_scheduler.placement.model import JobSeen, Observed, PodSeen
 
 
 def without(pod: PodSeen, placement: PlacementState, reason: str, now: datetime) -> Record:
