@@ -133,14 +133,6 @@ Writer: pod-scheduler.
 """
 ANNOTATION_GANG_LEADER: Final = PREFIX + "gang-leader"
 """On members of a gang, before they are bound: the name of the Pod of rank 0. Writer: pod-scheduler."""
-GANG_ANNOTATIONS: Final = (
-    ANNOTATION_GANG,
-    ANNOTATION_GANG_SIZE,
-    ANNOTATION_GANG_MEMBERS_PER_NODE,
-    ANNOTATION_GANG_MIN_AVAILABLE,
-    ANNOTATION_GANG_POLICY,
-)
-"""On Pods that Slurm places together: what their user may write."""
 
 LABEL_COMPONENT: Final = "app.kubernetes.io/component"
 """On the ConfigMaps that we generate: ``topology`` or ``gres``. Writer: nodeset-controller."""
@@ -154,4 +146,3 @@ TAINT_MEMORY_PRESSURE: Final = "node.kubernetes.io/memory-pressure"
 TAINT_PID_PRESSURE: Final = "node.kubernetes.io/pid-pressure"
 TAINT_NETWORK_UNAVAILABLE: Final = "node.kubernetes.io/network-unavailable"
 CONDITION_READY: Final = "Ready"
-ADDRESS_INTERNAL_IP: Final = "InternalIP"

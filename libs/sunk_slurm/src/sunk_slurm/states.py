@@ -139,16 +139,6 @@ class NodeState(msgspec.Struct, frozen=True):
         return self.base == "DOWN"
 
     @property
-    def is_fail(self) -> bool:
-        """Marked to fail: no job is placed on it, those that run may end. sinfo's ``fail`` and ``failg``."""
-        return "FAIL" in self.flags
-
-    @property
-    def is_powered_down(self) -> bool:
-        """It has no slurmd because Slurm saves power, or is about to."""
-        return not self.flags.isdisjoint({"POWERED_DOWN", "POWERING_DOWN"})
-
-    @property
     def unknown_words(self) -> frozenset[str]:
         """What a newer Slurm has said, or nobody."""
         return self.flags - NODE_FLAGS
@@ -194,11 +184,6 @@ class JobState(msgspec.Struct, frozen=True):
     def is_over(self) -> bool:
         """Its state is final; it may still be completing. An unknown state is a newer Slurm: not over."""
         return self.base in JOB_ENDED
-
-    @property
-    def is_configuring(self) -> bool:
-        """It holds nodes that boot or power up first."""
-        return "CONFIGURING" in self.flags
 
     @property
     def unknown_words(self) -> frozenset[str]:

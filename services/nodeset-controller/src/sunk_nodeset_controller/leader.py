@@ -29,8 +29,9 @@ from sunk_nodeset_controller.nodeset_controller.executor import Executor
 from sunk_nodeset_controller.nodeset_controller.observer import Observer
 from sunk_nodeset_controller.nodeset_controller.reconciler import NodeSetLoop
 from sunk_nodeset_controller.nodeset_controller.slice_publisher import SlicePublisher
-from sunk_nodeset_controller.pod_controller.controller import PodController, PodStatePublisher
+from sunk_nodeset_controller.pod_controller.controller import PodController
 from sunk_nodeset_controller.pod_controller.explainer import NodeExplainer
+from sunk_nodeset_controller.pod_controller.publisher import PodStatePublisher
 from sunk_nodeset_controller.pod_controller.staleness import StalenessController
 from sunk_runtime.changes import Changes
 from sunk_runtime.keys import KeyLoop

@@ -10,7 +10,7 @@ from sunk_nodeset_controller.adapters.cluster_views import BusConnections
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.config import read_config
 from sunk_nodeset_controller.leader import work
-from sunk_nodeset_controller.pod_controller.controller import SERVICE
+from sunk_nodeset_controller.pod_controller.publisher import SERVICE
 from sunk_nodeset_controller.slurm_health import SlurmHealth
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.leases import lead

@@ -20,7 +20,7 @@ from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
 from sunk_nodeset_controller.locks.model import OPEN, Seen
-from sunk_nodeset_controller.pod_controller.controller import PodStatePublisher
+from sunk_nodeset_controller.pod_controller.publisher import PodStatePublisher
 from sunk_runtime.errors import BusUnavailableError, ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.leases import Leadership
