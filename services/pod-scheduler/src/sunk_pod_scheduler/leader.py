@@ -28,12 +28,13 @@ from sunk_pod_scheduler.adapters.placeholder_jobs import PlaceholderJobs
 from sunk_pod_scheduler.adapters.pod_store import PodStore
 from sunk_pod_scheduler.adapters.workload_client import WorkloadClient
 from sunk_pod_scheduler.config import Config
+from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.controller.sweeper import Sweeper
-from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher, Poke
+from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.placement.events import EventSource
 from sunk_pod_scheduler.placement.job_claims import keys_of
@@ -148,12 +149,12 @@ class Runtime:
             check=leadership.check,
         )
         executor = Executor(context)
+        bus_jobs = BusJobs(self.slurm_jobs, self.statistics, self.views.slurm_nodes)
         scheduler = Reconciler(
             pods=self.pods,
             jobs=jobs,
             placements=self.placements,
-            slurm_jobs=self.slurm_jobs,
-            statistics=self.statistics,
+            bus_jobs=bus_jobs,
             views=self.views,
             mailbox=mailbox,
             executor=executor,
@@ -166,7 +167,31 @@ class Runtime:
         def poke(key: str, /, *, after_s: float = 0.0) -> None:
             loop.poke(key, after_s=after_s)
 
-        gangs = self._gangs(scheduler, jobs, mailbox, executor, poke)
+        snapshotter = GangSnapshotter(
+            pods=self.pods,
+            jobs=jobs,
+            placements=self.placements,
+            bus_jobs=bus_jobs,
+            views=self.views,
+            mailbox=mailbox,
+            workloads=self.workloads,
+            rules=self.rules,
+            key=self.key,
+            topology_labels=config.topology_labels,
+        )
+        gangs = GangDispatcher(
+            single=scheduler,
+            pods=self.pods,
+            placements=self.placements,
+            slurm_jobs=self.slurm_jobs,
+            mailbox=mailbox,
+            executor=executor,
+            snapshotter=snapshotter,
+            workloads=self.workloads,
+            limits=config.limits(),
+            key=self.key,
+            poke=poke,
+        )
         loop = KeyLoop(
             "pods", gangs.reconcile, concurrency=CONCURRENCY, woken_by=woken_by, ahead_s=self._ahead_s
         )
@@ -189,7 +214,7 @@ class Runtime:
             self._kube_node,
         )
         explanations = ExplainHandlers(
-            self.pods, self.placements, scheduler.look, gangs.explain, scheduler.known_jobs
+            self.pods, self.placements, scheduler.look, gangs.explain, bus_jobs.all
         )
         changes = self.pods.changes()  # Before anybody asks: from then on Pods are found by their uid.
         async with AsyncExitStack() as stack:
@@ -214,34 +239,6 @@ class Runtime:
             async for _ in self.slurm.recoveries():
                 loop.wake()
                 sweep.wake()
-
-    def _gangs(
-        self, single: Reconciler, jobs: PlaceholderJobs, mailbox: Mailbox, executor: Executor, poke: Poke
-    ) -> GangDispatcher:
-        snapshotter = GangSnapshotter(
-            pods=self.pods,
-            jobs=jobs,
-            placements=self.placements,
-            views=self.views,
-            mailbox=mailbox,
-            workloads=self.workloads,
-            rules=self.rules,
-            key=self.key,
-            topology_labels=self.config.topology_labels,
-        )
-        return GangDispatcher(
-            single=single,
-            pods=self.pods,
-            placements=self.placements,
-            slurm_jobs=self.slurm_jobs,
-            mailbox=mailbox,
-            executor=executor,
-            snapshotter=snapshotter,
-            workloads=self.workloads,
-            limits=self.config.limits(),
-            key=self.key,
-            poke=poke,
-        )
 
     def _ahead_s(self, uid: str) -> float:
         pod = self.pods.watched(uid)

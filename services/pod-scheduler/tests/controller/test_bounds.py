@@ -41,6 +41,7 @@ from sunk_kube.objects import (
 from sunk_kube.testing import node
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.adapters.placeholder_jobs import PlaceholderJobs
+from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.node_chooser import SLICE, NodeChoiceCache
@@ -331,10 +332,12 @@ async def test_a_pod_that_is_over_costs_no_look_at_each_resync(
     jobs, executor, nothing = _Looked(), _Idle(), _Shown()
     told = SlurmStatisticsState(changed=T0, jobs_answered=answered)
     views: Any = Views(kube_pods=nothing, slurm_nodes=nothing)  # type: ignore[arg-type]
+    slurm_jobs: Any = _Shown() if said is None else _Shown(**{"7": said})
+    statistics: Any = _Shown(**{STATISTICS_KEY: told})
+    unused: Any = nothing
     stored: Any = {
         "placements": nothing,
-        "slurm_jobs": _Shown() if said is None else _Shown(**{"7": said}),
-        "statistics": _Shown(**{STATISTICS_KEY: told}),
+        "bus_jobs": BusJobs(slurm_jobs, statistics, unused),
         "views": views,
         "executor": executor,
         "jobs": jobs,
@@ -385,23 +388,23 @@ def went_back(stored: PlacementState, slurm: _Asked) -> tuple[Reconciler, Sweepe
     )
     nothing: Any = _Shown()
     asked: Any = slurm
+    slurm_jobs: Any = _Shown(**{"102": runs})
     shared: Any = {
         "pods": MemoryPods(bound),
         "jobs": asked,
         "placements": _Shown(**{UID: stored}),
-        "slurm_jobs": _Shown(**{"102": runs}),
         "key": KEY,
     }
     reconciler = Reconciler(
         executor=asked,
         views=Views(kube_pods=nothing, slurm_nodes=nothing),
-        statistics=nothing,
+        bus_jobs=BusJobs(slurm_jobs, nothing, nothing),
         mailbox=Mailbox(),
         rules=Rules(),
         limits=Limits(),
         **shared,
     )
-    return reconciler, Sweeper(check=lambda: None, **shared)
+    return reconciler, Sweeper(check=lambda: None, slurm_jobs=slurm_jobs, **shared)
 
 
 @pytest.mark.parametrize("stored", OLDER)
@@ -439,8 +442,7 @@ async def test_nothing_is_remembered_of_pods_whose_jobs_stir_when_they_are_gone(
     scheduler = Reconciler(
         pods=MemoryPods(),
         placements=nothing,
-        slurm_jobs=nothing,
-        statistics=nothing,
+        bus_jobs=BusJobs(nothing, nothing, nothing),
         mailbox=Mailbox(),
         rules=Rules(),
         limits=Limits(),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Announcement, Mailbox
 from sunk_pod_scheduler.controller.reconciler import Reconciler
@@ -92,8 +93,9 @@ async def test_a_script_is_unheard_only_since_somebody_hears_it(
     mailbox, bus, nothing = Mailbox(), Recovery(), _Nothing()
     views: Any = Views(kube_pods=nothing, slurm_nodes=nothing)  # type: ignore[arg-type]
     parts: Any = {"pods": MemoryPods(), "views": views, "placements": nothing, "jobs": nothing}
-    rest: Any = {"slurm_jobs": nothing, "statistics": nothing, "executor": nothing}
-    scheduler = Reconciler(mailbox=mailbox, rules=Rules(), limits=Limits(), key=KEY, **parts, **rest)
+    idle: Any = nothing
+    parts["bus_jobs"] = BusJobs(idle, idle, idle)
+    scheduler = Reconciler(mailbox=mailbox, rules=Rules(), limits=Limits(), key=KEY, executor=idle, **parts)
     snapshotter = GangSnapshotter(mailbox=mailbox, rules=Rules(), key=KEY, workloads=nothing, **parts)  # type: ignore[arg-type]
 
     async def listening() -> set[datetime | None]:

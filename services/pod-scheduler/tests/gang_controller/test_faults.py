@@ -23,6 +23,7 @@ from sunk_pod_scheduler.adapters.workload_client import (
     ReplicatedJob,
     WorkloadClient,
 )
+from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.sweeper import Sweeper
@@ -129,10 +130,12 @@ def snapshotter(
     views: Any = Views(kube_pods=kube_pods or Held(), slurm_nodes=Held())  # type: ignore[arg-type]
     jobs: Any = slurm or NoJobs()
     stored: Any = placements
+    unused: Any = Held()
     return GangSnapshotter(
         pods=pods,
         jobs=jobs,
         placements=stored,
+        bus_jobs=BusJobs(unused, unused, unused),
         views=views,
         mailbox=Mailbox(),
         workloads=Sized(size),

@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sunk_events.jobs import Allocation, SlurmJobState
+from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_kube.objects import ContainerState, ContainerStatus, ContainerTerminated, PodStatus
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex
@@ -41,7 +43,7 @@ from sunk_pod_scheduler.placement.limits import (
     Limits,
     backoff_s,
 )
-from sunk_pod_scheduler.placement.lost_jobs import has_old_number, why
+from sunk_pod_scheduler.placement.lost_jobs import LEAVES, given_away, has_old_number, is_replaced, why
 from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import (
     AnyJob,
@@ -74,6 +76,7 @@ GONE = JobGone()
 UNKNOWN = JobUnknown()
 HELD = job("PENDING", is_held=True, reason="JobHeldUser")
 PENDING = job("PENDING", reason="Priority")
+PLANNED = job("PENDING", reason="None")
 RUNNING = job()
 STARTED = job(is_marked_started=True)
 CANCELLED = job("CANCELLED")
@@ -612,8 +615,7 @@ def test_a_bucket_that_is_lost_while_a_pod_runs_without_its_job_takes_no_pod(
             replace(LOST, phase="submitted", job=None, token_sha256=""), GONE, 11, "Submit", id="another job"
         ),
         pytest.param(replace(LOST, phase="submitted"), HELD, 11, "ReleaseJob", id="its id is stored"),
-        pytest.param(replace(LOST, phase="released"), PENDING, 599, "Wait", id="the other job waits"),
-        pytest.param(replace(LOST, phase="released"), PENDING, 600, "Record ending", id="for too long"),
+        pytest.param(replace(LOST, phase="released"), PLANNED, 99999, "Wait", id="the other job waits"),
         pytest.param(replace(LOST, phase="released"), UNKNOWN, 9999, "Wait", id="nobody can say whether"),
         pytest.param(
             replace(LOST, phase="released"),
@@ -625,9 +627,7 @@ def test_a_bucket_that_is_lost_while_a_pod_runs_without_its_job_takes_no_pod(
         pytest.param(
             replace(LOST, phase="released"), CANCELLED, 20, "Record submitted", id="slurmd did not launch it"
         ),
-        pytest.param(
-            replace(LOST, phase="released"), CANCELLED, 600, "Record ending", id="nor for ten minutes"
-        ),
+        pytest.param(replace(LOST, phase="released"), CANCELLED, 9999, "Record submitted", id="nor for long"),
         pytest.param(replace(LOST, phase="started"), CANCELLED, 20, "Record ending", id="it had started"),
         pytest.param(replace(LOST, phase="released"), GONE, 20, "Record submitted", id="lost once more"),
         pytest.param(replace(LOST, phase="started"), RUNNING, 20, "MarkStarted", id="it announced itself"),
@@ -635,13 +635,13 @@ def test_a_bucket_that_is_lost_while_a_pod_runs_without_its_job_takes_no_pod(
         pytest.param(
             replace(LOST, phase="submitted", job=None, token_sha256="", attempt=9),
             GONE,
-            600,
-            "Record ending",
+            9999,
+            "Submit",
             id="Slurm takes no other",
         ),
     ],
 )
-def test_a_running_pod_without_its_job_gets_another_on_its_node_or_goes_in_the_end(
+def test_a_running_pod_without_its_job_gets_another_on_its_node_however_long_that_takes(
     state: PlacementState, job_now: JobSeen | JobGone | JobUnknown, after_s: float, expected: str
 ) -> None:
     action = act(seen(BOUND, state, job_now), after_s=after_s)
@@ -649,6 +649,84 @@ def test_a_running_pod_without_its_job_gets_another_on_its_node_or_goes_in_the_e
     assert phase_after(action) == expected
     if isinstance(action, TellLoss):
         assert action.state.lost is None
+
+
+@pytest.mark.parametrize(
+    ("state", "job_now"),
+    [
+        pytest.param(replace(LOST, phase="released"), PENDING, id="the other job waits"),
+        pytest.param(replace(LOST, phase="submitted"), HELD, id="it is held yet"),
+        pytest.param(
+            replace(LOST, phase="submitted", job=None, token_sha256=""), GONE, id="none is submitted yet"
+        ),
+    ],
+)
+def test_a_running_pod_without_its_job_ends_once_its_node_is_given_away(
+    state: PlacementState, job_now: JobSeen | JobGone
+) -> None:
+    taken = "slurmctld has lost the Pod's job and given node gpu-1 to job 8"
+
+    action = act(replace(seen(BOUND, state, job_now), given_away=taken), after_s=61)
+
+    assert isinstance(action, Record)
+    assert (action.state.phase, action.state.reason) == ("ending", taken)
+
+
+def test_a_running_pod_without_its_job_says_why_it_has_no_other_and_stays() -> None:
+    waits = replace(PENDING, reason="ReqNodeNotAvail")
+    first = act(seen(BOUND, replace(LOST, phase="released", reason=""), waits), after_s=60)
+    assert isinstance(first, TellLoss)
+    assert first.state.lost == LOST.lost
+    assert first.state.reason == "Slurm has lost the Pod's job, and job 7 waits in Slurm: ReqNodeNotAvail"
+    told = replace(waits, reason="Priority")
+    assert isinstance(act(seen(BOUND, first.state, waits), after_s=999), Wait)
+    assert isinstance(act(seen(BOUND, first.state, told), after_s=61), Wait)  # It was said a second ago.
+
+    invalid = replace(BOUND, problems=("no such user",))
+    none = replace(LOST, phase="submitted", job=None, token_sha256="", reason="")
+    refused = act(seen(invalid, none, GONE), after_s=60)
+    assert isinstance(refused, TellLoss)
+    assert refused.state.reason == (
+        "Slurm has lost the Pod's job, and no other can be submitted: no such user"
+    )
+
+
+def running(number: int, cpus: int, *, memory_mib: int = 10, state: str = "RUNNING") -> SlurmJobState:
+    held = Allocation(nodes="gpu-[1-2]", cpus=cpus, memory_mib=memory_mib)
+    return SlurmJobState(changed=T0, job=number, state=state, allocations=(held,))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [
+        pytest.param((), "", id="to nobody"),
+        pytest.param((running(8, 4),), "", id="there is room beside it"),
+        pytest.param((running(8, 5),), "job 8", id="to one"),
+        pytest.param((running(8, 1, memory_mib=95),), "job 8", id="its memory"),
+        pytest.param(tuple(running(one, 2) for one in range(8, 12)), "jobs 8, 9, 10 and 1 more", id="to all"),
+        pytest.param((running(8, 5, state="PENDING"),), "", id="it waits too"),
+        pytest.param((replace(running(8, 5), is_completing=True),), "", id="it goes"),
+        pytest.param((replace(running(8, 5), allocations=()),), "", id="nobody says what it holds"),
+    ],
+)
+def test_a_node_is_given_away_where_jobs_of_others_leave_no_room_for_the_pod(
+    jobs: tuple[SlurmJobState, ...], expected: str
+) -> None:
+    node = SlurmNodeState(changed=T0, node="gpu-1", state="MIXED", cpus=8, memory_mib=100)
+    needs = Size(cpus=4, memory_mib=10)
+
+    why = given_away(node, needs, jobs)
+
+    assert why == (f"slurmctld has lost the Pod's job and given node gpu-1 to {expected}" if expected else "")
+    assert not given_away(None, needs, jobs)
+
+
+def test_nobody_asks_to_whom_a_node_is_given_before_what_is_told_is_of_after_the_loss() -> None:
+    at = T0 + LEAVES
+    waits = replace(LOST, phase="released")
+
+    assert [is_replaced(waits, moment) for moment in (at - timedelta(seconds=1), at)] == [False, True]
+    assert not any(is_replaced(one, at) for one in (LOST, replace(waits, lost=None)))
 
 
 def test_a_job_with_the_number_of_a_lost_one_that_may_be_on_a_node_is_given_up_and_never_released() -> None:

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from sunk_events import subjects
 from sunk_events.base import Reply
-from sunk_events.jobs import SlurmJobState
+from sunk_events.jobs import Allocation, SlurmJobState
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
@@ -62,6 +62,7 @@ from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
 from sunk_pod_scheduler.adapters.placeholder_jobs import PlaceholderJobs
 from sunk_pod_scheduler.adapters.pod_store import PodStore
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort
+from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
@@ -80,6 +81,7 @@ from sunk_pod_scheduler.placement.kubelet_rejections import KubeletRejections
 from sunk_pod_scheduler.placement.limits import Limits
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone
 from sunk_pod_scheduler.placement.ownership import Owner
+from sunk_pod_scheduler.podspec.job_size import held
 from sunk_pod_scheduler.podspec.namespace_policy import DefaultPolicy, Grant, Policy
 from sunk_pod_scheduler.podspec.validation import Rules
 from sunk_pod_scheduler.rpc.explain_handlers import ExplainHandlers
@@ -195,7 +197,9 @@ class World:
     async def join(self, name: str) -> None:
         """Say on the bus that there is the node *name*."""
         slurm_nodes, kube_pods = self.views.slurm_nodes, self.views.kube_pods
-        node_state = SlurmNodeState(changed=now(), node=name, state="IDLE")
+        found = await self.client.node(name)
+        cpus, memory_mib = (0, 0) if found is None else (found.cpus, found.real_memory)
+        node_state = SlurmNodeState(changed=now(), node=name, state="IDLE", cpus=cpus, memory_mib=memory_mib)
         writer = StateWriter(self.bus, slurm_nodes, fence=None)
         await writer.record(name, node_state, revision=slurm_nodes.revision(name))
         state = KubePodState(
@@ -263,8 +267,7 @@ class World:
             pods=pods or self.pods,
             jobs=ports,
             placements=self.placements,
-            slurm_jobs=self.slurm_jobs,
-            statistics=self.statistics,
+            bus_jobs=self.bus_jobs(),
             views=self.views,
             mailbox=mailbox,
             executor=Executor(self.context(ports, pods or self.pods, writer)),
@@ -272,6 +275,10 @@ class World:
             limits=Limits(kill_wait_s=KILL_WAIT_S),
             key=KEY,
         )
+
+    def bus_jobs(self) -> BusJobs:
+        """Return Slurm's jobs as the bus has them."""
+        return BusJobs(self.slurm_jobs, self.statistics, self.views.slurm_nodes)
 
     def sweeper(self, pods: PodPort | None = None) -> Sweeper:
         """Return who ends strays."""
@@ -308,7 +315,12 @@ class World:
                     job=number,
                     state=state.base,
                     flags=tuple(sorted(state.flags)),
+                    is_running=state.is_running,
                     is_over=state.is_over,
+                    allocations=tuple(
+                        Allocation(nodes=name, cpus=size.cpus, memory_mib=size.memory_mib, gpus=size.gpus)
+                        for name, size in (held(found) or {}).items()
+                    ),
                     is_held=state.is_pending and found.priority.value == 0,
                     priority=found.priority.value if state.is_pending else None,
                     reason=found.state_reason,
@@ -1086,7 +1098,7 @@ async def test_a_pod_that_waits_is_told_its_place_in_slurms_queue_from_what_the_
         slurm.exec("scontrol", "update", f"job={state.job}", "priority=1000")
         behind = submit(slurm, *whole, "--priority=500").strip()
         handlers = ExplainHandlers(
-            found.pods, found.placements, scheduler.look, of_no_gang, scheduler.known_jobs
+            found.pods, found.placements, scheduler.look, of_no_gang, found.bus_jobs().all
         )
 
         async def place() -> Finding:
@@ -1368,6 +1380,7 @@ def gangs(found: World, pods: PodPort | None = None) -> GangDispatcher:
         pods=found.pods,
         jobs=jobs,
         placements=found.placements,
+        bus_jobs=found.bus_jobs(),
         views=found.views,
         mailbox=mailbox,
         workloads=workloads,
@@ -1753,6 +1766,46 @@ async def test_a_running_pod_whose_job_slurmctld_has_lost_stays_and_gets_another
         assert marks.is_started(after.extra)
         assert found.is_running(UID)
         assert found.pods.pods[UID].spec.node_name == where
+
+
+@pytest.mark.faults
+async def test_a_running_pod_whose_job_slurmctld_has_lost_ends_only_when_its_node_is_given_away(
+    nats: NatsServer, hooked: HostSlurm, free_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sunk_pod_scheduler.placement.lost_jobs.LEAVES", timedelta(seconds=2))
+    write_epilog(hooked, free_tcp_port)
+    async with world(nats, hooked, free_tcp_port) as found:
+        async with running(found):
+            found.pods.put(manifest())
+            await until(lambda: found.is_running(UID))
+            (before,) = await found.alive()
+        lose_state(hooked)
+        hooked.exec("scontrol", "update", f"nodename={before.nodes}", "state=drain", "reason=operator")
+
+        async with running(found):
+            await until(lambda: "waits in Slurm" in str(found.placements.get(UID)))
+            state = found.placements.get(UID)
+            assert state is not None
+            # As if that had been for an hour: its node is an operator's, and nobody else's.
+            hour_ago = structs.replace(state, lost=now() - timedelta(hours=1))
+            writer = StateWriter(found.bus, found.placements, fence=None)
+            await writer.record(UID, hour_ago, revision=found.placements.revision(UID))
+            await found.scheduler().reconcile(UID)
+            assert (found.phase(UID), found.pods.ends) == ("released", {})
+        (waiting,) = await found.alive()
+
+        hooked.exec("scontrol", "hold", str(waiting.job_id))
+        hooked.exec("scontrol", "update", f"nodename={before.nodes}", "state=resume")
+        stranger = int(submit(hooked, "-w", before.nodes, "--exclusive"))
+        await until(lambda: is_base(found, stranger, "RUNNING"))
+        async with running(found):
+            await until(lambda: found.pods.pods[UID].is_terminating)
+
+            assert f"given node {before.nodes} to job {stranger}" in found.pods.ends[UID]
+            found.pods.vanish(UID)
+            await until(lambda: found.phase(UID) == "")
+            assert await is_base(found, stranger, "RUNNING")
+            assert await found.alive() == []
 
 
 MOST = 200

@@ -7,13 +7,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sunk_events import subjects
 from sunk_events.base import UNKNOWN
-from sunk_events.jobs import SlurmJobState
-from sunk_events.nodes import SlurmStatisticsState
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort
+from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
@@ -56,8 +54,7 @@ class Reconciler:
         pods: PodPort,
         jobs: JobPort,
         placements: StateView[PlacementState],
-        slurm_jobs: StateView[SlurmJobState],
-        statistics: StateView[SlurmStatisticsState],
+        bus_jobs: BusJobs,
         views: Views,
         mailbox: Mailbox,
         executor: Executor,
@@ -69,8 +66,7 @@ class Reconciler:
         self._jobs = jobs
         self._placements = placements
         self._placement_index = PlacementIndex(placements)
-        self._slurm_jobs = slurm_jobs
-        self._statistics = statistics
+        self._bus_jobs = bus_jobs
         self._views = views
         self._mailbox = mailbox
         self._executor = executor
@@ -125,7 +121,7 @@ class Reconciler:
         origins = Origins(
             pod=UNKNOWN if pod is None else of_pod(pod),
             placement=self._placements.event(uid),
-            job=self._slurm_jobs.event(str(job)),
+            job=self._bus_jobs.event(job),
             announcement=self._mailbox.announcement(uid, job),
             is_pod_leaving=seen.pod is None or seen.pod.is_terminating or seen.pod.is_over,
         )
@@ -154,13 +150,13 @@ class Reconciler:
             job = None
         if looked <= self._stirred.get(uid, _LONG_AGO):
             job = None
-        node, state = self._mailbox.announced_on(uid, placement.job), self._slurm_jobs.get(str(placement.job))
+        node, state = self._mailbox.announced_on(uid, placement.job), self._bus_jobs.get(placement.job)
         if node and (job is None or not job.is_running):
             return moment, job_on_bus.announced(state, self._owner(uid, placement), node, self._key)
         if (
             job is None
             and self._mailbox.heartbeat(uid, placement.job) != "cut"
-            and self._is_bus_current(moment)
+            and self._bus_jobs.is_current(moment)
         ):
             is_first = uid not in self._looks
             return moment, job_on_bus.expected(
@@ -172,18 +168,6 @@ class Reconciler:
         """Return whose the placement's job is, by the Pod as watched: without it, the mark alone tells."""
         pod = self._shown.get(uid)
         return owner(Observed(uid=uid, pod=None if pod is None else pod[1], placement=placement))
-
-    def _is_bus_current(self, moment: datetime) -> bool:
-        """Whether the bus has all jobs, as Slurm said lately."""
-        views = (self._slurm_jobs, self._statistics)
-        if not all(view.is_complete and view.age_s < job_on_bus.BUS_SILENT_S for view in views):
-            return False
-        told = self._statistics.get(subjects.STATISTICS_KEY)
-        return told is not None and job_on_bus.is_current(told.jobs_answered, moment)
-
-    def known_jobs(self) -> list[SlurmJobState] | None:
-        """Return Slurm's jobs as the bus has them; None where those are not of now."""
-        return self._slurm_jobs.values() if self._is_bus_current(now()) else None
 
     async def look(self, uid: str) -> Observed:
         """Return all that is known of the Pod *uid* now, from a fresh look at its job."""
@@ -219,6 +203,7 @@ class Reconciler:
             slurm_node=self._slurm_node(shown.kube_node) if shown and placement is None else "",
             node_problem=why,
             has_old_number=lost_jobs.has_old_number(job, placement, self._placement_index.of_number, now()),
+            given_away=self._given_away(placement, shown),
             is_release_asked=placement is not None
             and self._mailbox.is_release_asked(
                 uid, placement.job, is_alive=isinstance(job, JobSeen) and job.is_alive
@@ -251,13 +236,18 @@ class Reconciler:
 
         Such Pods stay for as long as their owners like: none of them costs a look at each resync.
         """
-        state = self._slurm_jobs.get(str(number))
-        return pod.is_finished and (state is None or state.is_over) and self._is_bus_current(now())
+        state = self._bus_jobs.get(number)
+        return pod.is_finished and (state is None or state.is_over) and self._bus_jobs.is_current(now())
 
     async def _fate(self, job: JobGone, pod: PodSeen, placement: PlacementState, whose: Owner) -> JobGone:
         if placement.job is None or not lost_jobs.is_in_doubt(pod, placement, job):
             return job
         return await self._jobs.fate(job, placement.job, whose, lost_jobs.ran(placement))
+
+    def _given_away(self, placement: PlacementState | None, pod: PodSeen | None) -> str:
+        if placement is None or pod is None or pod.size is None or not pod.kube_node:
+            return ""
+        return self._bus_jobs.given_away(placement, {placement.node: pod.size})
 
     def _node(self, slurm_node: str, pod: Pod | None, shown: PodSeen | None) -> tuple[str, str]:
         """Return the Node of a Slurm node, and why *pod* may not be bound to it."""

@@ -4,6 +4,7 @@ What must stay true: a member is only gone when the API server itself has said s
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final
@@ -16,6 +17,7 @@ from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort, WorkloadPort
+from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex
@@ -35,6 +37,7 @@ from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, pod_seen
 from sunk_pod_scheduler.placement.node_filter import Holders, host_ports, problem, wish
 from sunk_pod_scheduler.placement.ownership import believed
+from sunk_pod_scheduler.podspec import job_size
 from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
 from sunk_runtime.views import StateView, now
@@ -67,6 +70,7 @@ class GangSnapshotter:
         pods: PodPort,
         jobs: JobPort,
         placements: StateView[PlacementState],
+        bus_jobs: BusJobs,
         views: Views,
         mailbox: Mailbox,
         workloads: WorkloadPort,
@@ -78,6 +82,7 @@ class GangSnapshotter:
         self._jobs = jobs
         self._placements = placements
         self._placement_index = PlacementIndex(placements)
+        self._bus_jobs = bus_jobs
         self._views = views
         self._mailbox = mailbox
         self._workloads = workloads
@@ -184,6 +189,7 @@ class GangSnapshotter:
             job=job,
             announced_on=self._mailbox.announced_on(gang, record.job) if record else "",
             has_old_number=lost_jobs.has_old_number(job, record, self._placement_index.of_number, now()),
+            given_away=self._bus_jobs.given_away(record, _needs(record, members)),
             is_release_asked=record is not None
             and self._mailbox.is_release_asked(
                 gang, record.job, is_alive=isinstance(job, JobSeen) and job.is_alive
@@ -358,6 +364,22 @@ class GangSnapshotter:
             return size
         done = _done(seen.members.values(), {one.owner for one in free})
         return Size(count=max(1, size.count - done), declared=size.count)
+
+
+def _needs(record: PlacementState | None, members: Mapping[str, MemberSeen]) -> Mapping[str, job_size.Size]:
+    """Return what those of *members* that have a seat and run need, by Slurm node."""
+    gang = None if record is None else record.roster
+    if gang is None:
+        return {}
+    run = Counter(
+        seat.node
+        for seat in gang.members
+        if seat.node and (one := members.get(seat.uid)) is not None and one.is_on_node
+    )
+    return {
+        node: job_size.Size(cpus=gang.cpus * many, memory_mib=gang.memory_mib * many, gpus=gang.gpus * many)
+        for node, many in run.items()
+    }
 
 
 def _on_its_node(found: MemberSeen, nodes: Mapping[str, str]) -> MemberSeen:

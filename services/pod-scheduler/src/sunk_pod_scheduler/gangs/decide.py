@@ -115,6 +115,8 @@ def _of_gang(  # noqa: PLR0911 - a table of cases
             return replace(action, state=_unplaced(seen, action.state, gang, now))
         case Record() if action.state.job is None and action.state.phase == "submitted":
             return Record(state=_unplaced(seen, action.state, gang, now))
+        case TellLoss() if action.state.lost is not None:
+            return action
         case Bind() | DeletePod() | TellLoss():
             return Wait(ASK_AGAIN_S)  # Steps of a Pod that is started or bound, which a gang takes elsewhere.
         case _:
@@ -202,6 +204,7 @@ def _as_one(
         job=seen.job,
         announced_on=seen.announced_on,
         has_old_number=seen.has_old_number,
+        given_away=seen.given_away,
         is_release_asked=seen.is_release_asked,
         excluded=seen.excluded,
     )

@@ -124,7 +124,7 @@ def _placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
     if pod.kube_node and pod.is_terminating:
         return ending(placement, "the Pod is being deleted", now)
     if placement.job is None:
-        return _unsubmitted(pod, placement, now, limits)
+        return _unsubmitted(seen, pod, placement, now)
     match job:
         case JobUnknown():
             return Wait(ASK_AGAIN_S)
@@ -132,7 +132,7 @@ def _placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
             return lost_jobs.once_more(placement, now)
         case JobGone():
             return without(pod, placement, forgotten(placement.job), now)
-        case JobSeen() if pod.kube_node and lost_jobs.was_not_launched(placement, job, now, limits):
+        case JobSeen() if pod.kube_node and lost_jobs.was_not_launched(placement, job):
             return lost_jobs.once_more(placement, now)
         case JobSeen() if job.is_over or job.base == "SUSPENDED":
             return given_up(without(pod, placement, cause(job), now), job)
@@ -154,7 +154,7 @@ def _placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
         case JobSeen() if job.base == "PENDING" and _are_others_excluded(seen, job):
             return ExcludeNodes(job.job, seen.excluded or "")
         case JobSeen():
-            return _pending(pod, placement, job, now, limits)
+            return _pending(seen, pod, placement, job, now)
 
 
 def _has_said_something(seen: Observed, placement: PlacementState) -> bool:
@@ -170,13 +170,15 @@ def _are_others_excluded(seen: Observed, job: JobSeen) -> bool:
     return None not in {seen.excluded, job.excluded} and seen.excluded != job.excluded
 
 
-def _unsubmitted(pod: PodSeen, placement: PlacementState, now: datetime, limits: Limits) -> Action:
+def _unsubmitted(seen: Observed, pod: PodSeen, placement: PlacementState, now: datetime) -> Action:
     if pod.kube_node and placement.lost is None:
         return bound_alone(placement, now)
     if placement.token_sha256:
         return Resume(placement.attempt)
-    if placement.lost is not None and (pod.problems or lost_jobs.is_given_up(placement, now, limits)):
-        return ending(placement, said(pod.problems) or placement.reason or lost_jobs.NO_OTHER_JOB, now)
+    if placement.lost is not None and seen.given_away:
+        return ending(placement, seen.given_away, now)
+    if placement.lost is not None and pod.problems:
+        return lost_jobs.stays(placement, f"{lost_jobs.NO_OTHER_JOB}: {said(pod.problems)}", now)
     if pod.problems:
         return refuse(replace(placement, phase="refused", changed=now), pod)
     due = placement.changed + timedelta(seconds=backoff_s(placement.attempt))
@@ -191,9 +193,11 @@ def _renumbered(pod: PodSeen, placement: PlacementState, now: datetime) -> Recor
     )
 
 
-def _pending(pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:
+def _pending(seen: Observed, pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetime) -> Action:
     if pod.kube_node and placement.lost is None:
         return bound_alone(placement, now)
+    if placement.lost is not None and seen.given_away:
+        return ending(placement, seen.given_away, now)
     if placement.lost is not None:
         pod = replace(pod, priority=lost_jobs.AHEAD)
     if placement.phase == "submitted":
@@ -202,7 +206,7 @@ def _pending(pod: PodSeen, placement: PlacementState, job: JobSeen, now: datetim
             return ReleaseJob(job.job, pod.priority)
         return Record(state=replace(placement, phase="released", changed=now, reason=""))
     if placement.lost is not None:
-        return lost_jobs.pending(placement, job, now, limits)
+        return lost_jobs.pending(placement, job, now)
     return pending_jobs.pending(placement, job, now)
 
 

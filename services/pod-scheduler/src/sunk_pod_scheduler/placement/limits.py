@@ -40,7 +40,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     silent_s: float = 15.0
     """How long a script whose poll was cut may stay unheard before it counts as dead."""
     lost_s: float = 600.0
-    """How long a Pod runs without a job before it is deleted."""
+    """How long a Pod runs without a job before it is deleted, where it gets no other."""
     gang_wait_s: float = 300.0
     """How long a gang waits for members before that is a warning, or for a dead one's replacement."""
 

@@ -1,26 +1,38 @@
 """A Pod that runs, and whose job Slurm does not know any more although nobody saw it end.
 
-Either slurmctld has lost its state: then the Pod gets another job on the same node, or, by setting, some time
-to end. Or the job has ended and was forgotten while nobody looked: then the Pod ends as if it had been seen.
+Either slurmctld has lost its state: then the Pod gets another job on the same node, and runs on until that
+starts, or until Slurm gives the node to others; or, by setting, it gets some time to end. Or the job has
+ended and was forgotten while nobody looked: then the Pod ends as if it had been seen.
 Where nothing tells which, the Pod stays and says so.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec.structs import replace
 
+from sunk_events.base import REASON_MAX
+from sunk_events.jobs import SlurmJobState
+from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
 from sunk_pod_scheduler.placement.actions import Action, Record, TellLoss, Wait
-from sunk_pod_scheduler.placement.limits import FORGOTTEN_CONFIRM_S, LOOK_AGAIN_S, LOST_CONFIRM_S, Limits
+from sunk_pod_scheduler.placement.limits import (
+    FORGOTTEN_CONFIRM_S,
+    LOOK_AGAIN_S,
+    LOST_CONFIRM_S,
+    WAITING_AGAIN_S,
+    WAITING_FIRST_S,
+    Limits,
+)
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, PodSeen
 from sunk_pod_scheduler.placement.transitions import ending, waits_for
+from sunk_pod_scheduler.podspec.job_size import Size, held_on_bus
 
 OLD_NUMBER: Final = "slurmctld has lost its state and gives the numbers of jobs again that may not have ended"
-NO_OTHER_JOB: Final = "Slurm has lost the Pod's job, and no other has started"
-
-
+NO_OTHER_JOB: Final = "Slurm has lost the Pod's job, and no other can be submitted"
+NAMED: Final = 3
+"""So many jobs that have a node are named."""
 LEAVES: Final = timedelta(seconds=60)
 """How long what is left of a lost job may be on its node once the next one runs there."""
 AHEAD: Final = 4_294_967_293
@@ -122,22 +134,72 @@ def has_old_number(
     )
 
 
-def was_not_launched(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> bool:
+def was_not_launched(placement: PlacementState, job: JobSeen) -> bool:
     """Whether the other job of a Pod that runs had its node, and ended before its script announced itself.
 
     Its node was not ready for it yet. One that is cancelled while it waits never had a node.
     """
     is_early = placement.phase in {"submitted", "released"} and bool(job.nodes) and job.is_over
-    return placement.lost is not None and is_early and not is_given_up(placement, now, limits)
+    return placement.lost is not None and is_early
 
 
-def pending(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:
-    """The Pod runs and its other job waits: for a while."""
-    if is_given_up(placement, now, limits):
-        return ending(placement, waits_for(job) or NO_OTHER_JOB, now)
-    return Wait(LOOK_AGAIN_S)
+def is_replaced(placement: PlacementState, now: datetime) -> bool:
+    """Whether a Pod that runs without a job waits for its next one, so that its node may be given away.
+
+    Not at once: until then those who tell of Slurm's jobs may tell of lost ones.
+    """
+    waits = placement.phase in {"submitted", "released"}
+    return waits and placement.lost is not None and now >= placement.lost + LEAVES
 
 
-def is_given_up(placement: PlacementState, now: datetime, limits: Limits) -> bool:
-    """Whether the Pod has run without a job for too long."""
-    return placement.lost is not None and now >= placement.lost + timedelta(seconds=limits.lost_s)
+def given_away(node: SlurmNodeState | None, needs: Size, jobs: Iterable[SlurmJobState]) -> str:
+    """Return to which jobs Slurm has given a node, so that it has no room for a Pod whose job it has lost.
+
+    Args:
+        node: What is known of the Slurm node.
+        needs: What the Pod takes of it.
+        jobs: Slurm's jobs of now, but for the Pod's own.
+
+    Returns:
+        Why the Pod cannot stay, for people; nothing where there is room, or nobody can say.
+    """
+    if node is None:
+        return ""
+    held: dict[int, Size] = {}
+    for job in jobs:
+        found = held_on_bus(job) if job.state == "RUNNING" and not job.is_completing else None
+        if found is not None and node.node in found:
+            held[job.job] = found[node.node]
+    free = Size(
+        cpus=node.cpus - sum(one.cpus for one in held.values()),
+        memory_mib=node.memory_mib - sum(one.memory_mib for one in held.values()),
+        gpus=node.gpus - sum(one.gpus for one in held.values()),
+    )
+    if not held or (
+        needs.cpus <= free.cpus and needs.memory_mib <= free.memory_mib and needs.gpus <= free.gpus
+    ):
+        return ""
+    return f"slurmctld has lost the Pod's job and given node {node.node} to {_listed(sorted(held))}"
+
+
+def _listed(jobs: Sequence[int]) -> str:
+    more = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
+    return f"job{'s' if len(jobs) > 1 else ''} {', '.join(map(str, jobs[:NAMED]))}{more}"
+
+
+def pending(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
+    """The Pod runs, and its other job waits: say for what, as often as Slurm's reasons are said of others."""
+    waits = waits_for(job)
+    if not waits:
+        return Wait(LOOK_AGAIN_S)
+    return stays(placement, f"Slurm has lost the Pod's job, and {waits}", now)
+
+
+def stays(placement: PlacementState, reason: str, now: datetime) -> Action:
+    """The Pod runs on without a job: say why it has no other, but not of each turn that the reason takes."""
+    reason = reason[:REASON_MAX]
+    if reason == placement.reason:
+        return Wait(LOOK_AGAIN_S)
+    return _later(placement.changed, WAITING_AGAIN_S if placement.reason else WAITING_FIRST_S, now) or (
+        TellLoss(state=replace(placement, changed=now, reason=reason))
+    )

@@ -163,6 +163,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The Slurm node whose placeholder's script, with the right token, has announced itself."""
     has_old_number: bool = False
     """Its job, which is held, has the number of a lost one that may be on a node yet."""
+    given_away: str = ""
+    """To whom Slurm has given a node of Pods that run without a job, for people; empty: to nobody."""
     is_release_asked: bool = False
     """The placeholder's script or its node's epilog wants the Pods gone."""
     excluded: str | None = None
