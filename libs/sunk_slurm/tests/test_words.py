@@ -49,8 +49,6 @@ def test_a_node_state_answers_as_slurms_predicates_do(words: list[str], predicat
         "completing",
         "down",
         "not_responding",
-        "fail",
-        "powered_down",
     )
 
     assert {name for name in every if getattr(state, f"is_{name}")} == predicates
