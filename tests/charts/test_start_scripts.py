@@ -530,7 +530,9 @@ class Leaving:
         self.heard.touch()
         self.script = slurm.write_file("stop-slurmd", (SCRIPTS / "stop-slurmd").read_text())
         told = "echo $SLURM_JOB_NAME >>/lab/log/heard"
-        self.listening = f"trap '{told}; exit 3' TERM; echo run >>/lab/log/$SLURM_JOB_NAME; sleep 600 & wait"
+        # slurmstepd sends SIGTERM to one process after the other: the script outlives its sleep.
+        sleeping = "while :; do sleep 600 & wait; done"
+        self.listening = f"trap '{told}; exit 3' TERM; echo run >>/lab/log/$SLURM_JOB_NAME; {sleeping}"
 
     def submit(self, name: str, *options: str) -> str:
         """Submit a job of one CPU that tells of SIGTERM and then ends; return its number when it runs."""
