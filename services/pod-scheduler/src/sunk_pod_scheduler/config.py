@@ -77,8 +77,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     others on its node, for slurmd's Pod requests little."""
     lost_jobs: Literal["adopt", "delete"] = "adopt"
     """What becomes of Pods that run when slurmctld has lost their jobs: each gets another job on its node, or
-    is deleted after ``lost_jobs_s``. With ``adopt`` a Pod stays until Slurm gives its node to other jobs, also
-    if nothing tells whether its job was lost or has ended."""
+    is deleted after ``lost_jobs_s``. With ``adopt`` a Pod stays until Slurm gives its node to other jobs. It
+    also stays if nothing tells whether its job was lost or has ended."""
     lost_jobs_s: Seconds = 600.0
     """With ``lost_jobs=delete``: a Pod that runs without a job for so long is deleted."""
     gang_wait_s: Seconds = 300.0
