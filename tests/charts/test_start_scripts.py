@@ -313,6 +313,20 @@ def test_a_drain_of_somebodys_outlives_a_change_of_size(
 
 
 @pytest.mark.lab
+def test_a_drain_outlives_a_change_of_size_whatever_the_nodes_comment_says(slurm_lab: HostSlurm) -> None:
+    node = Restarting(slurm_lab)
+    node.start(4, 8000)
+    slurm_lab.exec("scontrol", "update", "nodename=self", "state=drain", "reason=bad dimm")
+    slurm_lab.exec("scontrol", "update", "nodename=self", "comment=x State=IDLE Reason=k8s: pod not ready")
+    node.end()
+    node.start(3, 4000)
+
+    assert node.size() == (4, 8000)
+    shown = slurm_lab.exec("sinfo", "-h", "-N", "-n", "self", "-O", "StateComplete:60,Reason:60")
+    assert ("drain" in shown[:60], shown[60:].split("\n")[0].strip()) == (True, "bad dimm")
+
+
+@pytest.mark.lab
 def test_a_node_with_a_job_keeps_its_record(slurm_lab: HostSlurm) -> None:
     node = Restarting(slurm_lab)
     node.start(4, 8000)
@@ -597,6 +611,18 @@ def test_a_job_that_ignores_sigterm_ends_with_killwait_and_the_pod_waits_for_tha
 @pytest.mark.lab
 def test_a_pod_without_jobs_goes_at_once_and_its_node_is_drained_and_not_down(slurm_lab: HostSlurm) -> None:
     pod = Leaving(slurm_lab)
+
+    pod.stop()
+
+    assert pod.node() == ({"IDLE", "DRAIN"}, "k8s: pod terminated")
+
+
+@pytest.mark.lab
+def test_a_node_whose_comment_says_that_it_is_drained_is_drained_when_its_pod_goes(
+    slurm_lab: HostSlurm,
+) -> None:
+    pod = Leaving(slurm_lab)
+    slurm_lab.exec("scontrol", "update", "nodename=node01", "comment=x State=IDLE+DRAIN Reason=mine")
 
     pod.stop()
 

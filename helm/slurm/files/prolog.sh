@@ -172,8 +172,9 @@ drain_node() {
     fi
     for _ in 1 2 3; do
         shown=$(slurm scontrol --oneliner show node "$node" 2>/dev/null)
-        [[ $shown =~ State=[^[:space:]]*DRAIN ]] && return 0
-        if [[ $shown == *State=* ]]; then
+        # The first: comments, Extra and reasons, which people write, come after it.
+        if [[ $shown =~ [[:space:]]State=([^[:space:]]*) ]]; then
+            [[ ${BASH_REMATCH[1]} == *DRAIN* ]] && return 0
             slurm scontrol update "nodename=$node" state=drain "reason=$1" && return 0
         fi
         ((SECONDS < step_end)) || break

@@ -173,16 +173,28 @@ with_sackd() {
     rm -rf "$conf" /run/slurm/sack.socket
 }
 
+# The state of a node, of what `scontrol --oneliner show node` says in $1. It is the first word so named: comments, Extra and
+# reasons, which people write, come after it.
+state_of() {
+    [[ $1 =~ \ State=([^\ ]*) ]] && printf '%s' "${BASH_REMATCH[1]}"
+}
+
+# Why the node $1 is drained or down: a column of its own, so that nothing else in its record passes for it.
+reason_of() {
+    local reason
+    reason=$(timeout 10 sinfo --noheader --Node --nodes="$1" --format=%E) && printf '%s' "${reason%%$'\n'*}"
+}
+
 # Slurm keeps the size that it knows of a node, whatever slurmd says: where the node $1 has nothing to do and now has
 # another than $2 CPUs, $3 MiB, the GPUs $4 (`gpu:TYPE:COUNT`; empty: as before) and $5 MiB of scratch (empty: the same), its record is
 # deleted and slurmd makes it anew. With the record a drain of somebody's would go: then the size waits.
 forget_another_size() {
-    local known gres=${4:-}
+    local known state reason gres=${4:-}
     known=$(timeout 10 scontrol --oneliner show node "$1" 2>/dev/null) || return 0
     [[ $known != *" CPUTot=$2 "* || $known != *" RealMemory=$3 "* || (-n ${5:-} && $known != *" TmpDisk=$5 "*) ||
         (-n $gres && $known != *" Gres=$gres"[\ \(,]*) ]] || return 0
-    if [[ $known != *' CPUAlloc=0 '* || $known =~ \ State=[^\ ]*(COMPLETING|MAINT|RESERVED) ]] ||
-        [[ $known =~ \ State=[^\ ]*DRAIN && $known != *' Reason=k8s:'* ]]; then
+    state=$(state_of "$known") && reason=$(reason_of "$1") || return 0
+    if [[ $known != *' CPUAlloc=0 '* || $state =~ COMPLETING|MAINT|RESERVED || ($state == *DRAIN* && $reason != k8s:*) ]]; then
         echo "Slurm's record of $1 keeps its size until a slurmd starts there while it is idle and not drained" >&2
         return 0
     fi
@@ -197,9 +209,8 @@ end_lost_jobs() {
     local jobs shown reason='k8s: pod terminated'
     jobs=$(timeout 10 squeue --noheader --nodelist="$1" --states=RUNNING,SUSPENDED --format=%i 2>/dev/null) && [[ -n $jobs ]] || return 0
     shown=$(timeout 10 scontrol --oneliner show node "$1") || return 0
-    if [[ $shown =~ \ State=[^\ ]*DRAIN ]]; then
-        reason=$(timeout 10 sinfo --noheader --Node --nodes="$1" --format=%E) || return 0
-        reason=${reason%%$'\n'*}
+    if [[ $(state_of "$shown") == *DRAIN* ]]; then
+        reason=$(reason_of "$1") || return 0
     fi
     echo "the jobs that Slurm has running on $1 went with the slurmd before: the node is set down" >&2
     timeout 10 scontrol update nodename="$1" state=down reason="$reason" || true

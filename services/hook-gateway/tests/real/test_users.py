@@ -15,7 +15,25 @@ from sunk_lab.slurm.testing import running_slurm
 
 pytestmark = pytest.mark.lab
 
+ENVIRONMENT = (
+    "ALL",
+    "JobState=COMPLETED",
+    "IFS=|",
+    "SLURM_JOB_ID=1",
+    "SLURM_JOB_NODELIST=nowhere",
+    "SLURMD_NODENAME=nowhere",
+    "SPANK_SUNK_HOOKS_URL=http://127.0.0.1:9",
+    "SUNK_HOOKS_URL=http://127.0.0.1:9",
+    "BASH_ENV=/lab/spool/pwned",
+    "LD_PRELOAD=/lab/spool/pwned",
+)
+"""What a job's user sets, and no prolog may read."""
+
 REASON = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
+TEXT_MAX = 1000
+"""Slurm takes little more of a name or a comment."""
+LONG = 64 * 1024
+"""An environment may have so much."""
 LIES = (
     "JobState=COMPLETED",
     "x JobState=COMPLETED Requeue=0 BatchFlag=0 BatchHost=nowhere NodeList=x JobId=1 JobState=CANCELLED ",
@@ -61,10 +79,12 @@ def test_a_job_whose_words_say_that_it_is_over_is_refused_like_any_other(
 ) -> None:
     gateway.by_path[prehook(cluster.first)] = refusal(drain=True, hold=False)
     cluster.slurm.exec("mkdir", "-p", f"/lab/spool/{lie.replace('/', '_')[:200]}")
+    # Administrators write that, and drains still have to see what is.
+    cluster.slurm.exec("scontrol", "update", f"nodename={cluster.first}", f"comment={lie} State=IDLE+DRAIN")
 
     job = cluster.submit(
         *("-w", cluster.first, f"--job-name={lie}", f"--comment={lie}", f"--extra={lie}", f"--wckey={lie}"),
-        *(f"--chdir=/lab/spool/{lie.replace('/', '_')[:200]}", "--export=ALL,JobState=COMPLETED,IFS=|"),
+        *(f"--chdir=/lab/spool/{lie.replace('/', '_')[:200]}", f"--export={','.join(ENVIRONMENT)}"),
     )
 
     until(lambda: cluster.node(cluster.first) == (True, REASON))
@@ -93,6 +113,26 @@ def test_a_component_whose_words_say_that_it_is_over_is_waited_for(
     (body,) = (body for path, _, body in gateway.sent if path == prehook(cluster.first))
     assert body["components"] == [{"job": int(job) + 1, "nodes": cluster.second}]
     assert json.dumps(body).isascii()
+
+
+def test_a_job_with_more_words_than_a_message_of_ours_has_is_refused_like_any_other(
+    cluster: Cluster, gateway: ScriptedGateway
+) -> None:
+    gateway.by_path[prehook(cluster.first)] = refusal(drain=False, hold=False)
+    much = LIES[1] * (LONG // len(LIES[1]))
+    some = much[:TEXT_MAX]
+
+    job = cluster.submit(
+        *("-w", cluster.first, f"--comment={some}", f"--extra={some}", f"--job-name={some}"),
+        f"--export=ALL,MUCH={much}",
+    )
+
+    until(lambda: cluster.slurm.exec("squeue", "-h", "-t", "all", "-j", job, "-o", "%r").strip() != "None")
+    cluster.until_idle()
+    assert states(cluster, job) == {job: "PENDING"}
+    assert not cluster.has_run(job)
+    (body, *_) = (body for path, _, body in gateway.sent if path == prehook(cluster.first))
+    assert len(json.dumps(body)) < 1000
 
 
 def test_the_refusal_of_an_arrays_last_task_changes_no_other_task(

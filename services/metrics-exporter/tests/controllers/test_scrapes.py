@@ -265,11 +265,41 @@ async def test_facts_are_counted_by_type_and_lock_times_observed(bus: Bus, http:
     await until(is_counted)
 
 
-async def test_drains_and_waits_are_told_by_cause_and_partition(bus: Bus, http: httpx.AsyncClient) -> None:
-    async def is_leading() -> bool:
-        return re.search(r'^sunk_leader\{lease="[^"]+"\} 1\.0$', await scrape(http), re.MULTILINE) is not None
+async def is_leading(http: httpx.AsyncClient) -> bool:
+    """Whether the replica observes what takes its time: one of them does."""
+    return re.search(r'^sunk_leader\{lease="[^"]+"\} 1\.0$', await scrape(http), re.MULTILINE) is not None
 
-    await until(is_leading)  # Only then what takes its time is observed, for one replica does that.
+
+async def test_how_long_a_job_waited_is_observed_by_one_of_two_replicas(
+    bus: Bus, server: NatsServer, tmp_path: Path
+) -> None:
+    async with exporting(server, tmp_path) as (_, one):
+        await until(lambda: is_leading(one))
+        async with exporting(server, tmp_path / "other") as (_, other):
+            assert not await is_leading(other)
+            started = now()
+            waited = {"submitted": started - timedelta(seconds=40), "started": started}
+            for number in (7, 8):
+                job = SlurmJobState(
+                    changed=started, job=number, state="RUNNING", partition="gpu", nodes="gpu-1", **waited
+                )
+                await store(bus, str(number), job)
+
+            async def have_seen(http: httpx.AsyncClient) -> bool:
+                return "slurm_queue_running 2" in await scrape(http)
+
+            told = 'sunk_job_wait_seconds_count{partition="gpu"} '
+            await until(lambda: have_seen(other))
+
+            async def is_told() -> bool:
+                return f"{told}2.0" in await scrape(one)
+
+            await until(is_told)
+            assert told not in await scrape(other)
+
+
+async def test_drains_and_waits_are_told_by_cause_and_partition(bus: Bus, http: httpx.AsyncClient) -> None:
+    await until(lambda: is_leading(http))
     drained = SlurmNodeState(
         changed=now(), node="gpu-1", state="IDLE", is_drain=True, reason="k8s: cordon", reason_changed=now()
     )

@@ -582,6 +582,28 @@ async def test_a_mark_that_another_user_copies_to_his_job_is_told_of_nobody_and_
         await found.client.cancel_job(strangers)
 
 
+async def test_two_live_jobs_with_one_mark_are_told_and_neither_is_taken_or_ended(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    """The mark proves no more than the user, so a job of the same user may have it too."""
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        found.pods.put(manifest())
+        await until(lambda: found.is_running(UID))
+        (ours,) = await found.alive()
+        user = ("--uid", str(ours.user_id), "--gid", str(ours.user_id), "-D/")
+        second = int(submit(slurm, "--hold", f"--extra={ours.extra}", *user))
+        whose = Owner(uid=UID, attempt=0, user_id=ours.user_id, name="default/infer")
+
+        await until(lambda: "MarkCopied" in found.pods.warned.get(UID, ()))
+        with pytest.raises(SlurmUnavailableError, match=f"{ours.job_id} and {second} carry the mark of"):
+            await found.jobs(found.client).find_marked(whose)
+
+        assert await is_base(found, ours.job_id, "RUNNING")
+        assert await is_base(found, second, "PENDING")
+        assert found.is_running(UID)
+        await found.client.cancel_job(second)
+
+
 async def test_scancel_deletes_the_pod_and_the_job_leaves_its_node_only_when_the_pod_is_gone(
     nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
 ) -> None:
@@ -1345,7 +1367,9 @@ async def drive(found: World, scheduler: Reconciler, uid: str, fuse: Fuse | None
 
 async def announce(found: World, scheduler: Reconciler, uid: str) -> None:
     state = found.placements.get(uid)
-    if state is None or state.job is None or state.phase != "released" or found.answerer is None:
+    # Who was killed right after the release has not stored it, and the job may run before the next one looks.
+    is_placing = state is not None and state.phase in {"submitted", "released"}
+    if state is None or state.job is None or not is_placing or found.answerer is None:
         return
     job = await found.client.job(state.job)
     if job is None or job.state_now.base != "RUNNING":
