@@ -278,10 +278,16 @@ async def test_how_long_a_job_waited_is_observed_by_one_of_two_replicas(
         async with exporting(server, tmp_path / "other") as (_, other):
             assert not await is_leading(other)
             started = now()
-            waited = {"submitted": started - timedelta(seconds=40), "started": started}
+            submitted = started - timedelta(seconds=40)
             for number in (7, 8):
                 job = SlurmJobState(
-                    changed=started, job=number, state="RUNNING", partition="gpu", nodes="gpu-1", **waited
+                    changed=started,
+                    job=number,
+                    state="RUNNING",
+                    partition="gpu",
+                    nodes="gpu-1",
+                    submitted=submitted,
+                    started=started,
                 )
                 await store(bus, str(number), job)
 
