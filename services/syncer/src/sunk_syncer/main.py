@@ -111,7 +111,7 @@ class Syncer:
             reconfigured=lambda: reconfigure.done,
         )
         node_writer = NodeWriter(slurm, nodes, leadership, config)
-        drains = DrainController(node_writer, nodes, self.node_views, config)
+        drains = DrainController(node_writer, nodes, jobs, self.node_views, config)
         descriptions = ExtraController(
             bus, node_writer, self.node_views, leadership=leadership, config=config
         )

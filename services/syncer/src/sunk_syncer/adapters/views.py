@@ -5,7 +5,7 @@ long, or holds a value that cannot be read; nor while nobody sees Kubernetes; no
 names no state.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from datetime import datetime
 from typing import Any
 
@@ -128,27 +128,34 @@ class Views:
             self._placements_by_node.setdefault(node, set()).add(uid)
         return {before, node} - {""}
 
-    def kube_inputs(self, node: str, moment: datetime, *, downed_uid: str = "") -> KubeInputs:
+    def jobs_of_pods(self, node: str) -> frozenset[int]:
+        """Return the placeholder jobs of the Pods that are on *node*."""
+        return frozenset(
+            placement.job
+            for placement in self._placements_on(node)
+            if placement.is_pod_present and placement.job is not None
+        )
+
+    def kube_inputs(
+        self, node: str, moment: datetime, *, downed_uid: str = "", left: Collection[int] = ()
+    ) -> KubeInputs:
         """Return Kubernetes' side of *node*.
 
         Args:
             node: Its name.
             moment: Now.
             downed_uid: The Pod that it was set down for last.
+            left: Jobs that do not run there by a fresh look, whatever the bus says of them.
         """
         pod = self.pods.get(node)
         verified = pod.hpc_verified if pod else None
-        here = [
-            placement
-            for placement in map(self.placements.get, self._placements_by_node.get(node, ()))
-            if placement is not None
-        ]
+        here = self._placements_on(node)
         placed = [placement for placement in here if placement.is_pod_present]
         counts = max(here, key=lambda one: (one.is_overdue and one.is_pod_present, one.changed), default=None)
         return KubeInputs(
             pod=pod,
             is_overdue=any(placement.is_overdue for placement in placed),
-            is_pod_leaving=any(self._is_leaving(placement) for placement in placed),
+            is_pod_leaving=any(placement.job in left or self._is_leaving(placement) for placement in placed),
             are_placements_known=self.placements.written_for_s >= self._bucket_doubt_s,
             lock=self.locks.get(node),
             is_downed=bool(downed_uid) and downed_uid == gone_uid(pod),
@@ -157,6 +164,10 @@ class Views:
             lock_event=self.locks.event(node),
             verified_age_s=(moment - verified).total_seconds() if verified else float("inf"),
         )
+
+    def _placements_on(self, node: str) -> list[PlacementState]:
+        found = map(self.placements.get, self._placements_by_node.get(node, ()))
+        return [placement for placement in found if placement is not None]
 
     def _is_leaving(self, placement: PlacementState) -> bool:
         """Whether the Pod, which is there, has no running job any more."""

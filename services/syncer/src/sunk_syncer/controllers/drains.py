@@ -1,11 +1,12 @@
 """Wanted drains from the bus to Slurm: whenever either side of a node changes, both are compared.
 
 What must stay true: nothing is decided on views that are not complete; the node is read again right
-before it is written; the most urgent come first, and none waits for one that Slurm refuses.
+before it is written, and so are the jobs of Pods whose node is lifted after one that was overdue; the most
+urgent come first, and none waits for one that Slurm refuses.
 """
 
 import logging
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Collection
 from typing import Final
 
 import anyio
@@ -17,7 +18,9 @@ from sunk_syncer.actions import Action, DownNode, DrainNode, KubeInputs, SlurmIn
 from sunk_syncer.adapters.views import Views, fresh_inputs, published_inputs
 from sunk_syncer.config import Config
 from sunk_syncer.metrics import HELD_BACK
-from sunk_syncer.policy.drains import decide, is_ours, urgency
+from sunk_syncer.policy.drains import OVERDUE, decide, is_ours, urgency
+from sunk_syncer.policy.requeues import is_in_the_way
+from sunk_syncer.pollers.jobs import JobPoller
 from sunk_syncer.pollers.nodes import NodePoller
 from sunk_syncer.writers.node_writer import NodeWriter, Seen
 
@@ -33,9 +36,12 @@ _RANK_S: Final = 60.0
 class DrainController:
     """Keeps the drains of one cluster's nodes as Kubernetes' side wants them. Only the leader runs it."""
 
-    def __init__(self, node_writer: NodeWriter, watch: NodePoller, views: Views, config: Config) -> None:
+    def __init__(
+        self, node_writer: NodeWriter, watch: NodePoller, jobs: JobPoller, views: Views, config: Config
+    ) -> None:
         self._node_writer = node_writer
         self._watch = watch
+        self._jobs = jobs
         self._views = views
         self._config = config
         self._loop = KeyLoop("drain", self._settle, concurrency=_AT_ONCE, woken_by=views.recoveries())
@@ -122,14 +128,23 @@ class DrainController:
             seen = await self._node_writer.look(name)
             if seen is None:
                 return None
+            left = await self._left(name) if seen.node.reason.startswith(OVERDUE) else frozenset[int]()
             slurm = self._fresh(seen, name)
-            kube = self._kube_inputs(name)
+            kube = self._kube_inputs(name, left)
             for action in self._decide(slurm, kube):
                 if not await self._node_writer.carry_out(action, seen):
                     return self._config.refused_again_s
                 if isinstance(action, DownNode):
                     self._downed[name] = gone_uid(kube.pod)
             return self._again_s(slurm)
+
+    async def _left(self, name: str) -> frozenset[int]:
+        """Look at the jobs of the Pods that are on a node; return those that do not run there any more.
+
+        One Pod that has gone lifts the drain for all: the bus may not have heard of the end of another's job.
+        """
+        looks = [(job, await self._jobs.fresh(job)) for job in sorted(self._views.jobs_of_pods(name))]
+        return frozenset(job for job, found in looks if not is_in_the_way(found, name))
 
     def _fresh(self, seen: Seen, name: str) -> SlurmInputs:
         """Return Slurm's side as it was *seen*, if what others say of the node is still known."""
@@ -161,8 +176,8 @@ class DrainController:
             return _LOOK_AGAIN_S
         return self._config.prehook_pause_s if is_ours(slurm) else None
 
-    def _kube_inputs(self, name: str) -> KubeInputs:
-        return self._views.kube_inputs(name, now(), downed_uid=self._downed.get(name, ""))
+    def _kube_inputs(self, name: str, left: Collection[int] = ()) -> KubeInputs:
+        return self._views.kube_inputs(name, now(), downed_uid=self._downed.get(name, ""), left=left)
 
 
 def _is_new_drain(actions: tuple[Action, ...], slurm: SlurmInputs) -> bool:
