@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from sunk_lab.errors import LabError
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import SLURM_24_11
 from sunk_runtime.testing import until
@@ -125,6 +126,29 @@ async def test_a_job_that_is_over_is_not_changed_and_cancelling_it_or_nobody_is_
     assert (numbers(signalled), [numbers(answer) for answer in cancelled]) == ([], [[], []])
     assert [numbers(answer) for answer in changed] == [[2084], [2084]]
     assert numbers(unknown) == []
+
+
+@pytest.mark.parametrize("verb", ["requeue", "requeuehold"])
+async def test_a_later_component_of_a_heterogeneous_job_is_not_requeued_without_the_others(
+    bare: httpx.AsyncClient, cluster: HostSlurm, verb: str
+) -> None:
+    first, second = ("-n1", "--mem=10", "-wnode01"), ("-n1", "--mem=10", "-wnode02")
+    whole = ("--parsable", "--requeue", "-D/", "-o/dev/null", *first, ":", *second, "--wrap=sleep 60")
+    leader = int(cluster.exec("sbatch", *whole))
+    for number in (leader, leader + 1):
+        await until_running(bare, number)
+
+    with pytest.raises(LabError, match="Job not heterogeneous job leader"):
+        cluster.exec("scontrol", verb, str(leader + 1))
+    component = (await job(bare, leader + 1))["job_state"]
+    cluster.exec("scontrol", verb, str(leader))
+
+    async def is_back(number: int) -> bool:
+        return "PENDING" in (await job(bare, number))["job_state"]
+
+    assert component == ["RUNNING"]
+    for number in (leader, leader + 1):
+        await until(lambda number=number: is_back(number))
 
 
 async def test_a_node_that_is_well_cannot_be_resumed_and_can_be_undrained(

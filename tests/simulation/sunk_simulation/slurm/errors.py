@@ -22,6 +22,7 @@ JOB_NOT_RUNNING: Final = 2085
 JOB_NOT_SUSPENDED: Final = 2087
 NODE_BUSY: Final = 2016
 INVALID_NODE_TRANSITION: Final = 2180
+NOT_HET_JOB_LEADER: Final = 2107
 INVALID_GROUP: Final = 2113
 AUTH_NOBODY: Final = 6010
 TOKEN_REFUSED: Final = 1007
@@ -52,6 +53,7 @@ WORDS: Final = {
     JOB_NOT_RUNNING: "Job is not running",
     JOB_NOT_SUSPENDED: "Job is not suspended",
     JOB_HELD: "Job is in held state, pending scheduler release",
+    NOT_HET_JOB_LEADER: "Job not heterogeneous job leader",
     INVALID_GROUP: "Invalid group id",
     AUTH_NOBODY: "Rejecting authentication of user nobody or group nobody",
     INVALID_VALUE: "Parse error or unknown value",

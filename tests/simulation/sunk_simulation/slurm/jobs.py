@@ -263,8 +263,11 @@ class Jobs:
             SlurmError: none of them may be.
         """
         refused: SlurmError | None = None
+        numbers = {job.job_id for job in jobs}
         for job in jobs:
-            if not job.requeue:
+            if job.het_offset and job.het_job_id not in numbers:
+                refused = SlurmError(errors.NOT_HET_JOB_LEADER)
+            elif not job.requeue:
                 refused = SlurmError(errors.DISABLED)
             elif job.is_pending:
                 if hold:
