@@ -420,6 +420,21 @@ def test_an_elastic_gang_asks_for_no_nodes_of_its_empty_seats_when_slurm_has_los
     assert not isinstance(decide_gang(found, LATER, Limits()), BindMembers)
 
 
+def test_a_seat_without_a_node_keeps_nobody_from_anothers_seat() -> None:
+    """A seat was empty when Slurm lost the gang's job: its next job has no node for that one."""
+    record = stored(4, min_available=2, policy="replace")
+    assert record.roster is not None
+    first, second, third, fourth = record.roster.members
+    members = {f"u{i}": member(i, kube_node=f"k{i}") for i in (0, 2)}
+    members["u9"] = replace(member(3), uid="u9")
+    seats = (first, replace(second, vacant=T0, node=""), third, replace(fourth, uid="u9"))
+    found = replace(record, roster=replace(record.roster, members=seats))
+    action = decide_gang(look(members, found, job=job(nodes=("n0", "n2", "n3"))), LATER, Limits())
+
+    assert isinstance(action, BindMembers)
+    assert action.kube_nodes == {"u9": "k3"}
+
+
 def test_a_member_that_fails_before_all_are_bound_is_how_the_gang_ends() -> None:
     failed = member(0, kube_node="k0")
     failed = replace(failed, pod=replace(failed.pod, is_over=True, exit_code=3))

@@ -270,7 +270,7 @@ def _bind_replacements(seen: GangSeen, gang: Gang) -> GangAction | None:
     }
     if problems:
         return Tell(notes=problems, after_s=LOOK_AGAIN_S)
-    if any(node not in seen.kube_nodes for node in {member.node for member in gang.members}):
+    if any(node not in seen.kube_nodes for node in distinct(gang)):
         return Wait(ASK_AGAIN_S)
     return bind(seen, gang)
 
