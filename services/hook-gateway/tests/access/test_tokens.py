@@ -78,6 +78,7 @@ def test_a_clock_that_is_seconds_off_does_not_lock_a_node_out() -> None:
     now = int(time.time())
 
     assert asked(ISSUED_BY.token(exp=now - 5, nbf=now + 5)).pod
+    assert asked(ISSUED_BY.token(iat=now + 5, nbf=now + 5)).pod
 
 
 @pytest.mark.parametrize(
