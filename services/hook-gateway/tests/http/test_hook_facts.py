@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+import anyio
 import httpx
 import pytest
 
@@ -30,7 +31,7 @@ from sunk_events.requests import (
     Refused,
     ReleasePlacement,
 )
-from sunk_hook_gateway.testing.hooks import CLUSTER, call, place, register, standing_in, token_of
+from sunk_hook_gateway.testing.hooks import CLUSTER, Gateway, call, place, register, standing_in, token_of
 from sunk_hook_gateway.testing.issuer import Issuer
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
@@ -136,6 +137,26 @@ async def test_a_placeholders_calls_are_told(bus: Bus, http: httpx.AsyncClient) 
     assert (started[0].data.job, started[0].data.node, started[0].data.status) == (71, "d7", 200)
     assert isinstance(released[0], PlacementReleaseCalled)
     assert (released[0].data.job, released[0].data.status) == (71, 200)
+
+
+async def test_what_somebody_without_a_token_asks_for_is_not_told(
+    bus: Bus, gateway: Gateway, http: httpx.AsyncClient
+) -> None:
+    """Facts are kept by their number of bytes, so those of strangers would end those of others."""
+    await place(bus, 72, token=token_of(72))
+    _, answering_ends = standing_in(bus, ReleasePlacement, PlacementReleased(is_pod_gone=True))
+    unknown = range(4_000_001, 4_000_007)
+
+    async with hearing(bus, PlacementReleaseCalled) as released, answering_ends:
+        async with anyio.create_task_group() as calls:
+            for job in unknown:
+                calls.start_soon(call, http, f"/v1/jobs/{job}/release", "nobodys")
+        await call(http, "/v1/jobs/72/release", token_of(72))
+        await until(first(released))
+
+    assert [event.data.job for event in released if isinstance(event, PlacementReleaseCalled)] == [72]
+    lines = gateway[0].log.read_text().splitlines()
+    assert len([line for line in lines if any(str(job) in line for job in unknown)]) < len(unknown)
 
 
 async def test_nudges_are_told(bus: Bus, http: httpx.AsyncClient, issuer: Issuer) -> None:

@@ -62,7 +62,7 @@ class Serving:
         self._open: set[anyio.CancelScope] = set()
         """Of each call that waits for its answer; a task beside it would cost more than the call."""
         self._logged: dict[tuple[str, int], float] = {}
-        """When a refusal of somebody who was not let in had its line last, by call and status."""
+        """When an answer to somebody whom nobody here knows had its line last, by call and status."""
         self._is_stopping = False
         self._idle = anyio.Event()
 
@@ -109,14 +109,15 @@ class Serving:
                 if not self._held:
                     self._idle.set()
             waited_s = time.perf_counter() - started
-            is_line = call is not None or self._is_line(endpoint, answer.status)
+            is_known = call is not None and not _is_stranger(endpoint, call.admitted)
+            is_line = is_known or self._is_line(endpoint, answer.status)
             _account(endpoint, request, answer, waited_s, is_line=is_line)
-            return self._response(endpoint, call, answer, waited_s, at)
+            return self._response(endpoint, call if is_known else None, answer, waited_s, at)
 
         return Route(endpoint.path, respond, methods=[endpoint.method], name=endpoint.name)
 
     def _is_line(self, endpoint: Endpoint, status: int) -> bool:
-        """Whether the refusal of somebody who was not let in has its line in the log: one a second has."""
+        """Whether the answer to somebody whom nobody here knows has its line in the log: one a second has."""
         key, at = (endpoint.name, status), time.monotonic()
         if at - self._logged.get(key, -LINE_S) < LINE_S:
             return False
@@ -129,9 +130,9 @@ class Serving:
         """Return a place of those that there are for the caller's kind. Raises `TransientError`."""
         if endpoint.caller != "job":
             return self._nodes.one(admitted.caller.pod)
-        if admitted.placement is not None:
-            return self._jobs.one(str(job_of(request.path_params)))
-        return self._strangers.one(_address(request))
+        if _is_stranger(endpoint, admitted):
+            return self._strangers.one(_address(request))
+        return self._jobs.one(str(job_of(request.path_params)))
 
     async def _let_in(self, endpoint: Endpoint, request: Request) -> tuple[str, Admitted]:
         """Return the caller with its token; one that has to be waited for takes a stranger's place meanwhile.
@@ -248,6 +249,11 @@ async def _body(request: Request) -> bytes:
     except TimeoutError as error:
         raise Refusal(answers.failed(408, f"body did not come in {BODY_TIMEOUT_S:.0f} s")) from error
     return bytes(data)
+
+
+def _is_stranger(endpoint: Endpoint, admitted: Admitted) -> bool:
+    """Whether nobody here knows the caller's token: then its call is neither told nor logged each time."""
+    return endpoint.caller == "job" and admitted.placement is None
 
 
 def _address(request: Request) -> str:
