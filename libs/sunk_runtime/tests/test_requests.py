@@ -11,6 +11,7 @@ from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import (
     BusUnavailableError,
     ConflictError,
+    LostLeadershipError,
     NoAnswerError,
     PermanentError,
     TransientError,
@@ -94,6 +95,35 @@ async def test_an_answer_that_is_too_large_is_later_and_the_answerer_lives(bus: 
             reply = await ask(bus, "c1", QUESTION)
             assert isinstance(reply, Later)
             assert "lock_waiting of" in reply.reason
+
+
+class Lead:
+    """A fence that can be lost."""
+
+    token = 1
+
+    def __init__(self) -> None:
+        self.is_lost = False
+
+    def check(self) -> None:
+        if self.is_lost:
+            raise LostLeadershipError("the lease may have ended")
+
+
+async def test_who_lost_its_lease_answers_later_whatever_it_knows(bus: Bus) -> None:
+    """A process that was held up wakes with the questions of meanwhile, and what it knew before."""
+    fence = Lead()
+
+    async def held_up(_: ConfirmNode) -> Reply:
+        fence.is_lost = True
+        return ANSWER
+
+    async with answering(bus, "c1", ConfirmNode, held_up, fence=fence):
+        first = await ask(bus, "c1", QUESTION)
+    async with answering(bus, "c1", ConfirmNode, raising(PermanentError("no")), fence=fence):
+        second = await ask(bus, "c1", QUESTION)
+
+    assert [type(first), type(second)] == [Later, Later]
 
 
 @pytest.mark.parametrize(

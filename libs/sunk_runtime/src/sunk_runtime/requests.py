@@ -1,7 +1,7 @@
 """ask() and answering(): questions between services, with deadlines.
 
 What must stay true: no answer, an answerer that fails and an answerer whose views are incomplete are all
-"later", never "no"; a question that is asked again has the same effect.
+"later", never "no", and so is what a former leader knows; a question that is asked again has the same effect.
 """
 
 import logging
@@ -17,7 +17,14 @@ from sunk_events import subjects
 from sunk_events.base import REASON_MAX, Reply, Request
 from sunk_events.codec import OversizeError, UndecodableError, decode_reply, decode_request, encode
 from sunk_events.requests import Later, Refused
-from sunk_runtime.errors import ConflictError, NoAnswerError, PermanentError, TransientError
+from sunk_runtime.errors import (
+    ConflictError,
+    LostLeadershipError,
+    NoAnswerError,
+    PermanentError,
+    TransientError,
+)
+from sunk_runtime.fencing import Fence
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.metrics import REQUESTS
 from sunk_runtime.tracing import note, span
@@ -100,12 +107,18 @@ async def ask_until(
 
 @asynccontextmanager
 async def answering(
-    bus: Bus, cluster: str, kind: type[R], answer: Callable[[R], Awaitable[Reply]]
+    bus: Bus,
+    cluster: str,
+    kind: type[R],
+    answer: Callable[[R], Awaitable[Reply]],
+    *,
+    fence: Fence | None = None,
 ) -> AsyncGenerator[None]:
     """Answer questions of *kind* while the context lasts. Only a leader does.
 
     Each question is a task of its own, so a slow one holds nobody up. An error of *answer* is answered:
-    transient ones with `Later`, permanent ones with `Refused`.
+    transient ones with `Later`, permanent ones with `Refused`. Who answers because it leads hands its
+    leadership in as *fence*: once that is lost, whatever it knows is old, and each answer is `Later`.
     """
     under_way = 0
 
@@ -123,7 +136,7 @@ async def answering(
             nonlocal under_way
             try:
                 with span("answer", kind.__name__, message.subject, message.headers):
-                    reply = await _answered(kind, message, answer)
+                    reply = _while_leading(await _answered(kind, message, answer), fence)
                     note("sunk.reply", type(reply).__name__)
                     await _reply(bus, message, reply, kind)
             finally:
@@ -152,6 +165,16 @@ async def _answered(kind: type[R], message: Message, answer: Callable[[R], Await
     except Exception:
         log.exception("question failed", extra={"subject": message.subject})
         return Later(reason="the answerer failed; its log says why")
+
+
+def _while_leading(reply: Reply, fence: Fence | None) -> Reply:
+    """Return *reply*, unless another may have led by now: a process may be held up anywhere."""
+    try:
+        if fence is not None:
+            fence.check()
+    except LostLeadershipError as error:
+        return Later(reason=str(error)[:REASON_MAX])
+    return reply
 
 
 async def _reply(bus: Bus, message: Message, reply: Reply, kind: type[Request]) -> None:

@@ -80,7 +80,7 @@ async def work(
             words = NodeExplainer(views, cluster, bus.ears[cluster.cluster])
             others = [other.kube_pods for other in clusters if other is not cluster]
             locked = partial(lock, config, client, cluster, leadership, words, views=views, others=others)
-            rebooted = partial(reboot, config, views, cluster, kube)
+            rebooted = partial(reboot, config, views, cluster, leadership, kube=kube)
             alive = partial(send_heartbeats, views, cluster, leadership)
             tasks.start_soon(persistently, f"tell {cluster.cluster}", told)
             tasks.start_soon(persistently, f"be alive for {cluster.cluster}", alive)
@@ -161,8 +161,10 @@ async def lock(
     )
 
 
-async def reboot(config: Config, views: KubeViews, cluster: ClusterViews, kube: FencedKube) -> None:
+async def reboot(
+    config: Config, views: KubeViews, cluster: ClusterViews, leadership: Leadership, *, kube: FencedKube
+) -> None:
     """Answer those who want a Node of one Slurm cluster rebooted, until cancelled."""
     reboots = Reboots(views.nodes, cluster.kube_pods, kube, config.reboots)
-    async with answering(cluster.bus, cluster.cluster, RebootNode, reboots.answer):
+    async with answering(cluster.bus, cluster.cluster, RebootNode, reboots.answer, fence=leadership):
         await anyio.sleep_forever()

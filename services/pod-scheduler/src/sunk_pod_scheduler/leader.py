@@ -216,22 +216,15 @@ class Runtime:
         explanations = ExplainHandlers(
             self.pods, self.placements, scheduler.look, gangs.explain, bus_jobs.all
         )
+        answering_here = partial(answering, self.bus, config.cluster, fence=leadership)
         changes = self.pods.changes()  # Before anybody asks: from then on Pods are found by their uid.
         async with AsyncExitStack() as stack:
             for recovery in (self.bus.recovery, self.placements.recovery):
                 stack.enter_context(recovery.waking(mailbox.hear_anew))
-            await stack.enter_async_context(
-                answering(self.bus, config.cluster, PlacementAnnounced, answerer.announced)
-            )
-            await stack.enter_async_context(
-                answering(self.bus, config.cluster, PlacementSilent, answerer.silent)
-            )
-            await stack.enter_async_context(
-                answering(self.bus, config.cluster, ReleasePlacement, answerer.released)
-            )
-            await stack.enter_async_context(
-                answering(self.bus, config.cluster, ExplainPlacement, explanations.placement)
-            )
+            await stack.enter_async_context(answering_here(PlacementAnnounced, answerer.announced))
+            await stack.enter_async_context(answering_here(PlacementSilent, answerer.silent))
+            await stack.enter_async_context(answering_here(ReleasePlacement, answerer.released))
+            await stack.enter_async_context(answering_here(ExplainPlacement, explanations.placement))
             tasks = await stack.enter_async_context(anyio.create_task_group())
             changed = (changes, self._of_placements(), self._of_jobs(gangs.invalidate))
             tasks.start_soon(partial(loop.run, *changed, keys=self._keys, resync_s=config.resync_s))

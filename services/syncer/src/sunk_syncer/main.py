@@ -133,13 +133,13 @@ class Syncer:
         async with (
             anyio.create_task_group() as tasks,
             # First in and last out: who answers the second without the first is of an earlier version.
-            answering(bus, config.cluster, ConfirmJobs, answers.confirm_jobs),
-            answering(bus, config.cluster, ConfirmNode, answers.confirm),
-            answering(bus, config.cluster, RequeueJob, requeues.answer),
-            answering(bus, config.cluster, ExplainSlurmNode, explanations.node),
-            answering(bus, config.cluster, ExplainJob, explanations.job),
-            answering(bus, config.cluster, NudgeNode, answers.nudge_node),
-            answering(bus, config.cluster, NudgeJob, answers.nudge_job),
+            answering(bus, config.cluster, ConfirmJobs, answers.confirm_jobs, fence=leadership),
+            answering(bus, config.cluster, ConfirmNode, answers.confirm, fence=leadership),
+            answering(bus, config.cluster, RequeueJob, requeues.answer, fence=leadership),
+            answering(bus, config.cluster, ExplainSlurmNode, explanations.node, fence=leadership),
+            answering(bus, config.cluster, ExplainJob, explanations.job, fence=leadership),
+            answering(bus, config.cluster, NudgeNode, answers.nudge_node, fence=leadership),
+            answering(bus, config.cluster, NudgeJob, answers.nudge_job, fence=leadership),
         ):
             for part in (*watches, *acting):
                 tasks.start_soon(part.run)

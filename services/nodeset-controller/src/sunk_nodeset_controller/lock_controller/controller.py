@@ -94,9 +94,9 @@ async def run_locks(
         if changed is not None:
             tasks.start_soon(enqueue_stray_taints, changed, snapshotter, viewed, measure.taint, loop.poke)
         async with (
-            answering(views.bus, views.cluster, AcquireLock, answers.acquire),
-            answering(views.bus, views.cluster, ReleaseLock, answers.release),
-            answering(views.bus, views.cluster, ExplainKubeNode, answers.explain),
+            answering(views.bus, views.cluster, AcquireLock, answers.acquire, fence=leadership),
+            answering(views.bus, views.cluster, ReleaseLock, answers.release, fence=leadership),
+            answering(views.bus, views.cluster, ExplainKubeNode, answers.explain, fence=leadership),
         ):
             await loop.run(
                 views.kube_pods.changes(),
