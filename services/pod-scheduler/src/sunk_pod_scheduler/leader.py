@@ -116,18 +116,18 @@ class Runtime:
         """The Pods of all our names."""
         return [view for views in self.watched_by_name.values() for view in views]
 
-    def pods_of(self, names: Iterable[str]) -> PodStore:
-        """Return the Pods of some of our names."""
+    def pods_of(self, names: Iterable[str], check: Callable[[], None] | None = None) -> PodStore:
+        """Return the Pods of some of our names; *check* raises once we may not bind them any more."""
         ours = [*names]
         watched = [view for name in ours for view in self.watched_by_name[name]]
         indexes = [index for name in ours for index in self._indexes_by_name[name]]
-        return PodStore(self.kube, watched, self.nodes, self.recorder, indexes, self.config.lock_key)
+        return PodStore(self.kube, watched, self.nodes, self.recorder, indexes, self.config.lock_key, check)
 
     async def work(self, leadership: Leadership) -> None:
         """Schedule while we lead."""
         config, mailbox = self.config, Mailbox()
         names = await claim(self.kube, config.namespace, leadership.name, config.pod_scope())
-        self.pods = self.pods_of(names)
+        self.pods = self.pods_of(names, leadership.check)
         jobs = PlaceholderJobs(
             self.slurm,
             self.slurm_jobs,

@@ -4,7 +4,7 @@ What must stay true: every write names the uid, so that a Pod of the same name t
 hit; a Pod is only "no more" when the API server itself has said so.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
@@ -70,7 +70,8 @@ def _without_lock(node: Node, key: str) -> Node:
 class PodStore:
     """The Pods of our scheduler names, and the Nodes; *lock_key* is the taint of those that are locked.
 
-    *indexes*: the same Pods by `job_claims.keys_of` and by `node_filter.port_keys`.
+    *indexes*: the same Pods by `job_claims.keys_of` and by `node_filter.port_keys`. *check* raises once we
+    may no longer lead: a binding is several calls, and we may be held up in each.
     """
 
     def __init__(  # noqa: PLR0917 - what it reads, then what it says
@@ -81,6 +82,7 @@ class PodStore:
         recorder: EventRecorder,
         indexes: Sequence[Index[Pod]],
         lock_key: str = TAINT_LOCK,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self._client = client
         self._watched = watched
@@ -88,6 +90,7 @@ class PodStore:
         self._recorder = recorder
         self._indexes = indexes
         self._lock_key = lock_key
+        self._check = check
         self._key_by_uid: dict[str, str] = {}
 
     def changes(self) -> Changes:
@@ -192,6 +195,8 @@ class PodStore:
         if tolerations := _with_lock(pod, self._lock_key):
             version = {"resourceVersion": pod.metadata.resource_version}
             await self._patch(pod, {"metadata": version, "spec": {"tolerations": tolerations}})
+        if self._check is not None:
+            self._check()
         try:
             await self._client.bind_pod(pod, node)
         except KubeNotFoundError as error:

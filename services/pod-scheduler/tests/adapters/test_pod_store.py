@@ -1,0 +1,53 @@
+"""A binding of several calls, in one of which the process is held up for longer than its lease lasts."""
+
+from typing import cast
+
+import pytest
+
+from sunk_kube.client import KubeClient
+from sunk_kube.objects import Node, Pod, PodSpec, Toleration
+from sunk_kube.reflector import Reflector
+from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
+from sunk_pod_scheduler.adapters.pod_store import PodStore
+from sunk_pod_scheduler.testing import KUBE_NODE, manifest
+from sunk_runtime.errors import ConflictError, LostLeadershipError
+
+pytestmark = pytest.mark.anyio
+
+
+class HeldUp:
+    """An API server whose answer to a patch comes when another leads: that it is done, or a conflict."""
+
+    def __init__(self, *, is_conflict: bool) -> None:
+        self._is_conflict = is_conflict
+        self._is_lost = False
+        self.bound: list[str] = []
+
+    def check(self) -> None:
+        if self._is_lost:
+            raise LostLeadershipError("the lease may have ended")
+
+    async def patch(self, *_: object, **__: object) -> Pod:
+        self._is_lost = True
+        if self._is_conflict:
+            raise ConflictError("changed meanwhile")
+        return manifest()
+
+    async def find(self, *_: object) -> Pod:
+        return manifest(spec=PodSpec(tolerations=(Toleration(operator="Exists"),)))
+
+    async def bind_pod(self, pod: Pod, _node: str) -> None:
+        self.bound.append(pod.key)
+
+
+@pytest.mark.parametrize("is_conflict", [False, True])
+async def test_nobody_binds_a_pod_who_lost_its_lease_meanwhile(*, is_conflict: bool) -> None:
+    api = HeldUp(is_conflict=is_conflict)
+    kube = cast("KubeClient", api)
+    nodes = cast("Reflector[Node]", None)  # Whoever binds has chosen.
+    pods = PodStore(kube, (), nodes, EventRecorder(kube), (), check=api.check)
+
+    with pytest.raises(LostLeadershipError):
+        await pods.bind(manifest(), KUBE_NODE)
+
+    assert not api.bound
