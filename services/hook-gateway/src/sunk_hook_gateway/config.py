@@ -50,7 +50,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     max_calls: Annotated[int, Meta(ge=1)] = 12000
     """Calls of nodes held at once, and as many of placeholders; one more is told to try again."""
     max_calls_per_node: Annotated[int, Meta(ge=1)] = 512
-    """Calls of one node, or one placeholder, held at once: one that went wild leaves room for the others."""
+    """Calls of one node held at once: one that went wild leaves room for the others. A placeholder has 16."""
     max_connections: Annotated[int, Meta(ge=1)] = MAX_CONNECTIONS
     """Connections of each port at once, as far as the process may open files: over that the one that waits
     longest for a request to answer ends."""

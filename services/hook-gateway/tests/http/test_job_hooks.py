@@ -16,6 +16,7 @@ from sunk_events.requests import (
     PlacementSilent,
     ReleasePlacement,
 )
+from sunk_hook_gateway.http.places import MAX_CALLS_PER_JOB
 from sunk_hook_gateway.testing.hooks import (
     NOW,
     Gateway,
@@ -88,6 +89,21 @@ async def test_a_release_without_the_token_deletes_no_pod(bus: Bus, http: httpx.
         assert (await http.post("/v1/jobs/43/release")).status_code == 401
 
     assert not answers.asked
+
+
+async def test_a_placeholders_token_holds_few_calls(bus: Bus, http: httpx.AsyncClient) -> None:
+    """Its user has it. Calls that are held keep their connections: an address has 1,024, its prologs' too."""
+    await place(bus, 59, token=token_of(59))
+    told: list[int] = []
+
+    async def one() -> None:
+        told.append((await poll(http, 59, token_of(59))).status_code)
+
+    async with anyio.create_task_group() as polls:
+        for _ in range(MAX_CALLS_PER_JOB + 3):
+            polls.start_soon(one)
+
+    assert sorted(told) == [204] * MAX_CALLS_PER_JOB + [503] * 3
 
 
 async def test_a_poll_is_held_while_the_pod_lives_and_answered_with_its_exit_code(

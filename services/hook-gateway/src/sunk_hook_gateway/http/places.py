@@ -10,6 +10,8 @@ from typing import Final
 
 from sunk_runtime.errors import TransientError
 
+MAX_CALLS_PER_JOB: Final = 16
+"""A placeholder's script makes one call at a time; its user has its token too, and no more than these."""
 MAX_STRANGERS: Final = 512
 MAX_STRANGERS_PER_ADDRESS: Final = 32
 
