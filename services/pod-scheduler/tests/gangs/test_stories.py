@@ -78,6 +78,8 @@ class Cluster:
         self.ended: set[int] = set()
         self.announced: set[int] = set()
         self.releasing: set[int] = set()
+        self.unwanted: set[int] = set()
+        """Whose end somebody has asked for, whether or not who leads now has heard it."""
         self.is_slurm_away = False
         self.does_tell = False
         """Slurm's other jobs, or accounting, tell that slurmctld has lost its state."""
@@ -161,7 +163,7 @@ class Cluster:
             assert isinstance(found.job, JobSeen)
             assert found.job.is_running
             assert found.job.job in self.announced
-            assert {member.node for member in action.gang.members} <= set(found.job.nodes)
+            assert {member.node for member in action.gang.members} <= {*found.job.nodes, ""}
         if isinstance(action, DeleteMembers):
             assert found.placement is not None
             assert found.placement.phase == "ending"
@@ -329,7 +331,7 @@ class Cluster:
         number = max(self.alive(), default=0)
         ours = [one for one in self.pods.values() if one.is_well and one.pod.kube_node and one.pod.claim]
         are_there = len(ours) == SIZE and all(one.pod.claim and one.pod.claim.job == number for one in ours)
-        return bool(number) and self.jobs[number].is_running and are_there and number not in self.releasing
+        return bool(number) and self.jobs[number].is_running and are_there and number not in self.unwanted
 
     def alive(self) -> list[int]:
         """Return the jobs that are not over."""
@@ -440,7 +442,9 @@ class GangStories(RuleBasedStateMachine):
 
     @rule()
     def the_script_asks_for_the_end(self) -> None:
-        self.cluster.releasing |= self.cluster.announced & set(self.cluster.alive())
+        asked = self.cluster.announced & set(self.cluster.alive())
+        self.cluster.releasing |= asked
+        self.cluster.unwanted |= asked
 
     @rule()
     def slurm_forgets_jobs_that_are_over(self) -> None:
