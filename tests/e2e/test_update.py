@@ -2,8 +2,8 @@
 
 import os
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from sunk_lab.stack.kubeapi import condition
 from sunk_lab.stack.raw import Object, dig
 from sunk_lab.stack.slurmapi import node_state
 from sunk_lab.story.deeds import fresh
-from sunk_lab.story.observe import until
+from sunk_lab.story.observe import ComputeNode, until
 from sunk_lab.story.stage import Stage
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.timeout(600)]
@@ -147,16 +147,58 @@ def slurmd_of(pod: Object) -> list[int]:
     return found
 
 
-def test_an_update_gets_past_a_node_that_is_down_though_its_pod_is_ready(stage: Stage) -> None:
-    """slurmctld does not reach its slurmd, which answers its probe: nothing but a drain lets its Pod go."""
-    do, before, node = stage.deeds, uids(stage), stage.nodes[0]
+@contextmanager
+def unreached(stage: Stage, node: ComputeNode) -> Generator[None]:
+    """Have slurmctld not reach the slurmd of *node*, whose Pod stays ready, and call the node down."""
     (stopped,) = [pod for pod in pods(stage) if pod["metadata"]["name"] == node.node]
     processes = slurmd_of(stopped)
     assert processes
     for process in processes:
         os.kill(process, signal.SIGSTOP)
+    found = stage.deeds.slurm.node
     try:
-        do.slurm.update_node(node.node, state=["DOWN"], reason="bad dimm")
+        until(
+            "slurmctld to miss it",  # Until then what it answered before may have slurmctld call it up again.
+            lambda: "NOT_RESPONDING" in node_state(found(node.node)),
+            lambda: found(node.node),
+        )
+        stage.deeds.slurm.update_node(node.node, state=["DOWN"], reason="bad dimm")
+        yield
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+
+
+def is_back(stage: Stage, node: ComputeNode) -> None:
+    """Wait until Slurm uses *node* again."""
+    found = stage.deeds.slurm.node
+    until(
+        "the node to be back",
+        lambda: not {"DOWN", "NOT_RESPONDING"} & node_state(found(node.node)),
+        lambda: found(node.node),
+    )
+
+
+def test_kubectl_drain_gets_past_a_node_that_is_down_though_its_pod_is_ready(stage: Stage) -> None:
+    do, before, node = stage.deeds, uids(stage), stage.nodes[0]
+    only = ("--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=sunk.coreweave.com/nodeset")
+    try:
+        with unreached(stage, node):
+            stage.stack.kubectl("drain", node.kube_node, *only, f"--timeout={WITHIN_S:.0f}s")
+            left = before - uids(stage)
+    finally:
+        stage.stack.kubectl("uncordon", node.kube_node)
+
+    assert len(left) == 1
+    do.undrained(node)
+    is_back(stage, node)
+
+
+def test_an_update_gets_past_a_node_that_is_down_though_its_pod_is_ready(stage: Stage) -> None:
+    """slurmctld does not reach its slurmd, which answers its probe: nothing but a drain lets its Pod go."""
+    do, before, node = stage.deeds, uids(stage), stage.nodes[0]
+    with unreached(stage, node):
         film = Film(stage)
         update(stage)
         wait(
@@ -169,17 +211,9 @@ def test_an_update_gets_past_a_node_that_is_down_though_its_pod_is_ready(stage: 
             ),
         )
         wait(stage, film, "the update to end", lambda: is_updated(stage))
-    finally:
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGCONT)
 
     assert not before & uids(stage)
     assert min(film.serving) >= len(before) - AT_ONCE
     for one in stage.nodes:
         do.undrained(one)
-    until(
-        "the node to be back",
-        lambda: not {"DOWN", "NOT_RESPONDING"} & node_state(do.slurm.node(node.node)),
-        lambda: do.slurm.node(node.node),
-    )
+    is_back(stage, node)
