@@ -37,10 +37,12 @@ After `LOOK`, with the Pods on the Node known, the step is `SETTLE`: {settle}. O
 A Pod that Slurm placed is in nobody's way while its own placeholder job lives on the node. Before a lock is
 granted to another job beside it the syncer is asked whether that job runs (`ConfirmJobs`), and answers by a
 list that slurmctld was asked for after the question: what the bus says of a job may be as old as the syncer
-has been away. A job whose own prolog asks at that moment needs no such answer, and nothing is asked while
-other Pods are in the way anyhow. Without an answer the Pod is in the way, and the syncer is asked again a
-second later; the deadline of the prolog applies, as for any Pod in the way. A syncer of an earlier version,
-which answers `ConfirmNode` and does not know this question, is believed as the bus has its word.
+has been away. It also looks at each of these jobs, as the number of one that slurmctld has lost may be
+another's by now: the moment of its submission tells. A job whose own prolog asks at that moment, before its
+Pod has come, needs no such answer, and nothing is asked while other Pods are in the way anyhow. Without an
+answer the Pod is in the way, and the syncer is asked again a second later; the deadline of the prolog
+applies, as for any Pod in the way. A syncer of an earlier version, which answers `ConfirmNode` and does not
+know this question, is believed as the bus has its word; one that knows no moments tells jobs by number.
 
 ## What the bus is told
 

@@ -137,6 +137,7 @@ SPECIAL: Final[dict[tuple[str, str], Any]] = {
         ),
     ),
     ("ConfirmJobs", "jobs"): (4711, 4712),
+    ("ConfirmJobs", "submitted"): (datetime(2026, 1, 15, 9, 29, 58, tzinfo=UTC), None),
     ("JobsConfirmed", "running"): (4711,),
     ("NodeConfirmed", "state"): "IDLE",
     ("NodeCordonSnapshot", "reason"): "replace the power supply",

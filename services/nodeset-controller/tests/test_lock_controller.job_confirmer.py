@@ -12,6 +12,7 @@ from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.lock_controller.job_confirmer import JobConfirmer
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.requests import answering
+from sunk_runtime.views import now
 
 pytestmark = pytest.mark.anyio
 
@@ -30,11 +31,24 @@ async def test_each_lock_has_an_answer_of_its_own(bus: Bus) -> None:
         return JobsConfirmed(running=tuple(running.intersection(question.jobs)))
 
     async with answering(bus, "lab", ConfirmJobs, answer):
-        first = await confirm("n1", {5, 6})
+        first = await confirm("n1", {5: None, 6: None})
         running.clear()
-        second = await confirm("n1", {5, 6})
+        second = await confirm("n1", {5: None, 6: None})
 
     assert (first, second) == ({5}, frozenset())
+
+
+async def test_whose_number_may_be_anothers_is_asked_for_with_the_moment_of_its_submission(bus: Bus) -> None:
+    asked, taken, confirm = list[ConfirmJobs](), now(), JobConfirmer(bus, "lab")
+
+    async def answer(question: ConfirmJobs) -> Reply:
+        asked.append(question)
+        return JobsConfirmed()
+
+    async with answering(bus, "lab", ConfirmJobs, answer):
+        await confirm("n1", {6: taken, 5: None})
+
+    assert asked == [ConfirmJobs(node="n1", jobs=(5, 6), submitted=(None, taken))]
 
 
 async def test_no_answer_and_one_that_says_later_are_not_known(bus: Bus) -> None:
@@ -43,9 +57,9 @@ async def test_no_answer_and_one_that_says_later_are_not_known(bus: Bus) -> None
     async def later(_: ConfirmJobs) -> Reply:
         return Later(reason="Slurm does not answer")
 
-    nobody = await confirm("n1", {5})
+    nobody = await confirm("n1", {5: None})
     async with answering(bus, "lab", ConfirmJobs, later):
-        assert await confirm("n1", {5}) is None
+        assert await confirm("n1", {5: None}) is None
 
     assert nobody is None
 
@@ -58,7 +72,7 @@ async def test_a_syncer_of_an_earlier_version_is_believed_as_the_bus_has_its_wor
         return NodeConfirmed(node=question.node, is_known=True, is_drained_and_idle=False)
 
     async with answering(bus, "lab", ConfirmNode, node):
-        earlier = await confirm("n1", {5})
+        earlier = await confirm("n1", {5: None})
 
     assert earlier == {5}
 
@@ -84,7 +98,7 @@ async def test_a_syncer_that_begins_to_lead_between_two_questions_is_none_of_an_
 
     async with answering(bus, "lab", ConfirmNode, node), anyio.create_task_group() as tasks:
         tasks.start_soon(lead)
-        found = await confirm("n1", {5})
+        found = await confirm("n1", {5: None})
         tasks.cancel_scope.cancel()
         assert found == frozenset()
 
@@ -101,13 +115,13 @@ async def test_while_one_question_that_follows_a_silence_is_under_way_the_others
         return JobsConfirmed(running=question.jobs)
 
     async def first() -> None:
-        found.append(await confirm("n1", {5}))
+        found.append(await confirm("n1", {5: None}))
 
-    assert await confirm("n1", {5}) is None
+    assert await confirm("n1", {5: None}) is None
     async with answering(bus, "lab", ConfirmJobs, late), anyio.create_task_group() as tasks:
         tasks.start_soon(first)
         await come.wait()
-        found.append(await confirm("n2", {6}))
+        found.append(await confirm("n2", {6: None}))
         go.set()
 
     assert found == [None, {5}]

@@ -109,6 +109,9 @@ class ConfirmJobs(Request, frozen=True, kw_only=True, tag="sunk.request.v1.confi
 
     node: NodeName
     jobs: Annotated[tuple[JobId, ...], Meta(max_length=4096)]
+    submitted: Annotated[tuple[Moment | None, ...], Meta(max_length=4096)] = ()
+    """When Slurm took each of them, in their order, where that is known: a job of that number that it took at
+    another moment is none of them."""
 
 
 class JobsConfirmed(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.jobs_confirmed"):

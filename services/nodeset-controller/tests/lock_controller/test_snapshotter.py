@@ -1,7 +1,7 @@
 """What locks are decided from: who had a Node by an older store of NATS, and when Slurm was observed."""
 
 from collections.abc import AsyncGenerator, Generator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
 from sunk_kube import wellknown as wk
 from sunk_kube.objects import Pod
 from sunk_kube.testing import node, nodeset, pod
@@ -30,6 +31,7 @@ from sunk_runtime.writer import StateWriter
 
 pytestmark = pytest.mark.anyio
 
+T0: Final = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 LEADERSHIP: Final = Leadership("test", 1, float("inf"))
 
 
@@ -149,6 +151,36 @@ async def test_slurm_in_which_nothing_moves_is_observed_by_its_lists_whatever_th
 
     assert stored is not None
     assert (before, found) == (None, stored - timedelta(seconds=40))
+
+
+@pytest.mark.parametrize(
+    ("gang", "job"),
+    [
+        pytest.param({"job": 5}, 5, id="its gang's"),
+        pytest.param({"job": 5, "lost": T0}, None, id="slurmctld has lost it"),
+        pytest.param({"job": None, "phase": "submitted", "lost": T0}, None, id="its gang has none by now"),
+        pytest.param({"job": 9, "phase": "released", "lost": T0}, None, id="its gang has another by now"),
+    ],
+)
+async def test_a_member_has_the_job_that_its_gang_has_though_it_was_told_of_another(
+    bus: Bus, gang: dict[str, Any], job: int | None
+) -> None:
+    member = PlacementState(
+        changed=T0, uid="member", namespace="team", pod="m", phase="bound", job=5, node="a", gang="gang-1"
+    )
+    views = ClusterViews.of(bus, "lab")
+    writer, snapshotter = StateWriter(bus, views.placements, fence=LEADERSHIP), LockSnapshotter(views)
+    async with following(*views.all):
+        await views.placements.complete()
+        whole = replace(member, uid="gang-1", gang="", submitted=T0, **gang)
+        await writer.record("gang-1", whole, revision=0)
+        await writer.record("member", member, revision=0)
+        await until(lambda: views.placements.get("member") is not None)
+        placed = snapshotter.job_by_uid([pod("m", namespace="team", uid="member")])
+
+        assert placed == {"member": job}
+        assert snapshotter.submitted({"member": 5}, {5}) == {5: T0}
+        assert snapshotter.submitted({"member": 5}, {6}) == {6: None}
 
 
 async def test_a_pod_that_came_and_went_while_it_could_not_be_stored_is_told_to_be_gone(

@@ -410,6 +410,12 @@ def test_a_placeholder_holds_as_long_as_its_pod_is_there_even_when_released_and_
         pytest.param({"asks": (ask(),)}, CLEAR, {5, 6}, id="a prolog asks beside the Pods of two jobs"),
         pytest.param({"asks": (ask(5),)}, CLEAR, {6}, id="a prolog knows that its own job runs"),
         pytest.param({"asks": (ask(), ask(5))}, CLEAR, {6}, id="so do two that ask together"),
+        pytest.param(
+            {"asks": (ask(5),), "placeholders": {5: True}},
+            CLEAR,
+            {5, 6},
+            id="one that asks although its Pod is there has the number of a job that was lost",
+        ),
         pytest.param({"asks": (ask(),)}, WEB, set[int](), id="it waits for another Pod anyway"),
         pytest.param({"asks": (ask(),)}, GOING, {5, 6}, id="as does not, whose level has nobody in the way"),
         pytest.param({"asks": (ask(1, "strict"),)}, GOING, set[int](), id="as does, whose level has"),
@@ -454,10 +460,19 @@ def test_whose_own_pod_it_is_waits_for_nobody_to_be_asked() -> None:
     assert decision.lock.value == "locked"
 
 
-def test_a_job_runs_by_the_word_of_its_prolog_until_it_is_over() -> None:
+def test_whose_pod_is_there_before_its_prolog_has_ended_is_not_granted_before_slurm_was_asked() -> None:
+    lock, found = standing("pending", holder(5)), Blockers(unasked=frozenset({5}))
+    decision = decide(seen(lock, way=found, placeholders={5: True}), RULES)
+
+    assert decision.lock.value == "pending"
+
+
+def test_a_job_runs_by_the_word_of_its_prolog_until_it_is_over_or_its_pod_has_come() -> None:
     view = seen(standing("pending"), asks=(ask(5), ask(6)), jobs={6: job("left", changed=0)})
 
     assert vouched(view, RULES) == {5}
+    assert vouched(replace(view, placeholders={5: False}), RULES) == {5}
+    assert vouched(replace(view, placeholders={5: True}), RULES) == set()
 
 
 def test_while_nobody_says_whether_a_job_runs_the_pods_are_looked_at_again_soon_and_later_less_often() -> (

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import NamedTuple
 
 import anyio
@@ -139,6 +140,27 @@ async def test_jobs_run_that_a_list_shows_which_was_asked_for_after_the_question
         answer = await leader.answers.confirm_jobs(ConfirmJobs(node="n1", jobs=(7, 8)))
 
         assert answer == JobsConfirmed(running=(7,) if runs else ())
+
+
+async def test_a_job_that_slurm_took_at_another_moment_is_not_the_one_that_was_asked_for(
+    nats: NatsServer,
+) -> None:
+    """Slurmctld has lost its state and gives numbers anew; the bus has the job of before, which ran too."""
+    slurm = Slurm()
+    slurm.state = ("RUNNING",)
+    taken = one_job(7).submit_time.moment
+    assert taken is not None
+    async with leading(nats, slurm) as leader:
+        question = ConfirmJobs(node="n1", jobs=(7,))
+        for submitted, running in (
+            ((), (7,)),
+            ((None,), (7,)),
+            ((taken,), (7,)),
+            ((taken - timedelta(seconds=1),), ()),
+        ):
+            answer = await leader.answers.confirm_jobs(replace(question, submitted=submitted))
+
+            assert answer == JobsConfirmed(running=running)
 
 
 async def test_the_bus_is_told_at_once_of_a_job_that_does_not_run_any_more(nats: NatsServer) -> None:

@@ -83,7 +83,7 @@ class Evictor:
         unasked = leant_on - doubted - vouched(seen, self._rules)
         if not doubted:
             return others, frozenset(), unasked
-        running = await self._confirm(turn.node, doubted)
+        running = await self._confirm(turn.node, self._snapshotter.submitted(placed, doubted))
         if running is None:
             return measure.others(pods, placed, living - doubted), doubted, unasked
         return measure.others(pods, placed, living - (doubted - running)), frozenset(), unasked

@@ -1,7 +1,8 @@
 """Which jobs run, as Slurm says now: what the bus says of a job may be as old as the syncer has been away."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import Final
 
 from sunk_events.base import REASON_MAX, Reply, Request
@@ -14,8 +15,9 @@ log = logging.getLogger(__name__)
 
 CONFIRM_S: Final = 3.0
 
-Confirm = Callable[[str, Collection[int]], Awaitable[frozenset[int] | None]]
-"""Given a node and jobs on it, returns those that run by what Slurm said after the call; None: unknown."""
+Confirm = Callable[[str, Mapping[int, datetime | None]], Awaitable[frozenset[int] | None]]
+"""Given a node and jobs on it, with the moments of their submission where those are known, returns those that
+run by what Slurm said after the call; None: unknown."""
 
 
 class JobConfirmer:
@@ -28,13 +30,16 @@ class JobConfirmer:
         self._is_unheard = False
         """Whether the last question had no answer."""
 
-    async def __call__(self, node: str, jobs: Collection[int]) -> frozenset[int] | None:
+    async def __call__(self, node: str, jobs: Mapping[int, datetime | None]) -> frozenset[int] | None:
         """Return those of *jobs* that run by what Slurm said after the call; None: unknown."""
         if self._is_unheard and self._under_way:
             return None  # One is enough to hear that somebody answers again: the others hold no lock up.
         self._under_way += 1
         try:
-            question = ConfirmJobs(node=node, jobs=tuple(sorted(jobs)))
+            numbers = sorted(jobs)
+            question = ConfirmJobs(
+                node=node, jobs=tuple(numbers), submitted=tuple(jobs[number] for number in numbers)
+            )
             try:
                 found = await self._ask(question)
             except NobodyListensError:

@@ -4,7 +4,7 @@ What must stay true: a Pod whose job slurmctld has lost is no job's until anothe
 has the number of the lost one by now must not start beside it.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from datetime import datetime
 
 from sunk_events import subjects
@@ -105,6 +105,23 @@ class LockSnapshotter:
         found = ((pod.metadata.uid, self.views.placements.get(pod.metadata.uid)) for pod in pods)
         return {uid: self._job_of(placement) for uid, placement in found if placement is not None}
 
+    def submitted(
+        self, placed: Mapping[str, int | None], jobs: Collection[int]
+    ) -> dict[int, datetime | None]:
+        """Return when Slurm took each of *jobs*, where that is known.
+
+        Args:
+            placed: What `job_by_uid` returned.
+            jobs: Some of those.
+        """
+        found: dict[int, datetime | None] = dict.fromkeys(jobs)
+        for uid, job in placed.items():
+            placement = self.views.placements.get(uid)
+            whole = None if placement is None else self._whole(placement)
+            if job in found and whole is not None:
+                found[job] = whole.submitted
+        return found
+
     def returning(self, pods: Iterable[Pod]) -> set[str]:
         """Return the uids of those of *pods* whose job slurmctld has lost, and whose next one waits."""
         found = set[str]()
@@ -161,10 +178,15 @@ class LockSnapshotter:
         return self.views.placements.get(placement.gang) if placement.gang else placement
 
     def _job_of(self, placement: PlacementState) -> int | None:
-        """Return the job of *placement*; None where slurmctld has lost it: its number may be another's."""
+        """Return the job of *placement*; None where slurmctld has lost it: its number may be another's.
+
+        What a gang's job is stands with the gang first, and with its members a moment later.
+        """
         whole, number = self._whole(placement), placement.job
         if whole is None or number is None:
             return number
+        if whole.job != number:
+            return None
         job = self.views.slurm_jobs.get(str(number))
         moments = {whole.submitted, None if job is None else job.submitted} - {None}
         is_lost = whole.lost is not None and whole.phase in _OLD_JOB

@@ -107,7 +107,7 @@ def alive(seen: Seen, rules: Rules) -> frozenset[int]:
 def to_confirm(seen: Seen, leant_on: frozenset[int], found: Blockers, rules: Rules) -> frozenset[int]:
     """Return the jobs that Slurm has to say run, now, before anybody else is granted anything.
 
-    A prolog that asks knows that its own job runs, and nobody is in the way of his own.
+    A prolog that asks knows that its own job runs, and nobody is in the way of his own: see `_is_own`.
 
     Args:
         seen: The Node.
@@ -119,12 +119,13 @@ def to_confirm(seen: Seen, leant_on: frozenset[int], found: Blockers, rules: Rul
     waiting = [one for one in _holders(seen, verdicts, rules) if one.granted is None]
     may_come = [one.job for one in waiting if not found.of(one.level)]
     unvouched = leant_on - vouched(seen, rules)
-    return frozenset(job for job in unvouched if any(one != job for one in may_come))
+    return frozenset(job for job in unvouched if any(not _is_own(one, job, seen) for one in may_come))
 
 
 def vouched(seen: Seen, rules: Rules) -> frozenset[int]:
     """Return the jobs that run by their own prologs' word."""
-    return frozenset(ask.job for ask in seen.asks if _verdict(ask, seen, rules) is None)
+    mine = (ask.job for ask in seen.asks if _verdict(ask, seen, rules) is None)
+    return frozenset(job for job in mine if _is_own(job, job, seen))
 
 
 def still_released(
@@ -137,6 +138,15 @@ def still_released(
         for job, at in released.items()
         if at > forget_before and not ((found := jobs.get(job)) and found.changed > at)
     }
+
+
+def _is_own(asking: int, job: int, seen: Seen) -> bool:
+    """Whether the Pod of *job* is that of the job that asks, whom it lets in.
+
+    A Pod comes once all prologs of its job have ended, and a placeholder has one life. A job that asks after
+    that has the number of one that slurmctld has lost, or its question is an old one.
+    """
+    return asking == job and not seen.placeholders.get(job)
 
 
 # --- Who holds ------------------------------------------------------------------------------------
@@ -284,7 +294,7 @@ def _granted(holder: Holder, seen: Seen, rules: Rules) -> Holder:
 
 def _leans(holder: Holder, seen: Seen) -> bool:
     """Whether *holder* would start beside a Pod of whose job Slurm was not asked: it has come since."""
-    return seen.way is not None and bool(seen.way.unasked - {holder.job})
+    return seen.way is not None and any(not _is_own(holder.job, job, seen) for job in seen.way.unasked)
 
 
 def _is_clear(level: LockLevel, seen: Seen, rules: Rules) -> bool:

@@ -118,11 +118,15 @@ class JobPoller:
         suspended = [job for job, known in self._listed.items() if known.state.is_suspended]
         return [job for job in suspended if not ((told := self._view.get(str(job))) and told.is_running)]
 
-    async def fresh(self, job: int) -> Job | None:
-        """Look at the one job *job*, have the bus told of it, and return it; None: Slurm has none."""
+    async def seen(self, job: int) -> Job | None:
+        """Look at the one job *job* and return it, of which nobody is told; None: Slurm has none."""
         _LOOKS.inc()
         with within(self._config.call_timeout_s, f"look at job {job}"):
-            seen = await self._slurm.job(job)
+            return await self._slurm.job(job)
+
+    async def fresh(self, job: int) -> Job | None:
+        """Look at the one job *job*, have the bus told of it, and return it; None: Slurm has none."""
+        seen = await self.seen(job)
         self._loop.poke(str(job))
         return seen
 

@@ -1,5 +1,8 @@
 """Answers to other services' questions about Slurm nodes and jobs. Only the leader answers."""
 
+from collections.abc import Mapping
+from datetime import datetime
+
 from sunk_events.base import REASON_MAX
 from sunk_events.jobs import SlurmJobState
 from sunk_events.requests import (
@@ -78,14 +81,26 @@ class Handlers:
         return False
 
     async def confirm_jobs(self, question: ConfirmJobs) -> JobsConfirmed:
-        """List all jobs now; the bus is told at once of those that no longer run."""
+        """List all jobs now, and look at those that may be others of their numbers.
+
+        The bus is told at once of those that no longer run.
+        """
         listed = await self._states.listed()
         found = {job: listed[job] for job in question.jobs if job in listed}
         running = {job for job, known in found.items() if runs(known.state)}
+        submitted = dict(zip(question.jobs, question.submitted, strict=False))
+        running -= await self._others({job: at for job, at in submitted.items() if at and job in running})
         for job in {*question.jobs} - running:
             if (told := self._known.get(str(job))) is not None and told.is_running:
                 self._jobs.look(job)
         return JobsConfirmed(running=tuple(sorted(running)))
+
+    async def _others(self, submitted: Mapping[int, datetime]) -> frozenset[int]:
+        """Return which numbers are those of other jobs, that Slurm did not take at these moments."""
+        looks = [(job, moment, await self._jobs.seen(job)) for job, moment in submitted.items()]
+        return frozenset(
+            job for job, moment, seen in looks if seen is None or seen.submit_time.moment != moment
+        )
 
     async def nudge_node(self, question: NudgeNode) -> Noted:
         """Look at the node soon; whoever asks does not wait for it."""
