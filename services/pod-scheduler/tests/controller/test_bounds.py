@@ -357,14 +357,15 @@ async def test_a_pod_that_is_over_costs_no_look_at_each_resync(
 class _Asked(_Idle):
     """A Slurm in which every job runs; it remembers which one it was asked for, and as whose."""
 
-    def __init__(self) -> None:
+    def __init__(self, looked: dict[str, Any] | None = None) -> None:  # Any: of a look.
         super().__init__()
+        self._looked = looked or {}
         self.asked: list[tuple[int, int]] = []
         self.cancelled: list[int] = []
 
     async def look(self, number: int, owner: Owner) -> AnyJob:
         self.asked.append((number, owner.attempt))
-        return replace(job(), job=number)
+        return replace(job(), job=number, **self._looked)
 
     async def cancel(self, number: int, _owner: Owner) -> None:
         self.cancelled.append(number)
@@ -430,6 +431,34 @@ async def test_the_job_of_a_pod_that_runs_is_no_stray_where_the_bus_went_back(st
     await sweeper.sweep("102")
 
     assert slurm.cancelled == []
+
+
+@pytest.mark.parametrize(
+    ("looked", "is_written"),
+    [
+        pytest.param({"is_ours": True}, True, id="its AdminComment says so too"),
+        pytest.param({"is_ours": False}, False, id="a mark alone may be copied"),
+        pytest.param({"is_ours": True, "is_marked": False}, False, id="its mark is gone since"),
+        pytest.param({"is_ours": True, "base": "CANCELLED", "is_over": True}, False, id="it has ended since"),
+    ],
+)
+async def test_the_job_of_a_pod_on_a_node_that_lost_every_word_of_it_is_not_cancelled_and_written_on_it_again(
+    looked: dict[str, Any], *, is_written: bool
+) -> None:
+    bound = replace(manifest(), spec=replace(manifest().spec, node_name=KUBE_NODE))
+    bound = replace(bound, status=PodStatus(phase="Running"))
+    extra, slurm, pods = marks.extra_text(KEY, UID, bound.key, 1, 0), _Asked(looked), MemoryPods(bound)
+    jobs: Any = _Shown(**{"102": replace(RUNS, job=102, extra=extra)})
+    nothing: Any = _Shown()
+    asked: Any = slurm
+    sweeper = Sweeper(pods=pods, jobs=asked, placements=nothing, slurm_jobs=jobs, key=KEY, check=lambda: None)
+
+    await sweeper.sweep("102")
+
+    found = await pods.find(UID, "", "")
+    text = "" if found is None else found.metadata.annotations.get(ANNOTATION_JOB, "")
+    assert slurm.cancelled == []
+    assert text == (marks.claim(KEY, UID, 1, 102) if is_written else "")
 
 
 async def test_nothing_is_remembered_of_pods_whose_jobs_stir_when_they_are_gone() -> None:

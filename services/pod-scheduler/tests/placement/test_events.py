@@ -79,6 +79,22 @@ def test_a_job_with_our_mark_is_somebodys_or_a_stray(
 
 
 @pytest.mark.parametrize(
+    ("state", "claim", "expected"),
+    [
+        pytest.param(None, None, "unclaimed", id="nothing says whose it is"),
+        pytest.param(None, Claim(job=8), "stray", id="the pod has another"),
+        pytest.param(None, Claim(job=JOB), "ours", id="the pod says so"),
+        pytest.param(placement("bound"), None, "ours", id="the bus says so"),
+        pytest.param(placement("bound", job=8, attempt=1), None, "stray", id="the bus knows a later one"),
+    ],
+)
+def test_a_job_whose_pod_is_on_a_node_is_no_stray_because_nothing_says_which_job_that_has(
+    state: PlacementState | None, claim: Claim | None, expected: Judgement
+) -> None:
+    assert judge(JOB, MARK, state, claim, is_on_node=True) == expected
+
+
+@pytest.mark.parametrize(
     ("phase", "base", "expected"),
     [
         ("submitted", "PENDING", False),

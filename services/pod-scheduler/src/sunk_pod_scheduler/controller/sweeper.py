@@ -1,4 +1,7 @@
-"""Jobs with our mark that are nobody's any more: they are cancelled, be they a Pod's or a gang's."""
+"""Jobs with our mark that are nobody's any more: they are cancelled, be they a Pod's or a gang's.
+
+What must stay true: none is cancelled while its Pod is on a Node and does not say that it has another.
+"""
 
 import logging
 from collections.abc import Callable
@@ -60,17 +63,22 @@ class Sweeper:
         pod = await self._claimant(job, mark)
         text = "" if pod is None else pod.metadata.annotations.get(ANNOTATION_JOB, "")
         claim = marks.read_claim(self._key, mark.uid, text)
-        match orphans.judge(job, mark, self._placements.get(mark.uid), claim):
+        is_on_node = pod is not None and pod.metadata.uid == mark.uid and _is_on_node(pod)
+        match orphans.judge(job, mark, self._placements.get(mark.uid), claim, is_on_node=is_on_node):
             case "ours":
-                return None
-            case "undecided":
-                return ASK_AGAIN_S
+                pass
             case "doubled":
                 self._report_copied_mark(job, mark, pod)
-                return None
+            case "undecided":
+                return ASK_AGAIN_S
+            case "unclaimed":
+                if pod is not None:
+                    await self._claim_again(job, mark, pod)
+                return ASK_AGAIN_S
             case "stray":
                 await self._cancel(job, mark)
                 return ASK_AGAIN_S
+        return None
 
     async def _claimant(self, job: int, mark: Mark) -> Pod | None:
         """Return the Pod whose claim to *job* counts; of a gang any: with the bucket lost only Pods tell.
@@ -91,6 +99,19 @@ class Sweeper:
         self._copied = {uid for uid in self._copied if self._placements.get(uid) is not None} | {mark.uid}
         self._pods.warn(pod, "MarkCopied", f"Slurm job {job} carries the mark of {pod.key}'s job")
 
+    async def _claim_again(self, job: int, mark: Mark, pod: Pod) -> None:
+        """Write on *pod* that *job* is its, if that runs and its AdminComment says so too.
+
+        No user can write that. The Pod is adopted then, as after any loss of its placement.
+        """
+        whose = Owner(uid=mark.uid, attempt=mark.attempt, name=pod.key)
+        found = await self._jobs.look(job, whose)
+        if not isinstance(found, JobSeen) or not (found.is_running and found.is_marked and found.is_ours):
+            return
+        self._check()
+        await self._pods.annotate(pod, marks.claim(self._key, mark.uid, mark.attempt, job))
+        log.warning("job is written on its pod again", extra={"job": job, "pod": pod.key})
+
     async def _cancel(self, job: int, mark: Mark) -> None:
         """Cancel a stray, if a fresh look shows that it is there and still carries the same mark."""
         whose = Owner(uid=mark.uid, attempt=mark.attempt)
@@ -101,3 +122,8 @@ class Sweeper:
         await self._jobs.cancel(job, whose)
         metrics.ORPHANS.inc()
         log.warning("stray job cancelled", extra={"job": job})
+
+
+def _is_on_node(pod: Pod) -> bool:
+    """Whether something of *pod* may run on a Node."""
+    return bool(pod.spec.node_name) and not pod.has_left

@@ -8,8 +8,9 @@ from sunk_pod_scheduler.placement.job_on_bus import is_held_again
 from sunk_pod_scheduler.placement.marks import Claim, Mark
 from sunk_pod_scheduler.placement.ownership import is_behind
 
-Judgement = Literal["ours", "stray", "undecided", "doubled"]
-"""``doubled``: it has the mark of a Pod's job, and is not that job: whoever copied it, nothing is done."""
+Judgement = Literal["ours", "stray", "undecided", "doubled", "unclaimed"]
+"""``doubled``: it has the mark of a Pod's job, and is not that job: whoever copied it, nothing is done.
+``unclaimed``: its Pod is on a Node, and neither the bus nor that Pod says which job it has."""
 
 
 def is_news(state: SlurmJobState | None, placement: PlacementState | None) -> bool:
@@ -31,7 +32,9 @@ def is_news(state: SlurmJobState | None, placement: PlacementState | None) -> bo
             return True
 
 
-def judge(job: int, mark: Mark, placement: PlacementState | None, claim: Claim | None) -> Judgement:
+def judge(
+    job: int, mark: Mark, placement: PlacementState | None, claim: Claim | None, *, is_on_node: bool = False
+) -> Judgement:
     """Return whose *job* is.
 
     Args:
@@ -39,7 +42,10 @@ def judge(job: int, mark: Mark, placement: PlacementState | None, claim: Claim |
         mark: What its Extra says; the mark was verified.
         placement: That of the Pod in the mark; None if there certainly is none.
         claim: What that Pod's annotation says; None too if there certainly is no such Pod.
+        is_on_node: Whether that Pod is on a Node, where something of it may run.
     """
+    if placement is None and claim is None and is_on_node:
+        return "unclaimed"  # Somebody has wiped the annotation, and the bus has lost the placement.
     if placement is None or is_behind(placement, claim):
         is_claimed = claim is not None and (claim.job, claim.attempt) == (job, mark.attempt)
         return "ours" if is_claimed else "stray"
