@@ -289,6 +289,9 @@ def test_a_node_with_other_gpus_gets_another_record(
     scontrol = machine / "scontrol"
     scontrol.write_text(f'#!/bin/bash\n[[ $1 == delete ]] && echo deleted || echo "{told}"\n')
     scontrol.chmod(0o755)
+    sinfo = machine / "sinfo"
+    sinfo.write_text("#!/bin/bash\necho none\n")
+    sinfo.chmod(0o755)
 
     ran = run_in(machine, f"PATH={machine}:$PATH; forget_another_size self 4 8000 '{now}'")
 

@@ -11,7 +11,7 @@ from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import BusUnavailableError, LostLeadershipError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.leases import BusLease, Leadership, lead
-from sunk_runtime.testing import LeaseConformance, MakeLease, until
+from sunk_runtime.testing import WITHIN_S, LeaseConformance, MakeLease, until
 
 pytestmark = pytest.mark.anyio
 
@@ -228,7 +228,22 @@ async def test_a_leader_outlives_a_server_that_is_killed_and_started_again(
         tasks.cancel_scope.cancel()
 
 
-async def test_work_that_fails_ends_the_process_and_gives_the_lease_back(bus: Bus) -> None:
+async def test_a_lease_is_given_back_whose_renewal_was_under_way_when_its_holder_ended(bus: Bus) -> None:
+    held = lease(bus, "a", ttl_s=30)
+    assert await held.acquire() is not None
+    renewal = lease(bus, "a", ttl_s=30)  # The same holder's: its answer does not come before the end.
+    assert await renewal.acquire() is not None
+
+    await held.release()
+
+    assert await lease(bus, "b").acquire() is not None
+
+
+async def test_work_that_fails_ends_the_process_and_gives_the_lease_back(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sunk_runtime.leases.RELEASE_S", WITHIN_S)  # However busy the machine is.
+
     async def fail(_: Leadership) -> None:
         raise KeyError("bug")
 

@@ -759,9 +759,10 @@ async def test_a_bucket_that_goes_back_to_a_copy_that_had_gone_on_by_itself_is_i
 
 
 async def test_a_key_of_which_its_writer_finds_first_that_it_went_back_is_in_doubt_until_it_is_written(
-    bus: Bus, server: NatsServer
+    bus: Bus, server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine, view = (StateView(bus, "c1", SlurmNodeState) for _ in "ab")
+    may_read = anyio.Event()
     writer = StateWriter(bus, mine, fence=None)
     async with following(mine, view):
         await writer.record("n1", node("n1"), revision=0)
@@ -770,12 +771,20 @@ async def test_a_key_of_which_its_writer_finds_first_that_it_went_back_is_in_dou
         await writer.record("n2", node("n2"), revision=0)
         await until(lambda: len(view) == 2)
 
+        read = mine._read  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - when it does is the test's to say
+
+        async def read_later() -> None:
+            await may_read.wait()
+            await read()
+
+        monkeypatch.setattr(mine, "_read", read_later)
         server.put_store_back()
         await came_back(bus, 2)
         for name in ("n1", "n2"):  # Before the view reads again.
             with pytest.raises(ConflictError):
                 await writer.record(name, node(name, "MIXED"), revision=mine.revision(name))
         assert not mine.is_settled
+        may_read.set()
         await until(lambda: mine.is_complete)
         assert (mine.is_doubtful("n1"), mine.is_doubtful("n2")) == (True, True)
         await writer.record("n1", node("n1"), revision=mine.revision("n1"))  # As it was, by now.

@@ -39,6 +39,8 @@ RENEW_S: Final = 1.0
 """How often a lease is renewed, one of a short TTL more often: so soon a holder learns that it lost it."""
 LOOK_S: Final = 0.5
 """How often others look whether it is free, those of a short TTL more often."""
+RELEASE_S: Final = 2.0
+"""How long giving a lease back may hold up who ends: another takes it over when it has run out."""
 
 
 class Lease(Protocol):
@@ -124,7 +126,7 @@ async def lead(lease: Lease, work: Callable[[Leadership], Awaitable[None]]) -> N
         finally:
             leadership.end()
             LEADER.labels(lease.name).set(0)
-            with anyio.move_on_after(min(lease.ttl_s, 2.0), shield=True), _unreachable_is_told(lease):
+            with anyio.move_on_after(min(lease.ttl_s, RELEASE_S), shield=True), _unreachable_is_told(lease):
                 await lease.release()
         log.warning("no longer leading", extra={"lease": lease.name})
 
@@ -232,13 +234,19 @@ class BusLease:
 
     async def release(self) -> None:
         """Mark the lease free, if it is still ours."""
-        headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
         try:
-            await self._bus.publish(
-                self._subject, b"", expected_revision=self._revision, ttl_s=60, headers=headers
-            )
+            await self._free(self._revision)
         except ConflictError:
-            log.debug("lease was not ours any more")
+            # A renewal that was under way when we had to end is ours all the same.
+            revision, holder, _ = await self._look()
+            if holder == self._holder:
+                await self._free(revision)
+            else:
+                log.debug("lease was not ours any more")
+
+    async def _free(self, revision: int) -> None:
+        headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+        await self._bus.publish(self._subject, b"", expected_revision=revision, ttl_s=60, headers=headers)
 
     async def _look(self) -> tuple[int, str | None, bool]:
         """Return the stored revision, who holds the lease, None: nobody, and if its holder knows of that.

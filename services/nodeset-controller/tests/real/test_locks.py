@@ -527,7 +527,7 @@ async def test_a_node_stays_not_drained_for_a_pod_whose_lost_job_is_followed_by_
 async def test_a_node_stays_locked_for_a_pod_whose_job_slurmctld_has_lost(stage: Stage) -> None:
     pod = await stage.pod("placed", bears=True)
     await stage.says_placement(pod, 4)
-    async with stage.manager():
+    async with stage.manager(), stage.syncer(4):
         assert await stage.acquire(4, "strict") == LockGranted()
         await stage.says_placement(pod, 4, lost=datetime.now(UTC))
         assert await stage.release(4) == Noted()  # Its epilog: slurmctld has it ended as an orphan.
@@ -547,7 +547,7 @@ async def test_a_job_that_has_the_number_of_a_lost_one_does_not_start_beside_tha
     if gang:
         await stage.says_placement(whole, 4, submitted=taken)
     await stage.says_job(4, "RUNNING", runs=True, submitted=taken)
-    async with stage.manager():
+    async with stage.manager(), stage.syncer(4, 5):
         assert await stage.acquire(4, "strict") == LockGranted()
         match who:
             case "a Pod":
@@ -1005,7 +1005,8 @@ async def test_a_pod_beside_which_a_job_starts_is_another_jobs_own_only_by_what_
     await stage.says_job(5, "RUNNING", runs=True)  # As it was when the syncer was heard last.
     await stage.says_placement(pod, 5)
     async with stage.manager():
-        await stage.stands("locked_strict")  # Its own Pod is in nobody's way.
+        async with stage.syncer(5):
+            await stage.stands("locked_strict")  # Its own Pod is in nobody's way.
 
         unheard = await stage.waits(6, because="does not say whether its job 5 still runs")
         async with stage.syncer() as running:
@@ -1021,9 +1022,10 @@ async def test_a_job_that_is_not_on_the_bus_vouches_for_its_pod_as_little(stage:
     """Its lock stands, for its Pod is there; Slurm has forgotten it."""
     pod = await stage.pod("placed", bears=True)
     await stage.says_placement(pod, 5)
-    async with stage.manager(), stage.syncer() as running:
+    async with stage.manager(), stage.syncer(5) as running:
         assert await stage.acquire(5, "strict") == LockGranted()
 
+        running.clear()
         waiting = await stage.waits(6, because="its placeholder job 5 no longer runs here")
         running.add(5)
 
