@@ -13,7 +13,7 @@ Source: NATS ADR-48 (a put drops the TTL, so each renewal states it again); a bu
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
 import anyio
@@ -233,20 +233,22 @@ class BusLease:
         return self._token if is_ours else None
 
     async def release(self) -> None:
-        """Mark the lease free, if it is still ours."""
-        try:
-            await self._free(self._revision)
-        except ConflictError:
-            # A renewal that was under way when we had to end is ours all the same.
-            revision, holder, _ = await self._look()
-            if holder == self._holder:
-                await self._free(revision)
-            else:
-                log.debug("lease was not ours any more")
+        """Mark the lease free, if it is still ours.
 
-    async def _free(self, revision: int) -> None:
+        That is looked up: a renewal that was under way when we had to end is ours all the same, and in a
+        store that is new our revision may be another's.
+        """
         headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
-        await self._bus.publish(self._subject, b"", expected_revision=revision, ttl_s=60, headers=headers)
+        for _ in range(2):  # The look may be answered before a renewal that was sent earlier.
+            revision, holder, _ = await self._look()
+            if holder != self._holder:
+                break
+            with suppress(ConflictError):
+                await self._bus.publish(
+                    self._subject, b"", expected_revision=revision, ttl_s=60, headers=headers
+                )
+                return
+        log.debug("lease was not ours any more")
 
     async def _look(self) -> tuple[int, str | None, bool]:
         """Return the stored revision, who holds the lease, None: nobody, and if its holder knows of that.
