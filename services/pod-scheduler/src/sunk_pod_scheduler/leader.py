@@ -32,6 +32,7 @@ from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.controller.sweeper import Sweeper
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher
@@ -149,12 +150,14 @@ class Runtime:
             check=leadership.check,
         )
         executor = Executor(context)
-        bus_jobs = BusJobs(self.slurm_jobs, self.statistics, self.views.slurm_nodes)
+        bus_jobs = BusJobs(self.slurm_jobs, self.statistics)
+        takers = NodeTakers(bus_jobs, jobs, self.views.slurm_nodes)
         scheduler = Reconciler(
             pods=self.pods,
             jobs=jobs,
             placements=self.placements,
             bus_jobs=bus_jobs,
+            takers=takers,
             views=self.views,
             mailbox=mailbox,
             executor=executor,
@@ -171,7 +174,7 @@ class Runtime:
             pods=self.pods,
             jobs=jobs,
             placements=self.placements,
-            bus_jobs=bus_jobs,
+            takers=takers,
             views=self.views,
             mailbox=mailbox,
             workloads=self.workloads,

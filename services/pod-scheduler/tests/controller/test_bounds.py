@@ -45,6 +45,7 @@ from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.node_chooser import SLICE, NodeChoiceCache
+from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.controller.sweeper import Sweeper
 from sunk_pod_scheduler.placement import job_claims, marks, tokens
@@ -337,7 +338,8 @@ async def test_a_pod_that_is_over_costs_no_look_at_each_resync(
     unused: Any = nothing
     stored: Any = {
         "placements": nothing,
-        "bus_jobs": BusJobs(slurm_jobs, statistics, unused),
+        "bus_jobs": BusJobs(slurm_jobs, statistics),
+        "takers": NodeTakers(BusJobs(slurm_jobs, statistics), unused, unused),
         "views": views,
         "executor": executor,
         "jobs": jobs,
@@ -399,7 +401,8 @@ def went_back(stored: PlacementState, slurm: _Asked) -> tuple[Reconciler, Sweepe
     reconciler = Reconciler(
         executor=asked,
         views=Views(kube_pods=nothing, slurm_nodes=nothing),
-        bus_jobs=BusJobs(slurm_jobs, nothing, nothing),
+        bus_jobs=BusJobs(slurm_jobs, nothing),
+        takers=NodeTakers(BusJobs(slurm_jobs, nothing), nothing, nothing),
         mailbox=Mailbox(),
         rules=Rules(),
         limits=Limits(),
@@ -471,7 +474,8 @@ async def test_nothing_is_remembered_of_pods_whose_jobs_stir_when_they_are_gone(
     scheduler = Reconciler(
         pods=MemoryPods(),
         placements=nothing,
-        bus_jobs=BusJobs(nothing, nothing, nothing),
+        bus_jobs=BusJobs(nothing, nothing),
+        takers=NodeTakers(BusJobs(nothing, nothing), nothing, nothing),
         mailbox=Mailbox(),
         rules=Rules(),
         limits=Limits(),

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Announcement, Mailbox
+from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.placement.limits import Limits
@@ -94,8 +95,11 @@ async def test_a_script_is_unheard_only_since_somebody_hears_it(
     views: Any = Views(kube_pods=nothing, slurm_nodes=nothing)  # type: ignore[arg-type]
     parts: Any = {"pods": MemoryPods(), "views": views, "placements": nothing, "jobs": nothing}
     idle: Any = nothing
-    parts["bus_jobs"] = BusJobs(idle, idle, idle)
-    scheduler = Reconciler(mailbox=mailbox, rules=Rules(), limits=Limits(), key=KEY, executor=idle, **parts)
+    bus_jobs = BusJobs(idle, idle)
+    parts["takers"] = NodeTakers(bus_jobs, idle, idle)
+    scheduler = Reconciler(
+        mailbox=mailbox, rules=Rules(), limits=Limits(), key=KEY, executor=idle, bus_jobs=bus_jobs, **parts
+    )
     snapshotter = GangSnapshotter(mailbox=mailbox, rules=Rules(), key=KEY, workloads=nothing, **parts)  # type: ignore[arg-type]
 
     async def listening() -> set[datetime | None]:

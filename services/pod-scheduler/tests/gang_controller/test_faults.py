@@ -26,6 +26,7 @@ from sunk_pod_scheduler.adapters.workload_client import (
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.sweeper import Sweeper
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher
 from sunk_pod_scheduler.gang_controller.snapshotter import ANEW, GangSnapshotter
@@ -135,7 +136,7 @@ def snapshotter(
         pods=pods,
         jobs=jobs,
         placements=stored,
-        bus_jobs=BusJobs(unused, unused, unused),
+        takers=NodeTakers(BusJobs(unused, unused), unused, unused),
         views=views,
         mailbox=Mailbox(),
         workloads=Sized(size),

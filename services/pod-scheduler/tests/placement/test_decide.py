@@ -55,7 +55,7 @@ from sunk_pod_scheduler.placement.model import (
     pod_seen,
 )
 from sunk_pod_scheduler.placement.pending_jobs import PRIORITY_S
-from sunk_pod_scheduler.podspec.job_size import Size
+from sunk_pod_scheduler.podspec.job_size import Size, by_node
 from sunk_pod_scheduler.podspec.validation import Rules
 from sunk_pod_scheduler.testing import (
     JOB,
@@ -715,10 +715,11 @@ def test_a_node_is_given_away_where_jobs_of_others_leave_no_room_for_the_pod(
     node = SlurmNodeState(changed=T0, node="gpu-1", state="MIXED", cpus=8, memory_mib=100)
     needs = Size(cpus=4, memory_mib=10)
 
-    why = given_away(node, needs, jobs)
+    held = by_node(jobs).get("gpu-1", {})
+    why = given_away(node, needs, held)
 
     assert why == (f"slurmctld has lost the Pod's job and given node gpu-1 to {expected}" if expected else "")
-    assert not given_away(None, needs, jobs)
+    assert not given_away(None, needs, held)
 
 
 def test_nobody_asks_to_whom_a_node_is_given_before_what_is_told_is_of_after_the_loss() -> None:

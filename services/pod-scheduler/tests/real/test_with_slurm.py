@@ -66,6 +66,7 @@ from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.controller.sweeper import Sweeper
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher
@@ -268,6 +269,7 @@ class World:
             jobs=ports,
             placements=self.placements,
             bus_jobs=self.bus_jobs(),
+            takers=self.takers(ports),
             views=self.views,
             mailbox=mailbox,
             executor=Executor(self.context(ports, pods or self.pods, writer)),
@@ -278,7 +280,11 @@ class World:
 
     def bus_jobs(self) -> BusJobs:
         """Return Slurm's jobs as the bus has them."""
-        return BusJobs(self.slurm_jobs, self.statistics, self.views.slurm_nodes)
+        return BusJobs(self.slurm_jobs, self.statistics)
+
+    def takers(self, jobs: JobPort) -> NodeTakers:
+        """Return who finds to whom nodes are given."""
+        return NodeTakers(self.bus_jobs(), jobs, self.views.slurm_nodes)
 
     def sweeper(self, pods: PodPort | None = None) -> Sweeper:
         """Return who ends strays."""
@@ -1404,7 +1410,7 @@ def gangs(found: World, pods: PodPort | None = None) -> GangDispatcher:
         pods=found.pods,
         jobs=jobs,
         placements=found.placements,
-        bus_jobs=found.bus_jobs(),
+        takers=found.takers(jobs),
         views=found.views,
         mailbox=mailbox,
         workloads=workloads,

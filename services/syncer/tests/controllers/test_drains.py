@@ -1,7 +1,7 @@
 """A node is lifted after a Pod that was overdue only where no other Pod's job has left it unseen."""
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -44,11 +44,6 @@ class Slurm:
         self.done: list[NodeAction] = []
         self.turns = 0
 
-    async def fresh(self, job: int) -> Job | None:
-        await anyio.lowlevel.checkpoint()
-        self.looks.append(job)
-        return self.found
-
     @asynccontextmanager
     async def place(self, _: str) -> AsyncGenerator[None]:
         yield
@@ -60,6 +55,22 @@ class Slurm:
     async def carry_out(self, action: NodeAction, _: Seen) -> bool:
         self.done.append(action)
         return True
+
+
+class Jobs:
+    """Job 8, as Slurm shows it."""
+
+    def __init__(self, slurm: Slurm) -> None:
+        self._slurm = slurm
+        self.heard: list[int] = []
+
+    async def seen_all(self, jobs: Iterable[int]) -> dict[int, Job | None]:
+        await anyio.lowlevel.checkpoint()
+        self._slurm.looks += jobs
+        return dict.fromkeys(jobs, self._slurm.found)
+
+    def look(self, job: int) -> None:
+        self.heard.append(job)
 
 
 class Watch:
@@ -86,7 +97,8 @@ async def test_a_node_is_lifted_beside_another_pod_only_if_that_ones_job_runs_th
     nats: NatsServer, slurm: Slurm, *, lifts: bool
 ) -> None:
     settings = BusSettings(url=nats.url)
-    both: object = slurm  # It stands for who looks at jobs and for who writes to nodes.
+    writer: object = slurm
+    jobs = Jobs(slurm)
     watch: object = Watch()
     drained = SlurmNodeState(
         changed=now(), node="n1", state="IDLE", flags=("DRAIN",), is_drain=True, reason=OVERDUE
@@ -101,11 +113,12 @@ async def test_a_node_is_lifted_beside_another_pod_only_if_that_ones_job_runs_th
             await StateWriter(bus, views.jobs, fence=None).record("8", runs, revision=0)
             await StateWriter(bus, views.placements, fence=None).record("u8", BOUND, revision=0)
             await until(lambda: views.placements.get("u8") is not None and views.jobs.get("8") is not None)
-            controller = DrainController(both, watch, both, views, Config(cluster=CLUSTER))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            controller = DrainController(writer, watch, jobs, views, Config(cluster=CLUSTER))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
             tasks.start_soon(controller.run)
             await StateWriter(bus, views.nodes, fence=None).record("n1", drained, revision=0)
             await until(lambda: slurm.turns > 0)
             tasks.cancel_scope.cancel()
 
     assert slurm.looks[0] == 8
+    assert jobs.heard[:1] == ([] if lifts else [8])  # The bus is to hear what it has not.
     assert [type(action) for action in slurm.done[:1]] == ([UndrainNode] if lifts else [])

@@ -70,15 +70,22 @@ class PlaceholderJobs:
         self._listing = anyio.Lock()
         self._history = JobHistory(slurm, accounting, key)
 
-    async def look(self, job: int, owner: Owner) -> AnyJob:
-        """Return the job of *owner* from a fresh look; unknown where Slurm does not answer."""
+    async def see(self, job: int) -> AnyJob:
+        """Return a job, whoever's it is, from a fresh look; unknown where Slurm does not answer."""
         try:
             async with _within(self._timeout_s, f"look at job {job}"):
                 found = await self._slurm.job(job)
         except TransientError:
             return JobUnknown()
-        if found is not None:
-            return own(job_seen(found, self._key), owner)
+        return JobGone() if found is None else job_seen(found, self._key)
+
+    async def look(self, job: int, owner: Owner) -> AnyJob:
+        """Return the job of *owner* from a fresh look; unknown where Slurm does not answer."""
+        seen = await self.see(job)
+        if isinstance(seen, JobSeen):
+            return own(seen, owner)
+        if isinstance(seen, JobUnknown):
+            return seen
         known = self._known.get(str(job))
         if known is None or not known.is_over:
             return JobGone()

@@ -97,6 +97,10 @@ class PodPort(Protocol):
 class JobPort(Protocol):
     """Placeholder jobs."""
 
+    async def see(self, job: int) -> AnyJob:
+        """Return a job, whoever's it is, from a fresh look; unknown where Slurm does not answer."""
+        ...
+
     async def look(self, job: int, owner: Owner) -> AnyJob:
         """Return the job of *owner* from a fresh look; unknown where Slurm does not answer."""
         ...

@@ -1,30 +1,31 @@
-"""Slurm's jobs as the bus has them: whether they are those of now, and who has the room of a lost one."""
+"""Slurm's jobs as the bus has them, and whether they are those of now."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from sunk_events import subjects
 from sunk_events.base import Cause
 from sunk_events.jobs import SlurmJobState
-from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
-from sunk_events.placements import PlacementState
-from sunk_pod_scheduler.placement import job_on_bus, lost_jobs
-from sunk_pod_scheduler.podspec.job_size import Size
+from sunk_events.nodes import SlurmStatisticsState
+from sunk_pod_scheduler.placement import job_on_bus
+from sunk_pod_scheduler.podspec.job_size import Size, by_node
 from sunk_runtime.views import StateView, now
+
+LASTS: Final = timedelta(seconds=5)
+"""Who has which node is read from all jobs, and asked by each Pod that has lost its own."""
 
 
 class BusJobs:
     """The jobs of one Slurm cluster, through the views of it."""
 
     def __init__(
-        self,
-        slurm_jobs: StateView[SlurmJobState],
-        statistics: StateView[SlurmStatisticsState],
-        slurm_nodes: StateView[SlurmNodeState],
+        self, slurm_jobs: StateView[SlurmJobState], statistics: StateView[SlurmStatisticsState]
     ) -> None:
         self._slurm_jobs = slurm_jobs
         self._statistics = statistics
-        self._slurm_nodes = slurm_nodes
+        self._by_node: dict[str, dict[int, Size]] = {}
+        self._read = datetime.min.replace(tzinfo=UTC)
 
     def get(self, job: int | None) -> SlurmJobState | None:
         """Return what the bus says of *job*, of whatever age."""
@@ -46,18 +47,9 @@ class BusJobs:
         """Return all jobs; None where those are not of now."""
         return self._slurm_jobs.values() if self.is_current(now()) else None
 
-    def given_away(self, placement: PlacementState | None, seats: Mapping[str, Size]) -> str:
-        """Return to whom Slurm has given a node of Pods that run without a job; empty: to nobody, or unknown.
-
-        Args:
-            placement: The Pod's, or its gang's.
-            seats: What the Pods need, by Slurm node.
-        """
+    def on(self, node: str) -> Mapping[int, Size]:
+        """Return what jobs that run on a Slurm node hold there, some seconds ago, by job."""
         moment = now()
-        if placement is None or not lost_jobs.is_replaced(placement, moment):
-            return ""
-        others = [job for job in self.all() or () if job.job != placement.job]
-        for node, needs in seats.items():
-            if why := lost_jobs.given_away(self._slurm_nodes.get(node), needs, others):
-                return why
-        return ""
+        if moment - self._read > LASTS:
+            self._by_node, self._read = by_node(self._slurm_jobs.values()), moment
+        return self._by_node.get(node, {})

@@ -15,6 +15,7 @@ from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.executor import Executor
 from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex
 from sunk_pod_scheduler.placement import job_on_bus, lost_jobs
 from sunk_pod_scheduler.placement.actions import Action, Forget, Wait
@@ -55,6 +56,7 @@ class Reconciler:
         jobs: JobPort,
         placements: StateView[PlacementState],
         bus_jobs: BusJobs,
+        takers: NodeTakers,
         views: Views,
         mailbox: Mailbox,
         executor: Executor,
@@ -67,6 +69,7 @@ class Reconciler:
         self._placements = placements
         self._placement_index = PlacementIndex(placements)
         self._bus_jobs = bus_jobs
+        self._takers = takers
         self._views = views
         self._mailbox = mailbox
         self._executor = executor
@@ -203,7 +206,7 @@ class Reconciler:
             slurm_node=self._slurm_node(shown.kube_node) if shown and placement is None else "",
             node_problem=why,
             has_old_number=lost_jobs.has_old_number(job, placement, self._placement_index.of_number, now()),
-            given_away=self._given_away(placement, shown),
+            given_away=await self._given_away(placement, shown),
             is_release_asked=placement is not None
             and self._mailbox.is_release_asked(
                 uid, placement.job, is_alive=isinstance(job, JobSeen) and job.is_alive
@@ -244,10 +247,10 @@ class Reconciler:
             return job
         return await self._jobs.fate(job, placement.job, whose, lost_jobs.ran(placement))
 
-    def _given_away(self, placement: PlacementState | None, pod: PodSeen | None) -> str:
+    async def _given_away(self, placement: PlacementState | None, pod: PodSeen | None) -> str:
         if placement is None or pod is None or pod.size is None or not pod.kube_node:
             return ""
-        return self._bus_jobs.given_away(placement, {placement.node: pod.size})
+        return await self._takers.find(placement, {placement.node: pod.size})
 
     def _node(self, slurm_node: str, pod: Pod | None, shown: PodSeen | None) -> tuple[str, str]:
         """Return the Node of a Slurm node, and why *pod* may not be bound to it."""

@@ -17,9 +17,9 @@ from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort, WorkloadPort
-from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
+from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex
 from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size
 from sunk_pod_scheduler.gangs.ownership import newest, owner
@@ -70,7 +70,7 @@ class GangSnapshotter:
         pods: PodPort,
         jobs: JobPort,
         placements: StateView[PlacementState],
-        bus_jobs: BusJobs,
+        takers: NodeTakers,
         views: Views,
         mailbox: Mailbox,
         workloads: WorkloadPort,
@@ -82,7 +82,7 @@ class GangSnapshotter:
         self._jobs = jobs
         self._placements = placements
         self._placement_index = PlacementIndex(placements)
-        self._bus_jobs = bus_jobs
+        self._takers = takers
         self._views = views
         self._mailbox = mailbox
         self._workloads = workloads
@@ -189,7 +189,7 @@ class GangSnapshotter:
             job=job,
             announced_on=self._mailbox.announced_on(gang, record.job) if record else "",
             has_old_number=lost_jobs.has_old_number(job, record, self._placement_index.of_number, now()),
-            given_away=self._bus_jobs.given_away(record, _needs(record, members)),
+            given_away=await self._takers.find(record, _needs(record, members)),
             is_release_asked=record is not None
             and self._mailbox.is_release_asked(
                 gang, record.job, is_alive=isinstance(job, JobSeen) and job.is_alive

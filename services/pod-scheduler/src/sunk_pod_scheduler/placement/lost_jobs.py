@@ -6,14 +6,13 @@ ended and was forgotten while nobody looked: then the Pod ends as if it had been
 Where nothing tells which, the Pod stays and says so.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec.structs import replace
 
 from sunk_events.base import REASON_MAX
-from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
 from sunk_pod_scheduler.placement.actions import Action, Record, TellLoss, Wait
@@ -27,7 +26,7 @@ from sunk_pod_scheduler.placement.limits import (
 )
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, PodSeen
 from sunk_pod_scheduler.placement.transitions import ending, waits_for
-from sunk_pod_scheduler.podspec.job_size import Size, held_on_bus
+from sunk_pod_scheduler.podspec.job_size import Size
 
 OLD_NUMBER: Final = "slurmctld has lost its state and gives the numbers of jobs again that may not have ended"
 NO_OTHER_JOB: Final = "Slurm has lost the Pod's job, and no other can be submitted"
@@ -152,32 +151,25 @@ def is_replaced(placement: PlacementState, now: datetime) -> bool:
     return waits and placement.lost is not None and now >= placement.lost + LEAVES
 
 
-def given_away(node: SlurmNodeState | None, needs: Size, jobs: Iterable[SlurmJobState]) -> str:
+def given_away(node: SlurmNodeState | None, needs: Size, held: Mapping[int, Size]) -> str:
     """Return to which jobs Slurm has given a node, so that it has no room for a Pod whose job it has lost.
 
     Args:
         node: What is known of the Slurm node.
         needs: What the Pod takes of it.
-        jobs: Slurm's jobs of now, but for the Pod's own.
+        held: What jobs that run there hold, but for the Pod's own, by job.
 
     Returns:
         Why the Pod cannot stay, for people; nothing where there is room, or nobody can say.
     """
-    if node is None:
+    if node is None or not held:
         return ""
-    held: dict[int, Size] = {}
-    for job in jobs:
-        found = held_on_bus(job) if job.state == "RUNNING" and not job.is_completing else None
-        if found is not None and node.node in found:
-            held[job.job] = found[node.node]
-    free = Size(
-        cpus=node.cpus - sum(one.cpus for one in held.values()),
-        memory_mib=node.memory_mib - sum(one.memory_mib for one in held.values()),
-        gpus=node.gpus - sum(one.gpus for one in held.values()),
+    has_room = (
+        needs.cpus + sum(one.cpus for one in held.values()) <= node.cpus
+        and needs.memory_mib + sum(one.memory_mib for one in held.values()) <= node.memory_mib
+        and needs.gpus + sum(one.gpus for one in held.values()) <= node.gpus
     )
-    if not held or (
-        needs.cpus <= free.cpus and needs.memory_mib <= free.memory_mib and needs.gpus <= free.gpus
-    ):
+    if has_room:
         return ""
     return f"slurmctld has lost the Pod's job and given node {node.node} to {_listed(sorted(held))}"
 

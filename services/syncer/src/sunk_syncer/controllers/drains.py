@@ -143,8 +143,11 @@ class DrainController:
 
         One Pod that has gone lifts the drain for all: the bus may not have heard of the end of another's job.
         """
-        looks = [(job, await self._jobs.fresh(job)) for job in sorted(self._views.jobs_of_pods(name))]
-        return frozenset(job for job, found in looks if not is_in_the_way(found, name))
+        looks = await self._jobs.seen_all(sorted(self._views.jobs_of_pods(name)))
+        left = frozenset(job for job, found in looks.items() if not is_in_the_way(found, name))
+        for job in left:
+            self._jobs.look(job)  # The bus is to hear of it.
+        return left
 
     def _fresh(self, seen: Seen, name: str) -> SlurmInputs:
         """Return Slurm's side as it was *seen*, if what others say of the node is still known."""

@@ -7,7 +7,7 @@ and believed, lacks it too. A job that is listed keeps coming round, whatever a 
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Final
 
@@ -18,6 +18,7 @@ from sunk_events.base import UNKNOWN, Cause
 from sunk_events.jobs import SlurmJobState
 from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
+from sunk_runtime.together import each
 from sunk_runtime.tracing import continuing
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
@@ -123,6 +124,20 @@ class JobPoller:
         _LOOKS.inc()
         with within(self._config.call_timeout_s, f"look at job {job}"):
             return await self._slurm.job(job)
+
+    async def seen_all(self, jobs: Iterable[int]) -> dict[int, Job | None]:
+        """Look at each of *jobs*, some at a time; None: Slurm has none.
+
+        Raises:
+            SunkError: one look failed: nothing is known of any then.
+        """
+        found: dict[int, Job | None] = {}
+
+        async def look(job: int) -> None:
+            found[job] = await self.seen(job)
+
+        await each(jobs, look)
+        return found
 
     async def fresh(self, job: int) -> Job | None:
         """Look at the one job *job*, have the bus told of it, and return it; None: Slurm has none."""

@@ -14,7 +14,6 @@ from sunk_events.requests import (
     NudgeJob,
     NudgeNode,
 )
-from sunk_runtime.together import each
 from sunk_runtime.views import StateView
 from sunk_slurm.states import JobState
 from sunk_slurm.wire import Node
@@ -98,15 +97,11 @@ class Handlers:
 
     async def _others(self, submitted: Mapping[int, datetime]) -> frozenset[int]:
         """Return which numbers are those of other jobs, that Slurm did not take at these moments."""
-        others = set[int]()
-
-        async def look(job: int) -> None:
-            seen = await self._jobs.seen(job)
-            if seen is None or seen.submit_time.moment != submitted[job]:
-                others.add(job)
-
-        await each(submitted, look)
-        return frozenset(others)
+        return frozenset(
+            job
+            for job, seen in (await self._jobs.seen_all(submitted)).items()
+            if seen is None or seen.submit_time.moment != submitted[job]
+        )
 
     async def nudge_node(self, question: NudgeNode) -> Noted:
         """Look at the node soon; whoever asks does not wait for it."""

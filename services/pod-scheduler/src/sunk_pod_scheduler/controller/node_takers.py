@@ -1,0 +1,55 @@
+"""To whom Slurm has given a node of Pods that run there without a job, because slurmctld has lost theirs.
+
+What must stay true: nobody ends for what the bus says, which may be of before the loss. It tells whom to look
+at, and the Pod ends for what Slurm says of those now.
+"""
+
+from collections.abc import Mapping
+
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.adapters.ports import JobPort
+from sunk_pod_scheduler.controller.bus_jobs import BusJobs
+from sunk_pod_scheduler.placement import lost_jobs
+from sunk_pod_scheduler.placement.model import JobSeen, JobUnknown
+from sunk_pod_scheduler.podspec.job_size import Size
+from sunk_runtime.views import StateView, now
+
+
+class NodeTakers:
+    """Finds them."""
+
+    def __init__(self, bus_jobs: BusJobs, jobs: JobPort, slurm_nodes: StateView[SlurmNodeState]) -> None:
+        self._bus_jobs = bus_jobs
+        self._jobs = jobs
+        self._slurm_nodes = slurm_nodes
+
+    async def find(self, placement: PlacementState | None, seats: Mapping[str, Size]) -> str:
+        """Return who has a node, for people; empty where there is room, or nobody can say.
+
+        Args:
+            placement: The Pod's, or its gang's.
+            seats: What the Pods need, by Slurm node.
+        """
+        if placement is None or not lost_jobs.is_replaced(placement, now()):
+            return ""
+        for name, needs in seats.items():
+            node = self._slurm_nodes.get(name)
+            told = {job: size for job, size in self._bus_jobs.on(name).items() if job != placement.job}
+            if not lost_jobs.given_away(node, needs, told):
+                continue
+            held = await self._held(name, told)
+            if held is not None and (why := lost_jobs.given_away(node, needs, held)):
+                return why
+        return ""
+
+    async def _held(self, node: str, jobs: Mapping[int, Size]) -> Mapping[int, Size] | None:
+        """Return what the *jobs* that still run on *node* hold there by fresh looks; None: unknown."""
+        found: dict[int, Size] = {}
+        for job in jobs:
+            seen = await self._jobs.see(job)
+            if isinstance(seen, JobUnknown):
+                return None
+            if isinstance(seen, JobSeen) and seen.is_running and seen.held is not None and node in seen.held:
+                found[job] = seen.held[node]
+        return found

@@ -1,0 +1,89 @@
+"""Who has a node of a Pod that has lost its job, as the bus tells and as Slurm says then."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sunk_events.jobs import Allocation, SlurmJobState
+from sunk_events.nodes import SlurmNodeState
+from sunk_pod_scheduler.controller.bus_jobs import BusJobs
+from sunk_pod_scheduler.controller.node_takers import NodeTakers
+from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobUnknown
+from sunk_pod_scheduler.podspec.job_size import Size
+from sunk_pod_scheduler.testing import JOB, SLURM_NODE, T0, job, placement
+
+pytestmark = pytest.mark.anyio
+
+FULL = Size(cpus=8, memory_mib=10)
+TAKES = replace(job(nodes=(SLURM_NODE,)), job=9, held={SLURM_NODE: FULL})
+LOST = replace(placement("released", node=SLURM_NODE), lost=T0)
+
+
+class Held:
+    """A view of what the test says."""
+
+    def __init__(self, *states: SlurmJobState | SlurmNodeState) -> None:
+        self._states = list(states)
+
+    def values(self) -> list[Any]:
+        return self._states
+
+    def get(self, _: str) -> Any:  # noqa: ANN401 - of either kind
+        return self._states[0] if self._states else None
+
+
+class Slurm:
+    """Slurm, as it says of job 9 now."""
+
+    def __init__(self, seen: AnyJob) -> None:
+        self._seen = seen
+        self.asked: list[int] = []
+
+    async def see(self, number: int) -> AnyJob:
+        self.asked.append(number)
+        return self._seen
+
+
+def told(number: int, cpus: int) -> SlurmJobState:
+    held = Allocation(nodes=SLURM_NODE, cpus=cpus, memory_mib=10)
+    return SlurmJobState(changed=T0, job=number, state="RUNNING", allocations=(held,))
+
+
+async def found(slurm: Slurm, *jobs: SlurmJobState, phase: Any = "released") -> str:  # noqa: ANN401 - a phase
+    node = SlurmNodeState(changed=T0, node=SLURM_NODE, state="MIXED", cpus=8, memory_mib=100)
+    views: Any = (Held(*jobs), Held(node))
+    port: Any = slurm
+    takers = NodeTakers(BusJobs(views[0], views[0]), port, views[1])
+    return await takers.find(replace(LOST, phase=phase), {SLURM_NODE: Size(cpus=4, memory_mib=10)})
+
+
+@pytest.mark.parametrize(
+    ("now", "is_given"),
+    [
+        pytest.param(TAKES, True, id="it runs there"),
+        pytest.param(JobGone(), False, id="slurmctld does not know it: the bus has a lost one"),
+        pytest.param(JobUnknown(), False, id="Slurm does not answer"),
+        pytest.param(replace(TAKES, base="COMPLETED", is_over=True), False, id="it has ended since"),
+        pytest.param(replace(TAKES, held={"other": FULL}), False, id="its number is that of a job elsewhere"),
+        pytest.param(replace(TAKES, held={SLURM_NODE: Size(cpus=1)}), False, id="that of a small one"),
+    ],
+)
+async def test_a_node_is_given_away_only_to_jobs_that_run_there_by_a_fresh_look(
+    now: AnyJob, *, is_given: bool
+) -> None:
+    slurm = Slurm(now)
+
+    why = await found(slurm, told(9, 8))
+
+    assert bool(why) == is_given
+    assert slurm.asked == [9]
+
+
+async def test_slurm_is_asked_of_nobody_where_there_is_room_or_no_job_is_waited_for() -> None:
+    slurm = Slurm(TAKES)
+
+    assert await found(slurm, told(9, 4)) == ""
+    assert await found(slurm, told(JOB, 8)) == ""  # The Pod's own.
+    assert await found(slurm, told(9, 8), phase="bound") == ""
+    assert slurm.asked == []
