@@ -1,6 +1,7 @@
 """A rolling update of every slurmd Pod while jobs run: no job is lost, whoever is killed on the way."""
 
 import os
+import re
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -217,3 +218,43 @@ def test_an_update_gets_past_a_node_that_is_down_though_its_pod_is_ready(stage: 
     for one in stage.nodes:
         do.undrained(one)
     is_back(stage, node)
+
+
+def without_slurmd(template: Object) -> Object:
+    """Return *template* with Pods that are ready, and never make their nodes known to slurmctld."""
+    (container,) = template["spec"]["containers"]
+    idle = {key: value for key, value in container.items() if key not in ("args", "readinessProbe")}
+    containers = [{**idle, "command": ["sleep", "infinity"]}]
+    return {**template, "spec": {**template["spec"], "containers": containers}}
+
+
+def test_a_template_that_slurm_cannot_use_stops_at_the_first_node_until_another_one_mends_it(
+    stage: Stage,
+) -> None:
+    do, before, kube = stage.deeds, uids(stage), stage.deeds.kube
+    good = kube.get("NodeSet", NODESET, NAMESPACE)["spec"]["template"]
+    one_by_one = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
+    bad = {"spec": {"template": without_slurmd(good), "updateStrategy": one_by_one}}
+
+    def held_by() -> list[str]:
+        said = condition(kube.get("NodeSet", NODESET, NAMESPACE), "Updated") or {}
+        return re.findall(r"updated, and of no use yet: (\S+) \(", str(said.get("message", "")))
+
+    try:
+        kube.patch("NodeSet", NODESET, bad, NAMESPACE)
+        until("an update that waits", held_by, lambda: how_it_stands(stage), patience_s=WITHIN_S)
+        (bad_node,) = held_by()
+        # A controller that begins anew knows no more of the template, and jobs run on the others meanwhile.
+        stage.stack.services.kill("nodeset-controller")
+        stage.stack.services.start("nodeset-controller")
+        jobs = [do.slurm.submit(JOB, node=one.node) for one in stage.nodes if one.node != bad_node]
+        for job in jobs:
+            do.job_reaches(job, "COMPLETED")
+        made = [pod["metadata"]["name"] for pod in pods(stage) if pod["metadata"]["uid"] not in before]
+        assert made == [bad_node]
+    finally:
+        kube.patch("NodeSet", NODESET, {"spec": {"template": good}}, NAMESPACE)
+    until("the update to end", lambda: is_updated(stage), lambda: how_it_stands(stage), patience_s=WITHIN_S)
+    for node in stage.nodes:
+        do.undrained(node)
+        is_back(stage, node)
