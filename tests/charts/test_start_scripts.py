@@ -22,7 +22,7 @@ import pytest
 
 from sunk_lab.processes import wait_for
 from sunk_lab.slurm.host import HostSlurm
-from sunk_lab.slurm.releases import RELEASES
+from sunk_lab.slurm.releases import RELEASES, SLURM_24_11
 from sunk_lab.slurm.roots import INSTANCE
 from sunk_lab.slurm.testing import running_slurm
 
@@ -806,3 +806,43 @@ def test_a_slurmd_that_is_stopped_is_not_ready(tmp_path: Path, name: str) -> Non
             assert is_ready(listener) == ""
         finally:
             process.kill()
+
+
+@contextmanager
+def adding_accounts(slurm: HostSlurm) -> Generator[None]:
+    """Have four people add accounts, one after the other, meanwhile."""
+    add = "n=0; while sacctmgr -i add account a{}x$((n++)); do :; done"
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(4):
+            pool.submit(slurm.exec, "timeout", "300", "bash", "-c", add.format(number), timeout_s=310)
+        try:
+            yield
+        finally:
+            slurm.exec("bash", "-c", "kill $(pidof timeout)")
+
+
+def test_a_slurmctld_and_a_slurmdbd_that_wait_for_each_other_are_found_and_a_new_slurmctld_ends_it() -> None:
+    """slurmctld reads its configuration again while accounts are added: seen with 24.11.5, not with 26.05."""
+    with running_slurm(SLURM_24_11, nodes=1, has_accounting=True) as slurm:
+        check = slurm.write_file("check", (SCRIPTS / "check-slurmctld").read_text())
+
+        def is_stuck() -> bool:
+            slurm.exec("bash", "-c", "timeout 10 scontrol reconfigure || true")
+            said = slurm.exec("bash", "-c", f"timeout 10 scontrol ping || true; {check} 5 || echo stuck")
+            assert not ("is UP" in said and "stuck" in said)  # Never one that answers.
+            return "stuck" in said
+
+        with adding_accounts(slurm):
+            wait_for("both to wait for each other", is_stuck, 300, 1)
+        assert "started again" in slurm.exec("bash", "-c", f"{check} || true")
+
+        slurm.kill_daemon("slurmctld")
+        wait_for("it to be gone", lambda: slurm.pid_of("slurmctld") is None, 60, 0.05)
+        slurm.start_daemon("slurmctld")
+        wait_for(
+            "a new one to answer",
+            lambda: "is UP" in slurm.exec("bash", "-c", "scontrol ping || true"),
+            60,
+            0.2,
+        )
+        assert not slurm.exec(check)
