@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from sunk_lab.installation import Installation, install
 from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_lab.slurm import cluster_images
-from sunk_lab.slurm.releases import RELEASES
+from sunk_lab.slurm.releases import RELEASES, SLURM_24_11
 
 pytestmark = [pytest.mark.lab, pytest.mark.install, pytest.mark.timeout(1800)]
 LONG_S: Final = 100
@@ -207,6 +208,27 @@ HOLD: Final = "BEGIN; SELECT COUNT(*) FROM prod_job_table; SELECT SLEEP(3600)"
 SAID: Final = "SELECT id FROM information_schema.processlist WHERE info LIKE "
 ALTERS: Final = f"{SAID}'alter table%job_table%' AND user = 'slurm'"
 HOLDS: Final = f"{SAID}'SELECT SLEEP(3600)%'"
+
+
+ADD: Final = "n=0; while sacctmgr -i add account a${i}x$((n++)) >/dev/null; do :; done"
+READ: Final = "timeout 10 scontrol reconfigure; timeout 10 scontrol ping | grep UP"
+
+
+def test_a_slurmctld_that_waits_for_slurmdbd_which_waits_for_it_is_started_again_once(cluster: Month) -> None:
+    """It reads its configuration again while accounts are added; no call of anybody is answered then."""
+    if cluster.slurm != SLURM_24_11:
+        pytest.skip("Slurm 26.05 has not shown it")
+    starts = cluster.container("slurm-controller-0", "slurmctld")["restartCount"]
+
+    with suppress(LabError):  # What runs beside slurmctld ends with it.
+        cluster.in_controller(f"for i in 1 2 3 4; do ({ADD}) & done; while {READ}; do sleep 1; done; wait")
+    wait_for("it to be ready", lambda: is_ready(cluster), 300)
+
+    assert cluster.container("slurm-controller-0", "slurmctld")["restartCount"] == starts + 1
+    assert "UP" in cluster.login("scontrol ping")
+    assert cluster.login("sacctmgr -nP show account a1x0 format=account").strip() == "a1x0"
+    assert "slurmdbd, which waits for slurmctld" in cluster.kubectl("events", "--types=Warning")
+    cluster.await_idle()
 
 
 def test_a_conversion_outlives_the_drain_of_its_node_and_no_record_of_meanwhile_is_lost(
