@@ -28,7 +28,7 @@ def run(*arguments: str, hash_seed: str, more: str = "") -> list[str]:
     ]  # No CPU time.
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("story", "hours"), [("proof", "0.12"), ("nodesets", "0.05"), ("cluster", "0.02")])
 def test_a_seed_gives_the_same_trace_in_every_process(story: str, hours: str) -> None:
     asked = "--story", story, "--seed", "5", "--hours", hours

@@ -35,7 +35,7 @@ CONTRACT = (
     "services/pod-scheduler/tests/real/test_with_slurm.py",
 )
 
-pytestmark = pytest.mark.timeout(900)  # Each is a whole file of tests.
+pytestmark = pytest.mark.timeout(3600)  # Each is a whole file of tests.
 
 
 @pytest.mark.parametrize("file", CONTRACT)
