@@ -7,11 +7,30 @@ from msgspec.structs import replace
 
 from sunk_events.jobs import Allocation, SlurmJobState
 from sunk_events.nodes import SlurmNodeState
+from sunk_kube.objects import PodStatus
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
+from sunk_pod_scheduler.controller.context import Views
+from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.node_takers import NodeTakers
+from sunk_pod_scheduler.controller.reconciler import Reconciler
+from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
+from sunk_pod_scheduler.placement.limits import Limits
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobUnknown
 from sunk_pod_scheduler.podspec.job_size import Size
-from sunk_pod_scheduler.testing import JOB, SLURM_NODE, T0, job, placement
+from sunk_pod_scheduler.podspec.validation import Rules
+from sunk_pod_scheduler.testing import (
+    JOB,
+    KEY,
+    KUBE_NODE,
+    SLURM_NODE,
+    T0,
+    UID,
+    MemoryPods,
+    job,
+    manifest,
+    placement,
+)
+from sunk_runtime.changes import Changes
 
 pytestmark = pytest.mark.anyio
 
@@ -87,3 +106,48 @@ async def test_slurm_is_asked_of_nobody_where_there_is_room_or_no_job_is_waited_
     assert await found(slurm, told(JOB, 8)) == ""  # The Pod's own.
     assert await found(slurm, told(9, 8), phase="bound") == ""
     assert slurm.asked == []
+
+
+class Order:
+    """Remembers what was asked, and of whom nobody knows anything."""
+
+    is_complete = True
+
+    def __init__(self, **states: Any) -> None:  # noqa: ANN401 - of any kind
+        self._states = states
+        self.asked: list[str] = []
+
+    async def find(self, *_: object) -> str:
+        self.asked.append("who has its node")
+        return ""
+
+    async def look(self, *_: object) -> AnyJob:
+        self.asked.append("its job")
+        return JobUnknown()
+
+    def get(self, key: str) -> Any:  # noqa: ANN401 - of any kind
+        return self._states.get(key)
+
+    def values(self) -> list[Any]:
+        return []
+
+    def changes(self) -> Changes:
+        return Changes(self._states)
+
+    def require_complete(self) -> None:
+        """Return: all is known."""
+
+
+async def test_a_pods_own_job_is_looked_at_last_for_what_follows_is_written_to_it() -> None:
+    runs = manifest()
+    runs = replace(runs, spec=replace(runs.spec, node_name=KUBE_NODE), status=PodStatus(phase="Running"))
+    order = Order(**{UID: LOST, "gang-1": replace(LOST, uid="gang-1")})
+    views: Any = Views(kube_pods=Order(), slurm_nodes=Order())  # type: ignore[arg-type]
+    stub: Any = order
+    parts: Any = {"placements": order, "jobs": order, "takers": order, "views": views, "key": KEY}
+    parts |= {"pods": MemoryPods(runs), "mailbox": Mailbox(), "rules": Rules()}
+
+    await Reconciler(bus_jobs=stub, executor=stub, limits=Limits(), **parts).look(UID)
+    await GangSnapshotter(workloads=stub, **parts).look("gang-1")
+
+    assert order.asked == ["who has its node", "its job"] * 2
