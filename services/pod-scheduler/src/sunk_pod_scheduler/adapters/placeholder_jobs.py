@@ -3,7 +3,7 @@
 import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final
@@ -46,6 +46,7 @@ class PlaceholderJobs:
         accounting: Accounts | None = None,
         user_tokens: UserTokens | None = None,
         group_id: int = 0,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Write placeholders.
 
@@ -57,6 +58,8 @@ class PlaceholderJobs:
             accounting: Who remembers jobs.
             user_tokens: Of those whose jobs they are, who submit them; None: we do.
             group_id: Of jobs that name none, where we submit them.
+            check: Raises once we may no longer lead; called right before each write, as we may be held up in
+                each look before it.
         """
         self._slurm = slurm
         self._known = known
@@ -64,6 +67,7 @@ class PlaceholderJobs:
         self._timeout_s = timeout_s
         self._user_tokens = user_tokens
         self._group_id = group_id
+        self._check = check
         self._unsure: dict[tuple[str, int], float] = {}
         """Submissions that may have reached Slurm; until when, in monotonic time, they were waited for."""
         self._listed = -math.inf
@@ -118,6 +122,7 @@ class PlaceholderJobs:
             SlurmRejectedError: Slurm does not take it.
         """
         description, tokens = self._submitter(description)
+        self._check()
         mark = marks.read_extra(self._key, description.extra, int(description.user_id or 0))
         whose = ("", 0) if mark is None else (mark.uid, mark.attempt)
         self._unsure[whose] = math.inf
@@ -238,20 +243,17 @@ class PlaceholderJobs:
         """
         doing = f"release job {job}"
         await self._require(job, owner, doing, 0.0 if has_lost else SURE_S)
-        async with _within(self._timeout_s, doing):
-            await self._slurm.update_job(job, JobChange(hold=False, admin_comment=admin_comment))
+        await self._update(job, JobChange(hold=False, admin_comment=admin_comment), doing)
         if priority is None:
             return
         await self._require(job, owner, doing)
-        async with _within(self._timeout_s, doing):
-            await self._slurm.update_job(job, JobChange(priority=Number.of(priority)))
+        await self._update(job, JobChange(priority=Number.of(priority)), doing)
 
     async def exclude(self, job: int, excluded: str, owner: Owner) -> None:
         """Tell Slurm which nodes the job of *owner*, which waits, must not get; empty: it may have any."""
         doing = f"exclude nodes of job {job}"
         await self._require(job, owner, doing)
-        async with _within(self._timeout_s, doing):
-            await self._slurm.update_job(job, JobChange(excluded_nodes=(excluded,)))
+        await self._update(job, JobChange(excluded_nodes=(excluded,)), doing)
 
     async def mark_started(self, job: int, extra: str, admin_comment: str, owner: Owner) -> None:
         """Say on a job that its script has announced itself, if a fresh look shows that it is *owner*'s.
@@ -260,7 +262,10 @@ class PlaceholderJobs:
         """
         doing = f"set extra of job {job}"
         await self._require(job, owner, doing, 0.0)
-        change = JobChange(extra=marks.started(extra), admin_comment=admin_comment)
+        await self._update(job, JobChange(extra=marks.started(extra), admin_comment=admin_comment), doing)
+
+    async def _update(self, job: int, change: JobChange, doing: str) -> None:
+        self._check()
         async with _within(self._timeout_s, doing):
             await self._slurm.update_job(job, change)
 
@@ -271,6 +276,7 @@ class PlaceholderJobs:
             raise SlurmUnavailableError(f"cancel job {job}: Slurm does not say whose it is")
         if not isinstance(found, JobSeen) or not found.is_the_pods or found.is_over:
             return
+        self._check()
         async with _within(self._timeout_s, f"cancel job {job}"):
             await self._slurm.cancel_job(job)
 

@@ -97,7 +97,6 @@ class Submitter:
         What Slurm does not take it may take later, when its partition, account or node is there: ever rarer.
         """
         await self._store(intent)
-        self._context.check()
         try:
             job = await self._context.jobs.submit(description)
         except SlurmRejectedError as error:
@@ -149,7 +148,6 @@ class Submitter:
 
         It has started, or one of them is gone, where Slurm refuses: the next look tells.
         """
-        self._context.check()
         try:
             await self._context.jobs.exclude(action.job, action.excluded, owner(seen))
         except SlurmRejectedError as error:
