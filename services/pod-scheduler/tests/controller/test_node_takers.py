@@ -1,12 +1,15 @@
 """Who has a node of a Pod that has lost its job, as the bus tells and as Slurm says then."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from sunk_events.jobs import Allocation, SlurmJobState
-from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_kube.objects import PodStatus
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
@@ -31,18 +34,22 @@ from sunk_pod_scheduler.testing import (
     placement,
 )
 from sunk_runtime.changes import Changes
+from sunk_runtime.views import now as this_moment
 
 pytestmark = pytest.mark.anyio
 
 FULL = Size(cpus=8, memory_mib=10)
 TAKES = replace(job(nodes=(SLURM_NODE,)), job=9, held={SLURM_NODE: FULL})
+NEEDS = {SLURM_NODE: Size(cpus=4, memory_mib=10)}
 LOST = replace(placement("released", node=SLURM_NODE), lost=T0)
 
 
 class Held:
     """A view of what the test says."""
 
-    def __init__(self, *states: SlurmJobState | SlurmNodeState) -> None:
+    is_complete, age_s = True, 0.0
+
+    def __init__(self, *states: SlurmJobState | SlurmNodeState | SlurmStatisticsState) -> None:
         self._states = list(states)
 
     def values(self) -> list[Any]:
@@ -61,6 +68,7 @@ class Slurm:
 
     async def see(self, number: int) -> AnyJob:
         self.asked.append(number)
+        await checkpoint()
         return self._seen
 
 
@@ -69,12 +77,16 @@ def told(number: int, cpus: int) -> SlurmJobState:
     return SlurmJobState(changed=T0, job=number, state="RUNNING", allocations=(held,))
 
 
-async def found(slurm: Slurm, *jobs: SlurmJobState, phase: Any = "released") -> str:  # noqa: ANN401 - a phase
+def takers(slurm: Slurm, *jobs: SlurmJobState, answered: datetime | None = None) -> NodeTakers:
     node = SlurmNodeState(changed=T0, node=SLURM_NODE, state="MIXED", cpus=8, memory_mib=100)
-    views: Any = (Held(*jobs), Held(node))
+    statistics = SlurmStatisticsState(changed=T0, jobs_answered=answered or this_moment())
+    views: Any = (Held(*jobs), Held(statistics), Held(node))
     port: Any = slurm
-    takers = NodeTakers(BusJobs(views[0], views[0]), port, views[1])
-    return await takers.find(replace(LOST, phase=phase), {SLURM_NODE: Size(cpus=4, memory_mib=10)})
+    return NodeTakers(BusJobs(views[0], views[1]), port, views[2])
+
+
+async def found(slurm: Slurm, *jobs: SlurmJobState, phase: Any = "released") -> str:  # noqa: ANN401 - a phase
+    return await takers(slurm, *jobs).find(replace(LOST, phase=phase), NEEDS)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +117,29 @@ async def test_slurm_is_asked_of_nobody_where_there_is_room_or_no_job_is_waited_
     assert await found(slurm, told(9, 4)) == ""
     assert await found(slurm, told(JOB, 8)) == ""  # The Pod's own.
     assert await found(slurm, told(9, 8), phase="bound") == ""
+    assert slurm.asked == []
+
+
+async def test_one_look_at_a_job_serves_all_pods_that_have_lost_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sunk_pod_scheduler.controller.node_takers.LASTS_S", 3600.0)
+    slurm = Slurm(JobGone())
+    many = takers(slurm, *(told(number, 1) for number in range(11, 19)))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(many.find, LOST, NEEDS)
+    await many.find(LOST, NEEDS)
+
+    assert sorted(slurm.asked) == list(range(11, 19))
+
+
+async def test_slurm_is_asked_of_nobody_while_the_bus_is_old() -> None:
+    slurm = Slurm(TAKES)
+    old = takers(slurm, told(9, 8), answered=this_moment() - timedelta(hours=1))
+
+    assert await old.find(LOST, NEEDS) == ""
     assert slurm.asked == []
 
 
