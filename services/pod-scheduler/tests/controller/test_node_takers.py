@@ -18,6 +18,7 @@ from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.placement.limits import Limits
+from sunk_pod_scheduler.placement.marks import Mark
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobUnknown
 from sunk_pod_scheduler.podspec.job_size import Size
 from sunk_pod_scheduler.podspec.validation import Rules
@@ -98,6 +99,15 @@ async def found(slurm: Slurm, *jobs: SlurmJobState, phase: Any = "released") -> 
         pytest.param(replace(TAKES, base="COMPLETED", is_over=True), False, id="it has ended since"),
         pytest.param(replace(TAKES, held={"other": FULL}), False, id="its number is that of a job elsewhere"),
         pytest.param(replace(TAKES, held={SLURM_NODE: Size(cpus=1)}), False, id="that of a small one"),
+        pytest.param(
+            replace(TAKES, mark=Mark(uid=UID, pod="default/infer")), False, id="it was the Pod's own"
+        ),
+        pytest.param(
+            replace(TAKES, admin_comment=f"placeholder of Pod default/infer, attempt 0 of {UID}"),
+            False,
+            id="it was the Pod's own, and its user wiped the mark",
+        ),
+        pytest.param(replace(TAKES, mark=Mark(uid="0e1d", pod="a/b")), True, id="it is another Pod's"),
     ],
 )
 async def test_a_node_is_given_away_only_to_jobs_that_run_there_by_a_fresh_look(

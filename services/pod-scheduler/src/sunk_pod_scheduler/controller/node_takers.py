@@ -6,7 +6,7 @@ at, and the Pod ends for what Slurm says of those now.
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import anyio
@@ -16,7 +16,7 @@ from sunk_events.placements import PlacementState
 from sunk_pod_scheduler.adapters.ports import JobPort
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.placement import lost_jobs
-from sunk_pod_scheduler.placement.model import AnyJob, JobSeen, JobUnknown
+from sunk_pod_scheduler.placement.model import AnyJob, JobUnknown
 from sunk_pod_scheduler.podspec.job_size import Size
 from sunk_runtime.views import StateView, now
 
@@ -59,20 +59,20 @@ class NodeTakers:
                 continue
             if not self._bus_jobs.is_current(now()):
                 return ""  # It may be of before the loss, and name as many jobs as are gone.
-            held = await self._held(name, told)
+            held = await self._held(name, told, placement.uid)
             if held is not None and (why := lost_jobs.given_away(node, needs, held)):
                 return why
         return ""
 
-    async def _held(self, node: str, jobs: Mapping[int, Size]) -> Mapping[int, Size] | None:
-        """Return what the *jobs* that still run on *node* hold there by fresh looks; None: unknown."""
+    async def _held(self, node: str, jobs: Iterable[int], uid: str) -> Mapping[int, Size] | None:
+        """Return what the *jobs* have taken of *node* from *uid* by fresh looks; None: unknown."""
         found: dict[int, Size] = {}
         for job in jobs:
             seen = await self._see(job)
             if isinstance(seen, JobUnknown):
                 return None
-            if isinstance(seen, JobSeen) and seen.is_running and seen.held is not None and node in seen.held:
-                found[job] = seen.held[node]
+            if (size := lost_jobs.taken(seen, node, uid)) is not None:
+                found[job] = size
         return found
 
     async def _see(self, job: int) -> AnyJob:

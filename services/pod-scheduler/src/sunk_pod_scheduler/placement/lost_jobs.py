@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from sunk_events.base import REASON_MAX
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.actions import Action, Record, TellLoss, Wait
 from sunk_pod_scheduler.placement.limits import (
     FORGOTTEN_CONFIRM_S,
@@ -149,6 +150,19 @@ def is_replaced(placement: PlacementState, now: datetime) -> bool:
     """
     waits = placement.phase in {"submitted", "released"}
     return waits and placement.lost is not None and now >= placement.lost + LEAVES
+
+
+def taken(job: AnyJob, node: str, uid: str) -> Size | None:
+    """Return what a job has taken of *node* from a Pod that runs there, by a look at it; None: nothing.
+
+    *uid*: the Pod's, or its gang's: its own jobs take nothing from it, be they of an earlier attempt.
+    """
+    if not isinstance(job, JobSeen) or not job.is_running or job.held is None:
+        return None
+    is_its_own = job.mark is not None and job.mark.uid == uid
+    if is_its_own or marks.is_placeholder_of(job.admin_comment, uid):
+        return None
+    return job.held.get(node)
 
 
 def given_away(node: SlurmNodeState | None, needs: Size, held: Mapping[int, Size]) -> str:
