@@ -107,6 +107,7 @@ async def found(slurm: Slurm, *jobs: SlurmJobState, phase: Any = "released") -> 
             False,
             id="it was the Pod's own, and its user wiped the mark",
         ),
+        pytest.param(replace(TAKES, is_preempted=True), False, id="another takes its place"),
         pytest.param(replace(TAKES, mark=Mark(uid="0e1d", pod="a/b")), True, id="it is another Pod's"),
     ],
 )

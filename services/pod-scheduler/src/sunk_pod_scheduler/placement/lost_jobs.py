@@ -157,7 +157,7 @@ def taken(job: AnyJob, node: str, uid: str) -> Size | None:
 
     *uid*: the Pod's, or its gang's: its own jobs take nothing from it, be they of an earlier attempt.
     """
-    if not isinstance(job, JobSeen) or not job.is_running or job.held is None:
+    if not isinstance(job, JobSeen) or not job.is_running or job.is_preempted or job.held is None:
         return None
     is_its_own = job.mark is not None and job.mark.uid == uid
     if is_its_own or marks.is_placeholder_of(job.admin_comment, uid):
@@ -178,9 +178,11 @@ def given_away(node: SlurmNodeState | None, needs: Size, held: Mapping[int, Size
     """
     if node is None or not held:
         return ""
+    is_memory_counted = all(one.memory_mib for one in held.values())
+    memory_mib = needs.memory_mib + sum(one.memory_mib for one in held.values())
     has_room = (
         needs.cpus + sum(one.cpus for one in held.values()) <= node.cpus
-        and needs.memory_mib + sum(one.memory_mib for one in held.values()) <= node.memory_mib
+        and (memory_mib <= node.memory_mib or not is_memory_counted)
         and needs.gpus + sum(one.gpus for one in held.values()) <= node.gpus
     )
     if has_room:
