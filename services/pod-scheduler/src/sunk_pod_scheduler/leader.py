@@ -137,6 +137,7 @@ class Runtime:
             accounting=self.accounting,
             user_tokens=self.user_tokens,
             group_id=config.group_id,
+            check=leadership.check,
         )
         context = Context(
             event_source=EventSource(config.cluster, self.bus.name),

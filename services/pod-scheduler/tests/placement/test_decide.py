@@ -722,6 +722,14 @@ def test_a_node_is_given_away_where_jobs_of_others_leave_no_room_for_the_pod(
     assert not given_away(None, needs, held)
 
 
+def test_memory_gives_no_node_away_where_slurm_does_not_count_it() -> None:
+    node = SlurmNodeState(changed=T0, node="gpu-1", state="MIXED", cpus=8, memory_mib=1)
+    needs = Size(cpus=4, memory_mib=10)
+
+    assert given_away(node, needs, {8: Size(cpus=4)}) == ""
+    assert given_away(node, needs, {8: Size(cpus=5)}).endswith("to job 8")
+
+
 def test_nobody_asks_to_whom_a_node_is_given_before_what_is_told_is_of_after_the_loss() -> None:
     at = T0 + LEAVES
     waits = replace(LOST, phase="released")

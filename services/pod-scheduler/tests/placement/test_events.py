@@ -95,6 +95,20 @@ def test_a_job_whose_pod_is_on_a_node_is_no_stray_because_nothing_says_which_job
 
 
 @pytest.mark.parametrize(
+    "older",
+    [
+        pytest.param(placement("released", job=3), id="of the attempt before"),
+        pytest.param(placement("submitted", job=None, attempt=1, digest=""), id="of before its intent"),
+        pytest.param(placement("refused", job=None), id="of when the pod was not valid"),
+    ],
+)
+def test_a_job_whose_pod_is_on_a_node_is_no_stray_by_a_store_of_before_that_job(
+    older: PlacementState,
+) -> None:
+    assert judge(JOB, replace(MARK, attempt=1), older, None, is_on_node=True) == "unclaimed"
+
+
+@pytest.mark.parametrize(
     ("phase", "base", "expected"),
     [
         ("submitted", "PENDING", False),

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import AsyncGenerator
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final
@@ -28,6 +29,8 @@ from sunk_slurm.wire import Number
 LIST_TIMEOUT_S: Final = 30.0
 LIST_LASTS_S: Final = 60.0
 """For who looks for a job that was submitted before the list was asked for."""
+SURE_S: Final = 2.0
+"""So long after Slurm has said it, a number is still its owner's: slurmctld takes longer to come back."""
 
 
 class PlaceholderJobs:
@@ -43,6 +46,7 @@ class PlaceholderJobs:
         accounting: Accounts | None = None,
         user_tokens: UserTokens | None = None,
         group_id: int = 0,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Write placeholders.
 
@@ -54,6 +58,8 @@ class PlaceholderJobs:
             accounting: Who remembers jobs.
             user_tokens: Of those whose jobs they are, who submit them; None: we do.
             group_id: Of jobs that name none, where we submit them.
+            check: Raises once we may no longer lead; called right before each write, as we may be held up in
+                each look before it.
         """
         self._slurm = slurm
         self._known = known
@@ -61,6 +67,7 @@ class PlaceholderJobs:
         self._timeout_s = timeout_s
         self._user_tokens = user_tokens
         self._group_id = group_id
+        self._check = check
         self._unsure: dict[tuple[str, int], float] = {}
         """Submissions that may have reached Slurm; until when, in monotonic time, they were waited for."""
         self._listed = -math.inf
@@ -68,6 +75,8 @@ class PlaceholderJobs:
         self._marked: dict[tuple[str, int], list[int]] = {}
         """Whose jobs were in it: by uid and attempt."""
         self._listing = anyio.Lock()
+        self._told: OrderedDict[tuple[int, str, int], float] = OrderedDict()
+        """When Slurm last told, in the last seconds, that a job is of a uid and attempt; the oldest first."""
         self._history = JobHistory(slurm, accounting, key)
 
     async def see(self, job: int) -> AnyJob:
@@ -83,7 +92,10 @@ class PlaceholderJobs:
         """Return the job of *owner* from a fresh look; unknown where Slurm does not answer."""
         seen = await self.see(job)
         if isinstance(seen, JobSeen):
-            return own(seen, owner)
+            found = own(seen, owner)
+            if _is_to_be_written(found):
+                self._note(job, owner.uid, owner.attempt)
+            return found
         if isinstance(seen, JobUnknown):
             return seen
         known = self._known.get(str(job))
@@ -110,6 +122,7 @@ class PlaceholderJobs:
             SlurmRejectedError: Slurm does not take it.
         """
         description, tokens = self._submitter(description)
+        self._check()
         mark = marks.read_extra(self._key, description.extra, int(description.user_id or 0))
         whose = ("", 0) if mark is None else (mark.uid, mark.attempt)
         self._unsure[whose] = math.inf
@@ -125,6 +138,7 @@ class PlaceholderJobs:
             raise
         else:
             self._unsure.pop(whose, None)
+            self._note(job, *whose)
             return job
         finally:
             if whose in self._unsure:
@@ -200,32 +214,59 @@ class PlaceholderJobs:
             found = await self._slurm.job(job)
         return None if found is None else marks.read_extra(self._key, found.extra, found.user_id)
 
-    async def release(self, job: int, priority: int | None, admin_comment: str) -> None:
-        """Let Slurm start the job; a priority can only be set then: a held job is refused one.
+    def _note(self, job: int, uid: str, attempt: int) -> None:
+        """Note that Slurm has just told whose *job* is."""
+        moment = time.monotonic()
+        self._told[job, uid, attempt] = moment
+        self._told.move_to_end((job, uid, attempt))
+        while next(iter(self._told.values())) < moment - SURE_S:
+            self._told.popitem(last=False)
 
-        It has its AdminComment before it has that.
+    async def _require(self, job: int, owner: Owner, doing: str, lasts_s: float = SURE_S) -> None:
+        """Return if Slurm says that *job* is *owner*'s, or has said so in the last *lasts_s* seconds.
+
+        Its number may be another's by now, who would then have what we write.
         """
-        async with _within(self._timeout_s, f"release job {job}"):
-            await self._slurm.update_job(job, JobChange(hold=False, admin_comment=admin_comment))
-            if priority is not None:
-                await self._slurm.update_job(job, JobChange(priority=Number.of(priority)))
+        told = self._told.get((job, owner.uid, owner.attempt), -math.inf)
+        if time.monotonic() - told < lasts_s:
+            return
+        if not _is_to_be_written(await self.look(job, owner)):
+            raise SlurmUnavailableError(f"{doing}: it is not seen to be {owner.name}'s")
 
-    async def exclude(self, job: int, excluded: str) -> None:
-        """Tell Slurm which nodes a job that waits must not get; empty: it may have any."""
-        async with _within(self._timeout_s, f"exclude nodes of job {job}"):
-            await self._slurm.update_job(job, JobChange(excluded_nodes=(excluded,)))
+    async def release(
+        self, job: int, priority: int | None, admin_comment: str, owner: Owner, *, has_lost: bool = False
+    ) -> None:
+        """Let Slurm start the job of *owner*; a priority can only be set then: a held job is refused one.
+
+        It has its AdminComment before it has that. *has_lost*: slurmctld has lost the job before this one,
+        and may lose its state again: a fresh look has to show that the job is *owner*'s.
+        """
+        doing = f"release job {job}"
+        await self._require(job, owner, doing, 0.0 if has_lost else SURE_S)
+        await self._update(job, JobChange(hold=False, admin_comment=admin_comment), doing)
+        if priority is None:
+            return
+        await self._require(job, owner, doing)
+        await self._update(job, JobChange(priority=Number.of(priority)), doing)
+
+    async def exclude(self, job: int, excluded: str, owner: Owner) -> None:
+        """Tell Slurm which nodes the job of *owner*, which waits, must not get; empty: it may have any."""
+        doing = f"exclude nodes of job {job}"
+        await self._require(job, owner, doing)
+        await self._update(job, JobChange(excluded_nodes=(excluded,)), doing)
 
     async def mark_started(self, job: int, extra: str, admin_comment: str, owner: Owner) -> None:
         """Say on a job that its script has announced itself, if a fresh look shows that it is *owner*'s.
 
-        Its number may be another's by now, who would then have our mark. Its user may have released it before
-        we did: its AdminComment comes with this at the latest.
+        Its user may have released it before we did: its AdminComment comes with this at the latest.
         """
-        found = await self.look(job, owner)
-        if not isinstance(found, JobSeen) or not found.is_marked or found.is_over:
-            raise SlurmUnavailableError(f"set extra of job {job}: it is not seen to be {owner.name}'s")
-        change = JobChange(extra=marks.started(extra), admin_comment=admin_comment)
-        async with _within(self._timeout_s, f"set extra of job {job}"):
+        doing = f"set extra of job {job}"
+        await self._require(job, owner, doing, 0.0)
+        await self._update(job, JobChange(extra=marks.started(extra), admin_comment=admin_comment), doing)
+
+    async def _update(self, job: int, change: JobChange, doing: str) -> None:
+        self._check()
+        async with _within(self._timeout_s, doing):
             await self._slurm.update_job(job, change)
 
     async def cancel(self, job: int, owner: Owner) -> None:
@@ -235,8 +276,14 @@ class PlaceholderJobs:
             raise SlurmUnavailableError(f"cancel job {job}: Slurm does not say whose it is")
         if not isinstance(found, JobSeen) or not found.is_the_pods or found.is_over:
             return
+        self._check()
         async with _within(self._timeout_s, f"cancel job {job}"):
             await self._slurm.cancel_job(job)
+
+
+def _is_to_be_written(job: AnyJob) -> bool:
+    """Whether a look shows that something may be written to the job."""
+    return isinstance(job, JobSeen) and job.is_marked and not job.is_over
 
 
 @asynccontextmanager

@@ -125,12 +125,20 @@ class JobPort(Protocol):
         """Return the job that carries our mark for *owner* and is not over; from all that Slurm has."""
         ...
 
-    async def release(self, job: int, priority: int | None, admin_comment: str) -> None:
-        """Let Slurm start the job, which says by *admin_comment* whose it is."""
+    async def release(
+        self, job: int, priority: int | None, admin_comment: str, owner: Owner, *, has_lost: bool = False
+    ) -> None:
+        """Let Slurm start the job of *owner*, which says so by *admin_comment*; raises where it is not his.
+
+        *has_lost*: slurmctld has lost his job before this one.
+        """
         ...
 
-    async def exclude(self, job: int, excluded: str) -> None:
-        """Tell Slurm which nodes a job that waits must not get; empty: it may have any."""
+    async def exclude(self, job: int, excluded: str, owner: Owner) -> None:
+        """Tell Slurm which nodes the job of *owner*, which waits, must not get; empty: it may have any.
+
+        It raises where the job is not seen to be his.
+        """
         ...
 
     async def mark_started(self, job: int, extra: str, admin_comment: str, owner: Owner) -> None:

@@ -109,7 +109,7 @@ class Executor:
             case Resume():
                 await self._submitter.resume(action.attempt, seen, pods)
             case ExcludeNodes():
-                return await self._submitter.exclude(action)
+                return await self._submitter.exclude(action, seen)
             case GiveUp():
                 await self._give_up(action, seen, pods)
             case ReleaseJob():
@@ -232,8 +232,11 @@ class Executor:
         await self._store(action.state)
 
     async def _release(self, action: ReleaseJob, seen: AnySeen, pods: Pods) -> None:
+        has_lost = seen.placement is not None and seen.placement.lost is not None
         try:
-            await self._jobs.release(action.job, action.priority, admin_comment(seen))
+            await self._jobs.release(
+                action.job, action.priority, admin_comment(seen), owner(seen), has_lost=has_lost
+            )
         except SlurmRejectedError as error:
             text = f"Slurm refuses for job {action.job}: {error}"
             note = Message(reason="ReleaseRefused", text=text, is_warning=True)

@@ -4,16 +4,32 @@ What must stay true: nobody ends for what the bus says, which may be of before t
 at, and the Pod ends for what Slurm says of those now.
 """
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import anyio
 
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
 from sunk_pod_scheduler.adapters.ports import JobPort
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.placement import lost_jobs
-from sunk_pod_scheduler.placement.model import JobSeen, JobUnknown
+from sunk_pod_scheduler.placement.model import AnyJob, JobUnknown
 from sunk_pod_scheduler.podspec.job_size import Size
 from sunk_runtime.views import StateView, now
+
+LASTS_S: Final = 5.0
+"""One look at a job serves all Pods that have lost theirs on its nodes."""
+
+
+class _Look:
+    """One look at a job, for all that ask for it meanwhile."""
+
+    def __init__(self) -> None:
+        self.turn = anyio.Lock()
+        self.seen: AnyJob | None = None
 
 
 class NodeTakers:
@@ -23,6 +39,9 @@ class NodeTakers:
         self._bus_jobs = bus_jobs
         self._jobs = jobs
         self._slurm_nodes = slurm_nodes
+        self._looks: dict[int, _Look] = {}
+        """The looks of the last seconds, by job."""
+        self._since = -math.inf
 
     async def find(self, placement: PlacementState | None, seats: Mapping[str, Size]) -> str:
         """Return who has a node, for people; empty where there is room, or nobody can say.
@@ -38,18 +57,31 @@ class NodeTakers:
             told = {job: size for job, size in self._bus_jobs.on(name).items() if job != placement.job}
             if not lost_jobs.given_away(node, needs, told):
                 continue
-            held = await self._held(name, told)
+            if not self._bus_jobs.is_current(now()):
+                return ""  # It may be of before the loss, and name as many jobs as are gone.
+            held = await self._held(name, told, placement.uid)
             if held is not None and (why := lost_jobs.given_away(node, needs, held)):
                 return why
         return ""
 
-    async def _held(self, node: str, jobs: Mapping[int, Size]) -> Mapping[int, Size] | None:
-        """Return what the *jobs* that still run on *node* hold there by fresh looks; None: unknown."""
+    async def _held(self, node: str, jobs: Iterable[int], uid: str) -> Mapping[int, Size] | None:
+        """Return what the *jobs* have taken of *node* from *uid* by fresh looks; None: unknown."""
         found: dict[int, Size] = {}
         for job in jobs:
-            seen = await self._jobs.see(job)
+            seen = await self._see(job)
             if isinstance(seen, JobUnknown):
                 return None
-            if isinstance(seen, JobSeen) and seen.is_running and seen.held is not None and node in seen.held:
-                found[job] = seen.held[node]
+            if (size := lost_jobs.taken(seen, node, uid)) is not None:
+                found[job] = size
         return found
+
+    async def _see(self, job: int) -> AnyJob:
+        """Return a job from a look of the last seconds."""
+        moment = time.monotonic()
+        if moment - self._since > LASTS_S:
+            self._looks, self._since = {}, moment
+        look = self._looks.setdefault(job, _Look())
+        async with look.turn:
+            if look.seen is None:
+                look.seen = await self._jobs.see(job)
+            return look.seen

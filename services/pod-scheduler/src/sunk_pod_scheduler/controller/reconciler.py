@@ -189,6 +189,7 @@ class Reconciler:
             placement = believed(stored, shown.claim, is_bound=bool(shown.kube_node))
         if placement is not stored:
             known = None  # The Pod remembers what the bus has lost.
+        given_away = await self._given_away(placement, shown)  # Before the look: others' take their time.
         whose = owner(Observed(uid=uid, pod=shown, placement=placement))
         job = known or await self._job(placement, shown, whose)
         if isinstance(job, JobGone) and shown is not None and placement is not None:
@@ -206,7 +207,7 @@ class Reconciler:
             slurm_node=self._slurm_node(shown.kube_node) if shown and placement is None else "",
             node_problem=why,
             has_old_number=lost_jobs.has_old_number(job, placement, self._placement_index.of_number, now()),
-            given_away=await self._given_away(placement, shown),
+            given_away=given_away,
             is_release_asked=placement is not None
             and self._mailbox.is_release_asked(
                 uid, placement.job, is_alive=isinstance(job, JobSeen) and job.is_alive

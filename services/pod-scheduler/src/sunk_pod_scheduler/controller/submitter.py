@@ -97,7 +97,6 @@ class Submitter:
         What Slurm does not take it may take later, when its partition, account or node is there: ever rarer.
         """
         await self._store(intent)
-        self._context.check()
         try:
             job = await self._context.jobs.submit(description)
         except SlurmRejectedError as error:
@@ -144,14 +143,13 @@ class Submitter:
         gang = None if seen.placement is None else seen.placement.roster
         return await self._node_chooser.excluded(ours, wanted.asked, least=_least(gang), pins=gang is None)
 
-    async def exclude(self, action: ExcludeNodes) -> float | None:
+    async def exclude(self, action: ExcludeNodes, seen: AnySeen) -> float | None:
         """Tell Slurm which nodes a job that waits must not get; return when to look again.
 
         It has started, or one of them is gone, where Slurm refuses: the next look tells.
         """
-        self._context.check()
         try:
-            await self._context.jobs.exclude(action.job, action.excluded)
+            await self._context.jobs.exclude(action.job, action.excluded, owner(seen))
         except SlurmRejectedError as error:
             log.info("nodes are not excluded", extra={"job": action.job, "error": str(error)})
             return LOOK_AGAIN_S

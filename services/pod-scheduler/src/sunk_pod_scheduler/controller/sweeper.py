@@ -118,7 +118,6 @@ class Sweeper:
         found = await self._jobs.look(job, whose)
         if not isinstance(found, JobSeen) or found.is_over:
             return
-        self._check()
         await self._jobs.cancel(job, whose)
         metrics.ORPHANS.inc()
         log.warning("stray job cancelled", extra={"job": job})

@@ -177,6 +177,7 @@ class GangSnapshotter:
             return await self.look(gang, is_again=True)
         if is_overtaken:  # The Pods remember what the bus has lost: where they are, their Nodes tell.
             members = {uid: _on_its_node(one, aids.nodes()) for uid, one in members.items()}
+        given_away = await self._takers.find(record, _needs(record, members))  # Before the look.
         job = await self._job(GangSeen(uid=gang, members=members, placement=record))
         nodes = job.nodes if isinstance(job, JobSeen) else ()
         seen = GangSeen(
@@ -189,7 +190,7 @@ class GangSnapshotter:
             job=job,
             announced_on=self._mailbox.announced_on(gang, record.job) if record else "",
             has_old_number=lost_jobs.has_old_number(job, record, self._placement_index.of_number, now()),
-            given_away=await self._takers.find(record, _needs(record, members)),
+            given_away=given_away,
             is_release_asked=record is not None
             and self._mailbox.is_release_asked(
                 gang, record.job, is_alive=isinstance(job, JobSeen) and job.is_alive

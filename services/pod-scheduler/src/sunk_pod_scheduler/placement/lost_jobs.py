@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from sunk_events.base import REASON_MAX
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.actions import Action, Record, TellLoss, Wait
 from sunk_pod_scheduler.placement.limits import (
     FORGOTTEN_CONFIRM_S,
@@ -151,6 +152,19 @@ def is_replaced(placement: PlacementState, now: datetime) -> bool:
     return waits and placement.lost is not None and now >= placement.lost + LEAVES
 
 
+def taken(job: AnyJob, node: str, uid: str) -> Size | None:
+    """Return what a job has taken of *node* from a Pod that runs there, by a look at it; None: nothing.
+
+    *uid*: the Pod's, or its gang's: its own jobs take nothing from it, be they of an earlier attempt.
+    """
+    if not isinstance(job, JobSeen) or not job.is_running or job.is_preempted or job.held is None:
+        return None
+    is_its_own = job.mark is not None and job.mark.uid == uid
+    if is_its_own or marks.is_placeholder_of(job.admin_comment, uid):
+        return None
+    return job.held.get(node)
+
+
 def given_away(node: SlurmNodeState | None, needs: Size, held: Mapping[int, Size]) -> str:
     """Return to which jobs Slurm has given a node, so that it has no room for a Pod whose job it has lost.
 
@@ -164,9 +178,11 @@ def given_away(node: SlurmNodeState | None, needs: Size, held: Mapping[int, Size
     """
     if node is None or not held:
         return ""
+    is_memory_counted = all(one.memory_mib for one in held.values())
+    memory_mib = needs.memory_mib + sum(one.memory_mib for one in held.values())
     has_room = (
         needs.cpus + sum(one.cpus for one in held.values()) <= node.cpus
-        and needs.memory_mib + sum(one.memory_mib for one in held.values()) <= node.memory_mib
+        and (memory_mib <= node.memory_mib or not is_memory_counted)
         and needs.gpus + sum(one.gpus for one in held.values()) <= node.gpus
     )
     if has_room:

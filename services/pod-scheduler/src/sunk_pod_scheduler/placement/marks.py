@@ -103,6 +103,11 @@ def is_admin_comment(text: str, uid: str, attempt: int, pod: str) -> bool:
     return bool(pod) and text == f"{_PLACEHOLDER}Pod {pod}"
 
 
+def is_placeholder_of(text: str, uid: str) -> bool:
+    """Whether a job's AdminComment says that it is, or was, a placeholder of *uid*, of whichever attempt."""
+    return text.startswith(_PLACEHOLDER) and text.endswith(f" of {uid}")
+
+
 def _of_attempt(uid: str, attempt: int) -> str:
     return f", attempt {attempt} of {uid}"
 

@@ -10,7 +10,7 @@ from sunk_pod_scheduler.placement.ownership import is_behind
 
 Judgement = Literal["ours", "stray", "undecided", "doubled", "unclaimed"]
 """``doubled``: it has the mark of a Pod's job, and is not that job: whoever copied it, nothing is done.
-``unclaimed``: its Pod is on a Node, and neither the bus nor that Pod says which job it has."""
+``unclaimed``: its Pod is on a Node and names no job, nor does the bus, or one of before it only."""
 
 
 def is_news(state: SlurmJobState | None, placement: PlacementState | None) -> bool:
@@ -44,8 +44,8 @@ def judge(
         claim: What that Pod's annotation says; None too if there certainly is no such Pod.
         is_on_node: Whether that Pod is on a Node, where something of it may run.
     """
-    if placement is None and claim is None and is_on_node:
-        return "unclaimed"  # Somebody has wiped the annotation, and the bus has lost the placement.
+    if claim is None and is_on_node and _is_before(placement, mark):
+        return "unclaimed"  # Somebody has wiped the annotation, and the bus has lost what came after.
     if placement is None or is_behind(placement, claim):
         is_claimed = claim is not None and (claim.job, claim.attempt) == (job, mark.attempt)
         return "ours" if is_claimed else "stray"
@@ -57,3 +57,11 @@ def judge(
     if placement.job is not None and placement.attempt == mark.attempt and placement.roster is None:
         return "doubled"
     return "stray"
+
+
+def _is_before(placement: PlacementState | None, mark: Mark) -> bool:
+    """Whether what is stored is of before the job with *mark*, whose intent was stored before it came."""
+    if placement is None or mark.attempt > placement.attempt:
+        return True
+    has_intent = placement.job is not None or bool(placement.token_sha256)
+    return mark.attempt == placement.attempt and not has_intent
