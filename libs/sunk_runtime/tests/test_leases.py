@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from sunk_events import subjects
 from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import BusUnavailableError, LostLeadershipError
-from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
 from sunk_runtime.leases import BusLease, Leadership, lead
 from sunk_runtime.testing import WITHIN_S, LeaseConformance, MakeLease, until
 
@@ -260,6 +260,7 @@ async def test_work_that_fails_ends_the_process_and_gives_the_lease_back(
     async def fail(_: Leadership) -> None:
         raise KeyError("bug")
 
+    await give_up(lease(bus, "former"))
     with pytest.RaisesGroup(KeyError):
         await lead(lease(bus, "a", ttl_s=30), fail)
 
@@ -289,7 +290,8 @@ async def lose_the_record(bus: Bus, server: NatsServer, settings: BusSettings, h
 async def test_a_holder_whose_record_was_lost_stops_before_the_next_one_works_whose_token_is_larger(
     bus: Bus, server: NatsServer, settings: BusSettings, how: str
 ) -> None:
-    a, b = Replica(bus, "a", ttl_s=30), Replica(bus, "b", ttl_s=30)
+    a, b = Replica(bus, "a", ttl_s=5), Replica(bus, "b", ttl_s=5)
+    await give_up(lease(bus, "former"))
     led_by_a: list[Leadership] = []
     both: list[bool] = []
 
@@ -317,6 +319,50 @@ async def test_a_holder_whose_record_was_lost_stops_before_the_next_one_works_wh
 
     assert both == [False]
     assert b.tokens[0] > max(a.tokens)
+
+
+async def give_up(former: BusLease) -> None:
+    """Leave a record that nobody holds the lease: who takes it next need not wait."""
+    assert await former.acquire() is not None
+    await former.release()
+
+
+class Cuttable(Bus):
+    """The same connection, but nothing answers once it is cut."""
+
+    def __init__(self, real: Bus) -> None:
+        self.__dict__.update(real.__dict__)
+        self.is_cut = False
+
+    async def publish(self, subject: str, data: bytes, **more: Any) -> int:  # noqa: ANN401 - whatever the real one takes
+        if self.is_cut:
+            await anyio.sleep_forever()
+        return await super().publish(subject, data, **more)
+
+    async def last(self, stream: str, subject: str) -> tuple[int, Message] | None:
+        if self.is_cut:
+            await anyio.sleep_forever()
+        return await super().last(stream, subject)
+
+
+async def test_the_next_one_works_only_once_a_holder_has_stopped_that_hears_nothing_of_its_lost_record(
+    bus: Bus, server: NatsServer, settings: BusSettings
+) -> None:
+    cuttable = Cuttable(bus)
+    a, b = Replica(cuttable, "a", ttl_s=5), Replica(bus, "b", ttl_s=5)
+    await give_up(lease(bus, "former"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(a.run)
+        await until(lambda: a.leadership is not None)
+        led_by_a = a.leadership
+        cuttable.is_cut = True
+        await lose_the_record(bus, server, settings, "deleted")
+        tasks.start_soon(b.run)
+        await until(lambda: b.is_leading)
+        both = led_by_a is None or led_by_a.is_valid or a.is_leading
+        tasks.cancel_scope.cancel()
+
+    assert not both
 
 
 async def test_who_only_stands_by_says_that_it_does_not_lead() -> None:

@@ -4,8 +4,8 @@ What must stay true: what a holder believes of its own lease is never longer tha
 holder counts from *before* it sent the last renewal that succeeded, the others from when it arrived. Who
 finds that the lease is not its own any more stops at once, however long it would have lasted. A record that
 was lost (NATS without its disk, an older copy of it, somebody's purge) tells nobody that there is a holder:
-who takes such a lease works only after the holder's next renewal must have been refused. Tokens are the
-server's time, so they go on growing whatever was lost.
+who takes such a lease works only after a whole TTL, by when a holder has stopped that nobody answers. Tokens
+are the server's time, so they go on growing whatever was lost.
 
 Source: NATS ADR-48 (a put drops the TTL, so each renewal states it again); a bucket with history 1.
 """
@@ -151,7 +151,7 @@ async def _lead_once(
 
         tasks.start_soon(keep)
         if not lease.was_given_up:
-            await anyio.sleep(2 * _renew_s(lease))
+            await anyio.sleep(lease.ttl_s)
         log.info("leading", extra={"lease": lease.name, "token": leadership.token})
         LEADER.labels(lease.name).set(1)
         await work(leadership)

@@ -1,4 +1,4 @@
-"""A node is lifted after a Pod that was overdue only where no other Pod's job has left it unseen."""
+"""A node is lifted after a Pod that was overdue, but where another Pod's job has left it unseen."""
 
 import time
 from collections.abc import AsyncGenerator, Iterable
@@ -33,6 +33,8 @@ BOUND = PlacementState(
     changed=now(), uid="u8", namespace="team", pod="stays", phase="bound", job=8, node="n1", kube_node="k1"
 )
 """The other Pod; that the first was there says the node's reason."""
+WAITS = replace(BOUND, phase="released", attempt=1, lost=now(), lost_job=4)
+"""It runs, slurmctld has lost its job, and the next one requires the node."""
 
 
 class Slurm:
@@ -96,6 +98,35 @@ class Watch:
 async def test_a_node_is_lifted_beside_another_pod_only_if_that_ones_job_runs_there_by_a_fresh_look(
     nats: NatsServer, slurm: Slurm, *, lifts: bool
 ) -> None:
+    runs = SlurmJobState(changed=now(), job=8, state="RUNNING", is_running=True, nodes="n1")
+
+    jobs = await settled(nats, slurm, BOUND, runs)
+
+    assert slurm.looks[0] == 8
+    assert jobs.heard[:1] == ([] if lifts else [8])  # The bus is to hear what it has not.
+    assert [type(action) for action in slurm.done[:1]] == ([UndrainNode] if lifts else [])
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        pytest.param(WAITS, id="it is released"),
+        pytest.param(replace(WAITS, phase="submitted"), id="it is held yet"),
+        pytest.param(replace(WAITS, phase="submitted", gang="g", lost=None, lost_job=None), id="a gang's"),
+    ],
+)
+async def test_a_node_is_lifted_beside_another_pod_that_runs_and_waits_for_its_next_job_there(
+    nats: NatsServer, waits: PlacementState
+) -> None:
+    slurm = Slurm("PENDING", nodes="")
+
+    await settled(nats, slurm, waits, SlurmJobState(changed=now(), job=8, state="PENDING"))
+
+    assert [type(action) for action in slurm.done[:1]] == [UndrainNode]  # Else that job never starts.
+
+
+async def settled(nats: NatsServer, slurm: Slurm, other: PlacementState, job: SlurmJobState) -> Jobs:
+    """Return once the drained node was settled beside the *other* Pod, whose job the bus has as *job*."""
     settings = BusSettings(url=nats.url)
     writer: object = slurm
     jobs = Jobs(slurm)
@@ -103,22 +134,18 @@ async def test_a_node_is_lifted_beside_another_pod_only_if_that_ones_job_runs_th
     drained = SlurmNodeState(
         changed=now(), node="n1", state="IDLE", flags=("DRAIN",), is_drain=True, reason=OVERDUE
     )
-    runs = SlurmJobState(changed=now(), job=8, state="RUNNING", is_running=True, nodes="n1")
     async with connect(settings, "test") as bus:
         await bus.provision(CLUSTER, settings)
         views = node_views(bus, CLUSTER, bucket_doubt_s=0)
         async with following(*views.parts()), anyio.create_task_group() as tasks:
             await views.complete()
             await StateWriter(bus, views.pods, fence=None).record("n1", ready_pod("n1"), revision=0)
-            await StateWriter(bus, views.jobs, fence=None).record("8", runs, revision=0)
-            await StateWriter(bus, views.placements, fence=None).record("u8", BOUND, revision=0)
+            await StateWriter(bus, views.jobs, fence=None).record("8", job, revision=0)
+            await StateWriter(bus, views.placements, fence=None).record("u8", other, revision=0)
             await until(lambda: views.placements.get("u8") is not None and views.jobs.get("8") is not None)
             controller = DrainController(writer, watch, jobs, views, Config(cluster=CLUSTER))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
             tasks.start_soon(controller.run)
             await StateWriter(bus, views.nodes, fence=None).record("n1", drained, revision=0)
             await until(lambda: slurm.turns > 0)
             tasks.cancel_scope.cancel()
-
-    assert slurm.looks[0] == 8
-    assert jobs.heard[:1] == ([] if lifts else [8])  # The bus is to hear what it has not.
-    assert [type(action) for action in slurm.done[:1]] == ([UndrainNode] if lifts else [])
+    return jobs

@@ -7,7 +7,7 @@ names no state.
 
 from collections.abc import AsyncIterator, Collection
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sunk_events import subjects
 from sunk_events.base import UNKNOWN
@@ -22,6 +22,9 @@ from sunk_runtime.views import StateView, now
 from sunk_slurm.states import NodeState
 from sunk_slurm.wire import Node
 from sunk_syncer.actions import KubeInputs, SlurmInputs, gone_uid
+
+_WAITS: Final = frozenset({"submitted", "released"})
+"""Phases before the job has a node: a Pod on a node has lost its job then, runs on and waits for the next."""
 
 
 class Views:
@@ -129,11 +132,11 @@ class Views:
         return {before, node} - {""}
 
     def jobs_of_pods(self, node: str) -> frozenset[int]:
-        """Return the placeholder jobs of the Pods that are on *node*."""
+        """Return the placeholder jobs that run on *node*, as far as we know, and whose Pods are there."""
         return frozenset(
             placement.job
             for placement in self._placements_on(node)
-            if placement.is_pod_present and placement.job is not None
+            if placement.is_pod_present and placement.phase not in _WAITS and placement.job is not None
         )
 
     def kube_inputs(
@@ -170,8 +173,8 @@ class Views:
         return [placement for placement in found if placement is not None]
 
     def _is_leaving(self, placement: PlacementState) -> bool:
-        """Whether the Pod, which is there, has no running job any more."""
-        if placement.job is None:
+        """Whether the Pod, which is there, has no running job any more, and waits for no other."""
+        if placement.job is None or placement.phase in _WAITS:
             return placement.phase == "ending"
         job = self.jobs.get(str(placement.job))
         return placement.phase == "ending" or job is None or not job.is_running
