@@ -16,11 +16,12 @@ from sunk_nodeset_controller.locks.model import Step
 PAGE: Final = Path("docs/locks.md")
 HEAD: Final = """# The lock of a Node
 
-`./task gen` writes this page from the table that the nodeset-controller runs on; do not edit it by hand. Code and reasons:
-[machine.py](../services/nodeset-controller/src/sunk_nodeset_controller/locks/machine.py).
+`./task gen` writes this page from the table that the nodeset-controller runs on; do not edit it by hand.
+Code and reasons: [machine.py](../services/nodeset-controller/src/sunk_nodeset_controller/locks/machine.py).
 
-A Slurm job starts on a Node only after the Node is *locked* for it. The lock is an annotation and a `NoExecute` taint: Kubernetes
-places no other Pods there, and the Pods that are there have to leave. A job that a Node is locked for is a *holder* of the lock.
+A Slurm job starts on a Node only after the Node is *locked* for it. The lock is an annotation and a
+`NoExecute` taint: Kubernetes places no other Pods there, and the Pods that are there have to leave. A job
+that a Node is locked for is a *holder* of the lock.
 
 ## What happens next
 
@@ -40,26 +41,31 @@ What is on the Node: neither annotation nor taint (`off`), one without the other
 |---|---|---|---|
 """
 DRAWN: Final = """
-After `LOOK`, when the Pods on the Node are known, the step is `SETTLE`: {settle}. For a
-`drained` node the nodeset-controller lists the Pods before it does anything else.
+After `LOOK`, when the Pods on the Node are known, the step is `SETTLE`: {settle}. For a `drained` node the
+nodeset-controller lists the Pods before it does anything else.
 
 ## Which Pods a job may run next to
 
-A Pod that Slurm placed does not block a lock while its own placeholder job lives on the node. Before the nodeset-controller grants the lock
-to another job there, it asks the syncer whether that placeholder job runs (`ConfirmJobs`):
+A Pod that Slurm placed does not block a lock while its own placeholder job lives on the node. Before the
+nodeset-controller grants the lock to another job there, it asks the syncer whether that placeholder job
+runs (`ConfirmJobs`):
 
-- The syncer answers from a list of jobs that it requests from slurmctld after the question. The bus is not enough: what the bus says of a job may be as old as
-  the syncer has been away.
-- The syncer also looks at each of these jobs. If slurmctld has lost a job, another job may have its number by now; the moment of submission shows that.
-- A job whose own prolog asks at that moment, before its Pod has come, needs no such answer. The nodeset-controller also asks nothing while other
-  Pods block the lock anyway.
-- Without an answer the Pod blocks the lock, and the nodeset-controller asks again a second later. The deadline of the prolog applies, as for any Pod that blocks.
-- A syncer of an earlier version answers `ConfirmNode` and does not know this question. The nodeset-controller then uses what the bus says. A syncer
-  that knows no moments of submission recognises jobs by number.
+- The syncer answers from a list of jobs that it requests from slurmctld after the question. The bus is not
+  enough: what the bus says of a job may be as old as the syncer has been away.
+- The syncer also looks at each of these jobs. If slurmctld has lost a job, another job may have its number
+  by now; the moment of submission shows that.
+- A job whose own prolog asks at that moment, before its Pod has come, needs no such answer. The
+  nodeset-controller also asks nothing while other Pods block the lock anyway.
+- Without an answer the Pod blocks the lock, and the nodeset-controller asks again a second later. The
+  deadline of the prolog applies, as for any Pod that blocks.
+- A syncer of an earlier version answers `ConfirmNode` and does not know this question. The
+  nodeset-controller then uses what the bus says. A syncer that knows no moments of submission recognises
+  jobs by number.
 
 ## What the bus receives
 
-Each arrow is a fact. `pending` is on the Node before every lock. The bus receives `pending` only if other workloads have to leave first.
+Each arrow is a fact. `pending` is on the Node before every lock. The bus receives `pending` only if other
+workloads have to leave first.
 
 ```mermaid
 stateDiagram-v2
