@@ -64,6 +64,7 @@ from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
 from sunk_pod_scheduler.adapters.placeholder_jobs import PlaceholderJobs
 from sunk_pod_scheduler.adapters.pod_store import PodStore
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort
+from sunk_pod_scheduler.controller import submitter
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.executor import Executor
@@ -1170,6 +1171,26 @@ async def test_a_pod_that_fits_no_node_is_tried_ever_later_and_explained(
         (finding,) = explain(await scheduler.look(UID))
         assert "no Slurm node fits" in finding.because
         assert "tried again at" in finding.would_change
+
+
+async def test_a_pod_that_fits_no_node_for_long_rests_between_two_tries(
+    nats: NatsServer,
+    newest: HostSlurm,
+    free_tcp_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(submitter, "NO_NODE_ATTEMPTS", 2)
+    async with world(nats, newest, free_tcp_port) as found, running(found):
+        found.pods.put(manifest(annotations={PREFIX + "required-nodes": "nosuch"}))
+        await until(lambda: (state := found.placements.get(UID)) is not None and state.attempt >= 2)
+        first = found.placements.get(UID)
+        assert first is not None
+        await until(
+            lambda: (state := found.placements.get(UID)) is not None and state.changed > first.changed
+        )
+
+    assert "a pod took too many steps" not in caplog.text
 
 
 async def test_a_pod_that_waits_is_told_its_place_in_slurms_queue_from_what_the_bus_knows(
