@@ -109,14 +109,15 @@ def examples() -> dict[str, dict[str, Any]]:
     """Return the guide's first Pod with the annotations of each of its examples."""
     blocks: list[dict[str, Any]] = [yaml.safe_load(text) for text in fenced(GUIDE.read_text(), "yaml")]
     (first,) = (block for block in blocks if "kind" in block)
-    written = [
+    written: list[dict[str, str]] = [{}]
+    written += [
         block["metadata"]["annotations"] for block in blocks if "annotations" in block.get("metadata", {})
     ]
     spec = first["spec"] | {"schedulerName": OURS}
     return {
         f"the guide's {', '.join(one)}": first
         | {"metadata": {"generateName": "guide-", "annotations": one}, "spec": spec}
-        for one in ({}, *written)
+        for one in written
     }
 
 
