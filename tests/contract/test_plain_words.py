@@ -41,7 +41,6 @@ NOT_YET: Final = (
     "docs/adr/0026-uvicorn-serves-and-connections-are-let-in-by-us.md",
     "docs/adr/0028-placeholders-are-submitted-by-their-users.md",
     "docs/architecture.md",
-    "docs/bus.md",
     "docs/security.md",
     "helm/slurm/README.md",
     "helm/sunk/README.md",
