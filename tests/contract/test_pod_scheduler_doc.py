@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROWS = [
     [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-    for line in (ROOT / "docs/pod-scheduler.md").read_text().splitlines()
+    for line in Path(__file__).with_name("pod_scheduler_sentences.md").read_text().splitlines()
     if line.startswith("| ") and line != "| what | shown by |"
 ]
 NAMED = re.compile(r"`([\w./-]+\.py)::(\w+)`")

@@ -12,7 +12,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 def not_used() -> set[str]:
     """Return the words in the first column of the glossary's last table."""
-    table = (ROOT / "docs/glossary.md").read_text().partition("## Not used")[2]
+    table = (ROOT / "docs/glossary.md").read_text().partition("## Not used")[2].partition("\n## ")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][2:]
     return {word.strip() for row in rows for word in row.split(",")}
 

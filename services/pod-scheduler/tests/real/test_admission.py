@@ -9,6 +9,7 @@ import anyio
 import helm_python as helm
 import msgspec
 import pytest
+import yaml
 
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeRejectedError
@@ -16,6 +17,7 @@ from sunk_kube.objects import KubeObject, Pod
 from sunk_kube.resources import CONFIG_MAPS, PODS, Resource
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
 from sunk_lab.charts import render
+from sunk_lab.pages import fenced
 from sunk_pod_scheduler.podspec.validation import Rules, validate
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.testing import until
@@ -23,6 +25,7 @@ from sunk_runtime.testing import until
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 CHARTS = Path(__file__).parents[4] / "helm"
+GUIDE = Path(__file__).parents[4] / "docs/pods.md"
 GROUP = "admissionregistration.k8s.io"
 POLICIES = Resource(
     group=GROUP,
@@ -100,7 +103,26 @@ GOOD_ANNOTATIONS = {
     "timeout": "0123",
     "user-id": " 1001 ",
 }
+
+
+def examples() -> dict[str, dict[str, Any]]:
+    """Return the guide's first Pod with the annotations of each of its examples."""
+    blocks: list[dict[str, Any]] = [yaml.safe_load(text) for text in fenced(GUIDE.read_text(), "yaml")]
+    (first,) = (block for block in blocks if "kind" in block)
+    written: list[dict[str, str]] = [{}]
+    written += [
+        block["metadata"]["annotations"] for block in blocks if "annotations" in block.get("metadata", {})
+    ]
+    spec = first["spec"] | {"schedulerName": OURS}
+    return {
+        f"the guide's {', '.join(one)}": first
+        | {"metadata": {"generateName": "guide-", "annotations": one}, "spec": spec}
+        for one in written
+    }
+
+
 CASES: dict[str, dict[str, Any]] = {
+    **examples(),
     "every annotation": manifest(annotations=GOOD_ANNOTATIONS),
     "empty annotations ask nothing": manifest(annotations=dict.fromkeys(GOOD_ANNOTATIONS, " ")),
     "the old boolean": manifest(annotations={"exclusive": "True"}),
@@ -214,6 +236,7 @@ async def test_kubectl_apply_is_told_what_the_scheduler_would_say_and_other_pods
             assert _field(found[0]) in said, name
 
     assert theirs == ours
+    assert not any(theirs[name] for name in examples())
     assert {PREFIX + name for name in GOOD_ANNOTATIONS} == set(JOB_ANNOTATIONS)
     # One policy a test run: an API server that has stopped to watch settings takes minutes to begin again.
     await leaves_others_alone(kube, judged)

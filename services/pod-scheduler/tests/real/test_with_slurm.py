@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
+import yaml
 from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -54,6 +55,7 @@ from sunk_kube.wellknown import ANNOTATION_GANG_SIZE as GANG_SIZE
 from sunk_kube.wellknown import ANNOTATION_JOB, JOB_ANNOTATIONS, PREFIX
 from sunk_lab.errors import LabError
 from sunk_lab.nats import NatsServer
+from sunk_lab.pages import fenced, table_rows
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES, SLURM_26_05
@@ -62,6 +64,7 @@ from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
 from sunk_pod_scheduler.adapters.placeholder_jobs import PlaceholderJobs
 from sunk_pod_scheduler.adapters.pod_store import PodStore
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort
+from sunk_pod_scheduler.controller import submitter
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Context, Views
 from sunk_pod_scheduler.controller.executor import Executor
@@ -1056,6 +1059,72 @@ async def test_all_fifteen_annotations_reach_slurms_job(
     assert node == "kube-node01"
 
 
+GUIDE = (Path(__file__).parents[4] / "docs/pods.md").read_text()
+EXAMPLES: list[dict[str, str]] = [
+    block["metadata"]["annotations"]
+    for block in map(yaml.safe_load, fenced(GUIDE, "yaml"))
+    if "annotations" in block.get("metadata", {})
+]
+"""Of the guide for Pods."""
+HERE = {"1001": "1", "1002": "2"}
+"""The guide's user and group, and those that Slurm's machines have."""
+
+
+def prepare_guide(slurm: HostSlurm) -> None:
+    """Make what the guide's examples name, as an administrator would."""
+    for words in (
+        ("sacctmgr", "-i", "add", "account", "physics"),
+        ("sacctmgr", "-i", "add", "qos", "high"),
+        ("sacctmgr", "-i", "add", "user", "sunk", "account=physics"),
+        ("sacctmgr", "-i", "modify", "user", "sunk", "set", "qos=normal,high"),
+        ("sacctmgr", "-i", "add", "user", "daemon", "account=physics"),
+        ("scontrol", "update", "NodeName=node[01-02]", "AvailableFeatures=h100,ib,fast,blue"),
+        ("scontrol", "update", "NodeName=node[01-02]", "ActiveFeatures=h100,ib,fast,blue"),
+        ("scontrol", "create", "PartitionName=inference", "Nodes=ALL", "State=UP"),
+        ("scontrol", "create", "PartitionName=batch", "Nodes=ALL", "State=UP"),
+        ("scontrol", "delete", "ReservationName=gala"),
+        ("scontrol", "create", "res=gala", "users=sunk,daemon", "nodes=node01", "start=now", "duration=60"),
+    ):
+        with suppress(LabError):  # Another test made it.
+            slurm.exec(*words)
+
+
+async def test_slurm_takes_each_example_of_the_guide_and_refuses_what_the_guide_says_with_its_words(
+    nats: NatsServer, enforced: HostSlurm, free_tcp_port: int
+) -> None:
+    prepare_guide(enforced)
+    refused = {
+        f"refused-{name}": (PREFIX + name, written, reason, message)
+        for name in (one.removeprefix(PREFIX) for one in JOB_ANNOTATIONS)
+        for text in re.findall(rf"(?ms)^### {name}\n(.*?)(?=^##)", GUIDE)
+        for written, reason, message in table_rows(text, "You write")
+        if reason != "ValidationFailed"
+    }
+    async with world(nats, enforced, free_tcp_port) as found:
+        granted = Grant(user_ids=(1,), group_ids=(2,))
+        found.rules = Rules(
+            kill_wait_s=KILL_WAIT_S, policy=Policy(default="allow", namespaces={"default": granted})
+        )
+        async with running(found):
+            for number, written in enumerate(EXAMPLES):
+                asked = {name: HERE.get(value, value) for name, value in written.items()}
+                found.pods.put(manifest(uid=f"example-{number}", name=f"example-{number}", annotations=asked))
+            for uid, (name, value, _, _) in refused.items():
+                found.pods.put(manifest(uid=uid, name=uid, annotations={name: value}))
+            for number in range(len(EXAMPLES)):
+                await until(partial(is_stored_with_a_job, found, f"example-{number}"))
+            for uid, (_, _, reason, message) in refused.items():
+                await until(partial(are_all_said, found, [uid], reason))
+                state = found.placements.get(uid)
+                assert state is not None
+                assert message in state.reason
+            for uid in list(found.pods.pods):
+                found.pods.vanish(uid)
+
+    assert len(EXAMPLES) > len(JOB_ANNOTATIONS)
+    assert {reason for _, _, reason, _ in refused.values()} == {"SubmissionFailed", "NoNodeFits"}
+
+
 async def test_of_several_required_nodes_a_pod_gets_one_as_a_job_of_one_node_does(
     nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
 ) -> None:
@@ -1108,6 +1177,26 @@ async def test_a_pod_that_fits_no_node_is_tried_ever_later_and_explained(
         (finding,) = explain(await scheduler.look(UID))
         assert "no Slurm node fits" in finding.because
         assert "tried again at" in finding.would_change
+
+
+async def test_a_pod_that_fits_no_node_for_long_rests_between_two_tries(
+    nats: NatsServer,
+    newest: HostSlurm,
+    free_tcp_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(submitter, "NO_NODE_ATTEMPTS", 2)
+    async with world(nats, newest, free_tcp_port) as found, running(found):
+        found.pods.put(manifest(annotations={PREFIX + "required-nodes": "nosuch"}))
+        await until(lambda: (state := found.placements.get(UID)) is not None and state.attempt >= 2)
+        first = found.placements.get(UID)
+        assert first is not None
+        await until(
+            lambda: (state := found.placements.get(UID)) is not None and state.changed > first.changed
+        )
+
+    assert "a pod took too many steps" not in caplog.text
 
 
 async def test_a_pod_that_waits_is_told_its_place_in_slurms_queue_from_what_the_bus_knows(

@@ -37,14 +37,14 @@ from sunk_nodeset_controller.locks.model import (
 
 Stand = Literal["off", "broken", "on"]
 """Neither annotation nor taint; one without the other; both."""
-Need = Literal["nobody", "lingering", "drained", "held", "waited for"]
+Need = Literal["none", "lingering", "drained", "held", "waited for"]
 """No holder; none since a moment ago; none, but a failed lock has drained the node for Pods; all are granted;
-somebody is not."""
+one or more are not."""
 
 STEPS: Final[Mapping[tuple[Need, Stand], Step]] = {
-    ("nobody", "off"): Step.REST,
-    ("nobody", "broken"): Step.OPEN,
-    ("nobody", "on"): Step.OPEN,
+    ("none", "off"): Step.REST,
+    ("none", "broken"): Step.OPEN,
+    ("none", "on"): Step.OPEN,
     ("lingering", "off"): Step.REST,
     ("lingering", "broken"): Step.OPEN,
     ("lingering", "on"): Step.LINGER,
@@ -259,7 +259,7 @@ def _need(seen: Seen, holders: tuple[Holder, ...], rules: Rules, idle_since: dat
     if seen.drained_for:
         return "drained"
     lingered = idle_since is not None and seen.now >= idle_since + timedelta(seconds=rules.linger_s)
-    return "nobody" if lingered else "lingering"
+    return "none" if lingered else "lingering"
 
 
 def _lock(step: Step, seen: Seen, holders: tuple[Holder, ...], rules: Rules) -> NodeLock:

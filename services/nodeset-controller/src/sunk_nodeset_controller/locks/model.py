@@ -178,14 +178,14 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 class Step(Enum):
     """What is done next for one Node."""
 
-    REST = "there is no lock and need not be one"
-    KEEP = "the lock stands as it should; holders may have left"
-    CLOSE = "put annotation, taint and holders on, then look"
+    REST = "do nothing: there is no lock, and no job needs one"
+    KEEP = "keep the lock, and take holders off that have left"
+    CLOSE = "write annotation, taint and holders, then list the Pods"
     LOOK = "list the Pods on the Node"
-    SETTLE = "grant those whose way is clear, let the others wait"
-    LINGER = "nobody holds it; it stays for a moment"
-    OPEN = "take annotation, taint and holders off"
-    WATCH = "there is no lock; list the Pods until those that the node is drained for are gone"
+    SETTLE = "grant the jobs that no Pod blocks; the other jobs wait"
+    LINGER = "keep the lock for a moment, without a holder"
+    OPEN = "remove annotation, taint and holders"
+    WATCH = "there is no lock: list the Pods until the Pods that the node is drained for are gone"
 
 
 class Granted(msgspec.Struct, frozen=True):

@@ -82,6 +82,10 @@ class Submitter:
                 is_warning=True,
             )
             await self._notifier.tell_all(ours, note)
+            if tries(attempt) >= NO_NODE_ATTEMPTS:
+                # What is put off with the same number is the same state, which is not written: it would be
+                # due again at once.
+                await self._store(intent)
             await self._store(_put_off(intent, note.text, last=NO_NODE_ATTEMPTS))
             return
         made = self._context.placeholder

@@ -1,0 +1,145 @@
+"""Pages are in plain English: no word that the glossary refuses, no long sentence, no nameless actor."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from sunk_lab.pages import table_rows
+
+ROOT: Final = Path(__file__).parents[2]
+WORDS_MAX: Final = 40
+NOT_CHECKED: Final = (
+    "CHANGELOG.md",
+    "docs/events.md",
+    "docs/metrics.md",
+    "docs/settings.md",
+    "tests/contract/pod_scheduler_sentences.md",
+)
+"""Generated, or not for users."""
+NOT_YET: Final = (
+    "bench/README.md",
+    "docs/adr/0004-lists-when-something-stirs.md",
+    "docs/adr/0005-a-prolog-is-refused-without-an-answer.md",
+    "docs/adr/0008-a-job-is-a-pods-by-its-mark.md",
+    "docs/adr/0009-a-node-that-is-down-is-drained-to-be-emptied.md",
+    "docs/adr/0010-a-missing-job-has-ended-or-is-lost-by-evidence.md",
+    "docs/adr/0014-a-bucket-that-went-back.md",
+    "docs/adr/0016-keys-of-auth-slurm-are-a-set.md",
+    "docs/adr/0017-a-pod-that-goes-sets-its-node-down.md",
+    "docs/adr/0018-cpu-limits-instead-of-weights.md",
+    "docs/adr/0019-kubernetes-asyncio-for-calls-ours-for-watches-and-leases.md",
+    "docs/adr/0020-slurmrestd-by-httpx.md",
+    "docs/adr/0021-nats-py-for-jetstream-ours-for-reading-and-acknowledgements.md",
+    "docs/adr/0023-a-change-of-state-is-the-event.md",
+    "docs/adr/0024-a-room-decides-or-does-io.md",
+    "docs/adr/0025-a-pod-names-nothing-of-slurm-by-default.md",
+    "docs/adr/0026-uvicorn-serves-and-connections-are-let-in-by-us.md",
+    "docs/adr/0028-placeholders-are-submitted-by-their-users.md",
+    "docs/architecture.md",
+    "docs/security.md",
+    "helm/slurm/README.md",
+    "helm/sunk/README.md",
+    "services/hook-gateway/README.md",
+    "services/metrics-exporter/README.md",
+    "services/nodeset-controller/README.md",
+    "services/pod-scheduler/README.md",
+    "services/syncer/README.md",
+    "tests/simulation/README.md",
+)
+"""Pages that are still to be rewritten. This list only gets shorter: a page that passes has to leave it."""
+_LIST_ITEM: Final = re.compile(r"\s*([-*]|\d+\.) ")
+_BARE_WHO: Final = re.compile(r"(?:^|[.;:] )(?:Who|Whose|Whom|who|whose|whom) [^?]*$")
+_END: Final = re.compile(r"(?<=[.!?])\s+|:\s*$")
+
+
+@cache
+def replacements() -> dict[str, str]:
+    """Return what to write by each word that is not used, from the glossary."""
+    glossary = (ROOT / "docs/glossary.md").read_text()
+    section = glossary.partition("## Not used in pages")[2]
+    return {word.strip(): use for words, use in table_rows(section, "not used") for word in words.split(",")}
+
+
+def paragraphs(page: str) -> Iterator[str]:
+    """Yield the prose of a page: paragraphs, list items and cells, without code, links and emphasis."""
+    page = page.partition("## Not used")[0]
+    page = re.sub(r"(?ms)^([ ]*)```.*?^\1```", "", page)
+    page = re.sub(r"(?s)<!--.*?-->", "", page)
+    found: list[str] = []
+    for line in [*page.splitlines(), ""]:
+        is_code, is_table = line.startswith("    ") and not found, line.lstrip().startswith("|")
+        if not line.strip() or line.startswith("#") or is_code or is_table or _LIST_ITEM.match(line):
+            if found:
+                yield _prose(" ".join(found))
+            found = []
+        if is_table:
+            yield from (_prose(cell) for cell in line.split(" | "))
+        elif line.strip() and not line.startswith("#") and not is_code:
+            found.append(_LIST_ITEM.sub("", line, count=1).strip())
+
+
+def _prose(text: str) -> str:
+    text = re.sub(r"`[^`]*`", "CODE", text)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return text.replace("*", "").replace("|", "").strip()
+
+
+def sentences(paragraph: str) -> list[str]:
+    return [one for one in _END.split(paragraph) if one]
+
+
+def findings(page: str) -> list[str]:
+    """Return what a reader would stumble over, each with what to write."""
+    found: list[str] = []
+    for paragraph in paragraphs(page):
+        for word, use in replacements().items():
+            if re.search(rf"\b{re.escape(word)}\b", paragraph, re.IGNORECASE):
+                found.append(f"{word!r}: write {use}: {paragraph[:100]}")
+        for sentence in sentences(paragraph):
+            if (count := len(sentence.split())) > WORDS_MAX:
+                found.append(f"{count} words, at most {WORDS_MAX}: {sentence[:100]}")
+            if _BARE_WHO.search(sentence):
+                found.append(f"'who' without a noun: write 'a user who', 'a service that': {sentence[:100]}")
+    return found
+
+
+@cache
+def pages() -> tuple[str, ...]:
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return tuple(name for name in listed.stdout.splitlines() if name not in NOT_CHECKED)
+
+
+@pytest.mark.parametrize("name", [name for name in pages() if name not in NOT_YET])
+def test_a_page_is_in_plain_words_and_short_sentences(name: str) -> None:
+    assert findings((ROOT / name).read_text()) == []
+
+
+@pytest.mark.parametrize("name", NOT_YET)
+def test_a_page_that_is_in_plain_words_by_now_leaves_the_list(name: str) -> None:
+    assert findings((ROOT / name).read_text()), f"{name} passes: take it off NOT_YET"
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("Somebody drains the node.", "'somebody': write the actor's name"),
+        ("Nodes are drained; who did it is not known.", "'who' without a noun"),
+        ("- one\n- " + "word " * 41, "41 words, at most 40"),
+        ("| a | b |\n| --- | --- |\n| x | taints that are borne |", "'borne': write tolerates"),
+    ],
+)
+def test_old_words_and_long_sentences_are_found_with_what_to_write(page: str, said: str) -> None:
+    (found,) = findings(page)
+
+    assert found.startswith(said)
+
+
+def test_code_headings_and_plain_sentences_are_let_through() -> None:
+    page = "# Who may do what\n\nA user who drains `nobody` writes:\n\n    somebody\n\n```sh\nwhoever\n```\n"
+
+    assert findings(page) == []
