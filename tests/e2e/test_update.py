@@ -232,7 +232,7 @@ def test_a_template_that_slurm_cannot_use_stops_at_the_first_node_until_another_
     stage: Stage,
 ) -> None:
     do, before, kube = stage.deeds, uids(stage), stage.deeds.kube
-    good = kube.get("NodeSet", NODESET, NAMESPACE)["spec"]["template"]
+    good = dig(kube.get("NodeSet", NODESET, NAMESPACE), "spec", "template")
     one_by_one = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
     bad = {"spec": {"template": without_slurmd(good), "updateStrategy": one_by_one}}
 
@@ -242,7 +242,9 @@ def test_a_template_that_slurm_cannot_use_stops_at_the_first_node_until_another_
 
     try:
         kube.patch("NodeSet", NODESET, bad, NAMESPACE)
-        until("an update that waits", held_by, lambda: how_it_stands(stage), patience_s=WITHIN_S)
+        until(
+            "an update that waits", lambda: bool(held_by()), lambda: how_it_stands(stage), patience_s=WITHIN_S
+        )
         (bad_node,) = held_by()
         # A controller that begins anew knows no more of the template, and jobs run on the others meanwhile.
         stage.stack.services.kill("nodeset-controller")

@@ -350,6 +350,7 @@ async def test_the_next_one_works_only_once_a_holder_has_stopped_that_hears_noth
 ) -> None:
     cuttable = Cuttable(bus)
     a, b = Replica(cuttable, "a", ttl_s=5), Replica(bus, "b", ttl_s=5)
+    both = True
     await give_up(lease(bus, "former"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(a.run)
