@@ -352,6 +352,7 @@ async def test_the_next_one_works_only_once_a_holder_has_stopped_that_hears_noth
     a, b = Replica(cuttable, "a", ttl_s=5), Replica(bus, "b", ttl_s=5)
     both = True
     await give_up(lease(bus, "former"))
+    both = True
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(a.run)
         await until(lambda: a.leadership is not None)
