@@ -1,7 +1,7 @@
 """Which Pods say that they are daemons, and what proves it; pure.
 
-What must stay true: what somebody may write on a Pod of his own proves nothing. Whoever may create a Pod
-writes its ownerReferences, which the API server does not check.
+What must stay true: what a tenant can write on its own Pod proves nothing. The API server does not check a
+Pod's ownerReferences.
 
 Source: Kubernetes API, ObjectMeta (ownerReferences); "Static Pods": a kubelet does not run a mirror Pod, and
 deletes one whose file it does not have; the API server lets nobody add or remove the annotation later.
