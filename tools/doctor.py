@@ -2,7 +2,8 @@
 
 `./task doctor -- values.yaml`, with `--namespace` (slurm) and `--release` (slurm). It only reads, by kubectl
 and its own kubeconfig. Each line is a finding, with what to do about it; it ends with 1 if there is one. What
-the chart itself warns of after an install (NOTES.txt) is said before it, and is no finding.
+the chart itself warns of after an install (NOTES.txt) is said before it, and is no finding. Nor is what the
+sunk release leaves open to tenants.
 """
 
 import argparse
@@ -30,6 +31,7 @@ RIGHTS: Final = (
     "clusterrolebindings.rbac.authorization.k8s.io",
 )
 STANDARD: Final = "pod-security.kubernetes.io/enforce"
+BEARERS: Final = "sunk-lock-bearers"
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 
 
@@ -43,6 +45,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...] = ()
     standard: str = ""
     """Of Pod security, which the namespace enforces; empty: none, or no namespace yet."""
+    bearers: tuple[str, ...] = ()
+    """What is done with Pods that could stay on locked Nodes; nothing: no policy for them is seen."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +78,17 @@ def findings(cluster: Cluster, wanted: Wanted) -> Iterator[str]:
         yield f"Pod security: slurmd and sshd start as root: label the namespace {STANDARD}=baseline"
     for name, spec in wanted.sets.items():
         yield from _of_set(cluster, name, spec, wanted.replicas.get(name, 1))
+
+
+def left_open(cluster: Cluster) -> Iterator[str]:
+    """Yield what tenants of *cluster* may do that they should not, each with how to close it."""
+    if "Deny" not in cluster.bearers:
+        why = f"the policy {BEARERS} only says so" if cluster.bearers else f"no policy {BEARERS} is seen"
+        yield (
+            f"WARNING: any tenant may stay on a Node that is locked for a Slurm job: {why}. In the values of "
+            "helm/sunk list the namespaces whose daemons stay (admissionPolicies.lockBearers.namespaces), "
+            "then set admissionPolicies.lockBearers.action to Deny"
+        )
 
 
 def _of_set(cluster: Cluster, name: str, spec: PodSpec, replicas: int) -> Iterator[str]:
@@ -143,7 +158,18 @@ def cluster_of(namespace: str) -> Cluster:
             msgspec.convert(one, Node) for one in json.loads(_kubectl("get", "nodes", "-o", "json"))["items"]
         ),
         standard=labels.get(namespace, {}).get(STANDARD, ""),
+        bearers=_bearers(),
     )
+
+
+def _bearers() -> tuple[str, ...]:
+    kind = "validatingadmissionpolicybindings"
+    words = ("get", kind, BEARERS, "--ignore-not-found", "-o", "jsonpath={.spec.validationActions}")
+    try:
+        found = _kubectl(*words)
+    except subprocess.CalledProcessError:  # We may not read it, or the API server is too old to have it.
+        return ()
+    return tuple(json.loads(found)) if found else ()
 
 
 def _kubectl(*arguments: str) -> str:
@@ -170,10 +196,11 @@ def main() -> int:
     given = parser.parse_args()
     try:
         wanted = wanted_of(yaml.safe_load(given.values.read_text()), given.release, given.namespace)
-        found = list(findings(cluster_of(given.namespace), wanted))
+        cluster = cluster_of(given.namespace)
+        found = list(findings(cluster, wanted))
     except (OSError, helm.HelmError, subprocess.SubprocessError) as error:
         sys.exit(str(error))
-    for line in (*wanted.warnings, *found):
+    for line in (*wanted.warnings, *left_open(cluster), *found):
         print(line)
     print(f"{len(found)} findings" if found else "nothing found: install")
     return 1 if found else 0

@@ -44,6 +44,20 @@ DRAWN: Final = """
 After `LOOK`, when the Pods on the Node are known, the step is `SETTLE`: {settle}. For a `drained` node the
 nodeset-controller lists the Pods before it does anything else.
 
+## Which Pods may stay
+
+A Pod that tolerates the taint for good may stay and does not block the lock, also with `operator: Exists` and
+no key. With the effect `NoSchedule`, the nodeset-controller evicts the other Pods, and three more kinds may
+stay: Pods of exempt namespaces, Pods of exempt priority classes, and daemons.
+
+- A Pod is a daemon if the DaemonSet that it names as its controller exists, with that uid, in the Pod's
+  namespace. If the nodeset-controller cannot find out whether that DaemonSet exists, the Pod blocks the lock
+  and is not evicted.
+- A static Pod counts as a daemon: its kubelet shows it as a mirror Pod.
+
+Any tenant can make a Pod that may stay, unless an admission policy of the chart refuses it. By default that
+policy only warns: [security.md](security.md#who-may-stay-on-a-locked-node).
+
 ## Which Pods a job may run next to
 
 A Pod that Slurm placed does not block a lock while its own placeholder job lives on the node. Before the

@@ -58,6 +58,25 @@ def test_that_pods_may_name_anything_of_slurm_is_said_before_an_install() -> Non
 
 
 @pytest.mark.parametrize(
+    ("bearers", "why"),
+    [
+        ((), "no policy sunk-lock-bearers is seen."),
+        (("Warn", "Audit"), "the policy sunk-lock-bearers only says so."),
+    ],
+)
+def test_that_tenants_may_stay_on_locked_nodes_is_said_unless_such_pods_are_refused(
+    bearers: tuple[str, ...], why: str
+) -> None:
+    def told(actions: tuple[str, ...]) -> list[str]:
+        return list(DOCTOR["left_open"](DOCTOR["Cluster"](**GOOD, bearers=actions)))
+
+    (warning,) = told(bearers)
+    assert warning.startswith("WARNING: any tenant may stay on a Node that is locked for a Slurm job: " + why)
+    assert warning.endswith("set admissionPolicies.lockBearers.action to Deny")
+    assert told(("Deny",)) == []
+
+
+@pytest.mark.parametrize(
     ("values", "cluster", "why"),
     [
         ({}, {"version": (1, 30)}, "version: 1.30 lacks"),

@@ -18,7 +18,7 @@ RULES: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]
         ("", ("pods/eviction",), ("create",)),
         ("policy", ("poddisruptionbudgets",), ("create", "patch")),
         ("apps", ("controllerrevisions",), ("get", "list", "create", "patch", "delete")),
-        ("apps", ("daemonsets",), ("list",)),
+        ("apps", ("daemonsets",), _READ),
         ("sunk.coreweave.com", ("nodesets",), (*_READ, "patch")),
         ("sunk.coreweave.com", ("nodesets/status", "nodesets/finalizers"), ("patch", "update")),
         ("sunk.coreweave.com", ("nodeslices",), (*_READ, "create", "update", "patch", "delete")),

@@ -69,7 +69,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     lock_exempt_priority_classes: tuple[str, ...] = EXEMPT_CLASSES
     """With ``NoSchedule``: Pods of these priority classes may stay."""
     lock_exempt_daemonsets: bool = True
-    """With ``NoSchedule``: Pods of DaemonSets and static Pods may stay."""
+    """With ``NoSchedule``: Pods of DaemonSets that exist, and static Pods, may stay."""
     lock_delete_after_s: Annotated[float, Meta(ge=0)] = 0.0
     """With ``NoSchedule``: a Pod that may not be evicted is deleted after this long; 0 is never."""
     lock_dry_run: bool = False

@@ -15,6 +15,7 @@ from sunk_kube.objects import (
     Toleration,
 )
 from sunk_kube.testing import T0, pod
+from sunk_nodeset_controller.locks.daemon_claims import DaemonClaim
 from sunk_nodeset_controller.locks.model import Blockers, Clearing, LockTaint
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy, bears, blockers, may_run
 
@@ -78,7 +79,9 @@ def test_a_pod_bears_the_lock_only_for_good(toleration: Toleration, *, does: boo
 def test_who_is_in_the_way(found: Pod, *, is_in: bool) -> None:
     names = ("default/web",) if is_in else ()
 
-    assert blockers(DRIVEN.others([found], {}, alive=set())) == Blockers(normal=names, strict=names)
+    assert blockers(DRIVEN.others([found], {}, alive=set(), daemons=())) == Blockers(
+        normal=names, strict=names
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ def test_who_is_in_the_way(found: Pod, *, is_in: bool) -> None:
 def test_a_pod_that_slurm_placed_may_stay_as_long_as_its_job_lives_here(
     found: Pod, job: int | None, *, is_in: bool
 ) -> None:
-    assert bool(DRIVEN.others([found], {found.metadata.uid: job}, alive={7})) == is_in
+    assert bool(DRIVEN.others([found], {found.metadata.uid: job}, alive={7}, daemons=())) == is_in
 
 
 def test_a_job_is_leant_on_where_a_pod_that_slurm_placed_may_stay_for_its_sake_alone() -> None:
@@ -103,7 +106,9 @@ def test_a_job_is_leant_on_where_a_pod_that_slurm_placed_may_stay_for_its_sake_a
     assert DRIVEN.leant_on(pods, jobs, alive={7, 8}) == {7}
 
 
-DAEMON = OwnerReference(kind="DaemonSet", name="logs", controller=True)
+DAEMON = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="logs", uid="uid-logs", controller=True)
+NODE = OwnerReference(api_version="v1", kind="Node", name="node1", uid="uid-node1", controller=True)
+STATIC = {"kubernetes.io/config.mirror": "hash"}
 
 
 @pytest.mark.parametrize(
@@ -111,11 +116,11 @@ DAEMON = OwnerReference(kind="DaemonSet", name="logs", controller=True)
     [
         pytest.param(pod(), True, id="an ordinary one"),
         pytest.param(pod(namespace="kube-system"), False, id="its namespace is exempt"),
-        pytest.param(pod(owners=(DAEMON,)), False, id="a DaemonSet's"),
-        pytest.param(
-            pod(owners=(OwnerReference(kind="Node", name="node1", controller=True),)), False, id="static"
-        ),
-        pytest.param(pod(owners=(replace(DAEMON, controller=False),)), True, id="only says that it is owned"),
+        pytest.param(pod("daemon", owners=(DAEMON,)), False, id="of a DaemonSet that exists"),
+        pytest.param(pod(owners=(DAEMON,)), True, id="says that it is a DaemonSet's"),
+        pytest.param(pod(owners=(NODE,), annotations=STATIC), False, id="static"),
+        pytest.param(pod(owners=(NODE,)), True, id="says that it is a Node's, and its kubelet runs it"),
+        pytest.param(pod(annotations=STATIC), True, id="says that it is static, and is no Node's"),
         pytest.param(
             replace(pod(), spec=replace(pod().spec, priority_class_name="system-node-critical")),
             False,
@@ -124,14 +129,45 @@ DAEMON = OwnerReference(kind="DaemonSet", name="logs", controller=True)
     ],
 )
 def test_who_is_exempt_may_stay_where_we_evict_and_nowhere_else(found: Pod, *, is_in: bool) -> None:
-    assert bool(EVICTING.others([found], {}, alive=set())) == is_in
-    assert DRIVEN.others([found], {}, alive=set()) == [found]
+    assert bool(EVICTING.others([found], {}, alive=set(), daemons={"uid-daemon"})) == is_in
+    assert DRIVEN.others([found], {}, alive=set(), daemons={"uid-daemon"}) == [found]
+
+
+@pytest.mark.parametrize(
+    ("found", "is_asked"),
+    [
+        pytest.param(pod(owners=(DAEMON,)), True, id="says that it is a DaemonSet's"),
+        pytest.param(pod(), False, id="says nothing"),
+        pytest.param(pod(owners=(replace(DAEMON, controller=False),)), False, id="is only owned"),
+        pytest.param(
+            pod(owners=(replace(DAEMON, api_version="example.com/v1"),)), False, id="another's DaemonSet"
+        ),
+        pytest.param(pod(owners=(DAEMON,), phase="Failed"), False, id="is over"),
+        pytest.param(
+            pod(owners=(DAEMON,), tolerations=(Toleration(operator="Exists"),)), False, id="tolerates"
+        ),
+        pytest.param(pod(namespace="kube-system", owners=(DAEMON,)), False, id="its namespace is exempt"),
+        pytest.param(pod("placed", owners=(DAEMON,)), False, id="Slurm placed it"),
+    ],
+)
+def test_a_daemonset_is_asked_for_only_where_a_pod_may_stay_for_its_sake_alone(
+    found: Pod, *, is_asked: bool
+) -> None:
+    claim = DaemonClaim("default", "logs", "uid-logs")
+
+    assert EVICTING.daemon_claims([found], {"uid-placed": 7}) == ({"uid-web": claim} if is_asked else {})
+    assert DRIVEN.daemon_claims([found], {"uid-placed": 7}) == {}
+
+
+@pytest.mark.parametrize("claim", [DaemonClaim("team", "../pods", "u"), DaemonClaim("team", "logs", "")])
+def test_an_owner_that_can_be_no_daemonset_is_none(claim: DaemonClaim) -> None:
+    assert not claim.is_possible
 
 
 def test_a_pod_of_an_ended_job_is_in_the_way_whatever_is_exempt() -> None:
     found = pod(namespace="kube-system")
 
-    assert EVICTING.others([found], {found.metadata.uid: 8}, alive={7}) == [found]
+    assert EVICTING.others([found], {found.metadata.uid: 8}, alive={7}, daemons=()) == [found]
 
 
 def ended(at_s: int, *, names: tuple[str, ...] = ("main",), sidecar: str = "") -> Pod:
@@ -167,7 +203,7 @@ def test_a_terminating_pod_stops_counting_for_a_normal_lock_once_its_containers_
     found: Pod, *, may: bool
 ) -> None:
     assert may_run(found) == may
-    assert blockers(DRIVEN.others([found], {}, alive=set())).strict == ("default/web",)
+    assert blockers(DRIVEN.others([found], {}, alive=set(), daemons=())).strict == ("default/web",)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +233,8 @@ def test_of_thousands_of_tolerations_only_those_are_looked_at_that_may_be_about_
     others = tuple(Toleration(key=f"k{at}", operator="Exists") for at in range(5000))
     hour = Toleration(key=KEY, operator="Exists", toleration_seconds=3600)
 
-    assert DRIVEN.is_driven_out(pod(tolerations=others))
+    assert DRIVEN.is_driven_out(pod(tolerations=others), is_daemon=False)
     assert DRIVEN.lets_in_for_a_while((*others, hour))
-    assert not DRIVEN.is_driven_out(pod(tolerations=(*others, Toleration(operator="Exists"))))
+    tolerant = pod(tolerations=(*others, Toleration(operator="Exists")))
+    assert not DRIVEN.is_driven_out(tolerant, is_daemon=False)
     assert set(looked) == {KEY, ""}

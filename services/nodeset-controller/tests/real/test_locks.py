@@ -1,5 +1,6 @@
 """The lock on a real API server, real kubelets and a real nats-server; the tests play Slurm's part."""
 
+import json
 from collections.abc import AsyncGenerator, Collection, Generator, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -43,12 +44,14 @@ from sunk_kube.resources import EVENTS, NAMESPACES, NODES, PODS, Resource
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.adapters.cluster_views import ClusterViews
+from sunk_nodeset_controller.adapters.daemonset_view import Daemons, DaemonSetView
 from sunk_nodeset_controller.lock_controller import reconciler
 from sunk_nodeset_controller.lock_controller.controller import run_locks
 from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
 from sunk_nodeset_controller.lock_controller.pod_watches import PodWatches
 from sunk_nodeset_controller.lock_controller.stray_taints import lock_changes
 from sunk_nodeset_controller.locks.annotations import read
+from sunk_nodeset_controller.locks.daemon_claims import DaemonClaim, daemon_claim
 from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS
 from sunk_nodeset_controller.locks.model import OPEN, Clearing, Holder, LockTaint, NodeLock, Rules
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
@@ -99,6 +102,7 @@ class Stage:
         *,
         viewed: Mapping[str, Node] | None = None,
         others: Collection[StateView[KubePodState]] = (),
+        kube: KubeClient | None = None,
     ) -> AsyncGenerator[None]:
         """Run a lock manager that is cut off, wherever it is, when the context ends.
 
@@ -107,10 +111,11 @@ class Stage:
             rules: The settings of the machine.
             viewed: Nodes, for ever as they are here; None: as a view has them that follows.
             others: The Pods of other Slurm clusters.
+            kube: As somebody else than the test.
         """
         leadership, view = Leadership("test", 1, float("inf")), Reflector(self.kube, NODES)
         nodes = view.objects if viewed is None else viewed
-        manage = partial(run_locks, self.views, self.kube, leadership, measure=measure, rules=rules)
+        manage = partial(run_locks, self.views, kube or self.kube, leadership, measure=measure, rules=rules)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(view.run)
             await view.complete()
@@ -235,9 +240,12 @@ class Stage:
         bears: bool = False,
         for_s: int | None = None,
         priority: str = "",
+        owners: Collection[Mapping[str, object]] = (),
     ) -> Pod:
         """Return a Pod that runs on the Node, and takes its time to leave."""
-        await self.bound(name, leaves_after_s=leaves_after_s, bears=bears, for_s=for_s, priority=priority)
+        await self.bound(
+            name, leaves_after_s=leaves_after_s, bears=bears, for_s=for_s, priority=priority, owners=owners
+        )
 
         async def runs() -> bool:
             return (await self.kube.get(PODS, name, self.namespace)).is_ready
@@ -253,6 +261,7 @@ class Stage:
         bears: bool = False,
         for_s: int | None = None,
         priority: str = "",
+        owners: Collection[Mapping[str, object]] = (),
     ) -> None:
         """Make a Pod that is bound to the Node, and bears the lock for good or *for_s* seconds."""
         toleration: dict[str, Any] = {"key": TAINT.key, "operator": "Exists"}
@@ -263,7 +272,7 @@ class Stage:
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "labels": {"app": name}},
+            "metadata": {"name": name, "labels": {"app": name}, "ownerReferences": list(owners)},
             "spec": {
                 "nodeName": self.kube_node,
                 "automountServiceAccountToken": False,
@@ -274,6 +283,33 @@ class Stage:
             },
         }
         await self._created(body)
+
+    async def daemonset(self, name: str) -> tuple[KubeObject, Pod]:
+        """Return a DaemonSet that tolerates no lock, and its Pod, which runs on the Node."""
+        labels = {"app": name}
+        spec = {
+            "nodeSelector": {"kubernetes.io/hostname": self.kube_node},
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "main", "image": "localhost/sunk-pause:1"}],
+        }
+        template = {"metadata": {"labels": labels}, "spec": spec}
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": labels}, "template": template},
+        }
+        made = await self.kube.create(DAEMONSETS, body, self.namespace)
+
+        async def pods() -> list[Pod]:
+            found = await self.kube.list_all(PODS, self.namespace, labels=f"app={name}")
+            return [pod for pod in found if pod.is_ready]
+
+        async def runs() -> bool:
+            return bool(await pods())
+
+        await until(runs, within_s=PATIENCE_S)
+        return made, (await pods())[0]
 
     async def budget(self, name: str) -> None:
         """Forbid the eviction of the Pods labelled *name*."""
@@ -340,6 +376,8 @@ async def stage(kubeconfig: Path, nats: NatsServer) -> AsyncGenerator[Stage]:
             finally:
                 with anyio.move_on_after(PATIENCE_S, shield=True):
                     await _unmark(kube, kube_node)
+                    for one in await kube.list_all(DAEMONSETS, namespace):  # Else its Pods come back.
+                        await kube.delete(DAEMONSETS, one.metadata.name, namespace)
                     for pod in await kube.list_all(PODS, namespace):  # In nobody else's way.
                         await kube.delete(PODS, pod.metadata.name, namespace, grace_period_s=0)
                     await kube.delete(NAMESPACES, namespace)
@@ -1126,6 +1164,94 @@ async def test_a_dry_run_of_evictions_moves_nobody_and_says_whom_it_would(stage:
     assert waiting.in_the_way == (f"{stage.namespace}/web",)
     web = await stage.kube.get(PODS, "web", stage.namespace)
     assert web.metadata.deletion_timestamp is None
+
+
+def claims(owner: KubeObject, namespace: str = "", **other: str) -> DaemonClaim:
+    """Return what a Pod says that names *owner* as its DaemonSet, or something *other*."""
+    meta = owner.metadata
+    claim = DaemonClaim(namespace or meta.namespace, meta.name, meta.uid)
+    return replace(claim, **other)
+
+
+async def test_where_we_evict_a_daemon_stays_whose_daemonset_is_there(stage: Stage) -> None:
+    owner, pod = await stage.daemonset("agent")
+    assert daemon_claim(pod) == claims(owner)
+    async with stage.manager(EVICTING, EVICTING_RULES):
+        assert await stage.acquire(1) == LockGranted()
+
+        assert await stage.is_there(pod.metadata.name)
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
+async def test_where_we_evict_whoever_made_up_an_owner_leaves_as_anybody_does(
+    stage: Stage, kind: str
+) -> None:
+    """Kubernetes' garbage collector looks after nobody whose owner is of a group that it does not know."""
+    owner = {"apiVersion": "example.com/v1", "kind": kind, "name": "agent", "uid": "1", "controller": True}
+    await stage.pod("stays", owners=[owner])
+    async with stage.manager(EVICTING, EVICTING_RULES):
+        assert await stage.acquire(1) == LockGranted()
+
+        assert not await stage.is_there("stays")
+
+
+async def test_a_daemon_is_known_by_its_daemonset_also_before_a_view_has_it(stage: Stage) -> None:
+    owner, _ = await stage.daemonset("agent")
+    forged = {
+        "of none": claims(owner, name="nobody"),
+        "of another uid": claims(owner, uid="00000000-0000-0000-0000-000000000000"),
+        "of another namespace": claims(owner, "default"),
+        "of a path": claims(owner, name="../../pods"),
+        "of no uid": claims(owner, uid=""),
+    }
+    daemonsets = DaemonSetView(stage.kube)
+
+    before = await daemonsets.judge({"true": claims(owner)} | forged)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(daemonsets.run)
+        assert await daemonsets.judge({"true": claims(owner)} | forged) == before
+        tasks.cancel_scope.cancel()
+
+    assert before == Daemons(proven=frozenset({"true"}))
+
+
+@pytest.fixture
+async def blind(stage: Stage, kube_lab: KubeLab, tmp_path: Path) -> AsyncGenerator[KubeClient]:
+    """A client that may do what a lock needs, but not read DaemonSets."""
+    where, name = ("-n", stage.namespace), stage.namespace
+    rights = ("--verb=get,list,watch,patch,create,delete", "--resource=nodes,pods,pods/eviction,events")
+    kube_lab.kubectl("create", "clusterrole", name, *rights)
+    kube_lab.kubectl(
+        "create", "clusterrolebinding", name, f"--clusterrole={name}", f"--serviceaccount={name}:default"
+    )
+    shown = json.loads(kube_lab.kubectl("config", "view", "--raw", "-o", "json"))
+    shown["users"][0]["user"] = {"token": kube_lab.kubectl(*where, "create", "token", "default").strip()}
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(shown))
+    try:
+        async with connect("test", kubeconfig=path) as client:
+            yield client
+    finally:
+        kube_lab.kubectl("delete", "clusterrolebinding,clusterrole", name)
+
+
+async def test_while_daemonsets_cannot_be_read_nobody_who_may_be_a_daemon_is_asked_to_leave_or_ignored(
+    stage: Stage, blind: KubeClient
+) -> None:
+    _, pod = await stage.daemonset("agent")
+    await stage.pod("web")
+    async with stage.manager(EVICTING, EVICTING_RULES, kube=blind):
+        waiting = await stage.waits(1, because="whether its DaemonSet exists is not known")
+
+        async def has_left() -> bool:
+            return not await stage.is_there("web")
+
+        await until(has_left, within_s=PATIENCE_S)
+        assert pod.key in waiting.in_the_way
+        assert (
+            await stage.kube.get(PODS, pod.metadata.name, stage.namespace)
+        ).metadata.deletion_timestamp is None
+        assert (await stage.lock(EVICTING.taint)).value == "pending"
 
 
 async def test_daemons_that_do_not_tolerate_the_lock_are_found_when_a_manager_begins(stage: Stage) -> None:

@@ -13,6 +13,7 @@ from sunk_events.requests import AcquireLock, ExplainKubeNode, ReleaseLock
 from sunk_kube.client import KubeClient
 from sunk_kube.objects import Node
 from sunk_nodeset_controller.adapters.cluster_views import ClusterViews
+from sunk_nodeset_controller.adapters.daemonset_view import DaemonSetView
 from sunk_nodeset_controller.lock_controller.daemonset_check import warn_of_daemons
 from sunk_nodeset_controller.lock_controller.evictor import Evictor
 from sunk_nodeset_controller.lock_controller.handlers import Explain, Handlers, only_locks
@@ -86,7 +87,11 @@ async def run_locks(
     loop = KeyLoop(f"locks-{views.cluster}", look, concurrency=CONCURRENCY, woken_by=woken_by)
     async with anyio.create_task_group() as tasks:
         watches = PodWatches(kube, measure, tasks, changed=loop.poke, came=came)
-        evictor = Evictor(snapshotter, nodes, rules, JobConfirmer(views.bus, views.cluster))
+        daemonsets = DaemonSetView(kube)
+        if measure.taint.evicts and measure.clearing.are_daemons_exempt:  # Nobody else asks who is a daemon.
+            tasks.start_soon(daemonsets.run)
+        confirm = JobConfirmer(views.bus, views.cluster)
+        evictor = Evictor(snapshotter, nodes, rules, confirm=confirm, daemonsets=daemonsets)
         locks = Locks(snapshotter, nodes, watches, writer, rules, evictor=evictor)
         answers = Handlers(snapshotter, locks, loop, explain)
         tasks.start_soon(answers.failed.follow, views.slurm_nodes)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from sunk_events.requests import BlockingPod
 from sunk_kube.objects import Pod
+from sunk_nodeset_controller.adapters.daemonset_view import Daemons, DaemonSetView
 from sunk_nodeset_controller.lock_controller.job_confirmer import Confirm
 from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
 from sunk_nodeset_controller.lock_controller.requests import LockRequests
@@ -34,42 +35,62 @@ class Evictor:
     """Looks at the Pods of Nodes that are locked, and has them leave."""
 
     def __init__(
-        self, snapshotter: LockSnapshotter, nodes: NodeLockStore, rules: Rules, confirm: Confirm
+        self,
+        snapshotter: LockSnapshotter,
+        nodes: NodeLockStore,
+        rules: Rules,
+        *,
+        confirm: Confirm,
+        daemonsets: DaemonSetView,
     ) -> None:
         self._snapshotter = snapshotter
         self._nodes = nodes
         self._rules = rules
         self._confirm = confirm
+        self._daemonsets = daemonsets
 
     async def find(self, turn: Turn, seen: Seen) -> tuple[list[Pod], tuple[BlockingPod, ...]]:
         """Return the Pods in the way, and what is told of them; none is asked to leave."""
         pods = await self._nodes.pods_on(turn.kube_node)
         placed = self._snapshotter.job_by_uid(pods)
-        others, unheard, _ = await self._in_the_way(turn, seen, pods, placed)
-        return others, self._told(turn, others, placed, unheard)
+        daemons = await self._daemons(pods, placed)
+        others, unheard, _ = await self._in_the_way(turn, seen, pods, placed, daemons)
+        return others, self._told(turn, others, placed, unheard, daemons)
 
     async def look(self, turn: Turn, seen: Seen, *, does_clear: bool = True) -> Blockers:
         """Return the Pods in the way, as they are now; have them leave if that is wanted."""
         pods, lock_requests = await self._nodes.pods_on(turn.kube_node), turn.lock_requests
         placed = self._snapshotter.job_by_uid(pods)
-        others, unheard, unasked = await self._in_the_way(turn, seen, pods, placed)
+        daemons = await self._daemons(pods, placed)
+        others, unheard, unasked = await self._in_the_way(turn, seen, pods, placed, daemons)
         if not does_clear:  # Drained for them, their node would take none of their jobs.
             returning = self._snapshotter.returning(others)
             others = [pod for pod in others if pod.metadata.uid not in returning]
         found = blockers(others)
         lock_requests.looked(found, now())
         if does_clear:
-            ours = [pod for pod in others if self._nodes.measure.is_ours_to_ask(pod)]
+            known = [pod for pod in others if pod.metadata.uid not in daemons.unknown]
+            ours = [pod for pod in known if self._nodes.measure.is_ours_to_ask(pod)]
             await self._drive_out(lock_requests, ours, placed)
             _count_driven(
                 lock_requests,
-                {pod.metadata.uid for pod in others} - placed.keys() - lock_requests.asked.keys(),
+                {pod.metadata.uid for pod in known} - placed.keys() - lock_requests.asked.keys(),
             )
-        told = self._told(turn, others, placed, unheard)
-        return replace(found, blocking=told, is_unheard=bool(unheard), unasked=unasked)
+        told = self._told(turn, others, placed, unheard, daemons)
+        is_unheard = bool(unheard or daemons.unknown)
+        return replace(found, blocking=told, is_unheard=is_unheard, unasked=unasked)
+
+    async def _daemons(self, pods: list[Pod], placed: Mapping[str, int | None]) -> Daemons:
+        """Return which of *pods* are a DaemonSet's, where that lets them stay."""
+        return await self._daemonsets.judge(self._nodes.measure.daemon_claims(pods, placed))
 
     async def _in_the_way(
-        self, turn: Turn, seen: Seen, pods: list[Pod], placed: Mapping[str, int | None]
+        self,
+        turn: Turn,
+        seen: Seen,
+        pods: list[Pod],
+        placed: Mapping[str, int | None],
+        daemons: Daemons,
     ) -> tuple[list[Pod], frozenset[int], frozenset[int]]:
         """Return those of *pods* that are in the way, and jobs of the others.
 
@@ -77,7 +98,7 @@ class Evictor:
         says of a job may be of before its end: nobody is granted a lock for that alone.
         """
         measure, living = self._nodes.measure, alive(seen, self._rules)
-        others = measure.others(pods, placed, living)
+        others = measure.others(pods, placed, living, daemons.proven)
         leant_on = measure.leant_on(pods, placed, living)
         doubted = to_confirm(seen, leant_on, blockers(others), self._rules)
         unasked = leant_on - doubted - vouched(seen, self._rules)
@@ -85,8 +106,9 @@ class Evictor:
             return others, frozenset(), unasked
         running = await self._confirm(turn.node, self._snapshotter.submitted(placed, doubted))
         if running is None:
-            return measure.others(pods, placed, living - doubted), doubted, unasked
-        return measure.others(pods, placed, living - (doubted - running)), frozenset(), unasked
+            return measure.others(pods, placed, living - doubted, daemons.proven), doubted, unasked
+        living -= doubted - running
+        return measure.others(pods, placed, living, daemons.proven), frozenset(), unasked
 
     async def _drive_out(
         self, lock_requests: LockRequests, others: list[Pod], placed: Mapping[str, int | None]
@@ -104,10 +126,20 @@ class Evictor:
 
     @staticmethod
     def _told(
-        turn: Turn, others: list[Pod], placed: Mapping[str, int | None], unheard: frozenset[int]
+        turn: Turn,
+        others: list[Pod],
+        placed: Mapping[str, int | None],
+        unheard: frozenset[int],
+        daemons: Daemons,
     ) -> tuple[BlockingPod, ...]:
-        refused = refusals(turn.lock_requests.asked)
-        return blocking(others, refused=refused, placed=placed, unheard=unheard, now=now())
+        return blocking(
+            others,
+            refused=refusals(turn.lock_requests.asked),
+            placed=placed,
+            unheard=unheard,
+            undecided=daemons.unknown,
+            now=now(),
+        )
 
 
 def _count_driven(lock_requests: LockRequests, uids: set[str]) -> None:

@@ -6,6 +6,7 @@ grace period ends, not the one at which somebody asked.
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -34,6 +35,7 @@ def blocking(
     refused: Mapping[str, Refusal],
     placed: Mapping[str, int | None],
     unheard: Collection[int] = (),
+    undecided: Mapping[str, str] = MappingProxyType({}),
     now: datetime,
 ) -> tuple[BlockingPod, ...]:
     """Return the first few of *pods*, which are in the way, with what keeps each.
@@ -43,10 +45,21 @@ def blocking(
         refused: Evictions that were not done, by the Pod's uid.
         placed: The placeholder job of each Pod that Slurm places, by the Pod's uid.
         unheard: The placeholder jobs of which nobody says now whether they run.
+        undecided: Why it is not known whether a Pod is a DaemonSet's, by the Pod's uid.
         now: What "for how long" is counted to.
     """
     first = sorted(pods, key=lambda pod: pod.key)[:NAMED]
-    return tuple(_told(pod, refused.get(pod.metadata.uid), placed, unheard, now) for pod in first)
+    return tuple(
+        _unknown_daemon(pod, undecided[pod.metadata.uid])
+        if pod.metadata.uid in undecided
+        else _told(pod, refused.get(pod.metadata.uid), placed, unheard, now)
+        for pod in first
+    )
+
+
+def _unknown_daemon(pod: Pod, why: str) -> BlockingPod:
+    because = f"whether its DaemonSet exists is not known, so it is not asked to leave: {why}"
+    return BlockingPod(pod=pod.key, because=because[:REASON_MAX])
 
 
 def _told(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from sunk_kube.objects import KubeObject, KubeStruct, ObjectMeta, OwnerReference, Pod, PodSpec
+from sunk_kube.objects import KubeObject, KubeStruct, ObjectMeta, Pod, PodSpec
 from sunk_kube.resources import Resource
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 
@@ -31,10 +31,8 @@ DAEMONSETS: Final = Resource(group="apps", kind="DaemonSet", plural="daemonsets"
 
 def driven_out(daemons: Iterable[DaemonSet], measure: EvictionPolicy) -> list[str]:
     """Return those of *daemons* whose Pods a lock drives out, as ``namespace/name``, sorted."""
-    return sorted(one.key for one in daemons if measure.is_driven_out(_pod(one)))
+    return sorted(one.key for one in daemons if measure.is_driven_out(_pod(one), is_daemon=True))
 
 
 def _pod(daemon: DaemonSet) -> Pod:
-    owner = OwnerReference(kind="DaemonSet", name=daemon.metadata.name, controller=True)
-    meta = ObjectMeta(namespace=daemon.metadata.namespace, owner_references=(owner,))
-    return Pod(metadata=meta, spec=daemon.spec.template.spec)
+    return Pod(metadata=ObjectMeta(namespace=daemon.metadata.namespace), spec=daemon.spec.template.spec)

@@ -15,6 +15,7 @@ from sunk_events.locks import LockLevel, LockValue
 from sunk_events.requests import BlockingPod
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import TAINT_LOCK, TAINT_LOCK_VALUE
+from sunk_nodeset_controller.locks.daemon_claims import is_static
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,19 +56,18 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
     exempt_namespaces: frozenset[str] = frozenset()
     exempt_priority_classes: frozenset[str] = frozenset()
     are_daemons_exempt: bool = True
-    """Pods of DaemonSets, and those that the kubelet has from files."""
+    """Pods of DaemonSets that exist, and those that the kubelet has from files."""
     delete_after_s: float | None = None
     """A Pod whose eviction is forbidden for this long is deleted; None: never."""
     is_dry_run: bool = False
     """Evictions are tried with the API server and not done."""
 
-    def is_exempt(self, pod: Pod) -> bool:
-        """Whether *pod* may stay, and so is not in the way."""
-        owners = {owner.kind for owner in pod.metadata.owner_references if owner.controller}
+    def is_exempt(self, pod: Pod, *, is_daemon: bool) -> bool:
+        """Whether *pod*, *is_daemon* of a DaemonSet that exists, may stay, and so is not in the way."""
         return (
             pod.metadata.namespace in self.exempt_namespaces
             or pod.spec.priority_class_name in self.exempt_priority_classes
-            or (self.are_daemons_exempt and not owners.isdisjoint({"DaemonSet", "Node"}))
+            or (self.are_daemons_exempt and (is_daemon or is_static(pod)))
         )
 
 

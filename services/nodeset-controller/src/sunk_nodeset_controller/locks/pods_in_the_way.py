@@ -2,7 +2,7 @@
 
 In the way is a Pod that is bound there, is not over, and either does not bear the taint or is one that
 Slurm placed and whose job no longer lives on this node. Its labels, annotations and schedulerName prove
-nothing: only the placements on the bus do.
+nothing: only the placements on the bus do. An owner that it names counts where it exists.
 
 Source: SUNK's documents, "Node locking"; Kubernetes API, Toleration (core/v1 ToleratesTaint).
 """
@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sunk_kube.objects import Pod, Toleration
+from sunk_nodeset_controller.locks.daemon_claims import DaemonClaim, daemon_claim
 from sunk_nodeset_controller.locks.model import Blockers, Clearing, LockTaint
 
 
@@ -24,7 +25,11 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
     clearing: Clearing = Clearing()
 
     def others(
-        self, pods: Iterable[Pod], job_by_uid: Mapping[str, int | None], alive: Collection[int]
+        self,
+        pods: Iterable[Pod],
+        job_by_uid: Mapping[str, int | None],
+        alive: Collection[int],
+        daemons: Collection[str],
     ) -> list[Pod]:
         """Return those of *pods* that are in the way.
 
@@ -32,8 +37,22 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
             pods: All Pods that are bound to the Node.
             job_by_uid: The placeholder job of each Pod that Slurm places, None before it has one.
             alive: The jobs that live on this node.
+            daemons: The uids of the Pods that are of a DaemonSet that exists.
         """
-        return [pod for pod in pods if self._is_other(pod, job_by_uid, alive)]
+        return [pod for pod in pods if self._is_other(pod, job_by_uid, alive, daemons)]
+
+    def daemon_claims(
+        self, pods: Iterable[Pod], job_by_uid: Mapping[str, int | None]
+    ) -> dict[str, DaemonClaim]:
+        """Return what has to be proven of those of *pods* that may stay as a DaemonSet's alone, by their uid.
+
+        The arguments are those of `others`.
+        """
+        if not (self.taint.evicts and self.clearing.are_daemons_exempt):
+            return {}
+        others = self.others(pods, job_by_uid, alive=(), daemons=())
+        claims = ((pod.metadata.uid, daemon_claim(pod)) for pod in others)
+        return {uid: claim for uid, claim in claims if claim is not None and uid not in job_by_uid}
 
     def leant_on(
         self, pods: Iterable[Pod], job_by_uid: Mapping[str, int | None], alive: Collection[int]
@@ -45,11 +64,16 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
         jobs = {job_by_uid.get(pod.metadata.uid) for pod in pods if not pod.is_over}
         return frozenset(job for job in jobs if job is not None and job in alive)
 
-    def is_driven_out(self, pod: Pod) -> bool:
-        """Whether a lock drives out *pod*, if Slurm does not place it."""
+    def is_driven_out(self, pod: Pod, *, is_daemon: bool) -> bool:
+        """Whether a lock drives out *pod*, if Slurm does not place it.
+
+        Args:
+            pod: Bound to the Node.
+            is_daemon: It is of a DaemonSet that exists.
+        """
         if pod.is_over:
             return False  # Nothing of it runs or will, and the kubelet no longer counts it.
-        if self.taint.evicts and self.clearing.is_exempt(pod):
+        if self.taint.evicts and self.clearing.is_exempt(pod, is_daemon=is_daemon):
             return False  # Where Kubernetes does it, it knows of no exemptions.
         return not any(bears(toleration, self.taint) for toleration in self._near(pod.spec.tolerations))
 
@@ -75,11 +99,17 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
         key = self.taint.key
         return [one for one in tolerations if one.key == key or not one.key]
 
-    def _is_other(self, pod: Pod, job_by_uid: Mapping[str, int | None], alive: Collection[int]) -> bool:
+    def _is_other(
+        self,
+        pod: Pod,
+        job_by_uid: Mapping[str, int | None],
+        alive: Collection[int],
+        daemons: Collection[str],
+    ) -> bool:
         if pod.metadata.uid in job_by_uid and not pod.is_over:
             # It bears the taint since it was bound, so only its job tells whether it may stay.
             return job_by_uid[pod.metadata.uid] not in alive
-        return self.is_driven_out(pod)
+        return self.is_driven_out(pod, is_daemon=pod.metadata.uid in daemons)
 
 
 def blockers(others: Iterable[Pod]) -> Blockers:
