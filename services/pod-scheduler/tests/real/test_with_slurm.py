@@ -1736,7 +1736,8 @@ async def test_an_elastic_gang_whose_job_slurmctld_has_lost_does_not_wait_for_th
     nats: NatsServer, newest: HostSlurm, free_tcp_port: int
 ) -> None:
     lose_state(newest)  # So that the gang's number is the first, and the next loss gives it to another job.
-    await until(lambda: "UP" in newest.exec("sh", "-c", "scontrol ping; true"))
+    # With one node only it would be a gang of one: elastic.
+    await until(lambda: {*newest.exec("sh", "-c", "sinfo -hNo %t; true").split()} == {"idle"})
     async with world(nats, newest, free_tcp_port) as found, looking(found):
         first, second, *_ = newest.node_names
         asked = {GANG_SIZE: "2", GANG_MIN_AVAILABLE: "1"}
@@ -1744,6 +1745,8 @@ async def test_an_elastic_gang_whose_job_slurmctld_has_lost_does_not_wait_for_th
             where = {"sunk.coreweave.com/required-nodes": f"{first},{second}"}
             found.pods.put(grouped(manifest(uid=uid, name=uid, annotations={**asked, **where})))
         await until(lambda: found.is_running("one") and found.is_running("two"))
+        # A member that goes before the gang itself is bound, a moment after its last Pod, ends all of it.
+        await until(lambda: {state.phase for state in found.placements.values()} == {"bound"})
         kept = found.pods.pods["one"].spec.node_name.removeprefix("kube-")
         left = next(name for name in (first, second) if name != kept)
         found.pods.vanish("two")
