@@ -651,6 +651,14 @@ def test_a_running_pod_without_its_job_gets_another_on_its_node_however_long_tha
         assert action.state.lost is None
 
 
+def test_the_next_job_of_a_running_pod_comes_ahead_of_every_other_whatever_the_pod_asks_for() -> None:
+    submitted = replace(LOST, phase="submitted")
+    for asks in (BOUND, replace(BOUND, priority=77)):
+        assert act(seen(asks, submitted, HELD), after_s=11) == ReleaseJob(JOB, 4_294_967_293)
+    late = replace(PENDING, priority=77)  # Released, and what it was released with has not come.
+    assert act(seen(BOUND, submitted, late), after_s=11) == ReleaseJob(JOB, 4_294_967_293)
+
+
 @pytest.mark.parametrize(
     ("state", "job_now"),
     [

@@ -1927,6 +1927,38 @@ async def test_a_running_pod_whose_job_slurmctld_has_lost_ends_only_when_its_nod
             assert await found.alive() == []
 
 
+@pytest.mark.faults
+async def test_the_next_job_of_a_running_pod_comes_ahead_of_all_that_wait_for_its_node(
+    nats: NatsServer, hooked: HostSlurm, free_tcp_port: int
+) -> None:
+    write_epilog(hooked, free_tcp_port)
+    async with world(nats, hooked, free_tcp_port) as found:
+        async with running(found):
+            found.pods.put(manifest())
+            await until(lambda: found.is_running(UID))
+            (before,) = await found.alive()
+        lose_state(hooked)
+        hooked.exec("scontrol", "update", f"nodename={before.nodes}", "state=drain", "reason=operator")
+        whole = ("-w", before.nodes, "--exclusive")
+        queue = [int(submit(hooked, *whole)) for _ in range(3)]  # Older than the Pod's next job.
+        urgent = int(submit(hooked, *whole, "--priority=4000000000"))
+
+        async with running(found):
+            await until(lambda: "waits in Slurm" in str(found.placements.get(UID)))
+            (waiting,) = await found.alive()
+            assert waiting.priority.value == 4_294_967_293
+            hooked.exec("scontrol", "update", f"nodename={before.nodes}", "state=resume")
+            await until(lambda: found.pods.said[UID] == "JobFound")
+            await until(lambda: found.is_running(UID))
+            (after,) = await found.alive()
+
+            assert (after.job_id, after.nodes) == (waiting.job_id, before.nodes)
+            assert found.pods.ends == {}
+            assert [await is_base(found, job, "PENDING") for job in (*queue, urgent)] == [True] * 4
+            for job in (*queue, urgent):
+                await found.client.cancel_job(job)
+
+
 MOST = 200
 """Pods of a crowd."""
 
