@@ -238,3 +238,10 @@ def test_a_check_finds_nothing_in_a_good_slurm_conf_and_says_what_a_bad_deadline
 
     assert "sunk check: PrologEpilogTimeout=50: Slurm ends a prolog before its deadline is over" in told
     assert "set PrologEpilogTimeout=51" in told
+    assert "AuthInfo" not in told
+
+    cluster.configure("SUNK_HOOKS_DEADLINE_S=61\n")
+    told = cluster.slurm.exec("bash", "-c", f"{' '.join(check)} || true")
+
+    assert "sunk check: AuthInfo=ttl=120,cred_expire=120: a job whose lock takes long fails" in told
+    assert "set AuthInfo=ttl=121,cred_expire=121" in told
