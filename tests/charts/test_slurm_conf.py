@@ -21,7 +21,7 @@ EXAMPLES: Final = sorted((CHART / "examples").glob("*.yaml"))
 
 def conf(values: dict[str, Any]) -> str:
     """Return slurm.conf as the chart makes it, for a machine without Pods and without slurmdbd."""
-    objects = render(helm.Chart.load(CHART), values, name="slurm", namespace="slurm")
+    objects = render(helm.Chart.load(CHART), {"clusterName": "lab"} | values, name="slurm", namespace="slurm")
     return objects["ConfigMap", "slurm-slurm-conf"]["data"]["slurm.conf"]
 
 
@@ -44,9 +44,9 @@ def at_home(text: str, port: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
-def test_slurmctld_takes_the_slurm_conf_of_every_example(slurm_lab: HostSlurm, example: Path) -> None:
-    text = conf(yaml.safe_load(example.read_text()))
+def shown(slurm_lab: HostSlurm, values: dict[str, Any]) -> dict[str, str]:
+    """Start slurmctld with the slurm.conf of *values*; return what it says of it."""
+    text = conf(values)
     slurm_lab.kill_daemon("slurmctld")
     wait_for("slurmctld to end", lambda: slurm_lab.pid_of("slurmctld") is None, 10, 0.02)
     slurm_lab.write_file("slurm.conf", at_home(text, slurm_lab.controller_port))
@@ -56,10 +56,32 @@ def test_slurmctld_takes_the_slurm_conf_of_every_example(slurm_lab: HostSlurm, e
     slurm_lab.start_daemon("slurmctld")
     wait_for("slurmctld to answer", lambda: "UP" in slurm_lab.exec("scontrol", "ping"), 20, 0.1)
 
-    shown = slurm_lab.exec("scontrol", "show", "config")
-    told = {
-        key.strip(): value.strip() for key, _, value in (line.partition("=") for line in shown.splitlines())
-    }
+    lines = slurm_lab.exec("scontrol", "show", "config").splitlines()
+    return {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
+
+
+LIVES_LONGER_S: Final = 60
+"""Than the longest wait for a lock and the cluster's own prolog: what starts a job."""
+
+
+@pytest.mark.parametrize(("deadline_s", "own_prolog_s"), [(10, 60), (60, 60), (3600, 600)])
+def test_credentials_outlive_the_longest_prolog(
+    slurm_lab: HostSlurm, deadline_s: int, own_prolog_s: int
+) -> None:
+    told = shown(
+        slurm_lab,
+        {"slurmConfig": {"hookDeadline": deadline_s}, "hooks": {"timeoutSeconds": own_prolog_s}},
+    )
+    life_s = deadline_s + own_prolog_s + LIVES_LONGER_S
+
+    assert told["AuthInfo"] == f"ttl={life_s},cred_expire={life_s}"
+    assert int(told["PrologEpilogTimeout"].split()[0]) < life_s
+    assert int(told["BatchStartTimeout"].split()[0]) <= life_s
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_slurmctld_takes_the_slurm_conf_of_every_example(slurm_lab: HostSlurm, example: Path) -> None:
+    told = shown(slurm_lab, yaml.safe_load(example.read_text()))
     assert told["PrologFlags"] == "Alloc,DeferBatch"
     assert told["PrologEpilogTimeout"].split()[0] == "150"
     assert told["BatchStartTimeout"].split()[0] == "180"

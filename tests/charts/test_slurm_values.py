@@ -60,6 +60,12 @@ def made(chart: helm.Chart, values: dict[str, Any]) -> Objects:
         ({"podDefaults": {"tolerations": [{"keys": "x"}]}}, "'/podDefaults/tolerations/0'", "'keys' not"),
         ({"nats": {"replicas": 2}}, "'/nats/replicas'", "must be one of 1, 3"),
         ({"slurmConfig": {"killWait": 5}}, "'/slurmConfig/killWait'", "minimum: got 5, want 10"),
+        (
+            {"slurmConfig": {"hookDeadline": 3601}},
+            "'/slurmConfig/hookDeadline'",
+            "maximum: got 3,601, want 3,600",
+        ),
+        ({"slurmConfig": {"hookDeadline": 9}}, "'/slurmConfig/hookDeadline'", "minimum: got 9, want 10"),
         ({"slurmConfig": {"preemption": "gang"}}, "'/slurmConfig/preemption'", "must be one of"),
         ({"syncer": {"settings": {"POL_S": "1"}}}, "'/syncer/settings'", "'POL_S' not allowed"),
         ({"scheduler": {"settings": {"LOST_JOBS": "keep"}}}, "/settings/LOST_JOBS'", "'adopt', 'delete'"),
@@ -82,6 +88,8 @@ def made(chart: helm.Chart, values: dict[str, Any]) -> Objects:
         "a typo in a list",
         "two NATS servers",
         "no time to end",
+        "longer for a lock than credentials may live",
+        "no time for a lock",
         "an unknown way to preempt",
         "a typo in a setting",
         "an unknown word for a setting",
@@ -110,6 +118,10 @@ def test_a_wrong_value_is_refused_with_its_path(
             "has SlurmdParameters, .*: set slurmConfig.slurmdParameters",
         ),
         ({"slurmConfig": {"extraConfig": "MinJobAge=2"}}, "has MinJobAge, on which"),
+        (
+            {"slurmConfig": {"extraConfig": "AuthInfo=ttl=9"}},
+            "has AuthInfo, .*: set slurmConfig.hookDeadline",
+        ),
         (
             {"slurmConfig": {"jobContainerConfig": "BasePath=/x", "extraConfig": "#JobContainerType=none"}},
             "slurmConfig.jobContainerConfig: nothing reads it: set JobContainerType=",

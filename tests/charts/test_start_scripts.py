@@ -648,6 +648,34 @@ def test_a_drain_that_is_there_keeps_its_reason_when_the_pod_goes(patient: HostS
 
 
 @pytest.mark.lab
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "x State=IDLE+DRAIN Reason=mine",
+        "x\nNodeName=node01 State=DOWN+DRAIN Reason=mine\nslurm_load_jobs error",
+        "\"$(touch /lab/log/pwned)`touch /lab/log/pwned`';touch /lab/log/pwned;\\",
+    ],
+    ids=["a state", "lines", "code"],
+)
+def test_what_jobs_and_their_processes_are_called_changes_nothing_when_a_pod_goes(
+    patient: HostSlurm, lie: str
+) -> None:
+    pod = Leaving(patient)
+    words = (f"--comment={lie}", f"--extra={lie}", f"--wckey={lie}", "-w", "node01")
+    job = pod.submit("again", *words)
+    patient.exec("scontrol", "update", f"jobid={job}", f"name={lie}")
+    patient.exec("scontrol", "update", "nodename=node01", f"comment={lie}", f"extra={lie}")
+
+    pod.stop()
+
+    states, reason = pod.node()
+    assert ("DRAIN" in states, reason) == (True, "k8s: pod terminated")
+    assert patient.exec("squeue", "-h", "-t", "all", "-j", job, "-o", "%T %r").split()[0] == "PENDING"
+    assert pod.heard.read_text() == "again\n"
+    assert not (patient.logs / "pwned").exists()
+
+
+@pytest.mark.lab
 def test_a_pod_goes_without_slurmctld_too_and_waits_for_its_jobs_until_somebody_ends_them(
     slurm_lab: HostSlurm,
 ) -> None:

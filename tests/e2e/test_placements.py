@@ -35,8 +35,9 @@ def name(stage: Stage) -> Generator[str]:
     """A name and label for what the test makes, all of which goes with it."""
     name = fresh("placed")
     yield name
-    if stage.deeds.kube.get("Deployment", name) is not None:
-        stage.deeds.kube.delete("Deployment", name)
+    for kind in ("Deployment", "Job"):
+        if stage.deeds.kube.get(kind, name) is not None:
+            stage.deeds.kube.delete(kind, name)
     stage.stack.kubectl("delete", "pods", "-l", f"app={name}", "--wait=false")
     until("its Pods gone", lambda: not pods(stage, name), lambda: len(pods(stage, name)))
     for node in stage.nodes:
@@ -163,6 +164,51 @@ def test_a_pod_whose_object_a_finalizer_keeps_keeps_neither_its_job_nor_its_node
     finally:
         do.kube.patch("Pod", name, {"metadata": {"finalizers": None}})
     do.pod_gone(name)
+
+
+def owned(kind: str, name: str) -> Object:
+    """Return a Deployment or a Job of one Pod that Slurm places."""
+    pod = placed(name, name)
+    template = {"metadata": {"labels": {"app": name}}, "spec": pod["spec"]}
+    meta = {"name": name, "namespace": manifests.NAMESPACE}
+    if kind == "Job":
+        pod["spec"]["restartPolicy"] = "Never"
+        return {"apiVersion": "batch/v1", "kind": kind, "metadata": meta, "spec": {"template": template}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec}
+
+
+@pytest.mark.parametrize(("kind", "controller"), [("Deployment", "ReplicaSet"), ("Job", "Job")])
+def test_a_cancelled_job_is_told_on_its_pod_and_on_what_made_the_pod_before_the_pod_is_deleted(
+    stage: Stage, name: str, kind: str, controller: str
+) -> None:
+    do = stage.deeds
+    do.kube.create(owned(kind, name))
+    until("a Pod", lambda: len(pods(stage, name)) == 1, lambda: pods(stage, name))
+    (pod,) = pods(stage, name)
+    its_name, uid = dig_text(pod, "metadata", "name"), dig_text(pod, "metadata", "uid")
+    (owner,) = pod["metadata"]["ownerReferences"]
+    do.pod_runs(its_name)
+    job = do.placeholder_of(its_name)
+    do.slurm.cancel(job)
+    do.pod_gone(its_name)
+
+    ends = do.kube.list("Event", manifests.NAMESPACE, fieldSelector="reason=PodEnds")
+    told = {event["involvedObject"]["uid"]: event for event in ends}
+    told = {about: told[about] for about in (uid, owner["uid"])}
+    kinds = [event["involvedObject"]["kind"] for event in told.values()]
+    assert kinds == ["Pod", controller]
+    cause = f"Pod {manifests.NAMESPACE}/{its_name} ends: job {job} was cancelled (scancel): it is CANCELLED"
+    for event in told.values():
+        assert event["message"] == cause
+        when = {
+            "resourceVersion": dig_text(event, "metadata", "resourceVersion"),
+            "resourceVersionMatch": "Exact",
+        }
+        about = f"metadata.name={its_name}"
+        (then,) = do.kube.list("Pod", manifests.NAMESPACE, fieldSelector=about, **when)
+        assert dig_text(then, "metadata", "uid") == uid
+        assert dig_text(then, "metadata", "deletionTimestamp") == ""
 
 
 @pytest.mark.parametrize("crowd", [50, pytest.param(500, marks=pytest.mark.nightly)])

@@ -59,6 +59,20 @@ check_timeouts() {
     if [[ $limit =~ ^[0-9]+$ ]] && ((limit < deadline + 60)); then
         say "BatchStartTimeout=$limit: a batch job may be requeued as NODE_FAIL while its prolog waits for the lock: set BatchStartTimeout=$((deadline + 60)) for SUNK_HOOKS_DEADLINE_S=$deadline"
     fi
+    check_credentials "$((deadline + 60))"
+}
+
+# What starts a job is signed when it is allocated: where that does not outlive the prologs, slurmd refuses it,
+# and the job fails although its node is locked. Not said in AuthInfo: auth/slurm's 60 s, MUNGE's 300, and 120.
+check_credentials() {
+    local info ttl=300 expire=120
+    info=$(value_of AuthInfo)
+    [[ $(value_of AuthType) != auth/slurm ]] || ttl=60
+    [[ ! ,$info, =~ ,ttl=([0-9]+), ]] || ttl=${BASH_REMATCH[1]}
+    [[ ! ,$info, =~ ,cred_expire=([0-9]+), ]] || expire=${BASH_REMATCH[1]}
+    if ((10#$ttl < $1 || 10#$expire < $1)); then
+        say "AuthInfo=$info: a job whose lock takes long fails, for what starts it has expired: set AuthInfo=ttl=$1,cred_expire=$1 for SUNK_HOOKS_DEADLINE_S=${SUNK_HOOKS_DEADLINE_S:-50}"
+    fi
 }
 
 check_conf() {

@@ -637,7 +637,10 @@ Prolog[0]   = /p
 Epilog[0] = /e
 PrologEpilogTimeout     = 50
 BatchStartTimeout       = 80 sec
+AuthType                = auth/slurm
+AuthInfo                = ttl=80,cred_expire=80
 """
+CREDENTIALS = "set AuthInfo=ttl=80,cred_expire=80 for SUNK_HOOKS_DEADLINE_S=20"
 
 
 @pytest.mark.parametrize(
@@ -650,6 +653,16 @@ BatchStartTimeout       = 80 sec
         pytest.param(GOOD.replace("/p", "(null)"), "Prolog is not set", id="no prolog"),
         pytest.param(GOOD.replace(" 50", " 49"), "PrologEpilogTimeout=49: Slurm ends a prolog", id="short"),
         pytest.param(GOOD.replace("80 sec", "79 sec"), "set BatchStartTimeout=80", id="start"),
+        pytest.param(GOOD.replace("ttl=80", "ttl=79"), CREDENTIALS, id="signed for too short"),
+        pytest.param(GOOD.replace("expire=80", "expire=79"), CREDENTIALS, id="credentials too short"),
+        pytest.param(GOOD.replace("ttl=80,cred_expire=80", "(null)"), CREDENTIALS, id="auth/slurm's own"),
+        pytest.param(GOOD.replace("ttl=80,", ""), CREDENTIALS, id="auth/slurm's own ttl"),
+        pytest.param(GOOD.replace("cred_", "use_client_ids,x").replace("=80,", "=080,"), "", id="120 s"),
+        pytest.param(
+            GOOD.replace("ttl=80,cred_expire=80", "socket=/m").replace("auth/slurm", "auth/munge"),
+            "",
+            id="MUNGE's own",
+        ),
         pytest.param(GOOD + "EpilogTimeout = 20 sec\n", "EpilogTimeout=20: Slurm ends an epilog", id="26.05"),
     ],
 )

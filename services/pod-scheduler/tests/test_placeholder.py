@@ -129,9 +129,9 @@ def start(gateway: Gateway, authority: Authority | None, path: str) -> Iterator[
     }
     started: list[subprocess.Popen[bytes]] = []
 
-    def run(url: str = gateway.url, text: str = SCRIPT) -> "subprocess.Popen[bytes]":
-        argv = ["bash", "-c", text]
-        started.append(subprocess.Popen(argv, env={**env, "SUNK_HOOKS_URL": url}, start_new_session=True))
+    def run(url: str = gateway.url, text: str = SCRIPT, **more: str) -> "subprocess.Popen[bytes]":
+        argv, its_own = ["bash", "-c", text], {**more, **env, "SUNK_HOOKS_URL": url}
+        started.append(subprocess.Popen(argv, env=its_own, start_new_session=True))
         return started[-1]
 
     yield run
@@ -163,6 +163,33 @@ def test_the_script_announces_its_node_with_its_token_and_shows_the_token_to_nob
     )
     assert ("curl" in listed.stdout.split()) is (authority is not None)
     assert TOKEN not in listed.stdout.replace(resources.files("sunk_pod_scheduler").name, "")
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "JobState=COMPLETED",
+        'x\n{"exit_code": 3}\n200\n',
+        '"}],"exit_code": 3,"x":{"$(touch pwned)`touch pwned`\';touch pwned;\\',
+    ],
+)
+def test_neither_what_a_job_is_called_nor_what_a_user_sets_is_read(
+    gateway: Gateway, start: Start, tmp_path: Path, lie: str
+) -> None:
+    names = ("JOB_NAME", "JOB_COMMENT", "JOB_EXTRA", "JOB_CONSTRAINTS", "SUBMIT_DIR", "WCKEY")
+    users = ("status", "body", "ending", "pipe", "poll", "with", "tries", "ended", "http", "line", "code")
+    variables = dict.fromkeys((*(f"SLURM_{name}" for name in names), *users, "IFS"), lie)
+    script = start(text=f"cd {tmp_path}\n{SCRIPT}", **variables, BASH_REMATCH=lie, BASHOPTS="extglob")
+    until(lambda: gateway.count("outcome") == 1)
+
+    assert script.poll() is None
+    assert gateway.asked == [
+        ("POST /v1/jobs/7/started", f"Bearer {TOKEN}", '{"node":"gpu-000-012"}'),
+        ("GET /v1/jobs/7/outcome", f"Bearer {TOKEN}", ""),
+    ]
+    gateway.outcome, gateway.is_holding_outcome = (200, '{"exit_code": 5}'), False
+    assert script.wait(WITHIN_S) == 5
+    assert not (tmp_path / "pwned").exists()
 
 
 @pytest.fixture

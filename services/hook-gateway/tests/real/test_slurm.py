@@ -5,7 +5,7 @@ from collections.abc import Generator
 import pytest
 
 from sunk_hook_gateway.testing.cluster import Cluster, until
-from sunk_hook_gateway.testing.scripted import ScriptedGateway, refusal, scripted_gateway
+from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, refusal, scripted_gateway
 from sunk_lab.slurm.host import HostSlurm
 
 pytestmark = pytest.mark.lab
@@ -150,6 +150,30 @@ def test_the_clusters_own_prolog_runs_on_a_locked_node_only(
     assert cluster.node(cluster.first)[0] is False
 
 
+@pytest.mark.parametrize(
+    ("answer", "options", "state"),
+    [
+        pytest.param(refusal(drain=True, hold=False), (), "PENDING", id="the node is drained"),
+        pytest.param(refusal(drain=False, hold=True), (), "PENDING", id="the job is held"),
+        pytest.param(refusal(drain=True, hold=False), ("--no-requeue",), "CANCELLED", id="it is cancelled"),
+        pytest.param((401, {"error": "no"}), (), "PENDING", id="the prolog is not let in"),
+    ],
+)
+def test_the_clusters_own_prolog_does_not_run_where_the_lock_is_refused(
+    cluster: Cluster, gateway: ScriptedGateway, answer: Said, options: tuple[str, ...], state: str
+) -> None:
+    cluster.add_own_prolog()
+    gateway.by_path[f"/v1/nodes/{cluster.first}/prehook"] = answer
+
+    job = cluster.submit("-w", cluster.first, *options)
+
+    until(lambda: bool(gateway.sent))
+    cluster.until_idle()
+    assert cluster.job(job, "JobState") == state
+    assert not cluster.has_prepared(job)
+    assert not cluster.has_run(job)
+
+
 def test_a_node_stays_completing_while_the_placeholders_pod_is_there(
     cluster: Cluster, gateway: ScriptedGateway
 ) -> None:
@@ -238,3 +262,10 @@ def test_a_check_finds_nothing_in_a_good_slurm_conf_and_says_what_a_bad_deadline
 
     assert "sunk check: PrologEpilogTimeout=50: Slurm ends a prolog before its deadline is over" in told
     assert "set PrologEpilogTimeout=51" in told
+    assert "AuthInfo" not in told
+
+    cluster.configure("SUNK_HOOKS_DEADLINE_S=61\n")
+    told = cluster.slurm.exec("bash", "-c", f"{' '.join(check)} || true")
+
+    assert "sunk check: AuthInfo=ttl=120,cred_expire=120: a job whose lock takes long fails" in told
+    assert "set AuthInfo=ttl=121,cred_expire=121" in told

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from sunk_hook_gateway.testing.cluster import HOOKS, Cluster, until
+from sunk_hook_gateway.testing.cluster import HOOKS, WRAPPED, Cluster, until
 from sunk_hook_gateway.testing.scripted import ScriptedGateway, refusal, scripted_gateway
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
@@ -45,7 +45,7 @@ LIES = (
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
 def slurm(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
     nodes = NodeRange(count=3, first_port=0, cpus=32)
-    with running_slurm(request.param, nodes=nodes, more=HOOKS) as slurm:
+    with running_slurm(request.param, nodes=nodes, more=(*HOOKS, *WRAPPED)) as slurm:
         yield slurm
 
 
@@ -92,6 +92,70 @@ def test_a_job_whose_words_say_that_it_is_over_is_refused_like_any_other(
     assert states(cluster, job) == {job: "PENDING"}
     assert not cluster.has_run(job)
     assert "pwned" not in cluster.slurm.exec("ls", "/lab/spool").split()
+
+
+SOURCED = "/lab/spool/sourced"
+STARTED = ("ALL", "JobState=COMPLETED", "IFS=|", "SLURM_JOB_UID=1", "SUNK_HOOKS_SCRIPTS_S=0", "TMPDIR=/")
+"""What a user sets in a job that is to run."""
+
+
+@pytest.mark.parametrize("lie", LIES, ids=["a state", "all fields", "lines", "code"])
+def test_the_charts_scripts_do_what_they_always_do_whatever_a_job_that_starts_is_called(
+    cluster: Cluster, gateway: ScriptedGateway, lie: str
+) -> None:
+    cluster.add_wrappers()
+    cluster.slurm.exec("rm", "-f", SOURCED)
+    cluster.slurm.write_file("sourced", f'echo "$0" >>{SOURCED}\n')
+    feature = "JobState=COMPLETED"
+    features = (f"AvailableFeatures={feature}", f"ActiveFeatures={feature}")
+    cluster.slurm.exec("scontrol", "update", f"nodename={cluster.first}", *features)
+    folder = f"/lab/spool/{lie.replace('/', '_')[:200]}"
+    cluster.slurm.exec("mkdir", "-p", folder)
+    told = 'echo "$TMPDIR" >/lab/spool/told-$SLURM_JOB_ID'
+
+    job = cluster.slurm.exec(
+        *("sbatch", "--parsable", "-o", "/dev/null", "-w", cluster.first, f"--constraint={feature}"),
+        *(f"--job-name={lie}", f"--comment={lie}", f"--extra={lie}", f"--wckey={lie}", f"--chdir={folder}"),
+        *(f"--export={','.join((*STARTED, 'BASH_ENV=/lab/etc/sourced'))}", "--wrap", told),
+    ).strip()
+
+    until(lambda: states(cluster, job) == {job: "COMPLETED"})
+    cluster.until_idle()
+    (body, *_) = (body for path, _, body in gateway.sent if path == prehook(cluster.first))
+    assert body["job"] == int(job)
+    assert (f"/v1/nodes/{cluster.first}/release", {"job": int(job)}) in [(p, b) for p, _, b in gateway.sent]
+    there = cluster.slurm.exec("ls", "-A", "/lab/spool").split()
+    assert {f"prolog-{job}", f"epilog-{job}"} <= set(there)
+    assert "pwned" not in there
+    tmpdir = cluster.slurm.exec("cat", f"/lab/spool/told-{job}").strip()
+    assert tmpdir == f"/lab/spool/scratch/job-{job}"
+    scratch = cluster.slurm.exec("ls", "-A", "/lab/spool/scratch").split()
+    assert [name for name in scratch if name.startswith(("job-", f".gone-{job}-"))] == [
+        name for name in scratch if name.startswith(f".gone-{job}-")
+    ]
+    # The user's own programs read his BASH_ENV: of ours only what runs as the user, beside the job.
+    read = set(cluster.slurm.exec("cat", SOURCED).split())
+    assert not read & {f"/lab/etc/{name}" for name in ("prolog", "epilog", "prolog.sh", "epilog.sh")}
+    assert not [name for name in read if "traced" in name]
+    assert cluster.node(cluster.first)[0] is False
+
+
+@pytest.mark.parametrize("lie", LIES, ids=["a state", "all fields", "lines", "code"])
+def test_a_reboot_is_asked_for_and_nothing_else_happens_whatever_its_reason_says(
+    cluster: Cluster, gateway: ScriptedGateway, lie: str
+) -> None:
+    cluster.add_wrappers()
+    node = cluster.third
+    cluster.slurm.exec("scontrol", "reboot", "ASAP", f"reason={lie}", node)
+    try:
+        until(lambda: bool(gateway.sent))
+        # slurmd tells its RebootProgram no name, and the host is the node's Pod; here all nodes have one.
+        host = cluster.slurm.exec("cat", "/proc/sys/kernel/hostname").strip()
+        assert [(path, body) for path, _, body in gateway.sent] == [(f"/v1/nodes/{host}/reboot", {})]
+        assert "pwned" not in cluster.slurm.exec("ls", "/lab/spool").split()
+    finally:
+        cluster.slurm.exec("scontrol", "update", f"nodename={node}", "state=down", "reason=back")
+        cluster.slurm.exec("scontrol", "update", f"nodename={node}", "state=resume")
 
 
 @pytest.mark.parametrize("lie", LIES, ids=["a state", "all fields", "lines", "code"])

@@ -651,6 +651,14 @@ def test_a_running_pod_without_its_job_gets_another_on_its_node_however_long_tha
         assert action.state.lost is None
 
 
+def test_the_next_job_of_a_running_pod_comes_ahead_of_every_other_whatever_the_pod_asks_for() -> None:
+    submitted = replace(LOST, phase="submitted")
+    for asks in (BOUND, replace(BOUND, priority=77)):
+        assert act(seen(asks, submitted, HELD), after_s=11) == ReleaseJob(JOB, 4_294_967_293)
+    late = replace(PENDING, priority=77)  # Released, and what it was released with has not come.
+    assert act(seen(BOUND, submitted, late), after_s=11) == ReleaseJob(JOB, 4_294_967_293)
+
+
 @pytest.mark.parametrize(
     ("state", "job_now"),
     [
@@ -670,6 +678,58 @@ def test_a_running_pod_without_its_job_ends_once_its_node_is_given_away(
 
     assert isinstance(action, Record)
     assert (action.state.phase, action.state.reason) == ("ending", taken)
+
+
+ON_NODE = placement("bound", node=SLURM_NODE)
+OF_SLURM = (
+    pytest.param(pod(), placement("submitted"), HELD, id="its job is held"),
+    pytest.param(pod(), placement("released"), PENDING, id="it waits"),
+    pytest.param(pod(), placement("released"), RUNNING, id="it runs, and its script has not called"),
+    pytest.param(pod(), placement("started", node=SLURM_NODE), STARTED, id="it has"),
+    pytest.param(pod(), placement("released"), CANCELLED, id="it is cancelled"),
+    pytest.param(BOUND, ON_NODE, STARTED, id="the Pod runs"),
+    pytest.param(BOUND, ON_NODE, CANCELLED, id="its job was cancelled"),
+    pytest.param(LEAVING, placement("ending", node=SLURM_NODE), STARTED, id="the Pod goes"),
+    pytest.param(None, placement("ended", node=SLURM_NODE), STARTED, id="it has gone"),
+    pytest.param(BOUND, replace(LOST, phase="submitted"), HELD, id="the next job is held"),
+    pytest.param(BOUND, replace(LOST, phase="released"), CANCELLED, id="slurmd did not launch it"),
+)
+SKEWS_S = (-30, -5, 5, 30)
+
+
+@pytest.mark.parametrize("skew_s", SKEWS_S)
+@pytest.mark.parametrize("after_s", [0, 1, 4, 11])
+@pytest.mark.parametrize(("is_there", "state", "job_now"), OF_SLURM)
+def test_a_clock_of_slurmctlds_that_is_off_binds_replaces_and_ends_no_pod_and_no_job(
+    is_there: PodSeen | None, state: PlacementState, job_now: JobSeen, after_s: float, skew_s: float
+) -> None:
+    def when(off_s: float) -> str:
+        moment = T0 + timedelta(seconds=off_s)
+        told = replace(job_now, submitted=moment, started=moment, ended=moment if job_now.is_over else None)
+        return phase_after(act(seen(is_there, state, told), after_s=after_s))
+
+    assert when(skew_s) == when(0)
+
+
+@pytest.mark.parametrize("skew_s", SKEWS_S)
+def test_a_clock_of_slurmctlds_that_is_off_calls_no_script_silent_too_early(skew_s: float) -> None:
+    def says(after_s: float) -> bool:
+        runs = replace(RUNNING, started=T0 + timedelta(seconds=skew_s))
+        return isinstance(act(seen(pod(), placement("released"), runs), after_s=after_s), RecordReason)
+
+    assert not says(SILENT_FIRST_S - 1)
+    assert says(SILENT_FIRST_S + max(skew_s, 0))
+
+
+@pytest.mark.parametrize("skew_s", SKEWS_S)
+def test_a_clock_of_slurmctlds_that_is_off_shifts_when_a_node_is_overdue_and_does_no_more(
+    skew_s: float,
+) -> None:
+    ending = placement("ending", node=SLURM_NODE)
+    ended = job("CANCELLED", is_completing=True, ended=T0 + timedelta(seconds=skew_s))
+    done = {phase_after(act(seen(LEAVING, ending, ended), after_s=after_s)) for after_s in range(70)}
+
+    assert done == {"Wait", "Record ending overdue"} or (skew_s == -30 and done == {"Record ending overdue"})
 
 
 def test_a_running_pod_without_its_job_says_why_it_has_no_other_and_stays() -> None:

@@ -93,6 +93,22 @@ def test_why_a_job_waits_is_told_on_its_pod_only_after_a_look(reason: str) -> No
     assert isinstance(looked_at, RecordReason)
 
 
+@pytest.mark.parametrize("skew_s", [-30, -5, 0, 5, 30])
+@pytest.mark.parametrize("is_first", [True, False], ids=["first look", "later"])
+def test_a_clock_of_the_syncers_that_is_off_makes_nobody_believe_more_of_a_job(
+    skew_s: float, *, is_first: bool
+) -> None:
+    moment = T0 + timedelta(seconds=skew_s)
+    for state, before in ((RUNS, BOUND), (OVER, placement("ended", node=SLURM_NODE))):
+        heard = expected(replace(state, changed=moment), before, OWNER, KEY, is_first=is_first)
+        assert heard == expected(state, before, OWNER, KEY, is_first=is_first)
+    held = replace(WAITS, is_held=True, changed=moment)
+    heard = expected(held, placement("released"), OWNER, KEY, is_first=is_first)
+    # Of one that is held by a later clock it is asked; of another nothing follows but to wait.
+    assert heard is None or (is_first and skew_s <= 0 and heard.base == "PENDING")
+    assert is_current(moment, T0)
+
+
 def test_that_a_job_is_held_is_not_believed_of_one_that_was_released_since() -> None:
     waits = expected(replace(WAITS, is_held=True), placement("released"), OWNER, KEY, is_first=True)
 

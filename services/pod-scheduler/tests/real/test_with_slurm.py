@@ -700,9 +700,9 @@ async def is_base(found: World, job: int, base: str) -> bool:
 
 
 async def test_a_pods_time_limit_counts_from_before_it_is_bound_and_ends_it_and_not_before(
-    nats: NatsServer, newest: HostSlurm, free_tcp_port: int
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
 ) -> None:
-    async with world(nats, newest, free_tcp_port) as found, running(found):
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
         found.pods.put(manifest(annotations={"sunk.coreweave.com/timeout": "1"}))
         await until(lambda: found.is_running(UID))
         (job,) = await found.alive()
@@ -1930,6 +1930,38 @@ async def test_a_running_pod_whose_job_slurmctld_has_lost_ends_only_when_its_nod
             assert await found.alive() == []
 
 
+@pytest.mark.faults
+async def test_the_next_job_of_a_running_pod_comes_ahead_of_all_that_wait_for_its_node(
+    nats: NatsServer, hooked: HostSlurm, free_tcp_port: int
+) -> None:
+    write_epilog(hooked, free_tcp_port)
+    async with world(nats, hooked, free_tcp_port) as found:
+        async with running(found):
+            found.pods.put(manifest())
+            await until(lambda: found.is_running(UID))
+            (before,) = await found.alive()
+        lose_state(hooked)
+        hooked.exec("scontrol", "update", f"nodename={before.nodes}", "state=drain", "reason=operator")
+        whole = ("-w", before.nodes, "--exclusive")
+        queue = [int(submit(hooked, *whole)) for _ in range(3)]  # Older than the Pod's next job.
+        urgent = int(submit(hooked, *whole, "--priority=4000000000"))
+
+        async with running(found):
+            await until(lambda: "waits in Slurm" in str(found.placements.get(UID)))
+            (waiting,) = await found.alive()
+            assert waiting.priority.value == 4_294_967_293
+            hooked.exec("scontrol", "update", f"nodename={before.nodes}", "state=resume")
+            await until(lambda: found.pods.said[UID] == "JobFound")
+            await until(lambda: found.is_running(UID))
+            (after,) = await found.alive()
+
+            assert (after.job_id, after.nodes) == (waiting.job_id, before.nodes)
+            assert found.pods.ends == {}
+            assert [await is_base(found, job, "PENDING") for job in (*queue, urgent)] == [True] * 4
+            for job in (*queue, urgent):
+                await found.client.cancel_job(job)
+
+
 MOST = 200
 """Pods of a crowd."""
 
@@ -2126,6 +2158,27 @@ async def test_a_pod_whose_job_ended_and_was_forgotten_while_nobody_looked_ends_
             assert found.pods.ends[UID].endswith(f"job {job.job_id} has ended, and Slurm has forgotten it")
             found.pods.vanish(UID)
             await until(lambda: found.phase(UID) == "")
+
+
+async def test_the_end_of_a_pod_names_its_job_the_cause_and_who_cancelled_it(
+    nats: NatsServer, accounted: HostSlurm, free_tcp_port: int
+) -> None:
+    async with (
+        world(nats, accounted, free_tcp_port) as found,
+        accounting(found, accounted),
+        running(found),
+    ):
+        for user in ("root", "sunk"):
+            found.pods.put(manifest(uid=user, name=user))
+            await until(partial(found.is_running, user))
+            (job,) = await found.alive()
+            accounted.exec("setpriv", "--reuid", user, "--clear-groups", "scancel", str(job.job_id))
+            await until(lambda user=user: found.pods.pods[user].is_terminating)
+
+            cause = f"job {job.job_id} was cancelled (scancel): it is CANCELLED"
+            assert found.pods.ends[user].endswith(f"{cause}, by Slurm user {user}")
+            found.pods.vanish(user)
+            await until(lambda user=user: found.phase(user) == "")
 
 
 async def look_anew(found: World) -> None:

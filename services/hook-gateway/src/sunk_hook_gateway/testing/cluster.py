@@ -11,6 +11,7 @@ from sunk_runtime.testing import WITHIN_S
 
 FILES: Final = Path(__file__).parents[5] / "helm/slurm/files"
 SCRIPTS: Final = ("Prolog=/lab/etc/prolog", "Epilog=/lab/etc/epilog")
+WRAPPED: Final = ("TaskProlog=/lab/etc/task-prolog", "RebootProgram=/lab/etc/reboot")
 HOOKS: Final = (*SCRIPTS, "PrologEpilogTimeout=50")
 
 
@@ -23,8 +24,9 @@ class Cluster:
         self.first, self.second, self.third = slurm.node_names
         slurm.write_file("token", "node-token\n")
         self.configure()
-        for name in ("prolog.sh", "epilog.sh", "gateway.sh", "check.sh"):
+        for name in ("prolog.sh", "epilog.sh", "gateway.sh", "check.sh", "reboot.sh"):
             slurm.write_file(name, (FILES / name).read_text())
+        slurm.write_file("task-prolog", "#!/bin/bash\n")
         for name in ("prolog", "epilog"):
             slurm.write_file(
                 name,
@@ -47,6 +49,18 @@ class Cluster:
             "/etc/sunk/prolog.d/*", "/lab/etc/own"
         )
         self.slurm.write_file("prolog", wrapper)
+
+    def add_wrappers(self) -> None:
+        """Have slurmd start what the chart has it start: a folder for each job, and the cluster's scripts."""
+        self.slurm.exec("mkdir", "-p", "/lab/etc/prolog.d", "/lab/etc/epilog.d", "/lab/spool/scratch")
+        for name in ("prolog", "epilog", "task-prolog", "reboot"):
+            text = (FILES / "scripts" / name).read_text()
+            for there, here in (("/etc/sunk/scripts/", "/lab/etc/"), ("/etc/sunk/", "/lab/etc/")):
+                text = text.replace(there, here)
+            self.slurm.write_file(name, text.replace("/local/scratch", "/lab/spool/scratch"))
+        for kind in ("prolog", "epilog"):
+            traced = f"#!/bin/bash\ntouch /lab/spool/{kind}-$SLURM_JOB_ID\n"
+            self.slurm.write_file(f"{kind}.d/50-traced", traced)
 
     def has_prepared(self, job: str) -> bool:
         """Whether the cluster's own prolog ran for the job."""
