@@ -88,7 +88,7 @@ async def test_drains_by_hand_while_slurmrestd_is_away_are_kept_by_the_many_that
         stage.slurm.exec("scontrol", "update", f"node={','.join(by_hand)}", "state=drain", "reason=bad fan")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(cordon, is_cordoned=True))
-            await until(lambda: stage.slurm.pid_of("slurmrestd") is None)
+            await until(lambda: not stage.slurm.exec("sh", "-c", "pidof slurmrestd; true").strip())
             stage.slurm.start_daemon("slurmrestd")  # Some lists fail, and what was decided comes through.
         for name in others:
             await stage.until_node(name, "k8s: cordon: rack")
