@@ -20,6 +20,8 @@ NOT_OF_THE_MODEL = (
     "costs_no_call",  # Counters of test and service are the same ones in one interpreter.
     "finalizer_that_is_refused",  # By a policy; there are none.
     "the_documents_kubectl",  # A program of Kubernetes'.
+    "daemonset_is_there",  # Kubernetes' DaemonSet controller makes their Pods; the model has none.
+    "known_by_its_daemonset",
 )
 
 
