@@ -1,7 +1,6 @@
 """Many nodes at once, and what ReturnToService makes of a Pod that went."""
 
 from collections.abc import Iterator
-from functools import partial
 
 import anyio
 import pytest
@@ -65,39 +64,6 @@ async def test_many_cordons_at_once_are_few_calls_and_leave_anothers_drain_alone
     assert is_reason(node.reason, "see k8s: ticket")
     assert max(calls) > 1
     assert len(calls) <= NODES / 2
-
-
-@pytest.mark.parametrize(
-    "slurm", [(release, NODES, 2) for release in RELEASES], indirect=True, ids=cluster_id
-)
-async def test_drains_by_hand_while_slurmrestd_is_away_are_kept_by_the_many_that_follow(
-    stage: Stage,
-) -> None:
-    """The list of all nodes that the syncer has from before the outage knows nothing of them."""
-    names = sorted(stage.nodes.keys())
-    by_hand, others = names[:10], names[10:]
-    pods = [replace(READY, pod=name, uid=name) for name in names]
-
-    async def cordon(*, is_cordoned: bool) -> None:
-        async with anyio.create_task_group() as tasks:
-            for pod in pods:
-                tasks.start_soon(stage.pod, replace(pod, is_cordoned=is_cordoned, cordon_reason="rack"))
-
-    for _ in range(5):
-        stage.slurm.kill_daemon("slurmrestd")
-        stage.slurm.exec("scontrol", "update", f"node={','.join(by_hand)}", "state=drain", "reason=bad fan")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(cordon, is_cordoned=True))
-            await until(lambda: not stage.slurm.exec("sh", "-c", "pidof slurmrestd; true").strip())
-            stage.slurm.start_daemon("slurmrestd")  # Some lists fail, and what was decided comes through.
-        for name in others:
-            await stage.until_node(name, "k8s: cordon: rack")
-        for name in by_hand:
-            await stage.until_node(name, "bad fan")
-        await cordon(is_cordoned=False)
-        stage.slurm.exec("scontrol", "update", f"node={','.join(by_hand)}", "state=resume")
-        for name in names:
-            await stage.until_node(name, None)
 
 
 @pytest.mark.parametrize(
