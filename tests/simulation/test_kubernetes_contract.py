@@ -22,6 +22,7 @@ NOT_OF_THE_MODEL = (
     "the_documents_kubectl",  # A program of Kubernetes'.
     "daemonset_is_there",  # Kubernetes' DaemonSet controller makes their Pods; the model has none.
     "known_by_its_daemonset",
+    "daemonsets_cannot_be_read",
 )
 
 

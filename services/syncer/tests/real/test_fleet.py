@@ -67,6 +67,55 @@ async def test_many_cordons_at_once_are_few_calls_and_leave_anothers_drain_alone
 
 
 @pytest.mark.parametrize(
+    "slurm", [(release, NODES, 2) for release in RELEASES], indirect=True, ids=cluster_id
+)
+async def test_nobody_is_drained_upon_the_list_before_one_that_fails(stage: Stage) -> None:
+    """slurmrestd hangs for longer than a list may take, and goes on while the list before it is new enough."""
+    stage.syncer.kill()
+    stage.syncer.start(poll_timeout_s="1", lease_ttl_s="10")
+    names = sorted(stage.nodes.keys())
+    others, by_hand = names[:-10], names[-10:]
+
+    async def cordon(some: list[str], *, is_cordoned: bool = True) -> None:
+        async with anyio.create_task_group() as tasks:
+            for name in some:
+                pod = replace(READY, pod=name, uid=name, is_cordoned=is_cordoned, cordon_reason="rack")
+                tasks.start_soon(stage.pod, pod)
+
+    await cordon(others)  # The lists that come of it show the ten as not drained.
+    for name in others:
+        await stage.until_node(name, "k8s: cordon: rack")
+    await cordon(others, is_cordoned=False)
+    for name in others:
+        await stage.until_node(name, None)
+
+    stage.slurm.freeze_daemon("slurmrestd")
+    stage.slurm.exec("scontrol", "update", f"node={','.join(by_hand)}", "state=drain", "reason=bad fan")
+    await cordon(others)  # So many looks wait that those who come now ask for a list.
+    await cordon(by_hand)
+    await until(lambda: has_deferred(stage, "look at all nodes: no answer within 1 s"))
+    await anyio.sleep(1.5)  # Who came during that list shares the next one, which fails after a second too.
+    stage.slurm.thaw_daemon("slurmrestd")
+    for name in others:
+        await stage.until_node(name, "k8s: cordon: rack")
+    for name in by_hand:
+        await stage.until_node(name, "bad fan")
+    drains = stage.slurm.exec("sinfo", "-h", "-N", "-o", "%N|%E").split("\n")
+    assert {line.strip() for line in drains if line.strip()} == {
+        *(f"{name}|k8s: cordon: rack" for name in others),
+        *(f"{name}|bad fan" for name in by_hand),
+    }
+
+
+def has_deferred(stage: Stage, error: str) -> bool:
+    """Whether a drain was put off because of *error*."""
+    return any(
+        (line["message"], line.get("loop"), line.get("error")) == ("key deferred", "drain", error)
+        for line in stage.syncer.log
+    )
+
+
+@pytest.mark.parametrize(
     "slurm",
     [(release, 1, policy) for release in RELEASES for policy in (0, 1, 2)],
     indirect=True,
