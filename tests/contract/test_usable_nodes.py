@@ -1,4 +1,4 @@
-"""Whether an update may go on past a node: decided on what the syncer's code makes of a real slurmctld's node."""
+"""Whether Slurm can use an updated Pod's node, by what the syncer's code makes of a real slurmctld's node."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta

@@ -1303,6 +1303,7 @@ async def refused_by_rule(stage: Stage, _kube_lab: KubeLab) -> AsyncGenerator[No
 async def test_an_unlock_that_a_right_or_a_rule_of_the_api_server_refuses_is_tried_again_later_each_time(
     stage: Stage,
     blind: KubeClient,
+    *,
     kube_lab: KubeLab,
     refused: Callable[[Stage, KubeLab], AbstractAsyncContextManager[None]],
     status: int,
