@@ -166,7 +166,7 @@ def render_cgroup_conf() -> str:
 
 
 def render_dynamic_node(
-    *, cpus: int, memory_mib: int, address: str, features: tuple[str, ...] = (), port: int = 0
+    *, cpus: int, memory_mib: int, address: str, features: tuple[str, ...] = (), port: int = 0, gpus: int = 0
 ) -> str:
     """Return what ``slurmd -Z --conf`` wants: how a node that registers itself describes itself."""
     words = (
@@ -175,6 +175,7 @@ def render_dynamic_node(
         f"NodeAddr={address}",
         *((f"Port={port}",) if port else ()),
         *((f"Feature={','.join(features)}",) if features else ()),
+        *((f"Gres=gpu:{gpus}",) if gpus else ()),
     )
     return " ".join(words)
 

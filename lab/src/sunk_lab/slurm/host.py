@@ -233,12 +233,26 @@ class HostSlurm:
                 self._spawn(name, *_OWN_RUN, "slurmd", "-D", "-N", name)
 
     def add_node(
-        self, name: str, *, cpus: int = 4, memory_mib: int = 16000, features: tuple[str, ...] = ()
+        self,
+        name: str,
+        *,
+        cpus: int = 4,
+        memory_mib: int = 16000,
+        features: tuple[str, ...] = (),
+        claimed_gpus: int = 0,
     ) -> None:
-        """Start a slurmd that registers itself as *name*, on a port of its own."""
+        """Start a slurmd that registers itself as *name*, on a port of its own.
+
+        One that claims GPUs has none: slurmctld refuses its registration (INVALID_REG).
+        """
         port = free_ports(1)
         described = render_dynamic_node(
-            cpus=cpus, memory_mib=memory_mib, address="127.0.0.1", port=port, features=features
+            cpus=cpus,
+            memory_mib=memory_mib,
+            address="127.0.0.1",
+            port=port,
+            features=features,
+            gpus=claimed_gpus,
         )
         self._spawn(name, *_OWN_RUN, "slurmd", "-D", "-Z", "-N", name, "--conf", described)
 

@@ -1,8 +1,8 @@
 """The lock on a real API server, real kubelets and a real nats-server; the tests play Slurm's part."""
 
 import json
-from collections.abc import AsyncGenerator, Collection, Generator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -882,8 +882,8 @@ async def test_a_former_slurm_node_neither_unlocks_its_node_nor_hides_it_from_th
         await stage.stands("false")
 
 
-SOON_S: Final = 15.0
-"""Less than until the next look at a node of which nothing is heard."""
+SOON_S: Final = 5.0
+"""Far less than until the next look at a node of which nothing is heard; what is noticed takes a second."""
 OTHER: Final = "other"
 """Another Slurm cluster on the same bus."""
 
@@ -1233,6 +1233,115 @@ async def blind(stage: Stage, kube_lab: KubeLab, tmp_path: Path) -> AsyncGenerat
             yield client
     finally:
         kube_lab.kubectl("delete", "clusterrolebinding,clusterrole", name)
+
+
+POLICIES: Final = Resource(
+    group="admissionregistration.k8s.io",
+    kind="ValidatingAdmissionPolicy",
+    plural="validatingadmissionpolicies",
+    is_namespaced=False,
+    struct=KubeObject,
+)
+BINDINGS: Final = Resource(
+    group=POLICIES.group,
+    kind="ValidatingAdmissionPolicyBinding",
+    plural="validatingadmissionpolicybindings",
+    is_namespaced=False,
+    struct=KubeObject,
+)
+
+
+@asynccontextmanager
+async def refused_by_right(stage: Stage, kube_lab: KubeLab) -> AsyncGenerator[None]:
+    """Take from the client `blind`, while the context lasts, the right to write."""
+
+    def allow(*verbs: str) -> None:
+        change = [{"op": "replace", "path": "/rules/0/verbs", "value": verbs}]
+        kube_lab.kubectl("patch", "clusterrole", stage.namespace, "--type=json", "-p", json.dumps(change))
+
+    allow("get", "list", "watch")
+    try:
+        yield
+    finally:
+        allow("get", "list", "watch", "patch", "create", "delete")
+
+
+@asynccontextmanager
+async def refused_by_rule(stage: Stage, _kube_lab: KubeLab) -> AsyncGenerator[None]:
+    """Have an admission policy refuse, while the context lasts, what the client `blind` writes on Nodes."""
+    name, user = stage.namespace, f"system:serviceaccount:{stage.namespace}:default"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}
+    policy = {
+        "apiVersion": POLICIES.api_version,
+        "kind": POLICIES.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule]},
+            "matchConditions": [{"name": "who", "expression": f"request.userInfo.username == '{user}'"}],
+            "validations": [{"expression": "false", "message": "not now"}],
+        },
+    }
+    binding = {
+        "apiVersion": BINDINGS.api_version,
+        "kind": BINDINGS.kind,
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    await stage.kube.create(POLICIES, policy)
+    await stage.kube.create(BINDINGS, binding)
+    try:
+        yield
+    finally:
+        await stage.kube.delete(BINDINGS, name)
+        await stage.kube.delete(POLICIES, name)
+
+
+@pytest.mark.parametrize(
+    ("refused", "status"),
+    [pytest.param(refused_by_right, 403, id="by right"), pytest.param(refused_by_rule, 422, id="by rule")],
+)
+async def test_an_unlock_that_a_right_or_a_rule_of_the_api_server_refuses_is_tried_again_later_each_time(
+    stage: Stage,
+    blind: KubeClient,
+    *,
+    kube_lab: KubeLab,
+    refused: Callable[[Stage, KubeLab], AbstractAsyncContextManager[None]],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patch = blind.patch
+    tries: list[tuple[int, float]] = []
+
+    async def watched(resource: Resource[Any], *args: Any, **options: Any) -> object:  # noqa: ANN401 - as `patch`
+        try:
+            return await patch(resource, *args, **options)
+        except KubeRejectedError as error:
+            tries.append((error.status, anyio.current_time()))
+            raise
+
+    async def is_refused() -> bool:
+        try:
+            await patch(NODES, stage.kube_node, {"metadata": {"annotations": {"probe": None}}})
+        except KubeRejectedError:
+            return True
+        return False
+
+    async with stage.manager(kube=blind):
+        await stage.says_job(1, "RUNNING", runs=True)
+        await stage.stands("locked")
+        monkeypatch.setattr(blind, "patch", watched)
+        async with refused(stage, kube_lab):
+            await until(is_refused, within_s=PATIENCE_S)
+            await stage.says_job(1, "COMPLETED", is_over=True)
+            await until(lambda: len(tries) >= 3, within_s=PATIENCE_S)
+            locked = await stage.lock()
+        await stage.stands("false")
+
+    first, second, third = tries[:3]
+    assert {of for of, _ in tries} == {status}
+    assert second[1] - first[1] >= reconciler.REFUSED_FIRST_S
+    assert third[1] - second[1] >= 2 * reconciler.REFUSED_FIRST_S
+    assert (locked.value, locked.is_tainted) == ("locked", True)
 
 
 async def test_while_daemonsets_cannot_be_read_nobody_who_may_be_a_daemon_is_asked_to_leave_or_ignored(

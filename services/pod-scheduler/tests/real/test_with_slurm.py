@@ -1737,7 +1737,7 @@ async def test_an_elastic_gang_whose_job_slurmctld_has_lost_does_not_wait_for_th
 ) -> None:
     lose_state(newest)  # So that the gang's number is the first, and the next loss gives it to another job.
     # With one node only it would be a gang of one: elastic.
-    await until(lambda: {*newest.exec("sh", "-c", "sinfo -hNo %t; true").split()} == {"idle"})
+    await until(lambda: {*newest.exec("sh", "-c", "sinfo -h -N -o %T; true").split()} == {"idle"})
     async with world(nats, newest, free_tcp_port) as found, looking(found):
         first, second, *_ = newest.node_names
         asked = {GANG_SIZE: "2", GANG_MIN_AVAILABLE: "1"}

@@ -70,7 +70,7 @@ async def test_many_cordons_at_once_are_few_calls_and_leave_anothers_drain_alone
     "slurm", [(release, NODES, 2) for release in RELEASES], indirect=True, ids=cluster_id
 )
 async def test_nobody_is_drained_upon_the_list_before_one_that_fails(stage: Stage) -> None:
-    """slurmrestd hangs for longer than a list may take, and goes on while the one before it is new enough."""
+    """slurmrestd hangs for longer than a list may take, and goes on soon after the list before it."""
     stage.syncer.kill()
     stage.syncer.start(poll_timeout_s="1", lease_ttl_s="10")
     names = sorted(stage.nodes.keys())
