@@ -129,6 +129,7 @@ class Scenes:
 
     async def a_pod_changes_its_gang(self, lots: Random) -> None:
         """It is being submitted with one gang, and is what another one lacks."""
+        await self._sim.sleep(15)  # Until pod-scheduler leads.
         self._submit_everywhere(20)
         restd, pair = self._slurm.restd, {ANNOTATION_GANG_SIZE: "2"}
         restd.latency_s = (0.5, 1)
