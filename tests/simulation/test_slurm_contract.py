@@ -12,6 +12,7 @@ NOT_OF_THE_MODEL = (
     "answer_that_makes_no_sense",  # By a proxy, too; `Slurmrestd.fail_answers` and its brothers are ours.
     "a_crowd_of_pods",  # On a real API server.
     "what_slurm_refuses",  # Accounts are not modelled.
+    "example_of_the_guide",
     "who_cancelled_it",  # Nor what accounting knows of who did it.
     "fifteen_annotations",
     "submitted_by_its_user",
