@@ -19,6 +19,7 @@ STORIES = tuple(
 NOT_OF_THE_MODEL = (
     "costs_no_call",  # Counters of test and service are the same ones in one interpreter.
     "finalizer_that_is_refused",  # By a policy; there are none.
+    "a_right_or_a_rule_of_the_api_server",  # Nor are there rights.
     "the_documents_kubectl",  # A program of Kubernetes'.
     "daemonset_is_there",  # Kubernetes' DaemonSet controller makes their Pods; the model has none.
     "known_by_its_daemonset",
