@@ -43,7 +43,6 @@ NOT_YET: Final = (
     "docs/architecture.md",
     "docs/security.md",
     "helm/slurm/README.md",
-    "helm/sunk/README.md",
     "services/hook-gateway/README.md",
     "services/metrics-exporter/README.md",
     "services/nodeset-controller/README.md",
