@@ -42,7 +42,6 @@ NOT_YET: Final = (
     "docs/adr/0028-placeholders-are-submitted-by-their-users.md",
     "services/hook-gateway/README.md",
     "services/metrics-exporter/README.md",
-    "services/nodeset-controller/README.md",
     "services/pod-scheduler/README.md",
     "tests/simulation/README.md",
 )
