@@ -23,7 +23,6 @@ NOT_CHECKED: Final = (
 """Generated, or not for users."""
 NOT_YET: Final = (
     "bench/README.md",
-    "docs/adr/0014-a-bucket-that-went-back.md",
     "docs/adr/0016-keys-of-auth-slurm-are-a-set.md",
     "docs/adr/0017-a-pod-that-goes-sets-its-node-down.md",
     "docs/adr/0018-cpu-limits-instead-of-weights.md",
