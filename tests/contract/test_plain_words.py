@@ -21,9 +21,6 @@ NOT_CHECKED: Final = (
     "tests/contract/pod_scheduler_sentences.md",
 )
 """Generated, or not for users."""
-NOT_YET: Final = (
-)
-"""Pages that are still to be rewritten. This list only gets shorter: a page that passes has to leave it."""
 _LIST_ITEM: Final = re.compile(r"\s*([-*]|\d+\.) ")
 _BARE_WHO: Final = re.compile(r"(?:^|[.;:] )(?:Who|Whose|Whom|who|whose|whom) [^?]*$")
 _END: Final = re.compile(r"(?<=[.!?])\s+|:\s*$")
@@ -86,14 +83,9 @@ def pages() -> tuple[str, ...]:
     return tuple(name for name in listed.stdout.splitlines() if name not in NOT_CHECKED)
 
 
-@pytest.mark.parametrize("name", [name for name in pages() if name not in NOT_YET])
+@pytest.mark.parametrize("name", pages())
 def test_a_page_is_in_plain_words_and_short_sentences(name: str) -> None:
     assert findings((ROOT / name).read_text()) == []
-
-
-@pytest.mark.parametrize("name", NOT_YET)
-def test_a_page_that_is_in_plain_words_by_now_leaves_the_list(name: str) -> None:
-    assert findings((ROOT / name).read_text()), f"{name} passes: take it off NOT_YET"
 
 
 @pytest.mark.parametrize(
