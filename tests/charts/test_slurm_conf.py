@@ -36,6 +36,8 @@ def at_home(text: str, port: int) -> str:
         "SlurmctldPidFile=": "SlurmctldPidFile=/lab/pid/slurmctld.pid",
         "ClusterName=": "ClusterName=lab",  # As the state says that is there.
         "Accounting": "",
+        "Prolog=": "",
+        "Epilog=": "",
     }
     lines = (
         next((new for start, new in replaced.items() if line.startswith(start)), line)
@@ -92,3 +94,43 @@ def test_slurmctld_takes_the_slurm_conf_of_every_example(slurm_lab: HostSlurm, e
     log = (slurm_lab.logs / "slurmctld.log").read_text()
     assert "error: Parse" not in log
     assert "fatal" not in log
+
+
+SMALL: Final = {"slurm": {"cpus": 4, "memory": 4000}}
+LARGE: Final = {"resources": {"limits": {"cpu": "1500m", "memory": "17Gi"}}}
+"""Two CPUs, and 16 GiB less what compute.reservedMemory keeps."""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "given", "all_of_them", "of_each"),
+    [
+        ({"small": SMALL, "large": LARGE}, 0, 1000, {"small": "1000", "large": "8192"}),
+        ({"small": SMALL, "large": LARGE}, 3000, 3000, {"small": "UNLIMITED", "large": "UNLIMITED"}),
+        ({"anything": {}}, 0, 2000, {"anything": "UNLIMITED"}),
+        ({"anything": {}, "large": LARGE}, 0, 8192, {"anything": "UNLIMITED", "large": "8192"}),
+        ({"tiny": {"slurm": {"cpus": 8, "memory": 4}}}, 0, 1, {"tiny": "1"}),
+    ],
+)
+def test_a_job_that_names_no_memory_gets_what_its_nodes_have_for_each_cpu(
+    slurm_lab: HostSlurm, nodes: dict[str, Any], given: int, all_of_them: int, of_each: dict[str, str]
+) -> None:
+    told = shown(slurm_lab, {"slurmConfig": {"defMemPerCPU": given}, "compute": {"nodes": nodes}})
+
+    partitions = {}
+    for line in slurm_lab.exec("scontrol", "--oneliner", "show", "partition").splitlines():
+        words = dict(word.split("=", 1) for word in line.split())
+        partitions[words["PartitionName"]] = words.get("DefMemPerCPU", words.get("DefMemPerNode"))
+    assert told["DefMemPerCPU"] == str(all_of_them)
+    assert {name: partitions[name] for name in of_each} == of_each
+
+
+def test_jobs_that_name_no_memory_use_all_cpus_of_a_small_node(slurm_lab: HostSlurm) -> None:
+    shown(slurm_lab, {"compute": {"nodes": {"small": SMALL, "large": LARGE}}})
+    slurm_lab.add_node("n", cpus=4, memory_mib=4000, features=("small",))
+    wait_for("the node", lambda: "idle" in slurm_lab.exec("sinfo", "-hn", "n", "-o", "%T"), 60, 0.1)
+
+    for partition in ("small", "all"):
+        job = slurm_lab.exec("sbatch", "--parsable", "-p", partition, "--array=1-80", "--wrap", "sleep 300")
+        wait_for("four tasks", lambda: slurm_lab.exec("squeue", "-ht", "R").count("\n") == 4, 60, 0.1)
+        slurm_lab.exec("scancel", job.strip())
+        wait_for("their end", lambda: not slurm_lab.exec("squeue", "-h").strip(), 60, 0.1)

@@ -165,6 +165,34 @@ def test_whoever_installed_is_told_the_next_three_commands(chart: helm.Chart) ->
     assert "helm test prod --namespace slurm" in told
 
 
+@pytest.mark.parametrize(
+    ("values", "told", "untold"),
+    [
+        (
+            {"compute": {"nodes": {"cpu": {"slurm": {"cpus": 4, "memory": 4000}}}}},
+            "partition cpu 1000 MiB.",
+            "do not say",
+        ),
+        ({"compute": {"nodes": {"cpu": {}}}}, "how much memory the nodes of cpu have", "partition cpu"),
+        (
+            {"compute": {"nodes": {"cpu": {}}}, "slurmConfig": {"defMemPerCPU": 500}},
+            "",
+            "A job that names no memory",
+        ),
+        ({}, "There are no Slurm nodes yet", "A job that names no memory"),
+    ],
+    ids=["known", "unknown", "given", "no nodes"],
+)
+def test_an_install_tells_what_memory_a_job_gets(
+    chart: helm.Chart, values: dict[str, Any], told: str, untold: str
+) -> None:
+    files = chart.render(VALUES | values, name="prod", namespace="slurm")
+
+    notes = next(text for path, text in files.items() if path.endswith("NOTES.txt"))
+    assert told in notes
+    assert untold not in notes
+
+
 def spec_of(chart: helm.Chart, **own: object) -> dict[str, Any]:
     """Return the Pod's spec of a set with *own* values."""
     objects = made(chart, {"compute": {"nodes": {"gpu": own}}})

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from sunk_simulation.loop import DeadlockError, SimulationError
+from sunk_simulation.loop import DeadlockError, SimLoop, SimulationError
 from sunk_simulation.simulation import BreachError, Simulation
 
 PROGRAM = """
@@ -141,6 +141,21 @@ def test_a_paused_process_goes_on_where_it_was_with_timers_that_are_late() -> No
         sim.run(story(sim))
 
     assert ticks == [1.0, 2.0, 62.5, 63.5]
+
+
+def test_a_runner_that_closes_waits_for_no_process_that_is_paused_for_good() -> None:
+    loop = SimLoop()
+    process = loop.process("p")
+
+    async def story() -> None:
+        process.start(anyio.sleep_forever)
+        await asyncio.sleep(1)
+        process.pause()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(story())
+
+    assert process.code is None
 
 
 def test_a_signal_is_handled_or_kills() -> None:

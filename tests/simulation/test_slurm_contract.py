@@ -11,7 +11,6 @@ NOT_OF_THE_MODEL = (
     "connections_to_slurmrestd_may_be_reset",  # By a proxy of real sockets; `Network.reset` is ours.
     "answer_that_makes_no_sense",  # By a proxy, too; `Slurmrestd.fail_answers` and its brothers are ours.
     "a_crowd_of_pods",  # On a real API server.
-    "suspended_a_moment_ago",  # The model of Slurm and this test go round without an end: docs/status.md.
     "what_slurm_refuses",  # Accounts are not modelled.
     "example_of_the_guide",
     "who_cancelled_it",  # Nor what accounting knows of who did it.

@@ -28,7 +28,7 @@ PropagateResourceLimits=NONE
 SlurmdParameters=config_overrides{{ with $conf.slurmdParameters }},{{ . }}{{ end }}
 SelectType=select/cons_tres
 SelectTypeParameters={{ $conf.selectTypeParameters }}{{ if and (eq .Values.scheduler.packing "spread") (not (contains "CR_LLN" $conf.selectTypeParameters)) }},CR_LLN{{ end }}
-DefMemPerCPU={{ int $conf.defMemPerCPU }}
+DefMemPerCPU={{ include "slurm.defMemPerCPU" . }}
 # Only both words make a batch script wait for the locks of all its nodes.
 PrologFlags=Alloc,{{ with $conf.jobContainerConfig }}Contain,{{ end }}DeferBatch
 Prolog=/etc/sunk/scripts/prolog
@@ -89,10 +89,36 @@ PlugStackConfig=plugstack.conf
 NodeSet={{ $set.name }} Feature={{ $set.name }}
 {{- if $.Values.compute.autoPartition.enabled }}
 {{- $partition := $.Values.compute.autoPartition }}
-PartitionName={{ $set.name }} Nodes={{ $set.name }} PriorityTier={{ int $partition.priorityTier }} MaxTime={{ $partition.maxTime }}{{ with $partition.defaultTime }} DefaultTime={{ . }}{{ end }}{{ with $partition.preemptMode }} PreemptMode={{ . }}{{ end }}{{ with int $partition.graceTime }} GraceTime={{ . }}{{ end }} State=UP
+PartitionName={{ $set.name }} Nodes={{ $set.name }} PriorityTier={{ int $partition.priorityTier }} MaxTime={{ $partition.maxTime }}{{ with $partition.defaultTime }} DefaultTime={{ . }}{{ end }}{{ with $partition.preemptMode }} PreemptMode={{ . }}{{ end }}{{ with int $partition.graceTime }} GraceTime={{ . }}{{ end }}{{ if not (int $conf.defMemPerCPU) }}{{ with include "slurm.memoryPerCPU" (dict "root" $ "values" $set.values) }} DefMemPerCPU={{ . }}{{ end }}{{ end }} State=UP
 {{- end }}
 {{- end }}
 {{ trim .Values.compute.partitions }}
+{{- end }}
+
+{{- /* Memory in MiB for each CPU of a job that names none, in partitions that do not say: what the smallest of the nodes has for each of its CPUs. */ -}}
+{{- define "slurm.defMemPerCPU" -}}
+{{- $least := 0 -}}
+{{- range include "slurm.sets" . | fromJsonArray -}}
+{{- $known := include "slurm.memoryPerCPU" (dict "root" $ "values" .values) | int -}}
+{{- if and $known (or (not $least) (lt $known $least)) }}{{ $least = $known }}{{ end -}}
+{{- end -}}
+{{ int .Values.slurmConfig.defMemPerCPU | default $least | default 2000 }}
+{{- end }}
+
+{{- /* Memory in MiB that a set's nodes have for each of their CPUs, as start-slurmd tells Slurm of both; nothing where only their Nodes know. Arguments: root, values. */ -}}
+{{- define "slurm.memoryPerCPU" -}}
+{{- $limits := dig "resources" "limits" (dict) .values -}}
+{{- $cpus := dig "slurm" "cpus" 0 .values | int -}}
+{{- $limit := $limits.cpu | toString -}}
+{{- if and (not $cpus) (regexMatch "^[0-9]+m?$" $limit) -}}
+{{- $cpus = hasSuffix "m" $limit | ternary (div (add 999 (trimSuffix "m" $limit | int64)) 1000) (trimSuffix "m" $limit | int64) | int -}}
+{{- end -}}
+{{- $memory := dig "slurm" "memory" 0 .values | int64 -}}
+{{- $bytes := include "slurm.bytes" $limits.memory | trim -}}
+{{- if and (not $memory) (regexMatch "^[0-9]+$" $bytes) -}}
+{{- $memory = sub (div (int64 $bytes) 1048576) (dig "reservedMemory" .root.Values.compute.reservedMemory .values | int64) -}}
+{{- end -}}
+{{- if and (gt $cpus 0) (gt $memory 0) }}{{ max 1 (div $memory $cpus) }}{{ end -}}
 {{- end }}
 
 {{- /* Ours, each unless the values have the word; then theirs. */ -}}

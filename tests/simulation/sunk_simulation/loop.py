@@ -89,6 +89,12 @@ class SimTask(asyncio.Task[Any]):
     def __hash__(self) -> int:
         return self.number
 
+    def cancel(self, msg: object = None) -> bool:
+        """As asyncio's; from outside also where its process is paused: a loop that closes waits for each."""
+        if self.process.is_paused and self.process.loop.current is self.process.loop.outside:
+            self.process.resume()
+        return super().cancel(msg)
+
 
 class SimFuture(asyncio.Future[Any]):
     """A future that sets order by its number too: aiohttp keeps those who wait for a name in a set."""
