@@ -86,6 +86,19 @@ def test_without_the_policy_nobody_is_judged(chart: helm.Chart, values: dict[str
     assert (POLICY, NAME) not in made(chart, values)
 
 
+def test_the_values_of_a_release_of_before_the_policy_are_taken_as_they_are(chart: helm.Chart) -> None:
+    """As `helm upgrade --reuse-values` gives them: without what they lack, be it a default of the chart."""
+
+    def both(objects: Objects) -> list[object]:
+        return [objects[kind, NAME] for kind in (POLICY, f"{POLICY}Binding")]
+
+    now = both(made(chart))
+
+    assert both(made(chart, {"admissionPolicies": {"lockBearers": None}})) == now
+    lacking = dict.fromkeys(("enabled", "action", "namespaces", "serviceAccounts"))
+    assert both(made(chart, **lacking)) == now
+
+
 @pytest.mark.parametrize(
     ("bearers", "why"),
     [

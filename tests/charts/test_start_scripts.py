@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Collection, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -874,3 +874,51 @@ def test_a_slurmctld_and_a_slurmdbd_that_wait_for_each_other_are_found_and_a_new
             0.2,
         )
         assert not slurm.exec(check)
+
+
+THREADS: Final = """
+import ctypes, pathlib, sys, threading, time
+
+def run(name):
+    ctypes.CDLL(None).prctl(15, name.encode())
+    time.sleep(600)
+
+for name in [*sys.argv[2:], *["srvcn"] * 100]:
+    threading.Thread(target=run, args=[name], daemon=True).start()
+time.sleep(0.5)
+pathlib.Path(sys.argv[1]).write_text("started")
+time.sleep(600)
+"""
+"""A process whose threads are called like a slurmctld's."""
+
+
+@contextmanager
+def checking(folder: Path, *threads: str, env: Collection[str]) -> Generator[Callable[[], int]]:
+    """Yield the probe of what stands for a slurmctld, with *threads* besides those that serve calls."""
+    started, pid, conf = folder / "started", folder / "pid", folder / "slurm.conf"
+    conf.write_text(f"SlurmctldPidFile={pid}\n")
+    probe = ["env", f"SLURM_CONF={conf}", str(SCRIPTS / "check-slurmctld"), "0.05"]
+    command = [sys.executable, "-c", THREADS, str(started), *threads]
+    with subprocess.Popen(["env", *env, *command]) as process:  # `env` becomes it.
+        pid.write_text(f"{process.pid}\n")
+        try:
+            wait_for("its threads", started.exists, 30, 0.05)
+            yield lambda: subprocess.run(probe, capture_output=True, check=False).returncode
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("threads", "env", "is_ended"),
+    [
+        ([], ["SLURMCTLD_RECONF=1"], True),
+        (["sstate"], ["SLURMCTLD_RECONF=1"], False),  # Idle, long after it has read its configuration.
+        ([], [], False),
+    ],
+    ids=["waits", "is idle", "has read no configuration again"],
+)
+def test_a_slurmctld_that_has_started_is_never_ended_however_many_threads_it_has(
+    tmp_path: Path, threads: list[str], env: list[str], *, is_ended: bool
+) -> None:
+    with checking(tmp_path, *threads, env=env) as probe:
+        assert {probe() for _ in range(20)} == {int(is_ended)}

@@ -189,3 +189,9 @@ PASSWORD_{{ . | upper | replace "-" "_" }}
     !has(request.userInfo.groups) || !request.userInfo.groups.exists(group, group in {{ toRawJson . }})
 {{- end -}}
 {{- end }}
+
+{{/* admissionPolicies.lockBearers as JSON. `helm upgrade --reuse-values` has the values of the release as it was: one of before these keys has none of them. */}}
+{{- define "sunk.lockBearers" -}}
+{{- $given := .Values.admissionPolicies.lockBearers | default dict -}}
+{{- dict "enabled" (dig "enabled" true $given) "action" (dig "action" "Warn" $given) "namespaces" (dig "namespaces" (list "kube-system") $given) "serviceAccounts" (dig "serviceAccounts" list $given) | toJson -}}
+{{- end }}

@@ -159,7 +159,15 @@ def test_a_daemonset_is_asked_for_only_where_a_pod_may_stay_for_its_sake_alone(
     assert DRIVEN.daemon_claims([found], {"uid-placed": 7}) == {}
 
 
-@pytest.mark.parametrize("claim", [DaemonClaim("team", "../pods", "u"), DaemonClaim("team", "logs", "")])
+@pytest.mark.parametrize(
+    "claim",
+    [
+        DaemonClaim("team", "../pods", "u"),
+        DaemonClaim("team", "logs", ""),
+        DaemonClaim("team", "logs", "u" * 1_000_000),  # What is refuted is remembered.
+    ],
+    ids=["a path", "no uid", "a uid of a megabyte"],
+)
 def test_an_owner_that_can_be_no_daemonset_is_none(claim: DaemonClaim) -> None:
     assert not claim.is_possible
 

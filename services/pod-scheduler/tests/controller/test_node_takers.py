@@ -90,6 +90,44 @@ async def found(slurm: Slurm, *jobs: SlurmJobState, phase: Any = "released") -> 
     return await takers(slurm, *jobs).find(replace(LOST, phase=phase), NEEDS)
 
 
+async def test_others_have_their_turns_while_it_is_read_who_has_which_node() -> None:
+    """Of 128 jobs on 4,000 nodes each: read in one go, that took a second in which nobody renewed a lease."""
+    wide = Allocation(nodes="gpu-[0001-4000]", cpus=1)
+    jobs = [SlurmJobState(changed=T0, job=one, state="RUNNING", allocations=(wide,)) for one in range(10, 20)]
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await checkpoint()
+            turns += 1
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        assert await found(Slurm(TAKES), *jobs, told(9, 8))
+        tasks.cancel_scope.cancel()
+
+    assert turns >= len(jobs)
+
+
+async def test_who_has_which_node_is_read_once_for_all_that_ask_at_a_time() -> None:
+    views: Any = (Held(told(9, 8)), Held())
+    bus_jobs, read = BusJobs(*views), views[0].values
+    reads: list[float] = []
+
+    def values() -> list[Any]:
+        reads.append(anyio.current_time())
+        return [*read()] * 5000
+
+    views[0].values = values
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(bus_jobs.on, SLURM_NODE)
+
+    assert len(reads) == 1
+    assert await bus_jobs.on(SLURM_NODE) == {9: FULL}
+
+
 @pytest.mark.parametrize(
     ("now", "is_given"),
     [

@@ -55,7 +55,7 @@ from sunk_pod_scheduler.placement.model import (
     pod_seen,
 )
 from sunk_pod_scheduler.placement.pending_jobs import PRIORITY_S
-from sunk_pod_scheduler.podspec.job_size import Size, by_node
+from sunk_pod_scheduler.podspec.job_size import Size, add_held
 from sunk_pod_scheduler.podspec.validation import Rules
 from sunk_pod_scheduler.testing import (
     JOB,
@@ -775,7 +775,10 @@ def test_a_node_is_given_away_where_jobs_of_others_leave_no_room_for_the_pod(
     node = SlurmNodeState(changed=T0, node="gpu-1", state="MIXED", cpus=8, memory_mib=100)
     needs = Size(cpus=4, memory_mib=10)
 
-    held = by_node(jobs).get("gpu-1", {})
+    by_node: dict[str, dict[int, Size]] = {}
+    for one in jobs:
+        add_held(by_node, one)
+    held = by_node.get("gpu-1", {})
     why = given_away(node, needs, held)
 
     assert why == (f"slurmctld has lost the Pod's job and given node gpu-1 to {expected}" if expected else "")

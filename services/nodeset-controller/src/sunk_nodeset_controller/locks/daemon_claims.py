@@ -15,6 +15,8 @@ from sunk_kube.objects import OwnerReference, Pod
 from sunk_kube.resources import is_name
 
 MIRROR: Final = "kubernetes.io/config.mirror"
+_UID_MAX: Final = 36
+"""Characters of a uid that the API server makes. It does not check an owner's, which may have a million."""
 
 
 class DaemonClaim(msgspec.Struct, frozen=True):
@@ -27,8 +29,8 @@ class DaemonClaim(msgspec.Struct, frozen=True):
 
     @property
     def is_possible(self) -> bool:
-        """Whether any DaemonSet can be called so."""
-        return is_name(self.name) and bool(self.uid)
+        """Whether any DaemonSet can be called so, and have that uid."""
+        return is_name(self.name) and 0 < len(self.uid) <= _UID_MAX
 
 
 def daemon_claim(pod: Pod) -> DaemonClaim | None:

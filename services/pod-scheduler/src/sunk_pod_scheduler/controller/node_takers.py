@@ -54,7 +54,8 @@ class NodeTakers:
             return ""
         for name, needs in seats.items():
             node = self._slurm_nodes.get(name)
-            told = {job: size for job, size in self._bus_jobs.on(name).items() if job != placement.job}
+            there = await self._bus_jobs.on(name)
+            told = {job: size for job, size in there.items() if job != placement.job}
             if not lost_jobs.given_away(node, needs, told):
                 continue
             if not self._bus_jobs.is_current(now()):

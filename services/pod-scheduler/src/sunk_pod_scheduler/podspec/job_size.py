@@ -65,14 +65,12 @@ def held_on_bus(state: SlurmJobState) -> Held | None:
     }
 
 
-def by_node(states: Iterable[SlurmJobState]) -> dict[str, dict[int, Size]]:
-    """Return what the running jobs of *states* hold, by node and job, as far as the bus says."""
-    found: dict[str, dict[int, Size]] = {}
-    for state in states:
-        held = held_on_bus(state) if state.state == "RUNNING" and not state.is_completing else None
-        for node, size in (held or {}).items():
-            found.setdefault(node, {})[state.job] = size
-    return found
+def add_held(found: dict[str, dict[int, Size]], state: SlurmJobState) -> int:
+    """Add to *found*, by node and job, what the job of *state* holds if it runs; return on how many nodes."""
+    held = held_on_bus(state) if state.state == "RUNNING" and not state.is_completing else None
+    for node, size in (held or {}).items():
+        found.setdefault(node, {})[state.job] = size
+    return len(held or {})
 
 
 def too_small(job: int, held: Held | None, node: str, needs: Size | None) -> str:
