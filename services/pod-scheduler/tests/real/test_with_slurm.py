@@ -61,6 +61,7 @@ from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES, SLURM_26_05
 from sunk_lab.slurm.testing import running_slurm
 from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
+from sunk_pod_scheduler.adapters.job_history import SKEW
 from sunk_pod_scheduler.adapters.placeholder_jobs import PlaceholderJobs
 from sunk_pod_scheduler.adapters.pod_store import PodStore
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort
@@ -128,6 +129,13 @@ def newest() -> Generator[HostSlurm]:
 
 
 @pytest.fixture(params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def plain(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
+    """A Slurm without hooks. It is new."""
+    with running_slurm(request.param) as found:
+        yield found
+
+
+@pytest.fixture(params=RELEASES, ids=lambda release: f"slurm {release.version}")
 def hooked(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
     """A Slurm whose epilog tells the gateway of the jobs that have left, as the chart's does. It is new."""
     with running_slurm(request.param, more=("Epilog=/lab/etc/epilog",)) as found:
@@ -139,6 +147,17 @@ def accounted(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
     """A Slurm with accounting, as the chart has it, that forgets a job soon after its end."""
     with running_slurm(request.param, has_accounting=True, more=("MinJobAge=2",)) as found:
         yield found
+
+
+@pytest.fixture(params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def forgetful(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
+    """A Slurm without accounting that forgets a job soon after its end."""
+    with running_slurm(request.param, more=("MinJobAge=2",)) as found:
+        yield found
+
+
+APART_S = SKEW.total_seconds() + 1
+"""So far apart jobs are known to be older and later than another, whatever clocks say."""
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
@@ -566,6 +585,28 @@ async def test_a_number_that_a_tenant_writes_on_his_pod_cancels_and_changes_nobo
             assert seen is not None
             assert (seen.state_now.base, seen.extra) == ("RUNNING", "")
             assert found.placements.get(UID) is None
+        await found.client.cancel_job(strangers)
+
+
+async def test_a_pod_that_comes_with_the_number_of_anothers_job_gets_a_job_of_its_own(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        strangers = int(submit(slurm))
+        await until(lambda: is_base(found, strangers, "RUNNING"))
+        # As an earlier version signed: Pod and attempt, and no job.
+        claim = f'{{"job":{strangers},"attempt":0,"mark":"{tokens.mark(KEY, UID, 0)}"}}'
+        found.pods.put(manifest(annotations={ANNOTATION_JOB: claim}))
+        await until(lambda: found.is_running(UID))
+        (ours,) = await found.alive()
+        found.pods.put(finished(found.pods.pods[UID]))
+        await until(lambda: found.phase(UID) == "")
+        await until(lambda: is_over(found, ours.job_id))
+
+        seen = await found.client.job(strangers)
+        assert seen is not None
+        assert (seen.state_now.base, seen.extra, seen.admin_comment) == ("RUNNING", "", "")
+        assert ours.job_id != strangers
         await found.client.cancel_job(strangers)
 
 
@@ -1733,13 +1774,12 @@ async def test_a_gang_whose_job_slurmctld_has_lost_runs_on_and_gets_another_job_
 
 @pytest.mark.faults
 async def test_an_elastic_gang_whose_job_slurmctld_has_lost_does_not_wait_for_the_node_of_an_empty_seat(
-    nats: NatsServer, newest: HostSlurm, free_tcp_port: int
+    nats: NatsServer, plain: HostSlurm, free_tcp_port: int
 ) -> None:
-    lose_state(newest)  # So that the gang's number is the first, and the next loss gives it to another job.
     # With one node only it would be a gang of one: elastic.
-    await until(lambda: {*newest.exec("sh", "-c", "sinfo -h -N -o %T; true").split()} == {"idle"})
-    async with world(nats, newest, free_tcp_port) as found, looking(found):
-        first, second, *_ = newest.node_names
+    await until(lambda: {*plain.exec("sh", "-c", "sinfo -h -N -o %T; true").split()} == {"idle"})
+    async with world(nats, plain, free_tcp_port) as found, looking(found):
+        first, second, *_ = plain.node_names
         asked = {GANG_SIZE: "2", GANG_MIN_AVAILABLE: "1"}
         for uid in ("one", "two"):
             where = {"sunk.coreweave.com/required-nodes": f"{first},{second}"}
@@ -1751,8 +1791,8 @@ async def test_an_elastic_gang_whose_job_slurmctld_has_lost_does_not_wait_for_th
         left = next(name for name in (first, second) if name != kept)
         found.pods.vanish("two")
         await until(lambda: found.phase("two") == "ended")
-        lose_state(newest)
-        other = await occupied(found, newest, left)
+        lose_state(plain)
+        other = await occupied(found, plain, left)
         await until(lambda: "JobFound" in found.pods.history["one"])
         (after,) = await found.alive()
         await found.client.cancel_job(other)
@@ -2179,6 +2219,35 @@ async def test_the_end_of_a_pod_names_its_job_the_cause_and_who_cancelled_it(
             assert found.pods.ends[user].endswith(f"{cause}, by Slurm user {user}")
             found.pods.vanish(user)
             await until(lambda user=user: found.phase(user) == "")
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+async def test_a_pod_whose_job_was_forgotten_while_older_and_later_ones_are_there_ends_without_accounting(
+    nats: NatsServer, forgetful: HostSlurm, free_tcp_port: int
+) -> None:
+    async with world(nats, forgetful, free_tcp_port) as found:
+        older = submit(forgetful, "--hold")
+        await anyio.sleep(APART_S)
+        async with running(found):
+            found.pods.put(manifest())
+            await until(lambda: found.is_running(UID))
+            (job,) = await found.alive()
+        forgetful.exec("scancel", str(job.job_id))
+        await until(partial(is_forgotten, found, job.job_id), within_s=180.0)
+        await anyio.sleep(APART_S)
+        later = submit(forgetful, "--hold")
+        await look_anew(found)
+        assert not found.pods.pods[UID].is_terminating
+
+        async with running(found):
+            await until(lambda: found.pods.pods[UID].is_terminating)
+
+            assert found.pods.ends[UID].endswith(f"job {job.job_id} has ended, and Slurm has forgotten it")
+            assert [one.job_id for one in await found.ours()] == []  # No other was submitted for it.
+            found.pods.vanish(UID)
+            await until(lambda: found.phase(UID) == "")
+        forgetful.exec("scancel", older, later)
 
 
 async def look_anew(found: World) -> None:
