@@ -42,7 +42,7 @@ pytestmark = pytest.mark.anyio
 FULL = Size(cpus=8, memory_mib=10)
 TAKES = replace(job(nodes=(SLURM_NODE,)), job=9, held={SLURM_NODE: FULL})
 NEEDS = {SLURM_NODE: Size(cpus=4, memory_mib=10)}
-LOST = replace(placement("released", node=SLURM_NODE), lost=T0)
+LOST = replace(placement("released", node=SLURM_NODE), lost=T0, attempt=1)
 
 
 class Held:
@@ -147,6 +147,11 @@ async def test_who_has_which_node_is_read_once_for_all_that_ask_at_a_time() -> N
         ),
         pytest.param(replace(TAKES, is_preempted=True), False, id="another takes its place"),
         pytest.param(replace(TAKES, mark=Mark(uid="0e1d", pod="a/b")), True, id="it is another Pod's"),
+        pytest.param(
+            replace(TAKES, mark=Mark(uid=UID, pod="default/infer", attempt=1)),
+            True,
+            id="its user copied the mark of the job that the Pod waits for",
+        ),
     ],
 )
 async def test_a_node_is_given_away_only_to_jobs_that_run_there_by_a_fresh_look(

@@ -763,6 +763,11 @@ def running(number: int, cpus: int, *, memory_mib: int = 10, state: str = "RUNNI
         pytest.param((running(8, 4),), "", id="there is room beside it"),
         pytest.param((running(8, 5),), "job 8", id="to one"),
         pytest.param((running(8, 1, memory_mib=95),), "job 8", id="its memory"),
+        pytest.param(
+            (running(8, 1, memory_mib=95), running(9, 1, memory_mib=0)),
+            "jobs 8, 9",
+            id="its memory, beside a job of a partition that counts none",
+        ),
         pytest.param(tuple(running(one, 2) for one in range(8, 12)), "jobs 8, 9, 10 and 1 more", id="to all"),
         pytest.param((running(8, 5, state="PENDING"),), "", id="it waits too"),
         pytest.param((replace(running(8, 5), is_completing=True),), "", id="it goes"),

@@ -60,19 +60,21 @@ class NodeTakers:
                 continue
             if not self._bus_jobs.is_current(now()):
                 return ""  # It may be of before the loss, and name as many jobs as are gone.
-            held = await self._held(name, told, placement.uid)
+            held = await self._held(name, told, placement)
             if held is not None and (why := lost_jobs.given_away(node, needs, held)):
                 return why
         return ""
 
-    async def _held(self, node: str, jobs: Iterable[int], uid: str) -> Mapping[int, Size] | None:
-        """Return what the *jobs* have taken of *node* from *uid* by fresh looks; None: unknown."""
+    async def _held(
+        self, node: str, jobs: Iterable[int], placement: PlacementState
+    ) -> Mapping[int, Size] | None:
+        """Return what the *jobs* have taken of *node* from who has *placement* by fresh looks; None: unknown."""
         found: dict[int, Size] = {}
         for job in jobs:
             seen = await self._see(job)
             if isinstance(seen, JobUnknown):
                 return None
-            if (size := lost_jobs.taken(seen, node, uid)) is not None:
+            if (size := lost_jobs.taken(seen, node, placement.uid, placement.attempt)) is not None:
                 found[job] = size
         return found
 

@@ -152,15 +152,22 @@ def is_replaced(placement: PlacementState, now: datetime) -> bool:
     return waits and placement.lost is not None and now >= placement.lost + LEAVES
 
 
-def taken(job: AnyJob, node: str, uid: str) -> Size | None:
+def taken(job: AnyJob, node: str, uid: str, attempt: int) -> Size | None:
     """Return what a job has taken of *node* from a Pod that runs there, by a look at it; None: nothing.
 
-    *uid*: the Pod's, or its gang's: its own jobs take nothing from it, be they of an earlier attempt.
+    Its own jobs take nothing from it. The one that it waits for is not asked about: another job with the mark
+    of that attempt is a copy, by its user.
+
+    Args:
+        job: The job.
+        node: The Slurm node.
+        uid: The Pod's, or its gang's.
+        attempt: That of the job that it waits for.
     """
     if not isinstance(job, JobSeen) or not job.is_running or job.is_preempted or job.held is None:
         return None
-    is_its_own = job.mark is not None and job.mark.uid == uid
-    if is_its_own or marks.is_placeholder_of(job.admin_comment, uid):
+    is_earlier = job.mark is not None and job.mark.uid == uid and job.mark.attempt < attempt
+    if is_earlier or marks.is_placeholder_of(job.admin_comment, uid):
         return None
     return job.held.get(node)
 
@@ -178,7 +185,7 @@ def given_away(node: SlurmNodeState | None, needs: Size, held: Mapping[int, Size
     """
     if node is None or not held:
         return ""
-    is_memory_counted = all(one.memory_mib for one in held.values())
+    is_memory_counted = any(one.memory_mib for one in held.values())
     memory_mib = needs.memory_mib + sum(one.memory_mib for one in held.values())
     has_room = (
         needs.cpus + sum(one.cpus for one in held.values()) <= node.cpus
