@@ -68,7 +68,7 @@ class NodeTakers:
     async def _held(
         self, node: str, jobs: Iterable[int], placement: PlacementState
     ) -> Mapping[int, Size] | None:
-        """Return what *jobs* have taken of *node* from *placement*'s Pod by fresh looks; None: nobody says."""
+        """Return what *jobs* have taken of *node* from *placement*'s Pod by fresh looks; None: unknown."""
         found: dict[int, Size] = {}
         for job in jobs:
             seen = await self._see(job)
