@@ -1,10 +1,14 @@
 # pyright: reportUnknownMemberType=false
 """Pods through Slurm on real kubelets, when the bus forgets, a kubelet refuses, or a crowd comes and goes."""
 
+import os
+import signal
 import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 import anyio
 import nats
@@ -18,9 +22,10 @@ from sunk_lab.stack.slurmapi import job_state
 from sunk_lab.stack.stack import CLUSTER
 from sunk_lab.stack.users import PEOPLE
 from sunk_lab.story import manifests
-from sunk_lab.story.deeds import fresh
-from sunk_lab.story.observe import is_running, until
+from sunk_lab.story.deeds import Deeds, fresh
+from sunk_lab.story.observe import is_running, processes_of, until
 from sunk_lab.story.stage import Stage
+from sunk_lab.story.steps import JOB_SCRIPT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
 
@@ -164,6 +169,50 @@ def test_a_pod_whose_object_a_finalizer_keeps_keeps_neither_its_job_nor_its_node
     finally:
         do.kube.patch("Pod", name, {"metadata": {"finalizers": None}})
     do.pod_gone(name)
+
+
+@contextmanager
+def unkillable(stage: Stage, name: str) -> Generator[None]:
+    """Have nobody be able to end the containers of the Pod *name*: who does it for the kubelet is stopped."""
+    processes = processes_of(stage.deeds.kube.get("Pod", name) or {})
+    shims = {int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[1]) for one in processes}
+    assert shims
+    for shim in shims:
+        os.kill(shim, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for shim in shims:
+            with suppress(ProcessLookupError):
+                os.kill(shim, signal.SIGCONT)
+
+
+def test_a_pod_that_outlives_kill_wait_has_its_node_drained_until_it_is_gone(stage: Stage, name: str) -> None:
+    do = stage.deeds
+    do.kube.create(placed(name, name))
+    do.pod_runs(name)
+    job, bound = do.placeholder_of(name), do.node_of(name)
+    node = next(one for one in stage.nodes if one.kube_node == bound)
+    with unkillable(stage, name):
+        do.slurm.cancel(job)
+        do.drained(node, "k8s: pod deletion timeout")
+        waits = do.slurm.submit(JOB_SCRIPT, node=node.node, name="waits")
+        until("it waits for the node", lambda: is_kept_off(do, waits), lambda: do.slurm.job(waits))
+
+        assert "COMPLETING" in do.eyes.job_words(job)
+        assert dig_text(do.kube.get("Pod", name), "status", "phase") == "Running"
+        assert do.eyes.job_words(waits) == {"PENDING"}
+    do.pod_gone(name)
+    do.job_left(job)
+    do.undrained(node)
+    do.job_reaches(waits, "RUNNING")
+    do.slurm.cancel(waits)
+    do.job_left(waits)
+
+
+def is_kept_off(do: Deeds, job: int) -> bool:
+    """Whether Slurm says that it has looked at *job*, and that its node takes none."""
+    return "ReqNodeNotAvail" in str((do.slurm.job(job) or {}).get("state_reason"))
 
 
 def owned(kind: str, name: str) -> Object:

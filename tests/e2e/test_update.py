@@ -5,7 +5,6 @@ import re
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from sunk_lab.stack.kubeapi import condition
 from sunk_lab.stack.raw import Object, dig
 from sunk_lab.stack.slurmapi import node_state
 from sunk_lab.story.deeds import fresh
-from sunk_lab.story.observe import ComputeNode, until
+from sunk_lab.story.observe import ComputeNode, processes_of, until
 from sunk_lab.story.stage import Stage
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.timeout(600)]
@@ -136,23 +135,11 @@ def test_an_update_loses_no_job_and_ends_though_its_controller_is_killed_at_each
         do.unlocked(node)
 
 
-def slurmd_of(pod: Object) -> list[int]:
-    """Return the processes of slurmd in *pod*, as this machine numbers them."""
-    uid = str(pod["metadata"]["uid"])
-    found: list[int] = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # It has just ended.
-            groups = (folder / "cgroup").read_text().replace("_", "-")
-            if uid in groups and (folder / "comm").read_text().strip() == "slurmd":
-                found.append(int(folder.name))
-    return found
-
-
 @contextmanager
 def unreached(stage: Stage, node: ComputeNode) -> Generator[None]:
     """Have slurmctld not reach the slurmd of *node*, whose Pod stays ready, and call the node down."""
     (stopped,) = [pod for pod in pods(stage) if pod["metadata"]["name"] == node.node]
-    processes = slurmd_of(stopped)
+    processes = processes_of(stopped, "slurmd")
     assert processes
     for process in processes:
         os.kill(process, signal.SIGSTOP)

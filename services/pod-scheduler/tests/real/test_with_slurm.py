@@ -2227,7 +2227,7 @@ async def test_a_pod_whose_job_was_forgotten_while_older_and_later_ones_are_ther
     nats: NatsServer, forgetful: HostSlurm, free_tcp_port: int
 ) -> None:
     async with world(nats, forgetful, free_tcp_port) as found:
-        older = submit(forgetful, "--hold")
+        submit(forgetful, "--hold")
         await anyio.sleep(APART_S)
         async with running(found):
             found.pods.put(manifest())
@@ -2236,7 +2236,7 @@ async def test_a_pod_whose_job_was_forgotten_while_older_and_later_ones_are_ther
         forgetful.exec("scancel", str(job.job_id))
         await until(partial(is_forgotten, found, job.job_id), within_s=180.0)
         await anyio.sleep(APART_S)
-        later = submit(forgetful, "--hold")
+        submit(forgetful, "--hold")
         await look_anew(found)
         assert not found.pods.pods[UID].is_terminating
 
@@ -2251,7 +2251,6 @@ async def test_a_pod_whose_job_was_forgotten_while_older_and_later_ones_are_ther
             assert [one.job_id for one in await found.ours()] == []  # No other was submitted for it.
             found.pods.vanish(UID)
             await until(lambda: found.phase(UID) == "")
-        forgetful.exec("scancel", older, later)
 
 
 async def look_anew(found: World) -> None:
