@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sunk_events.jobs import Allocation, SlurmJobState
 from sunk_events.nodes import SlurmNodeState
-from sunk_events.placements import PlacementPhase, PlacementState
+from sunk_events.placements import Gang, GangMember, PlacementPhase, PlacementState
 from sunk_kube.objects import ContainerState, ContainerStatus, ContainerTerminated, PodStatus
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex
 from sunk_pod_scheduler.placement.actions import (
@@ -54,6 +54,7 @@ from sunk_pod_scheduler.placement.model import (
     PodSeen,
     pod_seen,
 )
+from sunk_pod_scheduler.placement.node_filter import without_jobs
 from sunk_pod_scheduler.placement.pending_jobs import PRIORITY_S
 from sunk_pod_scheduler.podspec.job_size import Size, add_held
 from sunk_pod_scheduler.podspec.validation import Rules
@@ -888,6 +889,25 @@ def test_a_placement_is_found_by_its_job_and_its_lost_one_until_it_has_another()
         [],
         [ANEW.uid],
     ]
+
+
+def test_a_node_has_pods_without_jobs_from_the_loss_until_each_has_another_job_or_is_over() -> None:
+    lost = replace(ANEW, uid="lost", node="gpu-1", lost=T0)
+    seats = Gang(
+        kind="Job", members=(GangMember(uid="one", pod="one", node="gpu-1"), GangMember(uid="", pod=""))
+    )
+    gang = replace(lost, uid="gang", node="", roster=seats)
+    member = replace(lost, uid="one", gang="gang", node="gpu-3")
+    view: Any = (stored := _Stored(lost, gang, member, replace(lost, uid="runs", node="gpu-2", lost=None)))
+    placement_index = PlacementIndex(view)
+
+    assert {*placement_index.nodes_without_jobs()} == {"gpu-1"}
+    assert without_jobs("gpu-1", placement_index.nodes_without_jobs())
+    assert not without_jobs("gpu-2", placement_index.nodes_without_jobs())
+    stored.put(replace(lost, lost=None))
+    assert {*placement_index.nodes_without_jobs()} == {"gpu-1"}
+    stored.put(replace(gang, phase="ended"))
+    assert {*placement_index.nodes_without_jobs()} == set()
 
 
 def test_the_number_of_a_lost_job_is_remembered_until_it_has_left_and_over_all_that_follows() -> None:

@@ -1971,6 +1971,34 @@ async def test_a_running_pod_whose_job_slurmctld_has_lost_ends_only_when_its_nod
 
 
 @pytest.mark.faults
+async def test_a_pod_that_waits_takes_no_node_from_pods_whose_jobs_slurmctld_has_lost(
+    nats: NatsServer, hooked: HostSlurm, free_tcp_port: int
+) -> None:
+    """Slurm has forgotten that their nodes are full, and its job, lost too, may be submitted before theirs."""
+    write_epilog(hooked, free_tcp_port)
+    full = {f"{PREFIX}exclusive": "none"}
+    async with world(nats, hooked, free_tcp_port) as found, running(found):
+        runs = [f"runs-{index}" for index, _ in enumerate(hooked.node_names)]
+        for uid in runs:
+            found.pods.put(manifest(uid=uid, name=uid, annotations=full))
+            await until(partial(found.is_running, uid))
+        found.pods.put(manifest(uid="waits", name="waits", annotations=full))
+        await until(lambda: found.phase("waits") == "released")
+        lose_state(hooked)
+
+        def are_adopted() -> bool:
+            assert not any(found.pods.pods[uid].is_terminating for uid in runs), found.pods.ends
+            return all("JobFound" in found.pods.history[uid] and found.is_running(uid) for uid in runs)
+
+        await until(are_adopted, within_s=2 * WITHIN_S)
+        assert found.pods.pods["waits"].spec.node_name == ""
+
+        found.pods.put(finished(found.pods.pods[runs[0]]))
+        await until(lambda: found.is_running("waits"))
+        assert not found.pods.pods[runs[1]].is_terminating
+
+
+@pytest.mark.faults
 async def test_the_next_job_of_a_running_pod_comes_ahead_of_all_that_wait_for_its_node(
     nats: NatsServer, hooked: HostSlurm, free_tcp_port: int
 ) -> None:

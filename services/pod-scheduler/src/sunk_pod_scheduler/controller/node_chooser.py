@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from sunk_kube.objects import Pod
 from sunk_pod_scheduler.controller.context import Context
+from sunk_pod_scheduler.controller.placement_index import PlacementIndex
 from sunk_pod_scheduler.placement.node_filter import (
     Holders,
     NodeChoice,
@@ -122,6 +123,7 @@ class NodeChooser:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._choices = NodeChoiceCache()
+        self._placement_index = PlacementIndex(context.placements.view)
 
     async def choose(
         self,
@@ -132,7 +134,7 @@ class NodeChooser:
         pins: bool = True,
         excludes: Collection[str] | None = None,
     ) -> NodeChoice:
-        """Return what Slurm may choose from for *pods*.
+        """Return what Slurm may choose from for *pods*: no node of Pods whose job slurmctld has lost.
 
         Args:
             pods: One, or the members of a gang.
@@ -143,6 +145,7 @@ class NodeChooser:
         """
         moment, views = now(), self._context.views
         refused = {node for pod in pods for node in self._context.refusals.nodes(pod, moment)}
+        refused.update(self._placement_index.nodes_without_jobs())
         known = (node for node in sorted(refused) if views.slurm_nodes.get(node) is not None)
         excluded = asked.excluded_nodes if excludes is None else excludes
         asks = NodeConstraints(required=asked.required_nodes, excluded=(*excluded, *known), least=least)

@@ -23,7 +23,7 @@ from sunk_pod_scheduler.placement.decide import decide
 from sunk_pod_scheduler.placement.heartbeat import are_many
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, Observed, PodSeen, pod_seen
-from sunk_pod_scheduler.placement.node_filter import problem
+from sunk_pod_scheduler.placement.node_filter import problem, without_jobs
 from sunk_pod_scheduler.placement.origins import Origins, of_pod
 from sunk_pod_scheduler.placement.ownership import Owner, believed, owner
 from sunk_pod_scheduler.placement.priority import requeue_after_s
@@ -262,7 +262,8 @@ class Reconciler:
         if pod is None:
             return state.kube_node, ""
         asked = None if shown is None else shown.asked
-        return state.kube_node, problem(pod, node, self._pods.holders, slurm_node, asked)
+        why = problem(pod, node, self._pods.holders, slurm_node, asked)
+        return state.kube_node, why or without_jobs(slurm_node, self._placement_index.nodes_without_jobs())
 
     def _slurm_node(self, kube_node: str) -> str:
         states = self._views.kube_pods.values() if kube_node else ()

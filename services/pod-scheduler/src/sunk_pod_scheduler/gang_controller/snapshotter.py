@@ -5,7 +5,7 @@ What must stay true: a member is only gone when the API server itself has said s
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final
 
@@ -35,7 +35,7 @@ from sunk_pod_scheduler.placement.gang_membership import (
 from sunk_pod_scheduler.placement.heartbeat import are_many
 from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, pod_seen
-from sunk_pod_scheduler.placement.node_filter import Holders, host_ports, problem, wish
+from sunk_pod_scheduler.placement.node_filter import Holders, host_ports, problem, wish, without_jobs
 from sunk_pod_scheduler.placement.ownership import believed
 from sunk_pod_scheduler.podspec import job_size
 from sunk_pod_scheduler.podspec.annotations import JobOptions
@@ -59,6 +59,8 @@ class _Aids(msgspec.Struct, frozen=True, kw_only=True):
     holders: Holders
     nodes: Callable[[], Mapping[str, str]]
     """The Slurm node of each Node."""
+    without_jobs: Collection[str]
+    """Slurm nodes that have Pods whose jobs slurmctld has lost."""
 
 
 class GangSnapshotter:
@@ -266,6 +268,10 @@ class GangSnapshotter:
         return _Aids(
             seats={} if roster is None else {member.uid: member.node for member in roster.members},
             holders=cache(self._pods.holders),
+            # Who takes a seat in a gang that has lost its job comes to Pods of that gang.
+            without_jobs=()
+            if record is not None and record.lost is not None
+            else self._placement_index.nodes_without_jobs(),
             nodes=cache(lambda: {state.kube_node: state.pod for state in self._views.kube_pods.values()}),
         )
 
@@ -307,7 +313,9 @@ class GangSnapshotter:
         """Return why *pod* may not be bound to the Node of its seat, where it has one."""
         seat = aids.seats.get(pod.metadata.uid, "")
         node = self._pods.node(self._kube_node(seat)) if seat and not pod.spec.node_name else None
-        return "" if node is None else problem(pod, node, aids.holders, seat, asked)
+        if node is None:
+            return ""
+        return problem(pod, node, aids.holders, seat, asked) or without_jobs(seat, aids.without_jobs)
 
     def _kube_node(self, slurm_node: str) -> str:
         state = self._views.kube_pods.get(slurm_node)

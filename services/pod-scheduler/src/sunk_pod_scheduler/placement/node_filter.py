@@ -7,7 +7,7 @@ none of the taints here.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -144,6 +144,16 @@ def problem(
     if any(holders(port).get(node.metadata.name, NOBODY) - {pod.metadata.uid} for port in host_ports(pod)):
         return f"Node {node.metadata.name} has another Pod with a host port that the Pod needs"
     return ""
+
+
+def without_jobs(slurm_node: str, nodes: Collection[str]) -> str:
+    """Return why nobody may be bound to *slurm_node*'s Node now; empty if it is none of *nodes*.
+
+    Args:
+        slurm_node: The node that Slurm gave.
+        nodes: Those on which Pods run whose job slurmctld has lost: Slurm gives their place away.
+    """
+    return f"Slurm node {slurm_node} has Pods whose jobs slurmctld has lost" if slurm_node in nodes else ""
 
 
 def ports_taken(pod: Pod, holders: Holders) -> frozenset[str]:
