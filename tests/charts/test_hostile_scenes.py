@@ -243,6 +243,7 @@ def test_a_tenant_who_writes_another_job_on_a_pod_of_his_own_cancels_nothing(clu
 
 
 def test_drains_that_an_operator_sets_while_slurmrestd_is_away_stay(cluster: Cluster) -> None:
+    """The syncer looks at so few nodes singly; lists of nodes are for twenty at once: see test_fleet.py."""
     operators, ours, _ = (cluster.slurmd_on(node) for node in cluster.nodes)
     scale = ("scale", "deployment/slurm-rest")
     cluster.kubectl(*scale, "--replicas=0")
