@@ -415,7 +415,7 @@ def test_pods_outlive_the_loss_of_their_jobs_and_touch_no_strangers_job_that_get
 
 
 def place_what_is_lost(cluster: Cluster, abroad: str, away: str) -> Loss:
-    """Place six Pods that run on the one other node, and two that wait for *away*, which stays drained."""
+    """Drain two nodes, place six Pods that run on the other, and two that wait for *away*."""
     kept, waiting = [f"kept-{index}" for index in range(6)], ["waits-1", "waits-2"]
     keep_older_jobs(cluster)
     for _ in range(len(kept) + len(waiting)):  # So that the first numbers anew are those of no Pod.
@@ -425,7 +425,6 @@ def place_what_is_lost(cluster: Cluster, abroad: str, away: str) -> Loss:
         cluster.place(name, "sleep", "3600")
     for name in kept:
         wait_for(f"{name} to run", lambda name=name: cluster.phase(name) == "Running", 240)
-    cluster.login(f"scontrol update nodename={abroad} state=resume")
     for name in waiting:
         cluster.place(name, required_nodes=away)
 
@@ -437,12 +436,13 @@ def place_what_is_lost(cluster: Cluster, abroad: str, away: str) -> Loss:
 
 
 def take_numbers(cluster: Cluster, lost: list[int], node: str) -> list[int]:
-    """Have ada submit jobs until one has the last of the numbers *lost*; return them.
+    """Resume *node*, and have ada submit jobs until one has the last of the numbers *lost*; return them.
 
-    Of those with such a number every other one runs, on *node*; the others are held.
+    Of those with such a number every other one runs there; the others are held.
     """
     submit = f"sbatch --parsable --uid=ada --mem=10 --output=/dev/null -w {node} --wrap='sleep 3600'"
     script = f"""cd /tmp; until scontrol ping | grep -q UP; do sleep 0.1; done
+    scontrol update nodename={node} state=resume
     hold=--hold
     until job=$({submit} $hold) && echo "$job" && [ "$job" -ge {max(lost)} ]; do
         if [ "$hold" ] && [ "$job" -ge {min(lost) - 1} ]; then hold=; else hold=--hold; fi
