@@ -8,7 +8,6 @@ import signal
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -17,6 +16,7 @@ from sunk_kube.wellknown import TAINT_LOCK
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.installation import Installation, install
+from sunk_lab.kube.cgroups import processes_of
 from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_lab.slurm import cluster_images
@@ -98,19 +98,6 @@ def cluster(request: pytest.FixtureRequest) -> Generator[Month]:
         made.user_key = made.make_caller("user")
         made.make_caller("scanner")
         yield made
-
-
-def processes_of(pod: str, program: str) -> list[int]:
-    """Return what was started as *program* in the Pod with the uid *pod*; Nodes are of this machine."""
-    found: list[int] = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            is_its = pod in (process / "cgroup").read_text()
-            if is_its and (process / "cmdline").read_bytes().startswith(f"{program}\0".encode()):
-                found.append(int(process.name))
-        except OSError:  # It is gone meanwhile.
-            continue
-    return found
 
 
 def test_a_scanner_locks_nobody_else_out_of_ssh(cluster: Month) -> None:

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 from collections.abc import Generator
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.installation import Installation, install
+from sunk_lab.kube.cgroups import processes_of
 from sunk_lab.kube.images import PAUSE
 from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
@@ -31,6 +32,8 @@ STATE: Final = "/var/spool/slurmctld/state"
 MARK: Final = f"touch {SPOOL}/ran-$SLURM_JOB_ID"
 AS_ADA: Final = "setpriv --reuid=2000 --regid=2000 --clear-groups"
 DEADLINE_S: Final = 240
+CPUS: Final = 16
+"""Each node has, as it says: enough for all jobs of a scene."""
 LONG_S: Final = 80
 """Longer than what Slurm signs lives by itself: a minute."""
 
@@ -39,9 +42,11 @@ class Cluster(Installation):
     """Both releases, with locks that may take four minutes, and what the scenes' people do."""
 
     def values(self) -> dict[str, Any]:
-        values = super().values() | {"slurmConfig": {"hookDeadline": DEADLINE_S}}
+        values = super().values()
+        values["slurmConfig"] = {"hookDeadline": DEADLINE_S}
         # It is to come back while every Node is cordoned.
         values["rest"] = values["rest"] | {"tolerations": [{"operator": "Exists"}]}
+        values["compute"]["nodes"]["cpu"]["slurm"]["cpus"] = CPUS
         return values
 
     def place(self, name: str, *args: str, **annotations: str) -> None:
@@ -138,12 +143,6 @@ class Cluster(Installation):
         told = self.kubectl("exec", slurmd, "--", "ls", SPOOL)
         return f"ran-{job}" in told.split()
 
-    def drains(self) -> dict[str, str]:
-        """Return why nodes are drained, by node."""
-        told = self.login("sinfo -h -N -o '%N|%E|%T'").splitlines()
-        rows = (line.split("|") for line in told)
-        return {node: reason for node, reason, state in rows if state.startswith("drain")}
-
     def look_on(self) -> None:
         """See that the scheduler has gone on to what came after: a Pod of now has run."""
         self.place("later")
@@ -153,9 +152,9 @@ class Cluster(Installation):
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
 def cluster(request: pytest.FixtureRequest) -> Generator[Cluster]:
-    """Both releases on two Nodes, which are compute Nodes too, with a tenant who may edit Pods."""
+    """Both releases on three Nodes, which are compute Nodes too, with a tenant who may edit Pods."""
     with reserved_lab() as lab:
-        made = Cluster(lab, nodes=("node1", "node2"), slurm=request.param)
+        made = Cluster(lab, nodes=("node1", "node2", "node3"), slurm=request.param)
         install(made, from_environment().cache, lambda _line: None)
         invite_tenant(made)
         yield made
@@ -204,19 +203,6 @@ def test_probes_leave_no_trace_in_slurmds_log_and_a_slurmd_that_is_stopped_is_no
     assert "Zero Bytes" not in cluster.kubectl("logs", slurmd, "-c", "slurmd")
 
 
-def processes_of(pod: str, program: str) -> list[int]:
-    """Return what was started as *program* in the Pod with the uid *pod*; Nodes are of this machine."""
-    found: list[int] = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            is_its = pod in (process / "cgroup").read_text()
-            if is_its and (process / "cmdline").read_bytes().startswith(f"{program}\0".encode()):
-                found.append(int(process.name))
-        except OSError:  # It is gone meanwhile.
-            continue
-    return found
-
-
 def test_a_node_list_that_grows_without_bound_keeps_nobody_elses_pod_waiting(cluster: Cluster) -> None:
     cluster.place("greedy", required_nodes="a" + "[1,1]" * 200)
 
@@ -257,7 +243,8 @@ def test_a_tenant_who_writes_another_job_on_a_pod_of_his_own_cancels_nothing(clu
 
 
 def test_drains_that_an_operator_sets_while_slurmrestd_is_away_stay(cluster: Cluster) -> None:
-    operators, ours = (cluster.slurmd_on(node) for node in cluster.nodes)
+    """The syncer looks at so few nodes singly; lists of nodes are for twenty at once: see test_fleet.py."""
+    operators, ours, _ = (cluster.slurmd_on(node) for node in cluster.nodes)
     scale = ("scale", "deployment/slurm-rest")
     cluster.kubectl(*scale, "--replicas=0")
     wait_for("slurmrestd to be away", lambda: not any("rest" in name for name in cluster.uids("pod")), 120)
@@ -297,30 +284,49 @@ def minutes(cluster: Cluster, job: str) -> float:
     return int(found[1]) + int(found[2]) / 60 if found else 0
 
 
-def test_jobs_whose_lock_takes_longer_than_a_minute_run(cluster: Cluster) -> None:
+def test_jobs_and_pods_whose_lock_takes_longer_than_a_minute_run(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     slurmd = cluster.slurmd_on(node)
     cluster.stay_on(node, "slow", LONG_S)
     jobs = [cluster.submit(f"-w {slurmd}"), cluster.submit("--array=1-2", f"-w {slurmd}")]
-    both = cluster.submit("-N2")
-    log = "/tmp/waited"  # noqa: S108 - in the login Pod
-    cluster.login(f"(timeout 300 srun -w {slurmd} echo waited-for; echo $?) </dev/null >{log} 2>&1 &")
+    both = cluster.submit("-N2", f"-w {slurmd}")
+    for name, command in (("srun", "echo waited-for"), ("salloc", "srun echo waited-for")):
+        line = f"timeout 300 {name} -n1 --mem=100 -w {slurmd} {command}; echo $?"
+        cluster.login(f"({line}) </dev/null >{waited(name)} 2>&1 &")
+    cluster.place("placed", required_nodes=slurmd)
 
     wait_for("the lock to be asked for", lambda: cluster.lock(node) == "pending", 120)
+    wait_for("all seven to wait for it", lambda: on_node(cluster, slurmd) == ["RUNNING"] * 7, 60)
     wait_for("the Pod to have gone", lambda: cluster.phase("slow") == "", LONG_S + 120)
 
-    wait_for("srun's end", lambda: cluster.login(f"cat {log}").split()[-1:] == ["0"], 120)
+    for name in ("srun", "salloc"):
+        wait_for(
+            f"{name}'s end",
+            lambda name=name: cluster.login(f"cat {waited(name)}").split()[-1:] == ["0"],
+            120,
+        )
+        assert "waited-for" in cluster.login(f"cat {waited(name)}")
+    wait_for("the placed Pod to have run", lambda: cluster.phase("placed") == "Succeeded", 120)
     ids = ",".join([*jobs, both])
 
     def ends() -> list[str]:
         return cluster.login(f"sacct -XnP -j {ids} -o state").split()
 
     wait_for("accounting to have all four", lambda: ends() == ["COMPLETED"] * 4, 120)
-    assert "waited-for" in cluster.login(f"cat {log}")
+
+
+def waited(name: str) -> str:
+    """Return the file in the login Pod with what the command *name* said."""
+    return f"/tmp/waited-{name}"  # noqa: S108 - in the login Pod
+
+
+def on_node(cluster: Cluster, slurmd: str) -> list[str]:
+    """Return the state of each job that Slurm has on the node *slurmd*."""
+    return cluster.login(f"squeue -h -r -w {slurmd} -o %T").split()
 
 
 def test_the_refusal_of_an_arrays_last_task_changes_no_other_task(cluster: Cluster) -> None:
-    node, other = (cluster.slurmd_on(name) for name in cluster.nodes)
+    node, other, _ = (cluster.slurmd_on(name) for name in cluster.nodes)
     go = f"{SPOOL}/go"
     script = f"[ $SLURM_ARRAY_TASK_ID -lt 17 ] || while [ ! -e {go} ]; do sleep 0.2; done"
     cluster.stay_on(cluster.nodes[0], "stuck", 3600)
@@ -359,44 +365,113 @@ def test_the_refusal_of_an_arrays_last_task_changes_no_other_task(cluster: Clust
     cluster.kubectl("exec", other, "--", "rm", go)
 
 
-def test_pods_stay_when_slurmctld_has_lost_its_jobs_and_get_others_on_their_nodes(cluster: Cluster) -> None:
-    keep_older_jobs(cluster)
-    names = [f"kept-{index}" for index in range(6)]
-    for name in names:
-        cluster.place(name, "sleep", "3600")
-    for name in names:
-        wait_for(f"{name} to run", lambda name=name: cluster.phase(name) == "Running", 240)
-    before = {name: cluster.pod(name) for name in names}
-    jobs = {name: cluster.job_of(name) for name in names}
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """Pods whose jobs are lost: those that run on one node, and those that wait for one that is drained."""
+
+    kept: list[str]
+    waiting: list[str]
+    jobs: list[int]
+    """The jobs that all of them had."""
+
+
+def test_pods_outlive_the_loss_of_their_jobs_and_touch_no_strangers_job_that_gets_a_lost_number(
+    cluster: Cluster,
+) -> None:
+    home, abroad, away = (cluster.slurmd_on(node) for node in cluster.nodes)
+    loss = place_what_is_lost(cluster, abroad, away)
+    before = {name: cluster.pod(name) for name in loss.kept}
 
     lose_jobs(cluster)
-    wait_for("slurmctld", lambda: cluster.login("scontrol ping").count("UP") == 1, 240)
+    jobs = take_numbers(cluster, loss.jobs, abroad)
+    assert len(jobs) >= len(loss.jobs)
+    assert len(set(jobs) & set(loss.jobs)) > len(loss.jobs) / 2
+    wait_for("ada's jobs to run", lambda: are_held_or_running(cluster, jobs), 300)
+    strangers = shown(cluster, jobs)
 
     def have_jobs() -> bool:
-        running = cluster.login("squeue -h -t running -u sunk -o %A").split()
-        return {str(cluster.job_of(name)) for name in names} <= set(running)
+        told = cluster.login("squeue -h -u sunk -o '%A %T %N'").splitlines()
+        ours = [f"{cluster.job_of(name)} RUNNING {home}" for name in loss.kept]
+        return len(told) == len(loss.jobs) and set(ours) < {line.strip() for line in told}
 
-    wait_for("all Pods to have a job that runs", have_jobs, 300)
-    after = {name: cluster.pod(name) for name in names}
-    assert [one["metadata"]["uid"] for one in after.values()] == [
-        one["metadata"]["uid"] for one in before.values()
-    ]
-    assert {one["status"]["phase"] for one in after.values()} == {"Running"}
-    assert not any("deletionTimestamp" in one["metadata"] for one in after.values())
-    assert len({cluster.job_of(name) for name in names}) == len(jobs)
-    for name in names:
-        (node,) = cluster.login(f"squeue -h -j {cluster.job_of(name)} -o %N").split()
-        assert node == cluster.slurmd_on(after[name]["spec"]["nodeName"])
+    wait_for("all Pods to have a job, those that run on their node", have_jobs, 300)
+    after = {name: cluster.pod(name) for name in loss.kept}
+    for name, pod in after.items():
+        assert pod["metadata"]["uid"] == before[name]["metadata"]["uid"]
+        assert pod["status"]["phase"] == "Running"
+        assert "deletionTimestamp" not in pod["metadata"]
+    assert not {cluster.job_of(name) for name in loss.kept} & set(jobs)
+    assert not any("nodeName" in cluster.pod(name)["spec"] for name in loss.waiting)
+    assert shown(cluster, jobs) == strangers
+
+    cluster.lab.kubectl("delete", "pod", *loss.kept)
+    cluster.login(f"scontrol update nodename={away} state=resume")
+    for name in loss.waiting:
+        wait_for(f"{name} to have run", lambda name=name: cluster.phase(name) == "Succeeded", 240)
+    assert not {cluster.job_of(name) for name in loss.waiting} & set(jobs)
+    cluster.lab.kubectl("delete", "pod", *loss.waiting)
+    cluster.look_on()
+    assert shown(cluster, jobs) == strangers
+
+
+def place_what_is_lost(cluster: Cluster, abroad: str, away: str) -> Loss:
+    """Drain two nodes, place six Pods that run on the other, and two that wait for *away*."""
+    kept, waiting = [f"kept-{index}" for index in range(6)], ["waits-1", "waits-2"]
+    keep_older_jobs(cluster)
+    for _ in range(len(kept) + len(waiting)):  # So that the first numbers anew are those of no Pod.
+        cluster.login(f"scancel {cluster.submit('--hold')}")
+    cluster.login(f"scontrol update nodename={abroad},{away} state=drain reason='bad fan'")
+    for name in kept:
+        cluster.place(name, "sleep", "3600")
+    for name in kept:
+        wait_for(f"{name} to run", lambda name=name: cluster.phase(name) == "Running", 240)
+    for name in waiting:
+        cluster.place(name, required_nodes=away)
+
+    def jobs(*states: str) -> list[int]:
+        return [int(job) for job in cluster.login(f"squeue -h -u sunk -t {','.join(states)} -o %A").split()]
+
+    wait_for("the others to wait", lambda: len(jobs("pending")) == len(waiting), 120)
+    return Loss(kept=kept, waiting=waiting, jobs=jobs("running", "pending"))
+
+
+def take_numbers(cluster: Cluster, lost: list[int], node: str) -> list[int]:
+    """Resume *node*, and have ada submit jobs until one has the last of the numbers *lost*; return them.
+
+    Of those with such a number every other one runs there; the others are held.
+    """
+    submit = f"sbatch --parsable --uid=ada --mem=10 --output=/dev/null -w {node} --wrap='sleep 3600'"
+    script = f"""cd /tmp; until scontrol ping | grep -q UP; do sleep 0.1; done
+    scontrol update nodename={node} state=resume
+    hold=--hold
+    until job=$({submit} $hold) && echo "$job" && [ "$job" -ge {max(lost)} ]; do
+        if [ "$hold" ] && [ "$job" -ge {min(lost) - 1} ]; then hold=; else hold=--hold; fi
+    done"""
+    return [int(word) for word in cluster.login(script).split()]
+
+
+def are_held_or_running(cluster: Cluster, jobs: list[int]) -> bool:
+    """Return whether those of *jobs* that are not held run."""
+    ids = ",".join(map(str, jobs))
+    told = cluster.login(f"squeue -h -j {ids} -o '%T %r'").splitlines()
+    assert len(told) == len(jobs)
+    return {line.strip() for line in told} == {"RUNNING None", "PENDING JobHeldUser"}
+
+
+def shown(cluster: Cluster, jobs: list[int]) -> list[str]:
+    """Return all that Slurm says of *jobs*, but for what changes of itself."""
+    script = "; ".join(f"scontrol show -o job {job}" for job in jobs)
+    return [re.sub(r" (RunTime|LastSchedEval)=\S+", "", line) for line in cluster.login(script).splitlines()]
 
 
 def lose_jobs(cluster: Cluster) -> None:
-    """Have slurmctld die, and start without the jobs of Pods.
+    """Have slurmctld die, and start without the jobs of Pods; it gives their numbers anew.
 
     24.11 starts without a file of its jobs. 26.05 does not: it gets the one that `keep_older_jobs` kept.
     """
     (process,) = processes_of(cluster.uids("pod")["slurm-controller-0"], "slurmctld")
     os.kill(process, signal.SIGSTOP)  # It would write them once more.
-    run = f"cd {STATE}; rm job_state*"
+    run = f"cd {STATE}; rm -f job_state* last_job_id"
     in_controller(cluster, run if cluster.slurm is SLURM_24_11 else f"{run}; cp -p older job_state")
     os.kill(process, signal.SIGKILL)
 

@@ -22,12 +22,15 @@ from sunk_lab.installation import CHARTS, SUNK_NAMESPACE, Installation, images
 from sunk_lab.processes import environment, run, wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_lab.slurm import cluster_images
+from sunk_lab.slurm.releases import RELEASES, Release
 
 pytestmark = [pytest.mark.lab, pytest.mark.install, pytest.mark.timeout(2400)]
 EARLIER: Final = "e16ff31"
 JOB: Final = "sunk.coreweave.com/job"
 GO: Final = "/var/spool/slurmd/go"
 READY_S: Final = 300
+CPUS: Final = 16
+"""Each node has, as it says: enough for all Pods and jobs that are not to wait."""
 ARCHIVE: Final = """
 import pathlib, sys
 from sunk_lab import service_images as made
@@ -46,6 +49,11 @@ class Version:
 
 class Cluster(Installation):
     """Both releases, of the version that was put last."""
+
+    def values(self) -> dict[str, Any]:
+        values = super().values()
+        values["compute"]["nodes"]["cpu"]["slurm"]["cpus"] = CPUS
+        return values
 
     def put(self, version: Version) -> None:
         """Install or upgrade both releases to *version*; what they made is ready afterwards."""
@@ -111,7 +119,7 @@ class Cluster(Installation):
 
     def place(self, name: str, *args: str, **annotations: str) -> None:
         """Apply a Pod that Slurm is to place."""
-        made = template(*args, **annotations)
+        made = template(self.slurm, *args, **annotations)
         made["metadata"] |= {"name": name, "namespace": "default"}
         self.apply({"apiVersion": "v1", "kind": "Pod", **made})
 
@@ -122,17 +130,17 @@ class Cluster(Installation):
             "parallelism": 2,
             "completionMode": "Indexed",
             "backoffLimit": 0,
-            "template": template(*args, **annotations),
+            "template": template(self.slurm, *args, **annotations),
         }
         metadata = {"name": name, "namespace": "default"}
         self.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
 
 
-def template(*args: str, **annotations: str) -> dict[str, Any]:
-    """Return metadata and spec of a Pod that runs *args*."""
+def template(slurm: Release, *args: str, **annotations: str) -> dict[str, Any]:
+    """Return metadata and spec of a Pod that runs *args* in the image of *slurm*."""
     container = {
         "name": "main",
-        "image": f"{cluster_images.REGISTRY}/{cluster_images.SLURM}:24.11",
+        "image": f"{cluster_images.REGISTRY}/{cluster_images.SLURM}:{slurm.version}",
         "args": list(args),
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
     }
@@ -172,14 +180,14 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> tuple[Version, Path]:
     return Version(charts=folder / "helm", tag=tag), Path(images_of_then)
 
 
-@pytest.fixture(scope="module")
-def cluster(earlier: tuple[Version, Path]) -> Generator[Cluster]:
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def cluster(request: pytest.FixtureRequest, earlier: tuple[Version, Path]) -> Generator[Cluster]:
     """Both releases of the earlier version on two Nodes, with the images of both."""
     version, archive = earlier
     with reserved_lab() as lab:
         lab.up(nodes=2)
-        lab.load(archive, *images(from_environment().cache, lambda _line: None))
-        made = Cluster(lab, nodes=("node1", "node2"))
+        made = Cluster(lab, nodes=("node1", "node2"), slurm=request.param)
+        lab.load(archive, *images(from_environment().cache, lambda _line: None, made.slurm))
         made.make_namespaces()
         made.put(version)
         made.await_idle()
@@ -195,8 +203,7 @@ def test_an_upgrade_from_an_earlier_version_and_a_rollback_end_nothing_and_submi
     cluster.place_gang("gang", "sleep", "3600")
 
     def are_running() -> bool:
-        phases = [phase for _, phase, _, _ in cluster.how_they_are().values()]
-        return phases == ["Running"] * 3 and f"{job} ada RUNNING" in cluster.jobs()
+        return phases(cluster) == ["Running"] * 3 and f"{job} ada RUNNING" in cluster.jobs()
 
     wait_for("a Pod, a gang and a job to run", are_running, READY_S)
     both = "sbatch --parsable --mem=100 -N2 --exclusive --output=/dev/null --wrap=true"
@@ -214,11 +221,27 @@ def test_an_upgrade_from_an_earlier_version_and_a_rollback_end_nothing_and_submi
     assert (cluster.how_they_are(), cluster.placed(), cluster.jobs()) == before
     assert cluster.number() == number + 2  # That of `see_on`, and this one: nothing else was submitted.
 
+    # Earlier code reads what the new version writes. No gang: one node is drained by now, to be updated.
+    cluster.place("bound-by-new", "sleep", "3600")
+    wait_for("four Pods to run", lambda: phases(cluster).count("Running") == 4, READY_S)
+    cluster.place("waiting-by-new", "sleep", "3600", exclusive="none")
+    wait_for("eight jobs, four of which wait", lambda: len(cluster.jobs()) == 8, READY_S)
+    assert sum("PENDING" in one for one in cluster.jobs()) == 4
+    by_both = cluster.how_they_are(), cluster.placed(), cluster.jobs()
+
     cluster.roll_back()
     wait_for("the earlier version alone", lambda: cluster.tags() == earlier, 60)
     cluster.see_on()
-    assert (cluster.how_they_are(), cluster.placed(), cluster.jobs()) == before
-    assert cluster.number() == number + 4
+    assert (cluster.how_they_are(), cluster.placed(), cluster.jobs()) == by_both
+    assert cluster.number() == number + 6  # Two that the new version placed, and two as before.
+
+    # It ends them, too.
+    cluster.lab.kubectl("delete", "pod", "bound-by-new", "waiting-by-new")
+    wait_for(
+        "none of the new version's Pods and jobs to be left",
+        lambda: (cluster.how_they_are(), cluster.placed(), cluster.jobs()) == before,
+        READY_S,
+    )
 
     # What waited is placed by the jobs that it had.
     pending = {one.split()[0] for one in before[2] if "PENDING" in one} - {waiting}
@@ -233,6 +256,11 @@ def test_an_upgrade_from_an_earlier_version_and_a_rollback_end_nothing_and_submi
     wait_for("the waiting gang to run", lambda: len(cluster.placed()) == 2, READY_S)
     assert {str(job) for job in cluster.placed().values()} < pending
     cluster.lab.kubectl("delete", "job", "later-gang")
+
+
+def phases(cluster: Cluster) -> list[str]:
+    """Return the phase of each Pod of users."""
+    return [phase for _, phase, _, _ in cluster.how_they_are().values()]
 
 
 def test_a_further_upgrade_finds_every_node_idle(cluster: Cluster) -> None:

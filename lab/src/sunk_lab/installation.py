@@ -105,6 +105,12 @@ class Installation:
         """Run *command* where users are, as root."""
         return self.kubectl("exec", "slurm-login-0", "-c", "sshd", "--", "bash", "-c", command)
 
+    def drains(self) -> dict[str, str]:
+        """Return why nodes are drained, by node."""
+        told = self.login("sinfo -h -N -o '%N|%E|%T'").splitlines()
+        rows = (line.split("|") for line in told)
+        return {node: reason for node, reason, state in rows if state.startswith("drain")}
+
     def _last_words(self) -> str:
         said = [self.kubectl("get", "pods", "-o", "wide")]
         for name in self.uids("pod"):

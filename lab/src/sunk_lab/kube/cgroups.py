@@ -53,3 +53,16 @@ def remove(name: str, root: Path = ROOT) -> bool:
 def names(prefix: str, root: Path = ROOT) -> list[str]:
     """Return every cgroup whose name begins with *prefix*, in whatever hierarchy, sorted."""
     return sorted({path.name for path in root.glob(f"*/{prefix}*") if path.is_dir()})
+
+
+def processes_of(pod: str, program: str) -> list[int]:
+    """Return what was started as *program* in the Pod with the uid *pod*, on whatever node."""
+    found: list[int] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_its = pod in (process / "cgroup").read_text()
+            if is_its and (process / "cmdline").read_bytes().startswith(f"{program}\0".encode()):
+                found.append(int(process.name))
+        except OSError:  # It is gone meanwhile.
+            continue
+    return found
