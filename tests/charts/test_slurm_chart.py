@@ -163,7 +163,13 @@ def test_the_table_of_priority_classes_is_one_that_the_scheduler_reads_and_a_bad
     policy = msgspec.json.decode(text, type=Policy)
 
     assert policy.priority_classes == {"high": PriorityClassTerms(qos="urgent")}
-    for bad in ({"high": "urgent"}, {"high": {}}, {"high": {"qos": "a,b"}}, {"High!": {"qos": "urgent"}}):
+    refused: list[dict[str, object]] = [
+        {"high": "urgent"},
+        {"high": {}},
+        {"high": {"qos": "a,b"}},
+        {"High!": {"qos": "urgent"}},
+    ]
+    for bad in refused:
         with pytest.raises(helm.HelmValuesError, match="priorityClasses"):
             made(chart, scheduler={"priorityClasses": bad})
 

@@ -102,7 +102,7 @@ async def test_binding_adds_the_locks_toleration_and_keeps_the_others(
 async def test_a_disruption_budget_that_forbids_an_eviction_keeps_no_pod_whose_job_is_preempted(
     kube: KubeClient, namespace: str
 ) -> None:
-    budget = {
+    budget: dict[str, object] = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "all-of-them"},
