@@ -163,6 +163,7 @@ SPECIAL: Final[dict[tuple[str, str], Any]] = {
     ("PlacementSnapshot", "namespace"): "default",
     ("PlacementSnapshot", "pod"): "train-0",
     ("PlacementSnapshot", "reason"): "",
+    ("PlacementState", "start_told"): datetime(2026, 1, 15, 9, 45, 0, tzinfo=UTC),
     ("PlacementState", "bound"): datetime(2026, 1, 15, 9, 30, 5, tzinfo=UTC),
     ("PlacementState", "exit_code"): None,
     ("PlacementState", "gang"): "",

@@ -20,7 +20,7 @@ from sunk_lab.charts import Objects, env_of, pod_specs, render, rights
 from sunk_lab.processes import wait_for
 from sunk_lab.slurm.conf import RESTD_ENVIRONMENT
 from sunk_lab.stack.rbac import RULES
-from sunk_pod_scheduler.podspec.namespace_policy import Grant, Policy
+from sunk_pod_scheduler.podspec.namespace_policy import Grant, Policy, PriorityClassTerms
 from sunk_runtime.config import load
 
 CHART: Final = Path(__file__).parents[2] / "helm/slurm"
@@ -152,6 +152,26 @@ def test_the_schedulers_policy_is_one_that_it_reads(chart: helm.Chart) -> None:
 
     assert policy.namespaces == {"ml": Grant(user_ids=(1001,), partitions=("batch",), priority_max=4000000)}
     assert policy.default == "deny"
+
+
+def test_the_table_of_priority_classes_is_one_that_the_scheduler_reads_and_a_bad_one_is_refused(
+    chart: helm.Chart,
+) -> None:
+    objects = made(chart, scheduler={"priorityClasses": {"high": {"qos": "urgent"}}})
+
+    text = objects["ConfigMap", "prod-scheduler-policy"]["data"]["policy.json"]
+    policy = msgspec.json.decode(text, type=Policy)
+
+    assert policy.priority_classes == {"high": PriorityClassTerms(qos="urgent")}
+    refused: list[dict[str, object]] = [
+        {"high": "urgent"},
+        {"high": {}},
+        {"high": {"qos": "a,b"}},
+        {"High!": {"qos": "urgent"}},
+    ]
+    for bad in refused:
+        with pytest.raises(helm.HelmValuesError, match="priorityClasses|High!"):
+            made(chart, scheduler={"priorityClasses": bad})
 
 
 def test_another_policy_restarts_the_scheduler_which_reads_it_once(chart: helm.Chart) -> None:

@@ -147,3 +147,5 @@ class PlacementState(State, frozen=True, kw_only=True, tag="sunk.pod_scheduler.v
     """Of a member: its place in the gang, from 0; known once its node is."""
     roster: Gang | None = None
     """Of a gang's own placement: who is in it."""
+    start_told: Moment | None = None
+    """When Slurm expects to start the job, which waits, as its Pod says; None: it says no time."""

@@ -14,6 +14,8 @@ INVALID_NODE_NAME: Final = 2018
 ALREADY_DONE: Final = 2021
 REQUEUE_DISABLED: Final = 2037
 """ESLURM_DISABLED: for a requeue, the job was submitted with ``--no-requeue``."""
+INVALID_QOS: Final = 2066
+"""slurmctld does not know the QoS, or the job's user may not use it."""
 JOB_FINISHED: Final = 2084
 AUTH_NOBODY: Final = 6010
 """26.05 knows no such user; 24.11 takes the user for ``nobody``."""

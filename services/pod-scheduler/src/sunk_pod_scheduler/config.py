@@ -58,7 +58,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     policy_file: Path | None = None
     """JSON: ``namespaces``, what Pods of each may name: ``userIds``, ``groupIds``, ``accounts``, ``qos``,
     ``partitions``, ``reservations``, ``priorityMax``; ``*`` is for all others. ``default``, for what neither
-    says: ``deny`` (if not given), it may not be named; ``allow``, anything but other users and groups."""
+    says: ``deny`` (if not given), it may not be named; ``allow``, anything but other users and groups.
+    ``priorityClasses``: the ``qos`` of each PriorityClass."""
     gpu_types: tuple[str, ...] = ()
     """GRES types: ``NVIDIA_H100=h100,NVIDIA_L4=l4``. Empty: GPUs are asked for without a type."""
     gpu_resources: tuple[str, ...] = GPU_RESOURCES

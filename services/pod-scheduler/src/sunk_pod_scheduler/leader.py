@@ -23,7 +23,7 @@ from sunk_kube.objects import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, PODS
 from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
-from sunk_pod_scheduler.adapters.peers import claim
+from sunk_pod_scheduler.adapters.peers import claim, peers
 from sunk_pod_scheduler.adapters.placeholder_jobs import PlaceholderJobs
 from sunk_pod_scheduler.adapters.pod_store import PodStore
 from sunk_pod_scheduler.adapters.workload_client import WorkloadClient
@@ -35,6 +35,7 @@ from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.reconciler import Reconciler
 from sunk_pod_scheduler.controller.sweeper import Sweeper
+from sunk_pod_scheduler.controller.unserved_pods import UnservedPods, views
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.placement.events import EventSource
@@ -44,6 +45,7 @@ from sunk_pod_scheduler.placement.kubelet_rejections import KubeletRejections
 from sunk_pod_scheduler.placement.node_filter import port_keys
 from sunk_pod_scheduler.placement.orphans import is_news
 from sunk_pod_scheduler.placement.priority import priority_s
+from sunk_pod_scheduler.podspec.scopes import ALIAS, PodScope
 from sunk_pod_scheduler.rpc.explain_handlers import ExplainHandlers
 from sunk_pod_scheduler.rpc.handlers import Handlers
 from sunk_runtime.jetstream import Bus
@@ -233,9 +235,27 @@ class Runtime:
             changed = (changes, self._of_placements(), self._of_jobs(gangs.invalidate))
             tasks.start_soon(partial(loop.run, *changed, keys=self._keys, resync_s=config.resync_s))
             tasks.start_soon(partial(sweep.run, self.slurm_jobs.changes(), keys=self.slurm_jobs.keys))
+            if ALIAS in names:
+                tasks.start_soon(self._tell_unserved, leadership)
             async for _ in self.slurm.recoveries():
                 loop.wake()
                 sweep.wake()
+
+    async def _tell_unserved(self, leadership: Leadership) -> None:
+        """Say on Pods that no scheduler serves them: by who has the common name, which is one a namespace."""
+        config = self.config
+        watched = views(self.kube, config.watched_namespaces, config.scheduler_names)
+
+        async def scopes() -> list[PodScope]:
+            others = await peers(self.kube, f"{config.namespace}/{leadership.name}")
+            return [config.pod_scope(), *(other.pod_scope for other in others)]
+
+        unserved = UnservedPods(self.kube, watched, scopes, leadership.check)
+        loop = KeyLoop("unserved", unserved.look)
+        async with anyio.create_task_group() as tasks:
+            for view in watched:
+                tasks.start_soon(view.run)
+            await loop.run(unserved.changes(), keys=unserved.keys, resync_s=config.resync_s)
 
     def _ahead_s(self, uid: str) -> float:
         pod = self.pods.watched(uid)

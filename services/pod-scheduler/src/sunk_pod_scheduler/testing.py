@@ -178,6 +178,8 @@ class MemoryPods:
         """The last reason said of each Pod, by uid."""
         self.history: dict[str, list[str]] = {}
         """All of them."""
+        self.conditions: dict[str, list[tuple[str, bool]]] = {}
+        """What each Pod that waits was said to wait for, by uid, and whether its condition alone said so."""
         self.warned: dict[str, list[str]] = {}
         """The reasons of all warnings, by uid."""
         self.ends: dict[str, str] = {}
@@ -255,9 +257,10 @@ class MemoryPods:
         assert message
         self._remember(pod, reason)
 
-    async def put_off(self, pod: Pod, reason: str, message: str) -> None:
+    async def put_off(self, pod: Pod, reason: str, message: str, *, is_quiet: bool = False) -> None:
         """Remember what is said."""
         await self.refuse(pod, reason, message)
+        self.conditions.setdefault(pod.metadata.uid, []).append((message, is_quiet))
 
     async def report_job_lost(self, pod: Pod, reason: str, message: str, *, is_lost: bool) -> None:
         """Remember what is said."""

@@ -38,6 +38,8 @@ from sunk_pod_scheduler.placement.limits import (
     LOOK_AGAIN_S,
     LOST_CONFIRM_S,
     SILENT_FIRST_S,
+    START_AGAIN_S,
+    START_OFF_MIN_S,
     WAITING_AGAIN_S,
     WAITING_FIRST_S,
     Limits,
@@ -515,6 +517,64 @@ def test_a_pod_that_waits_says_slurms_own_reason_and_not_each_of_its_turns() -> 
     assert act(seen(pod(), said.state, described), after_s=later) == Wait(LOOK_AGAIN_S, is_patient=True)
     assert act(seen(pod(), said.state, PENDING), after_s=soon) == Wait(LOOK_AGAIN_S, is_patient=True)
     assert isinstance(act(seen(pod(), said.state, PENDING), after_s=later), RecordReason)
+
+
+def expects(hours: float, *, seconds: float = 0) -> JobSeen:
+    """Return a job that waits, and that Slurm expects to start so long after `T0`."""
+    return replace(PENDING, started=T0 + timedelta(hours=hours, seconds=seconds))
+
+
+def test_a_pod_that_waits_says_when_slurm_expects_to_start_its_job_by_condition_alone() -> None:
+    first = act(seen(pod(), placement("released"), PENDING), after_s=WAITING_FIRST_S)
+    assert isinstance(first, RecordReason)
+    assert (first.more, first.is_quiet) == ("", False)
+
+    planned = seen(pod(), first.state, expects(4))
+    assert act(planned, after_s=WAITING_FIRST_S + 1) == Wait(LOOK_AGAIN_S, is_patient=True)
+    told = act(planned, after_s=WAITING_FIRST_S + WAITING_AGAIN_S)
+
+    assert isinstance(told, RecordReason)
+    assert told.state.reason == first.state.reason
+    assert told.state.start_told == T0 + timedelta(hours=4)
+    assert told.more == "; Slurm expects to start it at about 2026-01-05 16:00 UTC"
+    assert told.is_quiet
+
+
+def test_an_expected_start_that_moves_a_little_is_not_said_again() -> None:
+    told = replace(placement("released"), reason=reason_of(PENDING), start_told=T0 + timedelta(hours=4))
+    nearby = [expects(4, seconds=sign * START_OFF_MIN_S) for sign in (-1, 1)] + [expects(4.9), expects(3.3)]
+
+    for near in nearby:
+        assert act(seen(pod(), told, near), after_s=START_AGAIN_S) == Wait(LOOK_AGAIN_S, is_patient=True)
+    assert isinstance(act(seen(pod(), told, expects(9)), after_s=START_AGAIN_S), RecordReason)
+    assert isinstance(act(seen(pod(), told, expects(9)), after_s=START_AGAIN_S - 1), Wait)
+
+
+def test_a_start_that_is_overdue_is_no_expected_one() -> None:
+    told = replace(placement("released"), reason=reason_of(PENDING), start_told=T0)
+    gone = act(seen(pod(), told, expects(0, seconds=START_AGAIN_S)), after_s=START_AGAIN_S)
+
+    assert isinstance(gone, RecordReason)
+    assert (gone.more, gone.state.start_told) == ("", None)
+
+
+@given(starts=st.lists(st.integers(0, 86_400) | st.none(), min_size=200, max_size=200))
+def test_however_an_expected_start_moves_a_pod_is_written_once_in_five_minutes_at_most(
+    starts: list[int | None],
+) -> None:
+    told, writes, step_s = replace(placement("released"), reason=reason_of(PENDING)), 0, LOOK_AGAIN_S
+    for turn, start in enumerate(starts):
+        after_s = turn * step_s
+        started = None if start is None else T0 + timedelta(seconds=after_s + start)
+        action = act(seen(pod(), told, replace(PENDING, started=started)), after_s=after_s)
+        if isinstance(action, RecordReason):
+            told, writes = action.state, writes + 1
+
+    assert writes <= 1 + len(starts) * step_s / 300
+
+
+def reason_of(found: JobSeen) -> str:
+    return f"job {found.job} waits in Slurm: {found.reason}"
 
 
 def test_a_job_that_slurm_has_not_looked_at_yet_says_nothing() -> None:

@@ -8,8 +8,9 @@ import pytest
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import PREFIX
 from sunk_pod_scheduler.config import Config
+from sunk_pod_scheduler.gangs.job_shape import common
 from sunk_pod_scheduler.podspec.annotations import JobOptions
-from sunk_pod_scheduler.podspec.namespace_policy import Grant, Identity, Policy
+from sunk_pod_scheduler.podspec.namespace_policy import Grant, Identity, Policy, PriorityClassTerms
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
 from sunk_pod_scheduler.testing import manifest
 from sunk_runtime.errors import ConfigError
@@ -129,15 +130,80 @@ def in_namespace(namespace: str, annotations: dict[str, str]) -> Pod:
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=namespace))
 
 
+CLASSES = {"high": PriorityClassTerms(qos="urgent"), "low": PriorityClassTerms(qos="spare")}
+
+
+def of_class(priority_class: str, annotations: dict[str, str] | None = None, namespace: str = "ml") -> Pod:
+    pod = in_namespace(namespace, annotations or {})
+    spec = msgspec.structs.replace(pod.spec, priority_class_name=priority_class)
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("priority_class", "annotations", "qos", "by"),
+    [
+        ("high", {}, "urgent", "high"),
+        ("low", {}, "spare", "low"),
+        ("high", {"qos": "spare"}, "spare", ""),
+        ("unknown", {}, "normal", ""),
+        ("", {}, "normal", ""),
+    ],
+)
+def test_a_priority_class_becomes_the_qos_of_the_table_unless_the_pod_names_one(
+    priority_class: str, annotations: dict[str, str], qos: str, by: str
+) -> None:
+    granted = {"ml": Grant(qos=("normal", "urgent", "spare"))}
+    policy = Policy(namespaces=granted, priority_classes=CLASSES)
+
+    found = validate(of_class(priority_class, annotations), Rules(policy=policy))
+
+    assert isinstance(found, ValidatedPod)
+    assert (found.asked.qos, found.priority_class) == (qos, by)
+
+
+@pytest.mark.parametrize("namespaces", [{}, {"ml": Grant(accounts=("a",))}, {"web": Grant(qos=("low",))}])
+def test_the_table_grants_its_qos_where_no_grant_lists_any(namespaces: dict[str, Grant]) -> None:
+    found = validate(of_class("high"), Rules(policy=Policy(namespaces=namespaces, priority_classes=CLASSES)))
+
+    assert isinstance(found, ValidatedPod)
+    assert found.asked.qos == "urgent"
+
+
+@pytest.mark.parametrize(
+    "namespaces", [{"ml": Grant(qos=())}, {"*": Grant(qos=("normal",))}, {"ml": Grant(qos=("spare",))}]
+)
+def test_a_list_of_qos_bounds_what_a_priority_class_gives_its_namespace(namespaces: dict[str, Grant]) -> None:
+    policy = Policy(namespaces=namespaces, priority_classes=CLASSES, default="allow")
+
+    means = "high means QoS urgent by scheduler.priorityClasses, which namespace ml may not use"
+    may = "an administrator may add it to namespaces.ml.qos of the scheduler's policy"
+    assert validate(of_class("high"), Rules(policy=policy)) == (f"spec.priorityClassName: {means}; {may}",)
+
+
+def test_the_members_of_a_gang_whose_priority_classes_mean_the_same_qos_agree_and_others_do_not() -> None:
+    classes = CLASSES | {"top": PriorityClassTerms(qos="urgent")}
+    rules = Rules(policy=Policy(priority_classes=classes))
+    high, top, low = (validate(of_class(name), rules) for name in ("high", "top", "low"))
+
+    assert isinstance(high, ValidatedPod)
+    assert isinstance(top, ValidatedPod)
+    assert isinstance(low, ValidatedPod)
+    assert common(high) == common(top) != common(low)
+
+
 def test_the_policy_is_read_from_its_file_and_a_typo_is_named(tmp_path: Path) -> None:
     file = tmp_path / "policy.json"
-    file.write_text('{"namespaces": {"ml": {"userIds": [1001], "priorityMax": 10}}, "default": "allow"}')
+    file.write_text(
+        '{"namespaces": {"ml": {"userIds": [1001], "priorityMax": 10}}, "default": "allow", '
+        '"priorityClasses": {"high": {"qos": "urgent"}}}'
+    )
     config = Config(cluster="prod", key_file=tmp_path / "key", policy_file=file, user_id=7)
 
     policy = config.rules().policy
 
     assert policy.user_id == 7
     assert policy.grant("ml") == Grant(user_ids=(1001,), group_ids=(), priority_max=10)
+    assert policy.priority_classes == {"high": PriorityClassTerms(qos="urgent")}
 
     file.write_text('{"namespaces": {"ml": {"partition": ["batch"]}}}')
     with pytest.raises(ConfigError, match=r"unknown field `partition` - at `\$.namespaces"):
@@ -145,4 +211,8 @@ def test_the_policy_is_read_from_its_file_and_a_typo_is_named(tmp_path: Path) ->
 
     file.write_text('{"default": "open"}')
     with pytest.raises(ConfigError, match=r"Invalid enum value 'open' - at `\$.default"):
+        config.rules()
+
+    file.write_text('{"priorityClasses": {"high": {"qos": "a b"}}}')
+    with pytest.raises(ConfigError, match=r"priorityClasses"):
         config.rules()

@@ -10,11 +10,11 @@ from msgspec import structs
 
 from sunk_kube.bodies import EventText
 from sunk_kube.client import KubeClient
-from sunk_kube.errors import KubeRejectedError
+from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
 from sunk_kube.matching import tolerates
-from sunk_kube.objects import Pod, Taint, condition
+from sunk_kube.objects import KubeObject, Pod, Taint, condition
 from sunk_kube.reflector import Reflector
-from sunk_kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS
+from sunk_kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS, Resource
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK
 from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
 from sunk_pod_scheduler.adapters.pod_store import PodStore
@@ -26,6 +26,13 @@ from sunk_runtime.testing import WITHIN_S, until
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 OURS = "sunk-test-scheduler"
+BUDGETS = Resource(
+    group="policy",
+    version="v1",
+    kind="PodDisruptionBudget",
+    plural="poddisruptionbudgets",
+    struct=KubeObject,
+)
 LOCK = Taint(key=TAINT_LOCK, value="true", effect="NoExecute")
 OTHER = {"key": "other", "operator": "Equal", "value": "x", "effect": "NoExecute", "tolerationSeconds": 60}
 
@@ -90,6 +97,29 @@ async def test_binding_adds_the_locks_toleration_and_keeps_the_others(
         assert [given.toleration_seconds for given in found.spec.tolerations if given.key == "other"] == [60]
         with pytest.raises(ConflictError):
             await pods.bind(made, node)
+
+
+async def test_a_disruption_budget_that_forbids_an_eviction_keeps_no_pod_whose_job_is_preempted(
+    kube: KubeClient, namespace: str
+) -> None:
+    budget: dict[str, object] = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "all-of-them"},
+        "spec": {"minAvailable": "100%", "selector": {}},
+    }
+    async with watching(kube, namespace) as pods:
+        made = await create(kube, namespace)
+        await pods.bind(made, min(node.metadata.name for node in await kube.list_all(NODES)))
+        running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+        await kube.patch_status(PODS, "infer", running, namespace)
+        await kube.create(BUDGETS, budget, namespace)
+        with pytest.raises(KubeUnavailableError, match="disruption budget"):
+            await kube.evict(made)
+        await pods.delete(await kube.get(PODS, "infer", namespace))
+        found = await kube.find(PODS, "infer", namespace)
+
+        assert found is None or found.is_terminating
 
 
 async def test_the_toleration_comes_with_the_claim_unless_the_pod_was_changed_meanwhile(

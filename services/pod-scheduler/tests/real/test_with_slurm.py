@@ -76,7 +76,7 @@ from sunk_pod_scheduler.controller.sweeper import Sweeper
 from sunk_pod_scheduler.gang_controller.dispatcher import GangDispatcher
 from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.gangs.model import Size
-from sunk_pod_scheduler.placement import marks, tokens
+from sunk_pod_scheduler.placement import marks, pending_jobs, tokens
 from sunk_pod_scheduler.placement.events import EventSource
 from sunk_pod_scheduler.placement.explain import explain
 from sunk_pod_scheduler.placement.gang_membership import LABEL_POD_GROUP, GangMembership
@@ -87,7 +87,7 @@ from sunk_pod_scheduler.placement.limits import Limits
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone
 from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_pod_scheduler.podspec.job_size import held
-from sunk_pod_scheduler.podspec.namespace_policy import DefaultPolicy, Grant, Policy
+from sunk_pod_scheduler.podspec.namespace_policy import DefaultPolicy, Grant, Policy, PriorityClassTerms
 from sunk_pod_scheduler.podspec.validation import Rules
 from sunk_pod_scheduler.rpc.explain_handlers import ExplainHandlers
 from sunk_pod_scheduler.rpc.handlers import Handlers
@@ -168,6 +168,21 @@ def enforced(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
     with running_slurm(request.param, has_accounting=True, more=more) as found:
         found.exec("sacctmgr", "-i", "add", "account", "sunk")
         found.exec("sacctmgr", "-i", "add", "user", "sunk", "account=sunk")
+        yield found
+
+
+@pytest.fixture(params=RELEASES, ids=lambda release: f"slurm {release.version}")
+def by_qos(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
+    """A Slurm in which jobs of the QoS ``urgent`` preempt those of ``spare``."""
+    more = ("AccountingStorageEnforce=associations,limits,qos", "PreemptType=preempt/qos")
+    with running_slurm(request.param, has_accounting=True, more=more) as found:
+        for words in (
+            "add qos spare",
+            "add qos urgent preempt=spare",
+            "add account sunk",
+            "add user sunk account=sunk qos=normal,spare,urgent",
+        ):
+            found.exec("sacctmgr", "-i", *words.split())
         yield found
 
 
@@ -709,6 +724,71 @@ async def test_a_pod_preempts_a_slurm_job(nats: NatsServer, slurm: HostSlurm, fr
         await until(lambda: found.is_running(UID))
 
         assert await is_base(found, training, "PREEMPTED")
+
+
+def of_class(name: str, priority_class: str) -> Pod:
+    """Return a Pod of a PriorityClass that needs a node for itself."""
+    made = manifest(uid=name, name=name, annotations={f"{PREFIX}exclusive": "none"})
+    return structs.replace(made, spec=structs.replace(made.spec, priority_class_name=priority_class))
+
+
+async def test_a_priority_class_is_the_jobs_qos_by_which_slurm_preempts_and_an_unknown_qos_names_the_table(
+    nats: NatsServer, by_qos: HostSlurm, free_tcp_port: int
+) -> None:
+    terms = {"high": "urgent", "low": "spare", "lost": "nosuch"}
+    table = {name: PriorityClassTerms(qos=qos) for name, qos in terms.items()}
+    async with world(nats, by_qos, free_tcp_port) as found:
+        found.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy(priority_classes=table))
+        async with running(found):
+            lows = [f"low-{name}" for name in found.names]
+            for uid in lows:
+                found.pods.put(of_class(uid, "low"))
+            await until(lambda: all(found.is_running(uid) for uid in lows))
+            found.pods.put(of_class("high", "high"))
+            await until(lambda: any(found.pods.pods[uid].is_terminating for uid in lows))
+            (preempted,) = [uid for uid in lows if found.pods.pods[uid].is_terminating]
+            why = found.pods.ends[preempted]
+            found.pods.vanish(preempted)
+            await until(lambda: found.is_running("high"))
+            high = found.placements.get("high")
+            assert high is not None
+            shown = by_qos.exec("scontrol", "show", "job", str(high.job))
+
+            found.pods.put(of_class("lost", "lost"))
+            await until(partial(are_all_said, found, ["lost"], "SubmissionFailed"))
+            lost = found.placements.get("lost")
+
+    assert "preempted by another job" in why
+    assert "QOS=urgent" in shown
+    assert lost is not None
+    assert lost.reason.endswith(
+        "Invalid qos specification (2066); PriorityClass lost means QoS nosuch by scheduler.priorityClasses"
+    )
+
+
+async def test_a_pod_that_waits_says_when_backfill_expects_to_start_its_job_and_writes_that_seldom(
+    nats: NatsServer, slurm: HostSlurm, free_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_jobs, "WAITING_AGAIN_S", 2.0)
+    async with world(nats, slurm, free_tcp_port) as found, running(found):
+        before = int(submit(slurm, "--nodes=2", "--exclusive", "--time=60", "--partition=urgent"))
+        await until(lambda: is_base(found, before, "RUNNING"))
+        running_job = await found.client.job(before)
+        found.pods.put(manifest(annotations={f"{PREFIX}timeout": "30"}))
+        await until(lambda: (state := found.placements.get(UID)) is not None and state.start_told is not None)
+        state = found.placements.get(UID)
+        told = [text for text, _ in found.pods.conditions[UID]]
+        await anyio.sleep(3)  # Backfill computes it anew each second.
+        later = [text for text, _ in found.pods.conditions[UID]]
+        await found.client.cancel_job(before)
+
+    assert running_job is not None
+    assert running_job.end_time.moment is not None
+    assert state is not None
+    assert state.start_told is not None
+    assert abs(state.start_told - running_job.end_time.moment) < timedelta(minutes=5)
+    assert later == told
+    assert told[-1].endswith(f"; Slurm expects to start it at about {state.start_told:%Y-%m-%d %H:%M} UTC")
 
 
 async def test_slurm_jobs_keep_off_the_node_of_a_pod_with_some_of_its_gpus_and_other_pods_do_not(
@@ -1974,7 +2054,7 @@ async def test_a_running_pod_whose_job_slurmctld_has_lost_ends_only_when_its_nod
 async def test_a_pod_that_waits_takes_no_node_from_pods_whose_jobs_slurmctld_has_lost(
     nats: NatsServer, hooked: HostSlurm, free_tcp_port: int
 ) -> None:
-    """Slurm has forgotten that their nodes are full, and its job, lost too, may be submitted before theirs."""
+    """To Slurm their nodes are empty, and its job, lost too, may be submitted before theirs."""
     write_epilog(hooked, free_tcp_port)
     full = {f"{PREFIX}exclusive": "none"}
     async with world(nats, hooked, free_tcp_port) as found, running(found):

@@ -31,12 +31,11 @@ async def claim(kube: KubeClient, namespace: str, name: str, pod_scope: PodScope
     while True:
         try:
             await _say(kube, namespace, name, pod_scope)
-            leases = await kube.list_all(LEASES, labels=f"{LABEL_COMPONENT}={SCHEDULER_COMPONENT}")
+            others = await peers(kube, f"{namespace}/{name}")
         except TransientError as error:
             log.warning("other schedulers are not known", extra={"error": str(error)})
             await anyio.sleep(AGAIN_S)
             continue
-        others = [found for lease in leases if (found := peer(lease)) and lease.key != f"{namespace}/{name}"]
         left = share(pod_scope, others, datetime.now(UTC))
         if left.quarrels:
             raise ConfigError(
@@ -46,6 +45,16 @@ async def claim(kube: KubeClient, namespace: str, name: str, pod_scope: PodScope
         if left.ceded:
             log.warning("the common name is another scheduler's", extra={"cluster": left.ceded})
         return left.names
+
+
+async def peers(kube: KubeClient, own: str) -> list[Peer]:
+    """Return all schedulers, by their Leases, but for that of the Lease *own*, ``namespace/name``.
+
+    Raises:
+        KubeUnavailableError: the API server does not say.
+    """
+    leases = await kube.list_all(LEASES, labels=f"{LABEL_COMPONENT}={SCHEDULER_COMPONENT}")
+    return [found for lease in leases if lease.key != own and (found := peer(lease)) is not None]
 
 
 async def _say(kube: KubeClient, namespace: str, name: str, pod_scope: PodScope) -> None:

@@ -227,12 +227,13 @@ class PodStore:
             pod, EventText(reason=reason, action="Scheduling", note=message, type="Warning")
         )
 
-    async def put_off(self, pod: Pod, reason: str, message: str) -> None:
+    async def put_off(self, pod: Pod, reason: str, message: str, *, is_quiet: bool = False) -> None:
         """Say by Event and by condition what the Pod waits for; said already, it is not said again."""
-        await self._unscheduled(pod, EventText(reason=reason, action="Scheduling", note=message))
+        text = EventText(reason=reason, action="Scheduling", note=message)
+        await self._unscheduled(pod, text, is_quiet=is_quiet)
 
-    async def _unscheduled(self, pod: Pod, text: EventText) -> None:
-        await self._conditioned(pod, CONDITION_POD_SCHEDULED, "False", text)
+    async def _unscheduled(self, pod: Pod, text: EventText, *, is_quiet: bool = False) -> None:
+        await self._conditioned(pod, CONDITION_POD_SCHEDULED, "False", text, is_quiet=is_quiet)
 
     async def report_job_lost(self, pod: Pod, reason: str, message: str, *, is_lost: bool) -> None:
         """Say by Event and by condition whether a Pod that runs has lost its job."""
@@ -240,8 +241,13 @@ class PodStore:
         text = EventText(reason=reason, action="Scheduling", note=message, type=kind)
         await self._conditioned(pod, CONDITION_SLURM_JOB_LOST, str(is_lost), text)
 
-    async def _conditioned(self, pod: Pod, name: str, status: str, text: EventText) -> None:
-        """Set the condition *name* and say *text*, unless that is what the condition says already."""
+    async def _conditioned(
+        self, pod: Pod, name: str, status: str, text: EventText, *, is_quiet: bool = False
+    ) -> None:
+        """Set the condition *name* and say *text*, unless that is what the condition says already.
+
+        *is_quiet*: the condition alone says it.
+        """
         reason, message = text.reason, text.note
         told = condition(pod.status.conditions, name)
         if told is not None and (told.status, told.reason, told.message) == (status, reason, message):
@@ -261,7 +267,8 @@ class PodStore:
             )
         except KubeNotFoundError as error:
             raise ConflictError(str(error)) from error
-        self._recorder.say(pod, text)
+        if not is_quiet:
+            self._recorder.say(pod, text)
 
     def say(self, pod: Pod, reason: str, message: str) -> None:
         """Say by Event that something went well."""

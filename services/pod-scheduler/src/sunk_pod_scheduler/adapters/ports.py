@@ -77,8 +77,11 @@ class PodPort(Protocol):
         """Say by Event and by condition why the Pod is not scheduled."""
         ...
 
-    async def put_off(self, pod: Pod, reason: str, message: str) -> None:
-        """Say by Event and by condition what the Pod waits for; nothing is wrong with it."""
+    async def put_off(self, pod: Pod, reason: str, message: str, *, is_quiet: bool = False) -> None:
+        """Say by Event and by condition what the Pod waits for; nothing is wrong with it.
+
+        *is_quiet*: by condition alone.
+        """
         ...
 
     async def report_job_lost(self, pod: Pod, reason: str, message: str, *, is_lost: bool) -> None:

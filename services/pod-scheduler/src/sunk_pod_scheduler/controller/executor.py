@@ -207,7 +207,10 @@ class Executor:
         if isinstance(action, Refuse):
             note = Message(reason="ValidationFailed", text=state.reason, is_warning=True)
         else:
-            note = Message(reason=action.event, text=state.reason, is_warning=action.is_warning)
+            text = state.reason + action.more
+            note = Message(
+                reason=action.event, text=text, is_warning=action.is_warning, is_quiet=action.is_quiet
+            )
         if note.reason == "CutOff":  # The Pods run: they are scheduled.
             for pod in ours:
                 log.warning("a script is cut off, as are many", extra={"pod": pod.key, "job": state.job})

@@ -22,9 +22,13 @@ class Notifier:
         """Say each note by Event and condition; said already, it is not said again."""
 
         async def tell(uid: str) -> None:
-            if (pod := pods.get(uid)) is not None:
-                say = self._pods.refuse if notes[uid].is_warning else self._pods.put_off
-                await say(pod, notes[uid].reason, notes[uid].text)
+            note, pod = notes[uid], pods.get(uid)
+            if pod is None:
+                return
+            if note.is_warning:
+                await self._pods.refuse(pod, note.reason, note.text)
+            else:
+                await self._pods.put_off(pod, note.reason, note.text, is_quiet=note.is_quiet)
 
         await each(notes, tell)
 

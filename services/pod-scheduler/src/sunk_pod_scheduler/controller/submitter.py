@@ -29,7 +29,7 @@ from sunk_pod_scheduler.podspec.validation import ValidatedPod, validate
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.together import each
 from sunk_runtime.views import now
-from sunk_slurm.errors import SlurmRejectedError, SlurmUnavailableError
+from sunk_slurm.errors import INVALID_QOS, SlurmRejectedError, SlurmUnavailableError
 from sunk_slurm.submission import JobDescription
 
 log = logging.getLogger(__name__)
@@ -93,23 +93,27 @@ class Submitter:
             description = describe_gang(seen, gang, choice, attempt, made, wanted=wanted)
         else:
             description = describe(ours[0], wanted, choice, attempt, made)
-        await self._submit(intent, description, ours)
+        await self._submit(intent, description, ours, wanted.priority_class)
 
-    async def _submit(self, intent: PlacementState, description: JobDescription, pods: Sequence[Pod]) -> None:
+    async def _submit(
+        self, intent: PlacementState, description: JobDescription, pods: Sequence[Pod], priority_class: str
+    ) -> None:
         """Store the intent, then submit a held job, write its id on *pods*, store it.
 
         What Slurm does not take it may take later, when its partition, account or node is there: ever rarer.
+        *priority_class*: by which the job has its QoS; empty: by other means.
         """
         await self._store(intent)
         try:
             job = await self._context.jobs.submit(description)
         except SlurmRejectedError as error:
+            text = _refused(error, description.qos, priority_class)
             if intent.lost is None:
-                note = Message(reason="SubmissionFailed", text=str(error), is_warning=True)
+                note = Message(reason="SubmissionFailed", text=text, is_warning=True)
                 await self._notifier.tell_all(pods, note)
             else:
-                await self._notifier.report_job_lost(pods, intent, refused=str(error))
-            await self._store(_put_off(intent, str(error)))
+                await self._notifier.report_job_lost(pods, intent, refused=text)
+            await self._store(_put_off(intent, text))
         except SlurmUnavailableError:
             await self._tell_unavailable(intent, pods)
             raise
@@ -182,6 +186,13 @@ class Submitter:
     async def _tell_unavailable(self, intent: PlacementState, pods: Sequence[Pod]) -> None:
         if intent.lost is None:
             await self._notifier.tell_all(pods, UNAVAILABLE)
+
+
+def _refused(error: SlurmRejectedError, qos: str, priority_class: str) -> str:
+    """Return Slurm's words, and where its QoS comes from if that is what Slurm does not take."""
+    if not priority_class or error.number != INVALID_QOS:
+        return str(error)
+    return f"{error}; PriorityClass {priority_class} means QoS {qos} by scheduler.priorityClasses"
 
 
 def _least(gang: Gang | None) -> int:

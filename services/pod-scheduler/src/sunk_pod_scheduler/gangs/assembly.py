@@ -97,7 +97,7 @@ def _problems(seen: GangSeen, free: list[MemberSeen]) -> tuple[str, ...]:
     if any(common(wanted) != common(asked[0]) for wanted in asked):
         problems.append(
             f"the Pods of {_name(seen)} differ in what they ask of Slurm: one job has one account, "
-            "partition, user, GPU type and so on"
+            "partition, QoS, user, GPU type and so on"
         )
     if (wishes := len({member.wish for member in free})) > WISHES_MAX:
         problems.append(

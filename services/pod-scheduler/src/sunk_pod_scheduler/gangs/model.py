@@ -117,6 +117,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     text: str
     is_warning: bool = False
+    is_quiet: bool = False
+    """Said by condition alone."""
 
 
 class Tell(msgspec.Struct, frozen=True, kw_only=True):

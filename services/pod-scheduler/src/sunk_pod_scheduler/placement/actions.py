@@ -32,6 +32,10 @@ class RecordReason(msgspec.Struct, frozen=True, kw_only=True):
 
     state: PlacementState
     event: Literal["JobHeld", "WaitingForSlurm", "WaitingForLock", "ScriptSilent", "CutOff"]
+    more: str = ""
+    """What the Pod says besides the reason that is stored: it changes more often."""
+    is_quiet: bool = False
+    """Only what is *more* has changed: the condition says it, and no Event."""
 
     @property
     def is_warning(self) -> bool:

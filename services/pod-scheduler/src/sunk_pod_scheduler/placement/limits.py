@@ -15,6 +15,14 @@ WAITING_FIRST_S: Final = 5.0
 """How long a job waits before its Pod says why: most start at once."""
 WAITING_AGAIN_S: Final = 60.0
 """How long a Pod keeps to what it said: Slurm's reason may change at each of its turns."""
+START_AGAIN_S: Final = 600.0
+"""How long a Pod keeps to the start that it said Slurm expects: backfill computes it anew all the time."""
+START_OFF: Final = 0.25
+"""By how much of the time that is left another start may differ from the one that was said."""
+START_OFF_MIN_S: Final = 300.0
+"""So much it may always differ."""
+START_SOON_S: Final = 60.0
+"""A start that is expected within so long is not said: slurmctld says "now" of one that is overdue."""
 SILENT_FIRST_S: Final = 30.0
 """How long a job runs before it is said that its script has not announced itself."""
 LOST_CONFIRM_S: Final = 10.0

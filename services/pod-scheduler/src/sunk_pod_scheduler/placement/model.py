@@ -84,7 +84,7 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     is_requeued: bool = False
     """Placeholders never are, unless their user sees to it."""
     started: datetime | None = None
-    """When its prolog began."""
+    """When its prolog began; of a job that waits: when backfill expects to start it, if it has planned it."""
     ended: datetime | None = None
     is_preempted: bool = False
     """Another job has taken its place: it ends within its grace."""

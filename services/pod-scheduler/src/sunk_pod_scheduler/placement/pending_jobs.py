@@ -1,4 +1,9 @@
-"""A Pod whose job waits in Slurm, or whose script has not begun: what its Pod says of that."""
+"""A Pod whose job waits in Slurm, or whose script has not begun: what its Pod says of that.
+
+A job that waits has the start that backfill expects in the look that is taken of it anyway. Backfill computes
+it anew at each of its turns, so a Pod keeps to the time that it said (`_start_to_tell`): one write for as
+long as the expected start stays where it was, one in ten minutes at most where it moves, by condition alone.
+"""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -11,6 +16,10 @@ from sunk_pod_scheduler.placement.actions import Action, RecordReason, Wait
 from sunk_pod_scheduler.placement.limits import (
     LOOK_AGAIN_S,
     SILENT_FIRST_S,
+    START_AGAIN_S,
+    START_OFF,
+    START_OFF_MIN_S,
+    START_SOON_S,
     WAITING_AGAIN_S,
     WAITING_FIRST_S,
     Limits,
@@ -48,16 +57,37 @@ def _held(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
 
 def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
     """Say what Slurm says, but neither of a moment's wait nor of each turn that its reason takes."""
-    reason = waits_for(job)
+    reason, start = waits_for(job), _start_to_tell(placement.start_told, job.started, now)
     if not reason:
         return Wait(WAITING_FIRST_S)
-    if reason == placement.reason:
+    if (reason, start) == (placement.reason, placement.start_told):
         return Wait(LOOK_AGAIN_S, is_patient=True)
-    quiet_s = WAITING_AGAIN_S if placement.reason else WAITING_FIRST_S
+    is_quiet = reason == placement.reason
+    if not placement.reason:
+        quiet_s = WAITING_FIRST_S
+    else:
+        quiet_s = START_AGAIN_S if is_quiet and placement.start_told is not None else WAITING_AGAIN_S
     left_s = (placement.changed + timedelta(seconds=quiet_s) - now).total_seconds()
     if left_s > 0:
         return Wait(min(left_s, LOOK_AGAIN_S), is_patient=True)
-    return RecordReason(state=replace(placement, changed=now, reason=reason), event="WaitingForSlurm")
+    state = replace(placement, changed=now, reason=reason, start_told=start)
+    more = "" if start is None else f"; Slurm expects to start it at about {start:%Y-%m-%d %H:%M} UTC"
+    return RecordReason(state=state, event="WaitingForSlurm", more=more, is_quiet=is_quiet)
+
+
+def _start_to_tell(told: datetime | None, expected: datetime | None, now: datetime) -> datetime | None:
+    """Return the start that a Pod is to say: *told*, until what Slurm expects is far from it.
+
+    Far is more than five minutes, and more than a quarter of the time that is left until then. A start that
+    is less than a minute ahead is none: slurmctld says "now" of one that it has missed.
+    """
+    if expected is None or (left_s := (expected - now).total_seconds()) < START_SOON_S:
+        return None
+    if told is not None and abs((expected - told).total_seconds()) <= max(
+        START_OFF_MIN_S, START_OFF * left_s
+    ):
+        return told
+    return expected.replace(second=0, microsecond=0)
 
 
 def starting(placement: PlacementState, job: JobSeen, now: datetime, limits: Limits) -> Action:

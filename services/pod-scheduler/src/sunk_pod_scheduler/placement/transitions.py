@@ -41,6 +41,7 @@ def without(pod: PodSeen, placement: PlacementState, reason: str, now: datetime)
             kube_node="",
             token_sha256="",
             silent=None,
+            start_told=None,
             reason=reason[:REASON_MAX],
         )
     )

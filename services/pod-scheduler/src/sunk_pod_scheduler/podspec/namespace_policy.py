@@ -7,9 +7,10 @@ and a namespace is not to have Slurm's.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from sunk_kube.wellknown import PREFIX
 from sunk_pod_scheduler.podspec.annotations import JobOptions
@@ -55,6 +56,13 @@ def _set(grant: Grant) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(grant).items() if value is not None}
 
 
+class PriorityClassTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a PriorityClass of Kubernetes means in Slurm."""
+
+    qos: Annotated[str, Meta(pattern=r"^[^\s,]{1,255}$")]
+    """Of the jobs of its Pods: by QoS Slurm ranks, limits and preempts."""
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The service user, and what each namespace may use."""
 
@@ -63,6 +71,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     namespaces: dict[str, Grant] = {}
     default: DefaultPolicy = "deny"
     """What no grant says may not be named (``deny``), or may but for other users and groups (``allow``)."""
+    priority_classes: dict[str, PriorityClassTerms] = msgspec.field(
+        name="priorityClasses", default_factory=dict[str, PriorityClassTerms]
+    )
+    """By the name of the PriorityClass. An entry grants its QoS to every namespace without a list of its own:
+    Kubernetes says which namespaces may name the PriorityClass."""
+
+    def qos_listed(self, namespace: str) -> Names | None:
+        """Return the QoS that a grant lists for *namespace*; None where no grant lists any."""
+        lists = (self.namespaces.get(key, _NOTHING_SAID).qos for key in (namespace, EVERY_NAMESPACE))
+        return next((names for names in lists if names is not None), None)
 
     def grant(self, namespace: str) -> Grant:
         """Return what holds for *namespace*, each field from its own grant, else everybody's, else ours."""
@@ -117,12 +135,30 @@ def refusals(policy: Policy, grant: Grant, namespace: str, asked: JobOptions) ->
     return refused
 
 
-def completed(grant: Grant, asked: JobOptions) -> JobOptions:
-    """Return *asked* with the first of what is granted where the Pod names nothing."""
+def by_priority_class(
+    policy: Policy, namespace: str, priority_class: str, asked: JobOptions
+) -> tuple[str, tuple[str, ...]]:
+    """Return the QoS that a Pod has by its PriorityClass, and why it may not have that.
+
+    The Pod's own annotation goes first: then, and for a PriorityClass without an entry, the QoS is empty.
+    """
+    terms = policy.priority_classes.get(priority_class)
+    if terms is None or asked.qos:
+        return "", ()
+    listed = policy.qos_listed(namespace)
+    if listed is None or terms.qos in listed:
+        return terms.qos, ()
+    may = f"an administrator may add it to namespaces.{namespace}.qos of the scheduler's policy"
+    means = f"{priority_class} means QoS {terms.qos} by scheduler.priorityClasses"
+    return "", (f"spec.priorityClassName: {means}, which namespace {namespace} may not use; {may}",)
+
+
+def completed(grant: Grant, asked: JobOptions, qos: str = "") -> JobOptions:
+    """Return *asked* with *qos*, else with the first of what is granted, where the Pod names nothing."""
     return msgspec.structs.replace(
         asked,
         account=asked.account or _first(grant.accounts),
-        qos=asked.qos or _first(grant.qos),
+        qos=asked.qos or qos or _first(grant.qos),
         partition=asked.partition or _first(grant.partitions),
     )
 

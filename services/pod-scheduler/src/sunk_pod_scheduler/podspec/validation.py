@@ -17,7 +17,14 @@ from sunk_kube.wellknown import PREFIX
 from sunk_pod_scheduler.podspec import annotations, job_size, pod_requests
 from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_pod_scheduler.podspec.job_size import Size
-from sunk_pod_scheduler.podspec.namespace_policy import Identity, Policy, completed, identity, refusals
+from sunk_pod_scheduler.podspec.namespace_policy import (
+    Identity,
+    Policy,
+    by_priority_class,
+    completed,
+    identity,
+    refusals,
+)
 from sunk_pod_scheduler.podspec.unsupported import without_effect
 
 TERMINATION_OFFSET_S: Final = 5
@@ -69,6 +76,8 @@ class ValidatedPod(msgspec.Struct, frozen=True, kw_only=True):
     gpu_type: str = ""
     identity: Identity
     asked: JobOptions = JobOptions()
+    priority_class: str = ""
+    """The PriorityClass by which it has its QoS; empty where it has it by other means."""
 
 
 def validate(pod: Pod, rules: Rules) -> ValidatedPod | tuple[str, ...]:
@@ -81,12 +90,15 @@ def validate(pod: Pod, rules: Rules) -> ValidatedPod | tuple[str, ...]:
     asked, problems = annotations.read(pod.metadata.annotations)
     namespace = pod.metadata.namespace
     grant = rules.policy.grant(namespace)
+    priority_class = pod.spec.priority_class_name
+    qos, not_granted = by_priority_class(rules.policy, namespace, priority_class, asked)
     needed, unreadable = _needed(pod.spec)
     gpus = sum((needed.get(name, Decimal(0)) for name in rules.gpu_resources), Decimal(0))
     gpu_type, untyped = _gpu_type(pod.spec, rules.gpu_types) if gpus else ("", ())
     everything = (
         *problems,
         *refusals(rules.policy, grant, namespace, asked),
+        *not_granted,
         *unreadable,
         *(() if unreadable else _zero(needed, gpus)),
         *_uncounted(needed, rules),
@@ -109,7 +121,8 @@ def validate(pod: Pod, rules: Rules) -> ValidatedPod | tuple[str, ...]:
         gpus=size.gpus,
         gpu_type=gpu_type,
         identity=identity(rules.policy, asked),
-        asked=completed(grant, asked),
+        asked=completed(grant, asked, qos),
+        priority_class=priority_class if qos else "",
     )
 
 
