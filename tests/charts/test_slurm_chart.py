@@ -170,7 +170,7 @@ def test_the_table_of_priority_classes_is_one_that_the_scheduler_reads_and_a_bad
         {"High!": {"qos": "urgent"}},
     ]
     for bad in refused:
-        with pytest.raises(helm.HelmValuesError, match="priorityClasses|High!"):
+        with pytest.raises(helm.HelmValuesError, match=r"priorityClasses|High!"):
             made(chart, scheduler={"priorityClasses": bad})
 
 
