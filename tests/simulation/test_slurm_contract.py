@@ -13,6 +13,7 @@ NOT_OF_THE_MODEL = (
     "a_crowd_of_pods",  # On a real API server.
     "what_slurm_refuses",  # Accounts are not modelled.
     "example_of_the_guide",
+    "a_priority_class",
     "who_cancelled_it",  # Nor what accounting knows of who did it.
     "fifteen_annotations",
     "submitted_by_its_user",
@@ -20,6 +21,7 @@ NOT_OF_THE_MODEL = (
     "told_the_place",  # The model starts jobs in the order of their numbers.
     "told_its_place",
     "of_several_required_nodes",  # Nor has it priorities of sbatch.
+    "backfill_expects",  # Nor backfill.
 )
 HOOKS = tuple(f"services/hook-gateway/tests/real/test_{name}.py" for name in ("races", "slurm"))
 NOT_OF_THE_HOOKS = (
