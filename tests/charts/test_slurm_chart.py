@@ -79,12 +79,15 @@ def test_every_example_is_a_whole_cluster(chart: helm.Chart, example: Path) -> N
 
 def test_a_pod_through_slurm_fits_beside_slurmd_on_a_gpu_node_of_the_example(chart: helm.Chart) -> None:
     values = yaml.safe_load((CHART / "examples/gpu.yaml").read_text())
-    template = nodeset(render(chart, values, name="prod", namespace="slurm"), "prod-h100")["template"]
+    spec = nodeset(render(chart, values, name="prod", namespace="slurm"), "prod-h100")
+    template = spec["template"]
 
     (slurmd,) = template["spec"]["containers"]
     assert slurmd["resources"] == {"requests": {"cpu": "1", "memory": "4Gi"}}
     env = env_of(template["spec"])
-    assert (env["SUNK_CPUS"], env["SUNK_GRES"], env["NVIDIA_VISIBLE_DEVICES"]) == ("120", "gpu:h100:8", "all")
+    assert (env["SUNK_CPUS"], env["NVIDIA_VISIBLE_DEVICES"]) == ("120", "all")
+    assert "SUNK_GRES" not in env
+    assert (spec["gpus"], spec["gpuTypes"]) == ("FromNode", {"NVIDIA_H100": "h100"})
 
 
 def test_whoever_has_to_know_users_has_sssd_beside_it_if_there_is_a_directory(chart: helm.Chart) -> None:

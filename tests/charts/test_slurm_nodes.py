@@ -90,6 +90,43 @@ def test_a_set_of_nodes_is_a_partition_and_its_gpus_are_found(chart: helm.Chart)
     assert files["gres.conf"].strip() == "AutoDetect=nvidia"
 
 
+TYPES: Final = {"scheduler": {"config": {"scheduler": {"gpuTypes": {"NVIDIA_H100": "hopper"}}}}}
+
+
+@pytest.mark.parametrize(
+    ("gres_gpu", "more", "expected"),
+    [
+        ("", {}, ("FromNode", None, "true")),
+        ("", TYPES, ("FromNode", None, "true")),
+        ("h100:8", {}, (None, "gpu:h100:8", "false")),
+        ("none", {}, (None, None, "true")),
+        ("", {"slurmConfig": {"gresConfig": "AutoDetect=nvml"}}, (None, None, "false")),
+    ],
+    ids=["of the Node", "with a table", "by hand", "none", "a gres.conf of the values"],
+)
+def test_gpus_are_those_of_the_node_unless_the_values_say_otherwise(
+    chart: helm.Chart,
+    gres_gpu: str,
+    more: dict[str, Any],
+    expected: tuple[str | None, str | None, str],
+) -> None:
+    objects = made(chart, {"compute": {"nodes": {"gpu": {"gresGpu": gres_gpu}}}} | more)
+    spec = objects["NodeSet", "prod-gpu"]["spec"]
+    scheduler = env_of(objects["Deployment", "prod-scheduler"]["spec"]["template"]["spec"])
+
+    given = env_of(spec["template"]["spec"]).get("SUNK_GRES")
+    assert (spec.get("gpus"), given, scheduler["SUNK_POD_SCHEDULER_SPELLS_GPU_TYPES"]) == expected
+    assert spec.get("gpuTypes") == ({"NVIDIA_H100": "hopper"} if more is TYPES else None)
+
+
+@pytest.mark.parametrize(("gres_gpu", "gres_conf"), [("none", None), ("", "AutoDetect=nvidia\n")])
+def test_slurm_looks_for_gpus_unless_no_set_has_any(
+    chart: helm.Chart, gres_gpu: str, gres_conf: str | None
+) -> None:
+    objects = made(chart, {"compute": {"nodes": {"cpu": {"gresGpu": gres_gpu}}}})
+    assert objects["ConfigMap", "prod-slurm-conf"]["data"].get("gres.conf") == gres_conf
+
+
 def test_who_goes_first_and_who_preempts_whom_are_values(chart: helm.Chart) -> None:
     compute = SET | {"autoPartition": {"priorityTier": 10}}
     values = {"slurmConfig": {"priority": {"fairshare": 1000, "qos": 50}}, "compute": compute}

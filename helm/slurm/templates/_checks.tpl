@@ -166,8 +166,8 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- if gt (len (printf "%s-%s" (include "slurm.fullname" $) $set.name)) 48 }}
 {{- fail (printf "compute.nodes.%s: the NodeSet's name %s-%s has more than 48 letters: shorten the set's name or fullnameOverride" $set.name (include "slurm.fullname" $) $set.name) }}
 {{- end }}
-{{- if and $set.values.gresGpu (not (regexMatch "^([A-Za-z0-9_.-]+:)?[0-9]+$" (toString $set.values.gresGpu))) }}
-{{- fail (printf "compute.nodes.%s.gresGpu: %q is not TYPE:COUNT: write h100:8" $set.name (toString $set.values.gresGpu)) }}
+{{- if and $set.values.gresGpu (not (regexMatch "^(([A-Za-z0-9_.-]+:)?[0-9]+|none)$" (toString $set.values.gresGpu))) }}
+{{- fail (printf "compute.nodes.%s.gresGpu: %q is not TYPE:COUNT: write h100:8, or none" $set.name (toString $set.values.gresGpu)) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -72,9 +72,7 @@ AccountingStorageHost={{ $name }}-accounting
 AccountingStoragePort=6819
 AccountingStoreFlags=job_comment,job_extra
 MaxDBDMsgs={{ int .Values.accounting.maxMessages }}
-{{- if include "slurm.hasGpus" . }}
 AccountingStorageTRES=gres/gpu
-{{- end }}
 {{- with .Values.accounting.enforce }}
 AccountingStorageEnforce={{ . }}
 {{- end }}
@@ -156,7 +154,17 @@ AutoDetect=nvidia
 {{- end }}
 
 {{- define "slurm.hasGpus" -}}
-{{- range include "slurm.sets" . | fromJsonArray }}{{ if .values.gresGpu }}true{{ end }}{{ end }}
+{{- range include "slurm.sets" . | fromJsonArray }}{{ if ne (toString .values.gresGpu) "none" }}true{{ end }}{{ end }}
+{{- end }}
+
+{{- /* TYPE:COUNT of the values; empty where the Nodes say, or where there are none. Takes the values of a set. */ -}}
+{{- define "slurm.givenGpus" -}}
+{{- if ne (toString .gresGpu) "none" }}{{ .gresGpu | default "" }}{{ end }}
+{{- end }}
+
+{{- /* Whether the GPUs of a set are read of its Nodes: not beside a gres.conf of the values, which may not have them. Arguments: root, values. */ -}}
+{{- define "slurm.readsGpus" -}}
+{{- if not (or .values.gresGpu .root.Values.slurmConfig.gresConfig) }}true{{ end }}
 {{- end }}
 
 {{- /* Those lines of slurm.conf that a reconfigure does not change: slurm.conf(5). They restart slurmctld. */ -}}

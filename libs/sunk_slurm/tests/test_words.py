@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sunk_slurm.gres import Gres, gpus, parse_gres, tres_count, tres_memory_mib
+from sunk_slurm.gres import Gres, gpu_type, gpus, parse_gres, tres_count, tres_memory_mib
 from sunk_slurm.hostlist import compress, expand, has
 from sunk_slurm.states import JobState, NodeState
 from sunk_slurm.testing import job
@@ -324,3 +324,30 @@ def test_a_job_has_a_name_that_commands_take_for_no_other(
     seen = replace(job(7), array_job_id=Number.of(array), array_task_id=number, het_job_id=Number.of(leader))
 
     assert seen.name_in_slurm == name
+
+
+@pytest.mark.parametrize(
+    ("model", "spelled_as"),
+    [
+        ("NVIDIA_H100", "h100"),
+        ("NVIDIA_L4", "l4"),
+        ("NVIDIA-H100-80GB-HBM3", "h100-80gb-hbm3"),
+        ("Quadro_RTX_4000", "quadro_rtx_4000"),
+        ("AMD_Instinct_MI300X", "instinct_mi300x"),
+        ("NVIDIA", "nvidia"),
+        ("H100_NVLINK_80GB", "hopper"),
+        ("", ""),
+    ],
+)
+def test_a_gpu_model_has_the_type_of_the_table_or_one_that_is_spelled_like_it(
+    model: str, spelled_as: str
+) -> None:
+    assert gpu_type(model, {"H100_NVLINK_80GB": "hopper"}) == spelled_as
+
+
+@given(st.text(max_size=200))
+def test_a_type_is_never_more_than_one_word_of_slurms(model: str) -> None:
+    spelled_as = gpu_type(model, {})
+
+    assert set(spelled_as) <= set("abcdefghijklmnopqrstuvwxyz0123456789_.-")
+    assert len(spelled_as) <= 63

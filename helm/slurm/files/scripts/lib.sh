@@ -216,8 +216,40 @@ end_lost_jobs() {
     timeout 10 scontrol update nodename="$1" state=down reason="$reason" || true
 }
 
-# What is to be settled with Slurm before slurmd starts; jobs come first, as a record with jobs keeps its size.
+# The GPUs that slurmd announces (`gpu:TYPE:COUNT`): those of the values, else those that the nodeset-controller read of the
+# Node. Slurm makes a node unusable that announces more GPUs than its slurmd finds. So the Node's are announced only where this
+# container has as many devices, and where Slurm's own detection knows them by that type: a part of the driver's name, in small
+# letters. A gres.conf without that detection names the devices itself.
+node_gres() {
+    local given=${SUNK_NODE_GRES:-} count type='' driver=${SUNK_GPU_DRIVER:-/proc/driver/nvidia} devices found=0 model
+    if [[ -n ${SUNK_GRES:-} || -z $given || ${SUNK_NODE_CONF:-} =~ [Gg][Rr][Ee][Ss]= ]]; then
+        printf '%s' "${SUNK_GRES:-}"
+        return 0
+    fi
+    count=${given##*:}
+    [[ $given != gpu:*:* ]] || { type=${given#gpu:} type=${type%:*}; }
+    devices=("${SUNK_GPU_FILES:-/dev/nvidia}"[0-9]*)
+    [[ -e ${devices[0]} ]] || devices=()
+    if ((${#devices[@]} < count)); then
+        echo "the Node has $given, and this container ${#devices[@]} of its devices: they are not announced; give slurmd the devices (runtimeClassName of the set, NVIDIA_VISIBLE_DEVICES=all)" >&2
+        return 0
+    fi
+    if ! grep -qi '^AutoDetect=off' "${SLURM_CONF%/*}/gres.conf" 2>/dev/null; then
+        while IFS= read -r model; do
+            [[ $model != *"$type"* ]] || found=$((found + 1))
+        done < <(sed -n 's/^Model:[[:space:]]*//p' "$driver"/gpus/*/information 2>/dev/null | tr 'A-Z ' 'a-z_')
+        if ((found < count)); then
+            echo "the Node has $given, and the driver knows $found GPUs of that name ($driver/gpus): they are not announced; name the type in gpuTypes by a part of the driver's name, in small letters with _ for spaces" >&2
+            return 0
+        fi
+    fi
+    printf '%s' "$given"
+}
+
+# What is to be settled with Slurm before slurmd starts; jobs come first, as a record with jobs keeps its size. Afterwards `gres`
+# is what slurmd announces. Arguments: the node, its CPUs, MiB of memory and MiB of scratch.
 settle() {
+    gres=$(node_gres)
     end_lost_jobs "$1"
-    forget_another_size "$@"
+    forget_another_size "$1" "$2" "$3" "$gres" "${4:-}"
 }

@@ -34,6 +34,8 @@
   "TOPOLOGY_BLOCK_SIZES" (join "," $own.topology.blockSizes)
   "GRES" (join "," $own.gres.resources)
   "GRES_TYPE_LABEL" $own.gres.typeLabel
+  "GPU_RESOURCES" (join "," $own.gres.gpuResources)
+  "GPU_WAIT_S" $own.gres.waitSeconds
   "NODE_PERMISSIONS" (join "," $permitted)
   "REBOOT_CONDITION" $own.reboot.condition
   "REBOOT_REASON" $own.reboot.reason

@@ -240,10 +240,14 @@ class HostSlurm:
         memory_mib: int = 16000,
         features: tuple[str, ...] = (),
         claimed_gpus: int = 0,
+        prepare: str = "",
     ) -> None:
         """Start a slurmd that registers itself as *name*, on a port of its own.
 
         One that claims GPUs has none: slurmctld refuses its registration (INVALID_REG).
+
+        *prepare* is bash that runs before, with mounts that only this slurmd sees; what it sets ``gres`` to,
+        slurmd announces.
         """
         port = free_ports(1)
         described = render_dynamic_node(
@@ -254,7 +258,8 @@ class HostSlurm:
             features=features,
             gpus=claimed_gpus,
         )
-        self._spawn(name, *_OWN_RUN, "slurmd", "-D", "-Z", "-N", name, "--conf", described)
+        start = f'{prepare}\nexec slurmd -D -Z -N "$1" --conf "$2${{gres:+ Gres=$gres}}"'
+        self._spawn(name, *_OWN_RUN, "bash", "-euc", start, "slurmd", name, described)
 
     def kill_daemon(self, name: str, sig: int = signal.SIGKILL) -> None:
         """End one daemon, by default as a dead machine would; jobs of a killed slurmd live on as orphans."""

@@ -37,6 +37,8 @@ Seconds = Annotated[int, Meta(ge=0, le=31_536_000)]
 FeatureName = Annotated[str, Meta(pattern="^[A-Za-z0-9_.:=+/-]+$", max_length=63)]
 """What Slurm takes as a feature: no comma, no operator of its constraints."""
 NamePart = Annotated[str, Meta(min_length=1, max_length=63)]
+GpuType = Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]+$", max_length=63)]
+"""What Slurm takes as the type of a GRES."""
 IntOrPercent = Annotated[
     int | str,
     Meta(
@@ -164,6 +166,21 @@ class NodeSetSpec(KubeStruct, frozen=True):
             "without the requests of its own Pod and of the DaemonSets there. Default: they are not counted."
         ),
     ] = None
+    gpus: Annotated[
+        Literal["FromNode"] | None,
+        Meta(
+            description="FromNode: slurmd is told (SUNK_NODE_GRES) the GPUs that its Node has. "
+            "Default: the template says what GPUs Slurm gets."
+        ),
+    ] = None
+    gpu_types: Annotated[
+        Mapping[str, GpuType],
+        Meta(
+            max_length=256,
+            description="GRES types by GPU model. Other models are spelled in small letters, without "
+            "their vendor.",
+        ),
+    ] = field(default_factory=dict[str, str])
     update_strategy: Annotated[UpdateStrategy, Meta(description="How a new template reaches the nodes.")] = (
         UpdateStrategy()
     )

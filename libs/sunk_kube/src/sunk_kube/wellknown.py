@@ -66,6 +66,9 @@ ANNOTATION_REASON_CHANGED: Final = PREFIX + "reason-changed"
 Writer: nodeset-controller."""
 ANNOTATION_CONDEMNED: Final = PREFIX + "condemned"
 """On NodeSet Pods that are to go: ``update``, ``scale-down`` or ``deletion``. Writer: nodeset-controller."""
+LABEL_GRES_GPU: Final = PREFIX + "gres-gpu"
+"""On NodeSet Pods: the GPUs that their slurmd announces, ``h100-8``. Writer: the template, else
+nodeset-controller, where it read them of the Node."""
 LABEL_PROTECTED: Final = PREFIX + "protected"
 """On NodeSet Pods, ``true``, while nobody may evict them: all but those on a cordoned Node whose Slurm node
 is drained and idle, or has never registered. The NodeSet's disruption budget selects by it.

@@ -8,6 +8,7 @@ Source: man pages gres.conf and slurm.conf; SchedMD/slurm, src/interfaces/gres.c
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -19,6 +20,9 @@ _NUMBER_MAX: Final = 2**53
 _COUNT = re.compile(r"^(?P<number>[0-9]{1,15})(?P<unit>[KMGTP]?)$", re.IGNORECASE)
 _MEMORY = re.compile(r"^(?P<number>[0-9]{1,15}(\.[0-9]{1,15})?)(?P<unit>[KMGTP]?)$", re.IGNORECASE)
 _PARENTHESES = re.compile(r"\([^()]*\)")
+_NOT_IN_TYPES: Final = re.compile(r"[^a-z0-9.-]+")
+_VENDOR: Final = re.compile(r"^(nvidia|amd|intel)[_-]+(?=.)")
+_TYPE_MAX: Final = 63
 _KIB: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 _MIB: Final = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 
@@ -34,6 +38,23 @@ class Gres(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """Return it as ``--gres`` and GRES strings spell it."""
         return ":".join(part for part in (self.name, self.kind, str(self.count)) if part)
+
+
+def gpu_type(model: str, types: Mapping[str, str]) -> str:
+    """Return the GRES type of GPUs that a Node's label calls *model*; empty where it has no such label.
+
+    What *types* says of the model holds. Another model is spelled in small letters without the vendor, with
+    ``_`` for what stands in no type: ``NVIDIA_H100`` is ``h100``, ``NVIDIA-H100-80GB-HBM3`` is
+    ``h100-80gb-hbm3``. Who gives nodes their GRES and who asks for them call this with the same *types*.
+
+    Example:
+        >>> types = {"H100_NVLINK_80GB": "h100"}
+        >>> gpu_type("NVIDIA_L40S", types), gpu_type("H100_NVLINK_80GB", types)
+        ('l40s', 'h100')
+    """
+    if model in types:
+        return types[model]
+    return _VENDOR.sub("", _NOT_IN_TYPES.sub("_", model[:_TYPE_MAX].lower())).strip("_.-")
 
 
 def parse_gres(text: str) -> tuple[Gres, ...]:

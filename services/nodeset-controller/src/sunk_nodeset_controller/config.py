@@ -14,6 +14,7 @@ from sunk_nodeset_controller.node_controller.gres import read_gres
 from sunk_nodeset_controller.node_controller.reboots import RebootSettings
 from sunk_nodeset_controller.node_controller.slurm_files import Wanted
 from sunk_nodeset_controller.nodes.topology import Topology
+from sunk_nodeset_controller.nodesets.gpus import GpuRules
 from sunk_runtime.config import load
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.settings import Seconds, ServiceSettings
@@ -53,9 +54,15 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """Slurm's BlockSizes; nothing leaves them to Slurm."""
     gres: tuple[str, ...] = ()
     """Resources that gres.conf is generated for, into the ConfigMap ``<cluster>-gres``: ``resource=name``, or
-    with the devices' prefix ``nvidia.com/gpu=gpu:/dev/nvidia``."""
-    gres_type_label: str = "gpu.nvidia.com/model"
-    """The label of Nodes whose value is the Type in gres.conf."""
+    with the devices' prefix, which GPUs need, ``nvidia.com/gpu=gpu:/dev/nvidia``."""
+    gres_type_label: tuple[str, ...] = ("gpu.nvidia.com/model", "nvidia.com/gpu.product")
+    """Labels of Nodes whose value is the model of their GPUs, of which the Type is made: the first that a
+    Node has."""
+    gpu_resources: tuple[str, ...] = ("nvidia.com/gpu",)
+    """Resources of Nodes that are GPUs to Slurm, for NodeSets with ``gpus: FromNode``; comma-separated."""
+    gpu_wait_s: Annotated[float, Meta(ge=0)] = 300.0
+    """For how long the Pod of a Node with such a label waits for the device plugin to announce GPUs. Then the
+    Pod is made without."""
     lock_key: str = "sunk.coreweave.com/lock"
     """The key of the taint. Every Pod that may stay bears it; the annotation's key is fixed."""
     lock_value: str = "true"
@@ -113,6 +120,11 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
         return Rules(linger_s=self.lock_linger_s, clear_s=clear_s)
 
     @property
+    def gpu_rules(self) -> GpuRules:
+        """What GPUs of Nodes are known by."""
+        return GpuRules(resources=self.gpu_resources, labels=self.gres_type_label, wait_s=self.gpu_wait_s)
+
+    @property
     def generated(self) -> Wanted:
         """The files that are generated for Slurm.
 
@@ -128,7 +140,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
         topology = Topology(
             kind=self.topology, labels=self.topology_labels, block_sizes=self.topology_block_sizes
         )
-        return Wanted(topology=topology, gres=gres, gres_type_label=self.gres_type_label)
+        return Wanted(topology=topology, gres=gres, gres_type_labels=self.gres_type_label)
 
 
 def read_config(arguments: Sequence[str] = ()) -> Config:

@@ -52,9 +52,11 @@ async def work(
         clusters=config.clusters,
         lock_key=config.lock_key,
         replace_after_s=config.replace_after_s,
+        gpu_rules=config.gpu_rules,
     )
     rest = RateLimit()
-    nodesets = NodeSetLoop(views, kube, observer, Executor(kube, bus, rest, measure=config.lock_eviction))
+    deeds = Executor(kube, bus, rest, measure=config.lock_eviction, gpu_rules=config.gpu_rules)
+    nodesets = NodeSetLoop(views, kube, observer, deeds)
     nodes = NodeController(views, kube, lock_key=config.lock_key)
     pods = PodController(views, kube, bus, unknown_s=config.slurm_unknown_s, rest=rest)
     nodeset_changes, pod_changes = views.nodeset_changes(), views.pod_changes()

@@ -71,15 +71,19 @@ def gpus(count: str | None, model: str = "H100_NVLINK_80GB") -> Node:
     return node(labels={"gpu.nvidia.com/model": model}, allocatable=allocatable)
 
 
+MODEL = ("gpu.nvidia.com/model",)
+IN_FILES = (read_gres("nvidia.com/gpu=gpu:/dev/nvidia"),)
+
+
 def test_gres_is_what_nodes_advertise_in_groups() -> None:
     nodes = {"n1": gpus("8"), "n2": gpus("8"), "n3": gpus("1", "A40"), "n4": gpus(None), "n5": gpus("0")}
-    counted = gres_conf((Gres(resource="nvidia.com/gpu", name="gpu"),), "gpu.nvidia.com/model", nodes)
-    files = gres_conf((read_gres("nvidia.com/gpu=gpu:/dev/nvidia"),), "no/label", nodes)
+    counted = gres_conf((Gres(resource="nvidia.com/gpu", name="mine"),), MODEL, nodes)
+    files = gres_conf(IN_FILES, ("no/label",), nodes)
 
     assert lines(counted) == [
         "AutoDetect=off",
-        "NodeName=n3 Name=gpu Type=a40 Count=1",
-        "NodeName=n[1-2] Name=gpu Type=h100_nvlink_80gb Count=8",
+        "NodeName=n3 Name=mine Type=a40 Count=1",
+        "NodeName=n[1-2] Name=mine Type=h100_nvlink_80gb Count=8",
     ]
     assert lines(files) == [
         "AutoDetect=off",
@@ -94,7 +98,18 @@ def test_a_device_plugin_that_starts_again_takes_no_gpu_from_slurm() -> None:
         restarting, status=replace(restarting.status, capacity={"nvidia.com/gpu": "8", "cpu": "8"})
     )
 
-    assert "Count=8" in gres_conf((Gres(resource="nvidia.com/gpu", name="gpu"),), "none", {"n1": restarting})
+    assert "File=/dev/nvidia[0-7]" in gres_conf(IN_FILES, MODEL, {"n1": restarting})
+
+
+def test_the_type_in_gres_conf_is_the_one_that_the_nodes_set_gives_its_model() -> None:
+    tables: dict[str, Mapping[str, str]] = {"n1": {"H100_NVLINK_80GB": "h100"}, "n2": {}}
+    nodes = {"n1": gpus("8"), "n2": gpus("8", "NVIDIA_L40S")}
+    found = gres_conf(IN_FILES, MODEL, nodes, tables.__getitem__)
+
+    assert lines(found)[1:] == [
+        "NodeName=n1 Name=gpu Type=h100 File=/dev/nvidia[0-7]",
+        "NodeName=n2 Name=gpu Type=l40s File=/dev/nvidia[0-7]",
+    ]
 
 
 def test_fewer_gpus_are_believed_only_after_minutes_and_more_at_once() -> None:
@@ -118,9 +133,10 @@ def test_fewer_gpus_are_believed_only_after_minutes_and_more_at_once() -> None:
     [
         Config(clusters=("lab",), gres=("nvidia.com/gpu",)),
         Config(clusters=("lab",), gres=("=gpu",)),
+        Config(clusters=("lab",), gres=("nvidia.com/gpu=gpu",)),
         Config(clusters=("lab",), topology="tree"),
     ],
-    ids=["no name", "no resource", "a tree without labels"],
+    ids=["no name", "no resource", "GPUs without files", "a tree without labels"],
 )
 def test_what_cannot_be_generated_is_said_at_the_start(config: Config) -> None:
     with pytest.raises(ConfigError):

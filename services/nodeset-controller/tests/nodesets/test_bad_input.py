@@ -87,4 +87,4 @@ def test_any_labels_make_a_tree_in_which_every_node_stands_once(found: dict[str,
 def test_a_resource_that_is_no_whole_number_counts_what_is_whole() -> None:
     odd = node(allocatable={"x/y": "2500m"})
 
-    assert "Count=2" in gres_conf((Gres(resource="x/y", name="y"),), "none", {"n1": odd})
+    assert "Count=2" in gres_conf((Gres(resource="x/y", name="y"),), ("none",), {"n1": odd})

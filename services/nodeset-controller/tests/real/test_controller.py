@@ -66,6 +66,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 CLUSTER = "lab"
 ROLE = "test.example/nodeset"
+MODEL = "gpu.nvidia.com/model"
 PATIENCE_S = 90.0
 OWNED: tuple[Resource[Any], ...] = (
     PODS, NODESETS, NODESLICES, DISRUPTION_BUDGETS, CONFIG_MAPS, CONTROLLER_REVISIONS,
@@ -361,6 +362,59 @@ async def test_a_pod_is_told_what_the_daemonsets_leave_of_its_node_where_its_nod
         "SUNK_LEFT_CPUS": alone["SUNK_LEFT_CPUS"] - 1,
         "SUNK_LEFT_MIB": alone["SUNK_LEFT_MIB"] - 100,
     }
+
+
+async def test_a_pods_slurmd_learns_the_gpus_of_its_node_and_is_not_made_before_they_are_known(
+    stage: Stage,
+) -> None:
+    async def labelled(value: str | None) -> None:
+        await stage.kube.patch(NODES, stage.node, {"metadata": {"labels": {MODEL: value}}})
+
+    async def announced(count: str | None) -> None:
+        """Play the device plugin."""
+        status = {"status": {kind: {"nvidia.com/gpu": count} for kind in ("capacity", "allocatable")}}
+        await stage.kube.patch_status(NODES, stage.node, status)
+
+    async def is_waited_for() -> bool:
+        found = await stage.kube.get(NODESETS, "gpu", stage.namespace)
+        scheduled = condition(found.status.conditions, "Scheduled")
+        return (
+            scheduled is not None
+            and scheduled.reason == "GPUsNotAnnounced"
+            and "nvidia.com/gpu yet, though label gpu.nvidia.com/model is H100_NVLINK_80GB"
+            in scheduled.message
+        )
+
+    async def made_after(uid: str) -> tuple[str, str | None, str | None]:
+        """Return the uid, what slurmd learns, and the label of the Pod that comes after *uid*."""
+        state = await stage.told(lambda state: state.is_ready and state.uid != uid)
+        pod = await stage.kube.get(RAW_PODS, stage.name, stage.namespace)
+        env = {one["name"]: one.get("value") for one in pod.spec["containers"][0]["env"]}
+        return state.uid, env.get("SUNK_NODE_GRES"), pod.metadata.labels.get(wk.LABEL_GRES_GPU)
+
+    before = await stage.told(lambda state: state.is_ready)
+    spec = {"gpus": "FromNode", "gpuTypes": {"H100_NVLINK_80GB": "h100"}}
+    await stage.kube.patch(NODESETS, "gpu", {"spec": spec}, stage.namespace)
+    try:
+        await labelled("H100_NVLINK_80GB")
+        await stage.kube.delete(PODS, stage.name, stage.namespace)
+        await until(is_waited_for, within_s=PATIENCE_S)
+        assert await stage.pod() is None
+
+        await announced("8")
+        uid, *learnt = await made_after(before.uid)
+        assert learnt == ["gpu:h100:8", "h100-8"]
+
+        await announced(None)
+        stage.service.end(signal.SIGTERM)
+        stage.service.change(GPU_WAIT_S="2")
+        stage.service.start()
+        await stage.kube.delete(PODS, stage.name, stage.namespace)
+        _, *learnt = await made_after(uid)
+        assert learnt == [None, None]
+    finally:
+        await labelled(None)
+        await announced(None)
 
 
 async def test_a_pod_that_has_failed_is_replaced_and_a_restart_forgets_no_failure(stage: Stage) -> None:

@@ -62,6 +62,10 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     ``priorityClasses``: the ``qos`` of each PriorityClass."""
     gpu_types: tuple[str, ...] = ()
     """GRES types: ``NVIDIA_H100=h100,NVIDIA_L4=l4``. Empty: GPUs are asked for without a type."""
+    spells_gpu_types: bool = False
+    """A GPU model that ``gpu_types`` does not have is asked for by the type that it has on nodes of NodeSets
+    with ``gpus: FromNode``: in small letters, without the vendor. False, for nodes whose types were typed by
+    hand: such a Pod is refused, or with empty ``gpu_types`` gets GPUs of any type."""
     gpu_resources: tuple[str, ...] = GPU_RESOURCES
     """Resources of Pods that Slurm counts as ``gres/gpu``; comma-separated."""
     uncounted_resources: tuple[str, ...] = UNCOUNTED_RESOURCES
@@ -144,6 +148,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
             refuses_pod_affinity=self.pod_affinity == "refuse",
             requires_limits=tuple(name for name, is_demanded in demanded.items() if is_demanded),
             gpu_types=types,
+            spells_gpu_types=self.spells_gpu_types,
             gpu_resources=self.gpu_resources,
             uncounted_resources=self.uncounted_resources,
         )

@@ -19,6 +19,7 @@ GRACE = "termination grace period must be less than Slurm KillWait - 5s"
 CPU = "spec.containers[].resources.requests.cpu: must be set and not be zero"
 MEMORY = "spec.containers[].resources.requests.memory: must be set and not be zero"
 H100 = Rules(gpu_types={"NVIDIA_H100": "h100"})
+SPELLED = Rules(gpu_types={"NVIDIA_H100": "hopper"}, spells_gpu_types=True)
 
 
 def asking(**amounts: str) -> ResourceRequirements:
@@ -131,6 +132,9 @@ def gpu_pod(**selector: str) -> PodSpec:
         pytest.param(gpu_pod(model="NVIDIA_H100"), H100, "gres/gpu:h100:2", id="a model: its type"),
         pytest.param(gpu_pod(), H100, "gres/gpu:2", id="no model: any type"),
         pytest.param(gpu_pod(model="NVIDIA_H100"), Rules(), "gres/gpu:2", id="no types here"),
+        pytest.param(gpu_pod(model="NVIDIA_L40S"), SPELLED, "gres/gpu:l40s:2", id="a model without an entry"),
+        pytest.param(gpu_pod(model="NVIDIA_H100"), SPELLED, "gres/gpu:hopper:2", id="an entry holds"),
+        pytest.param(gpu_pod(), SPELLED, "gres/gpu:2", id="no model, spelled: any type"),
     ],
 )
 def test_gpus_become_gres(spec: PodSpec, rules: Rules, expected: str) -> None:

@@ -12,11 +12,12 @@ import msgspec
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node
-from sunk_nodeset_controller.adapters.kube_views import KubeViews
+from sunk_nodeset_controller.adapters.kube_views import KubeViews, slice_owner
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit
-from sunk_nodeset_controller.node_controller.gres import Counts, Gres, advertised, gres_conf
+from sunk_nodeset_controller.node_controller.gres import Counts, Gres, gres_conf
 from sunk_nodeset_controller.nodes.topology import Topology, topology_conf
+from sunk_nodeset_controller.nodesets.gpus import advertised
 from sunk_nodeset_controller.nodesets.owners import cluster_holders
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_runtime.changes import Changes
@@ -30,7 +31,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     topology: Topology = Topology()
     gres: tuple[Gres, ...] = ()
-    gres_type_label: str = ""
+    gres_type_labels: tuple[str, ...] = ()
 
 
 class GeneratedFiles:
@@ -57,23 +58,34 @@ class GeneratedFiles:
         return self._counts.again_s()
 
     def _texts(self, cluster: str, namespace: str) -> Mapping[str, str]:
-        slices = (
+        slices = [
             one
             for one in self._views.slices.values()
             if one.cluster == cluster and one.metadata.namespace == namespace
-        )
+        ]
         members = members_of(slices)
         nodes = {
             name: node for kube_node, name in members.items() if (node := self._views.nodes.get(kube_node))
         }
         texts: dict[str, str] = {}
         if self._wanted.topology.kind != "none":
-            labels = {name: node.metadata.labels for name, node in nodes.items()}
-            texts["topology"] = topology_conf(self._wanted.topology, labels)
+            by_name = {name: node.metadata.labels for name, node in nodes.items()}
+            texts["topology"] = topology_conf(self._wanted.topology, by_name)
         if self._wanted.gres:
             known = self._views.nodes.objects.items()
             self._counts.keep({node.metadata.uid for name, node in known if self._views.slices_at.of(name)})
-            texts["gres"] = gres_conf(self._wanted.gres, self._wanted.gres_type_label, nodes, self._counts.of)
+            nodesets = {
+                name: self._views.nodesets.get(slice_owner(one))
+                for one in slices
+                for name in members_of((one,)).values()
+            }
+
+            def types_of(name: str) -> Mapping[str, str]:
+                nodeset = nodesets.get(name)
+                return {} if nodeset is None else nodeset.spec.gpu_types
+
+            labels = self._wanted.gres_type_labels
+            texts["gres"] = gres_conf(self._wanted.gres, labels, nodes, types_of, count_of=self._counts.of)
         return texts
 
     async def _put(self, namespace: str, name: str, part: str, text: str) -> None:
@@ -114,6 +126,6 @@ class GeneratedFiles:
     def _read_of(self, node: Node | None) -> object:
         if node is None:
             return None
-        labels = (*self._wanted.topology.labels, self._wanted.gres_type_label)
+        labels = (*self._wanted.topology.labels, *self._wanted.gres_type_labels)
         found = [node.metadata.labels.get(label) for label in labels]
         return found, [advertised(node, one.resource) for one in self._wanted.gres]

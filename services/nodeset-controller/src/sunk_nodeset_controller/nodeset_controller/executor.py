@@ -25,6 +25,7 @@ from sunk_nodeset_controller.adapters.rate_limit import RateLimit
 from sunk_nodeset_controller.locks.daemonsets import DaemonSet
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 from sunk_nodeset_controller.nodesets.allocatable import left_for_slurm, with_room
+from sunk_nodeset_controller.nodesets.gpus import GpuRules, gpus_of, with_gpus
 from sunk_nodeset_controller.nodesets.model import (
     Action,
     CondemnPod,
@@ -114,12 +115,19 @@ class Executor:
     """Carries out actions."""
 
     def __init__(
-        self, kube: FencedKube, bus: BusConnections, rest: RateLimit, *, measure: EvictionPolicy
+        self,
+        kube: FencedKube,
+        bus: BusConnections,
+        rest: RateLimit,
+        *,
+        measure: EvictionPolicy,
+        gpu_rules: GpuRules,
     ) -> None:
         self._kube = kube
         self._bus = bus
         self._rest = rest
         self._measure = measure
+        self._gpu_rules = gpu_rules
         self._stuck: dict[str, str] = {}
         self._name_conflicts: set[str] = set()
         self._begin = 0
@@ -211,6 +219,7 @@ class Executor:
     async def _body(self, seen: Observed, name: str, kube_node: str) -> Manifest:
         node = seen.nodes[kube_node]
         body = manifest(seen.nodeset, node, name, self._measure.taint.key)
+        body = with_gpus(body, gpus_of(node, seen.nodeset.spec, self._gpu_rules))
         body["metadata"]["annotations"] |= noted(seen.slurm.get(name) if seen.slurm is not None else None)
         if seen.nodeset.spec.leave_room_for is None:
             return body

@@ -1,18 +1,20 @@
 """From the views to one NodeSet and all that concerns it."""
 
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
 from sunk_kube.nodesets import NodeSet, NodeSlice
-from sunk_kube.objects import Pod
+from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.adapters.cluster_views import BusConnections
 from sunk_nodeset_controller.adapters.kube_views import KubeViews, slice_owner
 from sunk_nodeset_controller.nodeset_controller.feasibility_cache import FeasibilityCache
+from sunk_nodeset_controller.nodesets.gpus import GpuRules, is_unread, waits_for
 from sunk_nodeset_controller.nodesets.members import condemned
-from sunk_nodeset_controller.nodesets.model import Fits, Observed
+from sunk_nodeset_controller.nodesets.model import Fits, Observed, UnreadGpus
 from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key, refusal, seniority
 from sunk_nodeset_controller.nodesets.slices import failed_of, failures_of, names_of
 from sunk_nodeset_controller.nodesets.template import pinned_node
@@ -21,6 +23,35 @@ from sunk_slurm.hostlist import expand
 
 _Jobs = Mapping[str, tuple[SlurmJobState, ...]]
 _Guests = Mapping[str, tuple[PlacementState, ...]]
+
+
+class GpuWaits:
+    """Since when Nodes that have GPUs by a label announce none, by NodeSet.
+
+    It is this process that counts: kubelets and device plugins say nothing of how long they have been at it.
+    A new leader waits once more, so that a Pod comes later and nothing is lost.
+    """
+
+    def __init__(self, rules: GpuRules, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rules = rules
+        self._clock = clock
+        self._since: dict[str, dict[str, float]] = {}
+
+    def of(self, nodeset: NodeSet, nodes: Iterable[Node]) -> dict[str, UnreadGpus]:
+        """Return those of *nodes*, which have no Pod of *nodeset*, whose Pod waits for their GPUs."""
+        now, known = self._clock(), self._since.get(nodeset.key, {})
+        unread = [node for node in nodes if is_unread(node, nodeset.spec, self._rules)]
+        since = {node.metadata.uid: known.get(node.metadata.uid, now) for node in unread}
+        self._since[nodeset.key] = since
+        return {
+            node.metadata.name: UnreadGpus(waits_for(node, self._rules), wait_s)
+            for node in unread
+            if (wait_s := since[node.metadata.uid] + self._rules.wait_s - now) > 0
+        }
+
+    def forget(self, key: str) -> None:
+        """Forget a NodeSet that is gone."""
+        self._since.pop(key, None)
 
 
 class Observer:
@@ -34,11 +65,13 @@ class Observer:
         clusters: Collection[str],
         lock_key: str,
         replace_after_s: float,
+        gpu_rules: GpuRules,
     ) -> None:
         self._views = views
         self._bus = bus
         self._clusters = clusters
         self._replace_after_s = replace_after_s
+        self._gpu_waits = GpuWaits(gpu_rules)
         self._feasibility_cache = FeasibilityCache(views.nodes, lock_key=lock_key)
 
     def observe(self, nodeset: NodeSet, name_conflicts: frozenset[str] = frozenset()) -> Observed:
@@ -51,16 +84,19 @@ class Observer:
         own = [pod for pod in labelled if is_owned(pod, nodeset)]
         slices = tuple(one for one in self._views.slices_of.of(nodeset.key) if is_owned(one, nodeset))
         fits = self._feasibility_cache.of(nodeset)
+        mine = {pinned_node(pod) for pod in own}
+        nodes = dict(self._views.nodes.objects)
+        others = (node for name, node in nodes.items() if name not in mine and name not in fits.obstacles)
         jobs, placed_pods = self._in_the_way(nodeset, own)
         slurm_health = self._bus.ears.get(nodeset.spec.cluster)
         silence = None if slurm_health is None else slurm_health.doubt(now)
         return Observed(
             nodeset=nodeset,
-            nodes=dict(self._views.nodes.objects),
+            nodes=nodes,
             fits=fits,
             pods=tuple(own),
             slices=slices,
-            foreign=self._foreign(nodeset, fits, {pinned_node(pod) for pod in own}),
+            foreign=self._foreign(nodeset, fits, mine),
             taken=self._taken(nodeset, own) | name_conflicts,
             name_conflicts=name_conflicts,
             slurm=self._slurm(nodeset.spec.cluster, own, slices) if silence is None else None,
@@ -71,6 +107,7 @@ class Observer:
             placed_pods=placed_pods,
             failures=failures_of(slices),
             failed=failed_of(slices),
+            unread=self._gpu_waits.of(nodeset, others),
             refusal=refusal(nodeset, self._views.nodesets.values(), self._clusters),
             now=now,
             replace_after_s=self._replace_after_s,
@@ -79,6 +116,7 @@ class Observer:
     def forget(self, key: str) -> None:
         """Forget a NodeSet that is gone."""
         self._feasibility_cache.forget(key)
+        self._gpu_waits.forget(key)
 
     def _taken(self, nodeset: NodeSet, own: list[Pod]) -> frozenset[str]:
         """Return the names of Pods and Slurm nodes in the namespace that are not *nodeset*'s."""

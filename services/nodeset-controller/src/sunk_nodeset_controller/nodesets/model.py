@@ -26,6 +26,14 @@ class Fits(msgspec.Struct, frozen=True, kw_only=True):
     """Why a Node cannot, by name; a Node that can is not here."""
 
 
+class UnreadGpus(msgspec.Struct, frozen=True):
+    """A Node has GPUs by a label, and announces none yet."""
+
+    why: str
+    wait_s: float
+    """For how long a Pod there still waits for them."""
+
+
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """One NodeSet and all that concerns it. Every list is whole: who builds this has seen to that."""
 
@@ -59,6 +67,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """How often in a row the Pod of a name has ended by itself, as the slices have it."""
     failed: frozenset[str] = frozenset()
     """The uids of Pods that count there already."""
+    unread: Mapping[str, UnreadGpus] = msgspec.field(default_factory=dict[str, UnreadGpus])
+    """Nodes without a Pod of the set whose GPUs are not known yet, by name: their Pods wait."""
     refusal: str = ""
     """Why the NodeSet as a whole is not carried out; nothing if it is."""
     now: datetime

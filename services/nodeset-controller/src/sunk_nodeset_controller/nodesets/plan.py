@@ -39,6 +39,8 @@ def plan(seen: Observed) -> Plan:
         **seen.fits.obstacles,
         **{node: f"belongs to NodeSet {key}" for node, key in seen.foreign.items()},
     }
+    waiting = {node: one for node, one in seen.unread.items() if node not in obstacles}
+    obstacles |= {node: one.why for node, one in waiting.items()}
     feasible = frozenset(name for name in seen.nodes if name not in obstacles)
     replaced, again_s = _replaced(seen)
     rolled = rollout(seen, found, wanted_size(seen, found, feasible))
@@ -49,7 +51,7 @@ def plan(seen: Observed) -> Plan:
             *_created(seen, feasible),
             *cleared(seen, found),
         ),
-        again_s=_soonest(again_s, found),
+        again_s=_soonest(found, again_s, *(one.wait_s for one in waiting.values())),
         feasible=feasible,
         obstacles=obstacles,
     )
@@ -69,18 +71,18 @@ def _leaving(seen: Observed) -> Plan:
     found = members(seen)
     replaced, again_s = _replaced(seen)
     return Plan(
-        actions=(*replaced, *ended(seen, found)), again_s=_soonest(again_s, found), is_over=not seen.pods
+        actions=(*replaced, *ended(seen, found)), again_s=_soonest(found, again_s), is_over=not seen.pods
     )
 
 
-def _soonest(again_s: float | None, found: list[Member]) -> float | None:
+def _soonest(found: list[Member], *again_s: float | None) -> float | None:
     waits = [member.available_in_s for member in found]
     if any(not member.is_updated for member in found):
         waits += [member.away_in_s for member in found if member.away_in_s]
         # That Slurm can use a node does not show on its Pod.
         waits += [LOOK_AGAIN_S for member in found if member.is_updated and member.unusable]
     waits += [LOOK_AGAIN_S for member in found if member.condemned]
-    return min((wait for wait in (again_s, *waits) if wait is not None), default=None)
+    return min((wait for wait in (*again_s, *waits) if wait is not None), default=None)
 
 
 def is_wanted(nodeset: NodeSet | None, node: Node | None, lock_key: str) -> bool:

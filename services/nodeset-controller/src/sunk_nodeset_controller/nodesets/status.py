@@ -194,6 +194,9 @@ def _stuck(found: Plan) -> str:
 def _scheduled(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
     desired, current = counts.desired_number_scheduled, counts.current_number_scheduled
     why = _why(found) + _taken(seen)
+    if any(found.obstacles.get(node) == one.why for node, one in seen.unread.items()):
+        message = f"feasible Nodes: {counts.number_feasible}{why}"
+        return Condition(type=SCHEDULED, status="False", reason="GPUsNotAnnounced", message=message)
     is_none_wanted = seen.nodeset.spec.replicas == 0
     if counts.number_feasible < desired or not (counts.number_feasible or is_none_wanted):
         message = f"{counts.number_feasible} of {desired} wanted Nodes are feasible{why}"

@@ -26,6 +26,7 @@ from sunk_pod_scheduler.podspec.namespace_policy import (
     refusals,
 )
 from sunk_pod_scheduler.podspec.unsupported import without_effect
+from sunk_slurm.gres import gpu_type
 
 TERMINATION_OFFSET_S: Final = 5
 """Before KillWait, when the placeholder's script and we give a Pod up."""
@@ -61,6 +62,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     Pod that may have Slurm's jobs beside it."""
     gpu_types: Mapping[str, str] = {}
     """GRES type by the value of ``gpu.nvidia.com/model``; empty: GPUs are asked for without a type."""
+    spells_gpu_types: bool = False
+    """Other models are spelled as those of NodeSets that have their GPUs from Nodes."""
     gpu_resources: tuple[str, ...] = GPU_RESOURCES
     """What Slurm counts as GPUs."""
     uncounted_resources: tuple[str, ...] = UNCOUNTED_RESOURCES
@@ -94,7 +97,7 @@ def validate(pod: Pod, rules: Rules) -> ValidatedPod | tuple[str, ...]:
     qos, not_granted = by_priority_class(rules.policy, namespace, priority_class, asked)
     needed, unreadable = _needed(pod.spec)
     gpus = sum((needed.get(name, Decimal(0)) for name in rules.gpu_resources), Decimal(0))
-    gpu_type, untyped = _gpu_type(pod.spec, rules.gpu_types) if gpus else ("", ())
+    kind, untyped = _gpu_type(pod.spec, rules) if gpus else ("", ())
     everything = (
         *problems,
         *refusals(rules.policy, grant, namespace, asked),
@@ -119,7 +122,7 @@ def validate(pod: Pod, rules: Rules) -> ValidatedPod | tuple[str, ...]:
         cpus=size.cpus,
         memory_mib=size.memory_mib,
         gpus=size.gpus,
-        gpu_type=gpu_type,
+        gpu_type=kind,
         identity=identity(rules.policy, asked),
         asked=completed(grant, asked, qos),
         priority_class=priority_class if qos else "",
@@ -240,16 +243,16 @@ def _grace(spec: PodSpec, kill_wait_s: float) -> tuple[str, ...]:
     return ("termination grace period must be less than Slurm KillWait - 5s",)
 
 
-def _gpu_type(spec: PodSpec, gpu_types: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+def _gpu_type(spec: PodSpec, rules: Rules) -> tuple[str, tuple[str, ...]]:
     """Return the GRES type of the one GPU model that *spec* insists on, if it does."""
     models = _models(spec)
-    if not gpu_types or len(models) != 1:
+    if len(models) != 1 or not (rules.gpu_types or rules.spells_gpu_types):
         return "", ()
     (model,) = models
-    if model not in gpu_types:
-        known = ", ".join(sorted(gpu_types))
+    if model not in rules.gpu_types and not rules.spells_gpu_types:
+        known = ", ".join(sorted(rules.gpu_types))
         return "", (f"{LABEL_GPU_MODEL}: {model} is no GPU type of this Slurm cluster; known: {known}",)
-    return gpu_types[model], ()
+    return gpu_type(model, rules.gpu_types), ()
 
 
 def _models(spec: PodSpec) -> set[str]:

@@ -1,0 +1,148 @@
+"""The GPUs that slurmd announces are those of its Node."""
+
+import pytest
+from msgspec.structs import replace
+
+from sunk_kube import wellknown as wk
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Condition, Node, condition
+from sunk_kube.testing import T0, node, nodeset
+from sunk_nodeset_controller.nodeset_controller.observer import GpuWaits
+from sunk_nodeset_controller.nodesets.feasibility import fits
+from sunk_nodeset_controller.nodesets.gpus import GpuRules, gpus_of, is_unread, with_gpus
+from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, UnreadGpus
+from sunk_nodeset_controller.nodesets.plan import plan
+from sunk_nodeset_controller.nodesets.status import status
+from sunk_nodeset_controller.nodesets.template import manifest
+
+MODEL, PRODUCT, GPU = "gpu.nvidia.com/model", "nvidia.com/gpu.product", "nvidia.com/gpu"
+RULES = GpuRules()
+H100 = {MODEL: "NVIDIA_H100"}
+WHY = "its device plugin announces no nvidia.com/gpu yet, though label gpu.nvidia.com/model is NVIDIA_H100"
+
+
+def reading(**types: str) -> NodeSet:
+    """A NodeSet that has its GPUs from its Nodes."""
+    made = nodeset()
+    return replace(made, spec=replace(made.spec, gpus="FromNode", gpu_types=types))
+
+
+def having(count: str | None, name: str = "node1", **labels: str) -> Node:
+    made = node(name, labels={key.replace("__", "/"): value for key, value in labels.items()} or H100)
+    more = {} if count is None else {GPU: count}
+    return replace(
+        made, status=replace(made.status, capacity=more, allocatable=dict(made.status.allocatable))
+    )
+
+
+@pytest.mark.parametrize(
+    ("kube_node", "types", "announced"),
+    [
+        (having("8"), {}, "gpu:h100:8"),
+        (having("8"), {"NVIDIA_H100": "hopper"}, "gpu:hopper:8"),
+        (having("4", **{PRODUCT: "NVIDIA-A100-SXM4-80GB"}), {}, "gpu:a100-sxm4-80gb:4"),
+        (having("1", **{PRODUCT: "Tesla-T4", MODEL: "NVIDIA_T4"}), {}, "gpu:t4:1"),
+        (having("2", disk="fast"), {}, "gpu:2"),
+        (having("0"), {}, None),
+        (having(None), {}, None),
+    ],
+)
+def test_a_nodes_gpus_are_what_its_device_plugin_and_its_label_say(
+    kube_node: Node, types: dict[str, str], announced: str | None
+) -> None:
+    found = gpus_of(kube_node, reading(**types).spec, RULES)
+    assert (None if found is None else str(found)) == announced
+
+
+def test_a_device_plugin_that_starts_again_takes_no_gpu_from_a_new_pod() -> None:
+    restarting = having("8")
+    none_free = {**restarting.status.allocatable, GPU: "0"}
+    restarting = replace(restarting, status=replace(restarting.status, allocatable=none_free))
+
+    assert str(gpus_of(restarting, reading().spec, RULES)) == "gpu:h100:8"
+
+
+def test_a_set_that_says_its_gpus_itself_has_none_of_its_node() -> None:
+    assert gpus_of(having("8"), nodeset().spec, RULES) is None
+    assert not is_unread(having(None), nodeset().spec, RULES)
+
+
+def test_slurmd_learns_of_the_gpus_and_the_pod_is_labelled() -> None:
+    made = manifest(reading(), having("8"), "gpu-000-001", wk.TAINT_LOCK)
+    found = with_gpus(made, gpus_of(having("8"), reading().spec, RULES))
+    (container,) = found["spec"]["containers"]
+
+    assert container["env"][0] == {"name": "SUNK_NODE_GRES", "value": "gpu:h100:8"}
+    assert found["metadata"]["labels"]["sunk.coreweave.com/gres-gpu"] == "h100-8"
+    assert with_gpus(made, None) == made
+
+
+def observed(*nodes: Node, **unread: UnreadGpus) -> Observed:
+    of = reading()
+    return Observed(
+        nodeset=of,
+        nodes={one.metadata.name: one for one in nodes},
+        fits=fits(of, nodes, wk.TAINT_LOCK),
+        pods=(),
+        unread=unread,
+        now=T0,
+    )
+
+
+def scheduled(seen: Observed) -> Condition | None:
+    return condition(status(seen, plan(seen)).conditions, "Scheduled")
+
+
+def test_a_node_whose_gpus_are_not_announced_yet_gets_its_pod_later_and_that_is_said() -> None:
+    seen = observed(having("8", "node1"), having(None, "node2"), node2=UnreadGpus(WHY, 120.0))
+    found = plan(seen)
+
+    assert found.actions == (CreatePod("gpu-000-011", "node1"),)
+    assert (found.again_s, found.feasible) == (120.0, {"node1"})
+    told = scheduled(seen)
+    assert told is not None
+    assert (told.status, told.reason) == ("False", "GPUsNotAnnounced")
+    assert told.message == f"feasible Nodes: 1; 1 Node: {WHY}"
+
+
+def test_the_only_node_of_a_set_says_what_it_waits_for() -> None:
+    told = scheduled(observed(having(None), node1=UnreadGpus(WHY, 120.0)))
+
+    assert told is not None
+    assert (told.reason, told.message) == ("GPUsNotAnnounced", f"feasible Nodes: 0; 1 Node: {WHY}")
+
+
+def test_a_node_that_does_not_fit_waits_for_no_gpus() -> None:
+    small = having(None)
+    seen = observed(replace(small, metadata=replace(small.metadata, deletion_timestamp=T0)))
+    seen = replace(seen, unread={"node1": UnreadGpus(WHY, 120.0)})
+
+    assert plan(seen).obstacles == {"node1": "is being deleted"}
+    told = scheduled(seen)
+    assert told is not None
+    assert told.reason == "TooFewFeasibleNodes"
+
+
+def test_gpus_are_waited_for_so_long_and_no_longer() -> None:
+    clock = [0.0]
+    waits = GpuWaits(GpuRules(wait_s=300.0), lambda: clock[0])
+
+    def at(now: float, *nodes: Node) -> dict[str, UnreadGpus]:
+        clock[0] = now
+        return waits.of(reading(), nodes)
+
+    assert at(0, having(None), having("8", "node2")) == {"node1": UnreadGpus(WHY, 300.0)}
+    assert at(100, having("0")) == {"node1": UnreadGpus(WHY, 200.0)}
+    assert at(300, having("0")) == {}
+    assert at(400, having("0")) == {}
+    assert at(500, having("8")) == {}
+    assert at(600, having("0")) == {"node1": UnreadGpus(WHY, 300.0)}
+    waits.forget(reading().key)
+    assert at(700, having("0")) == {"node1": UnreadGpus(WHY, 300.0)}
+
+
+def test_nothing_is_waited_for_where_it_is_set_so_or_no_label_speaks_of_gpus() -> None:
+    unlabelled = having(None, disk="fast")
+    assert GpuWaits(GpuRules(wait_s=0.0)).of(reading(), (having(None),)) == {}
+    assert GpuWaits(RULES).of(reading(), (unlabelled,)) == {}
+    assert GpuWaits(GpuRules(resources=())).of(reading(), (having(None),)) == {}
