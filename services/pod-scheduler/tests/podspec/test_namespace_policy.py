@@ -162,8 +162,14 @@ def test_a_priority_class_becomes_the_qos_of_the_table_unless_the_pod_names_one(
 
 
 @pytest.mark.parametrize("namespaces", [{}, {"ml": Grant(accounts=("a",))}, {"web": Grant(qos=("low",))}])
-def test_the_table_grants_its_qos_where_no_grant_lists_any(namespaces: dict[str, Grant]) -> None:
-    found = validate(of_class("high"), Rules(policy=Policy(namespaces=namespaces, priority_classes=CLASSES)))
+def test_by_default_a_priority_class_gives_no_qos_that_its_namespace_was_not_granted(
+    namespaces: dict[str, Grant],
+) -> None:
+    """Any tenant may name any PriorityClass."""
+    policy = Policy(namespaces=namespaces, priority_classes=CLASSES)
+
+    assert not isinstance(validate(of_class("high"), Rules(policy=policy)), ValidatedPod)
+    found = validate(of_class("high"), Rules(policy=msgspec.structs.replace(policy, default="allow")))
 
     assert isinstance(found, ValidatedPod)
     assert found.asked.qos == "urgent"
@@ -182,7 +188,7 @@ def test_a_list_of_qos_bounds_what_a_priority_class_gives_its_namespace(namespac
 
 def test_the_members_of_a_gang_whose_priority_classes_mean_the_same_qos_agree_and_others_do_not() -> None:
     classes = CLASSES | {"top": PriorityClassTerms(qos="urgent")}
-    rules = Rules(policy=Policy(priority_classes=classes))
+    rules = Rules(policy=Policy(priority_classes=classes, default="allow"))
     high, top, low = (validate(of_class(name), rules) for name in ("high", "top", "low"))
 
     assert isinstance(high, ValidatedPod)

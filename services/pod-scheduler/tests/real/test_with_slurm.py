@@ -738,7 +738,7 @@ async def test_a_priority_class_is_the_jobs_qos_by_which_slurm_preempts_and_an_u
     terms = {"high": "urgent", "low": "spare", "lost": "nosuch"}
     table = {name: PriorityClassTerms(qos=qos) for name, qos in terms.items()}
     async with world(nats, by_qos, free_tcp_port) as found:
-        found.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy(priority_classes=table))
+        found.rules = Rules(kill_wait_s=KILL_WAIT_S, policy=Policy(priority_classes=table, default="allow"))
         async with running(found):
             lows = [f"low-{name}" for name in found.names]
             for uid in lows:

@@ -74,13 +74,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     priority_classes: dict[str, PriorityClassTerms] = msgspec.field(
         name="priorityClasses", default_factory=dict[str, PriorityClassTerms]
     )
-    """By the name of the PriorityClass. An entry grants its QoS to every namespace without a list of its own:
-    Kubernetes says which namespaces may name the PriorityClass."""
-
-    def qos_listed(self, namespace: str) -> Names | None:
-        """Return the QoS that a grant lists for *namespace*; None where no grant lists any."""
-        lists = (self.namespaces.get(key, _NOTHING_SAID).qos for key in (namespace, EVERY_NAMESPACE))
-        return next((names for names in lists if names is not None), None)
+    """By the name of the PriorityClass. An entry grants nothing: any tenant may name any PriorityClass."""
 
     def grant(self, namespace: str) -> Grant:
         """Return what holds for *namespace*, each field from its own grant, else everybody's, else ours."""
@@ -136,17 +130,17 @@ def refusals(policy: Policy, grant: Grant, namespace: str, asked: JobOptions) ->
 
 
 def by_priority_class(
-    policy: Policy, namespace: str, priority_class: str, asked: JobOptions
+    policy: Policy, grant: Grant, namespace: str, priority_class: str, asked: JobOptions
 ) -> tuple[str, tuple[str, ...]]:
     """Return the QoS that a Pod has by its PriorityClass, and why it may not have that.
 
-    The Pod's own annotation goes first: then, and for a PriorityClass without an entry, the QoS is empty.
+    It needs the same grant as the annotation, which goes first: then, and for a PriorityClass without an
+    entry, the QoS is empty.
     """
     terms = policy.priority_classes.get(priority_class)
     if terms is None or asked.qos:
         return "", ()
-    listed = policy.qos_listed(namespace)
-    if listed is None or terms.qos in listed:
+    if grant.qos is None or terms.qos in grant.qos:
         return terms.qos, ()
     may = f"an administrator may add it to namespaces.{namespace}.qos of the scheduler's policy"
     means = f"{priority_class} means QoS {terms.qos} by scheduler.priorityClasses"

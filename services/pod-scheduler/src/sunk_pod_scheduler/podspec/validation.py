@@ -94,7 +94,7 @@ def validate(pod: Pod, rules: Rules) -> ValidatedPod | tuple[str, ...]:
     namespace = pod.metadata.namespace
     grant = rules.policy.grant(namespace)
     priority_class = pod.spec.priority_class_name
-    qos, not_granted = by_priority_class(rules.policy, namespace, priority_class, asked)
+    qos, not_granted = by_priority_class(rules.policy, grant, namespace, priority_class, asked)
     needed, unreadable = _needed(pod.spec)
     gpus = sum((needed.get(name, Decimal(0)) for name in rules.gpu_resources), Decimal(0))
     kind, untyped = _gpu_type(pod.spec, rules) if gpus else ("", ())
