@@ -37,6 +37,6 @@ def run(file: str, *models: str, but: Iterable[str] = ()) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-5000:]
+    assert done.returncode == 0, f"{done.stdout[-5000:]}\nexit {done.returncode}: {done.stderr[-5000:]}"
     assert re.search(r"^[1-9]\d* passed", done.stdout, re.MULTILINE), done.stdout[-500:]
     assert "skipped" not in done.stdout
