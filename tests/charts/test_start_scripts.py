@@ -448,7 +448,9 @@ class Rotating:
 
     def read(self, daemon: str) -> None:
         """Have *daemon* read it, as a Pod's script has it, and return when it answers again."""
-        os.kill(self.slurm.pid_of(daemon) or 0, signal.SIGHUP)
+        pid = self.slurm.pid_of(daemon)
+        assert pid is not None  # 0 would be all of us.
+        os.kill(pid, signal.SIGHUP)
         wait_for(f"{daemon} to answer", lambda: "UP" in self.slurm.exec("scontrol", "ping"), 60)
 
     def runs(self) -> bool:
@@ -525,7 +527,8 @@ def test_slurmctld_reads_another_set_of_keys_when_no_job_is_in_its_prolog(with_p
         assert not read.done()
         blocked.unlink()
         read.result()
-    os.kill(daemon or 0, signal.SIGHUP)
+    assert daemon is not None
+    os.kill(daemon, signal.SIGHUP)
 
     wait_for("the job's end", lambda: words()["JobState"] == "COMPLETED")
     assert words()["Restarts"] == "0"
