@@ -17,7 +17,7 @@ from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.installation import Installation, install
 from sunk_lab.kube.cgroups import processes_of
-from sunk_lab.processes import wait_for
+from sunk_lab.processes import stopped, wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_lab.slurm import cluster_images
 from sunk_lab.slurm.releases import RELEASES, SLURM_24_11
@@ -144,13 +144,10 @@ def test_a_slurmctld_that_answers_nobody_for_long_is_not_ready_and_is_not_killed
     assert before["ready"]
     (process,) = cluster.slurmctld()
 
-    os.kill(process, signal.SIGSTOP)
-    try:
+    with stopped([process]):
         wait_for("it not to be ready", lambda: not is_ready(cluster), 180)
         with pytest.raises(LabError):
             wait_for("it to be killed", lambda: cluster.slurmctld() != [process], LONG_S)
-    finally:
-        os.kill(process, signal.SIGCONT)
 
     wait_for("it to be ready", lambda: is_ready(cluster), 120)
     assert cluster.container("slurm-controller-0", "slurmctld")["restartCount"] == before["restartCount"]

@@ -18,7 +18,7 @@ from sunk_lab.errors import LabError
 from sunk_lab.installation import Installation, install
 from sunk_lab.kube.cgroups import processes_of
 from sunk_lab.kube.images import PAUSE
-from sunk_lab.processes import wait_for
+from sunk_lab.processes import stopped, wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_lab.slurm.releases import RELEASES, SLURM_24_11
 
@@ -192,11 +192,8 @@ def test_probes_leave_no_trace_in_slurmds_log_and_a_slurmd_that_is_stopped_is_no
     uid = cluster.uids("pod")[slurmd]
     (process,) = processes_of(uid, "slurmd")
     assert is_ready() == "True"
-    os.kill(process, signal.SIGSTOP)
-    try:
+    with stopped([process]):
         wait_for("the Pod not to be ready", lambda: is_ready() == "False", 60)
-    finally:
-        os.kill(process, signal.SIGCONT)
     wait_for("the Pod to be ready", lambda: is_ready() == "True", 60)  # After some probes.
     cluster.await_idle()
 

@@ -23,6 +23,7 @@ from sunk_lab.config import from_environment
 from sunk_lab.directory import BASE, Directory
 from sunk_lab.errors import LabError
 from sunk_lab.installation import CHARTS, NAMESPACE, SUNK_NAMESPACE, Installation, install
+from sunk_lab.kube.cgroups import processes_of
 from sunk_lab.processes import wait_for
 from sunk_lab.reserved import reserved_lab
 from sunk_lab.slurm import cluster_images
@@ -805,17 +806,6 @@ def test_an_uninstall_that_is_killed_is_taken_up_again(cluster: Cluster) -> None
     assert cluster.items("nodeset") == []
     cluster.install_slurm()
     cluster.await_idle()
-
-
-def processes_of(pod: str, program: str) -> list[int]:
-    """Return the processes of *program* in the Pod with the uid *pod*; Nodes are of this machine."""
-    found: list[int] = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # It is gone meanwhile.
-            is_its = pod in (process / "cgroup").read_text()
-            if is_its and (process / "cmdline").read_bytes().startswith(program.encode()):
-                found.append(int(process.name))
-    return found
 
 
 def test_uninstall_keeps_keys_state_and_accounting_and_a_new_release_takes_them_over(

@@ -1,12 +1,10 @@
 # pyright: reportUnknownMemberType=false
 """Pods through Slurm on real kubelets, when the bus forgets, a kubelet refuses, or a crowd comes and goes."""
 
-import os
-import signal
 import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -17,13 +15,15 @@ from nats.js.errors import NoKeysError
 
 from sunk_events import subjects
 from sunk_events.placements import PlacementState
+from sunk_lab.kube.cgroups import processes_of
+from sunk_lab.processes import stopped
 from sunk_lab.stack.raw import Object, dig_text
 from sunk_lab.stack.slurmapi import job_state
 from sunk_lab.stack.stack import CLUSTER
 from sunk_lab.stack.users import PEOPLE
 from sunk_lab.story import manifests
 from sunk_lab.story.deeds import Deeds, fresh
-from sunk_lab.story.observe import is_running, processes_of, until
+from sunk_lab.story.observe import is_running, until
 from sunk_lab.story.stage import Stage
 from sunk_lab.story.steps import JOB_SCRIPT
 
@@ -174,17 +174,10 @@ def test_a_pod_whose_object_a_finalizer_keeps_keeps_neither_its_job_nor_its_node
 @contextmanager
 def unkillable(stage: Stage, name: str) -> Generator[None]:
     """Have nobody be able to end the containers of the Pod *name*: who does it for the kubelet is stopped."""
-    processes = processes_of(stage.deeds.kube.get("Pod", name) or {})
+    processes = processes_of(dig_text(stage.deeds.kube.get("Pod", name), "metadata", "uid"))
     shims = {int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[1]) for one in processes}
-    assert shims
-    for shim in shims:
-        os.kill(shim, signal.SIGSTOP)
-    try:
+    with stopped(shims):
         yield
-    finally:
-        for shim in shims:
-            with suppress(ProcessLookupError):
-                os.kill(shim, signal.SIGCONT)
 
 
 def test_a_pod_that_outlives_kill_wait_has_its_node_drained_until_it_is_gone(stage: Stage, name: str) -> None:

@@ -1,18 +1,18 @@
 """A rolling update of every slurmd Pod while jobs run: no job is lost, whoever is killed on the way."""
 
-import os
 import re
-import signal
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 
+from sunk_lab.kube.cgroups import processes_of
+from sunk_lab.processes import stopped
 from sunk_lab.stack.kubeapi import condition
 from sunk_lab.stack.raw import Object, dig
 from sunk_lab.stack.slurmapi import node_state
 from sunk_lab.story.deeds import fresh
-from sunk_lab.story.observe import ComputeNode, processes_of, until
+from sunk_lab.story.observe import ComputeNode, until
 from sunk_lab.story.stage import Stage
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.timeout(600)]
@@ -138,13 +138,9 @@ def test_an_update_loses_no_job_and_ends_though_its_controller_is_killed_at_each
 @contextmanager
 def unreached(stage: Stage, node: ComputeNode) -> Generator[None]:
     """Have slurmctld not reach the slurmd of *node*, whose Pod stays ready, and call the node down."""
-    (stopped,) = [pod for pod in pods(stage) if pod["metadata"]["name"] == node.node]
-    processes = processes_of(stopped, "slurmd")
-    assert processes
-    for process in processes:
-        os.kill(process, signal.SIGSTOP)
+    (uid,) = [pod["metadata"]["uid"] for pod in pods(stage) if pod["metadata"]["name"] == node.node]
     found = stage.deeds.slurm.node
-    try:
+    with stopped(processes_of(uid, "slurmd")):
         until(
             "slurmctld to miss it",  # Until then what it answered before may have slurmctld call it up again.
             lambda: "NOT_RESPONDING" in node_state(found(node.node)),
@@ -152,10 +148,6 @@ def unreached(stage: Stage, node: ComputeNode) -> Generator[None]:
         )
         stage.deeds.slurm.update_node(node.node, state=["DOWN"], reason="bad dimm")
         yield
-    finally:
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGCONT)
 
 
 def is_back(stage: Stage, node: ComputeNode) -> None:

@@ -13,7 +13,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
@@ -279,6 +279,23 @@ class Processes:
         finally:
             # Nobody waits for it on purpose: it outlives us. Popen would warn about that.
             child.returncode = child.returncode if child.returncode is not None else 0
+
+
+@contextlib.contextmanager
+def stopped(pids: Collection[int]) -> Generator[None]:
+    """Have *pids* do nothing meanwhile, as a machine that hangs does.
+
+    Raises:
+        LabError: There are none.
+    """
+    if not pids:
+        raise LabError("there is no process to stop")
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _go_on(*pids)
 
 
 def _cmdline(pid: int) -> bytes:

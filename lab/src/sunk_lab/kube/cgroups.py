@@ -1,6 +1,7 @@
 """The cgroups of nodes, in every v1 hierarchy of the machine."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -55,14 +56,16 @@ def names(prefix: str, root: Path = ROOT) -> list[str]:
     return sorted({path.name for path in root.glob(f"*/{prefix}*") if path.is_dir()})
 
 
-def processes_of(pod: str, program: str) -> list[int]:
-    """Return what was started as *program* in the Pod with the uid *pod*, on whatever node."""
+def processes_of(pod: str, program: str = "") -> list[int]:
+    """Return the processes in the Pod with the uid *pod*, on whatever node, as this machine numbers them.
+
+    *program*: only those that were started by this name.
+    """
     found: list[int] = []
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            is_its = pod in (process / "cgroup").read_text()
-            if is_its and (process / "cmdline").read_bytes().startswith(f"{program}\0".encode()):
+        with suppress(OSError):  # It is gone meanwhile.
+            is_its = pod in (process / "cgroup").read_text().replace("_", "-")
+            called = (process / "cmdline").read_bytes().partition(b"\0")[0].decode()
+            if is_its and program in {"", called}:
                 found.append(int(process.name))
-        except OSError:  # It is gone meanwhile.
-            continue
     return found

@@ -2,9 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from sunk_lab.errors import LabError
@@ -85,18 +83,6 @@ class Eyes:
     def job_words(self, job: int) -> set[str]:
         """Return the words of the job's state; empty once slurmctld has forgotten it."""
         return job_state(self.slurm.job(job))
-
-
-def processes_of(pod: Object, name: str = "") -> list[int]:
-    """Return the processes of *pod*, if given only those called *name*, as this machine numbers them."""
-    uid = dig_text(pod, "metadata", "uid")
-    found: list[int] = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # It has just ended.
-            groups = (folder / "cgroup").read_text().replace("_", "-")
-            if uid in groups and name in {"", (folder / "comm").read_text().strip()}:
-                found.append(int(folder.name))
-    return found
 
 
 def is_running(pod: Object | None) -> bool:

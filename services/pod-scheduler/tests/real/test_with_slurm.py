@@ -577,6 +577,11 @@ def finished(pod: Pod) -> Pod:
     return Pod(metadata=pod.metadata, spec=pod.spec, status=PodStatus(phase="Succeeded"))
 
 
+def earlier_claim(job: int) -> str:
+    """Return a claim as an earlier version signed it: Pod and attempt, and no job."""
+    return f'{{"job":{job},"attempt":0,"mark":"{tokens.mark(KEY, UID, 0)}"}}'
+
+
 async def test_a_number_that_a_tenant_writes_on_his_pod_cancels_and_changes_nobodys_job(
     nats: NatsServer, slurm: HostSlurm, free_tcp_port: int
 ) -> None:
@@ -589,7 +594,7 @@ async def test_a_number_that_a_tenant_writes_on_his_pod_cancels_and_changes_nobo
         found.pods.put(finished(found.pods.pods[UID]))
         await until(lambda: found.phase(UID) == "")
         claim = marks.claim(KEY, UID, 0, ours.job_id)
-        unsigned = f'{{"job":{strangers},"attempt":0,"mark":"{tokens.mark(KEY, UID, 0)}"}}'
+        unsigned = earlier_claim(strangers)
         scheduler = found.scheduler()
 
         for text in (claim.replace(str(ours.job_id), str(strangers)), unsigned):
@@ -609,9 +614,7 @@ async def test_a_pod_that_comes_with_the_number_of_anothers_job_gets_a_job_of_it
     async with world(nats, slurm, free_tcp_port) as found, running(found):
         strangers = int(submit(slurm))
         await until(lambda: is_base(found, strangers, "RUNNING"))
-        # As an earlier version signed: Pod and attempt, and no job.
-        claim = f'{{"job":{strangers},"attempt":0,"mark":"{tokens.mark(KEY, UID, 0)}"}}'
-        found.pods.put(manifest(annotations={ANNOTATION_JOB: claim}))
+        found.pods.put(manifest(annotations={ANNOTATION_JOB: earlier_claim(strangers)}))
         await until(lambda: found.is_running(UID))
         (ours,) = await found.alive()
         found.pods.put(finished(found.pods.pods[UID]))

@@ -217,8 +217,7 @@ def _starting(
     if not node:
         return pending_jobs.starting(placement, job, now, limits)
     started = replace(placement, phase="started", changed=now, node=node, submitted=job.submitted)
-    started = replace(started, start_told=None)
-    return Record(state=replace(started, reason=""))
+    return Record(state=replace(started, start_told=None, reason=""))
 
 
 def _running(  # noqa: PLR0911 - a table of cases
