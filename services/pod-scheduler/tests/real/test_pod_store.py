@@ -108,18 +108,23 @@ async def test_a_disruption_budget_that_forbids_an_eviction_keeps_no_pod_whose_j
         "metadata": {"name": "all-of-them"},
         "spec": {"minAvailable": "100%", "selector": {}},
     }
-    async with watching(kube, namespace) as pods:
-        made = await create(kube, namespace)
-        await pods.bind(made, min(node.metadata.name for node in await kube.list_all(NODES)))
-        running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
-        await kube.patch_status(PODS, "infer", running, namespace)
-        await kube.create(BUDGETS, budget, namespace)
-        with pytest.raises(KubeUnavailableError, match="disruption budget"):
-            await kube.evict(made)
-        await pods.delete(await kube.get(PODS, "infer", namespace))
-        found = await kube.find(PODS, "infer", namespace)
+    # A Node without a kubelet: that would write that the Pod is Pending, and no budget protects such a Pod.
+    await kube.create(NODES, {"metadata": {"name": "budgeted"}})
+    try:
+        async with watching(kube, namespace) as pods:
+            made = await create(kube, namespace)
+            await pods.bind(made, "budgeted")
+            running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+            await kube.patch_status(PODS, "infer", running, namespace)
+            await kube.create(BUDGETS, budget, namespace)
+            with pytest.raises(KubeUnavailableError, match="disruption budget"):
+                await kube.evict(made)
+            await pods.delete(await kube.get(PODS, "infer", namespace))
+            found = await kube.find(PODS, "infer", namespace)
+    finally:
+        await kube.delete(NODES, "budgeted")
 
-        assert found is None or found.is_terminating
+    assert found is None or found.is_terminating
 
 
 async def test_the_toleration_comes_with_the_claim_unless_the_pod_was_changed_meanwhile(
