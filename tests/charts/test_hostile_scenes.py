@@ -275,10 +275,16 @@ def test_a_job_that_is_named_like_a_state_waits_for_the_lock_as_any_other(cluste
 
 
 def minutes(cluster: Cluster, job: str) -> float:
-    """Return for how many minutes Slurm has had *job* on its nodes."""
+    """Return for how many minutes Slurm has had *job* on its nodes.
+
+    Raises:
+        LabError: It has not; says what Slurm says of the job and of drained nodes.
+    """
     told = cluster.login(f"squeue -h -j {job} -o %M").strip()
     found = re.fullmatch(r"(\d+):(\d\d)", told)
-    return int(found[1]) + int(found[2]) / 60 if found else 0
+    if not found or told == "0:00":
+        raise LabError(cluster.login(f"scontrol show job {job}; sinfo -h -R -o '%N %E'"))
+    return int(found[1]) + int(found[2]) / 60
 
 
 def test_jobs_and_pods_whose_lock_takes_longer_than_a_minute_run(cluster: Cluster) -> None:
