@@ -24,7 +24,7 @@ def named(name: str, *, said: bool = False) -> Pod:
 def test_a_pod_that_names_a_scheduler_outside_its_scope_is_told_who_serves_its_namespace() -> None:
     assert unserved(named("b-slurm", said=True), [OWNER, NARROW]) == Unserved(
         reason="SchedulerOutOfScope",
-        text="scheduler b-slurm of cluster b serves namespaces ml, web, and not default; "
+        text="scheduler b-slurm of cluster b does not serve namespace default; "
         "schedulers of Slurm that serve it: a-slurm, sunk-scheduler",
         due=T0 + timedelta(seconds=OUT_OF_SCOPE_S),
     )

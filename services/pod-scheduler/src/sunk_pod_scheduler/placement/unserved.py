@@ -46,8 +46,8 @@ def unserved(pod: Pod, scopes: Iterable[PodScope]) -> Unserved | None:
     here = f"schedulers of Slurm that serve it: {', '.join(ours[:_SHOWN_NAMES]) or 'none'}"
     if with_name:
         scope = min(with_name, key=lambda one: one.cluster)
-        where = ", ".join((scope.namespaces or ())[:_SHOWN_NAMES])
-        text = f"scheduler {name} of cluster {scope.cluster} serves namespaces {where}, and not {namespace}"
+        # Not which namespaces it serves: those of other tenants may be none of this one's business.
+        text = f"scheduler {name} of cluster {scope.cluster} does not serve namespace {namespace}"
         return Unserved(
             reason="SchedulerOutOfScope",
             text=plain(f"{text}; {here}"),
