@@ -478,6 +478,19 @@ def test_no_probe_kills_a_slurmctld_that_is_busy(chart: helm.Chart) -> None:
     assert slurmctld["readinessProbe"]["exec"]["command"] == ["scontrol", "ping"]
 
 
+@pytest.mark.parametrize("may", [True, False])
+def test_the_gateway_takes_calls_for_reboots_only_where_slurm_has_a_program_for_them(
+    chart: helm.Chart, *, may: bool
+) -> None:
+    objects = made(chart, syncer={"nodePermissions": {"enabled": may}})
+
+    (gateway,) = objects["Deployment", "prod-hook-gateway"]["spec"]["template"]["spec"]["containers"]
+    settings = {one["name"]: one.get("value") for one in gateway["env"]}
+    assert settings["SUNK_HOOK_GATEWAY_REBOOTS"] == str(may).lower()
+    conf = objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
+    assert ("RebootProgram=" in conf) == may
+
+
 def test_slurmrestd_gives_memory_back_and_needs_no_key(chart: helm.Chart) -> None:
     spec = controls(made(chart))["prod-rest"]
 

@@ -37,7 +37,8 @@ def keys_file(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-StartGateway = Callable[[], tuple[Process, str]]
+StartGateway = Callable[..., tuple[Process, str]]
+"""Takes further settings, by the name of their variable without its prefix."""
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +47,10 @@ def start_gateway(
 ) -> Generator[StartGateway]:
     started: list[Process] = []
 
-    def start() -> tuple[Process, str]:
+    def start(**more: str) -> tuple[Process, str]:
         port = free_port()
-        process = Process(tmp_path_factory.mktemp("gateway"), settings_of(CLUSTER, nats_url, port, keys_file))
+        settings = settings_of(CLUSTER, nats_url, port, keys_file)
+        process = Process(tmp_path_factory.mktemp("gateway"), settings | more)
         started.append(process)
         url = f"http://127.0.0.1:{port}"
         _await_ready(url, process)

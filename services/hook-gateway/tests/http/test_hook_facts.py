@@ -100,6 +100,27 @@ async def test_a_reboot_that_is_not_permitted_names_the_value_to_set_and_is_told
     assert heard[0].data.status == 403
 
 
+async def test_where_reboots_are_turned_off_none_is_asked_for_and_the_call_is_told(
+    bus: Bus, start_gateway: Callable[..., Gateway], issuer: Issuer
+) -> None:
+    await register(bus, "r6")
+    _, url = start_gateway(REBOOTS="false")
+    answers, answering_reboots = standing_in(bus, RebootNode, Noted())
+
+    async with (
+        hearing(bus, RebootCalled) as heard,
+        answering_reboots,
+        httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as http,
+    ):
+        told = await call(http, "/v1/nodes/r6/reboot", issuer.token("r6"), expect=403)
+        await until(first(heard))
+
+    assert "syncer.nodePermissions.enabled" in told["error"]
+    assert not answers.asked
+    assert isinstance(heard[0], RebootCalled)
+    assert (heard[0].data.node, heard[0].data.status) == ("r6", 403)
+
+
 async def test_no_node_reboots_another_and_nobody_reboots_an_unknown_one(
     bus: Bus, http: httpx.AsyncClient, issuer: Issuer
 ) -> None:

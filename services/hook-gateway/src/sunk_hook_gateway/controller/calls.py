@@ -44,6 +44,10 @@ log = logging.getLogger(__name__)
 STARTED_WAIT_S: Final = 8.0
 """How long a script that has begun is held: it hangs up after ten seconds, and each call of its costs a
 process on its node, which a burst of Pods has better use for."""
+NO_REBOOTS: Final = answers.failed(
+    403,
+    "reboots are turned off: set syncer.nodePermissions.enabled of helm/slurm (REBOOTS of the hook-gateway)",
+)
 
 
 class Gateway:
@@ -98,6 +102,8 @@ class Gateway:
 
     async def reboot(self, node: str, who: str) -> Answer:
         """Return when the Node's condition asks for a reboot, or why it may not."""
+        if not self._config.reboots:
+            return NO_REBOOTS
         if unknown := await self._unknown(node):
             return unknown
         request = RebootNode(node=node, who=who)
