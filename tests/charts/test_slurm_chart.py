@@ -475,6 +475,7 @@ def test_no_probe_kills_a_slurmctld_that_is_busy(chart: helm.Chart) -> None:
 
     # It fails only where slurmctld waits for slurmdbd and that for slurmctld: see test_start_scripts.py.
     assert slurmctld["livenessProbe"]["exec"]["command"] == ["/etc/sunk/scripts/check-slurmctld"]
+    assert slurmctld["startupProbe"]["exec"]["command"] == ["/etc/sunk/scripts/has-slurmctld-started"]
     assert slurmctld["readinessProbe"]["exec"]["command"] == ["scontrol", "ping"]
 
 

@@ -855,7 +855,10 @@ def adding_accounts(slurm: HostSlurm) -> Generator[None]:
 def test_a_slurmctld_and_a_slurmdbd_that_wait_for_each_other_are_found_and_a_new_slurmctld_ends_it() -> None:
     """slurmctld reads its configuration again while accounts are added: seen with 24.11.5, not with 26.05."""
     with running_slurm(SLURM_24_11, nodes=1, has_accounting=True) as slurm:
-        check = slurm.write_file("check", (SCRIPTS / "check-slurmctld").read_text())
+        check, started = (
+            slurm.write_file(name, (SCRIPTS / name).read_text())
+            for name in ("check-slurmctld", "has-slurmctld-started")
+        )
 
         def is_stuck() -> bool:
             slurm.exec("bash", "-c", "timeout 10 scontrol reconfigure || true")
@@ -866,9 +869,12 @@ def test_a_slurmctld_and_a_slurmdbd_that_wait_for_each_other_are_found_and_a_new
         with adding_accounts(slurm):
             wait_for("both to wait for each other", is_stuck, 300, 1)
         assert "started again" in slurm.exec("bash", "-c", f"{check} || true")
+        # The startup probe lets the liveness probe begin, which ends it.
+        slurm.exec(started)
 
         slurm.kill_daemon("slurmctld")
         wait_for("it to be gone", lambda: slurm.pid_of("slurmctld") is None, 60, 0.05)
+        assert "not yet" in slurm.exec("bash", "-c", f"{started} || echo not yet")
         slurm.start_daemon("slurmctld")
         wait_for(
             "a new one to answer",
@@ -877,6 +883,7 @@ def test_a_slurmctld_and_a_slurmdbd_that_wait_for_each_other_are_found_and_a_new
             0.2,
         )
         assert not slurm.exec(check)
+        slurm.exec(started)
 
 
 THREADS: Final = """
