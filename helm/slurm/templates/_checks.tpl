@@ -14,7 +14,11 @@ what a schema can tell is told by values.schema.json.
 {{- include "slurm.checkSunk" . }}
 {{- include "slurm.checkStorage" . }}
 {{- include "slurm.checkUpgrade" . }}
-{{- include "slurm.checkKeys" (dict "root" . "secret" (lookup "v1" "Secret" .Release.Namespace (include "slurm.keysSecret" .) | default dict)) }}
+{{- $keys := lookup "v1" "Secret" .Release.Namespace (include "slurm.keysSecret" .) | default dict }}
+{{- include "slurm.checkKeys" (dict "root" . "secret" $keys) }}
+{{- include "slurm.checkMungeKey" (dict "root" . "secret" $keys) }}
+{{- $conf := lookup "v1" "ConfigMap" .Release.Namespace (printf "%s-slurm-conf" (include "slurm.fullname" .)) | default dict }}
+{{- include "slurm.checkAuthType" (dict "root" . "conf" $conf "pods" (lookup "v1" "Pod" .Release.Namespace "" | default dict).items) }}
 {{- end }}
 {{- end }}
 
@@ -36,9 +40,9 @@ accountingstoragetype: accounting.enabled
 authaltparameters: keys.existingSecret
 authalttypes: nothing, tokens are how the services speak to Slurm
 authinfo: slurmConfig.hookDeadline and hooks.timeoutSeconds, credentials live 60 s longer than both together
-authtype: nothing, all daemons here use auth/slurm
+authtype: auth.type
 clustername: clusterName
-credtype: nothing, all daemons here use auth/slurm
+credtype: auth.type
 defmempercpu: slurmConfig.defMemPerCPU
 epilog: hooks.epilog
 include: its lines here, where the chart can look at them

@@ -8,8 +8,8 @@ SlurmctldPort=6817
 SlurmdPort=6818
 SlurmUser=slurm
 SlurmdUser=root
-AuthType=auth/slurm
-CredType=auth/slurm
+AuthType=auth/{{ .Values.auth.type }}
+CredType={{ ternary "cred/munge" "auth/slurm" (eq .Values.auth.type "munge") }}
 # What starts a job is signed when it is allocated, and has to outlive its prologs.
 AuthInfo=ttl={{ include "slurm.credentialLife" . }},cred_expire={{ include "slurm.credentialLife" . }}
 AuthAltTypes=auth/jwt
@@ -187,7 +187,7 @@ DbdHost={{ include "slurm.fullname" . }}-accounting-0
 DbdAddr=0.0.0.0
 DbdPort=6819
 SlurmUser=slurm
-AuthType=auth/slurm
+AuthType=auth/{{ .Values.auth.type }}
 AuthAltTypes=auth/jwt
 AuthAltParameters=jwt_key=/run/slurm-keys/jwt.key
 PidFile=/run/slurmdbd/slurmdbd.pid

@@ -18,26 +18,48 @@
       {{- end }}
 {{- end }}
 
-{{- /* A Secret's files and the place where their user gets copies. Arguments: root, keys (a list). */ -}}
+{{- /* A Secret's files and the place where their user gets copies; slurm.key is for auth/slurm alone. Arguments: root, keys (a list). */ -}}
 {{- define "slurm.keysVolumes" -}}
+{{- $keys := .keys }}
+{{- if include "slurm.hasMunge" .root }}{{ $keys = without .keys "slurm.key" }}{{ end }}
+{{- if $keys }}
 - name: secret
   secret:
     secretName: {{ include "slurm.keysSecret" .root }}
     defaultMode: 0400
     items:
-      {{- range .keys }}
+      {{- range $keys }}
       - {key: {{ . }}, path: {{ . }}}
       {{- end }}
 - {name: keys, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+{{- end }}
+{{- if include "slurm.hasMunge" .root }}
+{{ include "slurm.mungeVolumes" . | trim }}
+{{- else }}
 # Read where it is, so that a change of it reaches who runs. A Secret of somebody's own may have one key only.
 - name: jwks
   secret: {secretName: {{ include "slurm.keysSecret" .root }}, optional: true, defaultMode: 0400, items: [{key: slurm.jwks, path: slurm.jwks}]}
 {{- end }}
+{{- end }}
 
-{{- /* The set of keys of auth/slurm; where there is none, the one key. */ -}}
+{{- /* The set of keys of auth/slurm; where there is none, the one key. Slurm takes auth/munge where it is told of neither. Arguments: the root. */ -}}
 {{- define "slurm.keysEnv" -}}
+{{- if not (include "slurm.hasMunge" .) }}
 - {name: SLURM_SACK_JWKS, value: /run/slurm-jwks/slurm.jwks}
 - {name: SLURM_SACK_KEY, value: /run/slurm-keys/slurm.key}
+{{- end }}
+{{- end }}
+
+{{- /* What signs and checks for a container of Slurm's. Arguments: root, files (whether it has files of keys of its own). */ -}}
+{{- define "slurm.keysMounts" -}}
+{{- if or .files (not (include "slurm.hasMunge" .root)) }}
+- {name: keys, mountPath: /run/slurm-keys}
+{{- end }}
+{{- if include "slurm.hasMunge" .root }}
+{{ include "slurm.mungeMount" . | trim }}
+{{- else }}
+- {name: jwks, mountPath: /run/slurm-jwks, readOnly: true}
+{{- end }}
 {{- end }}
 
 {{- /*
@@ -46,6 +68,8 @@ accounts of the values to those of the image. Arguments: root, values, files, st
 alone: a volume's own folder belongs to its group too, which slurmctld calls a vulnerability).
 */ -}}
 {{- define "slurm.keysContainer" -}}
+{{- $files := splitList " " .files }}
+{{- if include "slurm.hasMunge" .root }}{{ $files = without $files "/secret/slurm.key" }}{{ end }}
 - name: keys
   {{- include "slurm.slurmImage" . | nindent 2 }}
   args:
@@ -55,7 +79,9 @@ alone: a volume's own folder belongs to its group too, which slurmctld calls a v
       {{- with .state }}
       install -d -m 700 {{ . }}
       {{- end }}
-      install -m 600 -t /run/slurm-keys {{ .files }}
+      {{- with $files }}
+      install -m 600 -t /run/slurm-keys {{ join " " . }}
+      {{- end }}
       for file in passwd group; do
           { cat "/etc/$file"; grep -v '^$' "/users/$file" || true; } | awk -F: '!seen[$1]++' >"/accounts/$file"
       done
@@ -64,8 +90,10 @@ alone: a volume's own folder belongs to its group too, which slurmctld calls a v
     requests: {cpu: 10m, memory: 16Mi}
     limits: {memory: 64Mi}
   volumeMounts:
+    {{- if $files }}
     - {name: secret, mountPath: /secret, readOnly: true}
     - {name: keys, mountPath: /run/slurm-keys}
+    {{- end }}
     - {name: users, mountPath: /users, readOnly: true}
     - {name: accounts, mountPath: /accounts}
     {{- with .state }}
