@@ -44,7 +44,9 @@
 
 {{- /* The set of keys of auth/slurm; where there is none, the one key. Slurm takes auth/munge where it is told of neither. Arguments: the root. */ -}}
 {{- define "slurm.keysEnv" -}}
-{{- if not (include "slurm.hasMunge" .) }}
+{{- if include "slurm.hasMunge" . }}
+- {name: SUNK_AUTH, value: munge}
+{{- else }}
 - {name: SLURM_SACK_JWKS, value: /run/slurm-jwks/slurm.jwks}
 - {name: SLURM_SACK_KEY, value: /run/slurm-keys/slurm.key}
 {{- end }}

@@ -1,14 +1,14 @@
 # Sourced by the scripts that start Pods as root.
 
-# Whether Slurm signs by itself (auth/slurm), and not munged in the container beside.
-signs() {
-    [[ -n ${SLURM_SACK_KEY:-} ]]
+# Whether munged, in a container of its own, signs for Slurm, and not Slurm itself.
+has_munge() {
+    [[ ${SUNK_AUTH:-} == munge ]]
 }
 
 # A Secret's files are root's. slurmd wants its key for itself and /run/slurm to be root's.
 install_key() {
     install -d -m 755 /run/slurm
-    signs || return 0
+    ! has_munge || return 0
     install -d -o slurm -g slurm -m 700 /run/slurm-keys
     install -o slurm -g slurm -m 600 /secret/slurm.key /run/slurm-keys/slurm.key
 }
@@ -16,7 +16,7 @@ install_key() {
 # The daemon that this shell becomes reads its set of keys again when that is another one, asked every $1 seconds: it starts
 # over in the same process, and neither a job nor a session ends. More words are what comes first.
 follow_keys() {
-    signs || return 0
+    ! has_munge || return 0
     local pause=$1 daemon=$$ known now
     shift
     known=$(cksum "$SLURM_SACK_JWKS" 2>/dev/null) || known=
@@ -171,7 +171,7 @@ with_sackd() {
     sackd -D --conf-server "$SUNK_CONTROLLER" &
     sackd=$!
     for ((turn = 0; turn < 100; turn++)); do
-        ! { [[ -r $conf/slurm.conf ]] && { ! signs || [[ -S /run/slurm/sack.socket ]]; }; } || break
+        [[ ! -r $conf/slurm.conf ]] || { ! has_munge && [[ ! -S /run/slurm/sack.socket ]]; } || break
         sleep 0.1
     done
     SLURM_CONF=$conf/slurm.conf "$@"
