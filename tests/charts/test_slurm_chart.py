@@ -490,6 +490,30 @@ def test_the_gateway_takes_calls_for_reboots_only_where_slurm_has_a_program_for_
     assert settings["SUNK_HOOK_GATEWAY_REBOOTS"] == str(may).lower()
     conf = objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
     assert ("RebootProgram=" in conf) == may
+def test_with_munge_its_key_is_in_no_container_but_mungeds_which_starts_before_all_others(
+    chart: helm.Chart,
+) -> None:
+    objects = made(chart, auth={"type": "munge"}, accounting={"enabled": True})
+    specs = controls(objects) | {"gpu": nodeset(objects, "prod-gpu")["template"]["spec"]}
+    signing = {
+        name: spec for name, spec in specs.items() if any(c["name"] == "munged" for c in containers(spec))
+    }
+
+    assert {"gpu", "prod-controller", "prod-accounting", "prod-login", "prod-test"} <= signing.keys()
+    for spec in signing.values():
+        first, *others = containers(spec)
+        assert (first["name"], first["restartPolicy"]) == ("munged", "Always")
+        for container in others:
+            mounts = {mount["name"] for mount in container["volumeMounts"]}
+            assert not mounts & {"munge-secret", "munge-key", "jwks"}
+    keys = {
+        item["key"]
+        for spec in specs.values()
+        for volume in spec.get("volumes", [])
+        if volume["name"] == "secret"
+        for item in volume["secret"]["items"]
+    }
+    assert keys == {"jwt.key"}
 
 
 def test_slurmrestd_gives_memory_back_and_needs_no_key(chart: helm.Chart) -> None:

@@ -27,6 +27,13 @@ data:
   found: {{ include "slurm.keySet" (dict "root" . "old" (.Files.Get "secret.json" | fromJson)) | quote }}
 """
 """A template that says what Secret of auth/slurm follows the one that is there."""
+MUNGE_KEYS: Final = """
+kind: ConfigMap
+metadata: {name: munge-keys}
+data:
+  found: {{ include "slurm.mungeKeys" (dict "root" . "old" (.Files.Get "secret.json" | fromJson)) | quote }}
+"""
+"""The same of MUNGE."""
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +42,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(CHART, chart)
     (chart / "templates/probe.yaml").write_text(PROBE)
     (chart / "templates/key-set.yaml").write_text(KEY_SET)
+    (chart / "templates/munge-keys.yaml").write_text(MUNGE_KEYS)
     for found in ("found.json", "secret.json"):
         (chart / found).write_text("{}")
     return chart
@@ -267,3 +275,69 @@ def test_the_steps_of_a_rotation_are_taken(probed: Path, before: tuple[str, ...]
     secret = with_keys(*before, since=int(time.time()) - 481) if before else {}
 
     ask(probed, "slurm.checkKeys", {"secret": secret, "pods": [NEW_POD]}, keys={"slurmKeyIds": ids})
+
+
+MUNGE_ID: Final = "sunk.coreweave.com/munge-key-id"
+
+
+def munge_keys(probed: Path, there: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the Secret that follows *there* when the values name the key of MUNGE *name*."""
+    (probed / "secret.json").write_text(json.dumps(there))
+    values = VALUES | {"auth": {"type": "munge"}, "keys": {"mungeKeyId": name}}
+    rendered = render(helm.Chart.load(probed), values, name="prod", namespace="slurm")
+    found = json.loads(rendered["ConfigMap", "munge-keys"]["data"]["found"])
+    data = {f"munge.{part}": found[part] for part in ("key", "next", "at") if found[part]}
+    return {"metadata": {"annotations": {MUNGE_ID: found["id"]}}, "data": data}
+
+
+def aged(secret: dict[str, Any], seconds: int) -> dict[str, Any]:
+    """Return *secret* as if its rotation had begun *seconds* earlier."""
+    at = int(base64.b64decode(secret["data"]["munge.at"])) - seconds
+    return secret | {"data": secret["data"] | {"munge.at": encoded(str(at))}}
+
+
+def test_a_key_of_munge_is_made_once_and_another_name_makes_the_next_one_for_three_minutes_later(
+    probed: Path,
+) -> None:
+    one = munge_keys(probed, {}, "1")
+    under_way = munge_keys(probed, one, "2")
+    after = munge_keys(probed, aged(under_way, 361), "2")
+
+    assert len(base64.b64decode(one["data"]["munge.key"])) == 128
+    assert munge_keys(probed, one, "1") == one
+    assert under_way["data"]["munge.key"] == one["data"]["munge.key"]
+    ahead = int(base64.b64decode(under_way["data"]["munge.at"])) - time.time()
+    assert 120 < ahead <= 181
+    # The same values again change neither the key nor its moment, until long after it.
+    assert munge_keys(probed, under_way, "2") == under_way
+    assert munge_keys(probed, aged(under_way, 200), "2")["data"].keys() == under_way["data"].keys()
+    assert after["data"] == {"munge.key": under_way["data"]["munge.next"]}
+
+
+def test_a_key_of_munge_that_is_not_everywhere_is_not_rotated_again(probed: Path) -> None:
+    under_way = munge_keys(probed, munge_keys(probed, {}, "1"), "2")
+
+    with pytest.raises(
+        helm.HelmRenderError, match=r'mungeKeyId: the change to "2" is not everywhere yet: .* s'
+    ):
+        ask(probed, "slurm.checkMungeKey", {"secret": under_way}, keys={"mungeKeyId": "3"})
+    ask(probed, "slurm.checkMungeKey", {"secret": under_way}, keys={"mungeKeyId": "2"})
+    ask(probed, "slurm.checkMungeKey", {"secret": aged(under_way, 361)}, keys={"mungeKeyId": "3"})
+    assert (
+        munge_keys(probed, aged(under_way, 361), "3")["data"]["munge.key"] == under_way["data"]["munge.next"]
+    )
+
+
+def test_the_way_to_authenticate_changes_only_while_no_slurmd_runs(probed: Path) -> None:
+    conf = {"data": {"slurm.conf": "ClusterName=prod\nAuthType=auth/slurm\n"}}
+    labels = {"app.kubernetes.io/instance": "prod", "app.kubernetes.io/name": "slurmd"}
+    pod = {"metadata": {"name": "cpu-0", "labels": labels}}
+    other = {"metadata": {"name": "web"}}
+
+    with pytest.raises(
+        helm.HelmRenderError, match=r"auth.type: slurmd of the Pod cpu-0 runs with auth/slurm"
+    ):
+        ask(probed, "slurm.checkAuthType", {"conf": conf, "pods": [other, pod]}, auth={"type": "munge"})
+    ask(probed, "slurm.checkAuthType", {"conf": conf, "pods": [other]}, auth={"type": "munge"})
+    ask(probed, "slurm.checkAuthType", {"conf": conf, "pods": [pod]}, auth={"type": "slurm"})
+    ask(probed, "slurm.checkAuthType", {"conf": {}, "pods": None}, auth={"type": "munge"})

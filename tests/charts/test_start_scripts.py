@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Collection, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -184,6 +185,39 @@ def test_a_daemon_reads_another_set_of_keys_and_none_that_is_empty(machine: Path
             wait_for(content, lambda text=content: text in said.read_text(), 60, 0.01)
 
     assert said.read_text() == "read another set\nread a third set\n"
+
+
+MUNGED: Final = """#!/bin/bash
+# Stands for munged, which the machine of a test need not have: says when it started, with which key.
+for word; do [[ $word != --key-file=* ]] || echo "$EPOCHSECONDS $(<"${word#*=}")" >>"$SAID"; done
+exec sleep 600
+"""
+
+
+def test_munged_starts_again_with_the_next_key_at_its_moment_and_not_before(tmp_path: Path) -> None:
+    secret, own, run, programs = (tmp_path / name for name in ("secret", "own", "run", "bin"))
+    for folder in (secret, own, run, programs):
+        folder.mkdir()
+    (programs / "munged").write_text(MUNGED)
+    (programs / "munged").chmod(0o755)
+    (secret / "munge.key").write_text("first")
+    said = tmp_path / "said"
+    env = {"PATH": f"{programs}:/usr/sbin:/usr/bin:/sbin:/bin", "SAID": str(said)}
+    with subprocess.Popen(["bash", SCRIPTS / "start-munged", secret, own, run], env=env) as starting:
+        try:
+            wait_for("its start", said.is_file, 60, 0.01)
+            at = int(time.time()) + 3
+            (secret / "munge.next").write_text("second")
+            (secret / "munge.at").write_text(str(at))
+            wait_for("the next key", lambda: "second" in said.read_text(), 60, 0.01)
+            assert (own / "key").stat().st_mode & 0o777 == 0o600
+        finally:
+            starting.terminate()
+        assert starting.wait(60) == 0
+
+    (_, first), (moment, second) = (line.split() for line in said.read_text().splitlines())
+    assert (first, second) == ("first", "second")
+    assert int(moment) >= at
 
 
 def run_in(machine: Path, call: str, **env: str) -> subprocess.CompletedProcess[str]:
