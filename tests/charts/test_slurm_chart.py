@@ -490,6 +490,8 @@ def test_the_gateway_takes_calls_for_reboots_only_where_slurm_has_a_program_for_
     assert settings["SUNK_HOOK_GATEWAY_REBOOTS"] == str(may).lower()
     conf = objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
     assert ("RebootProgram=" in conf) == may
+
+
 def test_with_munge_its_key_is_in_no_container_but_mungeds_which_starts_before_all_others(
     chart: helm.Chart,
 ) -> None:

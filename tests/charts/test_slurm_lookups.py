@@ -165,6 +165,7 @@ def test_a_volume_of_the_same_size_in_other_words_is_taken(probed: Path) -> None
 
 def key_set(probed: Path, there: dict[str, Any], *ids: str) -> dict[str, Any]:
     """Return the Secret that follows *there* when the values name *ids*."""
+    (probed / "found.json").write_text("{}")
     (probed / "secret.json").write_text(json.dumps(there))
     values = VALUES | {"keys": {"slurmKeyIds": list(ids)}}
     rendered = render(helm.Chart.load(probed), values, name="prod", namespace="slurm")
@@ -282,6 +283,7 @@ MUNGE_ID: Final = "sunk.coreweave.com/munge-key-id"
 
 def munge_keys(probed: Path, there: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the Secret that follows *there* when the values name the key of MUNGE *name*."""
+    (probed / "found.json").write_text("{}")
     (probed / "secret.json").write_text(json.dumps(there))
     values = VALUES | {"auth": {"type": "munge"}, "keys": {"mungeKeyId": name}}
     rendered = render(helm.Chart.load(probed), values, name="prod", namespace="slurm")
