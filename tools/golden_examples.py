@@ -128,6 +128,8 @@ SPECIAL: Final[dict[tuple[str, str], Any]] = {
     ("ExplainPlacement", "pod"): "default/train-0",
     ("DeadMessage", "reason"): "sunk.syncer.v1.slurm_node: Expected `str`, got `int` - at `$.node`",
     ("FailedLock", "at"): datetime(2026, 1, 15, 9, 29, 30, tzinfo=UTC),
+    ("KubePodState", "topology"): "tree:all:f1:f1.s1:f1.s1.l4,block:rack-12",
+    ("SlurmNodeState", "topology"): "tree:all:f1:f1.s1:f1.s1.l4,block:rack-12",
     ("KubePodState", "node_conditions"): (
         Condition(
             type="HPCVerification",

@@ -60,7 +60,7 @@ PreemptParameters=send_user_signal
 PriorityWeight{{ get (dict "age" "Age" "fairshare" "Fairshare" "jobSize" "JobSize" "partition" "Partition" "qos" "QOS") $factor }}={{ . }}
 {{- end }}
 {{- end }}
-TopologyPlugin={{ $conf.topologyPlugin }}
+TopologyPlugin={{ (include "slurm.topology" . | fromJson).plugin }}
 GresTypes=gpu
 MaxNodeCount={{ int $conf.maxNodeCount }}
 {{- if .Values.syncer.nodePermissions.enabled }}
@@ -91,6 +91,32 @@ PartitionName={{ $set.name }} Nodes={{ $set.name }} PriorityTier={{ int $partiti
 {{- end }}
 {{- end }}
 {{ trim .Values.compute.partitions }}
+{{- end }}
+
+{{- /* Which file slurmctld has, and the plugin: a JSON object. The sunk release is asked only for what the values leave open. */ -}}
+{{- define "slurm.topology" -}}
+{{- $conf := .Values.slurmConfig -}}
+{{- $kind := "" -}}
+{{- if not (or $conf.topologyFile $conf.topologyConfigMap (ne $conf.topologyPlugin "topology/default")) }}
+{{- with lookup "apps/v1" "Deployment" .Values.sunk.namespace .Values.sunk.controllerName }}
+{{- range (first .spec.template.spec.containers).env }}{{ if eq .name "SUNK_NODESET_CONTROLLER_TOPOLOGY" }}{{ $kind = .value | default "" }}{{ end }}{{ end }}
+{{- end }}
+{{- end -}}
+{{ include "slurm.topologyFor" (dict "root" . "kind" $kind) }}
+{{- end }}
+
+{{- /* Arguments: root, kind (what the sunk release generates, where the values leave the choice open). */ -}}
+{{- define "slurm.topologyFor" -}}
+{{- $conf := .root.Values.slurmConfig -}}
+{{- $found := dict "file" ($conf.topologyFile | default "topology.conf") "plugin" $conf.topologyPlugin -}}
+{{- if eq .kind "both" }}
+{{- if regexMatch "^(25\\.(05|11)|2[6-9]\\.|[3-9][0-9]\\.)" (toString .root.Values.slurmImage.tag) }}
+{{- $_ := set $found "file" "topology.yaml" }}
+{{- else }}
+{{- $_ := set $found "plugin" "topology/tree" }}
+{{- end }}
+{{- end -}}
+{{ toJson $found }}
 {{- end }}
 
 {{- /* Memory in MiB for each CPU of a job that names none, in partitions that do not say: what the smallest of the nodes has for each of its CPUs. */ -}}

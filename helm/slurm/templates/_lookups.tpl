@@ -73,6 +73,7 @@ release's nodeset-controller), namespace (where that release wants our NodeSets,
 {{- fail (printf "sunk.lockKey: the sunk release locks Nodes by the taint %s, and our Pods would not bear it: set the same in both" $lock) }}
 {{- end }}
 {{- $kind := $said.TOPOLOGY | default "none" }}
+{{- if eq $kind "both" }}{{ $kind = "tree" }}{{ end }}
 {{- if not (or .Values.slurmConfig.topologyConfigMap (has .Values.slurmConfig.topologyPlugin (list "topology/default" (printf "topology/%s" $kind)))) }}
 {{- fail (printf "slurmConfig.topologyPlugin: %s reads a topology.conf, and the sunk release makes that of kind %s: choose the same in helm/sunk, or give slurmConfig.topologyConfigMap" .Values.slurmConfig.topologyPlugin $kind) }}
 {{- end }}

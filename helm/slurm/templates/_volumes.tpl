@@ -5,11 +5,14 @@
     defaultMode: 0644
     sources:
       - configMap: {name: {{ include "slurm.fullname" . }}-slurm-conf}
+      {{- $topology := include "slurm.topology" . | fromJson }}
+      {{- if ne $topology.file "none" }}
       - configMap:
           name: {{ .Values.slurmConfig.topologyConfigMap | default (printf "%s-topology" .Values.clusterName) }}
           # With a plugin that reads it slurmctld ends without it: so the Pod waits for it.
-          optional: {{ eq .Values.slurmConfig.topologyPlugin "topology/default" }}
-          items: [{key: topology.conf, path: topology.conf}]
+          optional: {{ eq $topology.plugin "topology/default" }}
+          items: [{key: {{ $topology.file }}, path: {{ $topology.file }}}]
+      {{- end }}
       {{- if not .Values.slurmConfig.gresConfig }}
       - configMap:
           name: {{ .Values.clusterName }}-gres

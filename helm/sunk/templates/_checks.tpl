@@ -5,7 +5,7 @@
 {{- fail (printf "clusters: %s: a name stands there twice; the name of a Slurm cluster is unique in the Kubernetes cluster" (join ", " $names)) -}}
 {{- end -}}
 {{- $topology := .Values.nodesetController.topology -}}
-{{- if and (ne $topology.kind "none") (not $topology.labels) -}}
+{{- if and (has $topology.kind (list "tree" "block")) (not $topology.labels) -}}
 {{- fail (printf "nodesetController.topology.labels: a %s needs the labels of Nodes that it is made of" $topology.kind) -}}
 {{- end -}}
 {{- $lock := .Values.nodesetController.lock -}}

@@ -195,3 +195,33 @@ PASSWORD_{{ . | upper | replace "-" "_" }}
 {{- $given := .Values.admissionPolicies.lockBearers | default dict -}}
 {{- dict "enabled" (dig "enabled" true $given) "action" (dig "action" "Warn" $given) "namespaces" (dig "namespaces" (list "kube-system") $given) "serviceAccounts" (dig "serviceAccounts" list $given) | toJson -}}
 {{- end }}
+
+{{/* Labels of Nodes that a topology is made of: a JSON list. */}}
+{{- define "sunk.topologyLabels" -}}
+{{- $topology := .Values.nodesetController.topology -}}
+{{- if or $topology.labels (not (has $topology.kind (list "both" "auto"))) -}}
+{{ toJson $topology.labels }}
+{{- else -}}
+{{ list "ib.coreweave.cloud/fabric" "ib.coreweave.cloud/superpod" "ib.coreweave.cloud/leafgroup" | toJson }}
+{{- end -}}
+{{- end }}
+
+{{/* What is generated: with auto both, if a Node has one of the labels. Without them nothing of this chart changes. */}}
+{{- define "sunk.topologyKind" -}}
+{{- $topology := .Values.nodesetController.topology -}}
+{{- if ne $topology.kind "auto" -}}
+{{ $topology.kind }}
+{{- else -}}
+{{- $nodes := (lookup "v1" "Node" "" "" | default dict).items | default list -}}
+{{ include "sunk.topologyOf" (dict "root" . "nodes" $nodes) }}
+{{- end -}}
+{{- end }}
+
+{{/* Arguments: root, nodes (Kubernetes Nodes). */}}
+{{- define "sunk.topologyOf" -}}
+{{- $labels := include "sunk.topologyLabels" .root | fromJsonArray -}}
+{{- with .root.Values.nodesetController.topology.blockLabel }}{{ $labels = append $labels . }}{{ end -}}
+{{- $found := "none" -}}
+{{- range .nodes }}{{ $has := .metadata.labels | default dict }}{{ range $labels }}{{ if get $has . }}{{ $found = "both" }}{{ end }}{{ end }}{{ end -}}
+{{ $found }}
+{{- end }}

@@ -253,10 +253,31 @@ node_gres() {
     printf '%s' "$given"
 }
 
+# Where in Slurm's topologies slurmd says that the node is: what the nodeset-controller made of the Node's labels, as far as
+# slurmctld has these topologies. A slurmd of 24.11 does not start with such a word. A node that names a block that topology.yaml
+# does not have yet is INVALID_REG: such a block is left out, and the syncer says it later.
+node_topology() {
+    local given=${SUNK_NODE_TOPOLOGY:-} version word words said=()
+    [[ -n $given && ! ${SUNK_NODE_CONF:-} =~ [Tt][Oo][Pp][Oo][Ll][Oo][Gg][Yy]= ]] || return 0
+    version=$(slurmd -V) && version=${version##* } && [[ $version =~ ^([0-9]+)\.([0-9]+) ]] || return 0
+    ((10#${BASH_REMATCH[1]}${BASH_REMATCH[2]} >= 2505)) || return 0
+    IFS=, read -ra words <<<"$given"
+    for word in "${words[@]}"; do
+        case $word in
+            tree:*) timeout 10 scontrol show topology tree 2>/dev/null | grep -q '^SwitchName=all ' || continue ;;
+            block:*) timeout 10 scontrol show topology block 2>/dev/null | grep -qF "BlockName=${word#block:} " || continue ;;
+            *) continue ;;
+        esac
+        said+=("$word")
+    done
+    (IFS=, && printf '%s' "${said[*]}")
+}
+
 # What is to be settled with Slurm before slurmd starts; jobs come first, as a record with jobs keeps its size. Afterwards `gres`
-# is what slurmd announces. Arguments: the node, its CPUs, MiB of memory and MiB of scratch.
+# is what slurmd announces, and `topology` where it says that it is. Arguments: the node, its CPUs, MiB of memory and MiB of scratch.
 settle() {
     gres=$(node_gres)
+    topology=$(node_topology)
     end_lost_jobs "$1"
     forget_another_size "$1" "$2" "$3" "$gres" "${4:-}"
 }

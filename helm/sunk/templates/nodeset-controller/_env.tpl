@@ -29,8 +29,9 @@
   "LOCK_DELETE_AFTER_S" $own.lock.deleteAfterSeconds
   "SLURM_STALE_S" $own.slurm.staleSeconds
   "SLURM_UNKNOWN_S" $own.slurm.unknownSeconds
-  "TOPOLOGY" $own.topology.kind
-  "TOPOLOGY_LABELS" (join "," $own.topology.labels)
+  "TOPOLOGY" (include "sunk.topologyKind" .)
+  "TOPOLOGY_LABELS" (ternary "" (include "sunk.topologyLabels" . | fromJsonArray | join ",") (eq (include "sunk.topologyKind" .) "none"))
+  "TOPOLOGY_BLOCK_LABEL" (ternary $own.topology.blockLabel "" (eq (include "sunk.topologyKind" .) "both"))
   "TOPOLOGY_BLOCK_SIZES" (join "," $own.topology.blockSizes)
   "GRES" (join "," $own.gres.resources)
   "GRES_TYPE_LABEL" $own.gres.typeLabel

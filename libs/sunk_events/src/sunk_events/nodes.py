@@ -126,6 +126,8 @@ class SlurmNodeState(State, frozen=True, kw_only=True, tag="sunk.syncer.v1.slurm
     extra: str = ""
     booted: Moment | None = None
     slurmd_started: Moment | None = None
+    topology: str | None = None
+    """Its place in each of Slurm's topologies; None: this Slurm has no such places (24.11)."""
 
 
 class SlurmPartitionState(State, frozen=True, kw_only=True, tag="sunk.syncer.v1.slurm_partition"):

@@ -157,6 +157,9 @@ class KubePodState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controlle
     """The Pod's, those that others should see in Slurm."""
     node_conditions: Conditions = ()
     """The Node's, likewise."""
+    topology: Reason = ""
+    """The node's place in the topologies of Slurm, as in ``scontrol update nodename=... topology=...``, made
+    of the Node's labels; empty: its place is not ours to say."""
 
 
 class KubeWatchState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.kube_watch"):

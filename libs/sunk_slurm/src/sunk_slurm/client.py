@@ -100,6 +100,19 @@ class SlurmClient(SlurmReads):
         change = NodeChange(extra=extra, features=words, features_act=words)
         await self._change_node(f"describe node {name}", name, change)
 
+    async def place_node(self, name: str, topology: str) -> None:
+        """Set the node's place in the topologies of topology.yaml, without a reconfigure. Not on 24.11.
+
+        Args:
+            name: A Slurm NodeName.
+            topology: A place in each of them, ``tree:all:leaf1,block:b1``; switches that are not there are
+                made below the first, blocks are not.
+
+        Raises:
+            SlurmRejectedError: also where slurmctld has not read a topology or a block of that name yet.
+        """
+        await self._change_node(f"place node {name}", name, NodeChange(topology_str=topology))
+
     async def delete_node(self, name: str) -> None:
         """Delete a dynamic node's record; it being gone is success. Refused while it has jobs."""
         try:

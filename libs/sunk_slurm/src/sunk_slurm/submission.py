@@ -98,3 +98,5 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Those that can be; an empty list changes nothing, a list of "" clears them."""
     features_act: tuple[str, ...] | None = None
     """Those that are. Given with `features`, or Slurm refuses to take one away that is active (2031)."""
+    topology_str: str | None = None
+    """Its place in each topology of topology.yaml; from v0.0.44 on."""

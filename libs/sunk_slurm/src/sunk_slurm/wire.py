@@ -100,6 +100,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     boot_time: Number = NO_NUMBER
     slurmd_start_time: Number = NO_NUMBER
     version: str = ""
+    topology: str | None = None
+    """Its place in each topology of topology.yaml; None: this Slurm has no such places (24.11)."""
 
     @property
     def state_now(self) -> NodeState:

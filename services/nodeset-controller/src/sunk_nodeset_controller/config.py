@@ -20,6 +20,7 @@ from sunk_runtime.errors import ConfigError
 from sunk_runtime.settings import Seconds, ServiceSettings
 
 PREFIX: Final = "SUNK_NODESET_CONTROLLER_"
+LEVELS_MAX: Final = 8
 EXEMPT_CLASSES: Final = ("system-node-critical",)
 
 
@@ -46,10 +47,14 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """Slurm not heard for this long is said on its NodeSets. The syncer passes a sign of life on every 10."""
     slurm_unknown_s: Seconds = 600.0
     """Slurm not heard for this long is said on Pods and Nodes, slowly: their conditions turn Unknown."""
-    topology: Literal["none", "tree", "block"] = "none"
-    """What topology.conf is generated as, into the ConfigMap ``<cluster>-topology``."""
+    topology: Literal["none", "tree", "block", "both"] = "none"
+    """What is generated into the ConfigMap ``<cluster>-topology``: topology.conf with a tree or with blocks;
+    ``both``: topology.conf with the tree for Slurm 24.11, and topology.yaml with tree and blocks for 26.05,
+    whose nodes then register with their places."""
     topology_labels: tuple[str, ...] = ()
     """Labels of Nodes: for a tree from the top down, for blocks the one that names the block."""
+    topology_block_label: str = ""
+    """With ``both``: the label of Nodes that names the block; empty: a tree alone."""
     topology_block_sizes: tuple[Annotated[int, Meta(gt=0)], ...] = ()
     """Slurm's BlockSizes; nothing leaves them to Slurm."""
     gres: tuple[str, ...] = ()
@@ -125,6 +130,16 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
         return GpuRules(resources=self.gpu_resources, labels=self.gres_type_label, wait_s=self.gpu_wait_s)
 
     @property
+    def topology_rules(self) -> Topology:
+        """How Nodes' labels become a topology."""
+        return Topology(
+            kind=self.topology,
+            labels=self.topology_labels,
+            block_label=self.topology_block_label,
+            block_sizes=self.topology_block_sizes,
+        )
+
+    @property
     def generated(self) -> Wanted:
         """The files that are generated for Slurm.
 
@@ -133,14 +148,15 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
         """
         if self.topology != "none" and not self.topology_labels:
             raise ConfigError(f"{PREFIX}TOPOLOGY={self.topology} needs {PREFIX}TOPOLOGY_LABELS")
+        if self.topology_block_label and self.topology != "both":
+            raise ConfigError(f"{PREFIX}TOPOLOGY_BLOCK_LABEL is without effect unless {PREFIX}TOPOLOGY=both")
+        if len(self.topology_labels) > LEVELS_MAX:
+            raise ConfigError(f"{PREFIX}TOPOLOGY_LABELS: a tree has at most {LEVELS_MAX} levels")
         try:
             gres = tuple(read_gres(text) for text in self.gres)
         except ValueError as error:
             raise ConfigError(f"{PREFIX}GRES: {error}") from error
-        topology = Topology(
-            kind=self.topology, labels=self.topology_labels, block_sizes=self.topology_block_sizes
-        )
-        return Wanted(topology=topology, gres=gres, gres_type_labels=self.gres_type_label)
+        return Wanted(topology=self.topology_rules, gres=gres, gres_type_labels=self.gres_type_label)
 
 
 def read_config(arguments: Sequence[str] = ()) -> Config:

@@ -55,7 +55,14 @@ async def work(
         gpu_rules=config.gpu_rules,
     )
     rest = RateLimit()
-    deeds = Executor(kube, bus, rest, measure=config.lock_eviction, gpu_rules=config.gpu_rules)
+    deeds = Executor(
+        kube,
+        bus,
+        rest,
+        measure=config.lock_eviction,
+        gpu_rules=config.gpu_rules,
+        topology=config.topology_rules,
+    )
     nodesets = NodeSetLoop(views, kube, observer, deeds)
     nodes = NodeController(views, kube, lock_key=config.lock_key)
     pods = PodController(views, kube, bus, unknown_s=config.slurm_unknown_s, rest=rest)
@@ -102,7 +109,15 @@ async def tell(
 ) -> None:
     """Keep one Slurm cluster and its NodeSet Pods told of each other, until cancelled."""
     writer = StateWriter(cluster.bus, cluster.kube_pods, fence=leadership)
-    states = PodStatePublisher(views, kube, writer, cluster.slurm_nodes, leadership, lock_key=config.lock_key)
+    states = PodStatePublisher(
+        views,
+        kube,
+        writer,
+        cluster.slurm_nodes,
+        leadership,
+        lock_key=config.lock_key,
+        topology=config.topology_rules,
+    )
     await cluster.kube_pods.complete()  # It says what was known before: without it nothing can be told.
     woken_by = [cluster.bus.recovery, cluster.kube_pods.recovery]
     loop = KeyLoop(f"states-{cluster.cluster}", states.settle, woken_by=woken_by)

@@ -1,13 +1,24 @@
+import re
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_kube.objects import Node
 from sunk_kube.testing import node
 from sunk_nodeset_controller.config import Config
 from sunk_nodeset_controller.node_controller.gres import FEWER_S, Counts, Gres, gres_conf, read_gres
-from sunk_nodeset_controller.nodes.topology import Topology, topology_conf
+from sunk_nodeset_controller.nodes.topology import (
+    NO_VALUE,
+    ROOT,
+    Topology,
+    node_topology,
+    place_name,
+    topology_conf,
+    topology_yaml,
+)
 from sunk_runtime.errors import ConfigError
 
 FABRIC, LEAF = "ib.coreweave.cloud/fabric", "ib.coreweave.cloud/leafgroup"
@@ -62,6 +73,48 @@ def test_blocks_hold_the_nodes_of_a_label_and_no_others() -> None:
     assert lines(topology_conf(BLOCK, nodes)) == ["BlockName=d1 Nodes=n[1-2]", "BlockName=d2 Nodes=n3"]
     assert lines(topology_conf(sized, nodes))[-1] == "BlockSizes=2,4"
     assert lines(topology_conf(sized, {})) == []
+
+
+DOMAIN = "ds.coreweave.com/nvlink.domain"
+BOTH = Topology(kind="both", labels=(FABRIC, LEAF), block_label=DOMAIN)
+
+
+def test_a_nodes_place_is_its_path_below_one_switch_and_its_block() -> None:
+    assert node_topology(BOTH, {**labels("f1", "a"), DOMAIN: "d1"}) == "tree:all:f1:f1.a,block:d1"
+    assert node_topology(BOTH, {FABRIC: "f1"}) == "tree:all:f1:f1.none"
+    assert node_topology(BOTH, {}) == "tree:all:none"
+    assert node_topology(TREE, labels("f1", "a")) == ""
+
+
+def test_topology_yaml_names_blocks_and_no_node_so_that_a_node_that_moves_does_not_change_it() -> None:
+    before = {"n1": {**labels("f1", "a"), DOMAIN: "d1"}, "n2": {DOMAIN: "d2"}, "n3": {DOMAIN: "d2"}}
+    after = {**before, "n3": {**labels("f9", "z"), DOMAIN: "d1"}}
+
+    assert topology_yaml(BOTH, before) == topology_yaml(BOTH, after)
+    assert [line.strip() for line in lines(topology_yaml(BOTH, before))[-2:]] == [
+        '- {block: "d1"}',
+        '- {block: "d2"}',
+    ]
+    assert f'{{block: "{NO_VALUE}"}}' in topology_yaml(BOTH, {})
+    assert "block" not in topology_yaml(replace(BOTH, block_label=""), before)
+
+
+@given(st.lists(st.lists(st.text(min_size=1), min_size=1, max_size=3).map(tuple), min_size=2, unique=True))
+def test_whatever_labels_say_places_are_plain_short_and_no_two_are_the_same(
+    paths: list[tuple[str, ...]],
+) -> None:
+    names = [place_name(path) for path in paths]
+
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,63}", name) for name in names)
+    assert not {ROOT, NO_VALUE} & set(names)
+
+
+@pytest.mark.parametrize(
+    "value", ["all", "none", "a.b", "x..0123456789abcdef", 'x"}\n- topology: y', "z" * 500]
+)
+def test_a_label_that_could_pass_for_another_place_gets_a_digest(value: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_.-]*[.]{2}[0-9a-f]{16}", place_name((value,)))
 
 
 def gpus(count: str | None, model: str = "H100_NVLINK_80GB") -> Node:
@@ -135,8 +188,17 @@ def test_fewer_gpus_are_believed_only_after_minutes_and_more_at_once() -> None:
         Config(clusters=("lab",), gres=("=gpu",)),
         Config(clusters=("lab",), gres=("nvidia.com/gpu=gpu",)),
         Config(clusters=("lab",), topology="tree"),
+        Config(clusters=("lab",), topology="block", topology_labels=("a",), topology_block_label="b"),
+        Config(clusters=("lab",), topology="both", topology_labels=tuple("abcdefghi")),
     ],
-    ids=["no name", "no resource", "GPUs without files", "a tree without labels"],
+    ids=[
+        "no name",
+        "no resource",
+        "GPUs without files",
+        "a tree without labels",
+        "a block label without effect",
+        "a tree of nine levels",
+    ],
 )
 def test_what_cannot_be_generated_is_said_at_the_start(config: Config) -> None:
     with pytest.raises(ConfigError):

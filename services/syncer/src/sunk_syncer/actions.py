@@ -47,6 +47,14 @@ class DescribeNode(msgspec.Struct, frozen=True):
     cause: Cause = UNKNOWN
 
 
+class PlaceNode(msgspec.Struct, frozen=True):
+    """Set a node's place in Slurm's topologies."""
+
+    node: str
+    topology: str
+    cause: Cause = UNKNOWN
+
+
 class DeleteNode(msgspec.Struct, frozen=True):
     """Delete the record of a node that registered itself."""
 
@@ -56,7 +64,7 @@ class DeleteNode(msgspec.Struct, frozen=True):
 
 Action = DrainNode | UndrainNode | DownNode | ResumeNode
 """What the table of drains asks for."""
-NodeAction = Action | DescribeNode | DeleteNode
+NodeAction = Action | DescribeNode | PlaceNode | DeleteNode
 """Everything that the syncer does to a Slurm node."""
 
 

@@ -101,6 +101,10 @@ class Slurm:
         del extra, features
         await self._write(name)
 
+    async def place_node(self, name: str, topology: str) -> None:
+        del topology
+        await self._write(name)
+
     async def delete_node(self, name: str) -> None:
         await self._write(name)
 

@@ -16,7 +16,7 @@ from sunk_nodeset_controller.adapters.kube_views import KubeViews, slice_owner
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit
 from sunk_nodeset_controller.node_controller.gres import Counts, Gres, gres_conf
-from sunk_nodeset_controller.nodes.topology import Topology, topology_conf
+from sunk_nodeset_controller.nodes.topology import Topology, topology_conf, topology_yaml
 from sunk_nodeset_controller.nodesets.gpus import advertised
 from sunk_nodeset_controller.nodesets.owners import cluster_holders
 from sunk_nodeset_controller.nodesets.slices import members_of
@@ -53,11 +53,11 @@ class GeneratedFiles:
         if left_s := self._rest.left_s(cluster):
             return left_s
         self._rest.begin(cluster)
-        for part, text in self._texts(cluster, namespace).items():
-            await self._put(namespace, f"{cluster}-{part}", part, text)
+        for part, data in self._texts(cluster, namespace).items():
+            await self._put(namespace, f"{cluster}-{part}", part, data)
         return self._counts.again_s()
 
-    def _texts(self, cluster: str, namespace: str) -> Mapping[str, str]:
+    def _texts(self, cluster: str, namespace: str) -> Mapping[str, Mapping[str, str]]:
         slices = [
             one
             for one in self._views.slices.values()
@@ -67,10 +67,12 @@ class GeneratedFiles:
         nodes = {
             name: node for kube_node, name in members.items() if (node := self._views.nodes.get(kube_node))
         }
-        texts: dict[str, str] = {}
+        texts: dict[str, dict[str, str]] = {}
         if self._wanted.topology.kind != "none":
             by_name = {name: node.metadata.labels for name, node in nodes.items()}
-            texts["topology"] = topology_conf(self._wanted.topology, by_name)
+            texts["topology"] = {"topology.conf": topology_conf(self._wanted.topology, by_name)}
+            if self._wanted.topology.kind == "both":
+                texts["topology"]["topology.yaml"] = topology_yaml(self._wanted.topology, by_name)
         if self._wanted.gres:
             known = self._views.nodes.objects.items()
             self._counts.keep({node.metadata.uid for name, node in known if self._views.slices_at.of(name)})
@@ -85,11 +87,11 @@ class GeneratedFiles:
                 return {} if nodeset is None else nodeset.spec.gpu_types
 
             labels = self._wanted.gres_type_labels
-            texts["gres"] = gres_conf(self._wanted.gres, labels, nodes, types_of, count_of=self._counts.of)
+            text = gres_conf(self._wanted.gres, labels, nodes, types_of, count_of=self._counts.of)
+            texts["gres"] = {"gres.conf": text}
         return texts
 
-    async def _put(self, namespace: str, name: str, part: str, text: str) -> None:
-        data = {f"{part}.conf": text}
+    async def _put(self, namespace: str, name: str, part: str, data: Mapping[str, str]) -> None:
         found = await self._kube.config_map(namespace, name)
         if found is None or found.data != data:
             meta = {"name": name, "namespace": namespace, "labels": {wk.LABEL_COMPONENT: part}}
@@ -126,6 +128,7 @@ class GeneratedFiles:
     def _read_of(self, node: Node | None) -> object:
         if node is None:
             return None
-        labels = (*self._wanted.topology.labels, *self._wanted.gres_type_labels)
+        topology = self._wanted.topology
+        labels = (*topology.labels, topology.block_label, *self._wanted.gres_type_labels)
         found = [node.metadata.labels.get(label) for label in labels]
         return found, [advertised(node, one.resource) for one in self._wanted.gres]

@@ -24,6 +24,7 @@ from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit
 from sunk_nodeset_controller.locks.daemonsets import DaemonSet
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
+from sunk_nodeset_controller.nodes.topology import NO_TOPOLOGY, Topology, node_topology
 from sunk_nodeset_controller.nodesets.allocatable import left_for_slurm, with_room
 from sunk_nodeset_controller.nodesets.gpus import GpuRules, gpus_of, with_gpus
 from sunk_nodeset_controller.nodesets.model import (
@@ -40,7 +41,7 @@ from sunk_nodeset_controller.nodesets.model import (
 )
 from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key
 from sunk_nodeset_controller.nodesets.slices import laid_out, slice_manifest, wanted_entries
-from sunk_nodeset_controller.nodesets.template import Manifest, manifest, pod_labels
+from sunk_nodeset_controller.nodesets.template import Manifest, manifest, pod_labels, with_topology
 from sunk_nodeset_controller.nodesets.usable import noted
 from sunk_runtime.errors import ConflictError, LostLeadershipError, SunkError, TransientError
 from sunk_runtime.requests import ask
@@ -122,12 +123,14 @@ class Executor:
         *,
         measure: EvictionPolicy,
         gpu_rules: GpuRules,
+        topology: Topology = NO_TOPOLOGY,
     ) -> None:
         self._kube = kube
         self._bus = bus
         self._rest = rest
         self._measure = measure
         self._gpu_rules = gpu_rules
+        self._topology = topology
         self._stuck: dict[str, str] = {}
         self._name_conflicts: set[str] = set()
         self._begin = 0
@@ -220,6 +223,7 @@ class Executor:
         node = seen.nodes[kube_node]
         body = manifest(seen.nodeset, node, name, self._measure.taint.key)
         body = with_gpus(body, gpus_of(node, seen.nodeset.spec, self._gpu_rules))
+        body = with_topology(body, node_topology(self._topology, node.metadata.labels))
         body["metadata"]["annotations"] |= noted(seen.slurm.get(name) if seen.slurm is not None else None)
         if seen.nodeset.spec.leave_room_for is None:
             return body

@@ -17,7 +17,7 @@ from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSetSpec
 from sunk_kube.objects import Node
 from sunk_kube.quantity import number
-from sunk_nodeset_controller.nodesets.template import Manifest
+from sunk_nodeset_controller.nodesets.template import Manifest, with_variable
 from sunk_slurm.gres import Gres, gpu_type
 
 GPU: Final = "gpu"
@@ -74,11 +74,7 @@ def with_gpus(made: Manifest, gpus: Gres | None) -> Manifest:
     """Return the Pod *made* with the variable by which slurmd learns of *gpus*, and a label that says so."""
     if gpus is None:
         return made
-    said = {"name": VARIABLE, "value": str(gpus)}
-    spec = dict(made["spec"])
-    for kind in ("initContainers", "containers"):
-        if kind in spec:
-            spec[kind] = [{**one, "env": [said, *one["env"]]} for one in spec[kind]]
+    spec = with_variable(made, VARIABLE, str(gpus))["spec"]
     label = {wk.LABEL_GRES_GPU: str(gpus).removeprefix(f"{GPU}:").replace(":", "-")}
     return {
         **made,

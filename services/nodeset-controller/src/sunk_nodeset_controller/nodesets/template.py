@@ -186,3 +186,18 @@ def pinned_node(pod: Pod) -> str:
             if field.key == "metadata.name" and field.values:
                 return field.values[0]
     return ""
+
+
+def with_variable(made: Manifest, name: str, value: str) -> Manifest:
+    """Return the Pod *made*, with a variable for each of its containers."""
+    said = {"name": name, "value": value}
+    spec = dict(made["spec"])
+    for kind in ("initContainers", "containers"):
+        if kind in spec:
+            spec[kind] = [{**one, "env": [said, *one["env"]]} for one in spec[kind]]
+    return {**made, "spec": spec}
+
+
+def with_topology(made: Manifest, topology: str) -> Manifest:
+    """Return the Pod *made*, with the variable by which slurmd learns its place in the *topology*."""
+    return with_variable(made, "SUNK_NODE_TOPOLOGY", topology) if topology else made

@@ -12,6 +12,7 @@ from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
+from sunk_nodeset_controller.nodes.topology import NO_TOPOLOGY, Topology
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, is_owned, owner_key
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_labels
@@ -42,6 +43,7 @@ class PodStatePublisher:
         leadership: Leadership,
         *,
         lock_key: str,
+        topology: Topology = NO_TOPOLOGY,
     ) -> None:
         self._views = views
         self._kube = kube
@@ -49,6 +51,7 @@ class PodStatePublisher:
         self._slurm = slurm
         self._leadership = leadership
         self._lock_key = lock_key
+        self._topology = topology
         self._cluster = writer.view.cluster
 
     async def settle(self, node: str) -> float | None:
@@ -120,6 +123,7 @@ class PodStatePublisher:
             is_member=self._views.is_member(owner, kube_node),
             may_run=self._may_run(node),
             lock_key=self._lock_key,
+            topology=self._topology,
             now=now,
         )
         after = state(seen)

@@ -14,6 +14,7 @@ from sunk_events.nodesets import KubePodState
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node, Pod, condition
+from sunk_nodeset_controller.nodes.topology import NO_TOPOLOGY, Topology, node_topology
 from sunk_nodeset_controller.nodesets.plan import ORPHAN, is_wanted
 from sunk_nodeset_controller.nodesets.template import features, pinned_node, template_hash
 from sunk_nodeset_controller.pods.projection import cordon_reason, given_features, shown, verified
@@ -35,6 +36,7 @@ class PodObserved(msgspec.Struct, frozen=True, kw_only=True):
     may_run: bool = False
     """Slurm has jobs on the node, or was not heard yet."""
     lock_key: str
+    topology: Topology = NO_TOPOLOGY
     now: datetime
 
 
@@ -149,6 +151,7 @@ def _with_node(found: KubePodState, seen: PodObserved) -> KubePodState:
             cordon_reason=before.cordon_reason,
             hpc_verified=before.hpc_verified,
             node_conditions=before.node_conditions,
+            topology=before.topology,
         )
     reason = cordon_reason(node)
     labels = node.metadata.labels
@@ -159,6 +162,7 @@ def _with_node(found: KubePodState, seen: PodObserved) -> KubePodState:
         hpc_verified=verified(node, seen.pod),
         node_conditions=shown(node.status.conditions),
         features=features(seen.nodeset.spec.features, labels) if seen.nodeset else found.features,
+        topology=node_topology(seen.topology, labels),
     )
 
 

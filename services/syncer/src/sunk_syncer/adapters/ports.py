@@ -65,6 +65,10 @@ class NodeWrites(DrainWrites, Protocol):
         """Replace the Extra, the features, or both."""
         ...
 
+    async def place_node(self, name: str, topology: str) -> None:
+        """Set its place in the topologies."""
+        ...
+
     async def delete_node(self, name: str) -> None:
         """Delete the record; it being gone is success."""
         ...

@@ -1,4 +1,10 @@
-"""A node's Extra and features as its Kubernetes side has them: at most one write per node and change."""
+"""A node's Extra, features and topology as its Kubernetes side has them.
+
+At most one write for each node and change.
+
+A place is a write of its own: Slurm refuses one in a block that its topology.yaml does not have yet, and the
+rest is not to wait for that.
+"""
 
 import logging
 from typing import Final
@@ -11,10 +17,10 @@ from sunk_runtime.leases import Leadership
 from sunk_runtime.views import now
 from sunk_runtime.writer import publish
 from sunk_slurm.wire import Node
-from sunk_syncer.actions import DescribeNode
+from sunk_syncer.actions import DescribeNode, PlaceNode
 from sunk_syncer.adapters.views import Views
 from sunk_syncer.config import Config
-from sunk_syncer.policy.extra import ExtraContent, content, features, is_current, merged, parsed
+from sunk_syncer.policy.extra import ExtraContent, content, features, is_current, is_elsewhere, merged, parsed
 from sunk_syncer.states.nodes import SERVICE
 from sunk_syncer.writers.node_writer import NodeWriter
 
@@ -61,7 +67,8 @@ class ExtraController:
         if (wanted := self._wanted(name)) is None or told is None:
             return None
         there = parsed(told.extra)  # Cut where it is long; then it is no object, and a look tells.
-        if is_current(there, wanted) and features(there, wanted, told.features) is None:
+        is_described = is_current(there, wanted) and features(there, wanted, told.features) is None
+        if is_described and not is_elsewhere(told.topology, self._place(name)):
             return None
         return _LATER_S if self._node_writer.is_crowded else await self._describe(name)
 
@@ -71,10 +78,10 @@ class ExtraController:
             self._views.require_known(name)
             if seen is None or (wanted := self._wanted(name)) is None:
                 return None
-            action = _action(seen.node, wanted, self._cause(name))
+            action = _action(seen.node, wanted, self._place(name), self._cause(name))
             if action is None:
                 return None
-            if parsed(seen.node.extra).users is None:
+            if isinstance(action, DescribeNode) and parsed(seen.node.extra).users is None:
                 await self._tell_replaced(seen.node)
             is_done = await self._node_writer.carry_out(action, seen)
         return None if is_done else self._config.refused_again_s
@@ -82,6 +89,10 @@ class ExtraController:
     def _wanted(self, name: str) -> ExtraContent | None:
         pod = self._views.pods.get(name)
         return None if pod is None else content(pod, self._views.locks.get(name))
+
+    def _place(self, name: str) -> str:
+        pod = self._views.pods.get(name)
+        return "" if pod is None else pod.topology
 
     def _cause(self, name: str) -> Cause:
         """Return what changed last of what the node's Extra shows."""
@@ -103,10 +114,10 @@ class ExtraController:
         log.warning("extra is no JSON object and is replaced", extra={"node": name})
 
 
-def _action(fresh: Node, wanted: ExtraContent, cause: Cause) -> DescribeNode | None:
-    """Return the one write that the node needs."""
+def _action(fresh: Node, wanted: ExtraContent, place: str, cause: Cause) -> DescribeNode | PlaceNode | None:
+    """Return the one write that the node needs next."""
     there = parsed(fresh.extra)
     new_features = features(there, wanted, fresh.active_features or fresh.features)
     if new_features is None and is_current(there, wanted):
-        return None
+        return PlaceNode(fresh.name, place, cause) if is_elsewhere(fresh.topology, place) else None
     return DescribeNode(fresh.name, merged(there, wanted, now()), new_features, cause)

@@ -120,6 +120,14 @@ def features(now_there: Parsed, wanted: ExtraContent, on_node: Iterable[str]) ->
     return None if should == there else tuple(sorted(should))
 
 
+def is_elsewhere(there: str | None, wanted: str) -> bool:
+    """Whether a node is to be put to another place in the topologies.
+
+    None is a Slurm that has none (24.11), and an empty one is nobody's will: there it stays as it is.
+    """
+    return there is not None and bool(wanted) and there != wanted
+
+
 def _conditions(conditions: Iterable[Condition]) -> dict[str, ExtraCondition]:
     return {
         condition.type: ExtraCondition(

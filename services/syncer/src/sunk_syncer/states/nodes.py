@@ -73,6 +73,7 @@ def node_state(seen: Node, now: datetime) -> SlurmNodeState:
         partitions=tuple(sorted(seen.partitions)),
         address=seen.address,
         extra=seen.extra[:EXTRA_MAX],
+        topology=None if seen.topology is None else seen.topology[:EXTRA_MAX],
         booted=seen.boot_time.moment,
         slurmd_started=seen.slurmd_start_time.moment,
     )

@@ -26,6 +26,7 @@ from sunk_syncer.actions import (
     DownNode,
     DrainNode,
     NodeAction,
+    PlaceNode,
     ResumeNode,
     UndrainNode,
 )
@@ -260,6 +261,8 @@ async def call_slurm(action: NodeAction, slurm: NodeWrites) -> None:
             await slurm.resume(node)
         case DescribeNode(node, extra, features):
             await slurm.describe_node(node, extra=extra, features=features)
+        case PlaceNode(node, topology):
+            await slurm.place_node(node, topology)
         case DeleteNode(node):
             await slurm.delete_node(node)
         case _:
