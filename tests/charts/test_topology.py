@@ -96,7 +96,7 @@ def test_slurm_24_11_ends_with_tree_and_block_in_one_file() -> None:
         slurm.exec("bash", "-c", "echo TopologyPlugin=topology/tree >>/lab/etc/slurm.conf")
         slurm.write_file("topology.conf", tree + block)
 
-        with pytest.raises(LabError):
+        with pytest.raises(LabError, match="unrecognized key: BlockName"):
             slurm.exec("slurmctld", "-D", timeout_s=30)
 
 

@@ -43,9 +43,15 @@ async def test_a_node_that_is_relabelled_is_moved_by_one_write_and_without_a_rec
     def extra() -> str:
         return str(record()["extra"])
 
-    if (
-        slurm.release is not SLURM_26_05
-    ):  # Slurm 24.11 has no places: nothing is written, and no error is logged.
+    def slurmd_start() -> int:
+        """Return when slurmd started: a reconfigure has it start again."""
+        return record()["slurmd_start_time"]["number"]
+
+    def reads() -> int:
+        """Return how often slurmctld has read its configuration."""
+        return (slurm.logs / "slurmctld.log").read_text().count("slurmctld version")
+
+    if slurm.release is not SLURM_26_05:  # 24.11 has no places: nothing is written, no error logged.
         await stage.pod(replace(ready_pod(), topology="tree:all:f1,block:b1"))
         await until(lambda: '"sunk"' in extra())
         assert placed() == 0
