@@ -658,6 +658,20 @@ def test_slurmctld_waits_for_the_topology_that_it_needs(chart: helm.Chart) -> No
     assert topology("topology/tree")["optional"] is False
 
 
+@pytest.mark.parametrize("file", ["topology.conf", "topology.yaml", "none"])
+def test_slurmctld_and_the_syncer_have_the_topology_file_that_is_chosen(chart: helm.Chart, file: str) -> None:
+    objects = made(chart, slurmConfig={"topologyFile": file})
+    (conf,) = [one for one in controls(objects)["prod-controller"]["volumes"] if one["name"] == "conf"]
+    sources = [one["configMap"] for one in conf["projected"]["sources"]]
+    items = [source["items"] for source in sources if source["name"] == "prod-topology"]
+
+    assert items == ([] if file == "none" else [[{"key": file, "path": file}]])
+    (syncer,) = objects["Deployment", "prod-syncer"]["spec"]["template"]["spec"]["containers"][:1]
+    (files,) = [one["value"] for one in syncer["env"] if one["name"].endswith("RECONFIGURE_FILES")]
+    assert ("/etc/slurm/topology.yaml" in files) is (file == "topology.yaml")
+    assert ("/etc/slurm/topology.conf" in files) is (file != "topology.yaml")
+
+
 def test_whoever_is_named_by_a_network_policy_is_there(chart: helm.Chart) -> None:
     objects = made(chart)
     names = {

@@ -1,7 +1,9 @@
 """The chart that a Kubernetes cluster has once, rendered by Helm's own engine."""
 
 import base64
+import json
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +84,35 @@ def test_nodeset_controller_writes_the_files_that_it_generates_and_no_other_conf
         (["prod-topology", "prod-gres", "stage-2-topology", "stage-2-gres"], ["get", "patch"]),
         (None, ["create"]),
     ]
+
+
+def test_a_topology_is_generated_where_the_labels_exist_and_nowhere_else(tmp_path: Path) -> None:
+    def kind(*labels: str) -> str:
+        found = [{"metadata": {"name": f"n{at}", "labels": {label: "x"}}} for at, label in enumerate(labels)]
+        probed = tmp_path / f"{len(labels)}{'-'.join(labels).replace('/', '-')}"
+        shutil.copytree(CHART, probed)
+        (probed / "nodes.json").write_text(json.dumps(found))
+        ask = '(include "sunk.topologyOf" (dict "root" . "nodes" (.Files.Get "nodes.json" | fromJsonArray)))'
+        env = probed / "templates/nodeset-controller/_env.tpl"
+        text = env.read_text()
+        env.write_text(text.replace('"TOPOLOGY" (include "sunk.topologyKind" .)', f'"TOPOLOGY" {ask}'))
+        made = render(helm.Chart.load(probed))
+        return env_of(pod_specs(made)["sunk-nodeset-controller"])[PREFIX + "TOPOLOGY"]
+
+    assert kind() == "none"
+    assert kind("kubernetes.io/os") == "none"
+    assert kind("kubernetes.io/os", "ib.coreweave.cloud/leafgroup") == "both"
+    assert kind("ds.coreweave.com/nvlink.domain") == "both"
+
+
+def test_both_topologies_are_of_the_documents_labels(chart: helm.Chart) -> None:
+    made = render(chart, nodesetController={"topology": {"kind": "both"}})
+    config = load(Config, env_of(pod_specs(made)["sunk-nodeset-controller"]), PREFIX)
+
+    assert config.topology_rules.labels == tuple(
+        f"ib.coreweave.cloud/{level}" for level in ("fabric", "superpod", "leafgroup")
+    )
+    assert config.topology_rules.block_label == "ds.coreweave.com/nvlink.domain"
 
 
 def test_nodeset_controller_leads_by_one_lease_of_its_own_namespace(chart: helm.Chart) -> None:

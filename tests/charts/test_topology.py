@@ -70,7 +70,7 @@ def job_on(slurm: HostSlurm, *options: str) -> set[str]:
 def test_slurm_24_11_reads_the_generated_topology_conf(kind: str) -> None:
     labels = (FABRIC, LEAF) if kind == "tree" else (DOMAIN,)
     text = topology_conf(Topology(kind="tree" if kind == "tree" else "block", labels=labels), NODES)
-    with running_slurm(SLURM_24_11, nodes=0) as slurm:
+    with running_slurm(SLURM_24_11, nodes=1) as slurm:
         start_nodes(slurm)
         slurm.exec("bash", "-c", f"echo TopologyPlugin=topology/{kind} >>/lab/etc/slurm.conf")
         configure(slurm, topology_conf=text)
@@ -102,7 +102,7 @@ def test_slurm_24_11_ends_with_tree_and_block_in_one_file() -> None:
 
 @pytest.mark.lab
 def test_slurm_26_05_has_tree_and_block_at_once_and_a_node_moves_without_a_reconfigure() -> None:
-    with running_slurm(SLURM_26_05, nodes=0, more=("TopologyPlugin=topology/default",)) as slurm:
+    with running_slurm(SLURM_26_05, nodes=1, more=("TopologyPlugin=topology/default",)) as slurm:
         configure(slurm, topology_yaml=topology_yaml(BOTH, NODES))
         wait_for("the topology", lambda: "all" in shown(slurm), 60, 0.1)
         start_nodes(slurm)
@@ -139,7 +139,7 @@ def json_of(slurm: HostSlurm) -> list[object]:
 @pytest.mark.lab
 @pytest.mark.parametrize("release", [SLURM_24_11, SLURM_26_05], ids=lambda release: release.version)
 def test_a_slurmd_starts_where_its_slurmctld_has_no_topology_or_no_such_block(release: Release) -> None:
-    with running_slurm(release, nodes=0) as slurm:
+    with running_slurm(release, nodes=1) as slurm:
         start_nodes(slurm)
         if release is SLURM_26_05:
             configure(slurm, topology_yaml=topology_yaml(BOTH, {}))
