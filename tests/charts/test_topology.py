@@ -12,7 +12,7 @@ from sunk_lab.processes import wait_for
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import SLURM_24_11, SLURM_26_05, Release
 from sunk_lab.slurm.testing import running_slurm
-from sunk_nodeset_controller.nodes.topology import Topology, node_topology, topology_conf, topology_yaml
+from sunk_nodeset_controller.nodesets.topology import Topology, node_topology, topology_conf, topology_yaml
 
 LIBRARY: Final = Path(__file__).parents[2] / "helm/slurm/files/scripts/lib.sh"
 FABRIC, LEAF, DOMAIN = "fabric", "leafgroup", "domain"

@@ -13,8 +13,8 @@ from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 from sunk_nodeset_controller.node_controller.gres import read_gres
 from sunk_nodeset_controller.node_controller.reboots import RebootSettings
 from sunk_nodeset_controller.node_controller.slurm_files import Wanted
-from sunk_nodeset_controller.nodes.topology import Topology
 from sunk_nodeset_controller.nodesets.gpus import GpuRules
+from sunk_nodeset_controller.nodesets.topology import Topology
 from sunk_runtime.config import load
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.settings import Seconds, ServiceSettings

@@ -10,7 +10,7 @@ from sunk_kube.objects import Node
 from sunk_kube.testing import node
 from sunk_nodeset_controller.config import Config
 from sunk_nodeset_controller.node_controller.gres import FEWER_S, Counts, Gres, gres_conf, read_gres
-from sunk_nodeset_controller.nodes.topology import (
+from sunk_nodeset_controller.nodesets.topology import (
     NO_VALUE,
     ROOT,
     Topology,

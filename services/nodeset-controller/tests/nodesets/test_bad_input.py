@@ -13,9 +13,9 @@ from sunk_kube.nodesets import DynamicFeature, Features
 from sunk_kube.objects import Condition
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.node_controller.gres import Gres, gres_conf
-from sunk_nodeset_controller.nodes.topology import Topology, topology_conf
 from sunk_nodeset_controller.nodesets.naming import pod_name
 from sunk_nodeset_controller.nodesets.template import features
+from sunk_nodeset_controller.nodesets.topology import Topology, topology_conf
 from sunk_nodeset_controller.pods.projection import verified
 from sunk_nodeset_controller.pods.state import PodObserved, state
 

@@ -16,10 +16,10 @@ from sunk_nodeset_controller.adapters.kube_views import KubeViews, slice_owner
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit
 from sunk_nodeset_controller.node_controller.gres import Counts, Gres, gres_conf
-from sunk_nodeset_controller.nodes.topology import Topology, topology_conf, topology_yaml
 from sunk_nodeset_controller.nodesets.gpus import advertised
 from sunk_nodeset_controller.nodesets.owners import cluster_holders
 from sunk_nodeset_controller.nodesets.slices import members_of
+from sunk_nodeset_controller.nodesets.topology import Topology, topology_conf, topology_yaml
 from sunk_runtime.changes import Changes
 
 REST_S: Final = 5.0

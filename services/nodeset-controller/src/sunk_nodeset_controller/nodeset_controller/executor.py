@@ -24,7 +24,6 @@ from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit
 from sunk_nodeset_controller.locks.daemonsets import DaemonSet
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
-from sunk_nodeset_controller.nodes.topology import NO_TOPOLOGY, Topology, node_topology
 from sunk_nodeset_controller.nodesets.allocatable import left_for_slurm, with_room
 from sunk_nodeset_controller.nodesets.gpus import GpuRules, gpus_of, with_gpus
 from sunk_nodeset_controller.nodesets.model import (
@@ -42,6 +41,7 @@ from sunk_nodeset_controller.nodesets.model import (
 from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key
 from sunk_nodeset_controller.nodesets.slices import laid_out, slice_manifest, wanted_entries
 from sunk_nodeset_controller.nodesets.template import Manifest, manifest, pod_labels, with_topology
+from sunk_nodeset_controller.nodesets.topology import NO_TOPOLOGY, Topology, node_topology
 from sunk_nodeset_controller.nodesets.usable import noted
 from sunk_runtime.errors import ConflictError, LostLeadershipError, SunkError, TransientError
 from sunk_runtime.requests import ask

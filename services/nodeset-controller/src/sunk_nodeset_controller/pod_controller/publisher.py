@@ -12,10 +12,10 @@ from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
-from sunk_nodeset_controller.nodes.topology import NO_TOPOLOGY, Topology
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, is_owned, owner_key
 from sunk_nodeset_controller.nodesets.slices import members_of
 from sunk_nodeset_controller.nodesets.template import pinned_node, pod_labels
+from sunk_nodeset_controller.nodesets.topology import NO_TOPOLOGY, Topology
 from sunk_nodeset_controller.pods.events import FactContext, facts
 from sunk_nodeset_controller.pods.projection import cordon_reason, given_features, shown, verification
 from sunk_nodeset_controller.pods.state import PodObserved, condemned_for, state
