@@ -34,6 +34,13 @@ data:
   found: {{ include "slurm.mungeKeys" (dict "root" . "old" (.Files.Get "secret.json" | fromJson)) | quote }}
 """
 """The same of MUNGE."""
+TOPOLOGY: Final = """
+kind: ConfigMap
+metadata: {name: topology-of}
+data:
+  found: {{ include "slurm.topologyFor" (dict "root" . "kind" (.Files.Get "kind")) | quote }}
+"""
+"""A template that says which topology slurmctld reads where the sunk release generates `kind`."""
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +50,8 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (chart / "templates/probe.yaml").write_text(PROBE)
     (chart / "templates/key-set.yaml").write_text(KEY_SET)
     (chart / "templates/munge-keys.yaml").write_text(MUNGE_KEYS)
+    (chart / "templates/topology-of.yaml").write_text(TOPOLOGY)
+    (chart / "kind").write_text("")
     for found in ("found.json", "secret.json"):
         (chart / found).write_text("{}")
     return chart
@@ -343,3 +352,28 @@ def test_the_way_to_authenticate_changes_only_while_no_slurmd_runs(probed: Path)
     ask(probed, "slurm.checkAuthType", {"conf": conf, "pods": [other]}, auth={"type": "munge"})
     ask(probed, "slurm.checkAuthType", {"conf": conf, "pods": [pod]}, auth={"type": "slurm"})
     ask(probed, "slurm.checkAuthType", {"conf": {}, "pods": None}, auth={"type": "munge"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "tag", "conf", "expected"),
+    [
+        ("none", "26.05", {}, ("topology.conf", "topology/default")),
+        ("both", "26.05", {}, ("topology.yaml", "topology/default")),
+        ("both", "25.05.1", {}, ("topology.yaml", "topology/default")),
+        ("both", "24.11", {}, ("topology.conf", "topology/tree")),
+        ("both", "sha256:0123", {}, ("topology.conf", "topology/tree")),
+        ("", "26.05", {"topologyFile": "none"}, ("none", "topology/default")),
+        ("", "24.11", {"topologyPlugin": "topology/block"}, ("topology.conf", "topology/block")),
+    ],
+)
+def test_slurmctld_reads_the_topology_that_its_release_knows(
+    probed: Path, kind: str, tag: str, conf: dict[str, str], expected: tuple[str, str]
+) -> None:
+    (probed / "found.json").write_text("{}")
+    (probed / "kind").write_text(kind)
+    values = VALUES | {"slurmImage": {"tag": tag}, "slurmConfig": conf}
+
+    rendered = render(helm.Chart.load(probed), values, name="prod", namespace="slurm")
+
+    found = json.loads(rendered["ConfigMap", "topology-of"]["data"]["found"])
+    assert (found["file"], found["plugin"]) == expected
