@@ -7,6 +7,7 @@ what a schema can tell is told by values.schema.json.
 {{- include "slurm.checkConf" . }}
 {{- include "slurm.checkSets" . }}
 {{- include "slurm.checkServices" . }}
+{{- include "slurm.checkPlugins" . }}
 {{- include "slurm.checkAccounting" . }}
 {{- include "slurm.checkVersions" . }}
 {{- if and .Values.checks.cluster (include "slurm.isConnected" .) }}
