@@ -1,4 +1,4 @@
-"""SPANK plugins from images, by ``compute.plugins``: what the chart makes of them, and that Slurm loads it."""
+"""SPANK plugins from images, by ``compute.plugins``: what the chart makes of them, and how it copies them."""
 
 import subprocess
 from pathlib import Path
