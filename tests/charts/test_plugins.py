@@ -74,6 +74,8 @@ def test_the_users_own_volumes_and_lines_stay(chart: helm.Chart) -> None:
 
     text = objects["ConfigMap", "prod-slurm-conf"]["data"]["plugstack.conf"]
     assert text.splitlines() == ["optional mine.so", "include /etc/sunk/plugins/plugstack.conf"]
+    # By that key Slurm opens a relative path below the working directory; without it, next to slurm.conf.
+    assert "PlugStackConfig" not in objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
     assert {"name": "mine", "emptyDir": {}} in pods(objects)["slurmd"]["volumes"]
 
 

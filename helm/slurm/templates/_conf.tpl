@@ -77,9 +77,6 @@ AccountingStorageTRES=gres/gpu
 AccountingStorageEnforce={{ . }}
 {{- end }}
 {{- end }}
-{{- with $conf.plugstackConfig }}
-PlugStackConfig=plugstack.conf
-{{- end }}
 {{- with $conf.extraConfig }}
 {{ trim . }}
 {{- end }}
