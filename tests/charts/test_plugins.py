@@ -69,6 +69,17 @@ def test_compute_and_login_pods_have_the_libraries_and_the_lines_in_order(
     assert {"name": "plugins", "emptyDir": {}} in pod["volumes"]
 
 
+def test_slurmctld_has_the_file_that_its_plugstack_conf_includes(chart: helm.Chart) -> None:
+    """It loads no plugins, and does not answer for a minute without it."""
+    objects = made(chart, GREET)
+
+    (slurmctld,) = objects["StatefulSet", "prod-controller"]["spec"]["template"]["spec"]["containers"]
+    (mount,) = (one for one in slurmctld["volumeMounts"] if "plugins" in one["mountPath"])
+    included = objects["ConfigMap", "prod-slurm-conf"]["data"]["plugstack.conf"].split()
+    assert included == ["include", mount["mountPath"]]
+    assert objects["ConfigMap", "prod-scripts"]["data"][mount["subPath"]].startswith("#")
+
+
 def test_the_users_own_volumes_and_lines_stay(chart: helm.Chart) -> None:
     objects = made(chart, GREET, slurmConfig={"plugstackConfig": "optional mine.so"})
 
