@@ -34,8 +34,15 @@ def chart() -> helm.Chart:
 
 
 def made(chart: helm.Chart, *plugins: dict[str, Any], **values: Any) -> Objects:  # noqa: ANN401 - free-form.
-    compute = {"nodes": {"cpu": {"volumes": [{"name": "mine", "emptyDir": {}}]}}, "plugins": list(plugins)}
-    given = {"clusterName": "prod", "nats": {"existingSecret": "passwords"}, "compute": compute}
+    compute: dict[str, Any] = {
+        "nodes": {"cpu": {"volumes": [{"name": "mine", "emptyDir": {}}]}},
+        "plugins": list(plugins),
+    }
+    given: dict[str, Any] = {
+        "clusterName": "prod",
+        "nats": {"existingSecret": "passwords"},
+        "compute": compute,
+    }
     return render(chart, given | values, name="prod", namespace="slurm")
 
 
