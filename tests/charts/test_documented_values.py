@@ -85,6 +85,7 @@ def test_node_permissions_are_whether_scontrol_reboot_does_something(
     conf = made(chart, syncer=permissions)["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
 
     assert ("\nRebootProgram=" in conf) is is_permitted
+    assert ("reboot_from_controller" in conf) is is_permitted
 
 
 def test_a_shared_file_system_is_where_users_and_their_jobs_are(chart: helm.Chart) -> None:

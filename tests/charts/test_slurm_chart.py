@@ -490,6 +490,14 @@ def test_the_gateway_takes_calls_for_reboots_only_where_slurm_has_a_program_for_
     assert settings["SUNK_HOOK_GATEWAY_REBOOTS"] == str(may).lower()
     conf = objects["ConfigMap", "prod-slurm-conf"]["data"]["slurm.conf"]
     assert ("RebootProgram=" in conf) == may
+    pods = controls(objects) | {"gpu": nodeset(objects, "prod-gpu")["template"]["spec"]}
+    (account,) = (settings["SUNK_HOOK_GATEWAY_SLURMCTLD_ACCOUNTS"] or "").split(",")
+    (slurmctld,) = (spec for spec in pods.values() if spec["serviceAccountName"] == account)
+    assert slurmctld["containers"][0]["name"] == "slurmctld"
+    mounts = slurmctld["containers"][0]["volumeMounts"]
+    assert ("/var/run/secrets/sunk" in [mount["mountPath"] for mount in mounts]) == may
+    heard = objects["NetworkPolicy", "prod-sunk-hook-gateway"]["spec"]["ingress"][0]
+    assert heard.get("from") is None  # Until networkPolicy.metricsFrom says who may.
 
 
 def test_with_munge_its_key_is_in_no_container_but_mungeds_which_starts_before_all_others(

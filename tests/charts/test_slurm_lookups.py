@@ -84,6 +84,11 @@ def ask(probed: Path, check: str, found: dict[str, Any], **values: Any) -> None:
             {"syncer": {"nodePermissions": {"enabled": True}}},
             "syncer.hooksAPI.nodeRebootReason: .* writes other: set the same in both",
         ),
+        (
+            {"NODE_PERMISSIONS": "prod", "REBOOT_CONDITIONS": "prod=example.com/Phase"},
+            {"syncer": {"nodePermissions": {"enabled": True}}},
+            "syncer.hooksAPI.nodeRebootCondition: .* writes example.com/Phase: set the same in both",
+        ),
     ],
     ids=[
         "three servers",
@@ -92,6 +97,7 @@ def ask(probed: Path, check: str, found: dict[str, Any], **values: Any) -> None:
         "another topology",
         "no reboots",
         "another reason to reboot",
+        "a condition of its own",
     ],
 )
 def test_what_the_sunk_release_says_otherwise_is_refused_with_key_and_fix(
@@ -111,8 +117,17 @@ def test_what_both_releases_say_alike_is_taken(probed: Path) -> None:
     ask(
         probed,
         "slurm.checkSaid",
-        {"said": {"LOCK_KEY": "a/b", "NATS_REPLICAS": "1"}},
+        {
+            "said": {
+                "LOCK_KEY": "a/b",
+                "NATS_REPLICAS": "1",
+                "NODE_PERMISSIONS": "stage,prod",
+                "REBOOT_REASON": "other",
+                "REBOOT_REASONS": "stage=off,prod=on",
+            }
+        },
         sunk={"lockKey": "a/b"},
+        syncer={"nodePermissions": {"enabled": True}, "hooksAPI": {"nodeRebootReason": "on"}},
     )
     ask(probed, "slurm.checkSaid", {"said": {}})
 

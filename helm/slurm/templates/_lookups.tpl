@@ -82,10 +82,13 @@ release's nodeset-controller), namespace (where that release wants our NodeSets,
 {{- fail (printf "syncer.nodePermissions.enabled: the sunk release does not let %s have Nodes rebooted: permit it in the clusters of helm/sunk first" .Values.clusterName) }}
 {{- end }}
 {{- $condition := $said.REBOOT_CONDITION | default "PhaseState" }}
+{{- $reason := $said.REBOOT_REASON | default "production-powerreset" }}
+{{- $mine := printf "%s=" .Values.clusterName }}
+{{- range splitList "," ($said.REBOOT_CONDITIONS | default "") }}{{ if hasPrefix $mine . }}{{ $condition = trimPrefix $mine . }}{{ end }}{{ end }}
+{{- range splitList "," ($said.REBOOT_REASONS | default "") }}{{ if hasPrefix $mine . }}{{ $reason = trimPrefix $mine . }}{{ end }}{{ end }}
 {{- if ne $condition .Values.syncer.hooksAPI.nodeRebootCondition }}
 {{- fail (printf "syncer.hooksAPI.nodeRebootCondition: the sunk release, which writes Nodes, writes %s: set the same in both" $condition) }}
 {{- end }}
-{{- $reason := $said.REBOOT_REASON | default "production-powerreset" }}
 {{- if ne $reason .Values.syncer.hooksAPI.nodeRebootReason }}
 {{- fail (printf "syncer.hooksAPI.nodeRebootReason: the sunk release, which writes Nodes, writes %s: set the same in both" $reason) }}
 {{- end }}

@@ -55,7 +55,7 @@ class Installation:
 
     def install_sunk(self) -> None:
         """Install or upgrade the release of the Kubernetes cluster; its Pods are ready afterwards."""
-        _install(helm_of(self.lab, SUNK_NAMESPACE), "sunk", sunk_values(replicas=1))
+        _install(helm_of(self.lab, SUNK_NAMESPACE), "sunk", self.sunk_values())
 
     def install_slurm(self, values: Mapping[str, Any] | None = None) -> None:
         """Install or upgrade the release of the Slurm cluster; its Pods are ready afterwards.
@@ -67,6 +67,10 @@ class Installation:
             _install(self.helm, "slurm", dict(values or self.values()))
         except LabError as error:
             raise LabError(f"{error}\n{self._last_words()}") from error
+
+    def sunk_values(self) -> dict[str, Any]:
+        """Return the values of the release of the Kubernetes cluster."""
+        return sunk_values(replicas=1)
 
     def values(self) -> dict[str, Any]:
         """Return the values of the Slurm cluster ``prod``."""

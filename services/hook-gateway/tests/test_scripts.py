@@ -29,6 +29,7 @@ cd "${0%/*}" || exit 1
 [[ -e down ]] && { echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }
 case "$*" in
     'show config') cat config ;;
+    'show hostnames'*) cat hostnames ;;
     *'show node gpu-1')
         [[ -e slow ]] && sleep "$(<slow)"
         echo "NodeName=gpu-1 CPUAlloc=1 State=$(<node) Reason=x"
@@ -426,6 +427,32 @@ def test_slurms_reboot_of_a_node_is_handed_to_the_gateway(
         ("/v1/nodes/gpu-1/reboot", "Bearer node-token")
     ] * calls
     assert node.done == []
+
+
+def test_slurmctlds_reboot_of_many_nodes_is_handed_to_the_gateway_one_by_one(
+    node: Node, gateway: ScriptedGateway
+) -> None:
+    names = [f"gpu-{number}" for number in range(40)]
+    node.say("hostnames", "\n".join(names))
+
+    assert node.run("reboot.sh", "nodes", "gpu-[0-39]") == 0
+    assert sorted(path for path, _, _ in gateway.sent) == sorted(f"/v1/nodes/{name}/reboot" for name in names)
+
+
+def test_one_node_that_may_not_be_rebooted_keeps_no_other_from_it(
+    node: Node, gateway: ScriptedGateway
+) -> None:
+    node.say("hostnames", "gpu-1\ngpu-2\ngpu-3")
+    gateway.answers = [(403, {"error": "set syncer.nodePermissions.enabled"}), NOTED, NOTED]
+
+    assert node.run("reboot.sh", "nodes", "gpu-[1-3]") == 1
+    assert len(gateway.sent) == 3
+    assert "HTTP 403" in node.stderr
+
+
+def test_features_that_slurmd_hands_to_its_reboot_are_no_nodes(node: Node, gateway: ScriptedGateway) -> None:
+    assert node.run("reboot.sh", "nodes") == 0
+    assert [path for path, _, _ in gateway.sent] == ["/v1/nodes/gpu-1/reboot"]
 
 
 def test_a_gateway_with_tls_is_called_where_its_authority_is_known(tmp_path: Path) -> None:

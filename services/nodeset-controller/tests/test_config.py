@@ -2,6 +2,7 @@ import pytest
 
 from sunk_nodeset_controller.config import PREFIX, Config, read_config
 from sunk_nodeset_controller.locks.model import LockTaint
+from sunk_nodeset_controller.node_controller.reboots import RebootSettings
 from sunk_runtime.config import load
 from sunk_runtime.errors import ConfigError
 
@@ -25,6 +26,34 @@ def test_clusters_are_a_list() -> None:
 def test_a_wrong_setting_is_named(given: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         load(Config, {PREFIX + name: value for name, value in given.items()}, PREFIX)
+
+
+def test_a_cluster_has_its_own_condition_and_reason_for_reboots_or_those_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (
+        ("CLUSTERS", "lab,prod"),
+        ("NODE_PERMISSIONS", "prod"),
+        ("REBOOT_CONDITIONS", "prod=example.com/Phase"),
+        ("REBOOT_REASONS", "lab=off,prod=power-cycle"),
+    ):
+        monkeypatch.setenv(PREFIX + name, value)
+
+    config = read_config()
+
+    assert config.reboots("lab") == RebootSettings(reason="off")
+    assert config.reboots("prod") == RebootSettings(
+        is_permitted=True, condition="example.com/Phase", reason="power-cycle"
+    )
+
+
+@pytest.mark.parametrize("entry", ["prod", "=x", "prod="])
+def test_a_reason_without_its_cluster_is_refused(monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
+    monkeypatch.setenv(PREFIX + "CLUSTERS", "prod")
+    monkeypatch.setenv(PREFIX + "REBOOT_REASONS", entry)
+
+    with pytest.raises(ConfigError, match=r"REBOOT_REASONS: .* is not cluster=value"):
+        read_config()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,13 @@
 {{- define "sunk.nodesetControllerEnv" -}}
 {{- $own := .Values.nodesetController -}}
 {{- $permitted := list -}}
-{{- range .Values.clusters }}{{ if .nodePermissions }}{{ $permitted = append $permitted .name }}{{ end }}{{ end -}}
+{{- $conditions := list -}}
+{{- $reasons := list -}}
+{{- range $cluster := .Values.clusters -}}
+{{- if .nodePermissions }}{{ $permitted = append $permitted .name }}{{ end -}}
+{{- with dig "reboot" "condition" "" . }}{{ $conditions = append $conditions (printf "%s=%s" $cluster.name .) }}{{ end -}}
+{{- with dig "reboot" "reason" "" . }}{{ $reasons = append $reasons (printf "%s=%s" $cluster.name .) }}{{ end -}}
+{{- end -}}
 {{- $settings := dict
   "CLUSTERS" (include "sunk.clusters" . | fromJsonArray | join ",")
   "NATS_URL" (include "sunk.natsUrl" .)
@@ -40,6 +46,8 @@
   "NODE_PERMISSIONS" (join "," $permitted)
   "REBOOT_CONDITION" $own.reboot.condition
   "REBOOT_REASON" $own.reboot.reason
+  "REBOOT_CONDITIONS" (join "," $conditions)
+  "REBOOT_REASONS" (join "," $reasons)
   "TRACES_ENDPOINT" $own.tracing.endpoint
   "TRACES_RATIO" $own.tracing.ratio
 -}}

@@ -46,7 +46,9 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     release_wait_s: Seconds = 4.0
     """How long a release blocks while a Pod is still there; the scripts repeat it."""
     reboots: bool = True
-    """Whether a node may ask for the reboot of its Node. False: each such call is refused (403)."""
+    """Whether Nodes are rebooted on request. False: each such call is refused (403)."""
+    slurmctld_accounts: tuple[str, ...] = ()
+    """ServiceAccounts of ``namespace`` that only slurmctld's Pod has: it may have any node rebooted."""
     poll_s: Seconds = 45.0
     """How long an outcome poll, a process on its node, is held; common proxies cut it after a minute."""
     max_calls: Annotated[int, Meta(ge=1)] = 12000

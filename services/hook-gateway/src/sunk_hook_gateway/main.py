@@ -58,7 +58,13 @@ async def work() -> None:
         gateway = Gateway(
             bus, config, nodes=nodes, pods=pods, locks=locks, placements=placements, leaves=leaves
         )
-        admission = Admission(callers, config.namespace, pods=pods, placements=placements)
+        admission = Admission(
+            callers,
+            config.namespace,
+            pods=pods,
+            placements=placements,
+            slurmctld_accounts=config.slurmctld_accounts,
+        )
         serving = Serving(bus, config, gateway, admission)
         health = Health()
         for view in (nodes, pods, placement_view):

@@ -15,6 +15,7 @@ from sunk_hook_gateway.access.tokens import (
     bearer,
     identify,
     is_present,
+    is_slurmctld,
     parse_keys,
     static_tokens,
 )
@@ -42,7 +43,7 @@ def signed_with_the_published_key() -> str:
 
 
 def test_a_pods_token_tells_the_pod() -> None:
-    assert asked(ISSUED_BY.token("gpu-1", "slurm", uid="u1")) == Caller("gpu-1", "slurm", "u1")
+    assert asked(ISSUED_BY.token("gpu-1", "slurm", uid="u1")) == Caller("gpu-1", "slurm", "u1", "slurmd")
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,23 @@ def test_a_pod_that_had_the_name_before_is_not_the_one_that_has_it_now() -> None
     assert not is_present(caller, "old")
     assert not is_present(caller, None)
     assert is_present(Caller(), None)
+
+
+@pytest.mark.parametrize(
+    ("caller", "accounts", "is_it"),
+    [
+        pytest.param(Caller("ctld-0", "slurm", "u", "ctld"), {"ctld"}, True, id="slurmctld"),
+        pytest.param(Caller("ctld-0", "slurm", "u", "slurmd"), {"ctld"}, False, id="its Pod's name alone"),
+        pytest.param(Caller("ctld-0", "default", "u", "ctld"), {"ctld"}, False, id="its account elsewhere"),
+        pytest.param(Caller("gpu-1", "slurm", "u"), {""}, False, id="a Pod without an account"),
+        pytest.param(Caller(), {"ctld", ""}, False, id="the static token"),
+        pytest.param(Caller("ctld-0", "slurm", "u", "ctld"), frozenset[str](), False, id="no accounts are set"),
+    ],
+)
+def test_slurmctld_is_known_by_an_account_that_only_its_pod_has(
+    caller: Caller, accounts: set[str], *, is_it: bool
+) -> None:
+    assert is_slurmctld(caller, "slurm", accounts) is is_it
 
 
 def test_the_static_token_speaks_for_every_node_and_an_empty_file_for_none() -> None:

@@ -78,7 +78,7 @@ async def test_a_pod_is_no_stranger_while_pods_are_not_read_nor_while_its_state_
             admitted = await admission.node(ISSUED_BY.token("n1", uid="new"), "n1")
             with pytest.raises(TransientError):
                 await admission.node(ISSUED_BY.token("n1", uid="old"), "n1")
-            assert admitted == Admitted(Caller("n1", "slurm", "new"))
+            assert admitted == Admitted(Caller("n1", "slurm", "new", "slurmd"))
         tasks.cancel_scope.cancel()
 
 

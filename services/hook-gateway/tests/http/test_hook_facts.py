@@ -134,6 +134,26 @@ async def test_no_node_reboots_another_and_nobody_reboots_an_unknown_one(
     assert not answers.asked
 
 
+async def test_slurmctld_reboots_every_node_and_may_do_nothing_else_to_nodes(
+    bus: Bus, start_gateway: Callable[..., Gateway], issuer: Issuer
+) -> None:
+    await register(bus, "r7")
+    _, url = start_gateway(SLURMCTLD_ACCOUNTS="ctld")
+    token = issuer.token("slurm-controller-0", account="ctld")
+    answers, answering_reboots = standing_in(bus, RebootNode, Noted())
+
+    async with answering_reboots, httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as http:
+        await call(http, "/v1/nodes/r7/reboot", token)
+        elsewhere = issuer.token("slurm-controller-0", "default", account="ctld")
+        await call(http, "/v1/nodes/r7/reboot", elsewhere, expect=403)
+        await call(http, "/v1/nodes/r7/reboot", issuer.token("slurm-controller-0"), expect=403)
+        await call(http, "/v1/nodes/r7/prehook", token, {"job": 1}, expect=403)
+        await call(http, "/v1/nodes/r7/release", token, {"job": 1}, expect=403)
+        await call(http, "/v1/nudges", token, {"node": "r7"}, expect=503)
+
+    assert answers.asked == [RebootNode(node="r7", who="slurm/slurm-controller-0")]
+
+
 async def test_a_reboot_that_nobody_answers_is_to_be_asked_for_again(
     bus: Bus, http: httpx.AsyncClient, issuer: Issuer
 ) -> None:

@@ -92,6 +92,10 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """The type of the Node condition that asks for a reboot (``syncer.hooksAPI.nodeRebootCondition``)."""
     reboot_reason: str = "production-powerreset"
     """The reason of that condition (``syncer.hooksAPI.nodeRebootReason``)."""
+    reboot_conditions: tuple[str, ...] = ()
+    """``cluster=type``: the type for one Slurm cluster instead."""
+    reboot_reasons: tuple[str, ...] = ()
+    """``cluster=reason``: the reason for one Slurm cluster instead."""
     lock_linger_s: Annotated[float, Meta(ge=0)] = 5.0
     """A lock without holder stays this long, so that the tasks of an array do not thrash the taint."""
 
@@ -109,13 +113,18 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
             ),
         )
 
-    @property
-    def reboots(self) -> RebootSettings:
-        """How a reboot is asked for."""
+    def reboots(self, cluster: str) -> RebootSettings:
+        """How a reboot is asked for in *cluster*.
+
+        Raises:
+            ConfigError: an entry of ``reboot_conditions`` or ``reboot_reasons`` is not allowed.
+        """
+        conditions = _by_cluster("REBOOT_CONDITIONS", self.reboot_conditions)
+        reasons = _by_cluster("REBOOT_REASONS", self.reboot_reasons)
         return RebootSettings(
-            clusters=frozenset(self.node_permissions),
-            condition=self.reboot_condition,
-            reason=self.reboot_reason,
+            is_permitted=cluster in self.node_permissions,
+            condition=conditions.get(cluster, self.reboot_condition),
+            reason=reasons.get(cluster, self.reboot_reason),
         )
 
     @property
@@ -159,6 +168,17 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
         return Wanted(topology=self.topology_rules, gres=gres, gres_type_labels=self.gres_type_label)
 
 
+def _by_cluster(name: str, entries: tuple[str, ...]) -> dict[str, str]:
+    """Return the values of a setting by cluster. Raises `ConfigError`."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        cluster, _, value = entry.partition("=")
+        if not (cluster and value):
+            raise ConfigError(f"{PREFIX}{name}: {entry!r} is not cluster=value")
+        found[cluster] = value
+    return found
+
+
 def read_config(arguments: Sequence[str] = ()) -> Config:
     """Return the settings of this process.
 
@@ -166,6 +186,8 @@ def read_config(arguments: Sequence[str] = ()) -> Config:
         ConfigError: a setting is unknown, missing, not allowed, or would be without effect.
     """
     config = load(Config, os.environ, PREFIX, arguments)
+    for cluster in config.clusters:
+        config.reboots(cluster)
     idle = {
         "LOCK_DRY_RUN": config.lock_dry_run,
         "LOCK_EXEMPT_NAMESPACES": config.lock_exempt_namespaces,

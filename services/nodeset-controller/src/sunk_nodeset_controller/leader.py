@@ -182,6 +182,6 @@ async def reboot(
     config: Config, views: KubeViews, cluster: ClusterViews, leadership: Leadership, *, kube: FencedKube
 ) -> None:
     """Answer those who want a Node of one Slurm cluster rebooted, until cancelled."""
-    reboots = Reboots(views.nodes, cluster.kube_pods, kube, config.reboots)
+    reboots = Reboots(views.nodes, cluster.kube_pods, kube, config.reboots(cluster.cluster))
     async with answering(cluster.bus, cluster.cluster, RebootNode, reboots.answer, fence=leadership):
         await anyio.sleep_forever()

@@ -30,9 +30,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 
 CLUSTER: Final = "lab"
 NAME: Final = "gpu-000-011"
-ALLOWED: Final = RebootSettings(
-    clusters=frozenset({CLUSTER}), condition="test.example/Phase", reason="off-and-on"
-)
+ALLOWED: Final = RebootSettings(is_permitted=True, condition="test.example/Phase", reason="off-and-on")
 
 
 class Stage:

@@ -52,6 +52,8 @@ class Caller(msgspec.Struct, frozen=True):
     namespace: str = ""
     uid: str = ""
     """Of the Pod: another one may have had its name before."""
+    account: str = ""
+    """The Pod's ServiceAccount."""
 
 
 class _Pod(msgspec.Struct, frozen=True):
@@ -59,11 +61,16 @@ class _Pod(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
+class _Account(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
 class _Bound(msgspec.Struct, frozen=True):
     """The private claims of a bound ServiceAccount token."""
 
     namespace: str = ""
     pod: _Pod = _Pod()
+    serviceaccount: _Account = _Account()
 
 
 class Claims(msgspec.Struct, frozen=True):
@@ -160,7 +167,7 @@ def caller_of(claims: Claims, now: datetime) -> Caller:
     pod = claims.bound.pod
     if not (pod.name and pod.uid):
         raise AccessError("token is not bound to a Pod", status=FORBIDDEN)
-    return Caller(pod.name, claims.bound.namespace, pod.uid)
+    return Caller(pod.name, claims.bound.namespace, pod.uid, claims.bound.serviceaccount.name)
 
 
 def admit(caller: Caller, node: str, namespace: str) -> None:
@@ -174,6 +181,11 @@ def require_member(caller: Caller, namespace: str) -> None:
     """Let in Pods of *namespace* and the holder of the static token, or raise `AccessError`."""
     if caller.pod and caller.namespace != namespace:
         raise AccessError(f"Pods of namespace {caller.namespace} are not let in", status=FORBIDDEN)
+
+
+def is_slurmctld(caller: Caller, namespace: str, accounts: Collection[str]) -> bool:
+    """Whether *caller* is a Pod of *namespace* with one of the *accounts* that are slurmctld's alone."""
+    return bool(caller.account) and caller.namespace == namespace and caller.account in accounts
 
 
 def is_present(caller: Caller, uid: str | None) -> bool:

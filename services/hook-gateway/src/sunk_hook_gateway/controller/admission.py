@@ -4,6 +4,7 @@ What must stay true: nobody is let in for the name of a Pod that has gone; what 
 waited for a little, and then "ask again", never "no".
 """
 
+from collections.abc import Collection
 from typing import Final
 
 import anyio
@@ -11,7 +12,15 @@ import msgspec
 
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_hook_gateway.access.tokens import AccessError, Caller, admit, admit_job, is_present, require_member
+from sunk_hook_gateway.access.tokens import (
+    AccessError,
+    Caller,
+    admit,
+    admit_job,
+    is_present,
+    is_slurmctld,
+    require_member,
+)
 from sunk_hook_gateway.adapters.ports import Callers
 from sunk_hook_gateway.adapters.views import Placements
 from sunk_runtime.errors import TransientError
@@ -39,15 +48,25 @@ class Admission:
     """Lets callers in: at once where all that is needed is known, else after a wait that is to be counted."""
 
     def __init__(
-        self, callers: Callers, namespace: str, *, pods: StateView[KubePodState], placements: Placements
+        self,
+        callers: Callers,
+        namespace: str,
+        *,
+        pods: StateView[KubePodState],
+        placements: Placements,
+        slurmctld_accounts: Collection[str] = (),
     ) -> None:
         self._callers = callers
         self._namespace = namespace
+        self._slurmctld_accounts = frozenset(slurmctld_accounts)
         self._pods = pods
         self._placements = placements
 
-    def node_at_once(self, token: str, node: str | None) -> Admitted | None:
+    def node_at_once(self, token: str, node: str | None, *, or_slurmctld: bool = False) -> Admitted | None:
         """Let in the Pod of *node*, or of any if that is None; None: `node` may wait for what is not known.
+
+        With *or_slurmctld* slurmctld's Pod is let in too. The bus does not know this Pod, so its token
+        counts until it expires.
 
         Raises:
             AccessError: somebody else.
@@ -56,12 +75,16 @@ class Admission:
         caller = self._callers.identify_at_once(token)
         if caller is None:
             return None
+        if or_slurmctld and self._is_slurmctld(caller):
+            return Admitted(caller)
         self._require(caller, node)
         return Admitted(caller) if self._is_present(caller) else None
 
-    async def node(self, token: str, node: str | None) -> Admitted:
-        """Let in the Pod of *node*, or of any if that is None. Raises as `node_at_once` does."""
+    async def node(self, token: str, node: str | None, *, or_slurmctld: bool = False) -> Admitted:
+        """Let in those whom `node_at_once` lets in. Raises as that does."""
         caller = await self._callers.identify(token)
+        if or_slurmctld and self._is_slurmctld(caller):
+            return Admitted(caller)
         self._require(caller, node)
         if not self._is_present(caller):
             with anyio.move_on_after(VIEWS_WAIT_S):
@@ -96,6 +119,9 @@ class Admission:
         if not is_unplaced_heard:
             raise AccessError(f"job {job} is no placeholder", status=NOT_FOUND)
         return Admitted()
+
+    def _is_slurmctld(self, caller: Caller) -> bool:
+        return is_slurmctld(caller, self._namespace, self._slurmctld_accounts)
 
     def _require(self, caller: Caller, node: str | None) -> None:
         if node is None:

@@ -166,8 +166,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     method: Literal["GET", "POST"]
     path: str
-    caller: Literal["node", "any node", "job"]
-    """Whose token it needs: the node's of the path, any node's, or the placeholder's of the path."""
+    caller: Literal["node", "node or slurmctld", "any node", "job"]
+    """Whose token it needs: the path's node's, that or slurmctld's, any node's, the path's job's."""
     summary: str
     answers: Mapping[int, str]
     handle: Callable[[Gateway, Call], Awaitable[Answer]]
@@ -219,7 +219,7 @@ ENDPOINTS: Final = (
         name="reboot",
         method="POST",
         path="/v1/nodes/{node}/reboot",
-        caller="node",
+        caller="node or slurmctld",
         summary="Have the node's Kubernetes Node rebooted",
         answers={
             200: "noted: the Node's condition asks for it",

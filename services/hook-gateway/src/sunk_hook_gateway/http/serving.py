@@ -155,9 +155,10 @@ class Serving:
             found = self._admission.job_at_once(token, job)
             wait = partial(self._admission.job, token, job, is_unplaced_heard=endpoint.is_unplaced_heard)
         else:
-            node = str(request.path_params["node"]) if endpoint.caller == "node" else None
-            found = self._admission.node_at_once(token, node)
-            wait = partial(self._admission.node, token, node)
+            node = None if endpoint.caller == "any node" else str(request.path_params["node"])
+            or_slurmctld = endpoint.caller == "node or slurmctld"
+            found = self._admission.node_at_once(token, node, or_slurmctld=or_slurmctld)
+            wait = partial(self._admission.node, token, node, or_slurmctld=or_slurmctld)
         if found is None:
             with (
                 self._strangers.one(_address(request)),

@@ -36,19 +36,21 @@ class Issuer:
         namespace: str = "slurm",
         *,
         uid: str = UID,
+        account: str = "slurmd",
         bound: object = "",
         **claims: object,
     ) -> str:
         """Return a token that is bound to *pod*; *claims* replace what it would say, None leaves out."""
         now = int(time.time())
-        to = {"namespace": namespace, **({"pod": {"name": pod, "uid": uid}} if pod else {})}
+        of = {"namespace": namespace, "serviceaccount": {"name": account, "uid": UID}}
+        to = of | ({"pod": {"name": pod, "uid": uid}} if pod else {})
         payload: dict[str, object] = {
             "iss": ISSUER,
             "aud": [AUDIENCE],
             "iat": now,
             "nbf": now,
             "exp": now + 7200,
-            "sub": f"system:serviceaccount:{namespace}:slurmd",
+            "sub": f"system:serviceaccount:{namespace}:{account}",
             "kubernetes.io": to if bound == "" else bound,
             **claims,
         }

@@ -28,10 +28,10 @@ VALUE: Final = "syncer.nodePermissions.enabled"
 
 
 class RebootSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a reboot is asked for."""
+    """How a reboot is asked for in one Slurm cluster."""
 
-    clusters: frozenset[str] = frozenset()
-    """The Slurm clusters that may."""
+    is_permitted: bool = False
+    """Whether the cluster may have Nodes rebooted."""
     condition: str = CONDITION_PHASE_STATE
     reason: str = "production-powerreset"
 
@@ -59,7 +59,7 @@ class Reboots:
             KubeUnavailableError: the API server does not answer.
         """
         cluster = self._pods.cluster
-        if cluster not in self._settings.clusters:
+        if not self._settings.is_permitted:
             return Refused(code="forbidden", reason=f"cluster {cluster} may not reboot Nodes: set {VALUE}")
         self._pods.require_settled()  # It names the Node.
         self._nodes.require_complete()
