@@ -115,7 +115,7 @@ def test_a_pod_that_had_the_name_before_is_not_the_one_that_has_it_now() -> None
         pytest.param(Caller("ctld-0", "default", "u", "ctld"), {"ctld"}, False, id="its account elsewhere"),
         pytest.param(Caller("gpu-1", "slurm", "u"), {""}, False, id="a Pod without an account"),
         pytest.param(Caller(), {"ctld", ""}, False, id="the static token"),
-        pytest.param(Caller("ctld-0", "slurm", "u", "ctld"), frozenset[str](), False, id="no accounts are set"),
+        pytest.param(Caller("ctld-0", "slurm", "u", "ctld"), frozenset[str](), False, id="no accounts"),
     ],
 )
 def test_slurmctld_is_known_by_an_account_that_only_its_pod_has(
