@@ -176,7 +176,7 @@ class Process:
     def kill_after(self, turns: int | None) -> None:
         """Kill it before the callback that follows so many from now; None: let it live.
 
-        With each number from 0 on it dies at each `await` of its way that really waits: each takes one or two.
+        With the numbers from 0 on it dies at each `await` of its way that waits: each is one callback or two.
         """
         self.ready = deque(self.ready) if turns is None else _Countdown(self, turns)
 
