@@ -375,6 +375,10 @@ async def test_a_pods_slurmd_learns_the_gpus_of_its_node_and_is_not_made_before_
         status = {"status": {kind: {"nvidia.com/gpu": count} for kind in ("capacity", "allocatable")}}
         await stage.kube.patch_status(NODES, stage.node, status)
 
+    async def awaited() -> list[str]:
+        found = await stage.kube.get(NODESETS, "gpu", stage.namespace)
+        return [one.kube_node for one in found.status.gpus_awaited]
+
     async def is_waited_for() -> bool:
         found = await stage.kube.get(NODESETS, "gpu", stage.namespace)
         scheduled = condition(found.status.conditions, "Scheduled")
@@ -392,6 +396,9 @@ async def test_a_pods_slurmd_learns_the_gpus_of_its_node_and_is_not_made_before_
         env = {one["name"]: one.get("value") for one in pod.spec["containers"][0]["env"]}
         return state.uid, env.get("SUNK_NODE_GRES"), pod.metadata.labels.get(wk.LABEL_GRES_GPU)
 
+    async def is_nothing_awaited() -> bool:
+        return not await awaited()
+
     before = await stage.told(lambda state: state.is_ready)
     spec = {"gpus": "FromNode", "gpuTypes": {"H100_NVLINK_80GB": "h100"}}
     await stage.kube.patch(NODESETS, "gpu", {"spec": spec}, stage.namespace)
@@ -400,10 +407,12 @@ async def test_a_pods_slurmd_learns_the_gpus_of_its_node_and_is_not_made_before_
         await stage.kube.delete(PODS, stage.name, stage.namespace)
         await until(is_waited_for, within_s=PATIENCE_S)
         assert await stage.pod() is None
+        assert await awaited() == [stage.node]
 
         await announced("8")
         uid, *learnt = await made_after(before.uid)
         assert learnt == ["gpu:h100:8", "h100-8"]
+        await until(is_nothing_awaited, within_s=PATIENCE_S)
 
         await announced(None)
         stage.service.end(signal.SIGTERM)

@@ -184,6 +184,8 @@ class MemoryPods:
         """The reasons of all warnings, by uid."""
         self.ends: dict[str, str] = {}
         """Why each Pod was said to end, by uid."""
+        self.all_ends: dict[str, set[str]] = {}
+        """All that was said of it: the API server takes the same words once."""
         self._nodes = {node.metadata.name: node for node in nodes}
 
     def require_complete(self) -> None:
@@ -251,6 +253,7 @@ class MemoryPods:
         assert reason
         for pod in pods:
             self.ends[pod.metadata.uid] = message
+            self.all_ends.setdefault(pod.metadata.uid, set()).add(message)
 
     async def refuse(self, pod: Pod, reason: str, message: str) -> None:
         """Remember what is said."""

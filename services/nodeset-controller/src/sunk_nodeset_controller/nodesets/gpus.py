@@ -9,6 +9,7 @@ when they were waited for long enough. A Pod that exists keeps what it was made 
 Source: Kubernetes, "Device Plugins"; NVIDIA, GPU Feature Discovery (labels).
 """
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -61,6 +62,17 @@ def is_unread(node: Node, spec: NodeSetSpec, rules: GpuRules) -> bool:
     if spec.gpus != "FromNode" or not rules.resources or not model(node, rules.labels):
         return False
     return gpus_of(node, spec, rules) is None
+
+
+def waits_since(node: Node, told: datetime | None, now: datetime) -> datetime:
+    """Return since when the Pod on *node*, which is unread, waits; *told*: what the NodeSet says of it.
+
+    That may be of an earlier Node of that name, or of a clock that was ahead.
+    """
+    created = node.metadata.creation_timestamp
+    if told is None or told > now or (created is not None and told < created):
+        return now
+    return told
 
 
 def waits_for(node: Node, rules: GpuRules) -> str:

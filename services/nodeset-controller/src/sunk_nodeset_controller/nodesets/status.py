@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
-from sunk_kube.nodesets import NodeSetStatus
+from sunk_kube.nodesets import AWAITED_MAX, AwaitedGpus, NodeSetStatus
 from sunk_kube.objects import Condition, Pod, condition
 from sunk_nodeset_controller.metadata import cut
 from sunk_nodeset_controller.nodesets.members import Member, members
@@ -66,6 +66,7 @@ def status(seen: Observed, found: Plan, generation: int | None = None) -> NodeSe
         updated_number_scheduled=sum(_is_updated(pod, revision) for pod in current),
         number_condemned=len(_condemned(seen)),
         update_revision=revision,
+        gpus_awaited=_awaited(seen) if is_known else nodeset.status.gpus_awaited,
     )
     return replace(counts, conditions=_conditions(seen, found, counts))
 
@@ -78,6 +79,13 @@ def is_told(before: NodeSetStatus, after: NodeSetStatus) -> bool:
         return msgspec.to_builtins(replace(told, conditions=())), found
 
     return ours(before) == ours(after)
+
+
+def _awaited(seen: Observed) -> tuple[AwaitedGpus, ...]:
+    """Return the Nodes whose GPUs are awaited, also in vain, so that the next leader does not begin anew."""
+    found = [AwaitedGpus(kube_node=node, since=one.since) for node, one in seen.unread.items()
+             if node not in seen.foreign]  # fmt: skip
+    return tuple(sorted(found, key=lambda one: (one.since, one.kube_node))[:AWAITED_MAX])
 
 
 def _expected(seen: Observed, found: Plan) -> int:

@@ -7,6 +7,9 @@ import logging
 from collections.abc import Sequence
 from typing import Final, assert_never
 
+from msgspec.structs import replace
+
+from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import (
@@ -184,6 +187,10 @@ class Executor:
             self._notifier.released(ours, state.job, self._submitter.wanted(seen, pods))
         over = "ending" if isinstance(seen, GangSeen) else "ended"
         is_over = state.phase == over and (before is None or before.phase != over)
+        if state.phase == "ending" and (before is None or before.phase != "ending"):
+            # Stored before it is said: accounting may know more when the next leader says it.
+            who = await self._jobs.who_cancelled(seen.job, owner(seen))
+            state = replace(state, reason=f"{state.reason}{by_whom(who)}"[:REASON_MAX])
         if is_over:
             self._note_refusals(ours, state)
         await self._store(self._context.placeholder.known(state))
@@ -249,9 +256,8 @@ class Executor:
     async def _delete(self, pods: Sequence[Pod], seen: AnySeen) -> None:
         """Delete Pods, once it is said why: afterwards nobody would look for that on them."""
         reason = "" if seen.placement is None else seen.placement.reason
-        who = await self._jobs.who_cancelled(seen.job, owner(seen))
         event = "GangEnds" if isinstance(seen, GangSeen) else "PodEnds"
-        await self._pods.report_end(pods, event, f"{name(seen)} ends: {reason}{by_whom(who)}")
+        await self._pods.report_end(pods, event, f"{name(seen)} ends: {reason}")
 
         async def delete(pod: Pod) -> None:
             self._context.check()
