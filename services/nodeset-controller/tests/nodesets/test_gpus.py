@@ -14,6 +14,7 @@ from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, UnreadGp
 from sunk_nodeset_controller.nodesets.plan import plan
 from sunk_nodeset_controller.nodesets.status import status
 from sunk_nodeset_controller.nodesets.template import manifest
+from sunk_slurm.gres import Gres
 
 MODEL, PRODUCT, GPU = "gpu.nvidia.com/model", "nvidia.com/gpu.product", "nvidia.com/gpu"
 RULES = GpuRules()
@@ -75,6 +76,23 @@ def test_slurmd_learns_of_the_gpus_and_the_pod_is_labelled() -> None:
     assert container["env"][0] == {"name": "SUNK_NODE_GRES", "value": "gpu:h100:8"}
     assert found["metadata"]["labels"]["sunk.coreweave.com/gres-gpu"] == "h100-8"
     assert with_gpus(made, None) == made
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "value"),
+    [
+        ("x" * 63, 8, "x" * 61 + "-8"),
+        ("", 8, "8"),
+        ("-_.h100", 8, "h100-8"),
+        ("_", 8, "8"),
+        ("h100", 8, "h100-8"),
+    ],
+)
+def test_the_label_of_gpus_is_what_a_label_can_hold(kind: str, count: int, value: str) -> None:
+    made = manifest(reading(), having("8"), "gpu-000-001", wk.TAINT_LOCK)
+    found = with_gpus(made, Gres("gpu", kind, count))
+
+    assert found["metadata"]["labels"][wk.LABEL_GRES_GPU] == value
 
 
 def observed(*nodes: Node, **unread: UnreadGpus) -> Observed:

@@ -422,6 +422,33 @@ async def test_a_pods_slurmd_learns_the_gpus_of_its_node_and_is_not_made_before_
         await announced(None)
 
 
+async def test_a_node_whose_gpus_have_the_longest_of_names_gets_its_pod(stage: Stage) -> None:
+    kind = "x" * 63
+
+    async def labelled(value: str | None) -> None:
+        await stage.kube.patch(NODES, stage.node, {"metadata": {"labels": {MODEL: value}}})
+
+    async def announced(count: str | None) -> None:
+        status = {"status": {which: {"nvidia.com/gpu": count} for which in ("capacity", "allocatable")}}
+        await stage.kube.patch_status(NODES, stage.node, status)
+
+    before = await stage.told(lambda state: state.is_ready)
+    try:
+        await labelled(kind)
+        await announced("8")
+        await stage.kube.patch(NODESETS, "gpu", {"spec": {"gpus": "FromNode"}}, stage.namespace)
+        await stage.kube.delete(PODS, stage.name, stage.namespace)
+        await stage.told(lambda state: state.is_ready and state.uid != before.uid)
+        pod = await stage.kube.get(RAW_PODS, stage.name, stage.namespace)
+        env = {one["name"]: one.get("value") for one in pod.spec["containers"][0]["env"]}
+
+        assert env["SUNK_NODE_GRES"] == f"gpu:{kind}:8"
+        assert pod.metadata.labels[wk.LABEL_GRES_GPU] == f"{kind[:61]}-8"
+    finally:
+        await labelled(None)
+        await announced(None)
+
+
 async def test_a_pod_that_has_failed_is_replaced_and_a_restart_forgets_no_failure(stage: Stage) -> None:
     async def failures() -> list[int]:
         slices = await stage.kube.list_all(NODESLICES, stage.namespace)

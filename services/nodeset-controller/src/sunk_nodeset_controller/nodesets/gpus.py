@@ -23,6 +23,7 @@ from sunk_slurm.gres import Gres, gpu_type
 GPU: Final = "gpu"
 """The name of GPUs among Slurm's GRES."""
 VARIABLE: Final = "SUNK_NODE_GRES"
+_LABEL_MAX: Final = 63
 
 
 class GpuRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,9 +76,16 @@ def with_gpus(made: Manifest, gpus: Gres | None) -> Manifest:
     if gpus is None:
         return made
     spec = with_variable(made, VARIABLE, str(gpus))["spec"]
-    label = {wk.LABEL_GRES_GPU: str(gpus).removeprefix(f"{GPU}:").replace(":", "-")}
+    label = {wk.LABEL_GRES_GPU: _label_value(gpus)}
     return {
         **made,
         "metadata": {**made["metadata"], "labels": label | made["metadata"]["labels"]},
         "spec": spec,
     }
+
+
+def _label_value(gpus: Gres) -> str:
+    """Return ``h100-8``, as long as a label may be: a refused Pod keeps others from being made."""
+    count = str(gpus.count)
+    kind = gpus.kind.lstrip("_.-")[: _LABEL_MAX - len(count) - 1]
+    return f"{kind}-{count}" if kind else count
