@@ -185,3 +185,17 @@ def test_a_slurmd_starts_where_its_slurmctld_has_no_topology_or_no_such_block(re
             library = slurm.write_file("lib.sh", LIBRARY.read_text())
             take = f"source {library}; SUNK_NODE_TOPOLOGY=tree:all:f1,block:b1 node_topology"
             assert slurm.exec("bash", "-c", take) == "tree:all:f1"
+
+
+@pytest.mark.lab
+def test_a_slurmd_finds_its_place_among_thousands_of_blocks_and_switches() -> None:
+    many = {f"n{number:04}": {DOMAIN: f"b{number:04}"} for number in range(2000)}
+    place = "tree:all:none,block:b0000"
+    with running_slurm(SLURM_26_05, nodes=1, more=("TopologyPlugin=topology/default",)) as slurm:
+        configure(slurm, topology_yaml=topology_yaml(BOTH, many))
+        wait_for("the topology", lambda: "all" in shown(slurm), 60, 0.1)
+        library = slurm.write_file("lib.sh", LIBRARY.read_text())
+        take = f"set -euo pipefail; source {library}; SUNK_NODE_TOPOLOGY={place} node_topology"
+
+        assert slurm.exec("bash", "-c", take) == place
+        assert slurm.exec("bash", "-c", take.replace("b0000", "b")) == "tree:all:none"

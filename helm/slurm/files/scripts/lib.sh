@@ -257,15 +257,17 @@ node_gres() {
 # slurmctld has these topologies. A slurmd of 24.11 does not start with such a word. A node that names a block that topology.yaml
 # does not have yet is INVALID_REG: such a block is left out, and the syncer says it later.
 node_topology() {
-    local given=${SUNK_NODE_TOPOLOGY:-} version word words said=()
+    local given=${SUNK_NODE_TOPOLOGY:-} version word words shown said=()
     [[ -n $given && ! ${SUNK_NODE_CONF:-} =~ [Tt][Oo][Pp][Oo][Ll][Oo][Gg][Yy]= ]] || return 0
     version=$(slurmd -V) && version=${version##* } && [[ $version =~ ^([0-9]+)\.([0-9]+) ]] || return 0
     ((10#${BASH_REMATCH[1]}${BASH_REMATCH[2]} >= 2505)) || return 0
     IFS=, read -ra words <<<"$given"
     for word in "${words[@]}"; do
+        # Without a pipe: a grep that has found its word ends, and what still writes to it fails.
+        shown=$(timeout 10 scontrol show topology "${word%%:*}" 2>/dev/null) || continue
         case $word in
-            tree:*) timeout 10 scontrol show topology tree 2>/dev/null | grep -q '^SwitchName=all ' || continue ;;
-            block:*) timeout 10 scontrol show topology block 2>/dev/null | grep -qF "BlockName=${word#block:} " || continue ;;
+            tree:*) [[ $'\n'$shown == *$'\nSwitchName=all '* ]] || continue ;;
+            block:*) [[ $'\n'$shown == *$'\nBlockName='"${word#block:} "* ]] || continue ;;
             *) continue ;;
         esac
         said+=("$word")
