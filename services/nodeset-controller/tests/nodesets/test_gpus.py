@@ -4,14 +4,15 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
-from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Condition, Node, condition
+from sunk_kube.nodesets import NodeSet, NodeSlice, NodeSliceEntry
+from sunk_kube.objects import Condition, Node, ObjectMeta, condition
 from sunk_kube.testing import T0, node, nodeset
 from sunk_nodeset_controller.nodeset_controller.observer import GpuWaits
 from sunk_nodeset_controller.nodesets.feasibility import fits
 from sunk_nodeset_controller.nodesets.gpus import GpuRules, gpus_of, is_unread, with_gpus
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, UnreadGpus
 from sunk_nodeset_controller.nodesets.plan import plan
+from sunk_nodeset_controller.nodesets.slices import wanted_entries
 from sunk_nodeset_controller.nodesets.status import status
 from sunk_nodeset_controller.nodesets.template import manifest
 from sunk_slurm.gres import Gres
@@ -128,6 +129,19 @@ def test_the_only_node_of_a_set_says_what_it_waits_for() -> None:
 
     assert told is not None
     assert (told.reason, told.message) == ("GPUsNotAnnounced", f"feasible Nodes: 0; 1 Node: {WHY}")
+
+
+def test_a_node_that_waits_for_its_gpus_still_belongs_to_the_set() -> None:
+    """Its record in Slurm would be deleted, and an administrator's drain with it."""
+    entry = NodeSliceEntry(name="gpu-1", kube_node="node1")
+    slices = (NodeSlice(metadata=ObjectMeta(name="gpu-0"), node_set="gpu", nodes=(entry,)),)
+    seen = replace(observed(having(None), node1=UnreadGpus(WHY, 120.0)), slices=slices)
+    foreign = replace(seen, foreign={"node1": "slurm/other"})
+    released = replace(seen, slices=(replace(slices[0], nodes=(replace(entry, released=True),)),))
+
+    assert wanted_entries(seen, plan(seen)) == {"node1": entry}
+    assert wanted_entries(foreign, plan(foreign))["node1"].released
+    assert wanted_entries(released, plan(released))["node1"].released
 
 
 def test_a_node_that_does_not_fit_waits_for_no_gpus() -> None:

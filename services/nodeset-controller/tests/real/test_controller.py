@@ -405,6 +405,10 @@ async def test_a_pods_slurmd_learns_the_gpus_of_its_node_and_is_not_made_before_
         await stage.kube.delete(PODS, stage.name, stage.namespace)
         await until(is_waited_for, within_s=PATIENCE_S)
         assert await stage.pod() is None
+        (entry,) = [
+            one for found in await stage.kube.list_all(NODESLICES, stage.namespace) for one in found.nodes
+        ]
+        assert not entry.released  # Else its record in Slurm goes, and an administrator's drain with it.
 
         await announced("8")
         uid, *learnt = await made_after(before.uid)
