@@ -226,7 +226,8 @@ end_lost_jobs() {
 # The GPUs that slurmd announces (`gpu:TYPE:COUNT`): those of the values, else those that the nodeset-controller read of the
 # Node. Slurm makes a node unusable that announces more GPUs than its slurmd finds. So the Node's are announced only where this
 # container has as many devices, and where Slurm's own detection knows them by that type: a part of the driver's name, in small
-# letters. A gres.conf without that detection names the devices itself.
+# letters. A generated gres.conf names the devices itself: the nodeset-controller says so (SUNK_NODE_GRES_LISTED), as sackd, which
+# runs meanwhile, fetches slurm.conf and no gres.conf.
 node_gres() {
     local given=${SUNK_NODE_GRES:-} count type='' driver=${SUNK_GPU_DRIVER:-/proc/driver/nvidia} devices found=0 model
     if [[ -n ${SUNK_GRES:-} || -z $given || ${SUNK_NODE_CONF:-} =~ [Gg][Rr][Ee][Ss]= ]]; then
@@ -241,7 +242,7 @@ node_gres() {
         echo "the Node has $given, and this container ${#devices[@]} of its devices: they are not announced; give slurmd the devices (runtimeClassName of the set, NVIDIA_VISIBLE_DEVICES=all)" >&2
         return 0
     fi
-    if ! grep -qi '^AutoDetect=off' "${SLURM_CONF%/*}/gres.conf" 2>/dev/null; then
+    if [[ ${SUNK_NODE_GRES_LISTED:-} != true ]]; then
         while IFS= read -r model; do
             [[ $model != *"$type"* ]] || found=$((found + 1))
         done < <(sed -n 's/^Model:[[:space:]]*//p' "$driver"/gpus/*/information 2>/dev/null | tr 'A-Z ' 'a-z_')

@@ -7,6 +7,7 @@ from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet, NodeSlice, NodeSliceEntry
 from sunk_kube.objects import Condition, Node, ObjectMeta, condition
 from sunk_kube.testing import T0, node, nodeset
+from sunk_nodeset_controller.config import Config
 from sunk_nodeset_controller.nodeset_controller.observer import GpuWaits
 from sunk_nodeset_controller.nodesets.feasibility import fits
 from sunk_nodeset_controller.nodesets.gpus import GpuRules, gpus_of, is_unread, with_gpus
@@ -76,7 +77,25 @@ def test_slurmd_learns_of_the_gpus_and_the_pod_is_labelled() -> None:
 
     assert container["env"][0] == {"name": "SUNK_NODE_GRES", "value": "gpu:h100:8"}
     assert found["metadata"]["labels"]["sunk.coreweave.com/gres-gpu"] == "h100-8"
-    assert with_gpus(made, None) == made
+    assert with_gpus(made, None, is_listed=True) == made
+
+
+@pytest.mark.parametrize(
+    ("generated", "is_listed"),
+    [((), False), (("cpu=core",), False), (("nvidia.com/gpu=gpu:/dev/nvidia",), True)],
+)
+def test_slurmd_learns_whether_the_generated_gres_conf_names_its_gpus(
+    generated: tuple[str, ...],
+    *,
+    is_listed: bool,
+) -> None:
+    rules = Config(clusters=("lab",), gres=generated).gpu_rules
+    made = manifest(reading(), having("8"), "gpu-000-001", wk.TAINT_LOCK)
+    (container,) = with_gpus(made, Gres("gpu", "h100", 8), is_listed=rules.is_listed)["spec"]["containers"]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+
+    assert env["SUNK_NODE_GRES"] == "gpu:h100:8"
+    assert (env.get("SUNK_NODE_GRES_LISTED") == "true") is is_listed
 
 
 @pytest.mark.parametrize(
