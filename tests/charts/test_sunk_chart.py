@@ -87,12 +87,18 @@ def test_nodeset_controller_writes_the_files_that_it_generates_and_no_other_conf
 
 
 def test_a_topology_is_generated_where_the_labels_exist_and_nowhere_else(tmp_path: Path) -> None:
-    def kind(*labels: str) -> str:
+    def kind(*labels: str, before: str = "") -> str:
         found = [{"metadata": {"name": f"n{at}", "labels": {label: "x"}}} for at, label in enumerate(labels)]
-        probed = tmp_path / f"{len(labels)}{'-'.join(labels).replace('/', '-')}"
+        probed = tmp_path / f"{before}{len(labels)}{'-'.join(labels).replace('/', '-')}"
         shutil.copytree(CHART, probed)
         (probed / "nodes.json").write_text(json.dumps(found))
-        ask = '(include "sunk.topologyOf" (dict "root" . "nodes" (.Files.Get "nodes.json" | fromJsonArray)))'
+        installed = render(helm.Chart.load(CHART), nodesetController={"topology": {"kind": before or "none"}})
+        there = installed["Deployment", "sunk-nodeset-controller"] if before else {}
+        (probed / "before.json").write_text(json.dumps(there))
+        arguments = (
+            '"nodes" (.Files.Get "nodes.json" | fromJsonArray) "before" (.Files.Get "before.json" | fromJson)'
+        )
+        ask = f'(include "sunk.topologyOf" (dict "root" . {arguments}))'
         env = probed / "templates/nodeset-controller/_env.tpl"
         text = env.read_text()
         env.write_text(text.replace('"TOPOLOGY" (include "sunk.topologyKind" .)', f'"TOPOLOGY" {ask}'))
@@ -103,6 +109,9 @@ def test_a_topology_is_generated_where_the_labels_exist_and_nowhere_else(tmp_pat
     assert kind("kubernetes.io/os") == "none"
     assert kind("kubernetes.io/os", "ib.coreweave.cloud/leafgroup") == "both"
     assert kind("ds.coreweave.com/nvlink.domain") == "both"
+    # What slurmctld has is not taken away because the Nodes with the labels are: it would end.
+    assert kind(before="both") == "both"
+    assert kind(before="none") == "none"
 
 
 def test_both_topologies_are_of_the_documents_labels(chart: helm.Chart) -> None:

@@ -6,16 +6,19 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
-from sunk_kube.nodesets import AwaitedGpus, NodeSet
-from sunk_kube.objects import Condition, Node, condition
+from sunk_kube.nodesets import AwaitedGpus, NodeSet, NodeSlice, NodeSliceEntry
+from sunk_kube.objects import Condition, Node, ObjectMeta, condition
 from sunk_kube.testing import T0, node, nodeset
+from sunk_nodeset_controller.config import Config
 from sunk_nodeset_controller.nodeset_controller.observer import GpuWaits
 from sunk_nodeset_controller.nodesets.feasibility import fits
 from sunk_nodeset_controller.nodesets.gpus import GpuRules, gpus_of, is_unread, with_gpus
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, UnreadGpus
 from sunk_nodeset_controller.nodesets.plan import plan
+from sunk_nodeset_controller.nodesets.slices import wanted_entries
 from sunk_nodeset_controller.nodesets.status import status
 from sunk_nodeset_controller.nodesets.template import manifest
+from sunk_slurm.gres import Gres
 
 MODEL, PRODUCT, GPU = "gpu.nvidia.com/model", "nvidia.com/gpu.product", "nvidia.com/gpu"
 RULES = GpuRules()
@@ -76,7 +79,42 @@ def test_slurmd_learns_of_the_gpus_and_the_pod_is_labelled() -> None:
 
     assert container["env"][0] == {"name": "SUNK_NODE_GRES", "value": "gpu:h100:8"}
     assert found["metadata"]["labels"]["sunk.coreweave.com/gres-gpu"] == "h100-8"
-    assert with_gpus(made, None) == made
+    assert with_gpus(made, None, is_listed=True) == made
+
+
+@pytest.mark.parametrize(
+    ("generated", "is_listed"),
+    [((), False), (("cpu=core",), False), (("nvidia.com/gpu=gpu:/dev/nvidia",), True)],
+)
+def test_slurmd_learns_whether_the_generated_gres_conf_names_its_gpus(
+    generated: tuple[str, ...],
+    *,
+    is_listed: bool,
+) -> None:
+    rules = Config(clusters=("lab",), gres=generated).gpu_rules
+    made = manifest(reading(), having("8"), "gpu-000-001", wk.TAINT_LOCK)
+    (container,) = with_gpus(made, Gres("gpu", "h100", 8), is_listed=rules.is_listed)["spec"]["containers"]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+
+    assert env["SUNK_NODE_GRES"] == "gpu:h100:8"
+    assert (env.get("SUNK_NODE_GRES_LISTED") == "true") is is_listed
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "value"),
+    [
+        ("x" * 63, 8, "x" * 61 + "-8"),
+        ("", 8, "8"),
+        ("-_.h100", 8, "h100-8"),
+        ("_", 8, "8"),
+        ("h100", 8, "h100-8"),
+    ],
+)
+def test_the_label_of_gpus_is_what_a_label_can_hold(kind: str, count: int, value: str) -> None:
+    made = manifest(reading(), having("8"), "gpu-000-001", wk.TAINT_LOCK)
+    found = with_gpus(made, Gres("gpu", kind, count))
+
+    assert found["metadata"]["labels"][wk.LABEL_GRES_GPU] == value
 
 
 def observed(*nodes: Node, **unread: UnreadGpus) -> Observed:
@@ -112,6 +150,19 @@ def test_the_only_node_of_a_set_says_what_it_waits_for() -> None:
 
     assert told is not None
     assert (told.reason, told.message) == ("GPUsNotAnnounced", f"feasible Nodes: 0; 1 Node: {WHY}")
+
+
+def test_a_node_that_waits_for_its_gpus_still_belongs_to_the_set() -> None:
+    """Its record in Slurm would be deleted, and an administrator's drain with it."""
+    entry = NodeSliceEntry(name="gpu-1", kube_node="node1")
+    slices = (NodeSlice(metadata=ObjectMeta(name="gpu-0"), node_set="gpu", nodes=(entry,)),)
+    seen = replace(observed(having(None), node1=UnreadGpus(WHY, 120.0, T0)), slices=slices)
+    foreign = replace(seen, foreign={"node1": "slurm/other"})
+    released = replace(seen, slices=(replace(slices[0], nodes=(replace(entry, released=True),)),))
+
+    assert wanted_entries(seen, plan(seen)) == {"node1": entry}
+    assert wanted_entries(foreign, plan(foreign))["node1"].released
+    assert wanted_entries(released, plan(released))["node1"].released
 
 
 def test_a_node_that_does_not_fit_waits_for_no_gpus() -> None:

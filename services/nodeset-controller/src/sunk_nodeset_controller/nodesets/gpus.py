@@ -24,6 +24,9 @@ from sunk_slurm.gres import Gres, gpu_type
 GPU: Final = "gpu"
 """The name of GPUs among Slurm's GRES."""
 VARIABLE: Final = "SUNK_NODE_GRES"
+LISTED: Final = "SUNK_NODE_GRES_LISTED"
+"""``true``: the generated gres.conf names the devices, which the start of slurmd cannot read yet."""
+_LABEL_MAX: Final = 63
 
 
 class GpuRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +38,8 @@ class GpuRules(msgspec.Struct, frozen=True, kw_only=True):
     """Labels whose value is the model: the first that a Node has."""
     wait_s: float = 300.0
     """For how long a Node's Pod waits for GPUs that only a label speaks of."""
+    is_listed: bool = False
+    """The generated gres.conf names the devices of GPUs, so that Slurm does not look for them itself."""
 
 
 def advertised(node: Node, resource: str) -> int:
@@ -82,14 +87,25 @@ def waits_for(node: Node, rules: GpuRules) -> str:
     return f"its device plugin announces no {what} yet, though label {label} is {node.metadata.labels[label]}"
 
 
-def with_gpus(made: Manifest, gpus: Gres | None) -> Manifest:
-    """Return the Pod *made* with the variable by which slurmd learns of *gpus*, and a label that says so."""
+def with_gpus(made: Manifest, gpus: Gres | None, *, is_listed: bool = False) -> Manifest:
+    """Return the Pod *made* with the variable by which slurmd learns of *gpus*, and a label that says so.
+
+    *is_listed*: as in `GpuRules`.
+    """
     if gpus is None:
         return made
-    spec = with_variable(made, VARIABLE, str(gpus))["spec"]
-    label = {wk.LABEL_GRES_GPU: str(gpus).removeprefix(f"{GPU}:").replace(":", "-")}
+    told = with_variable(made, LISTED, "true") if is_listed else made
+    spec = with_variable(told, VARIABLE, str(gpus))["spec"]
+    label = {wk.LABEL_GRES_GPU: _label_value(gpus)}
     return {
         **made,
         "metadata": {**made["metadata"], "labels": label | made["metadata"]["labels"]},
         "spec": spec,
     }
+
+
+def _label_value(gpus: Gres) -> str:
+    """Return ``h100-8``, as long as a label may be: a refused Pod keeps others from being made."""
+    count = str(gpus.count)
+    kind = gpus.kind.lstrip("_.-")[: _LABEL_MAX - len(count) - 1]
+    return f"{kind}-{count}" if kind else count

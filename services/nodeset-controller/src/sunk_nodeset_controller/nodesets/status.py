@@ -83,9 +83,9 @@ def is_told(before: NodeSetStatus, after: NodeSetStatus) -> bool:
 
 def _awaited(seen: Observed) -> tuple[AwaitedGpus, ...]:
     """Return the Nodes whose GPUs are awaited, also in vain, so that the next leader does not begin anew."""
-    found = [AwaitedGpus(kube_node=node, since=one.since) for node, one in seen.unread.items()
-             if node not in seen.foreign]  # fmt: skip
-    return tuple(sorted(found, key=lambda one: (one.since, one.kube_node))[:AWAITED_MAX])
+    ours = {node: one.since for node, one in seen.unread.items() if node not in seen.foreign}
+    first = sorted(ours, key=lambda node: (ours[node], node))[:AWAITED_MAX]
+    return tuple(AwaitedGpus(kube_node=node, since=ours[node]) for node in first)
 
 
 def _expected(seen: Observed, found: Plan) -> int:
