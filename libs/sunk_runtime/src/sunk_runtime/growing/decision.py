@@ -1,0 +1,69 @@
+"""What is still to do for a stream that is copied from one NATS server to three.
+
+What must stay true: the copy is thrown away only if it holds nothing that the one server has not; the one
+server's own is never changed. So the whole may be interrupted anywhere and done again.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+REPLICAS = 3
+
+
+class ConsumerSeen(msgspec.Struct, frozen=True):
+    """How far a durable consumer is."""
+
+    delivered: int
+    acknowledged: int
+    unacknowledged: int
+
+
+class StreamSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What one side has of a stream. Sequences are the revisions of a bucket's keys."""
+
+    messages: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    consumers: Mapping[str, ConsumerSeen] = {}
+    """The durable ones. The others end by themselves when their readers are gone."""
+
+
+class Step(StrEnum):
+    """What to do."""
+
+    NOTHING = "nothing"
+    COPY = "copy"
+    REPLACE = "replace"
+    """Delete what the three servers have, and copy."""
+    REFUSE = "refuse"
+    """The three have what the one has not: a person is needed."""
+
+
+def next_step(one: StreamSeen, three: StreamSeen | None) -> Step:
+    """Return what makes *three*, None where they have no such stream, the same as *one*.
+
+    An interrupted restore leaves an empty stream. What has fewer messages was copied from the one server
+    before that went on alone.
+    """
+    if three is None:
+        return Step.COPY
+    if three == one:
+        return Step.NOTHING
+    return Step.REFUSE if three.last_seq > one.last_seq else Step.REPLACE
+
+
+def settings_on_three(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings *config* of a stream, as JetStream spells them, for three servers."""
+    return {**config, "num_replicas": REPLICAS}
+
+
+def refusal(name: str, one: StreamSeen, three: StreamSeen) -> str:
+    """Return why stream *name* is left as it is."""
+    return (
+        f"stream {name}: the three servers have messages up to {three.last_seq}, the one server up to "
+        f"{one.last_seq}: a client wrote to the three. Nothing was changed. "
+        f"If that is not needed, remove it there (nats stream rm {name}) and repeat"
+    )
