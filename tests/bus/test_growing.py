@@ -16,7 +16,7 @@ from sunk_lab.nats_cluster import NatsCluster
 from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.growing.config import GrowSettings
 from sunk_runtime.growing.copying import grow
-from sunk_runtime.growing.decision import ConsumerSeen, Step, StreamSeen, next_step
+from sunk_runtime.growing.decision import ConsumerSeen, Step, StreamSeen, next_step, no_space
 from sunk_runtime.growing.main import run
 from sunk_runtime.growing.snapshots import names_of, seen
 from sunk_runtime.jetstream import Bus, BusSettings, connect
@@ -242,6 +242,18 @@ async def test_it_waits_for_the_third_server(
 )
 def test_what_is_still_to_do(here: StreamSeen, there: StreamSeen | None, step: Step) -> None:
     assert next_step(here, there) is step
+
+
+@pytest.mark.parametrize(("used_mib", "fits"), [(0, True), (46, True), (47, False), (100, False)])
+def test_the_streams_must_have_space_twice(used_mib: int, *, fits: bool) -> None:
+    assert (no_space(used_mib << 20, 103) is None) is fits
+
+
+async def test_without_that_space_nothing_is_copied(one: Bus, three: Bus) -> None:
+    with pytest.raises(PermanentError, match="has them twice for a while"):
+        await grow(one, three, volume_mib=1)
+
+    assert await names_of(three) == []
 
 
 def settle(mode: str, *volumes: Path) -> list[int]:

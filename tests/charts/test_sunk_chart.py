@@ -12,6 +12,7 @@ from typing import Any, Final
 import helm_python as helm
 import msgspec
 import pytest
+import yaml
 
 from sunk_events.permissions import as_nats, users
 from sunk_lab import charts
@@ -20,6 +21,7 @@ from sunk_lab.nats import program
 from sunk_lab.stack.rbac import RULES
 from sunk_nodeset_controller.config import PREFIX, Config
 from sunk_runtime.config import load
+from sunk_runtime.growing.config import GrowSettings
 
 CHART: Final = Path(__file__).parents[2] / "helm/sunk"
 CLUSTERS: Final = ("prod", "stage-2")
@@ -401,3 +403,81 @@ def test_whoever_installed_is_told_a_command_that_says_what_both_releases_must_s
         "sunk.lockKey=example.com/lock",
         "syncer.nodePermissions.enabled=true",
     ]
+
+
+GROWING: Final = {"replicas": 3, "growing": True}
+
+
+@pytest.mark.parametrize("name", ["nats.conf", "alone.conf"])
+def test_while_the_bus_grows_no_service_reaches_a_server(
+    chart: helm.Chart, tmp_path: Path, name: str
+) -> None:
+    made = render(chart, nats=GROWING)
+    text = str(made["ConfigMap", "sunk-nats"]["data"][name])
+    (tmp_path / name).write_text(text)
+
+    said = subprocess.run(
+        [program(), "-t", "-c", name],
+        cwd=tmp_path,
+        env={"PASSWORD_ADMIN": "p1", "POD_NAME": "sunk-nats-0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert f"configuration file {name} is valid" in said.stderr
+    assert re.findall(r'user: "(.+)"', text) == ["admin"]
+    assert "4222" not in text
+    (port,) = made["Service", "sunk-nats"]["spec"]["ports"]
+    containers = made["StatefulSet", "sunk-nats"]["spec"]["template"]["spec"]["containers"]
+    assert port["targetPort"] not in {one["name"] for container in containers for one in container["ports"]}
+
+
+def test_while_the_bus_grows_services_keep_one_replica_in_their_settings(chart: helm.Chart) -> None:
+    def replicas(**nats: Any) -> str:  # noqa: ANN401 - values are free-form.
+        env = env_of(pod_specs(render(chart, nats=nats))["sunk-nodeset-controller"])
+        return str(env[PREFIX + "NATS_REPLICAS"])
+
+    assert (replicas(**GROWING), replicas(replicas=3)) == ("1", "3")
+
+
+def test_the_copy_goes_from_the_server_alone_to_the_three(chart: helm.Chart) -> None:
+    made = render(chart, nats=GROWING)
+    job = made["Job", "sunk-nats-growth"]
+
+    env = {name: str(value) for name, value in env_of(job["spec"]["template"]["spec"]).items()}
+    found = load(GrowSettings, env, "SUNK_GROW_")
+
+    host = "sunk-nats-headless.sunk-system"
+    assert found.source == f"nats://sunk-nats-0.{host}:4224"
+    assert found.target.split(",") == [f"nats://sunk-nats-{number}.{host}:4223" for number in range(3)]
+    assert (found.user, found.volume_mib) == ("admin", 10240)
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-upgrade"
+    policy = made["NetworkPolicy", "sunk-nats"]["spec"]["ingress"]
+    assert [{"port": 4223}, {"port": 4224}] in [rule["ports"] for rule in policy]
+    assert ("Job", "sunk-nats-growth") not in render(chart, nats={"replicas": 3})
+
+
+@pytest.mark.parametrize(("nats", "mode"), [(GROWING, "growing"), ({"replicas": 3}, "open"), ({}, None)])
+def test_each_of_three_servers_first_looks_at_its_volume(
+    chart: helm.Chart, nats: dict[str, Any], mode: str | None
+) -> None:
+    spec = pod_specs(render(chart, nats=nats))["sunk-nats"]
+
+    modes = [container["command"][3:] for container in spec.get("initContainers", [])]
+    assert modes == ([[mode, "/data"]] if mode else [])
+
+
+def test_three_servers_on_three_nodes_are_recommended_and_the_example_is_that(chart: helm.Chart) -> None:
+    def notes(**values: Any) -> str:  # noqa: ANN401 - values are free-form.
+        files = chart.render(VALUES | values, name="sunk", namespace="sunk")
+        return next(text for path, text in files.items() if path.endswith("NOTES.txt"))
+
+    example = yaml.safe_load((CHART / "examples/high-availability.yaml").read_text())
+    chart.validate_schema(example)
+
+    assert "The one server has the only copy of the stored facts" in notes()
+    assert "only prefer different Nodes" in notes(nats={"replicas": 3})
+    assert "RECOMMENDED" not in notes(**example)
+    assert "RECOMMENDED" not in notes(nats={"enabled": False, "url": "nats://mine:4222"})
+    assert "Open them now" in notes(nats=GROWING)

@@ -24,6 +24,8 @@ class GrowSettings(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     """A user of both that may do everything."""
     password_file: Path | None = None
+    volume_mib: int = 0
+    """Size of the volume that has both sides' streams for a while; 0: not known."""
     within_s: Seconds = 1800.0
     """How long to try."""
 

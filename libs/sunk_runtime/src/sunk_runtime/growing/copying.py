@@ -18,10 +18,12 @@ from sunk_runtime.growing.decision import (
     Step,
     StreamSeen,
     next_step,
+    no_space,
     refusal,
     settings_on_three,
 )
 from sunk_runtime.growing.snapshots import (
+    bytes_of,
     copy_stream,
     is_in_memory,
     is_on_all_servers,
@@ -43,14 +45,18 @@ LATER: Final = frozenset({10005, 10008, 10074})
 """The three servers have not found each other yet."""
 
 
-async def grow(source: Bus, target: Bus) -> int:
+async def grow(source: Bus, target: Bus, *, volume_mib: int = 0) -> int:
     """Make *target* have every stream as *source* has it, mark that, and return how many there are.
+
+    With *volume_mib*, the size of a volume that both share, it copies only what has space there twice.
 
     Raises:
         PermanentError: *target* has what *source* has not, or refuses; names the stream.
         TransientError: it broke off; the same call again goes on.
     """
     names = [name for name in await names_of(source) if name != subjects.GROWN_STREAM]
+    if volume_mib and (why := no_space(await bytes_of(source), volume_mib)):
+        raise PermanentError(why)
     for name in names:
         await _grow(source, target, name)
     for name in names:

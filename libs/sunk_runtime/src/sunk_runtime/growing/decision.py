@@ -55,6 +55,16 @@ def next_step(one: StreamSeen, three: StreamSeen | None) -> Step:
     return Step.REFUSE if three.last_seq > one.last_seq else Step.REPLACE
 
 
+def no_space(used_bytes: int, volume_mib: int) -> str | None:
+    """Return why *used_bytes* do not go on a volume twice; None if they do, with a tenth of it left."""
+    if 2 * used_bytes <= 0.9 * volume_mib * 2**20:
+        return None
+    return (
+        f"the streams have {used_bytes // 2**20} MiB, and the first server's volume of {volume_mib} MiB has "
+        "them twice for a while: give up (nats.replicas=1), make the volume larger, and begin again"
+    )
+
+
 def settings_on_three(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings *config* of a stream, as JetStream spells them, for three servers."""
     return {**config, "num_replicas": REPLICAS}

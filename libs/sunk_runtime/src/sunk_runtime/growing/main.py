@@ -36,7 +36,7 @@ async def _until_done(found: GrowSettings) -> None:
     async with connect(one, "sunk-grow") as source, connect(three, "sunk-grow") as target:
         while True:
             try:
-                streams = await grow(source, target)
+                streams = await grow(source, target, volume_mib=found.volume_mib)
             except JetStreamRejectedError as error:
                 if error.err_code not in LATER:
                     raise

@@ -78,6 +78,16 @@ async def names_of(bus: Bus) -> list[str]:
     return sorted(names)
 
 
+async def bytes_of(bus: Bus) -> int:
+    """Return how many bytes all streams have on disk, about."""
+    used = 0
+    offset = 0
+    while more := await bus.js.streams_info(offset=offset):
+        offset += len(more)
+        used += sum(info.state.bytes for info in more if not is_in_memory(info.config.as_dict()))
+    return used
+
+
 async def settings_of(bus: Bus, name: str) -> dict[str, Any]:
     """Return the settings of stream *name* as JetStream spells them."""
     return (await bus.js.stream_info(name)).config.as_dict()
