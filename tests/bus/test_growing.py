@@ -72,9 +72,9 @@ async def fill(bus: Bus) -> None:
     await bus.publish(lease, b"{}", ttl_s=2)
     await bus.js.add_consumer(FACTS, ConsumerConfig(durable_name=TEAM, ack_policy=AckPolicy.EXPLICIT))
     team = await bus.js.pull_subscribe_bind(consumer=TEAM, stream=FACTS)
-    for message in await team.fetch(7):
+    for message in await team.fetch(7, timeout=60):
         await message.ack_sync()
-    await team.fetch(5)
+    await team.fetch(5, timeout=60)
     await team.unsubscribe()
 
 
@@ -113,7 +113,7 @@ async def test_every_stream_has_its_messages_sequences_and_consumers_on_three_se
         info = await three.js.stream_info(name)
         assert info.config.num_replicas == 3
     team = await three.js.pull_subscribe_bind(consumer=TEAM, stream=FACTS)
-    (message,) = await team.fetch(1)
+    (message,) = await team.fetch(1, timeout=60)
     assert message.metadata.sequence.stream == 13
 
 

@@ -226,6 +226,7 @@ def test_the_former_streams_stay_until_they_are_removed(cluster: Cluster) -> Non
     spec = {
         "nodeName": cluster.servers()["sunk-nats-0"],
         "restartPolicy": "Never",
+        "tolerations": [{"operator": "Exists"}],  # Its Node may still be locked.
         "containers": [container],
         "volumes": [claim],
     }

@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, ConsumerInfo, StreamConfig, StreamInfo
 
 from sunk_runtime.clock import ClockWatch
 from sunk_runtime.connection import Connection
-from sunk_runtime.errors import JetStreamRejectedError
+from sunk_runtime.errors import JetStreamRejectedError, NobodyListensError
 
 TIMEOUT_S: Final = 5.0
 _TYPES: Final = "io.nats.jetstream.api.v1."
@@ -75,10 +76,14 @@ class JetStream(JetStreamContext):
 
         Raises:
             JetStreamRejectedError: it cannot restore the stream.
+            NobodyListensError: our server knows no server that restores it, so *chunk* was not delivered.
             BusUnavailableError: it did not answer within *timeout_s*.
         """
-        async with self._connection.awaiting("restore a stream", deliver_to):
-            answer = (await self._nc.request(deliver_to, chunk, timeout=timeout_s)).data
+        try:
+            async with self._connection.awaiting("restore a stream", deliver_to):
+                answer = (await self._nc.request(deliver_to, chunk, timeout=timeout_s)).data
+        except NoRespondersError as nobody:
+            raise NobodyListensError("restore a stream: no server listens") from nobody
         error: dict[str, Any] = json.loads(answer).get("error") or {} if answer else {}
         if error:
             text = f"restore a stream: {error.get('description')} ({error.get('err_code')})"

@@ -14,12 +14,15 @@ from typing import Any, Final
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from sunk_runtime.errors import BusUnavailableError
+from sunk_runtime.errors import BusUnavailableError, NobodyListensError
 from sunk_runtime.growing.decision import ConsumerSeen, StreamSeen, settings_on_three
 from sunk_runtime.jetstream import Bus, Message
 
 CHUNK_S: Final = 30.0
 """How long one chunk may take on either side; JetStream itself gives up after 5 s of silence."""
+LISTENS_S: Final = 3.0
+"""How long the servers may take to tell each other which of them listens."""
+PAUSE_S: Final = 0.05
 END_S: Final = 600.0
 """How long the target may take to read what it has got."""
 _GOOD: Final = frozenset({"", "204"})
@@ -38,8 +41,20 @@ async def copy_stream(source: Bus, target: Bus, name: str) -> None:
         deliver_to = await target.js.restore(name, settings_on_three(begun["config"]), begun["state"])
         async with aclosing(_data(source, name, chunks)) as data:
             async for chunk in data:
-                await target.js.put_chunk(deliver_to, chunk, timeout_s=CHUNK_S)
-        await target.js.put_chunk(deliver_to, b"", timeout_s=END_S)
+                await _put(target, deliver_to, chunk, CHUNK_S)
+        await _put(target, deliver_to, b"", END_S)
+
+
+async def _put(target: Bus, deliver_to: str, chunk: bytes, timeout_s: float) -> None:
+    """Hand over *chunk*, again while no server listens: ours learns a moment later that another does."""
+    until = anyio.current_time() + LISTENS_S
+    while True:
+        try:
+            return await target.js.put_chunk(deliver_to, chunk, timeout_s=timeout_s)
+        except NobodyListensError:  # So it was not delivered.
+            if anyio.current_time() > until:
+                raise
+        await anyio.sleep(PAUSE_S)
 
 
 @asynccontextmanager
