@@ -1,6 +1,7 @@
 """The bus grows from one server to three: every stream, its sequences and its consumers are kept."""
 
 import runpy
+import socket
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from sunk_lab.nats import NatsServer
 from sunk_lab.nats_cluster import NatsCluster
 from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.growing.config import GrowSettings
-from sunk_runtime.growing.copying import grow
+from sunk_runtime.growing.copying import grow as grow_once
 from sunk_runtime.growing.decision import ConsumerSeen, Step, StreamSeen, next_step, no_space
 from sunk_runtime.growing.main import run
 from sunk_runtime.growing.snapshots import names_of, seen
@@ -78,6 +79,16 @@ async def fill(bus: Bus) -> None:
     await team.unsubscribe()
 
 
+async def grow(one: Bus, three: Bus, *, volume_mib: int = 0) -> None:
+    """Copy until it is done, as `run` does: a lease that ends meanwhile has one message more on one side."""
+    while True:
+        try:
+            await grow_once(one, three, volume_mib=volume_mib)
+        except TransientError:
+            continue
+        return
+
+
 async def are_equal(one: Bus, three: Bus) -> bool:
     return {name: await seen(one, name) for name in await names_of(one)} == {
         name: await seen(three, name) for name in await names_of(three) if name != subjects.GROWN_STREAM
@@ -108,12 +119,13 @@ async def test_every_stream_has_its_messages_sequences_and_consumers_on_three_se
     assert await are_equal(one, three)
     facts = await seen(three, FACTS)
     assert (facts.messages, facts.last_seq) == (STORED, STORED)
-    assert facts.consumers == {TEAM: ConsumerSeen(delivered=12, acknowledged=7, unacknowledged=5)}
+    team = facts.consumers[TEAM]
+    assert (team.delivered, team.acknowledged, team.unacknowledged) == (12, 7, 5)
     for name in await names_of(three):
         info = await three.js.stream_info(name)
         assert info.config.num_replicas == 3
-    team = await three.js.pull_subscribe_bind(consumer=TEAM, stream=FACTS)
-    (message,) = await team.fetch(1, timeout=60)
+    pull = await three.js.pull_subscribe_bind(consumer=TEAM, stream=FACTS)
+    (message,) = await pull.fetch(1, timeout=60)
     assert message.metadata.sequence.stream == 13
 
 
@@ -191,8 +203,8 @@ async def test_what_the_one_server_got_after_a_growth_that_was_given_up_is_copie
 async def test_what_a_client_wrote_to_the_three_is_not_thrown_away(
     one: Bus, three: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sunk_runtime.growing.copying.EQUAL_S", 0.1)
     await grow(one, three)
+    monkeypatch.setattr("sunk_runtime.growing.copying.EQUAL_S", 0.1)
     await three.publish(FACT, b"precious")
 
     with pytest.raises(PermanentError, match=rf"stream {FACTS}: the three servers .* up to {STORED + 1}"):
@@ -201,13 +213,59 @@ async def test_what_a_client_wrote_to_the_three_is_not_thrown_away(
     assert (await seen(three, FACTS)).last_seq == STORED + 1
 
 
-async def test_a_stream_in_memory_is_made_empty(one: Bus, three: Bus) -> None:
-    await one.js.add_stream(name="FAST", subjects=["fast"], storage="memory")
-    await one.publish("fast", b"1")
-
+async def test_what_the_settings_of_a_stream_became_is_copied_too(
+    one: Bus, three: Bus, alone: NatsServer, cluster: NatsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await grow(one, three)
+    monkeypatch.setattr("sunk_runtime.growing.copying.EQUAL_S", 0.1)
+    facts = (await one.js.stream_info(FACTS)).config
+    facts.max_age = 12345.0
+    await one.js.update_stream(facts)
 
-    assert (await seen(three, "FAST")).messages == 0
+    await run(GrowSettings(source=alone.url, target=cluster.url))
+
+    assert (await three.js.stream_info(FACTS)).config.max_age == 12345.0
+
+
+async def test_what_the_settings_of_a_consumer_became_is_copied_too(
+    one: Bus, three: Bus, alone: NatsServer, cluster: NatsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await grow(one, three)
+    monkeypatch.setattr("sunk_runtime.growing.copying.EQUAL_S", 0.1)
+    team = ConsumerConfig(durable_name=TEAM, ack_policy=AckPolicy.EXPLICIT, ack_wait=77.0)
+    await one.js.add_consumer(FACTS, team)
+
+    await run(GrowSettings(source=alone.url, target=cluster.url))
+
+    assert (await three.js.consumer_info(FACTS, TEAM)).config.ack_wait == 77.0
+
+
+async def test_a_server_without_streams_is_not_taken_for_the_one(tmp_path: Path, three: Bus) -> None:
+    with NatsServer(tmp_path / "empty") as server:
+        async with connect(BusSettings(url=server.url), "empty") as empty:
+            with pytest.raises(PermanentError, match="the one server has no streams"):
+                await grow(empty, three)
+
+    assert await names_of(three) == []
+
+
+async def test_a_stream_that_the_one_server_has_no_more_does_not_come_back(one: Bus, three: Bus) -> None:
+    await one.js.add_stream(name="TEAMS", subjects=["teams"])
+    await grow(one, three)
+    await one.js.delete_stream("TEAMS")
+
+    with pytest.raises(PermanentError, match=r"has no stream TEAMS.*delete the claims"):
+        await grow(one, three)
+
+
+async def test_a_server_may_take_its_time_to_check_a_large_stream(
+    one: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sunk_runtime.context.TIMEOUT_S", 1e-9)  # Every answer comes later.
+
+    begun = await one.js.snapshot(FACTS, one.inbox())
+
+    assert begun["state"]["messages"] == STORED
 
 
 async def test_it_waits_for_the_third_server(
@@ -238,6 +296,7 @@ async def test_it_waits_for_the_third_server(
         (StreamSeen(), StreamSeen(messages=1, first_seq=1, last_seq=1), Step.REFUSE),
         (StreamSeen(last_seq=1), StreamSeen(last_seq=1), Step.NOTHING),
         (StreamSeen(consumers={"a": ConsumerSeen(1, 1, 0)}), StreamSeen(), Step.REPLACE),
+        (StreamSeen(settings={"max_age": 2}), StreamSeen(settings={"max_age": 1}), Step.REPLACE),
     ],
 )
 def test_what_is_still_to_do(here: StreamSeen, there: StreamSeen | None, step: Step) -> None:
@@ -256,9 +315,9 @@ async def test_without_that_space_nothing_is_copied(one: Bus, three: Bus) -> Non
     assert await names_of(three) == []
 
 
-def settle(mode: str, *volumes: Path) -> list[int]:
-    """Run what each server's Pod runs before NATS starts; return the exit statuses."""
-    return [STORE["main"](mode, str(volume)) for volume in volumes]
+def settle(mode: str, *volumes: Path, first: str = f"{socket.gethostname()}:1") -> list[int]:
+    """Run what each server's Pod runs before NATS starts, by default as *first*; return the statuses."""
+    return [STORE["main"](mode, str(volume), first) for volume in volumes]
 
 
 async def test_the_three_servers_serve_the_copy_from_its_place_and_the_former_streams_are_kept(
@@ -278,9 +337,10 @@ async def test_the_three_servers_serve_the_copy_from_its_place_and_the_former_st
     (tmp_path / "one/store/jetstream").rename(volumes[0] / "jetstream")
 
     assert settle("growing", *volumes) == [0, 0, 0]
-    assert settle("open", *volumes) == [0, 0, 0]
-    assert settle("open", *volumes) == [0, 0, 0]  # Each later start.
+    assert settle("three", *volumes) == [0, 0, 0]
+    assert settle("three", *volumes) == [0, 0, 0]  # Each later start.
     assert settle("growing", *volumes) == [1, 1, 1]
+    assert settle("one", *volumes) == [1, 1, 1]
 
     assert [[one.name for one in sorted(volume.iterdir())] for volume in volumes] == [
         ["jetstream", "standalone"],
@@ -304,23 +364,32 @@ async def test_the_three_servers_serve_the_copy_from_its_place_and_the_former_st
 @pytest.mark.parametrize(
     ("has", "mode", "why"),
     [
+        (["jetstream/$G/streams/A"], "one", ""),
+        (["jetstream/$G/streams/A", "cluster/jetstream/$G/streams/SUNK_GROWN"], "one", ""),
+        (["jetstream/$G/streams/A", "given-up/jetstream"], "one", ""),
+        (["jetstream/$SYS/_js_/_meta_", "jetstream/$G/streams/A"], "one", "three servers have used it"),
         (["jetstream/$G/streams/A"], "growing", ""),
-        (["jetstream/$G/streams/A"], "open", "set nats.growing first"),
-        (["jetstream/$G/streams/A", "cluster/jetstream/$G/streams/A"], "open", "not all streams are copied"),
-        (["jetstream/$G/streams/A", "cluster/jetstream/$G/streams/SUNK_GROWN"], "open", ""),
+        (["jetstream/$G/streams/A"], "three", "set nats.growing first"),
+        (["jetstream/$G/streams/A", "cluster/jetstream/$G/streams/A"], "three", "not all streams are copied"),
+        (["jetstream/$G/streams/A", "cluster/jetstream/$G/streams/SUNK_GROWN"], "three", ""),
         (
             ["jetstream/$G/streams/A", "cluster/jetstream/$G/streams/SUNK_GROWN", "standalone"],
-            "open",
+            "three",
             "there already",
         ),
-        (["standalone", "cluster/jetstream/$G/streams/SUNK_GROWN"], "open", ""),
-        (["standalone", "jetstream/$SYS/_js_/_meta_", "cluster"], "open", ""),
-        (["jetstream/$SYS/_js_/_meta_", "jetstream/$G/streams/A"], "open", ""),
-        (["jetstream/$SYS/_js_/_meta_"], "growing", "the bus has grown"),
+        (["standalone", "cluster/jetstream/$G/streams/SUNK_GROWN"], "three", ""),
+        (["standalone", "jetstream/$SYS/_js_/_meta_", "cluster"], "three", ""),
+        (["jetstream/$SYS/_js_/_meta_", "jetstream/$G/streams/A"], "three", ""),
+        (["jetstream/$SYS/_js_/_meta_"], "growing", "three servers have used it"),
+        ([], "one", ""),
         ([], "growing", ""),
-        ([], "open", ""),
+        ([], "three", ""),
     ],
     ids=[
+        "one",
+        "given up",
+        "broken off while the copy is removed",
+        "of three, to be one",
         "the one server",
         "nothing copied",
         "part copied",
@@ -330,6 +399,7 @@ async def test_the_three_servers_serve_the_copy_from_its_place_and_the_former_st
         "broken off after them",
         "of three",
         "of three, to grow",
+        "new and one",
         "new, to grow",
         "new",
     ],
@@ -343,5 +413,37 @@ def test_a_server_starts_only_on_a_volume_that_has_what_it_is_to_serve(
     (status,) = settle(mode, tmp_path)
 
     assert (status, why in capsys.readouterr().out) == (int(bool(why)), True)
-    if not why and mode == "open":
-        assert not (tmp_path / "cluster").exists()
+    if not why and mode != "growing":
+        assert not {"cluster", "given-up"} & {one.name for one in tmp_path.iterdir()}
+    if not why and mode == "one":
+        assert [one.name for one in tmp_path.iterdir()] == ["jetstream"][: len(has)]
+
+
+async def test_one_server_does_not_start_where_it_would_not_see_the_streams_of_three(
+    one: Bus, three: Bus, cluster: NatsCluster, tmp_path: Path
+) -> None:
+    await grow(one, three)
+    names = await names_of(three)
+    cluster.stop()
+    with NatsServer(tmp_path / "three/n0") as server:  # What a rollback to one server would start.
+        async with connect(BusSettings(url=server.url), "back") as back:
+            assert await names_of(back) == []
+    assert names
+
+    assert settle("one", tmp_path / "three/n0/store") == [1]
+
+
+def test_an_old_copy_is_not_served_beside_a_first_server_that_went_on_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cluster/jetstream/$G/streams/SUNK_GROWN").mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        first = f"127.0.0.1:{listens.getsockname()[1]}"
+
+    assert settle("three", tmp_path, first=first) == [1]
+    assert "the first server is not one of the three" in capsys.readouterr().out
+    assert (tmp_path / "cluster").exists()
+
+    with socket.create_server(("127.0.0.1", int(first.rpartition(":")[2]))):
+        assert settle("three", tmp_path, first=first) == [0]
+    assert (tmp_path / "jetstream/$G/streams/SUNK_GROWN").exists()

@@ -6,10 +6,9 @@ decision says so. The stream `GROWN_STREAM` exists only while both have the same
 """
 
 import logging
-from typing import Any, Final
+from typing import Final
 
 import anyio
-from nats.js.api import StreamConfig
 
 from sunk_events import subjects
 from sunk_runtime.errors import JetStreamRejectedError, PermanentError, TransientError
@@ -20,16 +19,14 @@ from sunk_runtime.growing.decision import (
     next_step,
     no_space,
     refusal,
-    settings_on_three,
+    unknown,
 )
 from sunk_runtime.growing.snapshots import (
     bytes_of,
     copy_stream,
-    is_in_memory,
     is_on_all_servers,
     names_of,
     seen,
-    settings_of,
 )
 from sunk_runtime.jetstream import Bus
 
@@ -55,6 +52,8 @@ async def grow(source: Bus, target: Bus, *, volume_mib: int = 0) -> int:
         TransientError: it broke off; the same call again goes on.
     """
     names = [name for name in await names_of(source) if name != subjects.GROWN_STREAM]
+    if why := unknown(names, set(await names_of(target)) - {subjects.GROWN_STREAM}):
+        raise PermanentError(why)
     if volume_mib and (why := no_space(await bytes_of(source), volume_mib)):
         raise PermanentError(why)
     for name in names:
@@ -69,10 +68,6 @@ async def grow(source: Bus, target: Bus, *, volume_mib: int = 0) -> int:
 
 
 async def _grow(source: Bus, target: Bus, name: str) -> None:
-    settings = await settings_of(source, name)
-    if is_in_memory(settings):
-        await _make_empty(target, settings)
-        return
     one, three = await _compared(source, target, name)
     match next_step(one, three):
         case Step.NOTHING:
@@ -89,7 +84,7 @@ async def _grow(source: Bus, target: Bus, name: str) -> None:
     await _copy(source, target, name)
     one, three = await _compared(source, target, name)
     if next_step(one, three) is not Step.NOTHING:
-        raise TransientError(f"stream {name}: of {one} a copy became {three}")
+        raise TransientError(f"stream {name}: its copy is not yet what the one server has")
     log.info("stream copied", extra=_told(name, one))
 
 
@@ -101,12 +96,6 @@ async def _copy(source: Bus, target: Bus, name: str) -> None:
             raise
         await _delete(target, name)
         raise TransientError(f"stream {name}: {error}") from error
-
-
-async def _make_empty(target: Bus, settings: dict[str, Any]) -> None:
-    """Make a stream that is in memory: what it held went when its server stopped."""
-    await target.js.add_stream(StreamConfig.from_response(settings_on_three(settings)))
-    log.warning("stream is in memory, so it is empty", extra={"stream": settings["name"]})
 
 
 async def _compared(source: Bus, target: Bus, name: str) -> tuple[StreamSeen, StreamSeen | None]:

@@ -4,13 +4,17 @@ What must stay true: the copy is thrown away only if it holds nothing that the o
 server's own is never changed. So the whole may be interrupted anywhere and done again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 REPLICAS = 3
+BEGIN_AGAIN = (
+    "If what the three have is not needed, give up (nats.replicas=1), delete the claims data-sunk-nats-1 and "
+    "data-sunk-nats-2, and begin again"
+)
 
 
 class ConsumerSeen(msgspec.Struct, frozen=True):
@@ -19,6 +23,7 @@ class ConsumerSeen(msgspec.Struct, frozen=True):
     delivered: int
     acknowledged: int
     unacknowledged: int
+    settings: Mapping[str, Any] = {}
 
 
 class StreamSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +34,8 @@ class StreamSeen(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int = 0
     consumers: Mapping[str, ConsumerSeen] = {}
     """The durable ones. The others end by themselves when their readers are gone."""
+    settings: Mapping[str, Any] = {}
+    """All but the number of its servers."""
 
 
 class Step(StrEnum):
@@ -70,10 +77,22 @@ def settings_on_three(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "num_replicas": REPLICAS}
 
 
+def unknown(names: Iterable[str], on_three: Iterable[str]) -> str | None:
+    """Return why what the three have of *on_three* is not the copy of *names*; None if it may become that."""
+    if not (names := frozenset(names)):
+        return "the one server has no streams: either it has lost them, or there is nothing to copy"
+    if more := sorted(frozenset(on_three) - names):
+        return (
+            f"the one server has no stream {', '.join(more)}, and the three have it. Nothing was changed. "
+            f"{BEGIN_AGAIN}"
+        )
+    return None
+
+
 def refusal(name: str, one: StreamSeen, three: StreamSeen) -> str:
     """Return why stream *name* is left as it is."""
     return (
         f"stream {name}: the three servers have messages up to {three.last_seq}, the one server up to "
         f"{one.last_seq}: a client wrote to the three. Nothing was changed. "
-        f"If that is not needed, remove it there (nats stream rm {name}) and repeat"
+        f"{BEGIN_AGAIN}"
     )

@@ -7,9 +7,9 @@ Source: nats-server 2.15, ``$JS.API.STREAM.SNAPSHOT`` and ``.RESTORE``; nats-py 
 """
 
 import math
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -26,7 +26,6 @@ PAUSE_S: Final = 0.05
 END_S: Final = 600.0
 """How long the target may take to read what it has got."""
 _GOOD: Final = frozenset({"", "204"})
-_MEMORY: Final = "memory"
 
 
 async def copy_stream(source: Bus, target: Bus, name: str) -> None:
@@ -99,18 +98,8 @@ async def bytes_of(bus: Bus) -> int:
     offset = 0
     while more := await bus.js.streams_info(offset=offset):
         offset += len(more)
-        used += sum(info.state.bytes for info in more if not is_in_memory(info.config.as_dict()))
+        used += sum(info.state.bytes for info in more)
     return used
-
-
-async def settings_of(bus: Bus, name: str) -> dict[str, Any]:
-    """Return the settings of stream *name* as JetStream spells them."""
-    return (await bus.js.stream_info(name)).config.as_dict()
-
-
-def is_in_memory(settings: Mapping[str, Any]) -> bool:
-    """Return whether a stream of these *settings* is empty after a restart of its server."""
-    return settings.get("storage") == _MEMORY
 
 
 async def seen(bus: Bus, name: str) -> StreamSeen:
@@ -125,11 +114,17 @@ async def seen(bus: Bus, name: str) -> StreamSeen:
                     delivered=info.delivered.stream_seq if info.delivered else 0,
                     acknowledged=info.ack_floor.stream_seq if info.ack_floor else 0,
                     unacknowledged=info.num_ack_pending or 0,
+                    settings=info.config.as_dict(),
                 )
-    state = (await bus.js.stream_info(name)).state
+    info = await bus.js.stream_info(name)
+    state = info.state
     first_seq = state.first_seq if state.messages else state.last_seq + 1  # Where there is none, it varies.
     return StreamSeen(
-        messages=state.messages, first_seq=first_seq, last_seq=state.last_seq, consumers=consumers
+        messages=state.messages,
+        first_seq=first_seq,
+        last_seq=state.last_seq,
+        consumers=consumers,
+        settings=settings_on_three(info.config.as_dict()),
     )
 
 
