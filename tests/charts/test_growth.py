@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import helm_python as helm
@@ -19,10 +18,12 @@ from sunk_lab.slurm import cluster_images
 
 pytestmark = [pytest.mark.lab, pytest.mark.install, pytest.mark.timeout(1800)]
 READY_S: Final = 600
+SERVERS: Final = 3
 GO: Final = "/var/spool/slurmd/go"
 GONE: Final = "/gone"
 JOB: Final = f"while [ ! -e {GO} ]; do sleep 0.2; done"
 EXAMPLE: Final[dict[str, Any]] = yaml.safe_load((CHARTS / "sunk/examples/high-availability.yaml").read_text())
+GROWTH: Final = "app.kubernetes.io/name=sunk-nats-growth"
 READ: Final = """
 import asyncio, hashlib, json, sys, nats
 async def main(password, until):
@@ -53,6 +54,19 @@ class Cluster(Installation):
             CHARTS / "sunk", "sunk", values, wait="watcher" if wait else "hookOnly", timeout=READY_S
         )
 
+    def grow(self) -> None:
+        """Give the first command of the two."""
+        self.upgrade_sunk(wait=False, growing=True, **THREE)
+
+    def await_copy(self) -> None:
+        """Wait for what the README waits for."""
+
+        def is_complete() -> bool:
+            found = json.loads(self.sunk("get", "jobs", "-l", GROWTH, "-o", "json"))["items"]
+            return bool(found) and all(one.get("status", {}).get("succeeded") for one in found)
+
+        wait_for("the copy to be complete", is_complete, READY_S)
+
     def sunk(self, *args: str) -> str:
         return self.lab.kubectl("-n", SUNK_NAMESPACE, *args)
 
@@ -65,6 +79,53 @@ class Cluster(Installation):
         assert "admin" in secret["data"]
         words = ("exec", "deployment/sunk-nodeset-controller", "--", "python3", "-c", READ)
         return json.loads(self.sunk(*words, password, json.dumps(until)))
+
+    def volume_of_first(self) -> list[str]:
+        """Return what is in the volume of the first server, by a Pod next to it: its image has no shell."""
+        found = json.loads(self.sunk("get", "statefulset", "sunk-nats", "-o", "json"))
+        (init,) = found["spec"]["template"]["spec"]["initContainers"]
+        container = {
+            "name": "look",
+            "image": init["image"],
+            "command": ["python3", "-c", "import os; print(*sorted(os.listdir('/data')))"],
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        }
+        spec = {
+            "nodeName": self.servers()["sunk-nats-0"],
+            "restartPolicy": "Never",
+            "tolerations": [{"operator": "Exists"}],  # Its Node may still be locked.
+            "containers": [container],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-sunk-nats-0"}}],
+        }
+        metadata = {"name": "look", "namespace": SUNK_NAMESPACE}
+        self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        wait_for("a look", lambda: "Completed" in self.sunk("get", "pod", "look"), 60)
+        seen = self.sunk("logs", "look").split()
+        self.sunk("delete", "pod", "look")
+        return seen
+
+    def revision(self) -> int:
+        """Return the newest revision of the release."""
+        return int(helm_of(self.lab, SUNK_NAMESPACE).history("sunk")[-1]["version"])
+
+    def roll_back(self, revision: int) -> None:
+        helm_of(self.lab, SUNK_NAMESPACE).rollback("sunk", version=revision, wait="hookOnly")
+
+    def answers(self) -> bool:
+        """Return whether three servers are there and serve."""
+        try:
+            return len(self.servers()) == SERVERS and bool(self.streams({}))
+        except LabError:
+            return False
+
+    def first_refuses(self) -> bool:
+        """Return whether the first server does not start, because its volume is of three."""
+        if list(self.servers()) != ["sunk-nats-0"]:
+            return False
+        try:
+            return "three servers have used it" in self.sunk("logs", "sunk-nats-0", "-c", "store")
+        except LabError:  # It has not said anything yet.
+            return False
 
     def jobs(self) -> dict[str, str]:
         """Return the state of each job."""
@@ -141,7 +202,8 @@ def test_a_growth_that_is_given_up_leaves_the_one_server_with_all_that_it_had(
 ) -> None:
     before = cluster.streams({})
 
-    cluster.upgrade_sunk(wait=False, growing=True, **THREE)
+    cluster.grow()
+    cluster.await_copy()
     assert len(cluster.servers()) == 3
     cluster.upgrade_sunk(replicas=1)
 
@@ -150,34 +212,32 @@ def test_a_growth_that_is_given_up_leaves_the_one_server_with_all_that_it_had(
     assert {name: row[2] for name, row in after.items()} == {name: row[2] for name, row in before.items()}
     assert all(after[name][0] >= row[0] for name, row in before.items())
     assert cluster.jobs()[jobs.runs] == "RUNNING"
-    with pytest.raises(helm.HelmError, match="sunk-nats-growth is of an earlier try"):
-        cluster.upgrade_sunk(wait=False, growing=True, **THREE)
-    cluster.sunk("delete", "job", "sunk-nats-growth")
+    assert cluster.sunk("get", "jobs", "-o", "name") == ""
+    assert cluster.volume_of_first() == ["jetstream"]
 
 
 def test_the_bus_grows_whatever_breaks_off_and_no_fact_and_no_job_is_lost(
     cluster: Cluster, jobs: Jobs
 ) -> None:
     before = cluster.streams({})
-    with ThreadPoolExecutor() as pool:
-        growing = pool.submit(cluster.upgrade_sunk, wait=False, growing=True, **THREE)
+    cluster.grow()
 
-        def copies() -> bool:
-            try:
-                return "stream" in cluster.sunk("logs", "job/sunk-nats-growth")
-            except LabError:
-                return False
+    def copies() -> bool:
+        try:
+            return "stream" in cluster.sunk("logs", "-l", GROWTH)
+        except LabError:
+            return False
 
-        wait_for("the copy to be under way", copies, READY_S)
-        cluster.sunk("delete", "pod", "-l", "app.kubernetes.io/name=sunk-nats-growth", "--wait=false")
-        cluster.sunk("delete", "pod", "sunk-nats-1", "--wait=false")
-        growing.result()
+    wait_for("the copy to be under way", copies, READY_S)
+    cluster.sunk("delete", "pod", "-l", GROWTH, "--wait=false")
+    cluster.sunk("delete", "pod", "sunk-nats-1", "--wait=false")
+    cluster.await_copy()
     cluster.sunk("delete", "pod", "sunk-nats-0")
-    cluster.upgrade_sunk(wait=False, growing=True, **THREE)  # Repeated.
-    cluster.sunk("delete", "job", "sunk-nats-growth")
+    cluster.sunk("delete", "job", "-l", GROWTH)
     with pytest.raises(helm.HelmError, match="the streams are not copied to the three servers yet"):
         cluster.upgrade_sunk(**THREE)
-    cluster.upgrade_sunk(wait=False, growing=True, **THREE)
+    cluster.grow()  # Repeated.
+    cluster.await_copy()
 
     cluster.upgrade_sunk(**THREE)
 
@@ -213,25 +273,19 @@ def test_the_services_go_on_with_three_servers_and_the_job_gets_its_lock(
 
 
 def test_the_former_streams_stay_until_they_are_removed(cluster: Cluster) -> None:
-    look = "import os; print(*sorted(os.listdir('/data')))"
-    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data-sunk-nats-0"}}
-    image = json.loads(cluster.sunk("get", "statefulset", "sunk-nats", "-o", "json"))
-    (init,) = image["spec"]["template"]["spec"]["initContainers"]
-    container = {
-        "name": "look",
-        "image": init["image"],
-        "command": ["python3", "-c", look],
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-    }
-    spec = {
-        "nodeName": cluster.servers()["sunk-nats-0"],
-        "restartPolicy": "Never",
-        "tolerations": [{"operator": "Exists"}],  # Its Node may still be locked.
-        "containers": [container],
-        "volumes": [claim],
-    }
-    metadata = {"name": "look", "namespace": SUNK_NAMESPACE}
-    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    wait_for("a look", lambda: "Completed" in cluster.sunk("get", "pod", "look"), 60)
+    assert cluster.volume_of_first() == ["jetstream", "standalone"]
 
-    assert cluster.sunk("logs", "look").split() == ["jetstream", "standalone"]
+
+def test_a_rollback_to_one_server_is_refused_by_that_server_and_three_go_on_where_they_were(
+    cluster: Cluster,
+) -> None:
+    before = cluster.streams({})
+    revision = cluster.revision()
+    cluster.roll_back(1)
+    wait_for("the one server to refuse", cluster.first_refuses, READY_S)
+
+    cluster.roll_back(revision)
+
+    wait_for("three servers that answer", cluster.answers, READY_S)
+    after = cluster.streams({name: row[0] for name, row in before.items()})
+    assert {name: after[name][2] for name in before} == {name: row[2] for name, row in before.items()}

@@ -1,19 +1,24 @@
-"""What each of three NATS servers does before it starts: sees that its volume has what it is to serve.
+"""What each NATS server does before it starts: sees that its volume has what it is to serve.
 
-One server keeps its streams in VOLUME/jetstream. Three do too, and do not read those of one server: they
-would delete them. While the bus grows, the three keep theirs in VOLUME/cluster, and the one server goes on
-with its own. Once all streams are copied, those of the three take the place; the others stay in
-VOLUME/standalone. Whatever breaks off is done again.
+One server keeps its streams in VOLUME/jetstream, and so do three. One server shows no stream of three, and
+takes it over without its consumers once a client makes one of that name; three delete the streams of one.
+While the bus grows, the three keep theirs in VOLUME/cluster, and the one server goes on with its own. Once
+all streams are copied, those of the three take the place; the others stay in VOLUME/standalone. If growing is
+given up, the one server removes the copy before it starts, because the copy is old from then on.
+
+Whatever breaks off is done again.
 """
 
 import shutil
+import socket
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 GROWN = "SUNK_GROWN"
 """The stream that exists where all others have been copied."""
-WAY = 'helm/sunk/README.md, "From one server to three"'
+WAY = 'see helm/sunk/README.md, "From one server to three"'
+LISTENS_S = 5.0
 
 
 class Volume(NamedTuple):
@@ -30,20 +35,21 @@ class Volume(NamedTuple):
     """What the one server had, after the bus grew."""
 
 
-def problem(volume: Volume, *, is_growing: bool) -> str | None:
-    """Return why the server must not start; None if it may."""
-    if is_growing:
-        if volume.is_of_three:
-            return "the bus has grown, or its claims of an earlier try are still there: see " + WAY
-        return None
+def problem(volume: Volume, mode: str, *, is_first_alone: bool) -> str | None:
+    """Return why the server must not start; None if it may.
+
+    *is_first_alone*: the first server is none of the three, so it goes on with streams of its own.
+    """
+    if mode != "three":
+        return f"three servers have used it: one must not. {WAY}" if volume.is_of_three else None
     if volume.has_copy and not volume.is_copy_whole:
-        return "not all streams are copied yet: set nats.growing and upgrade again, see " + WAY
+        return f"not all streams are copied yet: set nats.growing and upgrade again, {WAY}"
+    if volume.has_copy and is_first_alone:
+        return f"it has a copy, and the first server is not one of the three: set nats.growing, {WAY}"
     if volume.has_copy and volume.has_streams and volume.has_former:
         return "VOLUME/standalone is there already, of an earlier time: move it away"
     if not volume.has_copy and volume.has_streams and not volume.is_of_three:
-        return (
-            "the streams are of one server, and three would delete them: set nats.growing first, see " + WAY
-        )
+        return f"the streams are of one server, and three would delete them: set nats.growing first, {WAY}"
     return None
 
 
@@ -59,6 +65,18 @@ def seen(folder: Path) -> Volume:
     )
 
 
+def is_alone(first: str) -> bool:
+    """Return whether the server at *first* is another than ours, and does not listen for servers there."""
+    host, _, port = first.rpartition(":")
+    if host.partition(".")[0] == socket.gethostname():
+        return False
+    try:
+        socket.create_connection((host, int(port)), LISTENS_S).close()
+    except OSError:
+        return True
+    return False
+
+
 def settle(folder: Path, volume: Volume) -> None:
     """Put the copy into its place; a copy that is there already is success."""
     place, copy = folder / "jetstream", folder / "cluster"
@@ -72,18 +90,30 @@ def settle(folder: Path, volume: Volume) -> None:
         copy.rmdir()
 
 
-def main(mode: str, where: str) -> int:
-    """Check, and settle unless the bus grows; return the exit status."""
+def give_up(folder: Path) -> None:
+    """Remove the copy; it not being there is success. No server ever sees a half of it."""
+    copy, old = folder / "cluster", folder / "given-up"
+    if old.exists():
+        shutil.rmtree(old)
+    if copy.exists():
+        copy.rename(old)
+        shutil.rmtree(old)
+
+
+def main(mode: str, where: str, first: str) -> int:
+    """Check, and make ready what the server serves in *mode*; return the exit status."""
     folder = Path(where)
     volume = seen(folder)
-    why = problem(volume, is_growing=mode == "growing")
+    why = problem(volume, mode, is_first_alone=mode == "three" and volume.has_copy and is_alone(first))
     if why:
         print(f"{where}: {why}", flush=True)
         return 1
-    if mode != "growing":
+    if mode == "three":
         settle(folder, volume)
+    elif mode == "one":
+        give_up(folder)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
+    sys.exit(main(*sys.argv[1:4]))

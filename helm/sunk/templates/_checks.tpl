@@ -42,7 +42,7 @@
 {{/* What cannot be changed once the servers are there, or only step by step: says so before half of an upgrade is done. */}}
 {{- define "sunk.natsStays" -}}
 {{- $nats := .Values.nats -}}
-{{- $grows := not (not $nats.growing) -}}
+{{- $grows := eq (include "sunk.natsMode" .) "growing" -}}
 {{- $guide := "helm/sunk/README.md, \"From one server to three\"" -}}
 {{- $there := lookup "apps/v1" "StatefulSet" .Release.Namespace "sunk-nats" -}}
 {{- /* Without a cluster to ask, nothing is known. */ -}}
@@ -55,16 +55,20 @@
 {{- $wants := int $nats.replicas -}}
 {{- $growing := false -}}
 {{- range .spec.template.spec.containers }}{{ if eq .name "alone" }}{{ $growing = true }}{{ end }}{{ end -}}
-{{- $job := lookup "batch/v1" "Job" $.Release.Namespace "sunk-nats-growth" | default dict -}}
-{{- $copied := gt (int (dig "status" "succeeded" 0 $job)) 0 -}}
+{{- $jobs := 0 -}}
+{{- $succeeded := 0 -}}
+{{- range (lookup "batch/v1" "Job" $.Release.Namespace "").items -}}
+{{- if eq (dig "metadata" "labels" "app.kubernetes.io/name" "" .) "sunk-nats-growth" -}}
+{{- $jobs = add $jobs 1 -}}
+{{- $succeeded = add $succeeded (int (dig "status" "succeeded" 0 .)) -}}
+{{- end -}}
+{{- end -}}
+{{- $copied := and $jobs (eq $jobs $succeeded) -}}
 {{- if and $grows (not $growing) (eq $has 3) -}}
 {{- fail "nats.growing: there are three servers already: take nats.growing away" -}}
 {{- end -}}
-{{- if and $grows (not $growing) $job -}}
-{{- fail (printf "nats.growing: the Job sunk-nats-growth is of an earlier try: kubectl -n %s delete job sunk-nats-growth" $.Release.Namespace) -}}
-{{- end -}}
 {{- if and $growing (not $grows) (eq $wants 3) (not $copied) -}}
-{{- fail (printf "nats.growing: the streams are not copied to the three servers yet (kubectl -n %s logs job/sunk-nats-growth). Upgrade with nats.growing=true again, or with nats.replicas=1 to give up: %s" $.Release.Namespace $guide) -}}
+{{- fail (printf "nats.growing: the streams are not copied to the three servers yet (kubectl -n %s logs -l app.kubernetes.io/name=sunk-nats-growth). Upgrade with nats.growing=true again, or with nats.replicas=1 to give up: %s" $.Release.Namespace $guide) -}}
 {{- end -}}
 {{- if and (not $growing) (not $grows) (eq $has 1) (eq $wants 3) -}}
 {{- fail (printf "nats.replicas: there is 1 server, and its streams must be copied to the three. Upgrade with nats.growing=true first: %s" $guide) -}}

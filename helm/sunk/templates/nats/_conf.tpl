@@ -1,13 +1,20 @@
+{{/* What the servers are: one, growing or three. Each has a file of its own name, so a container that restarts
+     in a Pod of the former kind never takes the configuration of the next: three servers delete the streams of one. */}}
+{{- define "sunk.natsMode" -}}
+{{ if .Values.nats.growing }}growing{{ else if gt (int .Values.nats.replicas) 1 }}three{{ else }}one{{ end }}
+{{- end }}
+
 {{/* nats-server's configuration. Passwords are variables of its environment; what is quoted is never one.
      While the bus grows, the three servers listen where no service connects, and keep their streams apart. */}}
 {{- define "sunk.natsConf" -}}
+{{- $grows := eq (include "sunk.natsMode" .) "growing" -}}
 server_name: $POD_NAME
-listen: "0.0.0.0:{{ ternary 4223 4222 (not (not .Values.nats.growing)) }}"
+listen: "0.0.0.0:{{ ternary 4223 4222 $grows }}"
 http: "0.0.0.0:8222"
 pid_file: "/run/nats/nats.pid"
 lame_duck_grace_period: "10s"
 lame_duck_duration: "30s"
-{{ include "sunk.natsJetStream" (dict "root" $ "store" (ternary "/data/cluster" "/data" (not (not .Values.nats.growing)))) }}
+{{ include "sunk.natsJetStream" (dict "root" $ "store" (ternary "/data/cluster" "/data" $grows)) }}
 {{- if gt (int .Values.nats.replicas) 1 }}
 cluster {
   name: sunk
