@@ -106,7 +106,7 @@ class Cluster(Installation):
 
     def revision(self) -> int:
         """Return the newest revision of the release."""
-        return int(helm_of(self.lab, SUNK_NAMESPACE).history("sunk")[-1]["version"])
+        return int(helm_of(self.lab, SUNK_NAMESPACE).status("sunk")["revision"])
 
     def roll_back(self, revision: int) -> None:
         helm_of(self.lab, SUNK_NAMESPACE).rollback("sunk", version=revision, wait="hookOnly")
