@@ -12,7 +12,7 @@ from sunk_lab.config import from_environment
 from sunk_lab.errors import LabError
 from sunk_lab.kube.controllers import JOBSET, KUEUE, LEADER_WORKER_SET
 from sunk_lab.stack.kubeapi import condition
-from sunk_lab.stack.raw import Object, dig, dig_text
+from sunk_lab.stack.raw import Object, dig, dig_list, dig_text
 from sunk_lab.stack.stack import Stack
 from sunk_lab.story import manifests
 from sunk_lab.story.deeds import fresh
@@ -23,8 +23,10 @@ pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(3600)]
 
 PREFIX: Final = "sunk.coreweave.com/"
 LWS: Final = "leaderworkerset.sigs.k8s.io/"
+GROUP: Final = f"{LWS}group-index"
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 RESTART: Final = "jobset.sigs.k8s.io/restart-attempt"
+JOB_RESTART: Final = "jobset.sigs.k8s.io/job-restart-attempt"
 PROGRAM: Final = 'until [ -e /tmp/end ]; do sleep 0.1; done; exit "$(</tmp/end)"'
 GONE: Final = "exit code 137"
 """kubectl exec says so of a program whose container ended before it."""
@@ -77,14 +79,13 @@ def job_set(stage: Stage, name: str) -> Generator[Object]:
         "spec": {"replicatedJobs": replicated, "failurePolicy": {"maxRestarts": 1}},
     }
     stage.deeds.kube.delete("JobSet", name)
-    stage.deeds.kube.delete("Job", f"{name}-leader-0")
     until("the JobSet gone", lambda: job_set_of(stage, name) is None, lambda: job_set_of(stage, name))
 
 
 @pytest.fixture
 def groups(stage: Stage, name: str) -> Generator[Object]:
     """A LeaderWorkerSet of one group with a Pod for each node; it is gone afterwards."""
-    pod = {"metadata": {"labels": {"app": name}}, "spec": manifests.placed_pod(name, cpu="400m")["spec"]}
+    pod = {"metadata": {"labels": {"app": name}}, "spec": pod_spec(name)}
     yield {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
@@ -114,12 +115,17 @@ def closed_queue(stage: Stage, name: str) -> Generator[str]:
         stage.deeds.kube.delete(kind, name)
 
 
-def job_spec(name: str, pods: int) -> Object:
-    """Return the spec of a Job whose Pods end when a test says so, as it says."""
-    spec = manifests.placed_pod(name, cpu="400m")["spec"]
+def pod_spec(name: str) -> Object:
+    """Return the spec of a Pod through Slurm that ends when a test says so, as it says."""
+    spec: Object = manifests.placed_pod(name, cpu="400m")["spec"]
     (container,) = spec["containers"]
     container |= {"image": from_environment().slurm.image, "command": ["/bin/bash", "-c", PROGRAM]}
-    template = {"metadata": {"labels": {"app": name}}, "spec": {**spec, "restartPolicy": "Never"}}
+    return spec
+
+
+def job_spec(name: str, pods: int) -> Object:
+    """Return the spec of a Job of such Pods."""
+    template = {"metadata": {"labels": {"app": name}}, "spec": {**pod_spec(name), "restartPolicy": "Never"}}
     return {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": template}
 
 
@@ -192,6 +198,29 @@ def is_completed(stage: Stage, name: str) -> bool:
     return found is not None and found["status"] == "True"
 
 
+def completes(stage: Stage, name: str, number: int, members: list[Object]) -> None:
+    """Have all of *members* succeed, and wait until both the JobSet and its Slurm job are completed."""
+    for pod in members:
+        end(stage, pod, 0)
+    until("completed", lambda: is_completed(stage, name), lambda: job_set_of(stage, name))
+    stage.deeds.job_reaches(number, "COMPLETED")
+
+
+def leader_succeeds(stage: Stage, name: str, leader: Object) -> None:
+    """Have the leader end, and wait until its JobSet knows."""
+
+    def succeeded() -> list[Object]:
+        found = dig_list(job_set_of(stage, name), "status", "replicatedJobsStatus")
+        return [one for one in found if one["name"] == "leader" and one.get("succeeded")]
+
+    end(stage, leader, 0)
+    until("the leader done", lambda: bool(succeeded()), lambda: job_set_of(stage, name))
+
+
+def restart_attempts(members: list[Object]) -> set[str]:
+    return {dig_text(pod, "metadata", "labels", RESTART) for pod in members}
+
+
 @pytest.mark.usefixtures("jobset")
 def test_a_job_set_is_one_slurm_job_that_is_completed_when_the_job_set_is(
     stage: Stage, name: str, job_set: Object
@@ -202,12 +231,14 @@ def test_a_job_set_is_one_slurm_job_that_is_completed_when_the_job_set_is(
     members = runs(stage, name, size)
     number = the_job(stage, members)
     nodes = dig(stage.deeds.slurm.job(number), "node_count", "number")
-    for pod in members:
-        end(stage, pod, 0)
-    until("completed", lambda: is_completed(stage, name), lambda: job_set_of(stage, name))
+    leader_succeeds(stage, name, members[0])
+    others = runs(stage, name, size - 1)
+    words = stage.deeds.eyes.job_words(number)
+    completes(stage, name, number, others)
 
-    stage.deeds.job_reaches(number, "COMPLETED")
     assert nodes == size
+    assert words == {"RUNNING"}
+    assert uids(others) == uids(members[1:])
     assert [name_of(pod).rpartition("-")[0] for pod in members] == [
         f"{name}-leader-0-0",
         *(f"{name}-workers-0-{index}" for index in range(size - 1)),
@@ -215,29 +246,74 @@ def test_a_job_set_is_one_slurm_job_that_is_completed_when_the_job_set_is(
 
 
 @pytest.mark.usefixtures("jobset")
-def test_a_job_set_that_its_controller_restarts_gets_another_slurm_job(
+def test_a_job_set_that_its_controller_restarts_gets_another_slurm_job_for_all_its_pods(
     stage: Stage, name: str, job_set: Object
 ) -> None:
     size = len(stage.nodes)
     create(stage, job_set)
     before = runs(stage, name, size)
     first = the_job(stage, before)
+    leader_succeeds(stage, name, before[0])
 
     end(stage, before[-1], 3)
     after = runs(stage, name, size, without=uids(before))
     second = the_job(stage, after)
-    for pod in after:
-        end(stage, pod, 0)
-    stage.deeds.job_reaches(second, "COMPLETED")
-    until("completed", lambda: is_completed(stage, name), lambda: job_set_of(stage, name))
+    completes(stage, name, second, after)
 
+    assert first != second
     assert stage.deeds.eyes.job_words(first) == {"FAILED"}
-    assert {dig_text(pod, "metadata", "labels", RESTART) for pod in after} == {"1"}
+    assert restart_attempts(before) == {"0"}
+    assert restart_attempts(after) == {"1"}
+
+
+@pytest.mark.usefixtures("jobset")
+def test_a_job_that_its_job_set_restarts_alone_takes_its_seat_again_in_the_same_slurm_job(
+    stage: Stage, name: str, job_set: Object
+) -> None:
+    size = len(stage.nodes)
+    leader, workers = job_set["spec"]["replicatedJobs"]
+    for one in (leader, workers):
+        meta = one["template"]["spec"]["template"]["metadata"]
+        meta["annotations"] = {f"{PREFIX}gang-policy": "replace"}
+    rule = {"action": "RestartJob", "targetReplicatedJobs": ["leader"]}
+    create(
+        stage, {**job_set, "spec": {**job_set["spec"], "failurePolicy": {"maxRestarts": 1, "rules": [rule]}}}
+    )
+    before = runs(stage, name, size)
+    number = the_job(stage, before)
+
+    end(stage, before[0], 3)
+    new, *others = runs(stage, name, size, without=uids(before[:1]))
+    again = the_job(stage, [new, *others])
+    completes(stage, name, number, [new, *others])
+
+    assert again == number
+    assert uids(others) == uids(before[1:])
+    assert dig_text(new, "metadata", "labels", JOB_RESTART) == "1"
+    assert dig_text(new, "spec", "nodeName") == dig_text(before[0], "spec", "nodeName")
+    assert restart_attempts([new, *others]) == {"0"}
+
+
+@pytest.mark.usefixtures("jobset")
+def test_a_job_set_that_is_done_with_its_leader_ends_its_slurm_job_as_completed(
+    stage: Stage, name: str, job_set: Object
+) -> None:
+    policy = {"operator": "Any", "targetReplicatedJobs": ["leader"]}
+    create(stage, {**job_set, "spec": {**job_set["spec"], "successPolicy": policy}})
+    members = runs(stage, name, len(stage.nodes))
+    number = the_job(stage, members)
+
+    end(stage, members[0], 0)
+    until("completed", lambda: is_completed(stage, name), lambda: job_set_of(stage, name))
+    stage.deeds.job_left(number)
+
+    assert stage.deeds.eyes.job_words(number) == {"COMPLETED"}
 
 
 @pytest.mark.usefixtures("lws")
+@pytest.mark.parametrize("death", ["deleted", "failed"])
 def test_a_group_of_a_leader_worker_set_is_one_slurm_job_and_another_one_after_a_worker_dies(
-    stage: Stage, name: str, groups: Object
+    stage: Stage, name: str, groups: Object, death: str
 ) -> None:
     size = len(stage.nodes)
     create(stage, groups)
@@ -245,7 +321,10 @@ def test_a_group_of_a_leader_worker_set_is_one_slurm_job_and_another_one_after_a
     first = the_job(stage, before)
     nodes = dig(stage.deeds.slurm.job(first), "node_count", "number")
 
-    stage.deeds.kube.delete("Pod", name_of(before[-1]))
+    if death == "deleted":
+        stage.deeds.kube.delete("Pod", name_of(before[-1]))
+    else:
+        end(stage, before[-1], 3)
     stage.deeds.job_left(first)
     after = runs(stage, name, size, without=uids(before))
 
@@ -259,8 +338,27 @@ def test_a_group_of_a_leader_worker_set_is_one_slurm_job_and_another_one_after_a
     assert the_job(stage, after) != first
 
 
+@pytest.mark.usefixtures("lws")
+def test_each_group_of_a_leader_worker_set_is_a_slurm_job_of_its_own(
+    stage: Stage, name: str, groups: Object
+) -> None:
+    size = len(stage.nodes)
+    create(stage, {**groups, "spec": {**groups["spec"], "replicas": 2}})
+
+    members = runs(stage, name, 2 * size)
+    jobs = [
+        the_job(stage, [pod for pod in members if dig_text(pod, "metadata", "labels", GROUP) == group])
+        for group in ("0", "1")
+    ]
+    stage.deeds.kube.patch("LeaderWorkerSet", name, {"spec": {"replicas": 1}})
+    stage.deeds.job_left(jobs[1])
+
+    assert jobs[0] != jobs[1]
+    assert stage.deeds.eyes.job_words(jobs[0]) == {"RUNNING"}
+
+
 @pytest.mark.usefixtures("kueue")
-def test_a_job_set_has_no_slurm_job_until_kueue_admits_it(
+def test_a_job_set_has_a_slurm_job_while_kueue_admits_it(
     stage: Stage, name: str, job_set: Object, closed_queue: str
 ) -> None:
     size = len(stage.nodes)
@@ -277,9 +375,20 @@ def test_a_job_set_has_no_slurm_job_until_kueue_admits_it(
     assert pods(stage, name) == []
 
     stage.deeds.kube.patch("ClusterQueue", closed_queue, {"spec": {"stopPolicy": "None"}})
-    members = runs(stage, name, size)
-    number = the_job(stage, members)
-    for pod in members:
-        end(stage, pod, 0)
-    stage.deeds.job_reaches(number, "COMPLETED")
-    until("completed", lambda: is_completed(stage, name), lambda: job_set_of(stage, name))
+    before = runs(stage, name, size)
+    first = the_job(stage, before)
+
+    (workload,) = queued()
+    stage.deeds.kube.patch("Workload", name_of(workload), {"spec": {"active": False}})
+    stage.deeds.job_left(first)
+    until("its Pods gone", lambda: not pods(stage, name), lambda: shown(stage, name))
+    words = stage.deeds.eyes.job_words(first)
+
+    stage.deeds.kube.patch("Workload", name_of(workload), {"spec": {"active": True}})
+    after = runs(stage, name, size)
+    second = the_job(stage, after)
+    completes(stage, name, second, after)
+
+    assert first != second
+    assert words == {"COMPLETED"}
+    assert restart_attempts([*before, *after]) == {"0"}

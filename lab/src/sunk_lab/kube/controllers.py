@@ -75,6 +75,7 @@ JOBSET: Final = Controller(
     package=".",
     api="config.jobset.x-k8s.io/v1alpha1",
     port=9441,
+    settings={"featureGates": {"RestartJob": True}},
 )
 LEADER_WORKER_SET: Final = Controller(
     name="lws",
@@ -109,6 +110,13 @@ class _Module(msgspec.Struct, rename="pascal"):
     sum: str
 
 
+def key(controller: Controller) -> str:
+    """Return the name of the folder that holds what *controller* is compiled to on this machine."""
+    made_of = (platform.machine(), controller.digest, controller.package, go.OLDEST)
+    digest = hashlib.sha256(repr(made_of).encode()).hexdigest()[:12]
+    return f"{controller.name}-{controller.version}-{digest}"
+
+
 def build(controller: Controller, programs: Path, cache: Path, say: Say) -> Path:
     """Return the folder of the program and its manifests; compile it first if this machine has not yet.
 
@@ -121,8 +129,7 @@ def build(controller: Controller, programs: Path, cache: Path, say: Say) -> Path
     Raises:
         LabError: The module cannot be had or is another one, or does not compile.
     """
-    key = hashlib.sha256(repr((platform.machine(), controller, go.OLDEST)).encode()).hexdigest()[:12]
-    folder = cache / "controllers" / f"{controller.name}-{controller.version}-{key}"
+    folder = cache / "controllers" / key(controller)
     folder.parent.mkdir(parents=True, exist_ok=True)
     compiler = go.find(cache, say)
     with alone(folder.with_name(f"{folder.name}.lock")):
@@ -144,8 +151,8 @@ def _build(controller: Controller, folder: Path, kubectl: Path, compiler: Path, 
     if module.sum != controller.digest:
         raise LabError(f"{asked} has the checksum {module.sum}, not {controller.digest}")
     source = Path(module.dir)
-    words = ("build", "-p", "2", "-ldflags", "-s -w", "-o", new / _PROGRAM, controller.package)
-    run("nice", compiler, *words, env=env, timeout_s=_COMPILE_S, cwd=source)
+    words = ("build", "-p", "1", "-ldflags", "-s -w", "-o", new / _PROGRAM, controller.package)
+    run("nice", "-n", "5", compiler, *words, env=env, timeout_s=_COMPILE_S, cwd=source)
     # The folder's own name has an @, which kustomize takes for a version of a repository.
     manifests = run(kubectl, "kustomize", ".", cwd=source / "config" / "default")
     (new / _MANIFESTS).write_text(manifests)
@@ -165,7 +172,11 @@ def start(place: Place, controller: Controller, folder: Path) -> None:
     authority.issue("tls", "webhook", names=f"IP:{host}")
     found = [one for one in yaml.safe_load_all((folder / _MANIFESTS).read_text()) if one]
     url, bundle = f"https://{host}:{controller.port}", base64.b64encode(authority.crt().read_bytes()).decode()
-    _apply(place, [at_url(one, url, bundle) for one in found if one["kind"] == _DEFINITION])
+    definitions = [at_url(one, url, bundle) for one in found if one["kind"] == _DEFINITION]
+    # Whoever played the controller may just have deleted them: what is applied to a deleted one is lost.
+    names = [one["metadata"]["name"] for one in definitions]
+    control_plane.kubectl(place, "delete", _DEFINITION, *names, "--ignore-not-found", "--timeout=60s")
+    _apply(place, definitions)
     settings = write(home / "config.json", json.dumps(configuration(controller, host, home)))
     argv = [folder / _PROGRAM, f"--kubeconfig={place.kubeconfig}", f"--config={settings}"]
     apart = ["unshare", "--mount", "sh", "-c", _WITH_METRICS_CERTIFICATE, "sh", home]
