@@ -1,10 +1,11 @@
 """Controllers of other projects: what is changed of their manifests, and what they are configured with."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sunk_lab.kube.controllers import ALL, JOBSET, KUEUE, at_url, configuration
+from sunk_lab.kube.controllers import ALL, JOBSET, KUEUE, LEADER_WORKER_SET, at_url, configuration, key
 
 URL = "https://10.201.0.1:9441"
 SERVICE = {"service": {"name": "webhook-service", "namespace": "system", "path": "/mutate--v1-pod"}}
@@ -40,11 +41,11 @@ def test_a_resource_of_several_versions_is_converted_at_a_url_and_others_stay_as
 
 
 def test_a_controller_listens_on_the_labs_bridge_only_and_elects_no_leader() -> None:
-    assert configuration(JOBSET, "10.201.0.1", Path("/home")) == {
-        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+    assert configuration(LEADER_WORKER_SET, "10.201.0.1", Path("/home")) == {
+        "apiVersion": "config.lws.x-k8s.io/v1alpha1",
         "kind": "Configuration",
-        "webhook": {"host": "10.201.0.1", "port": 9441, "certDir": "/home"},
-        "health": {"healthProbeBindAddress": "10.201.0.1:9442"},
+        "webhook": {"host": "10.201.0.1", "port": 9443, "certDir": "/home"},
+        "health": {"healthProbeBindAddress": "10.201.0.1:9444"},
         "metrics": {"bindAddress": "0"},
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
@@ -52,6 +53,11 @@ def test_a_controller_listens_on_the_labs_bridge_only_and_elects_no_leader() -> 
     assert configuration(KUEUE, "h", Path("/home"))["integrations"] == {
         "frameworks": ["jobset.x-k8s.io/jobset"]
     }
+
+
+def test_a_controller_is_compiled_anew_for_another_module_and_not_for_another_configuration() -> None:
+    assert key(replace(JOBSET, settings={}, port=1)) == key(JOBSET)
+    assert key(replace(JOBSET, digest="h1:another")) != key(JOBSET)
 
 
 @pytest.mark.parametrize("what", ["name", "module", "port"])

@@ -148,6 +148,10 @@ def pods(stage: Stage, name: str) -> list[Object]:
     return stage.deeds.eyes.pods(manifests.NAMESPACE, f"app={name}")
 
 
+def jobs_of(stage: Stage, name: str) -> list[Object]:
+    return stage.deeds.kube.list("Job", labelSelector=f"jobset.sigs.k8s.io/jobset-name={name}")
+
+
 def job_set_of(stage: Stage, name: str) -> Object | None:
     return stage.deeds.kube.get("JobSet", name)
 
@@ -310,6 +314,30 @@ def test_a_job_set_that_is_done_with_its_leader_ends_its_slurm_job_as_completed(
     assert stage.deeds.eyes.job_words(number) == {"COMPLETED"}
 
 
+@pytest.mark.usefixtures("jobset")
+def test_a_job_set_has_no_slurm_job_while_it_is_suspended_and_another_one_when_it_is_resumed(
+    stage: Stage, name: str, job_set: Object
+) -> None:
+    size = len(stage.nodes)
+    create(stage, {**job_set, "spec": {**job_set["spec"], "suspend": True}})
+    until("its Jobs made", lambda: len(jobs_of(stage, name)) == len(job_set["spec"]["replicatedJobs"]), list)
+    stage.deeds.kube.patch("JobSet", name, {"spec": {"suspend": False}})
+    before = runs(stage, name, size)
+    first = the_job(stage, before)
+
+    stage.deeds.kube.patch("JobSet", name, {"spec": {"suspend": True}})
+    stage.deeds.job_left(first)
+    until("its Pods gone", lambda: not pods(stage, name), lambda: shown(stage, name))
+    stage.deeds.kube.patch("JobSet", name, {"spec": {"suspend": False}})
+    after = runs(stage, name, size)
+    second = the_job(stage, after)
+    completes(stage, name, second, after)
+
+    assert first != second
+    assert stage.deeds.eyes.job_words(first) == {"COMPLETED"}
+    assert restart_attempts([*before, *after]) == {"0"}
+
+
 @pytest.mark.usefixtures("lws")
 @pytest.mark.parametrize("death", ["deleted", "failed"])
 def test_a_group_of_a_leader_worker_set_is_one_slurm_job_and_another_one_after_a_worker_dies(
@@ -369,7 +397,7 @@ def test_a_job_set_has_a_slurm_job_while_kueue_admits_it(
         return [one for one in found if dig(one, "spec", "queueName") == closed_queue]
 
     until("a Workload in the queue", lambda: len(queued()) == 1, queued)
-    jobs = stage.deeds.kube.list("Job", labelSelector=f"jobset.sigs.k8s.io/jobset-name={name}")
+    jobs = jobs_of(stage, name)
     assert dig(job_set_of(stage, name), "spec", "suspend") is True
     assert all(dig(one, "spec", "suspend") for one in jobs)
     assert pods(stage, name) == []

@@ -79,7 +79,7 @@ def test_the_pods_of_one_job_are_of_one_kin_and_those_of_its_namesake_are_not() 
 
 
 def test_each_replica_of_a_leader_worker_set_is_a_gang_whose_size_its_pods_say() -> None:
-    """Labels and annotations as LeaderWorkerSet 0.7 writes them on a worker; a leader has no leader-name."""
+    """Labels and annotations as LeaderWorkerSet 0.8 writes them on a worker; a leader has no leader-name."""
     labels = {
         LWS + "name": "llm",
         LWS + "worker-index": "3",
@@ -97,7 +97,7 @@ def test_each_replica_of_a_leader_worker_set_is_a_gang_whose_size_its_pods_say()
 
 
 def of_job_set(uid: str, restart: int, job: int, index: int) -> Pod:
-    """Return a Pod with the labels and annotations that JobSet 0.8 and Kubernetes' Job controller write."""
+    """Return a Pod with the labels and annotations that JobSet 0.12 and Kubernetes' Job controller write."""
     marks = {
         JOBSET + "jobset-name": "train",
         JOBSET + "jobset-uid": uid,
@@ -108,6 +108,9 @@ def of_job_set(uid: str, restart: int, job: int, index: int) -> Pod:
         JOBSET + "job-global-index": str(job),
         JOBSET + "job-key": "0b3f0a4b1a7de5e9a3c9c5b9f6f1f0f3a0d5b7c2",
         JOBSET + "restart-attempt": str(restart),
+        JOBSET + "group-name": "default",
+        JOBSET + "group-replicas": "3",
+        JOBSET + "job-group-index": str(job),
     }
     of_kube = {
         "batch.kubernetes.io/controller-uid": f"of-{job}",
