@@ -188,9 +188,13 @@ def occupied(seen: GangSeen, gang: Gang, now: datetime) -> Gang:
 
 
 def exit_code(seen: GangSeen, gang: Gang) -> int:
-    """Return with what the first member that failed has failed."""
-    found = (seen.members.get(member.uid) for member in gang.members)
-    return next((one.pod.exit_code for one in found if one is not None and one.pod.exit_code), 0)
+    """Return with what the first member that failed has failed.
+
+    A member that was deleted has not failed: how its program answers SIGTERM says nothing of its work, and
+    its workload may be done with it.
+    """
+    found = (one.pod for member in gang.members if (one := seen.members.get(member.uid)) is not None)
+    return next((pod.exit_code for pod in found if pod.exit_code and not pod.is_terminating), 0)
 
 
 def _replaced(
