@@ -44,7 +44,7 @@ class NodeSetReason(Reason):
         "Warning",
         "`Scheduled` False",
         "Fewer Nodes are feasible than wanted, or none is; the message has the reasons in groups.",
-        "Mend or add Nodes, or correct the NodeSet's affinity, tolerations or `replicas`.",
+        "Fix or add Nodes, or correct the NodeSet's affinity, tolerations or `replicas`.",
     )
     PODS_MISSING = (
         "PodsMissing",
@@ -220,7 +220,7 @@ class NodeReason(Reason):
         _NODE,
         "",
         "`PhaseState` True",
-        "A reboot of the Node was asked for; the message says by whom. Condition and reason are settings.",
+        "The requester in the message asked for a reboot of the Node; condition and reason are settings.",
         "Nothing: the platform reboots the Node and takes the condition away.",
     )
     STRAY_LOCK_TAINT = (

@@ -227,7 +227,7 @@ class PodReason(Reason):
         "Normal",
         _UNSCHEDULED,
         "Members are missing, or cannot be passed to Slurm.",
-        "Wait, or mend the other members.",
+        "Wait, or fix the other members.",
     )
     GANG_INCOMPLETE = (
         "GangIncomplete",
