@@ -13,7 +13,6 @@ from sunk_kube.objects import Condition
 class Reason(StrEnum):
     """One word. A service's own are the members of a subclass, whose docstring says on what they stand."""
 
-    _value_: str
     about: str
     """The kinds of objects that show it."""
     event: str

@@ -129,4 +129,4 @@ def missing(pods: Iterable[Pod], nodes: StateView[SlurmNodeState] | None) -> Sta
 def was_known(pod: Pod) -> bool:
     """Whether Slurm said something of the node of *pod* before."""
     found = condition(pod.status.conditions, wk.CONDITION_SLURM_RUNNING)
-    return found is not None and (found.status != "Unknown" or found.reason == NodeReason.NOT_HEARD)
+    return found is not None and (found.status != "Unknown" or found.reason == str(NodeReason.NOT_HEARD))

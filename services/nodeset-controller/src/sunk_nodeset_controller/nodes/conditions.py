@@ -50,7 +50,7 @@ def _of(pod: Pod) -> MetadataPatch:
     annotations: dict[str, str | None] = {
         wk.ANNOTATION_DRAIN: cut(drain.message) if drain is not None and drain.status == "True" else None
     }
-    if drain is not None and drain.reason == NodeReason.NOT_HEARD:  # Not heard is not undrained.
+    if drain is not None and drain.reason == str(NodeReason.NOT_HEARD):  # Not heard is not undrained.
         annotations = {}
     return MetadataPatch(
         labels={
@@ -74,7 +74,7 @@ def _mirror(pod: Pod, kind: str) -> Condition:
 def _cordon(drain: Condition | None) -> Condition:
     kind = wk.CONDITION_SLURM_CORDON
     if drain is None or drain.status == "Unknown":
-        is_silent = drain is not None and drain.reason == NodeReason.NOT_HEARD
+        is_silent = drain is not None and drain.reason == str(NodeReason.NOT_HEARD)
         reason = NodeReason.NOT_HEARD if is_silent else NodeReason.NO_POD_STATE
         return reason.condition(kind, "Unknown")
     if drain.status == "True" and not drain.message.startswith(KUBERNETES_PREFIX):
