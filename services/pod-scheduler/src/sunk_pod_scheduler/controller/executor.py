@@ -60,6 +60,7 @@ from sunk_pod_scheduler.placement.events import facts
 from sunk_pod_scheduler.placement.kubelet_rejections import refusal
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.placement.model import JobUnknown
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.together import each
 from sunk_runtime.views import now
@@ -197,7 +198,7 @@ class Executor:
         if is_over and isinstance(seen, GangSeen):
             for pod in ours:
                 if not pod.spec.node_name or pod.is_terminating:
-                    self._pods.say(pod, "GangEnds", f"{name(seen)} ends: {state.reason}")
+                    self._pods.say(pod, PodReason.GANG_ENDS, f"{name(seen)} ends: {state.reason}")
 
     def _note_refusals(self, ours: Sequence[Pod], state: PlacementState) -> None:
         members = () if state.roster is None else state.roster.members
@@ -207,18 +208,18 @@ class Executor:
             if why := refusal(pod):
                 self._context.refusals.note(pod, node_by_uid.get(pod.metadata.uid, ""), why, moment)
                 text = f"the kubelet of {pod.spec.node_name} refused: {why}"
-                self._pods.warn(pod, "KubeletRefused", text)
+                self._pods.warn(pod, PodReason.KUBELET_REFUSED, text)
 
     async def _record_reason(self, action: Refuse | RecordReason, ours: Sequence[Pod]) -> None:
         state = action.state
         if isinstance(action, Refuse):
-            note = Message(reason="ValidationFailed", text=state.reason, is_warning=True)
+            note = Message(reason=PodReason.VALIDATION_FAILED, text=state.reason, is_warning=True)
         else:
             text = state.reason + action.more
             note = Message(
                 reason=action.event, text=text, is_warning=action.is_warning, is_quiet=action.is_quiet
             )
-        if note.reason == "CutOff":  # The Pods run: they are scheduled.
+        if note.reason is PodReason.CUT_OFF:  # The Pods run: they are scheduled.
             for pod in ours:
                 log.warning("a script is cut off, as are many", extra={"pod": pod.key, "job": state.job})
                 self._pods.warn(pod, note.reason, note.text)
@@ -249,14 +250,14 @@ class Executor:
             )
         except SlurmRejectedError as error:
             text = f"Slurm refuses for job {action.job}: {error}"
-            note = Message(reason="ReleaseRefused", text=text, is_warning=True)
+            note = Message(reason=PodReason.RELEASE_REFUSED, text=text, is_warning=True)
             await self._notifier.tell_all(seated(seen, pods), note)
             raise
 
     async def _delete(self, pods: Sequence[Pod], seen: AnySeen) -> None:
         """Delete Pods, once it is said why: afterwards nobody would look for that on them."""
         reason = "" if seen.placement is None else seen.placement.reason
-        event = "GangEnds" if isinstance(seen, GangSeen) else "PodEnds"
+        event = PodReason.GANG_ENDS if isinstance(seen, GangSeen) else PodReason.POD_ENDS
         await self._pods.report_end(pods, event, f"{name(seen)} ends: {reason}")
 
         async def delete(pod: Pod) -> None:
@@ -270,7 +271,7 @@ class Executor:
         await self._store(action.state)
         _count_bound(action.state)
         text = f"Slurm job {action.state.job} placed {pod.key} on {action.state.kube_node}"
-        self._pods.say(pod, "Bound", text)
+        self._pods.say(pod, PodReason.BOUND, text)
 
     async def _bind_members(self, action: BindMembers, seen: AnySeen, pods: Pods) -> None:
         """Ranks are written before the Pods are bound: a container reads them once, at its start."""
@@ -296,7 +297,7 @@ class Executor:
             self._context.check()
             await self._pods.bind(pod, action.kube_nodes[uid])
             text = f"Slurm job {record.job} placed {pod.key}, rank {rank} of {size} of {name(seen)}, "
-            self._pods.say(pod, "Bound", text + f"on {action.kube_nodes[uid]}")
+            self._pods.say(pod, PodReason.BOUND, text + f"on {action.kube_nodes[uid]}")
 
         await each([uid for uid in action.kube_nodes if uid in pods], bind)
 

@@ -19,6 +19,7 @@ from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, LOOK_AGAIN_S, Limit
 from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown
 from sunk_pod_scheduler.placement.transitions import ending
+from sunk_pod_scheduler.reasons import PodReason
 
 _SHOWN: Final = 4
 
@@ -268,7 +269,7 @@ def _bind_replacements(seen: GangSeen, gang: Gang) -> GangAction | None:
     if isinstance(seen.job, JobUnknown) or (isinstance(seen.job, JobSeen) and not seen.job.is_marked):
         return Wait(ASK_AGAIN_S)  # Whether the seat is still ours only Slurm can say.
     problems = {
-        one.uid: Message(reason="SeatDoesNotFit", text=one.node_problem, is_warning=True)
+        one.uid: Message(reason=PodReason.SEAT_DOES_NOT_FIT, text=one.node_problem, is_warning=True)
         for one in replacements
         if one.node_problem
     }
