@@ -36,6 +36,8 @@ GROUPS: Final = (
 FIRST: Final = re.compile(
     r"|".join([r"tests/charts/test_slurm_install", *(ids.pattern for _, ids in GROUPS)])
 )
+SEEDS: Final = re.compile(r"tests/simulation/test_seeds\.py::")
+"""Each has a core to itself for minutes and shares nothing, so each is a group."""
 SECOND: Final = re.compile(r"/real/|tests/simulation/")
 RELEASE: Final = re.compile(r"24\.11|26\.05")
 
@@ -47,6 +49,8 @@ class Groups(LoadScopeScheduling):
         for name, ids in GROUPS:
             if ids.match(nodeid):
                 return name
+        if SEEDS.match(nodeid):
+            return nodeid
         path, _, test = nodeid.partition("::")
         release = RELEASE.search(test)
         return f"{path} {release[0]}" if release else path
@@ -65,7 +69,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             ids.match(item.nodeid) for _, ids in GROUPS
         ):
             raise pytest.UsageError(f"{item.nodeid} uses kube_lab: name it in GROUPS of conftest.py")
-    items.sort(key=lambda item: 0 if FIRST.match(item.nodeid) else 1 if SECOND.search(item.nodeid) else 2)
+    turns = (FIRST, SEEDS, SECOND)
+    items.sort(
+        key=lambda item: next((n for n, ids in enumerate(turns) if ids.search(item.nodeid)), len(turns))
+    )
 
 
 @pytest.fixture

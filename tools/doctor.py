@@ -3,7 +3,7 @@
 `./task doctor -- values.yaml`, with `--namespace` (slurm) and `--release` (slurm). It only reads, by kubectl
 and its own kubeconfig. Each line is a finding, with what to do about it; it ends with 1 if there is one. What
 the chart itself warns of after an install (NOTES.txt) is said before it, and is no finding. Nor is what the
-sunk release leaves open to tenants.
+sunk release leaves open to tenants, or how few servers its bus has.
 """
 
 import argparse
@@ -32,7 +32,17 @@ RIGHTS: Final = (
 )
 STANDARD: Final = "pod-security.kubernetes.io/enforce"
 BEARERS: Final = "sunk-lock-bearers"
+EXAMPLE: Final = "helm/sunk/examples/high-availability.yaml"
+HOSTNAME: Final = "kubernetes.io/hostname"
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+
+
+class Bus(msgspec.Struct, frozen=True, kw_only=True):
+    """The NATS of the sunk release."""
+
+    servers: int
+    is_spread: bool
+    """Kubernetes puts no two of its servers on one Node."""
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +57,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Of Pod security, which the namespace enforces; empty: none, or no namespace yet."""
     bearers: tuple[str, ...] = ()
     """What is done with Pods that could stay on locked Nodes; nothing: no policy for them is seen."""
+    bus: Bus | None = None
+    """None where none is seen: the sunk release is not there, or has another's NATS."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +101,38 @@ def left_open(cluster: Cluster) -> Iterator[str]:
             "helm/sunk list the namespaces whose daemons stay (admissionPolicies.lockBearers.namespaces), "
             "then set admissionPolicies.lockBearers.action to Deny"
         )
+
+
+def recommended(cluster: Cluster) -> Iterator[str]:
+    """Yield what would keep the bus of *cluster* up where a Node fails."""
+    bus = cluster.bus
+    if bus is None:
+        return
+    if bus.servers == 1:
+        yield (
+            "RECOMMENDED: three NATS servers, each on a Node of its own. The one server has the only copy of "
+            "the stored facts; while it restarts, or its Node is away, locks and Pods through Slurm wait. "
+            f"Values: {EXAMPLE}; how it grows: helm/sunk/README.md"
+        )
+    elif not bus.is_spread:
+        yield (
+            f"RECOMMENDED: the {bus.servers} NATS servers may be on one Node, and its loss would stop the "
+            f"bus: require different Nodes ({EXAMPLE})"
+        )
+
+
+def bus_of(stateful_set: dict[str, Any]) -> Bus:
+    """Return what the StatefulSet of NATS says; Kubernetes defines its type."""
+    pod = stateful_set["spec"]["template"]["spec"]
+    rules = pod.get("affinity", {}).get("podAntiAffinity", {})
+    apart = rules.get("requiredDuringSchedulingIgnoredDuringExecution", [])
+    spread = [
+        rule
+        for rule in pod.get("topologySpreadConstraints", [])
+        if rule.get("whenUnsatisfiable") == "DoNotSchedule" and rule.get("maxSkew") == 1
+    ]
+    is_spread = any(rule.get("topologyKey") == HOSTNAME for rule in (*apart, *spread))
+    return Bus(servers=stateful_set["spec"]["replicas"], is_spread=is_spread)
 
 
 def _of_set(cluster: Cluster, name: str, spec: PodSpec, replicas: int) -> Iterator[str]:
@@ -159,7 +203,18 @@ def cluster_of(namespace: str) -> Cluster:
         ),
         standard=labels.get(namespace, {}).get(STANDARD, ""),
         bearers=_bearers(),
+        bus=_bus(),
     )
+
+
+def _bus() -> Bus | None:
+    selector = "app.kubernetes.io/name=sunk-nats"
+    words = ("get", "statefulsets", "--all-namespaces", "--selector", selector, "-o", "json")
+    try:
+        found = json.loads(_kubectl(*words))["items"]
+    except subprocess.CalledProcessError:  # We may not read them.
+        return None
+    return bus_of(found[0]) if found else None
 
 
 def _bearers() -> tuple[str, ...]:
@@ -200,7 +255,7 @@ def main() -> int:
         found = list(findings(cluster, wanted))
     except (OSError, helm.HelmError, subprocess.SubprocessError) as error:
         sys.exit(str(error))
-    for line in (*wanted.warnings, *left_open(cluster), *found):
+    for line in (*wanted.warnings, *left_open(cluster), *recommended(cluster), *found):
         print(line)
     print(f"{len(found)} findings" if found else "nothing found: install")
     return 1 if found else 0

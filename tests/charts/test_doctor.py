@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+import yaml
 
 from sunk_kube.objects import Node
 
@@ -74,6 +75,42 @@ def test_that_tenants_may_stay_on_locked_nodes_is_said_unless_such_pods_are_refu
     assert warning.startswith("WARNING: any tenant may stay on a Node that is locked for a Slurm job: " + why)
     assert warning.endswith("set admissionPolicies.lockBearers.action to Deny")
     assert told(("Deny",)) == []
+
+
+APART: Final[list[dict[str, Any]]] = yaml.safe_load(
+    (Path(__file__).parents[2] / "helm/sunk/examples/high-availability.yaml").read_text()
+)["nats"]["affinity"]
+SKEWED: Final = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": "kubernetes.io/hostname"}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "pod", "why"),
+    [
+        (1, {}, "three NATS servers, each on a Node of its own. The one server has the only copy"),
+        (3, {}, "the 3 NATS servers may be on one Node"),
+        (
+            3,
+            {"topologySpreadConstraints": [SKEWED | {"whenUnsatisfiable": "ScheduleAnyway"}]},
+            "may be on one",
+        ),
+        (3, {"topologySpreadConstraints": [SKEWED | {"topologyKey": "zone"}]}, "may be on one Node"),
+        (3, {"topologySpreadConstraints": [SKEWED]}, ""),
+        (3, {"affinity": APART}, ""),
+    ],
+    ids=["one", "by default", "if it can be", "by zones", "spread", "as the example"],
+)
+def test_three_servers_that_cannot_be_on_one_node_are_recommended(
+    replicas: int, pod: dict[str, Any], why: str
+) -> None:
+    bus = DOCTOR["bus_of"]({"spec": {"replicas": replicas, "template": {"spec": pod}}})
+
+    told = list(DOCTOR["recommended"](DOCTOR["Cluster"](**GOOD, bus=bus)))
+
+    assert [why in line for line in told] == [True] * bool(why)
+
+
+def test_of_a_bus_that_is_not_seen_nothing_is_recommended() -> None:
+    assert list(DOCTOR["recommended"](DOCTOR["Cluster"](**GOOD))) == []
 
 
 @pytest.mark.parametrize(

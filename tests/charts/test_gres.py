@@ -106,12 +106,12 @@ def test_slurm_has_the_gpus_of_a_node_by_the_generated_gres_conf(slurm_lab: Host
     labels = GpuRules().labels
     configure(slurm_lab, gres_conf(wanted, labels, {"listed": kube_node()}, lambda _name: TYPES))
 
-    runs_a_job_with_a_gpu(slurm_lab, "listed", "")
+    runs_a_job_with_a_gpu(slurm_lab, "listed", "export SUNK_NODE_GRES_LISTED=true\n")
 
 
 def node_gres(folder: Path, devices: int, model: str = DRIVER, **environment: str) -> tuple[str, str]:
     """Return what slurmd announces on a made-up machine, and what stands in the Pod's log."""
-    (folder / "gres.conf").write_text(environment.pop("gres_conf", "AutoDetect=nvidia\n"))
+    (folder / "slurm.conf").touch()  # What sackd has fetched: no gres.conf.
     for index in range(devices):
         (folder / f"nvidia{index}").touch()
     told = {
@@ -139,7 +139,7 @@ def node_gres(folder: Path, devices: int, model: str = DRIVER, **environment: st
         (2, {"SUNK_NODE_CONF": "Weight=2 gres=gpu:1"}, ""),
         (
             2,
-            {"model": "NVIDIA L4", "gres_conf": "#\nAutoDetect=off\nNodeName=a Name=gpu\n"},
+            {"model": "NVIDIA L4", "SUNK_NODE_GRES_LISTED": "true"},
             "gpu:h100:2",
         ),
     ],

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from sunk_lab.config import from_environment
-from sunk_lab.errors import LabError
+from sunk_lab.errors import GivenUpError, LabError
 from sunk_lab.installation import Installation, install
 from sunk_lab.kube.cgroups import processes_of
 from sunk_lab.kube.images import PAUSE
@@ -265,7 +265,7 @@ def test_a_job_that_is_named_like_a_state_waits_for_the_lock_as_any_other(cluste
     job = cluster.submit('-J "JobState=COMPLETED NodeList= Requeue=0 BatchFlag=0"', f"-w {slurmd}")
 
     wait_for("the lock to be asked for", lambda: cluster.lock(node) == "pending", 120)
-    wait_for("more than a minute", lambda: minutes(cluster, job) >= 1.2, 120)
+    wait_for("more than a minute", lambda: minutes(cluster, job, slurmd) >= 1.2, 120)
 
     assert (cluster.lock(node), cluster.phase("stays")) == ("pending", "Running")
     assert not cluster.has_run(job, slurmd)
@@ -274,16 +274,21 @@ def test_a_job_that_is_named_like_a_state_waits_for_the_lock_as_any_other(cluste
     wait_for("its end", lambda: cluster.state(job) in ("COMPLETED", ""), 120)
 
 
-def minutes(cluster: Cluster, job: str) -> float:
-    """Return for how many minutes Slurm has had *job* on its nodes.
+def minutes(cluster: Cluster, job: str, slurmd: str) -> float:
+    """Return for how many minutes Slurm has had *job*, which has been started, on the node *slurmd*.
+
+    Slurm counts from the allocation, so a prolog that begins late takes nothing of it. A job that is requeued
+    begins anew, and not before its credential has ended, which is minutes; one that has run is not counted.
 
     Raises:
-        LabError: It has not; says what Slurm says of the job and of drained nodes.
+        GivenUpError: It is not there any more; says what Slurm, its node's drain and its prolog say.
     """
-    told = cluster.login(f"squeue -h -j {job} -o %M").strip()
-    found = re.fullmatch(r"(\d+):(\d\d)", told)
-    if not found or told == "0:00":
-        raise LabError(cluster.login(f"scontrol show job {job}; sinfo -h -R -o '%N %E'"))
+    told = cluster.login(f"squeue -h -j {job} -t all -o '%T %M'").split()
+    found = re.fullmatch(r"(\d+):(\d\d)", told[1]) if told[:1] in (["RUNNING"], ["CONFIGURING"]) else None
+    if found is None:
+        shown = cluster.login(f"scontrol show job {job}; sinfo -h -R -o '%N %E'; scontrol show node {slurmd}")
+        log = cluster.kubectl("logs", slurmd, "-c", "slurmd", "--tail=40")
+        raise GivenUpError(f"job {job} is not on {slurmd} any more: {told}\n{shown}\n{log}")
     return int(found[1]) + int(found[2]) / 60
 
 

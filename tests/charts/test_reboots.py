@@ -45,6 +45,7 @@ class Rebooting(Installation):
     def values(self) -> dict[str, Any]:
         values = super().values()
         values["compute"]["nodes"]["cpu"] |= {
+            "env": [{"name": "PATH", "value": "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"}],
             "volumes": [{"name": "slurmd-b", "configMap": {"name": "slurmd-b", "defaultMode": 0o755}}],
             "volumeMounts": [
                 {"name": "slurmd-b", "mountPath": "/usr/local/sbin/slurmd", "subPath": "slurmd"}

@@ -38,7 +38,8 @@ TOPOLOGY: Final = """
 kind: ConfigMap
 metadata: {name: topology-of}
 data:
-  found: {{ include "slurm.topologyFor" (dict "root" . "kind" (.Files.Get "kind")) | quote }}
+  {{- $before := .Files.Get "before.json" | fromJson }}
+  found: {{ include "slurm.topologyFor" (dict "root" . "kind" (.Files.Get "kind") "before" $before) | quote }}
 """
 """A template that says which topology slurmctld reads where the sunk release generates `kind`."""
 
@@ -52,7 +53,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (chart / "templates/munge-keys.yaml").write_text(MUNGE_KEYS)
     (chart / "templates/topology-of.yaml").write_text(TOPOLOGY)
     (chart / "kind").write_text("")
-    for found in ("found.json", "secret.json"):
+    for found in ("found.json", "secret.json", "before.json"):
         (chart / found).write_text("{}")
     return chart
 
@@ -392,3 +393,22 @@ def test_slurmctld_reads_the_topology_that_its_release_knows(
 
     found = json.loads(rendered["ConfigMap", "topology-of"]["data"]["found"])
     assert (found["file"], found["plugin"]) == expected
+
+
+@pytest.mark.parametrize("tag", ["26.05", "sha256:0123"])
+def test_a_slurmctld_that_has_topology_yaml_keeps_it_whatever_the_sunk_release_says(
+    probed: Path, tag: str
+) -> None:
+    before = stateful_set(CHART, "controller", slurmConfig={"topologyFile": "topology.yaml"})
+    (probed / "found.json").write_text("{}")
+    (probed / "kind").write_text("none")
+    (probed / "before.json").write_text(json.dumps(before))
+    try:
+        rendered = render(
+            helm.Chart.load(probed), VALUES | {"slurmImage": {"tag": tag}}, name="prod", namespace="slurm"
+        )
+    finally:
+        (probed / "before.json").write_text("{}")
+
+    found = json.loads(rendered["ConfigMap", "topology-of"]["data"]["found"])
+    assert found == {"file": "topology.yaml", "plugin": "topology/default"}

@@ -30,7 +30,7 @@ VALUES: Final[dict[str, Any]] = {
 
 def users_of_the_chart() -> str:
     made = render(helm.Chart.load(ROOT / "helm/sunk"), VALUES, name="sunk", namespace="sunk")
-    conf = str(made["ConfigMap", "sunk-nats"]["data"]["nats.conf"])
+    conf = str(made["ConfigMap", "sunk-nats"]["data"]["one.conf"])
     return re.sub(r"\$PASSWORD_\w+", PASSWORD, conf[conf.index("authorization {") :])
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import helm_python as helm
 import msgspec
 import pytest
+import yaml
 
 from sunk_events.permissions import as_nats, users
 from sunk_lab import charts
@@ -20,6 +21,7 @@ from sunk_lab.nats import program
 from sunk_lab.stack.rbac import RULES
 from sunk_nodeset_controller.config import PREFIX, Config
 from sunk_runtime.config import load
+from sunk_runtime.growing.config import GrowSettings
 
 CHART: Final = Path(__file__).parents[2] / "helm/sunk"
 CLUSTERS: Final = ("prod", "stage-2")
@@ -36,7 +38,8 @@ def render(chart: helm.Chart, **values: Any) -> Objects:  # noqa: ANN401 - value
 
 
 def nats_conf(made: Objects) -> str:
-    return str(made["ConfigMap", "sunk-nats"]["data"]["nats.conf"])
+    (text,) = made["ConfigMap", "sunk-nats"]["data"].values()
+    return str(text)
 
 
 def nats_users(made: Objects) -> Iterator[tuple[str, str, Any]]:
@@ -87,12 +90,18 @@ def test_nodeset_controller_writes_the_files_that_it_generates_and_no_other_conf
 
 
 def test_a_topology_is_generated_where_the_labels_exist_and_nowhere_else(tmp_path: Path) -> None:
-    def kind(*labels: str) -> str:
+    def kind(*labels: str, before: str = "") -> str:
         found = [{"metadata": {"name": f"n{at}", "labels": {label: "x"}}} for at, label in enumerate(labels)]
-        probed = tmp_path / f"{len(labels)}{'-'.join(labels).replace('/', '-')}"
+        probed = tmp_path / f"{before}{len(labels)}{'-'.join(labels).replace('/', '-')}"
         shutil.copytree(CHART, probed)
         (probed / "nodes.json").write_text(json.dumps(found))
-        ask = '(include "sunk.topologyOf" (dict "root" . "nodes" (.Files.Get "nodes.json" | fromJsonArray)))'
+        installed = render(helm.Chart.load(CHART), nodesetController={"topology": {"kind": before or "none"}})
+        there = installed["Deployment", "sunk-nodeset-controller"] if before else {}
+        (probed / "before.json").write_text(json.dumps(there))
+        arguments = (
+            '"nodes" (.Files.Get "nodes.json" | fromJsonArray) "before" (.Files.Get "before.json" | fromJson)'
+        )
+        ask = f'(include "sunk.topologyOf" (dict "root" . {arguments}))'
         env = probed / "templates/nodeset-controller/_env.tpl"
         text = env.read_text()
         env.write_text(text.replace('"TOPOLOGY" (include "sunk.topologyKind" .)', f'"TOPOLOGY" {ask}'))
@@ -103,6 +112,9 @@ def test_a_topology_is_generated_where_the_labels_exist_and_nowhere_else(tmp_pat
     assert kind("kubernetes.io/os") == "none"
     assert kind("kubernetes.io/os", "ib.coreweave.cloud/leafgroup") == "both"
     assert kind("ds.coreweave.com/nvlink.domain") == "both"
+    # What slurmctld has is not taken away because the Nodes with the labels are: it would end.
+    assert kind(before="both") == "both"
+    assert kind(before="none") == "none"
 
 
 def test_both_topologies_are_of_the_documents_labels(chart: helm.Chart) -> None:
@@ -401,3 +413,109 @@ def test_whoever_installed_is_told_a_command_that_says_what_both_releases_must_s
         "sunk.lockKey=example.com/lock",
         "syncer.nodePermissions.enabled=true",
     ]
+
+
+GROWING: Final = {"replicas": 3, "growing": True}
+
+
+@pytest.mark.parametrize("name", ["growing.conf", "alone.conf"])
+def test_while_the_bus_grows_no_service_reaches_a_server(
+    chart: helm.Chart, tmp_path: Path, name: str
+) -> None:
+    made = render(chart, nats=GROWING)
+    text = str(made["ConfigMap", "sunk-nats"]["data"][name])
+    (tmp_path / name).write_text(text)
+
+    said = subprocess.run(
+        [program(), "-t", "-c", name],
+        cwd=tmp_path,
+        env={"PASSWORD_ADMIN": "p1", "POD_NAME": "sunk-nats-0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert f"configuration file {name} is valid" in said.stderr
+    assert re.findall(r'user: "(.+)"', text) == ["admin"]
+    assert "4222" not in text
+    (port,) = made["Service", "sunk-nats"]["spec"]["ports"]
+    containers = made["StatefulSet", "sunk-nats"]["spec"]["template"]["spec"]["containers"]
+    assert port["targetPort"] not in {one["name"] for container in containers for one in container["ports"]}
+
+
+def test_while_the_bus_grows_services_keep_one_replica_in_their_settings(chart: helm.Chart) -> None:
+    def replicas(**nats: Any) -> str:  # noqa: ANN401 - values are free-form.
+        env = env_of(pod_specs(render(chart, nats=nats))["sunk-nodeset-controller"])
+        return str(env[PREFIX + "NATS_REPLICAS"])
+
+    assert (replicas(**GROWING), replicas(replicas=3)) == ("1", "3")
+
+
+def test_the_copy_goes_from_the_server_alone_to_the_three(chart: helm.Chart) -> None:
+    made = render(chart, nats=GROWING)
+    job = made["Job", "sunk-nats-growth-1"]
+
+    env = {name: str(value) for name, value in env_of(job["spec"]["template"]["spec"]).items()}
+    found = load(GrowSettings, env, "SUNK_GROW_")
+
+    host = "sunk-nats-headless.sunk-system"
+    assert found.source == f"nats://sunk-nats-0.{host}:4224"
+    assert found.target.split(",") == [f"nats://sunk-nats-{number}.{host}:4223" for number in range(3)]
+    assert (found.user, found.volume_mib) == ("admin", 10240)
+    policy = made["NetworkPolicy", "sunk-nats"]["spec"]["ingress"]
+    assert [{"port": 4223}, {"port": 4224}] in [rule["ports"] for rule in policy]
+    assert "Job" not in {kind for kind, _ in render(chart, nats={"replicas": 3})}
+
+
+MODES: Final[list[tuple[dict[str, Any], str]]] = [
+    (GROWING, "growing"),
+    ({"replicas": 3}, "three"),
+    ({}, "one"),
+]
+
+
+@pytest.mark.parametrize(("nats", "mode"), MODES)
+def test_each_server_first_looks_at_its_volume(chart: helm.Chart, nats: dict[str, Any], mode: str) -> None:
+    spec = pod_specs(render(chart, nats=nats))["sunk-nats"]
+
+    (container,) = spec["initContainers"]
+    assert container["command"][3:] == [mode, "/data", "sunk-nats-0.sunk-nats-headless.sunk-system:6222"]
+
+
+@pytest.mark.parametrize(("nats", "mode"), MODES)
+def test_a_container_that_restarts_before_its_pod_is_replaced_never_takes_the_next_configuration(
+    chart: helm.Chart, nats: dict[str, Any], mode: str
+) -> None:
+    def wanted(**nats: Any) -> set[str]:  # noqa: ANN401 - values are free-form.
+        containers = pod_specs(render(chart, nats=nats))["sunk-nats"]["containers"]
+        return {one["command"][2].removeprefix("/etc/nats/") for one in containers}
+
+    files = render(chart, nats=nats)["ConfigMap", "sunk-nats"]["data"].keys()
+
+    assert files == wanted(**nats)
+    for others, name in MODES:
+        assert name == mode or not files & wanted(**others)
+
+
+def test_three_servers_on_three_nodes_are_recommended_and_the_example_is_that(chart: helm.Chart) -> None:
+    def notes(**values: Any) -> str:  # noqa: ANN401 - values are free-form.
+        files = chart.render(VALUES | values, name="sunk", namespace="sunk")
+        return next(text for path, text in files.items() if path.endswith("NOTES.txt"))
+
+    example = yaml.safe_load((CHART / "examples/high-availability.yaml").read_text())
+    chart.validate_schema(example)
+
+    assert "The one server has the only copy of the stored facts" in notes()
+    assert "only prefer different Nodes" in notes(nats={"replicas": 3})
+    assert "RECOMMENDED" not in notes(**example)
+    assert "RECOMMENDED" not in notes(nats={"enabled": False, "url": "nats://mine:4222"})
+
+
+def test_while_the_bus_grows_the_next_commands_are_told_and_how_to_give_up(chart: helm.Chart) -> None:
+    files = chart.render(VALUES | {"nats": GROWING}, name="sunk", namespace="sunk")
+    notes = next(text for path, text in files.items() if path.endswith("NOTES.txt"))
+
+    told = [line.split()[0] for line in notes.split("SUNK ")[0].splitlines() if line.startswith("    ")]
+    assert told == ["kubectl", "helm"]
+    assert "job/sunk-nats-growth-1 " in notes
+    assert "To give up instead, upgrade with nats.replicas=1" in notes

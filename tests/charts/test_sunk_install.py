@@ -179,7 +179,9 @@ def test_a_password_that_is_taken_away_is_made_anew_and_the_others_stay(installe
 def test_what_cannot_be_changed_is_refused_before_anything_is(installed: Installation) -> None:
     before = installed.helm.history("sunk")
 
-    with pytest.raises(helm.HelmError, match=r"nats\.replicas: there are 1 servers"):
+    with pytest.raises(
+        helm.HelmError, match=r"nats\.replicas: there is 1 server, and its streams must be copied"
+    ):
         installed.upgrade(nats=sunk_values()["nats"] | {"replicas": 3})
 
     assert installed.helm.history("sunk") == before

@@ -93,6 +93,10 @@ def test_a_wrong_value_is_refused_with_its_path(
             {"nodesetController": {"lock": {"exemptNamespaces": ["kube-system"]}}},
             "nodesetController.lock.exemptNamespaces: with effect NoExecute Kubernetes drives everybody out",
         ),
+        (
+            {"nats": {"growing": True}},
+            "nats.growing: one server does not grow to one: set nats.replicas to 3",
+        ),
         ({"nats": {"enabled": False}}, "nats.url: name the address of the bus, or set nats.enabled"),
     ],
     ids=[
@@ -101,6 +105,7 @@ def test_a_wrong_value_is_refused_with_its_path(
         "store larger than its volume",
         "a tree of nothing",
         "Pods that Kubernetes does not spare",
+        "growing to one",
         "no bus at all",
     ],
 )

@@ -12,7 +12,13 @@ from sunk_lab.processes import wait_for
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import SLURM_24_11, SLURM_26_05, Release
 from sunk_lab.slurm.testing import running_slurm
-from sunk_nodeset_controller.nodesets.topology import Topology, node_topology, topology_conf, topology_yaml
+from sunk_nodeset_controller.nodesets.topology import (
+    Topology,
+    blocks_of,
+    node_topology,
+    topology_conf,
+    topology_yaml,
+)
 
 LIBRARY: Final = Path(__file__).parents[2] / "helm/slurm/files/scripts/lib.sh"
 FABRIC, LEAF, DOMAIN = "fabric", "leafgroup", "domain"
@@ -131,6 +137,37 @@ def test_slurm_26_05_has_tree_and_block_at_once_and_a_node_moves_without_a_recon
         wait_for("the topology", lambda: shown(slurm).get("new.l9") == "a3", 60, 0.1)
 
 
+@pytest.mark.lab
+def test_slurmctld_26_05_goes_on_when_the_last_node_of_a_block_has_another_label_or_is_gone() -> None:
+    with running_slurm(SLURM_26_05, nodes=1, more=("TopologyPlugin=topology/default",)) as slurm:
+        before = topology_yaml(BOTH, NODES)
+        configure(slurm, topology_yaml=before)
+        wait_for("the topology", lambda: "all" in shown(slurm), 60, 0.1)
+        start_nodes(slurm)
+        moved = {"a2": {DOMAIN: "b9"}}
+        configure(slurm, topology_yaml=topology_yaml(BOTH, moved, blocks_of(before)))
+        wait_for("the new block", lambda: "b9" in shown(slurm, "block"), 60, 0.1)
+
+        assert shown(slurm, "block")["b2"] == "a2"
+        slurm.exec("scontrol", "update", "nodename=a2", f"topology={node_topology(BOTH, moved['a2'])}")
+        assert shown(slurm, "block")["b9"] == "a2"
+        assert "b2" in shown(slurm, "block")
+
+
+@pytest.mark.lab
+def test_slurmctld_26_05_goes_on_without_topology_yaml_once_no_node_has_a_place() -> None:
+    """The way back that the documents describe."""
+    with running_slurm(SLURM_26_05, nodes=1, more=("TopologyPlugin=topology/default",)) as slurm:
+        configure(slurm, topology_yaml=topology_yaml(BOTH, NODES))
+        wait_for("the topology", lambda: "all" in shown(slurm), 60, 0.1)
+        start_nodes(slurm)
+        slurm.exec("scontrol", "update", "nodename=ALL", "topology=")
+        slurm.exec("rm", "/lab/etc/topology.yaml")
+        configure(slurm)
+
+        wait_for("all nodes", lambda: all(state(slurm, name) == "idle" for name in NODES), 60, 0.1)
+
+
 def json_of(slurm: HostSlurm) -> list[object]:
     """Return when each slurmd started: a reconfigure has each start again."""
     nodes = json.loads(slurm.exec("scontrol", "show", "node", "--json"))["nodes"]
@@ -148,3 +185,17 @@ def test_a_slurmd_starts_where_its_slurmctld_has_no_topology_or_no_such_block(re
             library = slurm.write_file("lib.sh", LIBRARY.read_text())
             take = f"source {library}; SUNK_NODE_TOPOLOGY=tree:all:f1,block:b1 node_topology"
             assert slurm.exec("bash", "-c", take) == "tree:all:f1"
+
+
+@pytest.mark.lab
+def test_a_slurmd_finds_its_place_among_thousands_of_blocks_and_switches() -> None:
+    many = {f"n{number:04}": {DOMAIN: f"b{number:04}"} for number in range(2000)}
+    place = "tree:all:none,block:b0000"
+    with running_slurm(SLURM_26_05, nodes=1, more=("TopologyPlugin=topology/default",)) as slurm:
+        configure(slurm, topology_yaml=topology_yaml(BOTH, many))
+        wait_for("the topology", lambda: "all" in shown(slurm), 60, 0.1)
+        library = slurm.write_file("lib.sh", LIBRARY.read_text())
+        take = f"set -euo pipefail; source {library}; SUNK_NODE_TOPOLOGY={place} node_topology"
+
+        assert slurm.exec("bash", "-c", take) == place
+        assert slurm.exec("bash", "-c", take.replace("b0000", "b")) == "tree:all:none"

@@ -93,6 +93,8 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                 found = Cluster(slurm, syncer, http, url)
                 fill(found)
                 eventually(lambda: [] if is_ready(http) else ["the exporter is not ready"])
+                # It is ready with an empty bus, too: the syncer may not have listed anything yet.
+                eventually(lambda: sorted(NAMES - found.scrape().keys()))
                 yield found
         finally:
             exporter.close()

@@ -8,6 +8,7 @@ Source: JobSet, `labelAndAnnotateObject` of its controller.
 
 import hashlib
 from collections.abc import Generator
+from functools import partial
 from typing import Final
 
 import pytest
@@ -120,7 +121,7 @@ def job_set(workers: int) -> Object:
 
 
 def make_jobs(stage: Stage, owner: Object, workers: int, *, restart: int = 0) -> None:
-    """Make the Jobs of a JobSet, as its controller does."""
+    """Make the Jobs of a JobSet, as its controller does: each as soon as no other has its name."""
     name, uid = str(owner["metadata"]["name"]), str(owner["metadata"]["uid"])
     kinds = kinds_of_jobs(workers)
     for number, (kind, count) in enumerate(kinds.items()):
@@ -136,6 +137,9 @@ def make_jobs(stage: Stage, owner: Object, workers: int, *, restart: int = 0) ->
             "job-index": "0",
             "job-key": digest.hexdigest(),
             "job-global-index": str(number),
+            "group-name": "default",
+            "group-replicas": str(len(kinds)),
+            "job-group-index": str(number),
         }
         body = job(name, job_name, count, {JOBSET + key: value for key, value in marks.items()})
         body["metadata"]["ownerReferences"] = [
@@ -148,7 +152,12 @@ def make_jobs(stage: Stage, owner: Object, workers: int, *, restart: int = 0) ->
                 "blockOwnerDeletion": True,
             }
         ]
+        until(f"no Job {job_name}", partial(is_free, stage, job_name), lambda: jobs_of(stage, name))
         stage.deeds.kube.create(body)
+
+
+def is_free(stage: Stage, job_name: str) -> bool:
+    return stage.deeds.kube.get("Job", job_name) is None
 
 
 def pods(stage: Stage, name: str) -> list[Object]:
@@ -254,7 +263,6 @@ def test_a_job_set_that_starts_again_after_a_failure_is_another_slurm_job(stage:
     end(stage, before[-1], 3)
     until("a Job failed", lambda: has_failed(stage, name), lambda: jobs_of(stage, name))
     stage.stack.kubectl("delete", "jobs", "-l", f"app={name}", "--cascade=foreground", "--wait=false")
-    until("the first Jobs gone", lambda: not jobs_of(stage, name), lambda: jobs_of(stage, name))
     make_jobs(stage, owner, size - 1, restart=1)
     after = runs(stage, name, size)
     second = the_job(stage, after)

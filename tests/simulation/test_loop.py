@@ -158,6 +158,30 @@ def test_a_runner_that_closes_waits_for_no_process_that_is_paused_for_good() -> 
     assert process.code is None
 
 
+@pytest.mark.parametrize(("turns", "lines"), [(0, 1), (2, 2), (4, 3), (None, 6)])
+def test_a_process_is_killed_after_so_many_callbacks(turns: int | None, lines: int) -> None:
+    said: list[int] = []
+
+    async def main() -> None:
+        said.append(0)
+        for number in range(1, 6):
+            await anyio.sleep(1)
+            said.append(number)
+
+    async def story(sim: Simulation) -> int | None:
+        process = sim.start("web", main)
+        await sim.sleep(0.5)
+        process.kill_after(1)
+        process.kill_after(turns)
+        await sim.sleep(10)
+        return process.code
+
+    with Simulation() as sim:
+        code = sim.run(story(sim))
+
+    assert (said, code) == ([*range(lines)], 0 if turns is None else -9)
+
+
 def test_a_signal_is_handled_or_kills() -> None:
     async def main() -> None:
         told = anyio.Event()

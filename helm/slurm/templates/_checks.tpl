@@ -75,6 +75,7 @@ epilogtimeout: slurmConfig.hookDeadline
 prologtimeout: slurmConfig.hookDeadline
 prologflags: nothing, jobs wait for their nodes' locks with Alloc,DeferBatch; jobContainerConfig adds Contain
 rebootprogram: syncer.nodePermissions.enabled
+resumetimeout: slurmConfig.resumeTimeout
 returntoservice: slurmConfig.returnToService
 schedulerparameters: slurmConfig.schedulerParameters
 selecttype: nothing, placeholders share nodes by select/cons_tres

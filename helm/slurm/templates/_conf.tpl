@@ -42,6 +42,7 @@ BatchStartTimeout={{ include "slurm.credentialLife" . }}
 KillWait={{ int $conf.killWait }}
 SlurmctldTimeout={{ int $conf.slurmctldTimeout }}
 SlurmdTimeout={{ int $conf.slurmdTimeout }}
+ResumeTimeout={{ int $conf.resumeTimeout }}
 ReturnToService={{ int $conf.returnToService }}
 InactiveLimit={{ int $conf.inactiveLimit }}
 MessageTimeout={{ int $conf.messageTimeout }}
@@ -94,20 +95,31 @@ PartitionName={{ $set.name }} Nodes={{ $set.name }} PriorityTier={{ int $partiti
 {{- define "slurm.topology" -}}
 {{- $conf := .Values.slurmConfig -}}
 {{- $kind := "" -}}
+{{- $before := dict -}}
 {{- if not (or $conf.topologyFile $conf.topologyConfigMap (ne $conf.topologyPlugin "topology/default")) }}
 {{- with lookup "apps/v1" "Deployment" .Values.sunk.namespace .Values.sunk.controllerName }}
 {{- range (first .spec.template.spec.containers).env }}{{ if eq .name "SUNK_NODESET_CONTROLLER_TOPOLOGY" }}{{ $kind = .value | default "" }}{{ end }}{{ end }}
 {{- end }}
+{{- $before = lookup "apps/v1" "StatefulSet" .Release.Namespace (printf "%s-controller" (include "slurm.fullname" .)) | default dict }}
 {{- end -}}
-{{ include "slurm.topologyFor" (dict "root" . "kind" $kind) }}
+{{ include "slurm.topologyFor" (dict "root" . "kind" $kind "before" $before) }}
 {{- end }}
 
-{{- /* Arguments: root, kind (what the sunk release generates, where the values leave the choice open). */ -}}
+{{- /*
+A slurmctld that has topology.yaml keeps it: without it, one whose nodes have places there ends (ADR 0030). Arguments: root,
+kind (what the sunk release generates, where the values leave the choice open), before (the StatefulSet of slurmctld that is there).
+*/ -}}
 {{- define "slurm.topologyFor" -}}
 {{- $conf := .root.Values.slurmConfig -}}
 {{- $found := dict "file" ($conf.topologyFile | default "topology.conf") "plugin" $conf.topologyPlugin -}}
-{{- if eq .kind "both" }}
-{{- if regexMatch "^(25\\.(05|11)|2[6-9]\\.|[3-9][0-9]\\.)" (toString .root.Values.slurmImage.tag) }}
+{{- $keeps := false -}}
+{{- range dig "spec" "template" "spec" "volumes" list .before }}
+{{- range dig "projected" "sources" list . }}
+{{- range dig "configMap" "items" list . }}{{ if eq .key "topology.yaml" }}{{ $keeps = true }}{{ end }}{{ end }}
+{{- end }}
+{{- end -}}
+{{- if or $keeps (eq .kind "both") }}
+{{- if or $keeps (regexMatch "^(25\\.(05|11)|2[6-9]\\.|[3-9][0-9]\\.)" (toString .root.Values.slurmImage.tag)) }}
 {{- $_ := set $found "file" "topology.yaml" }}
 {{- else }}
 {{- $_ := set $found "plugin" "topology/tree" }}

@@ -24,6 +24,9 @@
 {{- if lt $store (int64 $needed) -}}
 {{- fail (printf "nats.persistence.maxFileStore: %s are too little for %d Slurm clusters: at least %dMiB" .Values.nats.persistence.maxFileStore (len $names) $needed) -}}
 {{- end -}}
+{{- if and .Values.nats.growing (eq (int .Values.nats.replicas) 1) -}}
+{{- fail "nats.growing: one server does not grow to one: set nats.replicas to 3" -}}
+{{- end -}}
 {{- if gt $store $size -}}
 {{- fail (printf "nats.persistence.maxFileStore: %s are more than the volume of %s (nats.persistence.size)" .Values.nats.persistence.maxFileStore .Values.nats.persistence.size) -}}
 {{- end -}}
@@ -36,13 +39,42 @@
 {{- if hasSuffix "Ti" . }}{{ mul $number 1048576 }}{{ else if hasSuffix "Gi" . }}{{ mul $number 1024 }}{{ else }}{{ $number }}{{ end -}}
 {{- end }}
 
-{{/* What cannot be changed once the servers are there: says so before half of an upgrade is done. */}}
+{{/* What cannot be changed once the servers are there, or only step by step: says so before half of an upgrade is done. */}}
 {{- define "sunk.natsStays" -}}
 {{- $nats := .Values.nats -}}
-{{- with lookup "apps/v1" "StatefulSet" .Release.Namespace "sunk-nats" -}}
-{{- $way := "To change it, delete the StatefulSet sunk-nats and its PersistentVolumeClaims first: states are published anew, stored facts are lost" -}}
-{{- if ne (int .spec.replicas) (int $nats.replicas) -}}
-{{- fail (printf "nats.replicas: there are %d servers, whose streams do not move to %d. %s" (int .spec.replicas) (int $nats.replicas) $way) -}}
+{{- $grows := eq (include "sunk.natsMode" .) "growing" -}}
+{{- $guide := "helm/sunk/README.md, \"From one server to three\"" -}}
+{{- $there := lookup "apps/v1" "StatefulSet" .Release.Namespace "sunk-nats" -}}
+{{- /* Without a cluster to ask, nothing is known. */ -}}
+{{- if and $grows (not $there) (lookup "v1" "Namespace" "" .Release.Namespace) -}}
+{{- fail "nats.growing: there is no server yet whose streams could be copied: take nats.growing away" -}}
+{{- end -}}
+{{- with $there -}}
+{{- $way := "To change it, delete the StatefulSet sunk-nats and its PersistentVolumeClaims first: states are published again, stored facts are lost" -}}
+{{- $has := int .spec.replicas -}}
+{{- $wants := int $nats.replicas -}}
+{{- $growing := false -}}
+{{- range .spec.template.spec.containers }}{{ if eq .name "alone" }}{{ $growing = true }}{{ end }}{{ end -}}
+{{- $jobs := 0 -}}
+{{- $succeeded := 0 -}}
+{{- range (lookup "batch/v1" "Job" $.Release.Namespace "").items -}}
+{{- if eq (dig "metadata" "labels" "app.kubernetes.io/name" "" .) "sunk-nats-growth" -}}
+{{- $jobs = add $jobs 1 -}}
+{{- $succeeded = add $succeeded (int (dig "status" "succeeded" 0 .)) -}}
+{{- end -}}
+{{- end -}}
+{{- $copied := and $jobs (eq $jobs $succeeded) -}}
+{{- if and $grows (not $growing) (eq $has 3) -}}
+{{- fail "nats.growing: there are three servers already: take nats.growing away" -}}
+{{- end -}}
+{{- if and $growing (not $grows) (eq $wants 3) (not $copied) -}}
+{{- fail (printf "nats.growing: the streams are not copied to the three servers yet (kubectl -n %s logs -l app.kubernetes.io/name=sunk-nats-growth). Upgrade with nats.growing=true again, or with nats.replicas=1 to give up: %s" $.Release.Namespace $guide) -}}
+{{- end -}}
+{{- if and (not $growing) (not $grows) (eq $has 1) (eq $wants 3) -}}
+{{- fail (printf "nats.replicas: there is 1 server, and its streams must be copied to the three. Upgrade with nats.growing=true first: %s" $guide) -}}
+{{- end -}}
+{{- if and (not $growing) (eq $has 3) (eq $wants 1) -}}
+{{- fail (printf "nats.replicas: there are 3 servers, whose streams do not move to 1. %s" $way) -}}
 {{- end -}}
 {{- $claim := (first .spec.volumeClaimTemplates).spec -}}
 {{- $size := $claim.resources.requests.storage -}}

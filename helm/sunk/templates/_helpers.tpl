@@ -213,15 +213,19 @@ PASSWORD_{{ . | upper | replace "-" "_" }}
 {{ $topology.kind }}
 {{- else -}}
 {{- $nodes := (lookup "v1" "Node" "" "" | default dict).items | default list -}}
-{{ include "sunk.topologyOf" (dict "root" . "nodes" $nodes) }}
+{{- $there := lookup "apps/v1" "Deployment" .Release.Namespace "sunk-nodeset-controller" | default dict -}}
+{{ include "sunk.topologyOf" (dict "root" . "nodes" $nodes "before" $there) }}
 {{- end -}}
 {{- end }}
 
-{{/* Arguments: root, nodes (Kubernetes Nodes). */}}
+{{/* What was generated before goes on: slurmctld needs it while its nodes have places there, with or without Nodes. Arguments: root, nodes (Kubernetes Nodes), before (the Deployment that is there). */}}
 {{- define "sunk.topologyOf" -}}
 {{- $labels := include "sunk.topologyLabels" .root | fromJsonArray -}}
 {{- with .root.Values.nodesetController.topology.blockLabel }}{{ $labels = append $labels . }}{{ end -}}
 {{- $found := "none" -}}
+{{- range dig "spec" "template" "spec" "containers" list .before }}
+{{- range dig "env" list . }}{{ if and (eq .name "SUNK_NODESET_CONTROLLER_TOPOLOGY") (eq (dig "value" "" .) "both") }}{{ $found = "both" }}{{ end }}{{ end }}
+{{- end -}}
 {{- range .nodes }}{{ $has := .metadata.labels | default dict }}{{ range $labels }}{{ if get $has . }}{{ $found = "both" }}{{ end }}{{ end }}{{ end -}}
 {{ $found }}
 {{- end }}

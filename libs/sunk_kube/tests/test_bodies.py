@@ -7,7 +7,7 @@ from sunk_kube.errors import KubeRejectedError
 from sunk_kube.nodesets import NodeSetStatus
 from sunk_kube.objects import Pod, condition
 from sunk_kube.resources import LEASES, NODES, NODESETS, PODS
-from sunk_kube.testing import T0, pod
+from sunk_kube.testing import T0, SampleReason, pod
 
 
 def test_paths_are_those_of_the_api_server() -> None:
@@ -29,7 +29,7 @@ def test_a_name_that_no_object_can_have_asks_the_api_server_for_nothing(name: st
 
 
 def test_the_same_event_in_the_same_hour_has_the_same_name() -> None:
-    text = EventText(reason="Infeasible", action="Schedule", note="no Node fits")
+    text = EventText(reason=SampleReason.WAITING, action="Schedule", note="no Node fits")
     first = bodies.event(PODS, pod(), text, reporter="test", now=T0)
     again = bodies.event(PODS, pod(), text, reporter="test", now=T0.replace(minute=59))
     later = bodies.event(PODS, pod(), text, reporter="test", now=T0.replace(hour=13))

@@ -16,6 +16,7 @@ from sunk_kube.leases import KubeLease
 from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import KubeObject
 from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, LEASES, NODES, NODESETS, PODS, Resource
+from sunk_kube.testing import SampleReason
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.testing import WITHIN_S
 
@@ -126,7 +127,7 @@ async def test_conditions_merge_by_type_and_eviction_ends_a_pod(kube: KubeClient
 
 async def test_an_event_is_said_once(kube: KubeClient, namespace: str) -> None:
     made = await kube.create(PODS, pod("a"), namespace)
-    text = EventText(reason="Waiting", action="Schedule", note="no Node fits", type="Warning")
+    text = EventText(reason=SampleReason.WAITING, action="Schedule", note="no Node fits", type="Warning")
 
     await kube.record(PODS, made, text)
     await kube.record(PODS, made, text)
@@ -141,7 +142,7 @@ async def test_an_event_that_is_said_late_tells_when_it_was(kube: KubeClient, na
     await kube.record(
         PODS,
         made,
-        EventText(reason="Was", action="Schedule", note="then"),
+        EventText(reason=SampleReason.WAITING, action="Schedule", note="then"),
         at=datetime(2026, 1, 5, tzinfo=UTC),
     )
 

@@ -259,11 +259,13 @@ async def test_a_deleted_pod_stays_until_its_containers_have_ended(kube: KubeCli
 
 
 async def test_a_pods_grace_may_be_shortened_but_its_hook_goes_on(kube: KubeClient, namespace: str) -> None:
-    hook_s = 6
-    await running(kube, namespace, pod("a", await node_of(kube), grace_s=600, stops_s=hook_s))
+    hook_s = 20
+    node = await node_of(kube)
+    await running(kube, namespace, pod("a", node, grace_s=600, stops_s=hook_s))
     deleted = anyio.current_time()
     await kube.delete(PODS, "a", namespace)
     before = await kube.get(PODS, "a", namespace)
+    await running(kube, namespace, pod("b", node))  # Its kubelet had heard of the end of the other before.
     await kube.delete(PODS, "a", namespace, grace_period_s=1)
     after = await kube.get(PODS, "a", namespace)
     await gone(kube, namespace, "a")

@@ -157,14 +157,15 @@ async def test_every_setting_that_is_wrong_is_named_at_once(bus: Bus, settings: 
         await bus.provision("c1", settings)
 
 
-def test_fewer_replicas_than_wished_are_told_and_used() -> None:
-    (needed, *_) = stream_configs("c1", replicas=3, facts_max_bytes=1, facts_max_age_s=1)
-    (found, *_) = stream_configs("c1", replicas=1, facts_max_bytes=1, facts_max_age_s=1)
+@pytest.mark.parametrize(("has", "wants"), [(1, 3), (3, 1)], ids=["fewer", "more, where the bus has grown"])
+def test_other_replicas_than_wished_are_told_and_used(has: int, wants: int) -> None:
+    (needed, *_) = stream_configs("c1", replicas=wants, facts_max_bytes=1, facts_max_age_s=1)
+    (found, *_) = stream_configs("c1", replicas=has, facts_max_bytes=1, facts_max_age_s=1)
 
     refused, told = differences(found, needed)
 
     assert refused == []
-    assert list(map(str, told)) == ["num_replicas is 1, needed is 3"]
+    assert list(map(str, told)) == [f"num_replicas is {has}, needed is {wants}"]
 
 
 @pytest.mark.parametrize("replicas", [0, 2, 4, 5])

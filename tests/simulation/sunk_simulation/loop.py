@@ -173,6 +173,13 @@ class Process:
         if self.is_alive:
             self._end(-9, None)
 
+    def kill_after(self, turns: int | None) -> None:
+        """Kill it before the callback that follows so many from now; None: let it live.
+
+        With the numbers from 0 on it dies at each `await` of its way that waits: each is one callback or two.
+        """
+        self.ready = deque(self.ready) if turns is None else _Countdown(self, turns)
+
     def exit(self, code: int) -> None:
         """End it with *code*, as it does itself."""
         if self.is_alive:
@@ -242,6 +249,24 @@ class Process:
         self.ready.clear()
         for tell in self.at_end:
             tell(self)
+
+
+class _Countdown(deque[asyncio.Handle]):
+    """The callbacks that a process has before it: it is killed when it takes one too many."""
+
+    def __init__(self, process: Process, turns: int) -> None:
+        super().__init__(process.ready)
+        self._process = process
+        self._turns = turns
+
+    def popleft(self) -> asyncio.Handle:
+        if self._turns:
+            self._turns -= 1
+            return super().popleft()
+        self._process.kill()
+        nothing = asyncio.Handle(lambda: None, (), self._process.loop)
+        nothing.cancel()
+        return nothing
 
 
 PROCESS: Final[ContextVar[Process]] = ContextVar("PROCESS")

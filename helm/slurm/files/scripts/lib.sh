@@ -226,7 +226,8 @@ end_lost_jobs() {
 # The GPUs that slurmd announces (`gpu:TYPE:COUNT`): those of the values, else those that the nodeset-controller read of the
 # Node. Slurm makes a node unusable that announces more GPUs than its slurmd finds. So the Node's are announced only where this
 # container has as many devices, and where Slurm's own detection knows them by that type: a part of the driver's name, in small
-# letters. A gres.conf without that detection names the devices itself.
+# letters. A generated gres.conf names the devices itself: the nodeset-controller says so (SUNK_NODE_GRES_LISTED), as sackd, which
+# runs meanwhile, fetches slurm.conf and no gres.conf.
 node_gres() {
     local given=${SUNK_NODE_GRES:-} count type='' driver=${SUNK_GPU_DRIVER:-/proc/driver/nvidia} devices found=0 model
     if [[ -n ${SUNK_GRES:-} || -z $given || ${SUNK_NODE_CONF:-} =~ [Gg][Rr][Ee][Ss]= ]]; then
@@ -241,7 +242,7 @@ node_gres() {
         echo "the Node has $given, and this container ${#devices[@]} of its devices: they are not announced; give slurmd the devices (runtimeClassName of the set, NVIDIA_VISIBLE_DEVICES=all)" >&2
         return 0
     fi
-    if ! grep -qi '^AutoDetect=off' "${SLURM_CONF%/*}/gres.conf" 2>/dev/null; then
+    if [[ ${SUNK_NODE_GRES_LISTED:-} != true ]]; then
         while IFS= read -r model; do
             [[ $model != *"$type"* ]] || found=$((found + 1))
         done < <(sed -n 's/^Model:[[:space:]]*//p' "$driver"/gpus/*/information 2>/dev/null | tr 'A-Z ' 'a-z_')
@@ -257,15 +258,17 @@ node_gres() {
 # slurmctld has these topologies. A slurmd of 24.11 does not start with such a word. A node that names a block that topology.yaml
 # does not have yet is INVALID_REG: such a block is left out, and the syncer says it later.
 node_topology() {
-    local given=${SUNK_NODE_TOPOLOGY:-} version word words said=()
+    local given=${SUNK_NODE_TOPOLOGY:-} version word words shown said=()
     [[ -n $given && ! ${SUNK_NODE_CONF:-} =~ [Tt][Oo][Pp][Oo][Ll][Oo][Gg][Yy]= ]] || return 0
     version=$(slurmd -V) && version=${version##* } && [[ $version =~ ^([0-9]+)\.([0-9]+) ]] || return 0
     ((10#${BASH_REMATCH[1]}${BASH_REMATCH[2]} >= 2505)) || return 0
     IFS=, read -ra words <<<"$given"
     for word in "${words[@]}"; do
+        # Without a pipe: a grep that has found its word ends, and what still writes to it fails.
+        shown=$(timeout 10 scontrol show topology "${word%%:*}" 2>/dev/null) || continue
         case $word in
-            tree:*) timeout 10 scontrol show topology tree 2>/dev/null | grep -q '^SwitchName=all ' || continue ;;
-            block:*) timeout 10 scontrol show topology block 2>/dev/null | grep -qF "BlockName=${word#block:} " || continue ;;
+            tree:*) [[ $'\n'$shown == *$'\nSwitchName=all '* ]] || continue ;;
+            block:*) [[ $'\n'$shown == *$'\nBlockName='"${word#block:} "* ]] || continue ;;
             *) continue ;;
         esac
         said+=("$word")

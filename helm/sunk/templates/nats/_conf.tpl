@@ -1,18 +1,20 @@
-{{/* nats-server's configuration. Passwords are variables of its environment; what is quoted is never one. */}}
+{{/* What the servers are: one, growing or three. Each has a file of its own name, so a container that restarts
+     in a Pod of the former kind never takes the configuration of the next: three servers delete the streams of one. */}}
+{{- define "sunk.natsMode" -}}
+{{ if .Values.nats.growing }}growing{{ else if gt (int .Values.nats.replicas) 1 }}three{{ else }}one{{ end }}
+{{- end }}
+
+{{/* nats-server's configuration. Passwords are variables of its environment; what is quoted is never one.
+     While the bus grows, the three servers listen where no service connects, and keep their streams apart. */}}
 {{- define "sunk.natsConf" -}}
+{{- $grows := eq (include "sunk.natsMode" .) "growing" -}}
 server_name: $POD_NAME
-listen: "0.0.0.0:4222"
+listen: "0.0.0.0:{{ ternary 4223 4222 $grows }}"
 http: "0.0.0.0:8222"
 pid_file: "/run/nats/nats.pid"
 lame_duck_grace_period: "10s"
 lame_duck_duration: "30s"
-jetstream {
-  store_dir: "/data"
-  max_file_store: {{ .Values.nats.persistence.maxFileStore }}
-  sync_interval: {{ .Values.nats.persistence.syncInterval | default "always" | quote }}
-}
-# With the newer acknowledgement subjects nats-py's ordered consumers stop without an error.
-feature_flags { js_ack_fc_v2: false }
+{{ include "sunk.natsJetStream" (dict "root" $ "store" (ternary "/data/cluster" "/data" $grows)) }}
 {{- if gt (int .Values.nats.replicas) 1 }}
 cluster {
   name: sunk
@@ -24,9 +26,33 @@ cluster {
   ]
 }
 {{- end }}
+{{ include "sunk.natsAuthorization" . }}
+{{- end }}
+
+{{/* Configuration of the one server, which goes on with its streams while the three get them. */}}
+{{- define "sunk.natsAloneConf" -}}
+server_name: $POD_NAME
+listen: "0.0.0.0:4224"
+{{ include "sunk.natsJetStream" (dict "root" $ "store" "/data") }}
+{{ include "sunk.natsAuthorization" . }}
+{{- end }}
+
+{{/* Takes (dict "root" $ "store" FOLDER). */}}
+{{- define "sunk.natsJetStream" -}}
+jetstream {
+  store_dir: {{ .store | quote }}
+  max_file_store: {{ .root.Values.nats.persistence.maxFileStore }}
+  sync_interval: {{ .root.Values.nats.persistence.syncInterval | default "always" | quote }}
+}
+# With the newer acknowledgement subjects nats-py's ordered consumers stop without an error.
+feature_flags { js_ack_fc_v2: false }
+{{- end }}
+
+{{- define "sunk.natsAuthorization" -}}
 authorization {
   users: [
     {{- range include "sunk.natsUsers" . | fromJsonArray }}
+    {{- if or (not $.Values.nats.growing) (eq .name "admin") }}
     {
       user: {{ .name | quote }}
       password: ${{ include "sunk.natsVariable" .name }}
@@ -34,6 +60,7 @@ authorization {
       permissions: {{ toRawJson . }}
       {{- end }}
     }
+    {{- end }}
     {{- end }}
   ]
 }

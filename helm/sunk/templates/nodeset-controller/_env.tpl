@@ -14,7 +14,7 @@
   "NATS_URL" (include "sunk.natsUrl" .)
   "NATS_USER" "nodeset-controller"
   "NATS_PASSWORD_FILE" "/var/run/secrets/sunk/nats-password"
-  "NATS_REPLICAS" .Values.nats.replicas
+  "NATS_REPLICAS" (ternary 1 .Values.nats.replicas (eq (include "sunk.natsMode" .) "growing"))
   "HTTP_HOST" "0.0.0.0"
   "HTTP_PORT" 8080
   "LEASE_NAMESPACE" .Release.Namespace

@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sunk_lab.errors import LabError
-from sunk_lab.kube import build, cgroups, control_plane, network, policies
+from sunk_lab.kube import build, cgroups, control_plane, controllers, network, policies
+from sunk_lab.kube.controllers import Controller
 from sunk_lab.kube.network import MAX_NODES, Network
 from sunk_lab.kube.nodes import Nodes, number
 from sunk_lab.kube.place import Place
@@ -92,6 +94,7 @@ class KubeLab:
             self._refuse_somebody_elses()
             with ThreadPoolExecutor(8) as pool:
                 list(pool.map(self._nodes.kill, self._place.names()))
+            controllers.kill_all(self._place)
             control_plane.stop(self._place)
             network.take_down(net)
             for name in cgroups.names(f"{net.bridge}-"):
@@ -157,6 +160,21 @@ class KubeLab:
         """Plug a node into the network again."""
         self._require_node(name)
         self._nodes.set_cable(name, is_plugged=True)
+
+    @contextlib.contextmanager
+    def running(self, controller: Controller) -> Generator[None]:
+        """Have another project's controller run meanwhile; it is compiled first unless it was before.
+
+        Raises:
+            LabError: It cannot be built or does not start; names its log.
+        """
+        self._require_up()
+        folder = controllers.build(controller, self.programs, self._cache, self._say)
+        try:
+            controllers.start(self._place, controller, folder)
+            yield
+        finally:
+            controllers.stop(self._place, controller, folder)
 
     def enforce_policies(self) -> None:
         """Have Pods reach each other as the NetworkPolicies of now say; nothing follows changes."""

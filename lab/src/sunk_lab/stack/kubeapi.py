@@ -33,6 +33,11 @@ _PATHS: Final = {
     "ClusterRoleBinding": "apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "CustomResourceDefinition": "apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "JobSet": "apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
+    "LeaderWorkerSet": "apis/leaderworkerset.x-k8s.io/v1/namespaces/{}/leaderworkersets",
+    "ResourceFlavor": "apis/kueue.x-k8s.io/v1beta2/resourceflavors",
+    "ClusterQueue": "apis/kueue.x-k8s.io/v1beta2/clusterqueues",
+    "LocalQueue": "apis/kueue.x-k8s.io/v1beta2/namespaces/{}/localqueues",
+    "Workload": "apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads",
     "PodGroup": "apis/scheduling.x-k8s.io/v1alpha1/namespaces/{}/podgroups",
     "NodeSet": "apis/sunk.coreweave.com/v1alpha1/namespaces/{}/nodesets",
 }

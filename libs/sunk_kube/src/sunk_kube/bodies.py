@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from sunk_kube.objects import KubeObject, Pod
+from sunk_kube.reasons import Reason
 from sunk_kube.resources import Resource
 
 Manifest = dict[str, Any]
@@ -86,9 +87,9 @@ def selectors(fields: str, labels: str) -> dict[str, str]:
 
 
 class EventText(msgspec.Struct, frozen=True, kw_only=True):
-    """What an Event says. *reason* and *action* are CamelCase words, *note* a sentence."""
+    """What an Event says. *action* is a CamelCase word, *note* a sentence."""
 
-    reason: str
+    reason: Reason
     action: str
     note: str
     type: EventType = "Normal"

@@ -7,6 +7,7 @@ Defaults are ours alone and are never written into an object: what is stored sta
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, field
@@ -213,6 +214,17 @@ def _count(meaning: str) -> Any:  # noqa: ANN401 - msgspec's own object, for an 
     return Meta(ge=0, description=meaning)
 
 
+AWAITED_MAX: Final = 100
+"""Nodes that a status names as awaited."""
+
+
+class AwaitedGpus(KubeStruct, frozen=True):
+    """A Node without a Pod of the set that announces no GPUs, though a label says that it has some."""
+
+    kube_node: Annotated[str, Meta(max_length=253, description="The Kubernetes Node's name.")]
+    since: Annotated[datetime, Meta(description="Since when its Pod waits for them.")]
+
+
 class NodeSetStatus(KubeStruct, frozen=True, omit_defaults=False):
     """What a NodeSet is, zeros included. The names of the counts are SUNK's."""
 
@@ -232,6 +244,14 @@ class NodeSetStatus(KubeStruct, frozen=True, omit_defaults=False):
     updated_number_scheduled: Annotated[int, _count("Pods of the present template.")] = 0
     number_condemned: Annotated[int, _count("Pods that are to go as soon as their jobs have ended.")] = 0
     update_revision: Annotated[str, Meta(description="The hash of the present template.")] = ""
+    gpus_awaited: Annotated[
+        tuple[AwaitedGpus, ...],
+        Meta(
+            max_length=AWAITED_MAX,
+            description="Nodes whose GPUs are not announced, those that wait longest first.",
+            extra_json_schema={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
     conditions: Annotated[
         tuple[Condition, ...],
         Meta(

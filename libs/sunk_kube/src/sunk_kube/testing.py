@@ -20,6 +20,7 @@ from sunk_kube.objects import (
     Taint,
     Toleration,
 )
+from sunk_kube.reasons import Reason
 
 T0 = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -124,3 +125,9 @@ def nodeset(
             ),
         ),
     )
+
+
+class SampleReason(Reason):
+    """What tests of the library say."""
+
+    WAITING = ("Waiting", "Pod", "Warning", "", "A test says it.", "Nothing.")

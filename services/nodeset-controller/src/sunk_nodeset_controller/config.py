@@ -13,7 +13,7 @@ from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 from sunk_nodeset_controller.node_controller.gres import read_gres
 from sunk_nodeset_controller.node_controller.reboots import RebootSettings
 from sunk_nodeset_controller.node_controller.slurm_files import Wanted
-from sunk_nodeset_controller.nodesets.gpus import GpuRules
+from sunk_nodeset_controller.nodesets.gpus import GPU, GpuRules
 from sunk_nodeset_controller.nodesets.topology import Topology
 from sunk_runtime.config import load
 from sunk_runtime.errors import ConfigError
@@ -136,7 +136,12 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     @property
     def gpu_rules(self) -> GpuRules:
         """What GPUs of Nodes are known by."""
-        return GpuRules(resources=self.gpu_resources, labels=self.gres_type_label, wait_s=self.gpu_wait_s)
+        return GpuRules(
+            resources=self.gpu_resources,
+            labels=self.gres_type_label,
+            wait_s=self.gpu_wait_s,
+            is_listed=any(one.name == GPU for one in self.generated.gres),
+        )
 
     @property
     def topology_rules(self) -> Topology:

@@ -67,7 +67,7 @@ async def work(
     nodes = NodeController(views, kube, lock_key=config.lock_key)
     pods = PodController(views, kube, bus, unknown_s=config.slurm_unknown_s, rest=rest)
     nodeset_changes, pod_changes = views.nodeset_changes(), views.pod_changes()
-    files = GeneratedFiles(views, kube, config.generated)
+    files = GeneratedFiles(views, kube, bus, config.generated)
     listening = StalenessController(views, bus.ears, pods, nodesets=nodeset_changes, pods=pod_changes)
     await views.complete()
     for name in config.clusters:

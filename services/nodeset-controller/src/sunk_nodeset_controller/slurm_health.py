@@ -16,6 +16,7 @@ from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_kube import wellknown as wk
 from sunk_kube.bodies import second_time
 from sunk_kube.objects import Pod, condition
+from sunk_nodeset_controller.reasons import NodeReason, NodeSetReason
 from sunk_runtime.views import StateView
 
 LOOK_AGAIN_S: Final = 30.0
@@ -26,8 +27,7 @@ BUS_SILENT_S: Final = 10.0
 class StaleReason(msgspec.Struct, frozen=True):
     """Why what Slurm says is not to be relied upon."""
 
-    reason: str
-    """One word, as conditions have it."""
+    reason: NodeSetReason
     message: str
 
 
@@ -60,9 +60,13 @@ class SlurmHealth:
         silent_s = self._nodes.age_s if self._nodes is not None else (now - self._began).total_seconds()
         since = second_time(self._heard)
         if silent_s > BUS_SILENT_S:
-            return StaleReason("BusNotHeard", f"the bus is not heard; Slurm's state is that of {since}")
+            return StaleReason(
+                NodeSetReason.BUS_NOT_HEARD, f"the bus is not heard; Slurm's state is that of {since}"
+            )
         if now - self._heard > self._stale:
-            return StaleReason("SlurmNotHeard", f"Slurm and its syncer have not been heard since {since}")
+            return StaleReason(
+                NodeSetReason.SLURM_NOT_HEARD, f"Slurm and its syncer have not been heard since {since}"
+            )
         return None
 
     def is_unknown(self, now: datetime) -> bool:
@@ -119,14 +123,10 @@ def missing(pods: Iterable[Pod], nodes: StateView[SlurmNodeState] | None) -> Sta
     if lost * 2 <= len(knew):
         return None
     message = f"Slurm knows {len(knew) - lost} of {len(knew)} nodes that it knew; nothing is done about it"
-    return StaleReason("NodesMissing", message)
+    return StaleReason(NodeSetReason.NODES_MISSING, message)
 
 
 def was_known(pod: Pod) -> bool:
     """Whether Slurm said something of the node of *pod* before."""
     found = condition(pod.status.conditions, wk.CONDITION_SLURM_RUNNING)
-    return found is not None and (found.status != "Unknown" or found.reason == NOT_HEARD)
-
-
-NOT_HEARD: Final = "SlurmNotHeard"
-"""The reason of conditions that turned Unknown because of silence."""
+    return found is not None and (found.status != "Unknown" or found.reason == str(NodeReason.NOT_HEARD))

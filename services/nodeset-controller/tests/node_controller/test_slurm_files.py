@@ -11,9 +11,12 @@ from sunk_kube.testing import node
 from sunk_nodeset_controller.config import Config
 from sunk_nodeset_controller.node_controller.gres import FEWER_S, Counts, Gres, gres_conf, read_gres
 from sunk_nodeset_controller.nodesets.topology import (
+    BLOCKS_MAX,
     NO_VALUE,
     ROOT,
     Topology,
+    block_of,
+    blocks_of,
     node_topology,
     place_name,
     topology_conf,
@@ -97,6 +100,30 @@ def test_topology_yaml_names_blocks_and_no_node_so_that_a_node_that_moves_does_n
     ]
     assert f'{{block: "{NO_VALUE}"}}' in topology_yaml(BOTH, {})
     assert "block" not in topology_yaml(replace(BOTH, block_label=""), before)
+
+
+def test_a_block_stays_in_topology_yaml_for_slurmctld_ends_where_a_node_is_in_one_that_is_not_there() -> None:
+    before = topology_yaml(BOTH, {"n1": {DOMAIN: "d1"}, "n2": {DOMAIN: "d 2"}})
+    after = topology_yaml(BOTH, {"n1": {DOMAIN: "d3"}}, blocks_of(before))
+    without_label = topology_yaml(replace(BOTH, block_label=""), {}, blocks_of(after))
+
+    assert blocks_of(before) == {"d1", place_name(("d 2",))}
+    assert blocks_of(after) == blocks_of(without_label) == blocks_of(before) | {"d3"}
+    assert blocks_of(topology_yaml(BOTH, {})) == set()
+    assert blocks_of('  - {block: "a b"}\n  - {block: "x"} # y\n') == set()
+
+
+def test_labels_add_no_more_blocks_than_so_many_and_those_that_are_there_stay() -> None:
+    kept = {f"b{number}" for number in range(BLOCKS_MAX - 1)}
+    found = blocks_of(topology_yaml(BOTH, {f"n{number}": {DOMAIN: f"x{number}"} for number in (1, 2)}, kept))
+
+    assert found == kept | {"x1"}
+
+
+def test_the_block_of_a_nodes_place_is_read() -> None:
+    places = ("tree:all:f1:f1.a,block:d1", "block:d2,tree:all:none", "tree:block:x", "block:a b", "", None)
+
+    assert [block_of(place) for place in places] == ["d1", "d2", "", "", "", ""]
 
 
 @given(st.lists(st.lists(st.text(min_size=1), min_size=1, max_size=3).map(tuple), min_size=2, unique=True))

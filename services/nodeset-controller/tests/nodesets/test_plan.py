@@ -33,6 +33,7 @@ from sunk_nodeset_controller.nodesets.naming import short_hash
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, refusal
 from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S, plan
 from sunk_nodeset_controller.nodesets.status import is_told, status
+from sunk_nodeset_controller.reasons import NodeSetReason
 from sunk_nodeset_controller.slurm_health import StaleReason
 
 OWNED = {wk.LABEL_NODESET: "gpu", wk.LABEL_CLUSTER: "lab", wk.LABEL_PROTECTED: "true"}
@@ -319,7 +320,7 @@ def test_a_refusal_is_a_condition() -> None:
 
 
 def test_what_the_api_server_refuses_is_said_and_all_else_stays_known() -> None:
-    looked = replace(seen((numbered(1),)), doubt=StaleReason("SlurmNotHeard", "since noon"))
+    looked = replace(seen((numbered(1),)), doubt=StaleReason(NodeSetReason.SLURM_NOT_HEARD, "since noon"))
     told = status(looked, replace(plan(looked), refused="exceeded quota"))
     accepted, known = condition(told.conditions, "Accepted"), condition(told.conditions, "SlurmKnown")
 
@@ -331,7 +332,9 @@ def test_what_the_api_server_refuses_is_said_and_all_else_stays_known() -> None:
 
 
 def test_a_refused_nodeset_whose_slurm_is_silent_says_so_too() -> None:
-    looked = replace(seen(refused="not yours"), doubt=StaleReason("SlurmNotHeard", "since noon"))
+    looked = replace(
+        seen(refused="not yours"), doubt=StaleReason(NodeSetReason.SLURM_NOT_HEARD, "since noon")
+    )
     found = condition(status(looked, plan(looked)).conditions, "SlurmKnown")
 
     assert found is not None

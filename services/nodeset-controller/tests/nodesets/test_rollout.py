@@ -32,6 +32,7 @@ from sunk_nodeset_controller.nodesets.rollout import LOOK_AGAIN_S
 from sunk_nodeset_controller.nodesets.status import status
 from sunk_nodeset_controller.nodesets.template import template_hash
 from sunk_nodeset_controller.nodesets.usable import noted
+from sunk_nodeset_controller.reasons import NodeSetReason
 from sunk_nodeset_controller.slurm_health import StaleReason
 
 OWNER = OwnerReference(kind="NodeSet", name="gpu", uid="uid-gpu", controller=True)
@@ -265,7 +266,9 @@ def test_a_node_that_slurm_has_forgotten_is_no_reason_for_its_pod_to_go(*, is_re
 def test_while_slurm_suddenly_knows_far_fewer_nodes_nobody_is_chosen(of: NodeSet) -> None:
     pods = tuple(was_known(member(number, is_old=True, is_ready=number > 1)) for number in (1, 2, 3))
     looked = seen(of, pods, dict.fromkeys(("gpu-1", "gpu-2", "gpu-3")))
-    doubted = replace(looked, doubt=StaleReason("NodesMissing", "Slurm knows 0 of 3 nodes that it knew"))
+    doubted = replace(
+        looked, doubt=StaleReason(NodeSetReason.NODES_MISSING, "Slurm knows 0 of 3 nodes that it knew")
+    )
 
     assert plan(doubted).actions == ()
     assert plan(looked).actions != ()
@@ -274,7 +277,9 @@ def test_while_slurm_suddenly_knows_far_fewer_nodes_nobody_is_chosen(of: NodeSet
 def test_what_was_chosen_before_a_doubt_goes_on_where_slurm_still_says_so() -> None:
     pods = tuple(was_known(member(number, is_old=True, condemned="update")) for number in (1, 2, 3))
     looked = seen(wanted(at_once=3), pods, {"gpu-1": DRAINED, "gpu-2": None, "gpu-3": None})
-    doubted = replace(looked, doubt=StaleReason("NodesMissing", "Slurm knows 1 of 3 nodes that it knew"))
+    doubted = replace(
+        looked, doubt=StaleReason(NodeSetReason.NODES_MISSING, "Slurm knows 1 of 3 nodes that it knew")
+    )
 
     assert plan(doubted).actions == (delete(1, is_unknown_fine=False),)
 
@@ -298,7 +303,8 @@ def test_the_status_says_for_whom_an_update_waits() -> None:
 def test_the_status_says_whom_slurm_does_not_know_and_why_nobody_is_chosen() -> None:
     pods = member(1, is_old=True, condemned="update"), member(2, is_old=True), member(3)
     looked = replace(
-        seen(wanted(), pods, {"gpu-1": None}), doubt=StaleReason("NodesMissing", "half are missing")
+        seen(wanted(), pods, {"gpu-1": None}),
+        doubt=StaleReason(NodeSetReason.NODES_MISSING, "half are missing"),
     )
     found = condition(status(looked, plan(looked)).conditions, "Updated")
 

@@ -7,6 +7,7 @@ from sunk_kube import wellknown as wk
 from sunk_kube.objects import Condition
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.pods.explain import Explained, explain
+from sunk_nodeset_controller.reasons import NodeSetReason
 from sunk_nodeset_controller.slurm_health import StaleReason
 
 STATE = KubePodState(
@@ -55,7 +56,10 @@ def test_of_what_is_well_there_is_nothing_to_say() -> None:
             replace(SEEN, pod=pod("gpu-000-011", annotations={wk.ANNOTATION_FEATURES: "a," * 100_000})),
             "its features are not read: the annotation sunk.coreweave.com/features is too long",
         ),
-        (replace(SEEN, doubt=StaleReason("SlurmNotHeard", "silent")), "what Slurm says is not relied upon"),
+        (
+            replace(SEEN, doubt=StaleReason(NodeSetReason.SLURM_NOT_HEARD, "silent")),
+            "what Slurm says is not relied upon",
+        ),
         (replace(SEEN, locks=(Finding(what="locked for job 7"),)), "locked for job 7"),
     ],
 )

@@ -18,6 +18,7 @@ import anyio
 import httpx
 import pytest
 from msgspec import field
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from sunk_events.jobs import SlurmJobState
@@ -52,6 +53,7 @@ from sunk_nodeset_controller.locks.annotations import read
 from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS
 from sunk_nodeset_controller.locks.model import OPEN, LockTaint
 from sunk_nodeset_controller.nodesets.template import pinned_node
+from sunk_nodeset_controller.nodesets.topology import blocks_of
 from sunk_nodeset_controller.testing import Service
 from sunk_runtime.changes import Changes
 from sunk_runtime.errors import ConflictError, TransientError
@@ -115,6 +117,9 @@ class Stage(NamedTuple):
             reason=reason or "",
             reason_changed=since,
         )
+        await self.slurm_says(state)
+
+    async def slurm_says(self, state: SlurmNodeState) -> None:
         await self.slurm.view.complete()
         await self.slurm.record(self.name, state, revision=self.slurm.view.revision(self.name))
 
@@ -375,6 +380,10 @@ async def test_a_pods_slurmd_learns_the_gpus_of_its_node_and_is_not_made_before_
         status = {"status": {kind: {"nvidia.com/gpu": count} for kind in ("capacity", "allocatable")}}
         await stage.kube.patch_status(NODES, stage.node, status)
 
+    async def awaited() -> list[str]:
+        found = await stage.kube.get(NODESETS, "gpu", stage.namespace)
+        return [one.kube_node for one in found.status.gpus_awaited]
+
     async def is_waited_for() -> bool:
         found = await stage.kube.get(NODESETS, "gpu", stage.namespace)
         scheduled = condition(found.status.conditions, "Scheduled")
@@ -392,6 +401,9 @@ async def test_a_pods_slurmd_learns_the_gpus_of_its_node_and_is_not_made_before_
         env = {one["name"]: one.get("value") for one in pod.spec["containers"][0]["env"]}
         return state.uid, env.get("SUNK_NODE_GRES"), pod.metadata.labels.get(wk.LABEL_GRES_GPU)
 
+    async def is_nothing_awaited() -> bool:
+        return not await awaited()
+
     before = await stage.told(lambda state: state.is_ready)
     spec = {"gpus": "FromNode", "gpuTypes": {"H100_NVLINK_80GB": "h100"}}
     await stage.kube.patch(NODESETS, "gpu", {"spec": spec}, stage.namespace)
@@ -400,10 +412,16 @@ async def test_a_pods_slurmd_learns_the_gpus_of_its_node_and_is_not_made_before_
         await stage.kube.delete(PODS, stage.name, stage.namespace)
         await until(is_waited_for, within_s=PATIENCE_S)
         assert await stage.pod() is None
+        assert await awaited() == [stage.node]
+        (entry,) = [
+            one for found in await stage.kube.list_all(NODESLICES, stage.namespace) for one in found.nodes
+        ]
+        assert not entry.released  # Else its record in Slurm goes, and an administrator's drain with it.
 
         await announced("8")
         uid, *learnt = await made_after(before.uid)
         assert learnt == ["gpu:h100:8", "h100-8"]
+        await until(is_nothing_awaited, within_s=PATIENCE_S)
 
         await announced(None)
         stage.service.end(signal.SIGTERM)
@@ -412,6 +430,33 @@ async def test_a_pods_slurmd_learns_the_gpus_of_its_node_and_is_not_made_before_
         await stage.kube.delete(PODS, stage.name, stage.namespace)
         _, *learnt = await made_after(uid)
         assert learnt == [None, None]
+    finally:
+        await labelled(None)
+        await announced(None)
+
+
+async def test_a_node_whose_gpus_have_the_longest_of_names_gets_its_pod(stage: Stage) -> None:
+    kind = "x" * 63
+
+    async def labelled(value: str | None) -> None:
+        await stage.kube.patch(NODES, stage.node, {"metadata": {"labels": {MODEL: value}}})
+
+    async def announced(count: str | None) -> None:
+        status = {"status": {which: {"nvidia.com/gpu": count} for which in ("capacity", "allocatable")}}
+        await stage.kube.patch_status(NODES, stage.node, status)
+
+    before = await stage.told(lambda state: state.is_ready)
+    try:
+        await labelled(kind)
+        await announced("8")
+        await stage.kube.patch(NODESETS, "gpu", {"spec": {"gpus": "FromNode"}}, stage.namespace)
+        await stage.kube.delete(PODS, stage.name, stage.namespace)
+        await stage.told(lambda state: state.is_ready and state.uid != before.uid)
+        pod = await stage.kube.get(RAW_PODS, stage.name, stage.namespace)
+        env = {one["name"]: one.get("value") for one in pod.spec["containers"][0]["env"]}
+
+        assert env["SUNK_NODE_GRES"] == f"gpu:{kind}:8"
+        assert pod.metadata.labels[wk.LABEL_GRES_GPU] == f"{kind[:61]}-8"
     finally:
         await labelled(None)
         await announced(None)
@@ -723,6 +768,47 @@ async def test_topology_and_gres_are_generated_from_the_nodes_of_a_cluster(stage
     await until(lambda: _is_generated(stage, "topology", tree), within_s=PATIENCE_S)
     gres = f"NodeName={stage.name} Name=core Count="
     await until(lambda: _is_generated(stage, "gres", gres), within_s=PATIENCE_S)
+
+
+async def test_the_block_that_the_last_node_has_left_stays_in_topology_yaml_also_without_the_one_before(
+    stage: Stage,
+) -> None:
+    label = "test.example/block"
+
+    async def labelled(value: str | None) -> None:
+        await stage.kube.patch(NODES, stage.node, {"metadata": {"labels": {label: value}}})
+
+    async def blocks() -> set[str]:
+        found = await stage.kube.find(CONFIG_MAPS, f"{CLUSTER}-topology", stage.namespace)
+        return set() if found is None else blocks_of(found.data.get("topology.yaml", ""))
+
+    async def has(block: str) -> bool:
+        return block in await blocks()
+
+    stage.service.end(signal.SIGTERM)
+    stage.service.change(TOPOLOGY="both", TOPOLOGY_BLOCK_LABEL=label)
+    stage.service.start()
+    try:
+        await labelled("d1")
+        await until(lambda: has("d1"), within_s=PATIENCE_S)
+        await labelled("d2")
+        await until(lambda: has("d2"), within_s=PATIENCE_S)
+        assert await blocks() == {"d1", "d2"}
+
+        there = SlurmNodeState(changed=datetime.now(UTC), node=stage.name, state="IDLE")
+        await stage.slurm_says(replace(there, topology="tree:all:none,block:d3"))
+        await stage.kube.delete(CONFIG_MAPS, f"{CLUSTER}-topology", stage.namespace)
+        await labelled("d4")
+        await until(lambda: has("d4"), within_s=PATIENCE_S)
+        assert await blocks() == {"d3", "d4"}
+
+        stage.service.end(signal.SIGTERM)
+        stage.service.change(TOPOLOGY="tree", TOPOLOGY_BLOCK_LABEL="")
+        stage.service.start()
+        await until(lambda: _is_generated(stage, "topology", f"SwitchName=linux-{stage.node}"), within_s=60)
+        assert await blocks() == {"d3", "d4"}
+    finally:
+        await labelled(None)
 
 
 async def _is_generated(stage: Stage, part: str, text: str) -> bool:

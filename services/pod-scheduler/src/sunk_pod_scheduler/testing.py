@@ -14,6 +14,7 @@ from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.placement import job_claims
 from sunk_pod_scheduler.placement.model import AnyJob, JobSeen, Observed, PodSeen
 from sunk_pod_scheduler.placement.node_filter import Port, host_ports, on_nodes
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_runtime.errors import ConflictError
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -184,6 +185,8 @@ class MemoryPods:
         """The reasons of all warnings, by uid."""
         self.ends: dict[str, str] = {}
         """Why each Pod was said to end, by uid."""
+        self.all_ends: dict[str, set[str]] = {}
+        """All that was said of it: the API server takes the same words once."""
         self._nodes = {node.metadata.name: node for node in nodes}
 
     def require_complete(self) -> None:
@@ -246,40 +249,44 @@ class MemoryPods:
             assert self.ends.get(found.metadata.uid), "nobody was told why"
             self.put(replace(found, metadata=replace(found.metadata, deletion_timestamp=T0)))
 
-    async def report_end(self, pods: Sequence[Pod], reason: str, message: str) -> None:
+    async def report_end(self, pods: Sequence[Pod], reason: PodReason, message: str) -> None:
         """Remember what is said."""
-        assert reason
+        assert "Warning" in reason.event
         for pod in pods:
             self.ends[pod.metadata.uid] = message
+            self.all_ends.setdefault(pod.metadata.uid, set()).add(message)
 
-    async def refuse(self, pod: Pod, reason: str, message: str) -> None:
+    async def refuse(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Remember what is said."""
-        assert message
-        self._remember(pod, reason)
+        self._told(pod, reason, message, "Warning", "`PodScheduled` False")
 
-    async def put_off(self, pod: Pod, reason: str, message: str, *, is_quiet: bool = False) -> None:
+    async def put_off(self, pod: Pod, reason: PodReason, message: str, *, is_quiet: bool = False) -> None:
         """Remember what is said."""
-        await self.refuse(pod, reason, message)
+        self._told(pod, reason, message, "Normal", "`PodScheduled` False")
         self.conditions.setdefault(pod.metadata.uid, []).append((message, is_quiet))
 
-    async def report_job_lost(self, pod: Pod, reason: str, message: str, *, is_lost: bool) -> None:
+    async def report_job_lost(self, pod: Pod, reason: PodReason, message: str, *, is_lost: bool) -> None:
         """Remember what is said."""
-        assert is_lost == (reason != "JobFound")
-        await self.refuse(pod, reason, message)
+        assert is_lost == (reason is not PodReason.JOB_FOUND)
+        self._told(pod, reason, message, "Warning" if is_lost else "Normal", f"`SlurmJobLost` {is_lost}")
 
-    def say(self, pod: Pod, reason: str, message: str) -> None:
+    def say(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Remember what is said."""
+        self._told(pod, reason, message, "Normal")
+
+    def _told(self, pod: Pod, reason: PodReason, message: str, event: str, condition: str = "") -> None:
+        """Remember what is said, which is what the table of reasons says of it."""
         assert message
-        self._remember(pod, reason)
-
-    def _remember(self, pod: Pod, reason: str) -> None:
+        assert event in reason.event
+        assert condition in reason.conditions
         uid = self._existing(pod).metadata.uid
         self.said[uid] = reason
         self.history.setdefault(uid, []).append(reason)
 
-    def warn(self, pod: Pod, reason: str, message: str) -> None:
+    def warn(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Remember what is said."""
         assert message
+        assert "Warning" in reason.event
         self.warned.setdefault(pod.metadata.uid, []).append(reason)
 
     def put(self, pod: Pod) -> None:

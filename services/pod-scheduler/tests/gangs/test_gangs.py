@@ -79,7 +79,7 @@ def test_the_pods_of_one_job_are_of_one_kin_and_those_of_its_namesake_are_not() 
 
 
 def test_each_replica_of_a_leader_worker_set_is_a_gang_whose_size_its_pods_say() -> None:
-    """Labels and annotations as LeaderWorkerSet 0.7 writes them on a worker; a leader has no leader-name."""
+    """Labels and annotations as LeaderWorkerSet 0.8 writes them on a worker; a leader has no leader-name."""
     labels = {
         LWS + "name": "llm",
         LWS + "worker-index": "3",
@@ -97,7 +97,7 @@ def test_each_replica_of_a_leader_worker_set_is_a_gang_whose_size_its_pods_say()
 
 
 def of_job_set(uid: str, restart: int, job: int, index: int) -> Pod:
-    """Return a Pod with the labels and annotations that JobSet 0.8 and Kubernetes' Job controller write."""
+    """Return a Pod with the labels and annotations that JobSet 0.12 and Kubernetes' Job controller write."""
     marks = {
         JOBSET + "jobset-name": "train",
         JOBSET + "jobset-uid": uid,
@@ -108,6 +108,9 @@ def of_job_set(uid: str, restart: int, job: int, index: int) -> Pod:
         JOBSET + "job-global-index": str(job),
         JOBSET + "job-key": "0b3f0a4b1a7de5e9a3c9c5b9f6f1f0f3a0d5b7c2",
         JOBSET + "restart-attempt": str(restart),
+        JOBSET + "group-name": "default",
+        JOBSET + "group-replicas": "3",
+        JOBSET + "job-group-index": str(job),
     }
     of_kube = {
         "batch.kubernetes.io/controller-uid": f"of-{job}",
@@ -409,28 +412,70 @@ def test_the_job_has_room_for_the_largest_member_on_every_seat() -> None:
     assert (job.name, job.hold, job.requeue) == ("default/train", True, False)
 
 
-def test_a_gang_whose_script_is_dead_ends_though_slurm_says_running() -> None:
-    forming = after(seen(member(0), member(1), size=2), 0)
+def running(*ends: dict[str, object]) -> GangSeen:
+    """Return a gang of which all were bound and run, but for what *ends* says of each."""
+    free = [member(rank) for rank in range(len(ends))]
+    forming = after(seen(*free, size=len(ends)), 0)
     assert isinstance(forming, SubmitGang)
-    gang = seated(forming.gang, ("n-1", "n-2"))
+    nodes = {f"n-{rank}": f"k-{rank}" for rank in range(len(ends))}
+    gang = seated(forming.gang, tuple(nodes))
     assert gang is not None
-    record = replace(placement("bound"), roster=gang)
     members = {
-        f"uid-{rank}": replace(member(rank), pod=replace(member(rank).pod, kube_node=f"k-{rank + 1}"))
-        for rank in (0, 1)
+        one.uid: replace(one, pod=replace(one.pod, kube_node=kube_node, **end))
+        for one, kube_node, end in zip(free, nodes.values(), ends, strict=True)
     }
-    nodes = {"n-1": "k-1", "n-2": "k-2"}
-    running = job(nodes=("n-1", "n-2"), is_marked_started=True)
-    found = replace(
-        seen(size=2), members=members, placement=record, job=running, kube_nodes=nodes, heartbeat="cut"
+    return replace(
+        seen(size=len(ends)),
+        members=members,
+        placement=replace(placement("bound"), roster=gang),
+        job=job(nodes=tuple(nodes), is_marked_started=True),
+        kube_nodes=nodes,
     )
-    aligned = after(found, 0)
-    assert isinstance(aligned, SyncMemberStates)
-    found = replace(found, seats={state.uid: state for state in aligned.states})
+
+
+def with_its_notes(found: GangSeen, limits: Limits) -> tuple[GangSeen, GangAction]:
+    """Return *found* once its members' placements are stored and who succeeded is noted; and what is next."""
+    while True:
+        match action := decide_gang(found, T0, limits):
+            case SyncMemberStates(states=states):
+                found = replace(found, seats={state.uid: state for state in states})
+            case Record(state=state) if state.phase == "bound" and state.silent is None:
+                found = replace(found, placement=state)
+            case _:
+                return found, action
+
+
+SUCCEEDED: dict[str, object] = {"is_over": True, "exit_code": 0}
+FAILED: dict[str, object] = {"is_over": True, "exit_code": 3}
+TERMINATED: dict[str, object] = {"is_over": True, "is_terminating": True, "exit_code": 143}
+"""Deleted, and ended by SIGTERM."""
+
+
+@pytest.mark.parametrize(
+    ("ends", "exit_code"),
+    [
+        pytest.param([SUCCEEDED, TERMINATED], 0, id="its workload was done with one, and deleted the other"),
+        pytest.param([TERMINATED, TERMINATED], 0, id="its workload was suspended"),
+        pytest.param([TERMINATED, FAILED], 3, id="one failed, and its workload deleted the other"),
+    ],
+)
+def test_only_a_member_that_ended_by_itself_gives_its_gang_an_exit_code(
+    ends: list[dict[str, object]], exit_code: int
+) -> None:
+    _, over = with_its_notes(running(*ends), Limits())
+
+    assert isinstance(over, Record)
+    assert (over.state.phase, over.state.exit_code) == ("ending", exit_code)
+
+
+def test_a_gang_whose_script_is_dead_ends_though_slurm_says_running() -> None:
     limits = Limits(silent_s=15)
 
-    quiet = replace(record, silent=T0)
-    assert decide_gang(found, T0, limits) == Record(state=quiet)
+    found, first = with_its_notes(replace(running({}, {}), heartbeat="cut"), limits)
+    assert found.placement is not None
+    quiet = replace(found.placement, silent=T0)
+
+    assert first == Record(state=quiet)
     later = decide_gang(replace(found, placement=quiet), T0 + timedelta(seconds=15), limits)
 
     assert isinstance(later, Record)

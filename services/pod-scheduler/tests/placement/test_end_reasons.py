@@ -14,9 +14,10 @@ from sunk_pod_scheduler.adapters import event_recorder
 from sunk_pod_scheduler.adapters.event_recorder import NAME_MAX, EventRecorder
 from sunk_pod_scheduler.placement.end_reasons import asked, by_whom, cause, plain
 from sunk_pod_scheduler.placement.model import JobGone, JobUnknown
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_pod_scheduler.testing import job, manifest
 
-TEXT = EventText(reason="PodEnds", action="Deleting", note="why")
+TEXT = EventText(reason=PodReason.POD_ENDS, action="Deleting", note="why")
 
 
 @pytest.mark.parametrize(

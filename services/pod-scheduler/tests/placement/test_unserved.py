@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sunk_kube.objects import Condition, Pod, PodStatus
 from sunk_pod_scheduler.placement.unserved import OUT_OF_SCOPE_S, UNKNOWN_S, Unserved, unserved
 from sunk_pod_scheduler.podspec.scopes import ALIAS, PodScope
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_pod_scheduler.testing import T0, manifest
 
 OWNER = PodScope(cluster="a", names=("a-slurm", ALIAS))
@@ -23,7 +24,7 @@ def named(name: str, *, said: bool = False) -> Pod:
 
 def test_a_pod_that_names_a_scheduler_outside_its_scope_is_told_who_serves_its_namespace() -> None:
     assert unserved(named("b-slurm", said=True), [OWNER, NARROW]) == Unserved(
-        reason="SchedulerOutOfScope",
+        reason=PodReason.SCHEDULER_OUT_OF_SCOPE,
         text="scheduler b-slurm of cluster b does not serve namespace default; "
         "schedulers of Slurm that serve it: a-slurm, sunk-scheduler",
         due=T0 + timedelta(seconds=OUT_OF_SCOPE_S),
@@ -32,7 +33,7 @@ def test_a_pod_that_names_a_scheduler_outside_its_scope_is_told_who_serves_its_n
 
 def test_a_pod_that_names_no_scheduler_that_exists_is_told_so_after_a_while() -> None:
     assert unserved(named("sunk-schedular"), [OWNER]) == Unserved(
-        reason="SchedulerUnknown",
+        reason=PodReason.SCHEDULER_UNKNOWN,
         text="no scheduler of Slurm has the name sunk-schedular, and no other has said anything about this "
         "Pod; in namespace default, schedulers of Slurm that serve it: a-slurm, sunk-scheduler",
         due=T0 + timedelta(seconds=UNKNOWN_S),

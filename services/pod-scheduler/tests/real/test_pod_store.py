@@ -20,6 +20,7 @@ from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
 from sunk_pod_scheduler.adapters.pod_store import PodStore
 from sunk_pod_scheduler.placement.gang_membership import LABEL_POD_GROUP
 from sunk_pod_scheduler.placement.job_claims import keys_of
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.testing import WITHIN_S, until
 
@@ -177,7 +178,11 @@ async def test_a_pod_that_came_after_under_the_same_name_is_never_hit(
         second = await create(kube, namespace)
         await pods.delete(first)  # Gone already: success.
 
-        for attempt in (pods.annotate(first, "x"), pods.bind(first, "node1"), pods.refuse(first, "A", "b")):
+        for attempt in (
+            pods.annotate(first, "x"),
+            pods.bind(first, "node1"),
+            pods.refuse(first, PodReason.VALIDATION_FAILED, "b"),
+        ):
             with pytest.raises(ConflictError):
                 await attempt
         assert await pods.find(first.metadata.uid, namespace, "infer") is None
@@ -189,17 +194,17 @@ async def test_a_pod_that_came_after_under_the_same_name_is_never_hit(
 async def test_a_refusal_stands_in_the_condition_and_in_an_event(kube: KubeClient, namespace: str) -> None:
     async with watching(kube, namespace) as pods:
         made = await create(kube, namespace)
-        await pods.refuse(made, "ValidationFailed", "no cpu")
+        await pods.refuse(made, PodReason.VALIDATION_FAILED, "no cpu")
         found = await kube.get(PODS, "infer", namespace)
         told = condition(found.status.conditions, "PodScheduled")
 
         assert told is not None
-        assert (told.status, told.reason, told.message) == ("False", "ValidationFailed", "no cpu")
+        assert (told.status, told.reason, told.message) == ("False", PodReason.VALIDATION_FAILED, "no cpu")
         with anyio.fail_after(WITHIN_S):
             while not await kube.list_all(EVENTS, namespace):  # noqa: ASYNC110 - nobody tells us
                 await anyio.sleep(0.02)
 
-        await pods.refuse(found, "ValidationFailed", "no cpu")
+        await pods.refuse(found, PodReason.VALIDATION_FAILED, "no cpu")
         again = await kube.get(PODS, "infer", namespace)
 
         assert (
@@ -213,7 +218,7 @@ async def test_what_waits_to_be_said_is_said_before_the_end(kube: KubeClient, na
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(recorder.run)
         for number in range(30):
-            recorder.say(made, EventText(reason="Bound", action="Binding", note=f"number {number}"))
+            recorder.say(made, EventText(reason=PodReason.BOUND, action="Binding", note=f"number {number}"))
         with anyio.fail_after(WITHIN_S):
             while not await kube.list_all(EVENTS, namespace):  # noqa: ASYNC110 - nobody tells us
                 await anyio.sleep(0.02)
@@ -239,7 +244,7 @@ async def test_pods_are_told_by_uid_when_they_come_and_when_they_go(kube: KubeCl
             assert found is not None
             told.clear()
             await pods.annotate(made, '{"job":7}')
-            await pods.refuse(made, "ValidationFailed", "no cpu")
+            await pods.refuse(made, PodReason.VALIDATION_FAILED, "no cpu")
             await kube.patch(PODS, "infer", {"metadata": {"annotations": {"other": "x"}}}, namespace)
             await until(lambda: bool(told))
             assert told == [uid]  # Of what we write nobody is told.
@@ -272,7 +277,7 @@ async def test_a_namespace_that_goes_takes_its_pods_with_it_and_nobody_is_told_i
             while not await is_leaving():  # noqa: ASYNC110 - nobody tells us
                 await anyio.sleep(0.05)
         leaving = await kube.get(PODS, "infer", namespace)
-        pods.say(leaving, "Bound", "no Event can be made here any more")  # Must end nothing.
+        pods.say(leaving, PodReason.BOUND, "no Event can be made here any more")  # Must end nothing.
         await pods.delete(leaving)
         await kube.patch(PODS, "infer", {"metadata": {"finalizers": None}}, namespace)
 
@@ -299,13 +304,13 @@ async def test_why_a_pod_is_deleted_is_said_on_it_and_on_its_controller_before_i
     async with watching(kube, namespace) as pods:
         made = await create(kube, namespace)
         for number in range(300):  # A burst of other Events waits.
-            pods.say(made, "Bound", f"number {number}")
+            pods.say(made, PodReason.BOUND, f"number {number}")
         owner = await kube.create(CONFIG_MAPS, {"metadata": {"name": "web"}}, namespace)
         refers = {"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": owner.metadata.uid}
         body = {"metadata": {"ownerReferences": [{**refers, "controller": True}]}}
         await kube.patch(PODS, "infer", body, namespace)
         owned = await kube.get(PODS, "infer", namespace)
-        await pods.report_end((owned,), "PodEnds", "job 7 was cancelled (scancel):\nit is CANCELLED")
+        await pods.report_end((owned,), PodReason.POD_ENDS, "job 7 was cancelled (scancel):\nit is CANCELLED")
         path = f"/api/v1/namespaces/{namespace}/events?fieldSelector=reason=PodEnds"
         found = msgspec.json.decode(await kube.get_raw(path))["items"]
 
@@ -323,7 +328,7 @@ async def test_a_pod_goes_though_nothing_can_be_said_of_it(kube: KubeClient, nam
         nowhere = structs.replace(
             made, metadata=structs.replace(made.metadata, namespace="no-such-namespace")
         )
-        await pods.report_end((nowhere,), "PodEnds", "why")
+        await pods.report_end((nowhere,), PodReason.POD_ENDS, "why")
         await pods.delete(made)
 
         with anyio.fail_after(WITHIN_S):

@@ -1413,6 +1413,8 @@ class Fuse:
                     "bind",
                     "delete",
                     "record",
+                    "forget",
+                    "report_end",
                 }:
                     return found
 
@@ -1514,6 +1516,62 @@ async def test_killed_at_any_call_the_next_scheduler_ends_with_one_pod_on_one_jo
                 assert at > 9  # The way has that many writes at least.
                 return
         pytest.fail("the way to a bound Pod has no end")
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before the call", "after it"])
+async def test_killed_at_any_call_while_a_pod_ends_by_its_job_the_next_scheduler_ends_it_for_the_same_cause(
+    nats: NatsServer,
+    newest: HostSlurm,
+    free_tcp_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_after: bool,
+) -> None:
+    users = [""]
+
+    async def who_cancelled(*_: object) -> str:
+        return users[-1]
+
+    monkeypatch.setattr(PlaceholderJobs, "who_cancelled", who_cancelled)
+    async with world(nats, newest, free_tcp_port) as found:
+        found.script = "#!/bin/bash\nexec sleep 600\n"  # We announce it, and TERM ends it at once.
+        for at in range(20):
+            uid, users[:] = f"uid-{at}", [""]
+            found.pods.put(manifest(uid=uid, name=f"pod-{at}", requests={"cpu": "1", "memory": "1Mi"}))
+            await drive(found, found.scheduler(), uid, None)
+            (job,) = [job for job in await found.alive() if job.name == f"default/pod-{at}"]
+            await found.client.cancel_job(job.job_id)
+            await until(partial(is_over, found, job.job_id))
+            fuse = Fuse(at, is_after=is_after)
+            await end(found, fused_scheduler(found, fuse), uid, fuse)
+            if fuse.is_blown:
+                users[:] = ["ada"]  # Accounting learns of it a moment later.
+                await end(found, found.scheduler(), uid, None)
+
+            assert uid not in found.pods.pods
+            whose = f", by Slurm user {users[0]}" if users[0] and at == 0 and not is_after else ""
+            cause = f"job {job.job_id} was cancelled (scancel): it is CANCELLED{whose}"
+            assert found.pods.all_ends[uid] == {f"Pod default/pod-{at} ends: {cause}"}
+            if not fuse.is_blown:
+                assert at > 4  # Its state twice, the Event, its deletion, and that it is forgotten.
+                return
+        pytest.fail("the way to the end of a Pod has no end")
+
+
+async def end(found: World, scheduler: Reconciler, uid: str, fuse: Fuse | None) -> None:
+    """Look at the Pod until it is forgotten, as its kubelet lets go of it; or until the fuse blows."""
+    with anyio.fail_after(WITHIN_S):
+        while found.phase(uid):
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(scheduler.reconcile, uid)
+            except BaseExceptionGroup as group:
+                if fuse is None or group.split(Killed)[1] is not None:
+                    raise
+                return
+            if (pod := found.pods.pods.get(uid)) is not None and pod.is_terminating:
+                found.pods.vanish(uid)
+            await anyio.sleep(0.02)
 
 
 def fused_scheduler(found: World, fuse: Fuse) -> Reconciler:

@@ -21,6 +21,7 @@ from sunk_kube.resources import Resource
 from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
 from sunk_nodeset_controller.locks.annotations import read
 from sunk_nodeset_controller.locks.model import OPEN, LockTaint, NodeLock
+from sunk_nodeset_controller.reasons import NodeReason
 from sunk_runtime.changes import Changes
 
 SETTLE_S: Final = 0.3
@@ -70,7 +71,7 @@ def _has_taints(one: ManagedFields) -> bool:
 def taken_off(taint: LockTaint, who: str) -> EventText:
     """Return what is said of a taint that *who* put on a Node that is not locked."""
     note = f"the taint {taint.key} is taken off: no lock needs it; {who} wrote the Node's taints last"
-    return EventText(reason="StrayLockTaint", action="Unlock", note=note, type="Warning")
+    return EventText(reason=NodeReason.STRAY_LOCK_TAINT, action="Unlock", note=note, type="Warning")
 
 
 def is_stray_taint(lock: NodeLock) -> bool:

@@ -19,6 +19,7 @@ from sunk_kube.reflector import Reflector
 from sunk_kube.wellknown import CONDITION_PHASE_STATE
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.metadata import MetadataPatch, cut, patch
+from sunk_nodeset_controller.reasons import NodeReason
 from sunk_runtime.views import StateView, now
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class RebootSettings(msgspec.Struct, frozen=True, kw_only=True):
     is_permitted: bool = False
     """Whether the cluster may have Nodes rebooted."""
     condition: str = CONDITION_PHASE_STATE
-    reason: str = "production-powerreset"
+    reason: str = NodeReason.POWER_RESET
 
 
 class Reboots:

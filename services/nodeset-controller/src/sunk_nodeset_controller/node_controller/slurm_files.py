@@ -1,7 +1,8 @@
 """The files that are generated from the Nodes of a Slurm cluster's NodeSets, as ConfigMaps.
 
 What must stay true: a ConfigMap is written only if its text changes, and not more often than every few
-seconds; where nobody has the cluster's name nothing is written, and nothing is taken away.
+seconds; where nobody has the cluster's name nothing is written, and nothing is taken away. A topology.yaml
+and its blocks stay: slurmctld ends without what its nodes' places are in (ADR 0030).
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,6 +13,7 @@ import msgspec
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet, NodeSlice
 from sunk_kube.objects import Node
+from sunk_nodeset_controller.adapters.cluster_views import BusConnections
 from sunk_nodeset_controller.adapters.kube_views import KubeViews, slice_owner
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit
@@ -19,11 +21,20 @@ from sunk_nodeset_controller.node_controller.gres import Counts, Gres, gres_conf
 from sunk_nodeset_controller.nodesets.gpus import advertised
 from sunk_nodeset_controller.nodesets.owners import cluster_holders
 from sunk_nodeset_controller.nodesets.slices import members_of
-from sunk_nodeset_controller.nodesets.topology import Topology, topology_conf, topology_yaml
+from sunk_nodeset_controller.nodesets.topology import (
+    Topology,
+    block_of,
+    blocks_of,
+    topology_conf,
+    topology_yaml,
+)
 from sunk_runtime.changes import Changes
 
 REST_S: Final = 5.0
 """Nodes come and go in numbers; Slurm reads its configuration anew for each version."""
+
+
+YAML: Final = "topology.yaml"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +48,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 class GeneratedFiles:
     """Keeps the ConfigMaps current. Keys are Slurm clusters."""
 
-    def __init__(self, views: KubeViews, kube: FencedKube, wanted: Wanted) -> None:
+    def __init__(self, views: KubeViews, kube: FencedKube, bus: BusConnections, wanted: Wanted) -> None:
         self._views = views
         self._kube = kube
+        self._bus = bus
         self._wanted = wanted
         self._rest = RateLimit(REST_S)
         self._counts = Counts()
@@ -53,11 +65,16 @@ class GeneratedFiles:
         if left_s := self._rest.left_s(cluster):
             return left_s
         self._rest.begin(cluster)
-        for part, data in self._texts(cluster, namespace).items():
+        before = ""
+        if self._wanted.topology.kind != "none":
+            found = await self._kube.config_map(namespace, f"{cluster}-topology")
+            before = "" if found is None else found.data.get(YAML, "")
+        for part, data in self._texts(cluster, namespace, before).items():
             await self._put(namespace, f"{cluster}-{part}", part, data)
         return self._counts.again_s()
 
-    def _texts(self, cluster: str, namespace: str) -> Mapping[str, Mapping[str, str]]:
+    def _texts(self, cluster: str, namespace: str, before: str) -> Mapping[str, Mapping[str, str]]:
+        """Return what each ConfigMap is to hold; *before* is the topology.yaml that is there."""
         slices = [
             one
             for one in self._views.slices.values()
@@ -72,7 +89,10 @@ class GeneratedFiles:
             by_name = {name: node.metadata.labels for name, node in nodes.items()}
             texts["topology"] = {"topology.conf": topology_conf(self._wanted.topology, by_name)}
             if self._wanted.topology.kind == "both":
-                texts["topology"]["topology.yaml"] = topology_yaml(self._wanted.topology, by_name)
+                kept = blocks_of(before) | self._blocks_in_use(cluster)
+                texts["topology"][YAML] = topology_yaml(self._wanted.topology, by_name, kept)
+            elif before:
+                texts["topology"][YAML] = before
         if self._wanted.gres:
             known = self._views.nodes.objects.items()
             self._counts.keep({node.metadata.uid for name, node in known if self._views.slices_at.of(name)})
@@ -90,6 +110,12 @@ class GeneratedFiles:
             text = gres_conf(self._wanted.gres, labels, nodes, types_of, count_of=self._counts.of)
             texts["gres"] = {"gres.conf": text}
         return texts
+
+    def _blocks_in_use(self, cluster: str) -> set[str]:
+        """Return the blocks in which Slurm has nodes, as the bus says: the ConfigMap may have been lost."""
+        found = self._bus.find(cluster)
+        states = () if found is None else found.slurm_nodes.values()
+        return {block_of(state.topology) for state in states} - {""}
 
     async def _put(self, namespace: str, name: str, part: str, data: Mapping[str, str]) -> None:
         found = await self._kube.config_map(namespace, name)

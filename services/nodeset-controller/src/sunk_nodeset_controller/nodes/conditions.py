@@ -8,7 +8,7 @@ from typing import Final
 from sunk_kube import wellknown as wk
 from sunk_kube.objects import Condition, Node, Pod, condition
 from sunk_nodeset_controller.metadata import MetadataPatch, cut
-from sunk_nodeset_controller.slurm_health import NOT_HEARD
+from sunk_nodeset_controller.reasons import NodeReason
 
 MIRRORED: Final = (
     wk.CONDITION_SLURM_DRAIN,
@@ -34,7 +34,9 @@ def marks(node: Node, pod: Pod | None, *, is_wanted: bool) -> MetadataPatch:
     if not any(label in node.metadata.labels for label in LABELS):
         return MetadataPatch()
     if is_wanted:  # Its labels stay: they also keep the name for the next Pod.
-        return MetadataPatch(annotations={wk.ANNOTATION_DRAIN: None}, conditions=_unknown("PodGone"))
+        return MetadataPatch(
+            annotations={wk.ANNOTATION_DRAIN: None}, conditions=_unknown(NodeReason.POD_GONE)
+        )
     return MetadataPatch(
         labels=dict.fromkeys(LABELS),
         annotations={wk.ANNOTATION_DRAIN: None},
@@ -48,7 +50,7 @@ def _of(pod: Pod) -> MetadataPatch:
     annotations: dict[str, str | None] = {
         wk.ANNOTATION_DRAIN: cut(drain.message) if drain is not None and drain.status == "True" else None
     }
-    if drain is not None and drain.reason == NOT_HEARD:  # Not heard is not undrained.
+    if drain is not None and drain.reason == str(NodeReason.NOT_HEARD):  # Not heard is not undrained.
         annotations = {}
     return MetadataPatch(
         labels={
@@ -65,20 +67,21 @@ def _of(pod: Pod) -> MetadataPatch:
 def _mirror(pod: Pod, kind: str) -> Condition:
     found = condition(pod.status.conditions, kind)
     if found is None:
-        return Condition(type=kind, status="Unknown", reason="NoPodState")
+        return NodeReason.NO_POD_STATE.condition(kind, "Unknown")
     return Condition(type=kind, status=found.status, reason=found.reason, message=found.message)
 
 
 def _cordon(drain: Condition | None) -> Condition:
     kind = wk.CONDITION_SLURM_CORDON
     if drain is None or drain.status == "Unknown":
-        reason = NOT_HEARD if drain is not None and drain.reason == NOT_HEARD else "NoPodState"
-        return Condition(type=kind, status="Unknown", reason=reason)
+        is_silent = drain is not None and drain.reason == str(NodeReason.NOT_HEARD)
+        reason = NodeReason.NOT_HEARD if is_silent else NodeReason.NO_POD_STATE
+        return reason.condition(kind, "Unknown")
     if drain.status == "True" and not drain.message.startswith(KUBERNETES_PREFIX):
-        return Condition(type=kind, status="True", reason="DrainedInSlurm", message=drain.message)
-    return Condition(type=kind, status="False", reason="NotDrainedInSlurm")
+        return NodeReason.DRAINED_IN_SLURM.condition(kind, "True", drain.message)
+    return NodeReason.NOT_DRAINED_IN_SLURM.condition(kind, "False")
 
 
-def _unknown(reason: str) -> tuple[Condition, ...]:
+def _unknown(reason: NodeReason) -> tuple[Condition, ...]:
     kinds = (*MIRRORED, wk.CONDITION_SLURM_CORDON)
-    return tuple(Condition(type=kind, status="Unknown", reason=reason) for kind in kinds)
+    return tuple(reason.condition(kind, "Unknown") for kind in kinds)

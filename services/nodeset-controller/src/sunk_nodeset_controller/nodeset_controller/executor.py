@@ -222,7 +222,8 @@ class Executor:
     async def _body(self, seen: Observed, name: str, kube_node: str) -> Manifest:
         node = seen.nodes[kube_node]
         body = manifest(seen.nodeset, node, name, self._measure.taint.key)
-        body = with_gpus(body, gpus_of(node, seen.nodeset.spec, self._gpu_rules))
+        gpus = gpus_of(node, seen.nodeset.spec, self._gpu_rules)
+        body = with_gpus(body, gpus, is_listed=self._gpu_rules.is_listed)
         body = with_topology(body, node_topology(self._topology, node.metadata.labels))
         body["metadata"]["annotations"] |= noted(seen.slurm.get(name) if seen.slurm is not None else None)
         if seen.nodeset.spec.leave_room_for is None:

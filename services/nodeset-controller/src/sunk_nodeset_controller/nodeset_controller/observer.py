@@ -12,7 +12,7 @@ from sunk_kube.objects import Node, Pod
 from sunk_nodeset_controller.adapters.cluster_views import BusConnections
 from sunk_nodeset_controller.adapters.kube_views import KubeViews, slice_owner
 from sunk_nodeset_controller.nodeset_controller.feasibility_cache import FeasibilityCache
-from sunk_nodeset_controller.nodesets.gpus import GpuRules, is_unread, waits_for
+from sunk_nodeset_controller.nodesets.gpus import GpuRules, is_unread, waits_for, waits_since
 from sunk_nodeset_controller.nodesets.members import condemned
 from sunk_nodeset_controller.nodesets.model import Fits, Observed, UnreadGpus
 from sunk_nodeset_controller.nodesets.owners import is_owned, owner_key, refusal, seniority
@@ -28,26 +28,35 @@ _Guests = Mapping[str, tuple[PlacementState, ...]]
 class GpuWaits:
     """Since when Nodes that have GPUs by a label announce none, by NodeSet.
 
-    It is this process that counts: kubelets and device plugins say nothing of how long they have been at it.
-    A new leader waits once more, so that a Pod comes later and nothing is lost.
+    Kubelets and device plugins do not say it. It is in the status of the NodeSet, so a leader that was killed
+    is followed by one that goes on: else a controller that starts again every few minutes makes no Pod there.
     """
 
     def __init__(self, rules: GpuRules, clock: Callable[[], float] = time.monotonic) -> None:
         self._rules = rules
         self._clock = clock
-        self._since: dict[str, dict[str, float]] = {}
+        self._since: dict[str, dict[str, tuple[float, datetime]]] = {}
+        """By uid of the Node, by our clock, which never jumps, and by that of all."""
 
-    def of(self, nodeset: NodeSet, nodes: Iterable[Node]) -> dict[str, UnreadGpus]:
-        """Return those of *nodes*, which have no Pod of *nodeset*, whose Pod waits for their GPUs."""
-        now, known = self._clock(), self._since.get(nodeset.key, {})
+    def of(self, nodeset: NodeSet, nodes: Iterable[Node], now: datetime) -> dict[str, UnreadGpus]:
+        """Return those of *nodes*, which have no Pod of *nodeset*, whose Pod waits for their GPUs, or has."""
+        if not self._rules.wait_s:
+            return {}
+        moment, known = self._clock(), self._since.get(nodeset.key, {})
+        told = {one.kube_node: one.since for one in nodeset.status.gpus_awaited}
         unread = [node for node in nodes if is_unread(node, nodeset.spec, self._rules)]
-        since = {node.metadata.uid: known.get(node.metadata.uid, now) for node in unread}
+        since: dict[str, tuple[float, datetime]] = {}
+        found: dict[str, UnreadGpus] = {}
+        for node in unread:
+            name, uid = node.metadata.name, node.metadata.uid
+            if (began := known.get(uid)) is None:
+                at = waits_since(node, told.get(name), now)
+                began = moment - (now - at).total_seconds(), at
+            since[uid] = began
+            wait_s = max(began[0] + self._rules.wait_s - moment, 0.0)
+            found[name] = UnreadGpus(waits_for(node, self._rules), wait_s, began[1])
         self._since[nodeset.key] = since
-        return {
-            node.metadata.name: UnreadGpus(waits_for(node, self._rules), wait_s)
-            for node in unread
-            if (wait_s := since[node.metadata.uid] + self._rules.wait_s - now) > 0
-        }
+        return found
 
     def forget(self, key: str) -> None:
         """Forget a NodeSet that is gone."""
@@ -107,7 +116,7 @@ class Observer:
             placed_pods=placed_pods,
             failures=failures_of(slices),
             failed=failed_of(slices),
-            unread=self._gpu_waits.of(nodeset, others),
+            unread=self._gpu_waits.of(nodeset, others, now),
             refusal=refusal(nodeset, self._views.nodesets.values(), self._clusters),
             now=now,
             replace_after_s=self._replace_after_s,

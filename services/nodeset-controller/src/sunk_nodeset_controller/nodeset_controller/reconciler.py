@@ -27,6 +27,7 @@ from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan
 from sunk_nodeset_controller.nodesets.plan import plan
 from sunk_nodeset_controller.nodesets.protection import budget
 from sunk_nodeset_controller.nodesets.status import ACCEPTED, SCHEDULED, SLURM_KNOWN, is_told, status
+from sunk_nodeset_controller.reasons import NodeSetReason
 from sunk_runtime.errors import ConflictError
 
 T = TypeVar("T")
@@ -266,9 +267,9 @@ class NodeSetLoop:
     async def _say(self, nodeset: NodeSet, found: Condition, action: str) -> None:
         """Say it as an Event; that nobody takes it holds nothing up."""
         try:
-            await self._kube.say(
-                nodeset, EventText(reason=found.reason, action=action, note=found.message, type="Warning")
-            )
+            reason = NodeSetReason(found.reason)
+            text = EventText(reason=reason, action=action, note=found.message, type="Warning")
+            await self._kube.say(nodeset, text)
         except KubeRejectedError as error:  # Its namespace is on its way out.
             log.warning("event refused", extra={"nodeset": nodeset.key, "error": str(error)})
 

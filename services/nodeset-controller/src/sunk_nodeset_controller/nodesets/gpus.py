@@ -9,6 +9,7 @@ when they were waited for long enough. A Pod that exists keeps what it was made 
 Source: Kubernetes, "Device Plugins"; NVIDIA, GPU Feature Discovery (labels).
 """
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -23,6 +24,9 @@ from sunk_slurm.gres import Gres, gpu_type
 GPU: Final = "gpu"
 """The name of GPUs among Slurm's GRES."""
 VARIABLE: Final = "SUNK_NODE_GRES"
+LISTED: Final = "SUNK_NODE_GRES_LISTED"
+"""``true``: the generated gres.conf names the devices, which the start of slurmd cannot read yet."""
+_LABEL_MAX: Final = 63
 
 
 class GpuRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +38,8 @@ class GpuRules(msgspec.Struct, frozen=True, kw_only=True):
     """Labels whose value is the model: the first that a Node has."""
     wait_s: float = 300.0
     """For how long a Node's Pod waits for GPUs that only a label speaks of."""
+    is_listed: bool = False
+    """The generated gres.conf names the devices of GPUs, so that Slurm does not look for them itself."""
 
 
 def advertised(node: Node, resource: str) -> int:
@@ -63,6 +69,17 @@ def is_unread(node: Node, spec: NodeSetSpec, rules: GpuRules) -> bool:
     return gpus_of(node, spec, rules) is None
 
 
+def waits_since(node: Node, told: datetime | None, now: datetime) -> datetime:
+    """Return since when the Pod on *node*, which is unread, waits; *told*: what the NodeSet says of it.
+
+    That may be of an earlier Node of that name, or of a clock that was ahead.
+    """
+    created = node.metadata.creation_timestamp
+    if told is None or told > now or (created is not None and told < created):
+        return now
+    return told
+
+
 def waits_for(node: Node, rules: GpuRules) -> str:
     """Return what the Pod on *node*, which is unread, waits for."""
     label = next(label for label in rules.labels if node.metadata.labels.get(label))
@@ -70,14 +87,25 @@ def waits_for(node: Node, rules: GpuRules) -> str:
     return f"its device plugin announces no {what} yet, though label {label} is {node.metadata.labels[label]}"
 
 
-def with_gpus(made: Manifest, gpus: Gres | None) -> Manifest:
-    """Return the Pod *made* with the variable by which slurmd learns of *gpus*, and a label that says so."""
+def with_gpus(made: Manifest, gpus: Gres | None, *, is_listed: bool = False) -> Manifest:
+    """Return the Pod *made* with the variable by which slurmd learns of *gpus*, and a label that says so.
+
+    *is_listed*: as in `GpuRules`.
+    """
     if gpus is None:
         return made
-    spec = with_variable(made, VARIABLE, str(gpus))["spec"]
-    label = {wk.LABEL_GRES_GPU: str(gpus).removeprefix(f"{GPU}:").replace(":", "-")}
+    told = with_variable(made, LISTED, "true") if is_listed else made
+    spec = with_variable(told, VARIABLE, str(gpus))["spec"]
+    label = {wk.LABEL_GRES_GPU: _label_value(gpus)}
     return {
         **made,
         "metadata": {**made["metadata"], "labels": label | made["metadata"]["labels"]},
         "spec": spec,
     }
+
+
+def _label_value(gpus: Gres) -> str:
+    """Return ``h100-8``, as long as a label may be: a refused Pod keeps others from being made."""
+    count = str(gpus.count)
+    kind = gpus.kind.lstrip("_.-")[: _LABEL_MAX - len(count) - 1]
+    return f"{kind}-{count}" if kind else count

@@ -31,7 +31,9 @@ class UnreadGpus(msgspec.Struct, frozen=True):
 
     why: str
     wait_s: float
-    """For how long a Pod there still waits for them."""
+    """For how long a Pod there still waits for them; 0: it has waited long enough, and is made without."""
+    since: datetime
+    """Since when it waits."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +70,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     failed: frozenset[str] = frozenset()
     """The uids of Pods that count there already."""
     unread: Mapping[str, UnreadGpus] = msgspec.field(default_factory=dict[str, UnreadGpus])
-    """Nodes without a Pod of the set whose GPUs are not known yet, by name: their Pods wait."""
+    """Nodes without a Pod of the set whose GPUs are not known yet, by name: their Pods wait, or have."""
     refusal: str = ""
     """Why the NodeSet as a whole is not carried out; nothing if it is."""
     now: datetime

@@ -39,7 +39,7 @@ def plan(seen: Observed) -> Plan:
         **seen.fits.obstacles,
         **{node: f"belongs to NodeSet {key}" for node, key in seen.foreign.items()},
     }
-    waiting = {node: one for node, one in seen.unread.items() if node not in obstacles}
+    waiting = {node: one for node, one in seen.unread.items() if one.wait_s > 0 and node not in obstacles}
     obstacles |= {node: one.why for node, one in waiting.items()}
     feasible = frozenset(name for name in seen.nodes if name not in obstacles)
     replaced, again_s = _replaced(seen)

@@ -62,7 +62,11 @@ def wanted_entries(seen: Observed, found: Plan) -> dict[str, NodeSliceEntry]:
     for one in seen.slices:
         for entry in one.nodes:
             if entry.kube_node in seen.nodes:
-                wanted.setdefault(entry.kube_node, msgspec.structs.replace(entry, released=True))
+                # One that waits for its GPUs is still the set's: a released one loses its record in Slurm.
+                unread = seen.unread.get(entry.kube_node)
+                waits = unread is not None and unread.wait_s > 0 and entry.kube_node not in seen.foreign
+                released = entry.released or not waits
+                wanted.setdefault(entry.kube_node, msgspec.structs.replace(entry, released=released))
     return wanted
 
 

@@ -12,12 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
-from sunk_kube.nodesets import NodeSetStatus
+from sunk_kube.nodesets import AWAITED_MAX, AwaitedGpus, NodeSetStatus
 from sunk_kube.objects import Condition, Pod, condition
 from sunk_nodeset_controller.metadata import cut
 from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import Observed, Plan
 from sunk_nodeset_controller.nodesets.template import pinned_node, template_hash
+from sunk_nodeset_controller.reasons import NodeSetReason
 
 ACCEPTED: Final = "Accepted"
 """The NodeSet is carried out: its cluster is ours, its template is a Pod's."""
@@ -66,6 +67,7 @@ def status(seen: Observed, found: Plan, generation: int | None = None) -> NodeSe
         updated_number_scheduled=sum(_is_updated(pod, revision) for pod in current),
         number_condemned=len(_condemned(seen)),
         update_revision=revision,
+        gpus_awaited=_awaited(seen) if is_known else nodeset.status.gpus_awaited,
     )
     return replace(counts, conditions=_conditions(seen, found, counts))
 
@@ -78,6 +80,13 @@ def is_told(before: NodeSetStatus, after: NodeSetStatus) -> bool:
         return msgspec.to_builtins(replace(told, conditions=())), found
 
     return ours(before) == ours(after)
+
+
+def _awaited(seen: Observed) -> tuple[AwaitedGpus, ...]:
+    """Return the Nodes whose GPUs are awaited, also in vain, so that the next leader does not begin anew."""
+    ours = {node: one.since for node, one in seen.unread.items() if node not in seen.foreign}
+    first = sorted(ours, key=lambda node: (ours[node], node))[:AWAITED_MAX]
+    return tuple(AwaitedGpus(kube_node=node, since=ours[node]) for node in first)
 
 
 def _expected(seen: Observed, found: Plan) -> int:
@@ -106,8 +115,8 @@ def _condemned(seen: Observed) -> list[str]:
 def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Condition, ...]:
     if found.invalid:
         made = (
-            Condition(type=ACCEPTED, status="False", reason="Refused", message=found.invalid),
-            Condition(type=READY, status="False", reason="Refused", message=found.invalid),
+            NodeSetReason.REFUSED.condition(ACCEPTED, "False", found.invalid),
+            NodeSetReason.REFUSED.condition(READY, "False", found.invalid),
             *([_known(seen)] if seen.doubt is not None else ()),
         )
     elif seen.nodeset.metadata.deletion_timestamp is not None:
@@ -125,22 +134,22 @@ def _conditions(seen: Observed, found: Plan, counts: NodeSetStatus) -> tuple[Con
 
 def _accepted(found: Plan) -> Condition:
     if found.refused:
-        return Condition(type=ACCEPTED, status="False", reason="Refused", message=found.refused)
-    return Condition(type=ACCEPTED, status="True", reason="Accepted")
+        return NodeSetReason.REFUSED.condition(ACCEPTED, "False", found.refused)
+    return NodeSetReason.ACCEPTED.condition(ACCEPTED, "True")
 
 
 def _leaving(seen: Observed) -> Condition:
     message = f"{len(seen.pods)} Pods are to go{_waits(seen)}"
-    return Condition(type=READY, status="False", reason="BeingDeleted", message=message)
+    return NodeSetReason.BEING_DELETED.condition(READY, "False", message)
 
 
 def _updated(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
     current, updated = counts.current_number_scheduled, counts.updated_number_scheduled
     if updated == current:
-        return Condition(type=UPDATED, status="True", reason="AllUpdated")
+        return NodeSetReason.ALL_UPDATED.condition(UPDATED, "True")
     held = f"{_waits(seen)}{_not_usable(seen)}{_stuck(found)}"
     message = f"{updated} of {current} Pods are of the present template{held}"
-    return Condition(type=UPDATED, status="False", reason="PodsOutdated", message=message)
+    return NodeSetReason.PODS_OUTDATED.condition(UPDATED, "False", message)
 
 
 def _waits(seen: Observed) -> str:
@@ -196,19 +205,19 @@ def _scheduled(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
     why = _why(found) + _taken(seen)
     if any(found.obstacles.get(node) == one.why for node, one in seen.unread.items()):
         message = f"feasible Nodes: {counts.number_feasible}{why}"
-        return Condition(type=SCHEDULED, status="False", reason="GPUsNotAnnounced", message=message)
+        return NodeSetReason.GPUS_NOT_ANNOUNCED.condition(SCHEDULED, "False", message)
     is_none_wanted = seen.nodeset.spec.replicas == 0
     if counts.number_feasible < desired or not (counts.number_feasible or is_none_wanted):
         message = f"{counts.number_feasible} of {desired} wanted Nodes are feasible{why}"
-        return Condition(type=SCHEDULED, status="False", reason="TooFewFeasibleNodes", message=message)
+        return NodeSetReason.TOO_FEW_FEASIBLE_NODES.condition(SCHEDULED, "False", message)
     if current < desired:
         message = f"{current} of {desired} Pods exist{_taken(seen)}"
-        return Condition(type=SCHEDULED, status="False", reason="PodsMissing", message=message)
+        return NodeSetReason.PODS_MISSING.condition(SCHEDULED, "False", message)
     if unplaced := [words for pod in seen.pods if (words := _unplaced(pod))]:
         message = f"not on their Nodes yet{_grouped(unplaced, 'Pod')}"
-        return Condition(type=SCHEDULED, status="False", reason="PodsUnschedulable", message=message)
+        return NodeSetReason.PODS_UNSCHEDULABLE.condition(SCHEDULED, "False", message)
     message = f"feasible Nodes: {counts.number_feasible}{why}"
-    return Condition(type=SCHEDULED, status="True", reason="AllScheduled", message=message)
+    return NodeSetReason.ALL_SCHEDULED.condition(SCHEDULED, "True", message)
 
 
 def _why(found: Plan) -> str:
@@ -235,10 +244,10 @@ def _grouped(reasons: Iterable[str], what: str) -> str:
 def _ready(seen: Observed, found: Plan, counts: NodeSetStatus) -> Condition:
     expected, ready = _expected(seen, found), counts.number_ready
     if ready >= expected and (expected or seen.nodeset.spec.replicas == 0):
-        return Condition(type=READY, status="True", reason="AllReady")
+        return NodeSetReason.ALL_READY.condition(READY, "True")
     why = _grouped(filter(None, (_unready(pod, seen) for pod in seen.pods)), "Pod")
     message = f"{ready} of {expected} Pods are ready{why}"
-    return Condition(type=READY, status="False", reason="PodsNotReady", message=message)
+    return NodeSetReason.PODS_NOT_READY.condition(READY, "False", message)
 
 
 def _unready(pod: Pod, seen: Observed) -> str:
@@ -270,8 +279,8 @@ def _unplaced(pod: Pod) -> str:
 
 def _known(seen: Observed) -> Condition:
     if seen.doubt is None:
-        return Condition(type=SLURM_KNOWN, status="True", reason="Heard")
-    return Condition(type=SLURM_KNOWN, status="False", reason=seen.doubt.reason, message=seen.doubt.message)
+        return NodeSetReason.HEARD.condition(SLURM_KNOWN, "True")
+    return seen.doubt.reason.condition(SLURM_KNOWN, "False", seen.doubt.message)
 
 
 def _kept(seen: Observed, made: Condition, generation: int) -> Condition:

@@ -1,8 +1,9 @@
 """Topology from the labels of Nodes, in stock Slurm's formats; pure.
 
 topology.conf (24.11) names every node. topology.yaml (26.05) names none: a node brings its place along when
-it registers, and one update moves it. So that file changes only with the set of blocks, which Slurm takes
-from nowhere else.
+it registers, and one update moves it. So that file changes only with a new block, which Slurm takes from
+nowhere else. A block stays in the file: slurmctld ends, at its next start or reconfigure, where the place of
+a node is in a block that the file does not have. The node may be down, or its Node gone.
 
 What must stay true: the same Nodes give the same text, whatever their order; every node of a tree is below
 some switch, since Slurm gives no job to a node that it cannot reach. A label's value is a text of any user
@@ -13,7 +14,7 @@ Source: topology.conf(5), topology.yaml(5), plugins topology/tree and topology/b
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -30,6 +31,10 @@ NO_VALUE: Final = "none"
 """Stands for a label that a Node does not have."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _NAME_MAX: Final = 63
+BLOCKS_MAX: Final = 2000
+"""From so many on no block is added: labels of Nodes are texts of others, and blocks stay."""
+_BLOCK: Final = re.compile(r'^ +- \{block: "([A-Za-z0-9_.-]{1,63})"\}$', re.MULTILINE)
+_PLACE: Final = re.compile(rf"(?:^|,){BLOCK}:([A-Za-z0-9_.-]{{1,63}})(?=,|$)")
 
 
 class Topology(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,10 +60,17 @@ def topology_conf(wanted: Topology, nodes: Mapping[str, Mapping[str, str]]) -> s
     return HEAD + (_blocks(wanted, nodes) if wanted.kind == "block" else _tree(wanted, nodes))
 
 
-def topology_yaml(wanted: Topology, nodes: Mapping[str, Mapping[str, str]]) -> str:
+def topology_yaml(
+    wanted: Topology, nodes: Mapping[str, Mapping[str, str]], kept: Collection[str] = ()
+) -> str:
     """Return topology.yaml: a tree that registrations fill, and a block for each value of the label.
 
     Without any block of a Node there is one that stays empty: a block topology without blocks ends slurmctld.
+
+    Args:
+        wanted: How labels become a topology.
+        nodes: The labels of each node's Node.
+        kept: The blocks that stay, also without a label: those of the file before and of nodes' places.
     """
     lines = [
         "---",
@@ -69,14 +81,26 @@ def topology_yaml(wanted: Topology, nodes: Mapping[str, Mapping[str, str]]) -> s
         f'      - {{switch: "{ROOT}", children: "{NO_VALUE}"}}',
         f'      - {{switch: "{NO_VALUE}"}}',
     ]
-    if wanted.block_label:
+    if wanted.block_label or kept:
         values = {value for labels in nodes.values() if (value := labels.get(wanted.block_label))}
-        blocks = sorted({place_name((value,)) for value in values}) or [NO_VALUE]
+        new = sorted({place_name((value,)) for value in values} - {*kept})
+        blocks = sorted({*kept, *new[: max(0, BLOCKS_MAX - len(kept))]}) or [NO_VALUE]
         sizes = ", ".join(str(size) for size in wanted.block_sizes or (1,))
         lines += [f"- topology: {BLOCK}", "  cluster_default: false", "  block:"]
         lines += [f"    block_sizes: [{sizes}]", "    blocks:"]
         lines += [f'      - {{block: "{block}"}}' for block in blocks]
     return HEAD + "".join(f"{line}\n" for line in lines)
+
+
+def blocks_of(text: str) -> set[str]:
+    """Return the blocks of a topology.yaml that was generated, but for the one that only stays empty."""
+    return {*_BLOCK.findall(text)} - {NO_VALUE}
+
+
+def block_of(place: str | None) -> str:
+    """Return the block in which Slurm has a node by its *place*; empty: none."""
+    found = _PLACE.search(place or "")
+    return found[1] if found else ""
 
 
 def node_topology(wanted: Topology, labels: Mapping[str, str]) -> str:

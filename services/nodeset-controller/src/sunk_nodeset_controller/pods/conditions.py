@@ -9,11 +9,10 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_kube import wellknown as wk
 from sunk_kube.objects import Condition
 from sunk_nodeset_controller.metadata import MetadataPatch, cut
-from sunk_nodeset_controller.slurm_health import NOT_HEARD
+from sunk_nodeset_controller.reasons import NodeReason
 
 NOT_HEARD_MESSAGE: Final = "Slurm was not heard for long; its NodeSet says since when"
 
-NOT_IN_SLURM: Final = "NodeNotInSlurm"
 NOT_IN_SLURM_MESSAGE: Final = "Slurm no longer knows the node"
 _NO_LABELS: Final[dict[str, str | None]] = dict.fromkeys(
     (wk.LABEL_RUNNING, wk.LABEL_DRAIN, wk.LABEL_NOT_RESPONDING)
@@ -39,7 +38,7 @@ def marks(slurm: SlurmNodeState) -> MetadataPatch:
 
 def unknown() -> MetadataPatch:
     """Return what a Pod shall bear when Slurm was not heard for long. Why it was drained stays."""
-    return MetadataPatch(labels=_NO_LABELS, conditions=_unknown(NOT_HEARD, NOT_HEARD_MESSAGE))
+    return MetadataPatch(labels=_NO_LABELS, conditions=_unknown(NodeReason.NOT_HEARD, NOT_HEARD_MESSAGE))
 
 
 def forgotten() -> MetadataPatch:
@@ -47,36 +46,32 @@ def forgotten() -> MetadataPatch:
     return MetadataPatch(
         labels=_NO_LABELS,
         annotations={wk.ANNOTATION_DRAIN: None},
-        conditions=_unknown(NOT_IN_SLURM, NOT_IN_SLURM_MESSAGE),
+        conditions=_unknown(NodeReason.NOT_IN_SLURM, NOT_IN_SLURM_MESSAGE),
     )
 
 
-def _unknown(reason: str, message: str) -> tuple[Condition, ...]:
+def _unknown(reason: NodeReason, message: str) -> tuple[Condition, ...]:
     kinds = wk.CONDITION_SLURM_DRAIN, wk.CONDITION_SLURM_RUNNING, wk.CONDITION_SLURM_NOT_RESPONDING
-    return tuple(Condition(type=kind, status="Unknown", reason=reason, message=message) for kind in kinds)
+    return tuple(reason.condition(kind, "Unknown", message) for kind in kinds)
 
 
 def _drain(slurm: SlurmNodeState) -> Condition:
     if not slurm.is_drain:
-        return _condition(wk.CONDITION_SLURM_DRAIN, "NotDrained", is_true=False)
-    reason = "Draining" if slurm.is_busy else "Drained"
-    return _condition(wk.CONDITION_SLURM_DRAIN, reason, cut(slurm.reason), is_true=True)
+        return NodeReason.NOT_DRAINED.condition(wk.CONDITION_SLURM_DRAIN, "False")
+    reason = NodeReason.DRAINING if slurm.is_busy else NodeReason.DRAINED
+    return reason.condition(wk.CONDITION_SLURM_DRAIN, "True", cut(slurm.reason))
 
 
 def _running(slurm: SlurmNodeState) -> Condition:
-    reason = "Busy" if slurm.is_busy else "Idle"
-    return _condition(wk.CONDITION_SLURM_RUNNING, reason, is_true=slurm.is_busy)
+    reason, status = (NodeReason.BUSY, "True") if slurm.is_busy else (NodeReason.IDLE, "False")
+    return reason.condition(wk.CONDITION_SLURM_RUNNING, status)
 
 
 def _not_responding(slurm: SlurmNodeState) -> Condition:
     if not slurm.is_not_responding:
-        return _condition(wk.CONDITION_SLURM_NOT_RESPONDING, "Responding", is_true=False)
+        return NodeReason.RESPONDING.condition(wk.CONDITION_SLURM_NOT_RESPONDING, "False")
     words = "+".join((slurm.state, *slurm.flags))
-    return _condition(wk.CONDITION_SLURM_NOT_RESPONDING, "NotResponding", words, is_true=True)
-
-
-def _condition(kind: str, reason: str, message: str = "", *, is_true: bool) -> Condition:
-    return Condition(type=kind, status="True" if is_true else "False", reason=reason, message=message)
+    return NodeReason.NOT_RESPONDING.condition(wk.CONDITION_SLURM_NOT_RESPONDING, "True", words)
 
 
 def _word(*, is_true: bool) -> str:

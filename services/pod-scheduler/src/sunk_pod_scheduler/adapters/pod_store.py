@@ -26,6 +26,7 @@ from sunk_pod_scheduler.placement.job_claims import of_owner
 from sunk_pod_scheduler.placement.model import CONDITION_SLURM_JOB_LOST
 from sunk_pod_scheduler.placement.node_filter import Port, on_nodes, port_key
 from sunk_pod_scheduler.podspec.validation import grace_s
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_runtime.changes import Changes
 from sunk_runtime.errors import ConflictError
 
@@ -215,19 +216,19 @@ class PodStore:
         except ConflictError:
             return  # A Pod of that name came after: ours is gone.
 
-    async def report_end(self, pods: Sequence[Pod], reason: str, message: str) -> None:
+    async def report_end(self, pods: Sequence[Pod], reason: PodReason, message: str) -> None:
         """Say by Event on Pods that are about to be deleted, and on who controls them, why, now."""
         await self._recorder.say_first(
             pods, EventText(reason=reason, action="Deleting", note=plain(message), type="Warning")
         )
 
-    async def refuse(self, pod: Pod, reason: str, message: str) -> None:
+    async def refuse(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Say by Event and by condition why the Pod is not scheduled; said already, it is not said again."""
         await self._unscheduled(
             pod, EventText(reason=reason, action="Scheduling", note=message, type="Warning")
         )
 
-    async def put_off(self, pod: Pod, reason: str, message: str, *, is_quiet: bool = False) -> None:
+    async def put_off(self, pod: Pod, reason: PodReason, message: str, *, is_quiet: bool = False) -> None:
         """Say by Event and by condition what the Pod waits for; said already, it is not said again."""
         text = EventText(reason=reason, action="Scheduling", note=message)
         await self._unscheduled(pod, text, is_quiet=is_quiet)
@@ -235,7 +236,7 @@ class PodStore:
     async def _unscheduled(self, pod: Pod, text: EventText, *, is_quiet: bool = False) -> None:
         await self._conditioned(pod, CONDITION_POD_SCHEDULED, "False", text, is_quiet=is_quiet)
 
-    async def report_job_lost(self, pod: Pod, reason: str, message: str, *, is_lost: bool) -> None:
+    async def report_job_lost(self, pod: Pod, reason: PodReason, message: str, *, is_lost: bool) -> None:
         """Say by Event and by condition whether a Pod that runs has lost its job."""
         kind = "Warning" if is_lost else "Normal"
         text = EventText(reason=reason, action="Scheduling", note=message, type=kind)
@@ -270,11 +271,11 @@ class PodStore:
         if not is_quiet:
             self._recorder.say(pod, text)
 
-    def say(self, pod: Pod, reason: str, message: str) -> None:
+    def say(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Say by Event that something went well."""
         self._recorder.say(pod, EventText(reason=reason, action="Binding", note=message))
 
-    def warn(self, pod: Pod, reason: str, message: str) -> None:
+    def warn(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Say by Event what its user had better know; the Pod is scheduled all the same."""
         self._recorder.say(pod, EventText(reason=reason, action="Scheduling", note=message, type="Warning"))
 

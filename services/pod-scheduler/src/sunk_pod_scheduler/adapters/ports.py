@@ -10,6 +10,7 @@ from sunk_pod_scheduler.placement.gang_membership import GangMembership
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone
 from sunk_pod_scheduler.placement.node_filter import Port
 from sunk_pod_scheduler.placement.ownership import Owner
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_slurm.submission import JobDescription
 
 
@@ -66,33 +67,33 @@ class PodPort(Protocol):
         """
         ...
 
-    async def report_end(self, pods: Sequence[Pod], reason: str, message: str) -> None:
+    async def report_end(self, pods: Sequence[Pod], reason: PodReason, message: str) -> None:
         """Say by Event on Pods that are about to be deleted, and on who controls them, why; before they are.
 
         It raises nothing and takes a bounded time: what cannot be said keeps no Pod.
         """
         ...
 
-    async def refuse(self, pod: Pod, reason: str, message: str) -> None:
+    async def refuse(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Say by Event and by condition why the Pod is not scheduled."""
         ...
 
-    async def put_off(self, pod: Pod, reason: str, message: str, *, is_quiet: bool = False) -> None:
+    async def put_off(self, pod: Pod, reason: PodReason, message: str, *, is_quiet: bool = False) -> None:
         """Say by Event and by condition what the Pod waits for; nothing is wrong with it.
 
         *is_quiet*: by condition alone.
         """
         ...
 
-    async def report_job_lost(self, pod: Pod, reason: str, message: str, *, is_lost: bool) -> None:
+    async def report_job_lost(self, pod: Pod, reason: PodReason, message: str, *, is_lost: bool) -> None:
         """Say by Event and by condition whether a Pod that runs has lost its job."""
         ...
 
-    def say(self, pod: Pod, reason: str, message: str) -> None:
+    def say(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Say by Event that something went well."""
         ...
 
-    def warn(self, pod: Pod, reason: str, message: str) -> None:
+    def warn(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Say by Event what its user had better know; the Pod is scheduled all the same."""
         ...
 

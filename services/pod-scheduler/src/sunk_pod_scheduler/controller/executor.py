@@ -7,6 +7,9 @@ import logging
 from collections.abc import Sequence
 from typing import Final, assert_never
 
+from msgspec.structs import replace
+
+from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementState
 from sunk_kube.objects import Pod
 from sunk_kube.wellknown import (
@@ -57,6 +60,7 @@ from sunk_pod_scheduler.placement.events import facts
 from sunk_pod_scheduler.placement.kubelet_rejections import refusal
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.placement.model import JobUnknown
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.together import each
 from sunk_runtime.views import now
@@ -184,13 +188,17 @@ class Executor:
             self._notifier.released(ours, state.job, self._submitter.wanted(seen, pods))
         over = "ending" if isinstance(seen, GangSeen) else "ended"
         is_over = state.phase == over and (before is None or before.phase != over)
+        if state.phase == "ending" and (before is None or before.phase != "ending"):
+            # Stored before it is said: accounting may know more when the next leader says it.
+            who = await self._jobs.who_cancelled(seen.job, owner(seen))
+            state = replace(state, reason=f"{state.reason}{by_whom(who)}"[:REASON_MAX])
         if is_over:
             self._note_refusals(ours, state)
         await self._store(self._context.placeholder.known(state))
         if is_over and isinstance(seen, GangSeen):
             for pod in ours:
                 if not pod.spec.node_name or pod.is_terminating:
-                    self._pods.say(pod, "GangEnds", f"{name(seen)} ends: {state.reason}")
+                    self._pods.say(pod, PodReason.GANG_ENDS, f"{name(seen)} ends: {state.reason}")
 
     def _note_refusals(self, ours: Sequence[Pod], state: PlacementState) -> None:
         members = () if state.roster is None else state.roster.members
@@ -200,18 +208,18 @@ class Executor:
             if why := refusal(pod):
                 self._context.refusals.note(pod, node_by_uid.get(pod.metadata.uid, ""), why, moment)
                 text = f"the kubelet of {pod.spec.node_name} refused: {why}"
-                self._pods.warn(pod, "KubeletRefused", text)
+                self._pods.warn(pod, PodReason.KUBELET_REFUSED, text)
 
     async def _record_reason(self, action: Refuse | RecordReason, ours: Sequence[Pod]) -> None:
         state = action.state
         if isinstance(action, Refuse):
-            note = Message(reason="ValidationFailed", text=state.reason, is_warning=True)
+            note = Message(reason=PodReason.VALIDATION_FAILED, text=state.reason, is_warning=True)
         else:
             text = state.reason + action.more
             note = Message(
                 reason=action.event, text=text, is_warning=action.is_warning, is_quiet=action.is_quiet
             )
-        if note.reason == "CutOff":  # The Pods run: they are scheduled.
+        if note.reason is PodReason.CUT_OFF:  # The Pods run: they are scheduled.
             for pod in ours:
                 log.warning("a script is cut off, as are many", extra={"pod": pod.key, "job": state.job})
                 self._pods.warn(pod, note.reason, note.text)
@@ -242,16 +250,15 @@ class Executor:
             )
         except SlurmRejectedError as error:
             text = f"Slurm refuses for job {action.job}: {error}"
-            note = Message(reason="ReleaseRefused", text=text, is_warning=True)
+            note = Message(reason=PodReason.RELEASE_REFUSED, text=text, is_warning=True)
             await self._notifier.tell_all(seated(seen, pods), note)
             raise
 
     async def _delete(self, pods: Sequence[Pod], seen: AnySeen) -> None:
         """Delete Pods, once it is said why: afterwards nobody would look for that on them."""
         reason = "" if seen.placement is None else seen.placement.reason
-        who = await self._jobs.who_cancelled(seen.job, owner(seen))
-        event = "GangEnds" if isinstance(seen, GangSeen) else "PodEnds"
-        await self._pods.report_end(pods, event, f"{name(seen)} ends: {reason}{by_whom(who)}")
+        event = PodReason.GANG_ENDS if isinstance(seen, GangSeen) else PodReason.POD_ENDS
+        await self._pods.report_end(pods, event, f"{name(seen)} ends: {reason}")
 
         async def delete(pod: Pod) -> None:
             self._context.check()
@@ -264,7 +271,7 @@ class Executor:
         await self._store(action.state)
         _count_bound(action.state)
         text = f"Slurm job {action.state.job} placed {pod.key} on {action.state.kube_node}"
-        self._pods.say(pod, "Bound", text)
+        self._pods.say(pod, PodReason.BOUND, text)
 
     async def _bind_members(self, action: BindMembers, seen: AnySeen, pods: Pods) -> None:
         """Ranks are written before the Pods are bound: a container reads them once, at its start."""
@@ -290,7 +297,7 @@ class Executor:
             self._context.check()
             await self._pods.bind(pod, action.kube_nodes[uid])
             text = f"Slurm job {record.job} placed {pod.key}, rank {rank} of {size} of {name(seen)}, "
-            self._pods.say(pod, "Bound", text + f"on {action.kube_nodes[uid]}")
+            self._pods.say(pod, PodReason.BOUND, text + f"on {action.kube_nodes[uid]}")
 
         await each([uid for uid in action.kube_nodes if uid in pods], bind)
 

@@ -9,6 +9,7 @@ from sunk_pod_scheduler.gangs.model import Message
 from sunk_pod_scheduler.gangs.ownership import Pods
 from sunk_pod_scheduler.podspec.validation import ValidatedPod
 from sunk_pod_scheduler.podspec.warnings import warnings
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_runtime.together import each
 
 
@@ -40,11 +41,12 @@ class Notifier:
     async def report_job_lost(self, pods: Iterable[Pod], state: PlacementState, *, refused: str = "") -> None:
         """Say on Pods that run whether Slurm has lost their job, or that it has *refused* another."""
         is_lost = state.lost is not None
-        reason = "SubmissionFailed" if refused else "JobLost" if is_lost else "JobFound"
+        found = PodReason.JOB_LOST if is_lost else PodReason.JOB_FOUND
+        reason = PodReason.SUBMISSION_FAILED if refused else found
 
         async def tell(pod: Pod) -> None:
-            found = f"Slurm job {state.job} holds the place of {pod.key} again"
-            text = refused or (state.reason if is_lost else found)
+            again = f"Slurm job {state.job} holds the place of {pod.key} again"
+            text = refused or (state.reason if is_lost else again)
             await self._pods.report_job_lost(pod, reason, text, is_lost=is_lost)
 
         await each(pods, tell)
@@ -60,7 +62,8 @@ class Notifier:
         for pod in pods:
             if pod.spec.node_name:
                 continue
-            self._pods.say(pod, "PlaceholderSubmitted", f"Slurm job {job} is submitted for {whom}")
+            text = f"Slurm job {job} is submitted for {whom}"
+            self._pods.say(pod, PodReason.PLACEHOLDER_SUBMITTED, text)
             asked = wanted.get(pod.metadata.uid)
             for warned in warnings(pod, asked) if asked is not None else ():
                 self._pods.warn(pod, warned.reason, warned.message)

@@ -26,6 +26,7 @@ from sunk_pod_scheduler.placement.job_description import describe
 from sunk_pod_scheduler.placement.limits import LOOK_AGAIN_S, tries
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.validation import ValidatedPod, validate
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.together import each
 from sunk_runtime.views import now
@@ -35,7 +36,7 @@ from sunk_slurm.submission import JobDescription
 log = logging.getLogger(__name__)
 
 UNAVAILABLE: Final = Message(
-    reason="SlurmUnavailable", text="Slurm does not answer; the Pod is submitted once it does"
+    reason=PodReason.SLURM_UNAVAILABLE, text="Slurm does not answer; the Pod is submitted once it does"
 )
 NO_NODE_ATTEMPTS: Final = 5
 """From then on it is no longer until the next: a NodeSet's Pods may be on their way to Slurm."""
@@ -77,7 +78,7 @@ class Submitter:
         why = self._context.refusals.enough(ours[0], now()) if ours and not is_lost else ""
         if why or not choice.is_possible:
             note = Message(
-                reason="KubeletRefuses" if why else "NoNodeFits",
+                reason=PodReason.KUBELET_REFUSES if why else PodReason.NO_NODE_FITS,
                 text=why or _no_node(seen, gang),
                 is_warning=True,
             )
@@ -109,7 +110,7 @@ class Submitter:
         except SlurmRejectedError as error:
             text = _refused(error, description.qos, priority_class)
             if intent.lost is None:
-                note = Message(reason="SubmissionFailed", text=text, is_warning=True)
+                note = Message(reason=PodReason.SUBMISSION_FAILED, text=text, is_warning=True)
                 await self._notifier.tell_all(pods, note)
             else:
                 await self._notifier.report_job_lost(pods, intent, refused=text)

@@ -18,6 +18,7 @@ from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.placement.marks import Mark
 from sunk_pod_scheduler.placement.model import JobSeen
 from sunk_pod_scheduler.placement.ownership import Owner
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_runtime.views import StateView
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,8 @@ class Sweeper:
         if pod is None or pod.metadata.uid != mark.uid or mark.uid in self._copied:
             return
         self._copied = {uid for uid in self._copied if self._placements.get(uid) is not None} | {mark.uid}
-        self._pods.warn(pod, "MarkCopied", f"Slurm job {job} carries the mark of {pod.key}'s job")
+        text = f"Slurm job {job} carries the mark of {pod.key}'s job"
+        self._pods.warn(pod, PodReason.MARK_COPIED, text)
 
     async def _claim_again(self, job: int, mark: Mark, pod: Pod) -> None:
         """Write on *pod* that *job* is its, if that runs and its AdminComment says so too.

@@ -30,6 +30,7 @@ from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.origins import Origins, of_pods
 from sunk_pod_scheduler.placement.priority import requeue_after_s
 from sunk_pod_scheduler.placement.transitions import is_another
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.tracing import acting
 from sunk_runtime.views import StateView, now
@@ -173,7 +174,7 @@ class GangDispatcher:
         try:
             return await self._workloads.is_gang(found)
         except PermanentError as error:
-            await self._pods.refuse(pod, "WorkloadUnknown", f"{found.said} cannot be read: {error}")
+            await self._pods.refuse(pod, PodReason.WORKLOAD_UNKNOWN, f"{found.said} cannot be read: {error}")
             raise
 
     async def explain(self, uid: str) -> tuple[Finding, ...]:

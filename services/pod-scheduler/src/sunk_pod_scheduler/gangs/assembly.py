@@ -26,6 +26,7 @@ from sunk_pod_scheduler.placement.limits import (
 )
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, JobUnknown
 from sunk_pod_scheduler.placement.transitions import said
+from sunk_pod_scheduler.reasons import PodReason
 
 WISHES_MAX: Final = 16
 """Kinds of Nodes that a gang may ask for: each kind is looked for among all Nodes."""
@@ -44,7 +45,8 @@ def form(  # noqa: PLR0911 - a table of cases
     bad = {member.uid: _refusal(member.pod.problems) for member in free if member.pod.problems}
     if bad:
         waits = Message(
-            reason="WaitingForGang", text=f"{_name(seen)}: {len(bad)} of its Pods cannot be passed to Slurm"
+            reason=PodReason.WAITING_FOR_GANG,
+            text=f"{_name(seen)}: {len(bad)} of its Pods cannot be passed to Slurm",
         )
         return Tell(notes={member.uid: bad.get(member.uid, waits) for member in free})
     if problems := _problems(seen, free):
@@ -80,7 +82,7 @@ def _since(free: list[MemberSeen], now: datetime) -> datetime:
 
 
 def _refusal(problems: tuple[str, ...]) -> Message:
-    return Message(reason="ValidationFailed", text=said(problems), is_warning=True)
+    return Message(reason=PodReason.VALIDATION_FAILED, text=said(problems), is_warning=True)
 
 
 def _name(seen: GangSeen) -> str:
@@ -148,7 +150,11 @@ def _incomplete(
         return Wait((first - quiet).total_seconds())
     is_late = waited >= last
     text = f"{_name(seen)} has {len(free)} of {size} Pods{_missing(free, size)}"
-    note = Message(reason="GangIncomplete" if is_late else "WaitingForGang", text=text, is_warning=is_late)
+    note = Message(
+        reason=PodReason.GANG_INCOMPLETE if is_late else PodReason.WAITING_FOR_GANG,
+        text=text,
+        is_warning=is_late,
+    )
     notes = dict.fromkeys((member.uid for member in free), note)
     return Tell(notes=notes, after_s=None if is_late else (last - waited).total_seconds())
 
@@ -250,7 +256,8 @@ def full(seen: GangSeen, gang: Gang) -> dict[str, Message]:
     """Return what is said on Pods for whom the gang has no seat."""
     seated = {member.uid for member in gang.members}
     note = Message(
-        reason="GangFull", text=f"{_name(seen)} is placed already, with {len(gang.members)} other Pods"
+        reason=PodReason.GANG_FULL,
+        text=f"{_name(seen)} is placed already, with {len(gang.members)} other Pods",
     )
     found = seen.members.values()
     return {member.uid: note for member in found if member.is_free and member.uid not in seated}

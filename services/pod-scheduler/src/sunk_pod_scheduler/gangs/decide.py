@@ -46,6 +46,7 @@ from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, Observed, PodSeen
 from sunk_pod_scheduler.placement.transitions import given_up, said, without
 from sunk_pod_scheduler.podspec.job_size import too_small_for
+from sunk_pod_scheduler.reasons import PodReason
 
 
 def decide_gang(seen: GangSeen, now: datetime, limits: Limits) -> GangAction:
@@ -144,7 +145,7 @@ def _binding(  # noqa: C901, PLR0911 - a table of cases
         elsewhere = f"job {job.job} does not run on all of the gang's nodes"
         return given_up(_again(pod, record, gang, elsewhere, now), job)
     if small := too_small_for(job.job, job.held, gang):
-        return given_up(_again(pod, record, gang, small, now), job, "JobTooSmall")
+        return given_up(_again(pod, record, gang, small, now), job, PodReason.JOB_TOO_SMALL)
     if any(node not in seen.kube_nodes for node in distinct(gang)):
         return Wait(ASK_AGAIN_S)
     for member in gang.members:
@@ -154,7 +155,7 @@ def _binding(  # noqa: C901, PLR0911 - a table of cases
         if found.pod.kube_node and found.pod.kube_node != seen.kube_nodes[member.node]:
             return ends(record, f"Pod {member.pod} is bound to another Node than its seat's", now)
         if not found.pod.kube_node and found.node_problem:
-            return given_up(_again(pod, record, gang, found.node_problem, now), job, "NodeUnsuited")
+            return given_up(_again(pod, record, gang, found.node_problem, now), job, PodReason.NODE_UNSUITED)
     if not job.is_marked:
         wiped = _again(pod, record, gang, f"job {job.job} no longer carries our mark in its Extra", now)
         return given_up(wiped, job) if job.is_ours else wiped

@@ -22,6 +22,7 @@ from sunk_pod_scheduler.placement.actions import (
 from sunk_pod_scheduler.placement.gang_membership import GangOptions
 from sunk_pod_scheduler.placement.model import PodSeen, Seen
 from sunk_pod_scheduler.podspec.validation import ValidatedPod
+from sunk_pod_scheduler.reasons import PodReason
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +115,7 @@ class SubmitGang(msgspec.Struct, frozen=True, kw_only=True):
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """What is said on one Pod, by Event and condition."""
 
-    reason: str
+    reason: PodReason
     text: str
     is_warning: bool = False
     is_quiet: bool = False

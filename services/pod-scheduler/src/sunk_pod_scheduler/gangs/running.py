@@ -19,6 +19,7 @@ from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, LOOK_AGAIN_S, Limit
 from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown
 from sunk_pod_scheduler.placement.transitions import ending
+from sunk_pod_scheduler.reasons import PodReason
 
 _SHOWN: Final = 4
 
@@ -188,9 +189,13 @@ def occupied(seen: GangSeen, gang: Gang, now: datetime) -> Gang:
 
 
 def exit_code(seen: GangSeen, gang: Gang) -> int:
-    """Return with what the first member that failed has failed."""
-    found = (seen.members.get(member.uid) for member in gang.members)
-    return next((one.pod.exit_code for one in found if one is not None and one.pod.exit_code), 0)
+    """Return with what the first member that failed has failed.
+
+    A member that was deleted has not failed: how its program answers SIGTERM says nothing of its work, and
+    its workload may be done with it.
+    """
+    found = (one.pod for member in gang.members if (one := seen.members.get(member.uid)) is not None)
+    return next((pod.exit_code for pod in found if pod.exit_code and not pod.is_terminating), 0)
 
 
 def _replaced(
@@ -264,7 +269,7 @@ def _bind_replacements(seen: GangSeen, gang: Gang) -> GangAction | None:
     if isinstance(seen.job, JobUnknown) or (isinstance(seen.job, JobSeen) and not seen.job.is_marked):
         return Wait(ASK_AGAIN_S)  # Whether the seat is still ours only Slurm can say.
     problems = {
-        one.uid: Message(reason="SeatDoesNotFit", text=one.node_problem, is_warning=True)
+        one.uid: Message(reason=PodReason.SEAT_DOES_NOT_FIT, text=one.node_problem, is_warning=True)
         for one in replacements
         if one.node_problem
     }

@@ -1,10 +1,9 @@
 """What the scheduler can do about one Pod, or about a gang as about one. Values only."""
 
-from typing import Literal
-
 import msgspec
 
 from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.reasons import PodReason
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -31,7 +30,7 @@ class RecordReason(msgspec.Struct, frozen=True, kw_only=True):
     """Say on the Pod why its job does not start, or what is wrong while it runs, and store it."""
 
     state: PlacementState
-    event: Literal["JobHeld", "WaitingForSlurm", "WaitingForLock", "ScriptSilent", "CutOff"]
+    event: PodReason
     more: str = ""
     """What the Pod says besides the reason that is stored: it changes more often."""
     is_quiet: bool = False
@@ -40,7 +39,7 @@ class RecordReason(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_warning(self) -> bool:
         """Somebody has to do something."""
-        return self.event in {"JobHeld", "ScriptSilent", "CutOff"}
+        return self.event in {PodReason.JOB_HELD, PodReason.SCRIPT_SILENT, PodReason.CUT_OFF}
 
 
 class TellLoss(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,16 +67,13 @@ class ExcludeNodes(msgspec.Struct, frozen=True):
     excluded: str
 
 
-GivenUp = Literal["", "NodeUnsuited", "JobTooSmall"]
-
-
 class GiveUp(msgspec.Struct, frozen=True, kw_only=True):
     """End a job that is of no use to its Pod, which is told why, and store *state*, which has no job."""
 
     state: PlacementState
     job: int
-    event: GivenUp = ""
-    """Empty: the Pod is not told."""
+    event: PodReason | None = None
+    """None: the Pod is not told."""
 
 
 class ReleaseJob(msgspec.Struct, frozen=True):

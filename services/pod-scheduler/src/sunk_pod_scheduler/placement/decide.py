@@ -46,6 +46,7 @@ from sunk_pod_scheduler.placement.transitions import (
 )
 from sunk_pod_scheduler.podspec.job_size import too_small
 from sunk_pod_scheduler.podspec.validation import TERMINATION_OFFSET_S
+from sunk_pod_scheduler.reasons import PodReason
 
 
 def decide(seen: Observed, now: datetime, limits: Limits) -> Action:
@@ -227,7 +228,7 @@ def _running(  # noqa: PLR0911 - a table of cases
         elsewhere = f"job {job.job} does not run on {placement.node}"
         return given_up(without(pod, placement, elsewhere, now), job)
     if small := too_small(job.job, job.held, placement.node, pod.size):
-        return given_up(without(pod, placement, small, now), job, "JobTooSmall")
+        return given_up(without(pod, placement, small, now), job, PodReason.JOB_TOO_SMALL)
     if not seen.kube_node:
         return Wait(ASK_AGAIN_S)
     bound = replace(placement, phase="bound", changed=now, bound=now, kube_node=seen.kube_node, reason="")
@@ -239,7 +240,7 @@ def _running(  # noqa: PLR0911 - a table of cases
     if pod.kube_node:
         return bound_alone(placement, now)
     if seen.node_problem:
-        return given_up(without(pod, placement, seen.node_problem, now), job, "NodeUnsuited")
+        return given_up(without(pod, placement, seen.node_problem, now), job, PodReason.NODE_UNSUITED)
     if not job.is_started_by_us:
         return MarkStarted(job.job, job.extra)
     return Bind(state=bound)

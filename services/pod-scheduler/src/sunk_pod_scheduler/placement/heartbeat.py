@@ -14,6 +14,7 @@ from sunk_pod_scheduler.placement.actions import Record, RecordReason, Wait
 from sunk_pod_scheduler.placement.limits import LOOK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.model import HeartbeatState
 from sunk_pod_scheduler.placement.transitions import ending
+from sunk_pod_scheduler.reasons import PodReason
 
 FEW: Final = 2
 FEW_PERCENT: Final = 5
@@ -54,7 +55,7 @@ def check_heartbeat(
     return (
         Wait(LOOK_AGAIN_S)
         if is_told
-        else RecordReason(state=replace(placement, reason=CUT_OFF), event="CutOff")
+        else RecordReason(state=replace(placement, reason=CUT_OFF), event=PodReason.CUT_OFF)
     )
 
 

@@ -26,6 +26,7 @@ from sunk_pod_scheduler.placement.limits import (
 )
 from sunk_pod_scheduler.placement.model import JobSeen, PodSeen
 from sunk_pod_scheduler.placement.transitions import waits_for
+from sunk_pod_scheduler.reasons import PodReason
 from sunk_slurm import hostlist
 
 PRIORITY_S: Final = 30.0
@@ -52,7 +53,7 @@ def _held(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
     )
     if placement.reason == reason:
         return Wait(LOOK_AGAIN_S, is_patient=True)
-    return RecordReason(state=replace(placement, changed=now, reason=reason), event="JobHeld")
+    return RecordReason(state=replace(placement, changed=now, reason=reason), event=PodReason.JOB_HELD)
 
 
 def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
@@ -72,7 +73,7 @@ def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
         return Wait(min(left_s, LOOK_AGAIN_S), is_patient=True)
     state = replace(placement, changed=now, reason=reason, start_told=start)
     more = "" if start is None else f"; Slurm expects to start it at about {start:%Y-%m-%d %H:%M} UTC"
-    return RecordReason(state=state, event="WaitingForSlurm", more=more, is_quiet=is_quiet)
+    return RecordReason(state=state, event=PodReason.WAITING_FOR_SLURM, more=more, is_quiet=is_quiet)
 
 
 def _start_to_tell(told: datetime | None, expected: datetime | None, now: datetime) -> datetime | None:
@@ -94,10 +95,10 @@ def starting(placement: PlacementState, job: JobSeen, now: datetime, limits: Lim
     """Say what keeps the script of a job that runs from announcing itself, once that takes long."""
     where = hostlist.compress(job.nodes)
     if job.reason == "Prolog":
-        quiet_s, event = WAITING_FIRST_S, "WaitingForLock"
+        quiet_s, event = WAITING_FIRST_S, PodReason.WAITING_FOR_LOCK
         reason = f"job {job.job} waits in its prolog until {where} is locked for it"
     else:
-        quiet_s, event = SILENT_FIRST_S, "ScriptSilent"
+        quiet_s, event = SILENT_FIRST_S, PodReason.SCRIPT_SILENT
         reason = (
             f"job {job.job} runs on {where}, and its script has not called {limits.hooks_url}: "
             "can that be reached from the node, and is its certificate trusted there?"

@@ -11,7 +11,6 @@ from sunk_pod_scheduler.placement.actions import (
     Action,
     Bind,
     ExcludeNodes,
-    GivenUp,
     GiveUp,
     MarkStarted,
     Record,
@@ -23,6 +22,7 @@ from sunk_pod_scheduler.placement.actions import (
     Wait,
 )
 from sunk_pod_scheduler.placement.model import JobSeen, Observed, PodSeen
+from sunk_pod_scheduler.reasons import PodReason
 
 
 def without(pod: PodSeen, placement: PlacementState, reason: str, now: datetime) -> Record:
@@ -47,7 +47,7 @@ def without(pod: PodSeen, placement: PlacementState, reason: str, now: datetime)
     )
 
 
-def given_up(record: Record, job: JobSeen, event: GivenUp = "") -> Record | GiveUp:
+def given_up(record: Record, job: JobSeen, event: PodReason | None = None) -> Record | GiveUp:
     """Return *record*; if its Pod has no more of *job*, which is alive, that ends at once."""
     if job.is_over or record.state.job is not None:
         return record

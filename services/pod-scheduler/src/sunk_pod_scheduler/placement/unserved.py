@@ -6,13 +6,14 @@ spoken of only where, after a long time, no scheduler has said anything about th
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from sunk_kube.objects import Pod, condition
 from sunk_pod_scheduler.placement.end_reasons import plain
 from sunk_pod_scheduler.podspec.scopes import PodScope
+from sunk_pod_scheduler.reasons import PodReason
 
 OUT_OF_SCOPE_S: Final = 10.0
 """How long a Pod waits that names one of us outside that one's scope, before it is told."""
@@ -25,7 +26,7 @@ _SHOWN_NAMES: Final = 8
 class Unserved(msgspec.Struct, frozen=True, kw_only=True):
     """What to say of a Pod, and from when on."""
 
-    reason: Literal["SchedulerOutOfScope", "SchedulerUnknown"]
+    reason: PodReason
     text: str
     due: datetime | None
     """None: its creation is not known."""
@@ -49,7 +50,7 @@ def unserved(pod: Pod, scopes: Iterable[PodScope]) -> Unserved | None:
         # Not which namespaces it serves: those of other tenants may be none of this one's business.
         text = f"scheduler {name} of cluster {scope.cluster} does not serve namespace {namespace}"
         return Unserved(
-            reason="SchedulerOutOfScope",
+            reason=PodReason.SCHEDULER_OUT_OF_SCOPE,
             text=plain(f"{text}; {here}"),
             due=_due(pod, OUT_OF_SCOPE_S),
         )
@@ -59,7 +60,7 @@ def unserved(pod: Pod, scopes: Iterable[PodScope]) -> Unserved | None:
         f"no scheduler of Slurm has the name {name[:_SHOWN]}, and no other has said anything about this Pod"
     )
     return Unserved(
-        reason="SchedulerUnknown",
+        reason=PodReason.SCHEDULER_UNKNOWN,
         text=plain(f"{text}; in namespace {namespace}, {here}"),
         due=_due(pod, UNKNOWN_S),
     )

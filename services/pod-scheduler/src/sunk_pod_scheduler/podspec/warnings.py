@@ -13,6 +13,7 @@ from sunk_kube.wellknown import PREFIX
 from sunk_pod_scheduler.podspec.annotations import OLD_SHARED_OF, SHARED_OF
 from sunk_pod_scheduler.podspec.unsupported import without_effect
 from sunk_pod_scheduler.podspec.validation import ValidatedPod
+from sunk_pod_scheduler.reasons import PodReason
 
 EXCLUSIVE: Final = PREFIX + "exclusive"
 _BASIC: Final = ("cpu", "memory")
@@ -21,7 +22,7 @@ _BASIC: Final = ("cpu", "memory")
 class PodWarning(msgspec.Struct, frozen=True):
     """An Event of type Warning."""
 
-    reason: str
+    reason: PodReason
     message: str
 
 
@@ -30,23 +31,23 @@ def warnings(pod: Pod, wanted: ValidatedPod) -> tuple[PodWarning, ...]:
     found: list[PodWarning] = []
     if unheard := without_effect(pod.spec):
         text = f"{', '.join(unheard)}: without effect, because Slurm chooses the Node"
-        found.append(PodWarning("NoEffect", text))
+        found.append(PodWarning(PodReason.NO_EFFECT, text))
     if pinned := _pinned(pod.spec):
         text = (
             f"container {pinned[0]} is Guaranteed with whole CPUs: under the kubelet's static CPU policy it "
             "gets CPUs that Slurm may give to others, and the node is drained; set the CPU limit above the "
             "request, or ask for a fraction"
         )
-        found.append(PodWarning("StaticCPUs", text))
+        found.append(PodWarning(PodReason.STATIC_CPUS, text))
     if text := _shared_gpus(wanted):
         text = f"{text}, as Slurm and the kubelet hand GPUs out each for itself"
-        found.append(PodWarning("SharedGPUs", text))
+        found.append(PodWarning(PodReason.SHARED_GPUS, text))
     old = pod.metadata.annotations.get(EXCLUSIVE, "").strip().lower()
     if old in OLD_SHARED_OF:
         text = f"{EXCLUSIVE}: {old} is the old boolean; write one of {', '.join(SHARED_OF)}"
         if wanted.gpus and not OLD_SHARED_OF[old]:
             text += "; with GPUs it means user"
-        found.append(PodWarning("OldAnnotation", text))
+        found.append(PodWarning(PodReason.OLD_ANNOTATION, text))
     return tuple(found)
 
 
