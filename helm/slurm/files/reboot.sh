@@ -5,7 +5,7 @@
 #   reboot.sh nodes HOSTLIST   as slurmctld runs it (reboot_from_controller): those of all these nodes
 #
 # What must stay true: it never reboots anything itself, for in a Pod that would end the Pod and not the
-# machine; it ends in a minute, well only if every reboot was noted.
+# machine; it ends in a minute, for slurmctld in five, well only if every reboot was noted. slurmctld asks once.
 #
 # Settings: as prolog.sh.
 
@@ -19,7 +19,8 @@ source "$settings" || exit 1 # And bash says which file it misses.
 # shellcheck source=gateway.sh
 source "${settings%/*}/gateway.sh" || exit 1
 
-readonly bound=60 at_once=16
+readonly at_once=16
+bound=60
 
 # Asks for the reboot of node $1 until it is noted.
 ask() {
@@ -46,6 +47,7 @@ ask() {
 if (($# == 2)) && [[ $1 == nodes ]]; then
     names=$(scontrol show hostnames "$2") || exit 1
     mapfile -t nodes <<<"$names"
+    bound=300
 else
     # The Pod's host name is the node's name.
     nodes=("${SLURMD_NODENAME:-$(</proc/sys/kernel/hostname)}")
