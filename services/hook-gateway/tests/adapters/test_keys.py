@@ -73,7 +73,7 @@ async def test_tokens_are_checked_again_once_the_keys_can_be_read() -> None:
         await anyio.sleep(0.05)
         assert not tokens.is_ready
         is_up.set()
-        assert await tokens.identify(issuer.token("gpu-1")) == Caller("gpu-1", "slurm", UID)
+        assert await tokens.identify(issuer.token("gpu-1")) == Caller("gpu-1", "slurm", UID, "slurmd")
         tasks.cancel_scope.cancel()
 
 
@@ -94,14 +94,13 @@ async def test_a_token_that_was_let_in_is_refused_once_it_has_expired_or_its_key
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(tokens.run)
         assert [await tokens.identify(token) for token in (expiring, lasting)] == [
-            Caller("gpu-1", "slurm", UID)
+            Caller("gpu-1", "slurm", UID, "slurmd")
         ] * 2
         await until(lambda: is_refused(expiring))
         assert not await is_refused(lasting)
         documents.by_path |= Documents(new).by_path
-        assert await tokens.identify(new.token("gpu-1")) == Caller(
-            "gpu-1", "slurm", UID
-        )  # Has the keys read.
+        # Has the keys read.
+        assert await tokens.identify(new.token("gpu-1")) == Caller("gpu-1", "slurm", UID, "slurmd")
         assert await is_refused(lasting)
         tasks.cancel_scope.cancel()
 
@@ -161,7 +160,7 @@ async def test_an_unknown_key_is_looked_up_at_most_once_in_half_a_minute_and_nob
         with pytest.raises(TransientError):
             await tokens.identify(new.token("gpu-1"))
         monkeypatch.setattr(tokens, "_next_lookup", 0.0)  # Half a minute later.
-        assert await tokens.identify(new.token("gpu-1")) == Caller("gpu-1", "slurm", UID)
+        assert await tokens.identify(new.token("gpu-1")) == Caller("gpu-1", "slurm", UID, "slurmd")
         assert reads == 3
         tasks.cancel_scope.cancel()
 

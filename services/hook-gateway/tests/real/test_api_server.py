@@ -104,7 +104,9 @@ async def test_a_real_pod_token_tells_its_pod_and_no_other_token_is_let_in(
         tokens = PodTokens(from_api_server(kube, ""), audience=AUDIENCE)
         tasks.start_soon(tokens.run)
 
-        assert await tokens.identify(bound) == Caller(POD, account.namespace, pod["metadata"]["uid"])
+        assert await tokens.identify(bound) == Caller(
+            POD, account.namespace, pod["metadata"]["uid"], "slurmd"
+        )
         for token in (elsewhere, unbound, bound[:-8] + "AAAAAAAA"):
             with pytest.raises(AccessError) as refused:
                 await tokens.identify(token)
