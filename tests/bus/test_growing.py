@@ -160,11 +160,12 @@ async def test_a_lease_ends_on_three_servers_as_on_one(one: Bus, three: Bus) -> 
 
 async def test_to_copy_again_changes_nothing(one: Bus, three: Bus) -> None:
     await grow(one, three)
-    made = [(await three.js.stream_info(name)).created for name in await names_of(three)]
+    made = [(await three.js.stream_info(name)).created for name in await names_of(one)]
 
     await grow(one, three)
 
-    assert [(await three.js.stream_info(name)).created for name in await names_of(three)] == made
+    assert [(await three.js.stream_info(name)).created for name in await names_of(one)] == made
+    assert subjects.GROWN_STREAM in await names_of(three)
 
 
 @pytest.mark.parametrize("is_given_up", [False, True], ids=["at once", "after JetStream gave it up"])
@@ -210,6 +211,7 @@ async def test_what_a_client_wrote_to_the_three_is_not_thrown_away(
     with pytest.raises(PermanentError, match=rf"stream {FACTS}: the three servers .* up to {STORED + 1}"):
         await grow(one, three)
 
+    assert subjects.GROWN_STREAM not in await names_of(three)
     assert (await seen(three, FACTS)).last_seq == STORED + 1
 
 
@@ -256,6 +258,8 @@ async def test_a_stream_that_the_one_server_has_no_more_does_not_come_back(one: 
 
     with pytest.raises(PermanentError, match=r"has no stream TEAMS.*delete the claims"):
         await grow(one, three)
+
+    assert subjects.GROWN_STREAM not in await names_of(three)  # Else the three servers would serve it.
 
 
 async def test_a_server_may_take_its_time_to_check_a_large_stream(

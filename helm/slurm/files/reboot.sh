@@ -22,26 +22,24 @@ source "${settings%/*}/gateway.sh" || exit 1
 readonly at_once=16
 bound=60
 
-# Asks for the reboot of node $1 until it is noted.
+# Asks once for the reboot of node $1: 0 if it is noted, 2 if that is to be done again, 1 if it would not help.
 ask() {
-    local left node=$1
-    while ((SECONDS < bound)); do
-        left=$((bound - SECONDS))
-        post "/v1/nodes/$node/reboot" '{}' "$((left < 15 ? left : 15))" || break
-        case $status in
-            200)
-                return 0
-                ;;
-            408 | 429) ;;
-            4??)
-                echo "sunk reboot: $node: HTTP $status: $answer" >&2
-                return 1
-                ;;
-        esac
-        sleep "0.$((RANDOM % 6 + 3))"
-    done
-    echo "sunk reboot: $node: ${trouble:-no answer in $bound s}" >&2
-    return 1
+    local left=$((bound - SECONDS)) node=$1
+    ((left > 0)) || return 2
+    post "/v1/nodes/$node/reboot" '{}' "$((left < 15 ? left : 15))" || {
+        echo "sunk reboot: $node: $trouble" >&2
+        return 1
+    }
+    case $status in
+        200) return 0 ;;
+        408 | 429) ;;
+        4??)
+            echo "sunk reboot: $node: HTTP $status: $answer" >&2
+            return 1
+            ;;
+    esac
+    ((rounds > 0)) || [[ -z $trouble ]] || echo "sunk reboot: $node: $trouble" >&2
+    return 2
 }
 
 if (($# == 2)) && [[ $1 == nodes ]]; then
@@ -52,15 +50,32 @@ else
     # The Pod's host name is the node's name.
     nodes=("${SLURMD_NODENAME:-$(</proc/sys/kernel/hostname)}")
 fi
-code=0
-for ((first = 0; first < ${#nodes[@]}; first += at_once)); do
-    asking=()
-    for node in "${nodes[@]:first:at_once}"; do
-        ask "$node" &
-        asking+=("$!")
+# All are asked for before any is asked for again: one whose Node is not known keeps no other waiting.
+code=0 rounds=0
+while ((${#nodes[@]} > 0 && SECONDS < bound)); do
+    again=()
+    for ((first = 0; first < ${#nodes[@]}; first += at_once)); do
+        asking=()
+        batch=("${nodes[@]:first:at_once}")
+        for node in "${batch[@]}"; do
+            ask "$node" &
+            asking+=("$!")
+        done
+        for which in "${!asking[@]}"; do
+            wait "${asking[which]}"
+            case $? in
+                0) ;;
+                2) again+=("${batch[which]}") ;;
+                *) code=1 ;;
+            esac
+        done
     done
-    for pid in "${asking[@]}"; do
-        wait "$pid" || code=1
-    done
+    nodes=("${again[@]}")
+    rounds=$((rounds + 1))
+    ((${#nodes[@]} == 0)) || sleep "0.$((RANDOM % 6 + 3))"
+done
+for node in "${nodes[@]}"; do
+    echo "sunk reboot: $node: no answer in $bound s" >&2
+    code=1
 done
 exit "$code"

@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -448,6 +450,23 @@ def test_one_node_that_may_not_be_rebooted_keeps_no_other_from_it(
     assert node.run("reboot.sh", "nodes", "gpu-[1-3]") == 1
     assert len(gateway.sent) == 3
     assert "HTTP 403" in node.stderr
+
+
+def test_a_node_that_is_asked_for_again_and_again_keeps_no_other_waiting(
+    node: Node, gateway: ScriptedGateway
+) -> None:
+    names = [f"gpu-{number}" for number in range(20)]
+    node.say("hostnames", "\n".join(names))
+    gateway.by_path["/v1/nodes/gpu-0/reboot"] = 503, {"error": "the Node of gpu-0 is not known"}
+    everyone = {f"/v1/nodes/{name}/reboot" for name in names}
+
+    with ThreadPoolExecutor(1) as threads:
+        ended = threads.submit(node.run, "reboot.sh", "nodes", "gpu-[0-19]")
+        while not (ended.done() or everyone <= {path for path, _, _ in gateway.sent}):
+            time.sleep(0.02)
+        gateway.relent()
+
+        assert ended.result() == 0
 
 
 def test_features_that_slurmd_hands_to_its_reboot_are_no_nodes(node: Node, gateway: ScriptedGateway) -> None:

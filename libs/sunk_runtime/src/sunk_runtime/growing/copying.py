@@ -2,7 +2,8 @@
 """Copies every stream of one NATS server to three, until both have the same.
 
 What must stay true: the one server's streams are only read. What the three have is deleted only where the
-decision says so. The stream `GROWN_STREAM` exists only while both have the same.
+decision says so. The stream `GROWN_STREAM` exists only while both have the same: the three may have a copy
+of an earlier try, with that stream, so each try begins without it.
 """
 
 import logging
@@ -51,6 +52,7 @@ async def grow(source: Bus, target: Bus, *, volume_mib: int = 0) -> int:
         PermanentError: *target* has what *source* has not, or refuses; names the stream.
         TransientError: it broke off; the same call again goes on.
     """
+    await _delete(target, subjects.GROWN_STREAM)
     names = [name for name in await names_of(source) if name != subjects.GROWN_STREAM]
     if why := unknown(names, set(await names_of(target)) - {subjects.GROWN_STREAM}):
         raise PermanentError(why)
@@ -77,10 +79,9 @@ async def _grow(source: Bus, target: Bus, name: str) -> None:
             raise PermanentError(refusal(name, one, three or StreamSeen()))
         case Step.REPLACE:
             log.info("stream is there in part", extra=_told(name, three or StreamSeen()))
-            await _delete(target, subjects.GROWN_STREAM)
             await _delete(target, name)
         case Step.COPY:
-            await _delete(target, subjects.GROWN_STREAM)
+            pass
     await _copy(source, target, name)
     one, three = await _compared(source, target, name)
     if next_step(one, three) is not Step.NOTHING:
