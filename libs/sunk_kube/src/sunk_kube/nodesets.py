@@ -222,7 +222,10 @@ class AwaitedGpus(KubeStruct, frozen=True):
     """A Node without a Pod of the set that announces no GPUs, though a label says that it has some."""
 
     kube_node: Annotated[str, Meta(max_length=253, description="The Kubernetes Node's name.")]
-    since: Annotated[datetime, Meta(description="Since when its Pod waits for them.")]
+    since: Annotated[
+        datetime,
+        Meta(description="Since when its Pod waits for them.", extra_json_schema={"format": "date-time"}),
+    ]
 
 
 class NodeSetStatus(KubeStruct, frozen=True, omit_defaults=False):
