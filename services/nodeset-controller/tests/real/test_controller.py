@@ -49,6 +49,7 @@ from sunk_kube.resources import (
 )
 from sunk_lab.kube.lab import KubeLab
 from sunk_lab.nats import NatsServer
+from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.locks.annotations import read
 from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS
 from sunk_nodeset_controller.locks.model import OPEN, LockTaint
@@ -59,6 +60,7 @@ from sunk_runtime.changes import Changes
 from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings
 from sunk_runtime.jetstream import connect as connect_bus
+from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering, ask
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
@@ -1082,6 +1084,27 @@ async def test_a_verifier_may_write_the_pod_and_nobody_takes_it_away(stage: Stag
 
     assert shown is not None
     assert (shown.status, shown.last_transition_time) == ("True", third)
+
+
+async def test_what_a_verifier_writes_on_the_pod_is_not_overwritten_by_who_has_not_seen_it(
+    stage: Stage,
+) -> None:
+    await stage.told(lambda state: state.is_ready)
+    before = await stage.kube.get(PODS, stage.name, stage.namespace)
+    kind, moment = wk.CONDITION_HPC_VERIFICATION, datetime(2026, 1, 1, tzinfo=UTC)
+
+    def verified(status: str, hours: int) -> dict[str, Any]:
+        since = _second(moment + timedelta(hours=hours))
+        return {"status": {"conditions": [{"type": kind, "status": status, "lastTransitionTime": since}]}}
+
+    await stage.kube.patch_status(PODS, stage.name, verified("True", 2), stage.namespace, kind="strategic")
+    kube = FencedKube(stage.kube, Leadership("test", 1, float("inf")))
+    with pytest.raises(ConflictError):
+        await kube.mark_pod(before, verified("False", 1))
+
+    found = condition((await stage.kube.get(PODS, stage.name, stage.namespace)).status.conditions, kind)
+    assert found is not None
+    assert found.status == "True"
 
 
 async def test_a_node_deleted_while_its_pod_terminates_and_clocks_that_are_ahead_stop_nobody(
