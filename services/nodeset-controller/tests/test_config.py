@@ -56,6 +56,14 @@ def test_a_reason_without_its_cluster_is_refused(monkeypatch: pytest.MonkeyPatch
         read_config()
 
 
+def test_a_reason_for_a_cluster_that_is_none_of_ours_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + "CLUSTERS", "prod")
+    monkeypatch.setenv(PREFIX + "REBOOT_REASONS", "pord=off")
+
+    with pytest.raises(ConfigError, match="REBOOT_REASONS: pord is none of"):
+        read_config()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -119,8 +119,8 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
         Raises:
             ConfigError: an entry of ``reboot_conditions`` or ``reboot_reasons`` is not allowed.
         """
-        conditions = _by_cluster("REBOOT_CONDITIONS", self.reboot_conditions)
-        reasons = _by_cluster("REBOOT_REASONS", self.reboot_reasons)
+        conditions = self._by_cluster("REBOOT_CONDITIONS", self.reboot_conditions)
+        reasons = self._by_cluster("REBOOT_REASONS", self.reboot_reasons)
         return RebootSettings(
             is_permitted=cluster in self.node_permissions,
             condition=conditions.get(cluster, self.reboot_condition),
@@ -172,16 +172,17 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
             raise ConfigError(f"{PREFIX}GRES: {error}") from error
         return Wanted(topology=self.topology_rules, gres=gres, gres_type_labels=self.gres_type_label)
 
-
-def _by_cluster(name: str, entries: tuple[str, ...]) -> dict[str, str]:
-    """Return the values of a setting by cluster. Raises `ConfigError`."""
-    found: dict[str, str] = {}
-    for entry in entries:
-        cluster, _, value = entry.partition("=")
-        if not (cluster and value):
-            raise ConfigError(f"{PREFIX}{name}: {entry!r} is not cluster=value")
-        found[cluster] = value
-    return found
+    def _by_cluster(self, name: str, entries: tuple[str, ...]) -> dict[str, str]:
+        """Return the values of a setting by cluster. Raises `ConfigError`."""
+        found: dict[str, str] = {}
+        for entry in entries:
+            cluster, _, value = entry.partition("=")
+            if not (cluster and value):
+                raise ConfigError(f"{PREFIX}{name}: {entry!r} is not cluster=value")
+            if cluster not in self.clusters:
+                raise ConfigError(f"{PREFIX}{name}: {cluster} is none of {PREFIX}CLUSTERS")
+            found[cluster] = value
+        return found
 
 
 def read_config(arguments: Sequence[str] = ()) -> Config:
