@@ -1,5 +1,7 @@
 from datetime import timedelta
 
+from msgspec.structs import replace
+
 from sunk_kube.objects import Condition, ObjectMeta
 from sunk_kube.testing import T0
 from sunk_nodeset_controller.metadata import MetadataPatch, cut, patch
@@ -69,6 +71,21 @@ def test_somebody_elses_condition_is_copied_with_its_time() -> None:
     )
     assert found is not None
     assert found["status"]["conditions"][0]["lastTransitionTime"] == "2026-01-01T13:00:00Z"
+
+
+def test_a_condition_of_others_is_written_only_on_the_version_that_was_seen() -> None:
+    """They may have written a newer one since."""
+    meta = ObjectMeta(resource_version="7")
+    check = Condition(type="HPCVerification", status="True", last_transition_time=T0)
+    own = replace(DRAIN, last_transition_time=None)
+
+    copied = patch(meta, (), MetadataPatch(labels={"a": "b"}, conditions=(own, check)), LATER)
+    ours = patch(meta, (check,), MetadataPatch(conditions=(own, check)), LATER)
+
+    assert copied is not None
+    assert copied["metadata"] == {"labels": {"a": "b"}, "resourceVersion": "7"}
+    assert ours is not None
+    assert "metadata" not in ours
 
 
 def test_a_long_reason_is_cut_by_bytes_and_never_within_a_letter() -> None:

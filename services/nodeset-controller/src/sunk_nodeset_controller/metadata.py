@@ -41,11 +41,16 @@ def joined(one: MetadataPatch, other: MetadataPatch) -> MetadataPatch:
 def patch(
     meta: ObjectMeta, conditions: tuple[Condition, ...], wanted: MetadataPatch, now: datetime
 ) -> Patch | None:
-    """Return the patch that puts *wanted* on an object with *meta* and *conditions*; None: it is so."""
+    """Return the patch that puts *wanted* on an object with *meta* and *conditions*; None: it is so.
+
+    One with a condition of others holds for this version of the object only: they may have written a newer
+    one since.
+    """
     made: Patch = {}
     labels = _difference(meta.labels, wanted.labels)
     annotations = _difference(meta.annotations, wanted.annotations)
-    changed = [_written(one, conditions, now) for one in wanted.conditions if not _stands(one, conditions)]
+    new = [one for one in wanted.conditions if not _stands(one, conditions)]
+    changed = [_written(one, conditions, now) for one in new]
     changed += [
         {"type": kind, "$patch": "delete"}
         for kind in wanted.removed
@@ -54,6 +59,8 @@ def patch(
     if labels or annotations:
         found = {"labels": labels, "annotations": annotations}
         made["metadata"] = {name: values for name, values in found.items() if values}
+    if any(one.last_transition_time for one in new):
+        made["metadata"] = {**made.get("metadata", {}), "resourceVersion": meta.resource_version}
     if changed:
         made["status"] = {"conditions": changed}
     return made or None

@@ -53,6 +53,7 @@ from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.locks.annotations import read
 from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS
 from sunk_nodeset_controller.locks.model import OPEN, LockTaint
+from sunk_nodeset_controller.metadata import MetadataPatch, patch
 from sunk_nodeset_controller.nodesets.template import pinned_node
 from sunk_nodeset_controller.nodesets.topology import blocks_of
 from sunk_nodeset_controller.testing import Service
@@ -1093,14 +1094,20 @@ async def test_what_a_verifier_writes_on_the_pod_is_not_overwritten_by_who_has_n
     before = await stage.kube.get(PODS, stage.name, stage.namespace)
     kind, moment = wk.CONDITION_HPC_VERIFICATION, datetime(2026, 1, 1, tzinfo=UTC)
 
-    def verified(status: str, hours: int) -> dict[str, Any]:
-        since = _second(moment + timedelta(hours=hours))
-        return {"status": {"conditions": [{"type": kind, "status": status, "lastTransitionTime": since}]}}
+    def verified(status: str, hours: int) -> Condition:
+        since = moment + timedelta(hours=hours)
+        return Condition(type=kind, status=status, last_transition_time=since)
 
-    await stage.kube.patch_status(PODS, stage.name, verified("True", 2), stage.namespace, kind="strategic")
     kube = FencedKube(stage.kube, Leadership("test", 1, float("inf")))
+    newer, older = (
+        patch(before.metadata, before.status.conditions, MetadataPatch(conditions=(one,)), moment)
+        for one in (verified("True", 2), verified("False", 1))
+    )
+    assert newer is not None
+    assert older is not None
+    await kube.mark_pod(before, newer)
     with pytest.raises(ConflictError):
-        await kube.mark_pod(before, verified("False", 1))
+        await kube.mark_pod(before, older)
 
     found = condition((await stage.kube.get(PODS, stage.name, stage.namespace)).status.conditions, kind)
     assert found is not None

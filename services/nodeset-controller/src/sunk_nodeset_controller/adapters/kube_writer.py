@@ -166,19 +166,9 @@ class FencedKube:
         await self._client.record(NODESETS, nodeset, text)
 
     async def mark_pod(self, pod: Pod, body: Patch) -> None:
-        """Put marks on this Pod and no later one of its name.
-
-        A condition that others write too is put only on the Pod as *pod* has it: what they wrote since stays.
-
-        Raises:
-            ConflictError: somebody changed the Pod meanwhile, or it is another one: look again.
-        """
+        """Put marks on this Pod and no later one of its name. `ConflictError`: look again."""
         self._check("mark pod")
         meta = pod.metadata
-        conditions = body.get("status", {}).get("conditions", ())
-        if any(one["type"] == wk.CONDITION_HPC_VERIFICATION for one in conditions):
-            seen = {"resourceVersion": meta.resource_version}
-            body = {**body, "metadata": body.get("metadata", {}) | seen}
         await self._client.patch_status(PODS, meta.name, body, meta.namespace, kind="strategic", uid=meta.uid)
 
     async def mark_node(self, node: Node, body: Patch) -> None:
