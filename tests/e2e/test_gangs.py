@@ -96,12 +96,6 @@ def node_of(stage: Stage, pod: Object) -> str:
     return next(node.node for node in stage.nodes if node.kube_node == kube_node)
 
 
-def the_job(stage: Stage, members: list[Object]) -> int:
-    """Return the one job that all of *members* name."""
-    (job,) = {stage.deeds.placeholder_of(name_of(pod)) for pod in members}
-    return job
-
-
 def reasons(stage: Stage, pod: str) -> set[str]:
     events = stage.deeds.kube.list("Event", manifests.NAMESPACE, fieldSelector=f"involvedObject.name={pod}")
     return {str(event["reason"]) for event in events}
@@ -120,7 +114,7 @@ def test_a_job_with_as_many_completions_as_pods_is_one_slurm_job_and_ranks_follo
     size = len(stage.nodes)
     stage.deeds.kube.create(kube_job(name, size))
     members = runs(stage, name, size)
-    job = the_job(stage, members)
+    job = stage.deeds.job_of_all(members)
     found = stage.deeds.slurm.job(job) or {}
 
     assert found["node_count"]["number"] == size
@@ -141,7 +135,7 @@ def test_when_a_member_dies_the_whole_gang_ends_and_the_pods_that_follow_are_ano
     for letter in "ab":
         stage.deeds.kube.create(member(name, f"{name}-{letter}", gang_size="2"))
     before = runs(stage, name, 2)
-    job = the_job(stage, before)
+    job = stage.deeds.job_of_all(before)
     assert len({node_of(stage, pod) for pod in before}) == 2
 
     stage.deeds.kube.delete("Pod", name_of(before[1]))
@@ -152,7 +146,7 @@ def test_when_a_member_dies_the_whole_gang_ends_and_the_pods_that_follow_are_ano
     after = runs(stage, name, 2)
 
     assert [name_of(pod) for pod in after] == [f"{name}-c", f"{name}-d"]
-    assert the_job(stage, after) != job
+    assert stage.deeds.job_of_all(after) != job
     says(stage, name_of(before[0]), "GangEnds")
 
 
@@ -166,7 +160,7 @@ def test_a_pod_group_waits_for_all_its_members_and_shares_a_node_and_a_dead_one_
     assert stage.deeds.node_of(first) == ""
     stage.deeds.kube.create(member(name, second, **asked))
     members = runs(stage, name, 2)
-    job, nodes = the_job(stage, members), {node_of(stage, pod) for pod in members}
+    job, nodes = stage.deeds.job_of_all(members), {node_of(stage, pod) for pod in members}
     assert len(nodes) == 1
 
     stage.deeds.kube.delete("Pod", second)
@@ -175,6 +169,6 @@ def test_a_pod_group_waits_for_all_its_members_and_shares_a_node_and_a_dead_one_
     replaced = runs(stage, name, 2)
 
     assert [name_of(pod) for pod in replaced] == [first, third]
-    assert the_job(stage, replaced) == job
+    assert stage.deeds.job_of_all(replaced) == job
     assert {node_of(stage, pod) for pod in replaced} == nodes
     assert job_state(stage.deeds.slurm.job(job)) & HOLDING == {"RUNNING"}

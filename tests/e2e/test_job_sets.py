@@ -14,7 +14,6 @@ from typing import Final
 import pytest
 
 from sunk_lab.config import from_environment
-from sunk_lab.errors import LabError
 from sunk_lab.stack.kubeapi import condition
 from sunk_lab.stack.raw import Object, dig, dig_list, dig_text
 from sunk_lab.stack.stack import Stack
@@ -182,22 +181,6 @@ def runs(stage: Stage, name: str, size: int) -> list[Object]:
     return sorted(alive(), key=name_of)
 
 
-def the_job(stage: Stage, members: list[Object]) -> int:
-    """Return the one job that all of *members* name."""
-    (found,) = {stage.deeds.placeholder_of(name_of(pod)) for pod in members}
-    return found
-
-
-def end(stage: Stage, pod: Object, exit_code: int) -> None:
-    """Have the Pod's program end."""
-    deed = f"echo {exit_code} >/tmp/told; mv /tmp/told /tmp/end"
-    try:
-        stage.stack.exec_in(manifests.NAMESPACE, name_of(pod), "/bin/bash", "-c", deed)
-    except LabError as error:
-        if "exit code 137" not in str(error):  # The program, and so its container, may end before mv has.
-            raise
-
-
 def said(stage: Stage, pod: Object) -> str:
     """Return what the Pod's program has said."""
     found = stage.deeds.kube.get("Pod", name_of(pod), manifests.NAMESPACE)
@@ -218,10 +201,10 @@ def test_the_pods_of_several_jobs_are_one_slurm_job_that_is_completed_when_all_o
             stage.deeds.kube.create(job(name, f"{name}-{what}", count, {POD_GROUP: name}))
 
     members = runs(stage, name, size)
-    number = the_job(stage, members)
+    number = stage.deeds.job_of_all(members)
     found = stage.deeds.slurm.job(number)
     for pod in members:
-        end(stage, pod, 0)
+        stage.end_program(pod, 0)
     stage.deeds.job_reaches(number, "COMPLETED")
     until(
         "all Jobs complete",
@@ -258,16 +241,16 @@ def test_a_job_set_that_starts_again_after_a_failure_is_another_slurm_job(stage:
     owner = made(stage, "JobSet", name, job_set(size - 1))
     make_jobs(stage, owner, size - 1)
     before = runs(stage, name, size)
-    first = the_job(stage, before)
+    first = stage.deeds.job_of_all(before)
 
-    end(stage, before[-1], 3)
+    stage.end_program(before[-1], 3)
     until("a Job failed", lambda: has_failed(stage, name), lambda: jobs_of(stage, name))
     stage.stack.kubectl("delete", "jobs", "-l", f"app={name}", "--cascade=foreground", "--wait=false")
     make_jobs(stage, owner, size - 1, restart=1)
     after = runs(stage, name, size)
-    second = the_job(stage, after)
+    second = stage.deeds.job_of_all(after)
     for pod in after:
-        end(stage, pod, 0)
+        stage.end_program(pod, 0)
     stage.deeds.job_reaches(second, "COMPLETED")
 
     leader = name_of(after[0])

@@ -28,8 +28,6 @@ QUEUE: Final = "kueue.x-k8s.io/queue-name"
 RESTART: Final = "jobset.sigs.k8s.io/restart-attempt"
 JOB_RESTART: Final = "jobset.sigs.k8s.io/job-restart-attempt"
 PROGRAM: Final = 'until [ -e /tmp/end ]; do sleep 0.1; done; exit "$(</tmp/end)"'
-GONE: Final = "exit code 137"
-"""kubectl exec says so of a program whose container ended before it."""
 
 
 @pytest.fixture(scope="module")
@@ -181,22 +179,6 @@ def uids(members: list[Object]) -> frozenset[str]:
     return frozenset(str(pod["metadata"]["uid"]) for pod in members)
 
 
-def the_job(stage: Stage, members: list[Object]) -> int:
-    """Return the one job that all of *members* name."""
-    (found,) = {stage.deeds.placeholder_of(name_of(pod)) for pod in members}
-    return found
-
-
-def end(stage: Stage, pod: Object, exit_code: int) -> None:
-    """Have the Pod's program end."""
-    deed = f"echo {exit_code} >/tmp/told; mv /tmp/told /tmp/end"
-    try:
-        stage.stack.exec_in(manifests.NAMESPACE, name_of(pod), "/bin/bash", "-c", deed)
-    except LabError as error:
-        if GONE not in str(error):
-            raise
-
-
 def is_completed(stage: Stage, name: str) -> bool:
     found = condition(job_set_of(stage, name), "Completed")
     return found is not None and found["status"] == "True"
@@ -205,7 +187,7 @@ def is_completed(stage: Stage, name: str) -> bool:
 def completes(stage: Stage, name: str, number: int, members: list[Object]) -> None:
     """Have all of *members* succeed, and wait until both the JobSet and its Slurm job are completed."""
     for pod in members:
-        end(stage, pod, 0)
+        stage.end_program(pod, 0)
     until("completed", lambda: is_completed(stage, name), lambda: job_set_of(stage, name))
     stage.deeds.job_reaches(number, "COMPLETED")
 
@@ -217,7 +199,7 @@ def leader_succeeds(stage: Stage, name: str, leader: Object) -> None:
         found = dig_list(job_set_of(stage, name), "status", "replicatedJobsStatus")
         return [one for one in found if one["name"] == "leader" and one.get("succeeded")]
 
-    end(stage, leader, 0)
+    stage.end_program(leader, 0)
     until("the leader done", lambda: bool(succeeded()), lambda: job_set_of(stage, name))
 
 
@@ -233,7 +215,7 @@ def test_a_job_set_is_one_slurm_job_that_is_completed_when_the_job_set_is(
     create(stage, job_set)
 
     members = runs(stage, name, size)
-    number = the_job(stage, members)
+    number = stage.deeds.job_of_all(members)
     nodes = dig(stage.deeds.slurm.job(number), "node_count", "number")
     leader_succeeds(stage, name, members[0])
     others = runs(stage, name, size - 1)
@@ -256,12 +238,12 @@ def test_a_job_set_that_its_controller_restarts_gets_another_slurm_job_for_all_i
     size = len(stage.nodes)
     create(stage, job_set)
     before = runs(stage, name, size)
-    first = the_job(stage, before)
+    first = stage.deeds.job_of_all(before)
     leader_succeeds(stage, name, before[0])
 
-    end(stage, before[-1], 3)
+    stage.end_program(before[-1], 3)
     after = runs(stage, name, size, without=uids(before))
-    second = the_job(stage, after)
+    second = stage.deeds.job_of_all(after)
     completes(stage, name, second, after)
 
     assert first != second
@@ -284,11 +266,11 @@ def test_a_job_that_its_job_set_restarts_alone_takes_its_seat_again_in_the_same_
         stage, {**job_set, "spec": {**job_set["spec"], "failurePolicy": {"maxRestarts": 1, "rules": [rule]}}}
     )
     before = runs(stage, name, size)
-    number = the_job(stage, before)
+    number = stage.deeds.job_of_all(before)
 
-    end(stage, before[0], 3)
+    stage.end_program(before[0], 3)
     new, *others = runs(stage, name, size, without=uids(before[:1]))
-    again = the_job(stage, [new, *others])
+    again = stage.deeds.job_of_all([new, *others])
     completes(stage, name, number, [new, *others])
 
     assert again == number
@@ -305,9 +287,9 @@ def test_a_job_set_that_is_done_with_its_leader_ends_its_slurm_job_as_completed(
     policy = {"operator": "Any", "targetReplicatedJobs": ["leader"]}
     create(stage, {**job_set, "spec": {**job_set["spec"], "successPolicy": policy}})
     members = runs(stage, name, len(stage.nodes))
-    number = the_job(stage, members)
+    number = stage.deeds.job_of_all(members)
 
-    end(stage, members[0], 0)
+    stage.end_program(members[0], 0)
     until("completed", lambda: is_completed(stage, name), lambda: job_set_of(stage, name))
     stage.deeds.job_left(number)
 
@@ -323,14 +305,14 @@ def test_a_job_set_has_no_slurm_job_while_it_is_suspended_and_another_one_when_i
     until("its Jobs made", lambda: len(jobs_of(stage, name)) == len(job_set["spec"]["replicatedJobs"]), list)
     stage.deeds.kube.patch("JobSet", name, {"spec": {"suspend": False}})
     before = runs(stage, name, size)
-    first = the_job(stage, before)
+    first = stage.deeds.job_of_all(before)
 
     stage.deeds.kube.patch("JobSet", name, {"spec": {"suspend": True}})
     stage.deeds.job_left(first)
     until("its Pods gone", lambda: not pods(stage, name), lambda: shown(stage, name))
     stage.deeds.kube.patch("JobSet", name, {"spec": {"suspend": False}})
     after = runs(stage, name, size)
-    second = the_job(stage, after)
+    second = stage.deeds.job_of_all(after)
     completes(stage, name, second, after)
 
     assert first != second
@@ -346,13 +328,13 @@ def test_a_group_of_a_leader_worker_set_is_one_slurm_job_and_another_one_after_a
     size = len(stage.nodes)
     create(stage, groups)
     before = runs(stage, name, size)
-    first = the_job(stage, before)
+    first = stage.deeds.job_of_all(before)
     nodes = dig(stage.deeds.slurm.job(first), "node_count", "number")
 
     if death == "deleted":
         stage.deeds.kube.delete("Pod", name_of(before[-1]))
     else:
-        end(stage, before[-1], 3)
+        stage.end_program(before[-1], 3)
     stage.deeds.job_left(first)
     after = runs(stage, name, size, without=uids(before))
 
@@ -363,7 +345,7 @@ def test_a_group_of_a_leader_worker_set_is_one_slurm_job_and_another_one_after_a
             *(f"{name}-0-{worker}" for worker in range(1, size)),
         ]
         assert {dig_text(pod, "metadata", "annotations", f"{LWS}size") for pod in members} == {str(size)}
-    assert the_job(stage, after) != first
+    assert stage.deeds.job_of_all(after) != first
 
 
 @pytest.mark.usefixtures("lws")
@@ -375,7 +357,9 @@ def test_each_group_of_a_leader_worker_set_is_a_slurm_job_of_its_own(
 
     members = runs(stage, name, 2 * size)
     jobs = [
-        the_job(stage, [pod for pod in members if dig_text(pod, "metadata", "labels", GROUP) == group])
+        stage.deeds.job_of_all(
+            [pod for pod in members if dig_text(pod, "metadata", "labels", GROUP) == group]
+        )
         for group in ("0", "1")
     ]
     stage.deeds.kube.patch("LeaderWorkerSet", name, {"spec": {"replicas": 1}})
@@ -404,7 +388,7 @@ def test_a_job_set_has_a_slurm_job_while_kueue_admits_it(
 
     stage.deeds.kube.patch("ClusterQueue", closed_queue, {"spec": {"stopPolicy": "None"}})
     before = runs(stage, name, size)
-    first = the_job(stage, before)
+    first = stage.deeds.job_of_all(before)
 
     (workload,) = queued()
     stage.deeds.kube.patch("Workload", name_of(workload), {"spec": {"active": False}})
@@ -414,7 +398,7 @@ def test_a_job_set_has_a_slurm_job_while_kueue_admits_it(
 
     stage.deeds.kube.patch("Workload", name_of(workload), {"spec": {"active": True}})
     after = runs(stage, name, size)
-    second = the_job(stage, after)
+    second = stage.deeds.job_of_all(after)
     completes(stage, name, second, after)
 
     assert first != second

@@ -167,6 +167,13 @@ class Deeds:
             raise StoryError(f"Pod {pod} names no placeholder job: it has no annotation {JOB}")
         return int(msgspec.json.decode(mark)["job"])
 
+    def job_of_all(self, pods: list[Object]) -> int:
+        """Return the id of the one placeholder job that all of *pods* name."""
+        found = {self.placeholder_of(dig_text(pod, "metadata", "name")) for pod in pods}
+        if len(found) != 1:
+            raise StoryError(f"the Pods name the jobs {sorted(found)}, and not one")
+        return found.pop()
+
     def story_of(self, pod: str) -> object:
         """Return what an operator would look at when a Pod does not get on: conditions and Events."""
         found = self.kube.get("Pod", pod, manifests.NAMESPACE)

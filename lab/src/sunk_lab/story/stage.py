@@ -3,10 +3,12 @@
 from functools import cached_property
 from typing import Protocol
 
+from sunk_lab.errors import LabError
 from sunk_lab.stack.kubeapi import KubeApi
-from sunk_lab.stack.raw import Object
+from sunk_lab.stack.raw import Object, dig_text
 from sunk_lab.stack.slurmapi import SlurmApi
 from sunk_lab.stack.stack import Stack
+from sunk_lab.story import manifests
 from sunk_lab.story.deeds import Deeds
 from sunk_lab.story.observe import ComputeNode, Eyes
 from sunk_lab.story.scrape import Series
@@ -102,3 +104,14 @@ class Stage(Scene):
     def __init__(self, stack: Stack) -> None:
         super().__init__(stack)
         self.stack = stack
+
+    def end_program(self, pod: Object, exit_code: int) -> None:
+        """Have the program of *pod*, which waits for the file /tmp/end, exit with what it holds."""
+        deed = f"echo {exit_code} >/tmp/told; mv /tmp/told /tmp/end"
+        try:
+            self.stack.exec_in(
+                manifests.NAMESPACE, dig_text(pod, "metadata", "name"), "/bin/bash", "-c", deed
+            )
+        except LabError as error:
+            if "exit code 137" not in str(error):  # The program, and so its container, may end before mv has.
+                raise
