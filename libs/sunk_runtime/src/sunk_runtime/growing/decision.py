@@ -83,7 +83,7 @@ def unknown(names: Iterable[str], on_three: Iterable[str]) -> str | None:
         return "the one server has no streams: either it has lost them, or there is nothing to copy"
     if more := sorted(frozenset(on_three) - names):
         return (
-            f"the one server has no stream {', '.join(more)}, and the three have it. Nothing was changed. "
+            f"the one server has no stream {', '.join(more)}, and the three have it. No message was changed. "
             f"{BEGIN_AGAIN}"
         )
     return None
@@ -93,6 +93,6 @@ def refusal(name: str, one: StreamSeen, three: StreamSeen) -> str:
     """Return why stream *name* is left as it is."""
     return (
         f"stream {name}: the three servers have messages up to {three.last_seq}, the one server up to "
-        f"{one.last_seq}: a client wrote to the three. Nothing was changed. "
+        f"{one.last_seq}: a client wrote to the three. No message was changed. "
         f"{BEGIN_AGAIN}"
     )
