@@ -273,8 +273,24 @@ async def test_a_pods_grace_may_be_shortened_but_its_hook_goes_on(kube: KubeClie
 
     assert before.metadata.deletion_timestamp is not None
     assert after.metadata.deletion_timestamp is not None
-    assert before.metadata.deletion_timestamp - after.metadata.deletion_timestamp == timedelta(seconds=599)
+    assert after.metadata.deletion_grace_period_seconds == 1
+    assert after.metadata.deletion_timestamp < before.metadata.deletion_timestamp
     assert took_s >= hook_s
+
+
+async def test_a_pods_end_is_never_moved_into_the_past(kube: KubeClient, namespace: str) -> None:
+    await running(kube, namespace, pod("a", await node_of(kube), grace_s=600, stops_s=20))
+    await kube.delete(PODS, "a", namespace)
+    before = await kube.get(PODS, "a", namespace)
+    await anyio.sleep(3)  # More than the second that remains, as the API server counts it.
+    await kube.delete(PODS, "a", namespace, grace_period_s=1)
+    after = await kube.get(PODS, "a", namespace)
+
+    assert before.metadata.deletion_timestamp is not None
+    assert after.metadata.deletion_timestamp is not None
+    moved = before.metadata.deletion_timestamp - after.metadata.deletion_timestamp
+    assert timedelta() < moved < timedelta(seconds=599)
+    assert after.metadata.deletion_grace_period_seconds == 1
 
 
 async def test_a_pod_deleted_without_grace_is_gone_at_once(kube: KubeClient, namespace: str) -> None:

@@ -230,6 +230,8 @@ class Registry:
                 return (left or 0) if kind is PODS else 0
             seconds = 1 if grace_s < 0 else grace_s
             moment = datetime.fromisoformat(meta["deletionTimestamp"]) + timedelta(seconds=seconds - left)
+            if moment < (now := self.now()):
+                moment, seconds = now, min(seconds, 1)
             meta["deletionTimestamp"] = spelt(moment)
             meta["deletionGracePeriodSeconds"] = seconds
             return seconds
