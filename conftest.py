@@ -38,7 +38,7 @@ FIRST: Final = re.compile(
 )
 SEEDS: Final = re.compile(r"tests/simulation/test_seeds\.py::")
 """Each has a core to itself for minutes and shares nothing, so each is a group."""
-SECOND: Final = re.compile(r"/real/|tests/simulation/")
+SECOND: Final = re.compile(r"/real/|tests/simulation/|tests/bench/")
 RELEASE: Final = re.compile(r"24\.11|26\.05")
 
 

@@ -7,18 +7,8 @@ from pathlib import Path
 from types import FrameType
 
 HERE = Path(__file__).resolve().parent
-SHARED = {
-    "__main__",
-    "cluster_starts",
-    "exporter_native",
-    "exporter_states",
-    "figures",
-    "nodesets_stage",
-    "scheduler_costs",
-    "scheduler_pods",
-    "scheduler_stage",
-    "syncer_stage",
-}
+IS_PROGRAM = 'if __name__ == "__main__":'
+"""What a benchmark has, and a module that benchmarks share has not."""
 
 
 def _end(signum: int, _frame: FrameType | None) -> None:
@@ -27,7 +17,7 @@ def _end(signum: int, _frame: FrameType | None) -> None:
 
 def main() -> None:
     """Hand over to the file of that name."""
-    names = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in SHARED)
+    names = sorted(path.stem for path in HERE.glob("[!_]*.py") if IS_PROGRAM in path.read_text())
     if len(sys.argv) < 2 or sys.argv[1] not in names:  # noqa: PLR2004 - the name is the first argument
         sys.exit(f"bench: name one of: {', '.join(names)}")
     # Whoever ends us has what we started ended too.

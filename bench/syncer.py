@@ -155,7 +155,7 @@ async def changes(stage: Stage, *, is_nudged: bool) -> list[float]:
     began = time.perf_counter()
     await stage.client.nodes()
     apart_s = 0.3 if is_nudged else max(1.0, 10 * (time.perf_counter() - began))
-    names = random.sample(stage.records, stage.sizes.rounds)
+    names = random.sample(stage.records, min(stage.sizes.rounds, len(stage.records)))
     took: list[float] = []
     for name in names:
         await anyio.sleep(apart_s * random.uniform(0.5, 1.5))  # noqa: S311 - not in step with anybody.
@@ -250,7 +250,7 @@ async def busy(stage: Stage) -> None:
         done_before = {name: rate.done for name, rate in rates.items()}
         began = time.monotonic()
         async with anyio.create_task_group() as changes:
-            for name in random.sample(stage.records, max(30, stage.sizes.rounds)):
+            for name in random.sample(stage.records, min(max(30, stage.sizes.rounds), len(stage.records))):
                 changes.start_soon(change, name)
                 await anyio.sleep(random.uniform(0.5, 1.5))  # noqa: S311 - not in step with anybody.
         took_s = time.monotonic() - began

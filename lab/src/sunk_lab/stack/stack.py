@@ -60,6 +60,11 @@ class Stack:
         self._nats_users = NatsUsers(self._folder / "nats", CLUSTER) if is_ours else None
 
     @property
+    def number(self) -> int:
+        """Return its lab's number."""
+        return self._config.number
+
+    @property
     def nats_url(self) -> str:
         """Return where NATS is."""
         return self._nats.url
