@@ -24,7 +24,8 @@ from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Node, Pod, condition
+from sunk_kube.objects import Node, condition
+from sunk_kube.pods import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,

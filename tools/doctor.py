@@ -19,7 +19,8 @@ import msgspec
 import yaml
 
 from sunk_kube.matching import selects, untolerated
-from sunk_kube.objects import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
+from sunk_kube.objects import Node
+from sunk_kube.pods import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
 
 CHART: Final = Path(__file__).parents[1] / "helm/slurm"
 OLDEST: Final = (1, 31)

@@ -9,13 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sunk_lab.errors import LabError
-from sunk_lab.slurm.conf import (
-    NodeRange,
-    SlurmConf,
-    render_dynamic_node,
-    render_gres_conf,
-    render_slurm_conf,
-)
+from sunk_lab.slurm.conf import NodeRange, SlurmConf, render_dynamic_node, render_gres_conf, render_slurm_conf
 from sunk_lab.slurm.releases import RELEASES, release_of
 from sunk_lab.slurm.roots import recipe_of
 from sunk_lab.slurm.tokens import new_token

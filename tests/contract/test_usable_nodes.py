@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sunk_events.nodes import SlurmNodeState
-from sunk_kube.objects import ObjectMeta, Pod
+from sunk_kube.objects import ObjectMeta
+from sunk_kube.pods import Pod
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.testing import running_slurm

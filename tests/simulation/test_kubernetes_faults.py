@@ -15,7 +15,8 @@ from sunk_kube.errors import (
     KubeNotFoundError,
     KubeUnavailableError,
 )
-from sunk_kube.objects import ConfigMap, Pod
+from sunk_kube.objects import ConfigMap
+from sunk_kube.pods import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import CONFIG_MAPS, NODES, PODS
 from sunk_runtime.errors import ConflictError

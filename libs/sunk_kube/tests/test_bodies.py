@@ -5,7 +5,8 @@ from sunk_kube import bodies
 from sunk_kube.bodies import EventText
 from sunk_kube.errors import KubeRejectedError
 from sunk_kube.nodesets import NodeSetStatus
-from sunk_kube.objects import Pod, condition
+from sunk_kube.objects import condition
+from sunk_kube.pods import Pod
 from sunk_kube.resources import LEASES, NODES, NODESETS, PODS
 from sunk_kube.testing import T0, SampleReason, pod
 

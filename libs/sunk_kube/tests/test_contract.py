@@ -17,8 +17,9 @@ from sunk_kube.client import KubeClient, PatchKind, connect
 from sunk_kube.crds import nodeslice_crd
 from sunk_kube.errors import KubeBusyError, KubeNotFoundError, KubeRejectedError
 from sunk_kube.following import Following, split_lines
-from sunk_kube.objects import KubeObject, Node, Pod, condition
+from sunk_kube.objects import KubeObject, Node, condition
 from sunk_kube.pages import Page
+from sunk_kube.pods import Pod
 from sunk_kube.resources import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,

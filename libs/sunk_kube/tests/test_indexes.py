@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunk_kube.indexes import Index
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_kube.testing import pod
 
 changes = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.sampled_from(["n1", "n2"])), max_size=12)

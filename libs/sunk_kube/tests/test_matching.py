@@ -1,7 +1,8 @@
 import pytest
 
 from sunk_kube.matching import selects, tolerates, untolerated
-from sunk_kube.objects import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
+from sunk_kube.objects import Taint
+from sunk_kube.pods import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Toleration
 from sunk_kube.testing import node
 
 NODE = node("node1", labels={"role": "compute", "gpus": "8"})

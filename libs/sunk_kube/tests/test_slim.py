@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sunk_kube.objects import KubeObject, Node, ObjectMeta, Pod, PodSpec, Toleration
+from sunk_kube.objects import KubeObject, Node, ObjectMeta
+from sunk_kube.pods import Pod, PodSpec, Toleration
 from sunk_kube.reflector import LONGEST, TOLERATIONS_MAX, slim
 from sunk_kube.wellknown import ANNOTATION_DRAIN
 

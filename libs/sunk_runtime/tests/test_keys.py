@@ -8,7 +8,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
-from sunk_runtime.keys import BLOCKED_S, KeyLoop
+from sunk_runtime.keys import BLOCKED_S, KeyLoop, LogDeduplicator
 from sunk_runtime.recovery import Recovery
 from sunk_runtime.testing import until
 
@@ -460,3 +460,23 @@ async def test_a_look_that_is_timed_is_cancelled_and_fails_as_any_other() -> Non
         await until(lambda: handler.busy["hangs"] == 1)
         await until(lambda: handler.busy["hangs"] == 0)
         tasks.cancel_scope.cancel()
+
+
+def test_what_thousands_say_at_once_is_told_once_and_later_with_how_many_they_were() -> None:
+    deduplicator = LogDeduplicator(every_s=10.0)
+
+    assert deduplicator.left_out("Slurm is away", 100.0) == 0
+    later = [deduplicator.left_out("Slurm is away", 100.0 + step / 1000) for step in range(3000)]
+    assert later == [None] * 3000
+    assert deduplicator.left_out("NATS is away", 101.0) == 0
+    assert deduplicator.left_out("Slurm is away", 110.0) == 3000
+    assert deduplicator.left_out("Slurm is away", 111.0) is None
+
+
+def test_reasons_that_never_end_take_no_memory_without_end() -> None:
+    deduplicator = LogDeduplicator()
+    for number in range(10_000):
+        deduplicator.left_out(f"reason {number}", 0.0)
+
+    assert deduplicator.left_out("reason 9999", 0.0) is None
+    assert deduplicator.left_out("reason 0", 0.0) == 0

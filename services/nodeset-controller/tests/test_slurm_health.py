@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_kube import wellknown as wk
-from sunk_kube.objects import Condition, Pod, condition
+from sunk_kube.objects import Condition, condition
+from sunk_kube.pods import Pod
 from sunk_kube.testing import T0, node, pod
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit
 from sunk_nodeset_controller.metadata import patch

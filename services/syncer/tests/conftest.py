@@ -10,12 +10,7 @@ from sunk_events import subjects
 from sunk_events.codec import decode_event
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
-from sunk_events.nodes import (
-    SlurmNodeState,
-    SlurmPartitionState,
-    SlurmReservationState,
-    SlurmStatisticsState,
-)
+from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmReservationState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState, NodeSliceState
 from sunk_events.placements import PlacementState
 from sunk_lab.errors import LabError

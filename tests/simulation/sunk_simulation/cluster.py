@@ -14,14 +14,7 @@ from sunk_kube.crds import crds
 from sunk_kube.wellknown import TAINT_LOCK
 from sunk_simulation.bugs import Bugs
 from sunk_simulation.bus.model import ModelNats
-from sunk_simulation.checks import (
-    OLD_S,
-    BusChecks,
-    JobChecks,
-    SlurmChecks,
-    differs,
-    facts_without_state,
-)
+from sunk_simulation.checks import OLD_S, BusChecks, JobChecks, SlurmChecks, differs, facts_without_state
 from sunk_simulation.kubernetes.kinds import DEFINITIONS, NAMESPACES, NODES, PODS
 from sunk_simulation.kubernetes.model import KUBECONFIG, ModelKubernetes
 from sunk_simulation.kubernetes.store import Stored

@@ -7,12 +7,7 @@ Tenants are hostile as far as they may be: they write on their Pods, and on thei
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sunk_kube.wellknown import (
-    ANNOTATION_CORDON_REASON,
-    ANNOTATION_GANG_SIZE,
-    ANNOTATION_JOB,
-    PREFIX,
-)
+from sunk_kube.wellknown import ANNOTATION_CORDON_REASON, ANNOTATION_GANG_SIZE, ANNOTATION_JOB, PREFIX
 from sunk_simulation.kubernetes.errors import StatusError
 from sunk_simulation.kubernetes.kinds import BUDGETS, NAMESPACES, NODES, PODS, Kind, Object
 from sunk_simulation.kubernetes.kubelets import ANNOTATION_EXITS, ANNOTATION_RUNS_S

@@ -8,7 +8,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from sunk_kube.objects import KubeObject, Pod
+from sunk_kube.objects import KubeObject
+from sunk_kube.pods import Pod
 from sunk_kube.reasons import Reason
 from sunk_kube.resources import Resource
 

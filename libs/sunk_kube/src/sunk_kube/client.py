@@ -22,9 +22,10 @@ from sunk_kube.api import Api, open_api
 from sunk_kube.bodies import EventText
 from sunk_kube.errors import KubeBusyError, KubeExistsError, KubeNotFoundError, KubeUnavailableError
 from sunk_kube.metrics import REQUESTS, WAITED
-from sunk_kube.objects import KubeObject, Pod
+from sunk_kube.objects import KubeObject
 from sunk_kube.pacing import Pace
 from sunk_kube.pages import LIST_TIMEOUT_S, PAGE_SIZE, Page
+from sunk_kube.pods import Pod
 from sunk_kube.resources import EVENTS, LEASES, PODS, Resource
 from sunk_runtime.errors import SunkError
 

@@ -10,7 +10,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from sunk_kube.nodesets import NodeSetSpec, NodeSetStatus, NodeSlice
+from sunk_kube.node_slices import NodeSlice
+from sunk_kube.nodesets import NodeSetSpec, NodeSetStatus
 from sunk_kube.resources import NODESETS, NODESLICES, Resource
 from sunk_kube.templates import Schema, rule, template_schema
 

@@ -6,7 +6,8 @@ Source: Kubernetes API, NodeSelectorTerm, Toleration; k8s.io/component-helpers, 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from sunk_kube.objects import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
+from sunk_kube.objects import Node, Taint
+from sunk_kube.pods import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Toleration
 
 _Test = Callable[[str | None, Collection[str]], bool]
 _Requirement = tuple[str, _Test, frozenset[str]]

@@ -21,8 +21,9 @@ from sunk_kube.errors import KubeUnavailableError
 from sunk_kube.following import WATCH_S, Following, version_of
 from sunk_kube.indexes import Index
 from sunk_kube.metrics import VIEW_COMPLETE, VIEW_READS
-from sunk_kube.objects import KubeObject, Pod
+from sunk_kube.objects import KubeObject
 from sunk_kube.pages import PAGE_SIZE
+from sunk_kube.pods import Pod
 from sunk_kube.resources import Resource
 from sunk_kube.wellknown import PREFIX
 from sunk_runtime.changes import Changes

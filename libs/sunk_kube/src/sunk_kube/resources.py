@@ -6,8 +6,10 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from sunk_kube.errors import KubeRejectedError
-from sunk_kube.nodesets import ControllerRevision, NodeSet, NodeSlice
-from sunk_kube.objects import ConfigMap, KubeObject, Lease, Node, Pod
+from sunk_kube.node_slices import NodeSlice
+from sunk_kube.nodesets import ControllerRevision, NodeSet
+from sunk_kube.objects import ConfigMap, KubeObject, Lease, Node
+from sunk_kube.pods import Pod
 from sunk_kube.wellknown import GROUP
 
 T = TypeVar("T", bound=KubeObject)

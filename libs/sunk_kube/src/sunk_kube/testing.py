@@ -6,20 +6,15 @@ from datetime import UTC, datetime
 from sunk_kube.nodesets import Features, NodeSet, NodeSetSpec, PodTemplate
 from sunk_kube.objects import (
     Condition,
-    Container,
     Node,
     NodeAddress,
     NodeSpec,
     NodeStatus,
     ObjectMeta,
     OwnerReference,
-    Pod,
-    PodSpec,
-    PodStatus,
-    ResourceRequirements,
     Taint,
-    Toleration,
 )
+from sunk_kube.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements, Toleration
 from sunk_kube.reasons import Reason
 
 T0 = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)

@@ -20,42 +20,22 @@ from urllib.parse import urlsplit
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
-from nats.js.errors import APIError
 from nats.js.errors import Error as JetStreamError
 
 from sunk_events import subjects
 from sunk_events.codec import MAX_BYTES
 from sunk_runtime.acks import Acks
 from sunk_runtime.client import Client
-from sunk_runtime.errors import (
-    BusUnavailableError,
-    ConflictError,
-    FullError,
-    JetStreamRejectedError,
-    PermanentError,
-    SunkError,
-)
+from sunk_runtime.errors import BusUnavailableError, PermanentError, SunkError
 from sunk_runtime.metrics import CONNECTED, RECONNECTS
+from sunk_runtime.nats_errors import BROKEN, as_ours, is_of_the_connection
 from sunk_runtime.recovery import Recovery
 from sunk_runtime.streams import HEADERS_MAX
 
 log = logging.getLogger(__name__)
 
 RECONNECT_S: Final = 0.25
-FULL_S: Final = 2.0
-"""How often it is worth asking whether there is space again."""
-_WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
-_FULL: Final = frozenset({10002, 10023, 10028, 10047, 10077})
-"""The limits of the account, the server's memory and disk, and the stream; the first says 400."""
-_SERVERS_FAULT: Final = 500
-_LATER: Final = frozenset({10158, 10167})
-"""The same id is on its way to the other servers; the stream's queue is full. Both say 4xx."""
-_OUR_FAULT: Final = frozenset({10012, 10074})
-"""A durable that cannot be changed so, three replicas asked of one server: it calls them its own fault."""
-BROKEN: Final = (NatsError, OSError, RuntimeError)
-"""What nats-py raises when its connection breaks, and what uvloop does; see `is_of_the_connection`."""
 _DENIED: Final = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
 
 
@@ -139,7 +119,7 @@ class Connection:
             except (*BROKEN, JetStreamError, TimeoutError) as error:
                 if not is_of_the_connection(error):
                     raise
-                raise self._ours(doing, error) from error
+                raise as_ours(doing, error, self.hint()) from error
 
     async def stored(self, subject: str, data: bytes, headers: dict[str, str], timeout_s: float) -> int:
         """Store *data* in the stream of *subject* and return its sequence there; the same errors.
@@ -155,7 +135,7 @@ class Connection:
         except (*BROKEN, JetStreamError, TimeoutError) as error:
             if not is_of_the_connection(error):
                 raise
-            raise self._ours(doing, error) from error
+            raise as_ours(doing, error, self.hint()) from error
         finally:
             self._waits.pop(wait, None)
         raise wait.ended or BusUnavailableError(f"{doing}: given up")
@@ -248,20 +228,6 @@ class Connection:
         await self._closed.wait()
         raise PermanentError("the connection to NATS was closed for good")
 
-    def _ours(self, doing: str, error: Exception) -> SunkError:
-        """Return our error for one of nats-py's."""
-        if not isinstance(error, APIError) or error.err_code is None:
-            return BusUnavailableError(f"{doing}: {type(error).__name__}{self.hint()}")
-        if error.err_code in _WRONG_LAST_SEQUENCE:
-            return ConflictError(f"{doing}: {error.description}")
-        if error.err_code in _FULL:
-            return FullError(f"{doing}: {error.description} ({error.err_code})", retry_after_s=FULL_S)
-        text = f"{doing}: {error.description} ({error.err_code})"
-        is_later = (error.code or 0) >= _SERVERS_FAULT or error.err_code in _LATER
-        if is_later and error.err_code not in _OUR_FAULT:
-            return BusUnavailableError(text)  # No leader, no answer of its peers.
-        return JetStreamRejectedError(text, err_code=error.err_code)
-
     def _deny(self, what: str, subject: str) -> None:
         """End every wait that needs *subject*."""
         for wait in self._waits:
@@ -319,8 +285,3 @@ async def connected(
             yield connection
     finally:
         await connection.close()
-
-
-def is_of_the_connection(error: Exception) -> bool:
-    """Whether *error* is no bug: uvloop raises `RuntimeError` where a socket was closed a moment ago."""
-    return not isinstance(error, RuntimeError) or "closed" in str(error)

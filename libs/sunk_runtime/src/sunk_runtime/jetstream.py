@@ -20,7 +20,7 @@ from nats.errors import NoRespondersError
 from sunk_events import subjects
 from sunk_runtime.bus_settings import BusSettings
 from sunk_runtime.clock import ClockWatch
-from sunk_runtime.connection import BROKEN, Connection, connected, is_of_the_connection
+from sunk_runtime.connection import Connection, connected
 from sunk_runtime.context import JetStream
 from sunk_runtime.errors import (
     BusUnavailableError,
@@ -31,6 +31,7 @@ from sunk_runtime.errors import (
 )
 from sunk_runtime.fencing import Fence
 from sunk_runtime.message import Message
+from sunk_runtime.nats_errors import BROKEN, is_of_the_connection
 from sunk_runtime.provision import Provisions
 from sunk_runtime.publishing import Outgoing, Publisher
 from sunk_runtime.recovery import Recovery

@@ -6,14 +6,13 @@ when what was away is back; every key comes round at each resync. Who keeps all 
 rests for it, and nobody else does.
 """
 
-import gc
 import heapq
 import logging
 import math
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Final
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -21,8 +20,8 @@ from anyio.lowlevel import checkpoint
 from sunk_runtime.backoff import doubled
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.metrics import KEY_SECONDS, KEYS_BLOCKED, KEYS_HANDLED, KEYS_WAITING
+from sunk_runtime.processor_time import TimedLook
 from sunk_runtime.recovery import Recovery
-from sunk_runtime.repeats import Repeats
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ class KeyLoop:
         """The same as a heap; an entry that `_due` does not confirm is out of date."""
         self._busy: set[str] = set()
         self._failures: dict[str, int] = {}
-        self._deferred = Repeats()
+        self._deferred = LogDeduplicator()
         self._resting: dict[str, float] = {}
         """Until when, in monotonic time, keys rest that blocked everybody else."""
         self._blocked = KEYS_BLOCKED.labels(name)
@@ -218,7 +217,7 @@ class KeyLoop:
 
     async def _looked(self, key: str) -> float | None:
         """Handle *key*, but not for ever: one that hangs would keep its place from the others."""
-        look = _Look(self._handle(key))
+        look = TimedLook(self._handle(key))
         try:
             with anyio.move_on_after(self._look_s) as scope:
                 return await look
@@ -250,52 +249,28 @@ class KeyLoop:
         return doubled(BACKOFF_FIRST_S, failures, self._backoff_s)
 
 
-class _Collections:
-    """What the garbage collector has taken of the processor: whoever runs just then is not to blame."""
-
-    def __init__(self) -> None:
-        self.taken_s = 0.0
-        self._began = 0.0
-        gc.callbacks.append(self._note)
-
-    def _note(self, phase: str, _: object) -> None:
-        if phase == "start":
-            self._began = time.thread_time()
-        else:
-            self.taken_s += time.thread_time() - self._began
+EVERY_S: Final = 10.0
+_TEXTS_MAX: Final = 256
+"""Beyond that many reasons all are forgotten, and told anew."""
 
 
-_collections: Final = _Collections()
+class LogDeduplicator:
+    """Which texts were told lately, and how often each was left out since."""
 
+    def __init__(self, every_s: float = EVERY_S) -> None:
+        self._every_s = every_s
+        self._told: dict[str, tuple[float, int]] = {}
 
-def _own_time() -> float:
-    return time.thread_time() - _collections.taken_s
+    def left_out(self, text: str, now_s: float) -> int | None:
+        """Return how often *text* was left out since it was last told, now that it is told again.
 
-
-class _Look:
-    """A look whose steps are timed: what it takes of the processor from one pause to the next.
-
-    Processor time, for a process that gets none has blocked nobody by itself.
-    """
-
-    def __init__(self, look: Awaitable[float | None]) -> None:
-        self._look = look
-        self.longest_s = 0.0
-
-    def __await__(self) -> Generator[Any, Any, float | None]:
-        steps = self._look.__await__()
-        given: Any = None
-        error: BaseException | None = None
-        while True:
-            began = _own_time()
-            try:
-                paused = steps.send(given) if error is None else steps.throw(error)
-            except StopIteration as end:
-                return end.value
-            finally:
-                self.longest_s = max(self.longest_s, _own_time() - began)
-            given, error = None, None
-            try:
-                given = yield paused
-            except BaseException as thrown:  # noqa: BLE001 - handed on
-                error = thrown
+        None: it was told less than *every_s* ago, and is left out.
+        """
+        told_s, left_out = self._told.get(text, (now_s - self._every_s, 0))
+        if now_s - told_s < self._every_s:
+            self._told[text] = told_s, left_out + 1
+            return None
+        if len(self._told) >= _TEXTS_MAX:
+            self._told.clear()
+        self._told[text] = now_s, 0
+        return left_out

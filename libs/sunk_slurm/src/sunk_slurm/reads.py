@@ -24,21 +24,13 @@ from sunk_slurm.errors import (
     SlurmRejectedError,
     SlurmUnavailableError,
 )
+from sunk_slurm.partitions import Partition, PartitionsAnswer
 from sunk_slurm.reservations import Reservation, ReservationsAnswer
 from sunk_slurm.rest import Rest
 from sunk_slurm.states import JobState
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.trust import Trust
-from sunk_slurm.wire import (
-    Answer,
-    Job,
-    JobRecordsAnswer,
-    JobStatesAnswer,
-    Node,
-    NodesAnswer,
-    Partition,
-    PartitionsAnswer,
-)
+from sunk_slurm.wire import Answer, Job, JobRecordsAnswer, JobStatesAnswer, Node, NodesAnswer
 
 T = TypeVar("T", bound=Answer)
 

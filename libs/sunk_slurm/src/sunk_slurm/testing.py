@@ -2,7 +2,8 @@
 
 from datetime import UTC, datetime
 
-from sunk_slurm.wire import Job, JobResources, Node, NodeHeld, NodesHeld, Number, Partition, PartitionNodes
+from sunk_slurm.partitions import Partition, PartitionNodes
+from sunk_slurm.wire import Job, JobResources, Node, NodeHeld, NodesHeld, Number
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
 

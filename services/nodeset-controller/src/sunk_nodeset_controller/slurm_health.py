@@ -15,7 +15,8 @@ from sunk_events import subjects
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_kube import wellknown as wk
 from sunk_kube.bodies import second_time
-from sunk_kube.objects import Pod, condition
+from sunk_kube.objects import condition
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.reasons import NodeReason, NodeSetReason
 from sunk_runtime.views import StateView
 

@@ -13,7 +13,7 @@ from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_kube import wellknown as wk
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_kube.testing import node, nodeset, pod
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.adapters.cluster_views import ClusterViews

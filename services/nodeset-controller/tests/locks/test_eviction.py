@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_events.requests import BlockingPod
-from sunk_kube.objects import ContainerState, ContainerStatus, ContainerTerminated, Pod
+from sunk_kube.pods import ContainerState, ContainerStatus, ContainerTerminated, Pod
 from sunk_kube.testing import T0, pod
 from sunk_nodeset_controller.lock_controller.handlers import LAST_S, MARGIN_S, hold_s
 from sunk_nodeset_controller.locks.blockers import Refusal, blocking

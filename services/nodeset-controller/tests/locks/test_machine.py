@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from sunk_events.locks import LockLevel, LockValue
 from sunk_nodeset_controller.locks.events import state
-from sunk_nodeset_controller.locks.machine import alive, decide, still_released, to_confirm, vouched
+from sunk_nodeset_controller.locks.holders import alive, still_released, to_confirm, vouched
+from sunk_nodeset_controller.locks.machine import decide
 from sunk_nodeset_controller.locks.model import (
     OPEN,
     Blockers,

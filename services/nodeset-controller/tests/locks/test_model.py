@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec.structs import replace
 
 from sunk_events.locks import LockLevel
-from sunk_nodeset_controller.locks.machine import decide, still_released
+from sunk_nodeset_controller.locks.holders import still_released
+from sunk_nodeset_controller.locks.machine import decide
 from sunk_nodeset_controller.locks.model import (
     OPEN,
     Answer,

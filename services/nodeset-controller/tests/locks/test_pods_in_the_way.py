@@ -5,15 +5,8 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from sunk_kube.objects import (
-    Container,
-    ContainerState,
-    ContainerStatus,
-    ContainerTerminated,
-    OwnerReference,
-    Pod,
-    Toleration,
-)
+from sunk_kube.objects import OwnerReference
+from sunk_kube.pods import Container, ContainerState, ContainerStatus, ContainerTerminated, Pod, Toleration
 from sunk_kube.testing import T0, pod
 from sunk_nodeset_controller.locks.daemon_claims import DaemonClaim
 from sunk_nodeset_controller.locks.model import Blockers, Clearing, LockTaint

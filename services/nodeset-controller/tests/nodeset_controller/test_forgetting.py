@@ -8,7 +8,8 @@ import pytest
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeRejectedError
-from sunk_kube.objects import Node, Pod
+from sunk_kube.objects import Node
+from sunk_kube.pods import Pod
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from sunk_kube import wellknown as wk
-from sunk_kube.objects import PodSpec, Taint
+from sunk_kube.objects import Taint
+from sunk_kube.pods import PodSpec
 from sunk_kube.testing import node, nodeset
 from sunk_nodeset_controller.locks.daemonsets import DaemonSet
 from sunk_nodeset_controller.locks.model import LockTaint

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
-from sunk_kube.nodesets import AwaitedGpus, NodeSet, NodeSlice, NodeSliceEntry
+from sunk_kube.node_slices import NodeSlice, NodeSliceEntry
+from sunk_kube.nodesets import AwaitedGpus, NodeSet
 from sunk_kube.objects import Condition, Node, ObjectMeta, condition
 from sunk_kube.testing import T0, node, nodeset
 from sunk_nodeset_controller.config import Config

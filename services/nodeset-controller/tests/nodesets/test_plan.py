@@ -7,24 +7,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
-from sunk_kube.nodesets import NodeSet, NodeSlice, NodeSliceEntry
-from sunk_kube.objects import (
+from sunk_kube.node_slices import NodeSlice, NodeSliceEntry
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Condition, Node, ObjectMeta, OwnerReference, Taint, condition
+from sunk_kube.pods import (
     Affinity,
-    Condition,
     ContainerState,
     ContainerStatus,
     ContainerWaiting,
-    Node,
     NodeAffinity,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
-    ObjectMeta,
-    OwnerReference,
     Pod,
     PodStatus,
-    Taint,
-    condition,
 )
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.nodesets.feasibility import fits

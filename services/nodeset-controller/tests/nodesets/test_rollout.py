@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from sunk_events.nodes import SlurmNodeState
 from sunk_kube import wellknown as wk
-from sunk_kube.nodesets import NodeSet, NodeSlice, NodeSliceEntry, UpdateStrategy
-from sunk_kube.objects import Condition, OwnerReference, Pod, condition
+from sunk_kube.node_slices import NodeSlice, NodeSliceEntry
+from sunk_kube.nodesets import NodeSet, UpdateStrategy
+from sunk_kube.objects import Condition, OwnerReference, condition
+from sunk_kube.pods import Pod
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.nodesets.feasibility import fits
 from sunk_nodeset_controller.nodesets.members import AWAY_S

@@ -1,8 +1,9 @@
 from datetime import timedelta
 
 from sunk_kube import wellknown as wk
-from sunk_kube.nodesets import NodeSlice, NodeSliceEntry
-from sunk_kube.objects import ObjectMeta, OwnerReference, Pod
+from sunk_kube.node_slices import NodeSlice, NodeSliceEntry
+from sunk_kube.objects import ObjectMeta, OwnerReference
+from sunk_kube.pods import Pod
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.nodesets.feasibility import fits
 from sunk_nodeset_controller.nodesets.model import Observed

@@ -6,7 +6,8 @@ import pytest
 from sunk_kube import wellknown as wk
 from sunk_kube.matching import untolerated
 from sunk_kube.nodesets import DynamicFeature, Features
-from sunk_kube.objects import Pod, Taint
+from sunk_kube.objects import Taint
+from sunk_kube.pods import Pod
 from sunk_kube.testing import node, nodeset
 from sunk_nodeset_controller.nodesets.feasibility import fits, obstacle, requests
 from sunk_nodeset_controller.nodesets.template import features, manifest, pinned_node, pod_spec, template_hash

@@ -9,16 +9,14 @@ from sunk_events.nodesets import Condition as ToldCondition
 from sunk_events.nodesets import KubePodState, NodeVerified, PodCondemned, PodNotReady
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import Features
-from sunk_kube.objects import (
+from sunk_kube.objects import Condition, Node, condition
+from sunk_kube.pods import (
     Affinity,
-    Condition,
-    Node,
     NodeAffinity,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
-    condition,
 )
 from sunk_kube.testing import T0, node, nodeset, pod
 from sunk_nodeset_controller.metadata import MetadataPatch, patch

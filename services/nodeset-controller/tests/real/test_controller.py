@@ -31,7 +31,8 @@ from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
 from sunk_kube.errors import KubeNotFoundError
-from sunk_kube.objects import Condition, KubeObject, Node, Pod, condition
+from sunk_kube.objects import Condition, KubeObject, Node, condition
+from sunk_kube.pods import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import (
     CONFIG_MAPS,

@@ -38,7 +38,8 @@ from sunk_events.requests import (
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient, connect
 from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
-from sunk_kube.objects import KubeObject, Node, Pod
+from sunk_kube.objects import KubeObject, Node
+from sunk_kube.pods import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import EVENTS, NAMESPACES, NODES, PODS, Resource
 from sunk_lab.kube.lab import KubeLab

@@ -25,7 +25,8 @@ from sunk_kube.client import KubeClient, connect
 from sunk_kube.crds import crds
 from sunk_kube.errors import KubeBusyError, KubeNotFoundError, KubeRejectedError
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import KubeObject, Pod, condition
+from sunk_kube.objects import KubeObject, condition
+from sunk_kube.pods import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import (
     CONTROLLER_REVISIONS,

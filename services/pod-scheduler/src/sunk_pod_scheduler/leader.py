@@ -12,14 +12,9 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_events.requests import (
-    ExplainPlacement,
-    PlacementAnnounced,
-    PlacementSilent,
-    ReleasePlacement,
-)
+from sunk_events.requests import ExplainPlacement, PlacementAnnounced, PlacementSilent, ReleasePlacement
 from sunk_kube.client import KubeClient
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, PODS
 from sunk_pod_scheduler.adapters.event_recorder import EventRecorder

@@ -8,7 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementPhase, PlacementState
-from sunk_kube.objects import Container, Node, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
+from sunk_kube.objects import Node, ObjectMeta
+from sunk_kube.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from sunk_kube.resources import Resource
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.placement import job_claims

@@ -5,7 +5,8 @@ from typing import cast
 import pytest
 
 from sunk_kube.client import KubeClient
-from sunk_kube.objects import Node, Pod, PodSpec, Toleration
+from sunk_kube.objects import Node
+from sunk_kube.pods import Pod, PodSpec, Toleration
 from sunk_kube.reflector import Reflector
 from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
 from sunk_pod_scheduler.adapters.pod_store import PodStore

@@ -21,11 +21,11 @@ from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_events.requests import Later, PlacementReleased, ReleasePlacement
 from sunk_events.subjects import STATISTICS_KEY
 from sunk_kube.indexes import Index
-from sunk_kube.objects import (
+from sunk_kube.objects import Node
+from sunk_kube.pods import (
     Affinity,
     Container,
     ContainerPort,
-    Node,
     NodeAffinity,
     NodeSelector,
     NodeSelectorRequirement,

@@ -7,18 +7,17 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from sunk_kube.objects import (
+from sunk_kube.objects import Node, Taint
+from sunk_kube.pods import (
     Affinity,
     Container,
     ContainerPort,
-    Node,
     NodeAffinity,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
     PodSpec,
-    Taint,
 )
 from sunk_kube.testing import node
 from sunk_pod_scheduler.controller.node_chooser import LASTS, SLICE, NodeChoiceCache

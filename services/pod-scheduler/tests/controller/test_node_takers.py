@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sunk_events.jobs import Allocation, SlurmJobState
 from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
-from sunk_kube.objects import PodStatus
+from sunk_kube.pods import PodStatus
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox

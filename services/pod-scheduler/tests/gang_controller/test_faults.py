@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import Gang, GangMember, PlacementState
-from sunk_kube.objects import ContainerPort, KubeObject, ObjectMeta, OwnerReference, Pod, PodStatus
+from sunk_kube.objects import KubeObject, ObjectMeta, OwnerReference
+from sunk_kube.pods import ContainerPort, Pod, PodStatus
 from sunk_kube.wellknown import ANNOTATION_GANG, ANNOTATION_GANG_RANK, ANNOTATION_GANG_SIZE, ANNOTATION_JOB
 from sunk_pod_scheduler.adapters.workload_client import (
     JobSet,
@@ -156,7 +157,7 @@ async def test_a_pod_that_was_taken_out_of_its_gang_or_put_into_another_is_not_i
     placements = Held()
     eyes, ring = snapshotter(pods, placements, 3), gang_of(pods.pods["u0"])
     for uid in pods.uids():
-        eyes.know(ring, uid)
+        eyes.index.know(ring, uid)
     first, second = pods.pods["u0"], pods.pods["u1"]
     pods.put(replace(first, metadata=replace(first.metadata, annotations={ANNOTATION_GANG: "none"})))
     pods.put(replace(second, metadata=replace(second.metadata, labels={LABEL_POD_GROUP: "other"})))
@@ -209,7 +210,7 @@ async def test_a_gang_remembers_its_later_job_where_the_bus_went_back(record: Pl
         )
     eyes = snapshotter(pods, placements, 2, slurm=Runs(), kube_pods=kube_pods)
     for uid in pods.uids():
-        eyes.know(ring, uid)
+        eyes.index.know(ring, uid)
 
     seen, _ = await eyes.look(ring)
     action = decide_gang(seen, T0, Limits())
@@ -224,7 +225,7 @@ async def test_a_leader_that_begins_knows_all_who_claim_a_gangs_job_before_it_ta
     pods, placements = MemoryPods(claiming(0, 1, 102), claiming(1, 1, 102), claiming(2, 0, 101)), Held()
     ring = gang_of(pods.pods["u0"])
     eyes = snapshotter(pods, placements, 2, slurm=Runs())
-    eyes.know(ring, "u0")
+    eyes.index.know(ring, "u0")
 
     seen, _ = await eyes.look(ring)
     assert {*seen.members} == {"u0", "u1"}
@@ -232,7 +233,7 @@ async def test_a_leader_that_begins_knows_all_who_claim_a_gangs_job_before_it_ta
     roster = Gang(kind="PodGroup", members=(GangMember(uid="dead", pod="p9", node="n0"),))
     placements.found[ring] = replace(placement("bound", job=102, attempt=1), uid=ring, roster=roster)
     eyes = snapshotter(pods, placements, 2, slurm=Runs())
-    eyes.learn()
+    eyes.index.learn()
     seen, _ = await eyes.look(ring)
     assert {*seen.members} == {"u0", "u1"}
 
@@ -264,7 +265,7 @@ async def test_a_pod_that_is_placed_alone_is_in_no_gang_even_where_only_its_clai
     placements.found["u0"] = replace(placement("submitted"), uid="u0")
     eyes, ring = snapshotter(MemoryPods(stored, claimed, free), placements, 3), gang_of(free)
     for uid in ("u0", "u1", "u2"):
-        eyes.know(ring, uid)
+        eyes.index.know(ring, uid)
 
     seen, _ = await eyes.look(ring)
 
@@ -274,20 +275,20 @@ async def test_a_pod_that_is_placed_alone_is_in_no_gang_even_where_only_its_clai
 async def test_who_has_a_seat_keeps_it_though_the_pod_says_otherwise_and_no_other_gang_can_hold_it() -> None:
     pods, placements = MemoryPods(grouped(0)), Held()
     eyes, ring = snapshotter(pods, placements, 1), gang_of(pods.pods["u0"])
-    eyes.know(ring, "u0")
+    eyes.index.know(ring, "u0")
 
-    assert eyes.hold(ring, ["u0"])
-    assert eyes.seat_of("u0") == ring
-    assert not eyes.hold("gang-other", ["u0"])
-    eyes.let_go(ring)
-    assert eyes.seat_of("u0") == ""
+    assert eyes.index.hold(ring, ["u0"])
+    assert eyes.index.seat_of("u0") == ring
+    assert not eyes.index.hold("gang-other", ["u0"])
+    eyes.index.let_go(ring)
+    assert eyes.index.seat_of("u0") == ""
     roster = Gang(kind="PodGroup", members=(GangMember(uid="u0", pod="p0"),))
     placements.found[ring] = replace(placement("submitted", job=None), uid=ring, roster=roster)
-    assert eyes.seat_of("u0") == ring
+    assert eyes.index.seat_of("u0") == ring
 
     after_a_restart = snapshotter(pods, placements, 1)
-    after_a_restart.learn()
-    assert after_a_restart.seat_of("u0") == ring
+    after_a_restart.index.learn()
+    assert after_a_restart.index.seat_of("u0") == ring
 
 
 async def test_what_was_published_as_size_is_no_wish_of_those_who_come_after() -> None:
@@ -296,7 +297,7 @@ async def test_what_was_published_as_size_is_no_wish_of_those_who_come_after() -
     pods = MemoryPods(done, *(grouped(number, owner="j") for number in (1, 2, 3)))
     eyes, ring = snapshotter(pods, Held(), 4), gang_of(done)
     for uid in pods.uids():
-        eyes.know(ring, uid)
+        eyes.index.know(ring, uid)
 
     seen, _ = await eyes.look(ring)
     action = decide_gang(seen, T0, Limits())
@@ -486,7 +487,7 @@ async def test_two_members_of_one_node_that_need_the_same_host_port_are_refused_
     pods = MemoryPods(with_port(0), with_port(1))
     eyes, ring = snapshotter(pods, Held(), 2), gang_of(pods.pods["u0"])
     for uid in pods.uids():
-        eyes.know(ring, uid)
+        eyes.index.know(ring, uid)
     seen, _ = await eyes.look(ring)
     action = decide_gang(seen, T0, Limits())
 
@@ -499,7 +500,7 @@ async def test_a_pod_that_did_not_change_is_not_read_anew_at_each_look() -> None
     pods = MemoryPods(*(grouped(number) for number in range(3)))
     eyes, ring = snapshotter(pods, Held(), 4), gang_of(pods.pods["u0"])
     for uid in pods.uids():
-        eyes.know(ring, uid)
+        eyes.index.know(ring, uid)
     before, _ = await eyes.look(ring)
     pods.put(replace(pods.pods["u1"], metadata=replace(pods.pods["u1"].metadata, resource_version="2")))
     after, _ = await eyes.look(ring)
@@ -548,7 +549,7 @@ async def test_members_that_come_one_by_one_are_looked_at_a_few_times_each_howev
             await found.gangs.reconcile(uid)
             if found.now >= found.due:
                 found.due = math.inf
-                looked[count] += found.snapshotter.size_of(found.ring)
+                looked[count] += found.snapshotter.index.size_of(found.ring)
 
     assert looked[2000] / 2000 < 10
     assert looked[200] / 200 < 10
@@ -558,20 +559,20 @@ async def test_pods_that_are_gone_or_elsewhere_leave_nothing_of_their_gang_behin
     found = Arrivals(3)
     for uid in found.pods.uids():
         await found.gangs.reconcile(uid)
-    assert found.snapshotter.known == 1
+    assert found.snapshotter.index.known == 1
 
     found.gangs.invalidate(found.ring)  # Its job is looked at each time: there is nothing to remember.
     for uid in found.pods.uids():
-        found.snapshotter.leave(uid)
-    assert found.snapshotter.known == 0
+        found.snapshotter.index.leave(uid)
+    assert found.snapshotter.index.known == 0
 
 
 async def test_a_rank_or_an_index_of_any_length_that_a_user_writes_is_none() -> None:
     written = {ANNOTATION_GANG_RANK: "1" * 5000, ANNOTATION_COMPLETION_INDEX: "1." * 100_000}
     pods = MemoryPods(grouped(0, annotations=written), grouped(1))
     eyes, ring = snapshotter(pods, Held(), 2), gang_of(pods.pods["u0"])
-    eyes.know(ring, "u0")
-    eyes.know(ring, "u1")
+    eyes.index.know(ring, "u0")
+    eyes.index.know(ring, "u1")
 
     found, _ = await eyes.look(ring)
 
@@ -744,7 +745,7 @@ async def test_of_a_gang_of_large_pods_only_a_few_are_read_before_others_have_th
     pods = MemoryPods(*(grouped(number) for number in range(100)))
     eyes, ring = snapshotter(pods, Held(), 100), gang_of(pods.pods["u0"])
     for uid in pods.uids():
-        eyes.know(ring, uid)
+        eyes.index.know(ring, uid)
 
     await eyes.look(ring)
     assert (sum(read), max(read)) == (100, ANEW)  # Each of them once.

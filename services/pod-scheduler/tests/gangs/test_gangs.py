@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember
-from sunk_kube.objects import KubeStruct, OwnerReference, Pod
+from sunk_kube.objects import KubeStruct, OwnerReference
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.adapters.workload_client import (
     JobSet,
     JobSetSpec,

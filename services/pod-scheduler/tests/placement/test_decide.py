@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sunk_events.jobs import Allocation, SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import Gang, GangMember, PlacementPhase, PlacementState
-from sunk_kube.objects import ContainerState, ContainerStatus, ContainerTerminated, PodStatus
+from sunk_kube.pods import ContainerState, ContainerStatus, ContainerTerminated, PodStatus
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex
 from sunk_pod_scheduler.placement.actions import (
     Action,

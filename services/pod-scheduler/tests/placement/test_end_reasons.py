@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from sunk_kube.bodies import EventText
 from sunk_kube.errors import KubeRejectedError
-from sunk_kube.objects import KubeObject, OwnerReference, Pod
+from sunk_kube.objects import KubeObject, OwnerReference
+from sunk_kube.pods import Pod
 from sunk_kube.resources import Resource
 from sunk_pod_scheduler.adapters import event_recorder
 from sunk_pod_scheduler.adapters.event_recorder import NAME_MAX, EventRecorder

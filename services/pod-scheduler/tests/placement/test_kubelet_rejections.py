@@ -3,14 +3,8 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from sunk_kube.objects import (
-    ContainerState,
-    ContainerStatus,
-    ContainerTerminated,
-    OwnerReference,
-    Pod,
-    PodStatus,
-)
+from sunk_kube.objects import OwnerReference
+from sunk_kube.pods import ContainerState, ContainerStatus, ContainerTerminated, Pod, PodStatus
 from sunk_pod_scheduler.placement.kubelet_rejections import (
     LASTS,
     OWNERS_MAX,

@@ -6,7 +6,8 @@ import pytest
 
 from sunk_events.base import UNKNOWN, Cause
 from sunk_events.placements import PlacementPhase
-from sunk_kube.objects import ObjectMeta, Pod
+from sunk_kube.objects import ObjectMeta
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.placement.origins import Origins, of_pod, of_pods
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

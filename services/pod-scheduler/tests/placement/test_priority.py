@@ -2,7 +2,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.placement.priority import AHEAD_MAX_S, LOOKS_PER_S, priority_s, requeue_after_s
 from sunk_pod_scheduler.testing import T0, manifest
 

@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from sunk_kube.objects import Condition, Pod, PodStatus
+from sunk_kube.objects import Condition
+from sunk_kube.pods import Pod, PodStatus
 from sunk_pod_scheduler.placement.unserved import OUT_OF_SCOPE_S, UNKNOWN_S, Unserved, unserved
 from sunk_pod_scheduler.podspec.scopes import ALIAS, PodScope
 from sunk_pod_scheduler.reasons import PodReason

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sunk_kube.objects import Container, OwnerReference, PodResourceClaim, PodSpec, ResourceRequirements
+from sunk_kube.objects import OwnerReference
+from sunk_kube.pods import Container, PodResourceClaim, PodSpec, ResourceRequirements
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
 from sunk_pod_scheduler.placement import marks, tokens
 from sunk_pod_scheduler.placement.gang_membership import membership

@@ -3,7 +3,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.placement.job_description import Placeholder, describe
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_kube.wellknown import PREFIX
 from sunk_lab.pages import fenced, table_rows
 from sunk_pod_scheduler.placement.job_description import Placeholder, describe

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember
-from sunk_kube.objects import Container, PodSpec, ResourceRequirements
+from sunk_kube.pods import Container, PodSpec, ResourceRequirements
 from sunk_pod_scheduler.podspec.job_size import Held, Size, held, too_small, too_small_for
 from sunk_pod_scheduler.podspec.validation import SOME_MAX, Rules, size
 from sunk_slurm.wire import CpusHeld, Job, JobResources, MemoryHeld, NodeHeld, NodesHeld

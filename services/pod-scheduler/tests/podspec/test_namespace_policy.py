@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_kube.wellknown import PREFIX
 from sunk_pod_scheduler.config import Config
 from sunk_pod_scheduler.gangs.job_shape import common

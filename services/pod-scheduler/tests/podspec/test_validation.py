@@ -1,10 +1,6 @@
 import pytest
 
-from sunk_kube.objects import (
-    Container,
-    PodSpec,
-    ResourceRequirements,
-)
+from sunk_kube.pods import Container, PodSpec, ResourceRequirements
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
 from sunk_pod_scheduler.placement import marks, tokens
 from sunk_pod_scheduler.placement.job_description import Placeholder, describe

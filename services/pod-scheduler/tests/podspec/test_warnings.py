@@ -1,13 +1,6 @@
 import pytest
 
-from sunk_kube.objects import (
-    Affinity,
-    Container,
-    PodAffinity,
-    PodSpec,
-    ResourceRequirements,
-    TopologySpread,
-)
+from sunk_kube.pods import Affinity, Container, PodAffinity, PodSpec, ResourceRequirements, TopologySpread
 from sunk_kube.wellknown import PREFIX
 from sunk_pod_scheduler.podspec.namespace_policy import Grant, Policy
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate

@@ -13,7 +13,8 @@ import yaml
 
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeRejectedError
-from sunk_kube.objects import KubeObject, Pod
+from sunk_kube.objects import KubeObject
+from sunk_kube.pods import Pod
 from sunk_kube.resources import CONFIG_MAPS, PODS, Resource
 from sunk_kube.wellknown import JOB_ANNOTATIONS, PREFIX
 from sunk_lab.charts import render

@@ -12,7 +12,8 @@ from sunk_kube.bodies import EventText
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
 from sunk_kube.matching import tolerates
-from sunk_kube.objects import KubeObject, Pod, Taint, condition
+from sunk_kube.objects import KubeObject, Taint, condition
+from sunk_kube.pods import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS, Resource
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK

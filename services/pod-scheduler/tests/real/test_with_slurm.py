@@ -37,16 +37,8 @@ from sunk_events.requests import (
 )
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeRejectedError, KubeUnavailableError
-from sunk_kube.objects import (
-    ContainerPort,
-    ContainerState,
-    ContainerStatus,
-    ContainerTerminated,
-    OwnerReference,
-    Pod,
-    PodStatus,
-    Taint,
-)
+from sunk_kube.objects import OwnerReference, Taint
+from sunk_kube.pods import ContainerPort, ContainerState, ContainerStatus, ContainerTerminated, Pod, PodStatus
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, PODS
 from sunk_kube.testing import node

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember, PlacementState
 from sunk_events.requests import Later, PlacementReleased, ReleasePlacement
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_lab.nats import NatsServer
 from sunk_pod_scheduler.controller.mailbox import Announcement, Mailbox

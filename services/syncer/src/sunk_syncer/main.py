@@ -7,12 +7,7 @@ import anyio
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
-from sunk_events.nodes import (
-    SlurmNodeState,
-    SlurmPartitionState,
-    SlurmReservationState,
-    SlurmStatisticsState,
-)
+from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmReservationState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState, KubeWatchState, NodeSliceState
 from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState

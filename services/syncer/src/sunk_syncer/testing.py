@@ -15,12 +15,7 @@ from msgspec import Struct
 from sunk_events.base import Event
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
-from sunk_events.nodes import (
-    SlurmNodeState,
-    SlurmPartitionState,
-    SlurmReservationState,
-    SlurmStatisticsState,
-)
+from sunk_events.nodes import SlurmNodeState, SlurmPartitionState, SlurmReservationState, SlurmStatisticsState
 from sunk_events.nodesets import KubePodState, KubeWatchState, NodeSliceEntry, NodeSliceState
 from sunk_events.placements import PlacementState
 from sunk_lab.nats import NatsServer
@@ -30,12 +25,13 @@ from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.diag import Diag
 from sunk_slurm.errors import SlurmUnavailableError
+from sunk_slurm.partitions import Partition
 from sunk_slurm.reads import KnownJob, NodeList, NotModified
 from sunk_slurm.reservations import Reservation
 from sunk_slurm.states import JobState
 from sunk_slurm.testing import job as one_job
 from sunk_slurm.testing import node, partition
-from sunk_slurm.wire import Job, Node, Number, Partition
+from sunk_slurm.wire import Job, Node, Number
 from sunk_syncer.adapters.views import Views
 
 CLUSTER: Final = "lab"

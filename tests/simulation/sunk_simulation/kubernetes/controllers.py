@@ -11,15 +11,7 @@ from typing import Any, Final
 from sunk_simulation.kubernetes import pods
 from sunk_simulation.kubernetes.controller import Controller
 from sunk_simulation.kubernetes.evictions import disrupt, status_of
-from sunk_simulation.kubernetes.kinds import (
-    BUDGETS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    SERVICE_ACCOUNTS,
-    Kind,
-    Object,
-)
+from sunk_simulation.kubernetes.kinds import BUDGETS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Kind, Object
 from sunk_simulation.kubernetes.registry import FOREGROUND, ORPHAN
 from sunk_simulation.kubernetes.selectors import by_selector
 from sunk_simulation.kubernetes.store import Change, Stored

@@ -13,22 +13,8 @@ import anyio
 
 from sunk_events import subjects
 from sunk_runtime.errors import JetStreamRejectedError, PermanentError, TransientError
-from sunk_runtime.growing.decision import (
-    REPLICAS,
-    Step,
-    StreamSeen,
-    next_step,
-    no_space,
-    refusal,
-    unknown,
-)
-from sunk_runtime.growing.snapshots import (
-    bytes_of,
-    copy_stream,
-    is_on_all_servers,
-    names_of,
-    seen,
-)
+from sunk_runtime.growing.decision import REPLICAS, Step, StreamSeen, next_step, no_space, refusal, unknown
+from sunk_runtime.growing.snapshots import bytes_of, copy_stream, is_on_all_servers, names_of, seen
 from sunk_runtime.jetstream import Bus
 
 log = logging.getLogger(__name__)

@@ -26,12 +26,7 @@ from sunk_hook_gateway.controller.calls import Gateway
 from sunk_hook_gateway.hooks import answers
 from sunk_hook_gateway.hooks.answers import Answer
 from sunk_hook_gateway.hooks.facts import Told
-from sunk_hook_gateway.http.places import (
-    MAX_CALLS_PER_JOB,
-    MAX_STRANGERS,
-    MAX_STRANGERS_PER_ADDRESS,
-    Places,
-)
+from sunk_hook_gateway.http.places import MAX_CALLS_PER_JOB, MAX_STRANGERS, MAX_STRANGERS_PER_ADDRESS, Places
 from sunk_hook_gateway.http.routes import ENDPOINTS, Call, Endpoint, Refusal, job_of
 from sunk_hook_gateway.metrics import CALL_SECONDS, CALLS, CALLS_HELD, CALLS_NOT_LET_IN, HANG_UPS
 from sunk_runtime.errors import PermanentError, SunkError, TransientError

@@ -6,8 +6,10 @@ import anyio
 
 from sunk_kube import wellknown as wk
 from sunk_kube.client import KubeClient
-from sunk_kube.nodesets import NodeSet, NodeSlice
-from sunk_kube.objects import Node, Pod, condition
+from sunk_kube.node_slices import NodeSlice
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Node, condition
+from sunk_kube.pods import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import NODES, NODESETS, NODESLICES, PODS
 from sunk_nodeset_controller.nodes.conditions import LABELS, MIRRORED

@@ -8,8 +8,10 @@ import msgspec
 from sunk_kube import wellknown as wk
 from sunk_kube.bodies import EventText, labels_selector
 from sunk_kube.client import KubeClient
-from sunk_kube.nodesets import ControllerRevision, NodeSet, NodeSetStatus, NodeSlice
-from sunk_kube.objects import ConfigMap, KubeObject, Node, ObjectMeta, Pod
+from sunk_kube.node_slices import NodeSlice
+from sunk_kube.nodesets import ControllerRevision, NodeSet, NodeSetStatus
+from sunk_kube.objects import ConfigMap, KubeObject, Node, ObjectMeta
+from sunk_kube.pods import Pod
 from sunk_kube.resources import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,

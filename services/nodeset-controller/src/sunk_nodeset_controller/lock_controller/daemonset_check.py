@@ -10,10 +10,7 @@ from typing import Final
 import anyio
 
 from sunk_kube.client import KubeClient
-from sunk_nodeset_controller.locks.daemonsets import (
-    DAEMONSETS,
-    driven_out,
-)
+from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS, driven_out
 from sunk_nodeset_controller.locks.metrics import DAEMONS_DRIVEN
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 from sunk_runtime.errors import PermanentError, SunkError

@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sunk_events.requests import BlockingPod
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.adapters.daemonset_view import Daemons, DaemonSetView
 from sunk_nodeset_controller.lock_controller.job_confirmer import Confirm
 from sunk_nodeset_controller.lock_controller.lock_store import NodeLockStore
@@ -14,7 +14,7 @@ from sunk_nodeset_controller.lock_controller.requests import LockRequests
 from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
 from sunk_nodeset_controller.locks.blockers import blocking
 from sunk_nodeset_controller.locks.eviction import EvictionAttempt, evictions, refusals
-from sunk_nodeset_controller.locks.machine import alive, to_confirm, vouched
+from sunk_nodeset_controller.locks.holders import alive, to_confirm, vouched
 from sunk_nodeset_controller.locks.metrics import PODS_DRIVEN
 from sunk_nodeset_controller.locks.model import Blockers, LockRequest, Rules, Seen
 from sunk_nodeset_controller.locks.pods_in_the_way import blockers

@@ -13,7 +13,8 @@ from typing import Final
 
 from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeNotFoundError, KubeRejectedError, KubeUnavailableError
-from sunk_kube.objects import Node, Pod
+from sunk_kube.objects import Node
+from sunk_kube.pods import Pod
 from sunk_kube.resources import NODES, PODS
 from sunk_nodeset_controller.lock_controller.stray_taints import (
     MANAGED_NODES,

@@ -13,7 +13,8 @@ from anyio.abc import TaskGroup
 
 from sunk_kube.client import KubeClient
 from sunk_kube.following import follow_passing
-from sunk_kube.objects import KubeObject, KubeStruct, Toleration
+from sunk_kube.objects import KubeObject, KubeStruct
+from sunk_kube.pods import Toleration
 from sunk_kube.resources import Resource
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 

@@ -22,17 +22,10 @@ from sunk_nodeset_controller.lock_controller.stray_taints import is_stray_taint
 from sunk_nodeset_controller.locks.annotations import read
 from sunk_nodeset_controller.locks.events import cause, facts, state
 from sunk_nodeset_controller.locks.explain import findings
-from sunk_nodeset_controller.locks.machine import decide, still_released
+from sunk_nodeset_controller.locks.holders import still_released
+from sunk_nodeset_controller.locks.machine import decide
 from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS
-from sunk_nodeset_controller.locks.model import (
-    Blockers,
-    Decision,
-    NodeLock,
-    NotRunning,
-    Rules,
-    Seen,
-    Step,
-)
+from sunk_nodeset_controller.locks.model import Blockers, Decision, NodeLock, NotRunning, Rules, Seen, Step
 from sunk_runtime.backoff import doubled
 from sunk_runtime.errors import ConflictError, SunkError, TransientError
 from sunk_runtime.tracing import acting, because

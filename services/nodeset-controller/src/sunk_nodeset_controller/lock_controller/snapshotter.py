@@ -11,7 +11,7 @@ from sunk_events import subjects
 from sunk_events.nodes import SlurmStatisticsState
 from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.adapters.cluster_views import ClusterViews
 from sunk_nodeset_controller.lock_controller.job_index import JobsOnNodes
 from sunk_nodeset_controller.lock_controller.node_index import MembersOnNodes

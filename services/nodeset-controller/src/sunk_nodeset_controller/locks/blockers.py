@@ -13,7 +13,7 @@ import msgspec
 
 from sunk_events.base import REASON_MAX
 from sunk_events.requests import BlockingPod
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.locks.pods_in_the_way import may_run
 
 NAMED: Final = 10

@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from sunk_kube.objects import OwnerReference, Pod
+from sunk_kube.objects import OwnerReference
+from sunk_kube.pods import Pod
 from sunk_kube.resources import is_name
 
 MIRROR: Final = "kubernetes.io/config.mirror"

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-from sunk_kube.objects import KubeObject, KubeStruct, ObjectMeta, Pod, PodSpec
+from sunk_kube.objects import KubeObject, KubeStruct, ObjectMeta
+from sunk_kube.pods import Pod, PodSpec
 from sunk_kube.resources import Resource
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 

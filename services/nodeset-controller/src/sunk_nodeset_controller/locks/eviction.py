@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.locks.blockers import Refusal
 from sunk_nodeset_controller.locks.model import Clearing
 

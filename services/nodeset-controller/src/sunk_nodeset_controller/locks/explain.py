@@ -9,7 +9,7 @@ from datetime import datetime
 
 from sunk_events.base import REASON_MAX
 from sunk_events.requests import BlockingPod, Finding
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.locks.model import Holder, NodeLock
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 

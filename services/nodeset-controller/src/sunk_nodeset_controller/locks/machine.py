@@ -1,10 +1,8 @@
 """One Node's lock as a state machine: what is seen, to what shall stand on the Node and who is answered.
 
 What must stay true: nobody is granted anything but from a list of Pods that was read after the taint was
-on, in which a Pod is another job's own only by what Slurm said after that list; a holder ends by its
-release, or by what Slurm said *after* the job came, never by silence; what was seen of a job before its
-release says nothing any more, so a bus that lags cannot bring it back; a placeholder holds as long as its
-Pod is there.
+on, in which a Pod is another job's own only by what Slurm said after that list. Which jobs hold it, `holders`
+says.
 
 Source: SUNK's documents, "Node locking".
 """
@@ -17,6 +15,7 @@ from msgspec.structs import replace
 
 from sunk_events.locks import LockLevel, LockValue
 from sunk_nodeset_controller.locks.eviction import again_s
+from sunk_nodeset_controller.locks.holders import Verdicts, holders_of, is_own, verdicts_of
 from sunk_nodeset_controller.locks.model import (
     OPEN,
     Answer,
@@ -24,19 +23,15 @@ from sunk_nodeset_controller.locks.model import (
     Decision,
     Granted,
     Holder,
-    JobSeen,
-    LockRequest,
     NodeLock,
-    NotRunning,
     Rules,
     Seen,
+    Stand,
     Step,
     Unsure,
     Waiting,
 )
 
-Stand = Literal["off", "broken", "on"]
-"""Neither annotation nor taint; one without the other; both."""
 Need = Literal["none", "lingering", "drained", "held", "waited for"]
 """No holder; none since a moment ago; none, but a failed lock has drained the node for Pods; all are granted;
 one or more are not."""
@@ -70,11 +65,11 @@ UNSURE_AGAIN_S: Final = 0.5
 
 def decide(seen: Seen, rules: Rules) -> Decision:
     """Return the one next step of a Node's lock. Deciding again on the same is the same."""
-    verdicts = {ask.job: _verdict(ask, seen, rules) for ask in seen.asks}
-    holders = _holders(seen, verdicts, rules)
+    verdicts = verdicts_of(seen, rules)
+    holders = holders_of(seen, verdicts, rules)
     idle_since = None if holders else seen.idle_since or seen.now
     need = _need(seen, holders, rules, idle_since)
-    step = STEPS[need, _stand(seen.lock)]
+    step = STEPS[need, seen.lock.stand]
     if seen.drained_for and seen.way is None and step in {Step.WATCH, Step.OPEN, Step.KEEP}:
         step = Step.LOOK  # The drain goes when its Pods do.
     elif step is Step.LOOK and seen.way is not None:
@@ -90,166 +85,6 @@ def decide(seen: Seen, rules: Rules) -> Decision:
         again_s=UNSURE_AGAIN_S if unsure else _again_s(step, seen, lock, rules, idle_since),
         idle_since=idle_since,
     )
-
-
-def alive(seen: Seen, rules: Rules) -> frozenset[int]:
-    """Return the jobs that live on this node: a Pod of one of these is ours, of any other is in the way."""
-    verdicts = {ask.job: _verdict(ask, seen, rules) for ask in seen.asks}
-    running = {job for job, found in seen.jobs.items() if found.place == "running"}
-    unknown = {
-        holder.job
-        for holder in _holders(seen, verdicts, rules)
-        if (found := seen.jobs.get(holder.job)) is None or found.place == "waiting"
-    }
-    return frozenset((running | unknown) - {job for job in seen.released if _is_stale(job, seen)})
-
-
-def to_confirm(seen: Seen, leant_on: frozenset[int], found: Blockers, rules: Rules) -> frozenset[int]:
-    """Return the jobs that Slurm has to say run, now, before anybody else is granted anything.
-
-    A prolog that asks knows that its own job runs, and nobody is in the way of his own: see `_is_own`.
-
-    Args:
-        seen: The Node.
-        leant_on: The jobs for whose sake Pods may stay there.
-        found: Who is in the way whatever is true of those: who cannot be granted needs to know nothing.
-        rules: The settings.
-    """
-    verdicts = {ask.job: _verdict(ask, seen, rules) for ask in seen.asks}
-    waiting = [one for one in _holders(seen, verdicts, rules) if one.granted is None]
-    may_come = [one.job for one in waiting if not found.of(one.level)]
-    unvouched = leant_on - vouched(seen, rules)
-    return frozenset(job for job in unvouched if any(not _is_own(one, job, seen) for one in may_come))
-
-
-def vouched(seen: Seen, rules: Rules) -> frozenset[int]:
-    """Return the jobs that run by their own prologs' word."""
-    mine = (ask.job for ask in seen.asks if _verdict(ask, seen, rules) is None)
-    return frozenset(job for job in mine if _is_own(job, job, seen))
-
-
-def still_released(
-    released: Mapping[int, datetime], jobs: Mapping[int, JobSeen], now: datetime
-) -> dict[int, datetime]:
-    """Return the releases worth remembering: those that Slurm has said nothing after."""
-    forget_before = now - timedelta(hours=1)
-    return {
-        job: at
-        for job, at in released.items()
-        if at > forget_before and not ((found := jobs.get(job)) and found.changed > at)
-    }
-
-
-def _is_own(asking: int, job: int, seen: Seen) -> bool:
-    """Whether the Pod of *job* is that of the job that asks, whom it lets in.
-
-    A Pod comes once all prologs of its job have ended, and a placeholder has one life. A job that asks after
-    that has the number of one that slurmctld has lost, or its question is an old one.
-    """
-    return asking == job and not seen.placeholders.get(job)
-
-
-# --- Who holds ------------------------------------------------------------------------------------
-
-
-def _verdict(ask: LockRequest, seen: Seen, rules: Rules) -> NotRunning | Unsure | None:
-    """Return why the job of *ask* gets no lock; None: it is taken to run here.
-
-    A job that the bus knows as pending, or not at all, runs: its prolog knows better, and sooner.
-    """
-    found = seen.jobs.get(ask.job)
-    held = next((holder for holder in seen.lock.holders if holder.job == ask.job), None)
-    asked = held.asked if held is not None and held.granted is None else ask.asked
-    if found is not None and found.place in {"completing", "left"} and _is_about(found, asked, rules):
-        return NotRunning(found.state)
-    released = seen.released.get(ask.job)
-    if released is None or not _is_stale(ask.job, seen):
-        return None
-    if released >= ask.asked:
-        return NotRunning(found.state if found else "COMPLETING")
-    in_doubt = seen.now < released + timedelta(seconds=rules.doubt_s)
-    return Unsure() if in_doubt else None
-
-
-def _is_about(found: JobSeen, asked: datetime, rules: Rules) -> bool:
-    """Whether what was seen of a job was seen of the run that asked, and not of one before it."""
-    return found.changed >= asked - timedelta(seconds=rules.late_s)
-
-
-def _is_stale(job: int, seen: Seen) -> bool:
-    """Whether all that the bus says of *job* is older than its release."""
-    released = seen.released.get(job)
-    found = seen.jobs.get(job)
-    return released is not None and (found is None or found.changed <= released)
-
-
-def _holders(
-    seen: Seen, verdicts: Mapping[int, NotRunning | Unsure | None], rules: Rules
-) -> tuple[Holder, ...]:
-    """Return who holds or waits now, by job id."""
-    holders: dict[int, Holder] = {}
-    for holder in seen.lock.holders:
-        refused = isinstance(verdicts.get(holder.job), NotRunning) and holder.granted is None
-        if not _is_ended(holder, seen, rules) and not (refused and not seen.placeholders.get(holder.job)):
-            holders[holder.job] = holder
-    for ask in seen.asks:
-        if verdicts[ask.job] is None:
-            before = holders.get(ask.job)
-            holders[ask.job] = _asked(before, ask, seen) if before else _new(ask.job, ask.level, ask.asked)
-    for job, found in seen.jobs.items():
-        if found.place == "running" and job not in holders and not _is_stale(job, seen):
-            holders[job] = _new(job, "normal", seen.now)
-    return tuple(_levelled(holders[job], seen) for job in sorted(holders))
-
-
-def _new(job: int, level: LockLevel, asked: datetime) -> Holder:
-    return Holder(job=job, level=level, asked=asked)
-
-
-def _asked(holder: Holder, ask: LockRequest, seen: Seen) -> Holder:
-    """Return *holder* as *ask* changes it: each call of a prolog is worth a fresh look, but only one."""
-    since = ask.since if ask.since is not None and _stand(seen.lock) == "on" else ask.asked
-    level: LockLevel = "strict" if "strict" in {holder.level, ask.level} else "normal"
-    granted = holder.granted if holder.granted is not None and holder.granted >= since else None
-    return replace(holder, level=level, granted=granted)
-
-
-def _levelled(holder: Holder, seen: Seen) -> Holder:
-    """Return *holder*, strict if its job is a placeholder whatever was asked."""
-    if holder.level == "strict" or holder.job not in seen.placeholders:
-        return holder
-    return replace(holder, level="strict", granted=None)
-
-
-def _is_ended(holder: Holder, seen: Seen, rules: Rules) -> bool:
-    """Whether *holder*'s job is known to have left this node."""
-    if seen.placeholders.get(holder.job):
-        return False
-    released = seen.released.get(holder.job)
-    if released is not None and released >= holder.asked:
-        return True
-    found = seen.jobs.get(holder.job)
-    if found is not None and found.place in {"running", "completing"}:
-        return False
-    if found is not None and found.place == "left" and _is_about(found, holder.asked, rules):
-        return True
-    return _is_lost(holder, seen, rules)
-
-
-def _is_lost(holder: Holder, seen: Seen, rules: Rules) -> bool:
-    """Whether Slurm, long observed since, has nothing on the node."""
-    until = (holder.granted or holder.asked) + timedelta(seconds=rules.settled_s)
-    is_observed = seen.observed is not None and seen.observed >= until and seen.now >= until
-    return is_observed and not seen.is_node_busy
-
-
-# --- What follows ---------------------------------------------------------------------------------
-
-
-def _stand(lock: NodeLock) -> Stand:
-    if lock.is_tainted and lock.value != "false":
-        return "on"
-    return "off" if lock == OPEN else "broken"
 
 
 def _need(seen: Seen, holders: tuple[Holder, ...], rules: Rules, idle_since: datetime | None) -> Need:
@@ -294,7 +129,7 @@ def _granted(holder: Holder, seen: Seen, rules: Rules) -> Holder:
 
 def _leans(holder: Holder, seen: Seen) -> bool:
     """Whether *holder* would start beside a Pod of whose job Slurm was not asked: it has come since."""
-    return seen.way is not None and any(not _is_own(holder.job, job, seen) for job in seen.way.unasked)
+    return seen.way is not None and any(not is_own(holder.job, job, seen) for job in seen.way.unasked)
 
 
 def _is_clear(level: LockLevel, seen: Seen, rules: Rules) -> bool:
@@ -311,9 +146,7 @@ def _value(holders: tuple[Holder, ...]) -> LockValue:
     return "locked_strict" if any(holder.level == "strict" for holder in holders) else "locked"
 
 
-def _answers(
-    step: Step, seen: Seen, verdicts: Mapping[int, NotRunning | Unsure | None], lock: NodeLock
-) -> dict[int, Answer]:
+def _answers(step: Step, seen: Seen, verdicts: Verdicts, lock: NodeLock) -> dict[int, Answer]:
     """Return what each prolog is told."""
     answers: dict[int, Answer] = {job: verdict for job, verdict in verdicts.items() if verdict is not None}
     holders = {holder.job: holder for holder in lock.holders}

@@ -13,7 +13,7 @@ import msgspec
 from sunk_events.base import UNKNOWN, Cause, JobId, Moment
 from sunk_events.locks import LockLevel, LockValue
 from sunk_events.requests import BlockingPod
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_kube.wellknown import TAINT_LOCK, TAINT_LOCK_VALUE
 from sunk_nodeset_controller.locks.daemon_claims import is_static
 
@@ -71,6 +71,10 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+Stand = Literal["off", "broken", "on"]
+"""Neither annotation nor taint; one without the other; both."""
+
+
 class NodeLock(msgspec.Struct, frozen=True, kw_only=True):
     """What stands on a Node, or shall stand there."""
 
@@ -80,6 +84,13 @@ class NodeLock(msgspec.Struct, frozen=True, kw_only=True):
     is_tainted: bool = False
     has_old_taint: bool = False
     """Another taint of our key stands there, of other settings; never wanted."""
+
+    @property
+    def stand(self) -> Stand:
+        """Whether all that makes a lock stands on the Node."""
+        if self.is_tainted and self.value != "false":
+            return "on"
+        return "off" if self == OPEN else "broken"
 
 
 OPEN: Final = NodeLock()

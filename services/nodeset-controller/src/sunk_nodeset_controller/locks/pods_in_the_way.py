@@ -13,7 +13,7 @@ from datetime import timedelta
 import msgspec
 from msgspec.structs import replace
 
-from sunk_kube.objects import Pod, Toleration
+from sunk_kube.pods import Pod, Toleration
 from sunk_nodeset_controller.locks.daemon_claims import DaemonClaim, daemon_claim
 from sunk_nodeset_controller.locks.model import Blockers, Clearing, LockTaint
 

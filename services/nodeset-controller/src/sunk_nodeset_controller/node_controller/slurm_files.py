@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 
 from sunk_kube import wellknown as wk
-from sunk_kube.nodesets import NodeSet, NodeSlice
+from sunk_kube.node_slices import NodeSlice
+from sunk_kube.nodesets import NodeSet
 from sunk_kube.objects import Node
 from sunk_nodeset_controller.adapters.cluster_views import BusConnections
 from sunk_nodeset_controller.adapters.kube_views import KubeViews, slice_owner

@@ -6,7 +6,8 @@ Source: SUNK's documents, Node Controller. `SlurmCordon` is True only for drains
 from typing import Final
 
 from sunk_kube import wellknown as wk
-from sunk_kube.objects import Condition, Node, Pod, condition
+from sunk_kube.objects import Condition, Node, condition
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.metadata import MetadataPatch, cut
 from sunk_nodeset_controller.reasons import NodeReason
 

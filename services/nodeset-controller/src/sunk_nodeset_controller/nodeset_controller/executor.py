@@ -18,7 +18,7 @@ import msgspec
 
 from sunk_events.requests import ConfirmNode, NodeConfirmed, RequeueJob
 from sunk_kube.errors import KubeExistsError, KubeNotFoundError
-from sunk_kube.objects import PodSpec
+from sunk_kube.pods import PodSpec
 from sunk_nodeset_controller.adapters.cluster_views import BusConnections
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
-from sunk_kube.nodesets import NodeSet, NodeSlice
-from sunk_kube.objects import Node, Pod
+from sunk_kube.node_slices import NodeSlice
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Node
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.adapters.cluster_views import BusConnections
 from sunk_nodeset_controller.adapters.kube_views import KubeViews, slice_owner
 from sunk_nodeset_controller.nodeset_controller.feasibility_cache import FeasibilityCache

@@ -7,7 +7,7 @@ its set has let go is in the slice, for its name, and not on the bus.
 from datetime import UTC, datetime
 
 from sunk_events.nodesets import NodeSliceEntry, NodeSliceState
-from sunk_kube.nodesets import NodeSlice
+from sunk_kube.node_slices import NodeSlice
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_runtime.changes import Changes
 from sunk_runtime.leases import Leadership

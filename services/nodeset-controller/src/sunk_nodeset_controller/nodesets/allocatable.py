@@ -15,7 +15,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from sunk_kube.objects import Node, PodSpec
+from sunk_kube.objects import Node
+from sunk_kube.pods import PodSpec
 from sunk_kube.quantity import number
 from sunk_nodeset_controller.locks.daemonsets import DaemonSet, driven_out
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy

@@ -13,7 +13,8 @@ import msgspec
 
 from sunk_kube.matching import selects, untolerated
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Node, PodSpec, ResourceRequirements
+from sunk_kube.objects import Node
+from sunk_kube.pods import PodSpec, ResourceRequirements
 from sunk_kube.quantity import Quantity, largest, number, total
 from sunk_nodeset_controller.nodesets.model import Fits
 from sunk_nodeset_controller.nodesets.template import SMALL, pod_spec

@@ -13,7 +13,8 @@ import msgspec
 
 from sunk_events.nodes import SlurmNodeState
 from sunk_kube import wellknown as wk
-from sunk_kube.objects import Pod, condition
+from sunk_kube.objects import condition
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.nodesets.model import Observed
 from sunk_nodeset_controller.nodesets.template import pinned_node, template_hash
 from sunk_nodeset_controller.nodesets.usable import unusable

@@ -9,8 +9,10 @@ import msgspec
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
-from sunk_kube.nodesets import NodeSet, NodeSlice
-from sunk_kube.objects import Node, Pod
+from sunk_kube.node_slices import NodeSlice
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Node
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.slurm_health import StaleReason
 
 Why = Literal["update", "scale-down", "deletion"]

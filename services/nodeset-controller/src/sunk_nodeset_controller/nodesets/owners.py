@@ -8,7 +8,8 @@ from typing import Any
 
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import KubeObject, Node, Pod
+from sunk_kube.objects import KubeObject, Node
+from sunk_kube.pods import Pod
 from sunk_kube.resources import NODESETS
 
 

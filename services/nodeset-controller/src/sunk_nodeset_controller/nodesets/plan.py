@@ -9,7 +9,8 @@ from datetime import timedelta
 import msgspec
 
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Node, Pod
+from sunk_kube.objects import Node
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.nodesets.eviction import cleared
 from sunk_nodeset_controller.nodesets.feasibility import obstacle, requests
 from sunk_nodeset_controller.nodesets.members import Member, members

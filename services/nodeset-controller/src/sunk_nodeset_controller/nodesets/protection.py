@@ -13,7 +13,8 @@ from typing import Any, Final
 from sunk_events.nodes import SlurmNodeState
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Node, Pod
+from sunk_kube.objects import Node
+from sunk_kube.pods import Pod
 from sunk_kube.resources import DISRUPTION_BUDGETS
 from sunk_nodeset_controller.nodesets.owners import owner_reference
 from sunk_nodeset_controller.slurm_health import was_known

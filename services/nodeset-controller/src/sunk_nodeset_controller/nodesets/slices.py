@@ -14,8 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from sunk_kube import wellknown as wk
-from sunk_kube.nodesets import SLICE_MAX, NodeSet, NodeSlice, NodeSliceEntry
-from sunk_kube.objects import ObjectMeta, Pod, condition
+from sunk_kube.node_slices import SLICE_MAX, NodeSlice, NodeSliceEntry
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import ObjectMeta, condition
+from sunk_kube.pods import Pod
 from sunk_kube.resources import NODESLICES
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, ReplacePod
 from sunk_nodeset_controller.nodesets.owners import owner_reference

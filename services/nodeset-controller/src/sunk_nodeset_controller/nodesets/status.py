@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import AWAITED_MAX, AwaitedGpus, NodeSetStatus
-from sunk_kube.objects import Condition, Pod, condition
+from sunk_kube.objects import Condition, condition
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.metadata import cut
 from sunk_nodeset_controller.nodesets.members import Member, members
 from sunk_nodeset_controller.nodesets.model import Observed, Plan

@@ -21,7 +21,8 @@ import msgspec
 
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import Features, NodeSet
-from sunk_kube.objects import Node, Pod, PodSpec, Toleration
+from sunk_kube.objects import Node
+from sunk_kube.pods import Pod, PodSpec, Toleration
 from sunk_kube.quantity import number
 from sunk_nodeset_controller.nodesets.owners import owner_reference
 

@@ -11,7 +11,7 @@ from typing import Final
 from sunk_events.nodes import SlurmNodeState
 from sunk_kube import wellknown as wk
 from sunk_kube.bodies import second_time
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_slurm.down_reasons import PREFIX, down_reason
 
 NOT_KNOWN: Final = "Slurm does not know it"

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 from sunk_kube import wellknown as wk
 from sunk_kube.errors import KubeNotFoundError
-from sunk_kube.objects import Node, Pod
+from sunk_kube.objects import Node
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.adapters.cluster_views import BusConnections
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube

@@ -8,8 +8,10 @@ from typing import Final
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_kube import wellknown as wk
-from sunk_kube.nodesets import NodeSet, NodeSlice
-from sunk_kube.objects import Node, Pod
+from sunk_kube.node_slices import NodeSlice
+from sunk_kube.nodesets import NodeSet
+from sunk_kube.objects import Node
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, is_owned, owner_key

@@ -7,7 +7,7 @@ from typing import Final
 import anyio
 
 from sunk_kube import wellknown as wk
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.pod_controller.controller import PodController
 from sunk_nodeset_controller.slurm_health import SlurmHealth

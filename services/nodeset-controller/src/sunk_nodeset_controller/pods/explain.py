@@ -10,7 +10,8 @@ from sunk_events.nodesets import KubePodState
 from sunk_events.requests import Finding
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Node, Pod, condition
+from sunk_kube.objects import Node, condition
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.pods.projection import FEATURES_CHARS_MAX, given_features, verification
 from sunk_nodeset_controller.slurm_health import StaleReason
 

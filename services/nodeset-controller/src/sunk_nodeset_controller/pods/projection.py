@@ -13,7 +13,8 @@ from sunk_events.base import REASON_MAX
 from sunk_events.nodesets import Condition as ToldCondition
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Condition, Node, Pod, condition
+from sunk_kube.objects import Condition, Node, condition
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.metadata import MetadataPatch, cut
 from sunk_nodeset_controller.nodesets.template import features
 

@@ -13,7 +13,8 @@ import msgspec
 from sunk_events.nodesets import KubePodState
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import NodeSet
-from sunk_kube.objects import Node, Pod, condition
+from sunk_kube.objects import Node, condition
+from sunk_kube.pods import Pod
 from sunk_nodeset_controller.nodesets.plan import ORPHAN, is_wanted
 from sunk_nodeset_controller.nodesets.template import features, pinned_node, template_hash
 from sunk_nodeset_controller.nodesets.topology import NO_TOPOLOGY, Topology, node_topology

@@ -16,7 +16,8 @@ import msgspec
 
 from sunk_kube.bodies import EventText
 from sunk_kube.client import KubeClient
-from sunk_kube.objects import KubeObject, ObjectMeta, Pod
+from sunk_kube.objects import KubeObject, ObjectMeta
+from sunk_kube.pods import Pod
 from sunk_kube.resources import PODS, Resource
 from sunk_runtime.errors import SunkError
 from sunk_runtime.together import each

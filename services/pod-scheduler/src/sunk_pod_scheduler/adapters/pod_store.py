@@ -16,7 +16,8 @@ from sunk_kube.client import KubeClient
 from sunk_kube.errors import KubeNotFoundError
 from sunk_kube.indexes import Index
 from sunk_kube.matching import tolerates
-from sunk_kube.objects import Node, Pod, Taint, Toleration, condition
+from sunk_kube.objects import Node, Taint, condition
+from sunk_kube.pods import Pod, Toleration
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import PODS
 from sunk_kube.wellknown import ANNOTATION_JOB, TAINT_LOCK

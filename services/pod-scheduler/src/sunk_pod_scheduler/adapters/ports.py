@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from sunk_kube.objects import Node, Pod
+from sunk_kube.objects import Node
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.gangs.model import Size
 from sunk_pod_scheduler.placement.gang_membership import GangMembership
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone

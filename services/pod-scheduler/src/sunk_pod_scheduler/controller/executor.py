@@ -11,16 +11,9 @@ from msgspec.structs import replace
 
 from sunk_events.base import REASON_MAX
 from sunk_events.placements import PlacementState
-from sunk_kube.objects import Pod
-from sunk_kube.wellknown import (
-    ANNOTATION_GANG_ASKED_SIZE,
-    ANNOTATION_GANG_LEADER,
-    ANNOTATION_GANG_NODES,
-    ANNOTATION_GANG_RANK,
-    ANNOTATION_GANG_SIZE,
-    ANNOTATION_JOB,
-)
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler import metrics
+from sunk_pod_scheduler.controller.binder import Binder, count_bound
 from sunk_pod_scheduler.controller.context import Context
 from sunk_pod_scheduler.controller.notifier import Notifier
 from sunk_pod_scheduler.controller.submitter import Submitter
@@ -35,8 +28,6 @@ from sunk_pod_scheduler.gangs.model import (
     Tell,
 )
 from sunk_pod_scheduler.gangs.ownership import AnySeen, Pods, admin_comment, name, owner, seated, settled
-from sunk_pod_scheduler.gangs.ranks import distinct
-from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.actions import (
     Action,
     Bind,
@@ -61,7 +52,6 @@ from sunk_pod_scheduler.placement.kubelet_rejections import refusal
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.placement.model import JobUnknown
 from sunk_pod_scheduler.reasons import PodReason
-from sunk_runtime.errors import ConflictError
 from sunk_runtime.together import each
 from sunk_runtime.views import now
 from sunk_slurm.errors import SlurmRejectedError
@@ -81,6 +71,7 @@ class Executor:
         self._jobs = context.jobs
         self._notifier = Notifier(context.pods)
         self._submitter = Submitter(context, self._notifier, self._store)
+        self._binder = Binder(context, self._store)
 
     async def apply(  # noqa: C901, PLR0911, PLR0912 - one case an action, none decides anything
         self, action: Action | GangAction, seen: AnySeen, pods: Pods
@@ -124,9 +115,9 @@ class Executor:
                 await each(action.states, self._store)
                 await each(action.gone, self._forget)
             case Bind():
-                await self._bind(action, pods[seen.uid])
+                await self._binder.bind(action, pods[seen.uid])
             case BindMembers():
-                await self._bind_members(action, seen, pods)
+                await self._binder.bind_members(action, seen, pods)
                 return ASK_AGAIN_S
             case DeletePod():
                 await self._delete(seated(seen, pods), seen)
@@ -169,7 +160,7 @@ class Executor:
         await self._context.placements.record(state.uid, state, told, revision=revision)
         if state.gang:
             if state.phase == "bound" and (before is None or before.phase != "bound"):
-                _count_bound(state)
+                count_bound(state)
             return
         fields = {"phase": state.phase, "job": state.job, "node": state.node, "reason": state.reason}
         kind = "pod" if state.roster is None else "gang"
@@ -265,43 +256,3 @@ class Executor:
             await self._pods.delete(pod)
 
         await each(pods, delete)
-
-    async def _bind(self, action: Bind, pod: Pod) -> None:
-        await self._pods.bind(pod, action.state.kube_node)
-        await self._store(action.state)
-        _count_bound(action.state)
-        text = f"Slurm job {action.state.job} placed {pod.key} on {action.state.kube_node}"
-        self._pods.say(pod, PodReason.BOUND, text)
-
-    async def _bind_members(self, action: BindMembers, seen: AnySeen, pods: Pods) -> None:
-        """Ranks are written before the Pods are bound: a container reads them once, at its start."""
-        record = seen.placement
-        if record is None or record.job is None:
-            raise ConflictError(f"{name(seen)} has no job any more")
-        claim = marks.claim(self._context.placeholder.key, seen.uid, record.attempt, record.job)
-        rank_by_uid = {member.uid: rank for rank, member in enumerate(action.gang.members)}
-        size, nodes = len(rank_by_uid), distinct(action.gang)
-        shared = {
-            ANNOTATION_JOB: claim,  # Who took a dead one's seat does not have it yet.
-            ANNOTATION_GANG_SIZE: str(size),
-            ANNOTATION_GANG_NODES: ",".join(nodes),
-            ANNOTATION_GANG_LEADER: action.gang.members[0].pod,
-        }
-
-        async def bind(uid: str) -> None:
-            pod, rank = pods[uid], rank_by_uid[uid]
-            asked = pod.metadata.annotations.get(ANNOTATION_GANG_SIZE, "")
-            is_first = ANNOTATION_GANG_RANK not in pod.metadata.annotations
-            wish = {ANNOTATION_GANG_ASKED_SIZE: asked} if is_first and asked else {}
-            await self._pods.note(pod, {**shared, **wish, ANNOTATION_GANG_RANK: str(rank)})
-            self._context.check()
-            await self._pods.bind(pod, action.kube_nodes[uid])
-            text = f"Slurm job {record.job} placed {pod.key}, rank {rank} of {size} of {name(seen)}, "
-            self._pods.say(pod, PodReason.BOUND, text + f"on {action.kube_nodes[uid]}")
-
-        await each([uid for uid in action.kube_nodes if uid in pods], bind)
-
-
-def _count_bound(state: PlacementState) -> None:
-    if state.created is not None:
-        metrics.BOUND_SECONDS.observe(max(0.0, (now() - state.created).total_seconds()))

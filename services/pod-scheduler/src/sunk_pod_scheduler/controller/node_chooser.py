@@ -15,7 +15,7 @@ import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
 
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.controller.context import Context
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex
 from sunk_pod_scheduler.placement.node_filter import (

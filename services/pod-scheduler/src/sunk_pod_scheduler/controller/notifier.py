@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from sunk_events.placements import PlacementState
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.adapters.ports import PodPort
 from sunk_pod_scheduler.gangs.model import Message
 from sunk_pod_scheduler.gangs.ownership import Pods

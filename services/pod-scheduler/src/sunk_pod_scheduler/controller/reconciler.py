@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sunk_events.base import UNKNOWN
 from sunk_events.placements import PlacementState
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort
 from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.controller.context import Views

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from sunk_events.base import REASON_MAX
 from sunk_events.placements import Gang, PlacementState
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.controller.context import Context
 from sunk_pod_scheduler.controller.node_chooser import NodeChooser
 from sunk_pod_scheduler.controller.notifier import Notifier

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementState
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler import metrics
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort

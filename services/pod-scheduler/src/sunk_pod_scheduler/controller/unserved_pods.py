@@ -11,7 +11,7 @@ from typing import Final
 
 from sunk_kube.bodies import EventText
 from sunk_kube.client import KubeClient
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_kube.reflector import Reflector
 from sunk_kube.resources import PODS
 from sunk_pod_scheduler.placement.unserved import unserved

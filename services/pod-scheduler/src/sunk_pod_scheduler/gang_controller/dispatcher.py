@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sunk_events.jobs import SlurmJobState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import Finding
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.adapters.ports import PodPort, WorkloadPort
 from sunk_pod_scheduler.controller.executor import Executor
@@ -89,10 +89,10 @@ class GangDispatcher:
             return await self._turn(key)
         gang = await self._gang_of(key)
         if gang is None:
-            self._snapshotter.leave(key)
+            self._snapshotter.index.leave(key)
             return await self._single.reconcile(key)
-        self._snapshotter.know(gang, key)
-        self._poke(gang, after_s=self._snapshotter.size_of(gang) * PER_MEMBER_S)
+        self._snapshotter.index.know(gang, key)
+        self._poke(gang, after_s=self._snapshotter.index.size_of(gang) * PER_MEMBER_S)
         return None
 
     def invalidate(self, key: str) -> None:
@@ -110,13 +110,13 @@ class GangDispatcher:
                 action = decide_gang(seen, now(), self._limits)
                 if isinstance(action, SubmitGang):
                     uids = [member.uid for member in action.gang.members if not member.is_empty]
-                    if not self._snapshotter.hold(gang, uids):
+                    if not self._snapshotter.index.hold(gang, uids):
                         return ASK_AGAIN_S
                 is_idle = isinstance(action, (Wait, Tell))
                 with nullcontext() if is_idle else self._acting(action, gang, pods):
                     again_s = await self._executor.apply(action, seen, pods)
                 if isinstance(action, Wait) and action.is_patient and again_s is not None:
-                    return requeue_after_s(again_s, gang, self._snapshotter.known)
+                    return requeue_after_s(again_s, gang, self._snapshotter.index.known)
                 if isinstance(action, (Wait, Tell)) or again_s is not None:
                     return again_s
                 if is_another(seen.placement, self._placements.get(gang)):
@@ -125,7 +125,7 @@ class GangDispatcher:
             log.error("a gang took too many steps", extra={"gang": gang})
             return ASK_AGAIN_S
         finally:
-            self._snapshotter.let_go(gang)
+            self._snapshotter.index.let_go(gang)
             self._mailbox.looked(gang)
 
     def _acting(self, action: GangAction, gang: str, pods: Pods) -> AbstractContextManager[None]:
@@ -149,9 +149,9 @@ class GangDispatcher:
         if (placement := self._placements.get(uid)) is not None:
             return placement.gang or None
         if not self._has_learnt:
-            self._snapshotter.learn()
+            self._snapshotter.index.learn()
             self._has_learnt = True
-        if seat := self._snapshotter.seat_of(uid):
+        if seat := self._snapshotter.index.seat_of(uid):
             return seat
         pod = await self._pods.find(uid, "", "")
         if pod is None:
@@ -182,6 +182,6 @@ class GangDispatcher:
         gang = await self._gang_of(uid)
         if gang is None:
             return ()
-        self._snapshotter.know(gang, uid)
+        self._snapshotter.index.know(gang, uid)
         seen, _ = await self._snapshotter.look(gang)
         return explain_member(seen, uid, now(), self._limits)

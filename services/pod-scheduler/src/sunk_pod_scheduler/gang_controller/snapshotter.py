@@ -4,8 +4,7 @@ What must stay true: a member is only gone when the API server itself has said s
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Final
 
@@ -14,14 +13,17 @@ from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementState
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.adapters.ports import JobPort, PodPort, WorkloadPort
 from sunk_pod_scheduler.controller.context import Views
 from sunk_pod_scheduler.controller.mailbox import Mailbox
 from sunk_pod_scheduler.controller.node_takers import NodeTakers
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex
-from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size
+from sunk_pod_scheduler.gang_controller.gang_index import GangIndex
+from sunk_pod_scheduler.gangs.assembly import count_done
+from sunk_pod_scheduler.gangs.job_shape import needs_by_node
+from sunk_pod_scheduler.gangs.model import GangSeen, MemberSeen, Size, on_its_node
 from sunk_pod_scheduler.gangs.ownership import newest, owner
 from sunk_pod_scheduler.placement import lost_jobs, marks
 from sunk_pod_scheduler.placement.gang_membership import (
@@ -37,7 +39,6 @@ from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, pod_seen
 from sunk_pod_scheduler.placement.node_filter import Holders, host_ports, problem, wish, without_jobs
 from sunk_pod_scheduler.placement.ownership import believed
-from sunk_pod_scheduler.podspec import job_size
 from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
 from sunk_runtime.views import StateView, now
@@ -91,68 +92,7 @@ class GangSnapshotter:
         self._rules = rules
         self._key = key
         self._labels = topology_labels
-        self._members: dict[str, set[str]] = {}
-        """The uids of the Pods of each gang, until they are gone, or in another."""
-        self._gang_by_uid: dict[str, str] = {}
-        """The same the other way round: a Pod is in one gang at most."""
-        self._held: dict[str, str] = {}
-        """The gang of each Pod that is being submitted with it right now."""
-        self._shown: dict[str, tuple[Pod, MemberSeen]] = {}
-        """What Pods are as they decide: each look at a gang asks for it, and few of its Pods have changed."""
-
-    @property
-    def known(self) -> int:
-        """How many gangs there are, about."""
-        return len(self._members)
-
-    def size_of(self, gang: str) -> int:
-        """How many Pods of *gang* are known."""
-        return len(self._members.get(gang, ()))
-
-    def know(self, gang: str, uid: str) -> None:
-        """Remember that a Pod belongs to *gang*, and to no other."""
-        if self._gang_by_uid.get(uid, gang) != gang:
-            self.leave(uid)
-        self._gang_by_uid[uid] = gang
-        self._members.setdefault(gang, set()).add(uid)
-
-    def leave(self, uid: str) -> None:
-        """Remember that a Pod is in no gang."""
-        self._shown.pop(uid, None)
-        if (gang := self._gang_by_uid.pop(uid, None)) is not None:
-            left = self._members.get(gang, set())
-            left.discard(uid)
-            if not left:
-                self._members.pop(gang, None)
-
-    def seat_of(self, uid: str) -> str:
-        """Return the gang whose job is meant for the Pod too, whatever it says of itself by now."""
-        if (held := self._held.get(uid)) is not None:
-            return held
-        gang = self._gang_by_uid.get(uid, "")
-        record = self._placements.get(gang) if gang else None
-        if record is None or record.roster is None or record.phase == "refused":
-            return ""
-        return gang if any(member.uid == uid for member in record.roster.members) else ""
-
-    def learn(self) -> None:
-        """Read from what is stored who has a seat, for a process that has seen nothing yet."""
-        for state in self._placements.values():
-            for member in () if state.roster is None else state.roster.members:
-                self.know(state.uid, member.uid)
-
-    def hold(self, gang: str, uids: Iterable[str]) -> bool:
-        """Keep Pods from being placed otherwise while *gang* is submitted; False: one is elsewhere by now."""
-        found = [*uids]
-        if any(self._gang_by_uid.get(uid) != gang or self._held.get(uid, gang) != gang for uid in found):
-            return False
-        self._held.update(dict.fromkeys(found, gang))
-        return True
-
-    def let_go(self, gang: str) -> None:
-        """End what `hold` began: what is stored keeps them now."""
-        for uid in [uid for uid, holder in self._held.items() if holder == gang]:
-            del self._held[uid]
+        self.index: Final = GangIndex(placements, key)
 
     async def look(self, gang: str, *, is_again: bool = False) -> tuple[GangSeen, Mapping[str, Pod]]:
         """Return all that is known of *gang* now, from a fresh look at its job, and its Pods by uid."""
@@ -164,7 +104,7 @@ class GangSnapshotter:
         members: dict[str, MemberSeen] = {}
         done = 0
         for uid, pod in pods.items():
-            done += 1 if self._as_before(pod) else _ANEW_COSTS
+            done += 1 if self.index.as_before(pod) else _ANEW_COSTS
             members[uid] = self._member(gang, pod, record, aids)
             if done >= SLICE:
                 await checkpoint()
@@ -178,8 +118,8 @@ class GangSnapshotter:
         if not is_again and self._learn_claimants(gang, record, claim, pods):
             return await self.look(gang, is_again=True)
         if is_overtaken:  # The Pods remember what the bus has lost: where they are, their Nodes tell.
-            members = {uid: _on_its_node(one, aids.nodes()) for uid, one in members.items()}
-        given_away = await self._takers.find(record, _needs(record, members))  # Before the look.
+            members = {uid: on_its_node(one, aids.nodes()) for uid, one in members.items()}
+        given_away = await self._takers.find(record, needs_by_node(record, members))  # Before the look.
         job = await self._job(GangSeen(uid=gang, members=members, placement=record))
         nodes = job.nodes if isinstance(job, JobSeen) else ()
         seen = GangSeen(
@@ -213,11 +153,11 @@ class GangSnapshotter:
         number = record.job if record is not None else None if claim is None else claim.job
         if number is None or (record is not None and all(seat.uid in pods for seat in seats)):
             return False
-        known = self._members.get(gang, set())
+        known = self.index.uids(gang)
         claimants = self._pods.claiming(number, gang)
-        untold = [one for one in claimants if one.metadata.uid not in known and self._belongs(gang, one)]
+        untold = [one for one in claimants if one.metadata.uid not in known and self.index.belongs(gang, one)]
         for one in untold:
-            self.know(gang, one.metadata.uid)
+            self.index.know(gang, one.metadata.uid)
         return any(one.metadata.uid not in pods for one in untold)
 
     async def _found(self, gang: str, record: PlacementState | None) -> dict[str, Pod]:
@@ -226,38 +166,26 @@ class GangSnapshotter:
         names = {member.uid: member.pod for member in seated}
         namespace = record.namespace if record else ""
         found: dict[str, Pod] = {}
-        known = [*names, *self._members.get(gang, set()).difference(names)]
+        known = [*names, *self.index.uids(gang).difference(names)]
         for number, uid in enumerate(known):
             if number % SLICE == SLICE - 1:
                 await checkpoint()
             name = names.get(uid, "")
             pod = await self._pods.find(uid, namespace if name else "", name)
             if pod is None:
-                self.leave(uid)
-            elif uid in names or self._belongs(gang, pod):
-                self.know(gang, uid)
+                self.index.leave(uid)
+            elif uid in names or self.index.belongs(gang, pod):
+                self.index.know(gang, uid)
                 found[uid] = pod
             else:
-                self.leave(uid)
+                self.index.leave(uid)
         if not found and record is None:
-            self._members.pop(gang, None)
+            self.index.forget(gang)
         return found
-
-    def _belongs(self, gang: str, pod: Pod) -> bool:
-        """Whether *pod* is of the gang, and neither placed alone nor with others."""
-        uid, claim = pod.metadata.uid, pod.metadata.annotations.get(ANNOTATION_JOB, "")
-        state = self._placements.get(uid)
-        if self._held.get(uid, gang) != gang or (state is not None and state.gang != gang):
-            return False
-        if state is not None or marks.read_claim(self._key, gang, claim) is not None:
-            return True
-        related = membership(pod)
-        is_alone = marks.read_claim(self._key, uid, claim) is not None
-        return related is not None and related.id == gang and not is_alone
 
     def _seats(self, gang: str, record: PlacementState | None) -> dict[str, PlacementState]:
         members = () if record is None or record.roster is None else record.roster.members
-        uids = {member.uid for member in members} | self._members.get(gang, set())
+        uids = {member.uid for member in members} | self.index.uids(gang)
         if record is None or record.phase in {"refused", "submitted"}:  # Few do: others may be left over.
             uids |= {state.uid for state in self._placements.values() if state.gang == gang}
         seats = {uid: self._placements.get(uid) for uid in uids}
@@ -276,17 +204,12 @@ class GangSnapshotter:
         )
 
     def _member(self, gang: str, pod: Pod, record: PlacementState | None, aids: _Aids) -> MemberSeen:
-        found = self._as_before(pod) or self._member_now(gang, pod)
-        self._shown[pod.metadata.uid] = pod, found
+        found = self.index.as_before(pod) or self._member_now(gang, pod)
+        self.index.remember(pod, found)
         if record is None:
-            return _on_its_node(found, aids.nodes()) if pod.spec.node_name else found
+            return on_its_node(found, aids.nodes()) if pod.spec.node_name else found
         why = self._problem(pod, found.pod.asked, aids)
         return replace(found, node_problem=why) if why else found
-
-    def _as_before(self, pod: Pod) -> MemberSeen | None:
-        """Return what *pod* was at the last look, if it has not changed since."""
-        before = self._shown.get(pod.metadata.uid)
-        return before[1] if before is not None and before[0] is pod else None
 
     def _member_now(self, gang: str, pod: Pod) -> MemberSeen:
         meta = pod.metadata
@@ -371,34 +294,5 @@ class GangSnapshotter:
         size = Size(count=declared) if declared else await self._workloads.size(related)
         if size.count is None or size.declared is not None:
             return size
-        done = _done(seen.members.values(), {one.owner for one in free})
+        done = count_done(seen.members.values(), {one.owner for one in free})
         return Size(count=max(1, size.count - done), declared=size.count)
-
-
-def _needs(record: PlacementState | None, members: Mapping[str, MemberSeen]) -> Mapping[str, job_size.Size]:
-    """Return what those of *members* that have a seat and run need, by Slurm node."""
-    gang = None if record is None else record.roster
-    if gang is None:
-        return {}
-    run = Counter(
-        seat.node
-        for seat in gang.members
-        if seat.node and (one := members.get(seat.uid)) is not None and one.is_on_node
-    )
-    return {
-        node: job_size.Size(cpus=gang.cpus * many, memory_mib=gang.memory_mib * many, gpus=gang.gpus * many)
-        for node, many in run.items()
-    }
-
-
-def _on_its_node(found: MemberSeen, nodes: Mapping[str, str]) -> MemberSeen:
-    """Return *found* with the Slurm node of its Node, where no seat says which it is to have."""
-    return replace(found, node=nodes.get(found.pod.kube_node, ""), node_problem="")
-
-
-def _done(members: Iterable[MemberSeen], owners: set[str]) -> int:
-    """Return how many have done their work, of those whose workload is there still to make the others anew.
-
-    A Pod that nobody made is not made anew: it counts for no gang but its own.
-    """
-    return sum(one.has_succeeded and bool(one.owner) and one.owner in owners for one in members)

@@ -261,3 +261,11 @@ def full(seen: GangSeen, gang: Gang) -> dict[str, Message]:
     )
     found = seen.members.values()
     return {member.uid: note for member in found if member.is_free and member.uid not in seated}
+
+
+def count_done(members: Iterable[MemberSeen], owners: set[str]) -> int:
+    """Return how many have done their work, of those whose workload is there still to make the others anew.
+
+    A Pod that nobody made is not made anew: it counts for no gang but its own.
+    """
+    return sum(one.has_succeeded and bool(one.owner) and one.owner in owners for one in members)

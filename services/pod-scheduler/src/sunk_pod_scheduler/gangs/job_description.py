@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from sunk_events.placements import Gang, GangMember
-from sunk_kube.objects import ObjectMeta, Pod
+from sunk_kube.objects import ObjectMeta
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.gangs.model import GangSeen
 from sunk_pod_scheduler.gangs.ownership import name
 from sunk_pod_scheduler.placement import marks

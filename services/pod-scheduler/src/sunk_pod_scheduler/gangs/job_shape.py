@@ -1,10 +1,15 @@
-"""What all members of a gang have in common, as one job has one of each."""
+"""What all members of a gang have in common, as one job has one of each, and what they need on each node."""
 
 import hashlib
+from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
 
+from sunk_events.placements import PlacementState
+from sunk_pod_scheduler.gangs.model import MemberSeen
+from sunk_pod_scheduler.podspec import job_size
 from sunk_pod_scheduler.podspec.validation import ValidatedPod
 
 
@@ -23,3 +28,21 @@ def shape(wanted: ValidatedPod) -> str:
     asked, *others = common(wanted)
     given = {key: value for key, value in msgspec.to_builtins(asked).items() if value not in (None, "", [])}
     return hashlib.sha256(msgspec.json.encode((given, *others), order="sorted")).hexdigest()
+
+
+def needs_by_node(
+    record: PlacementState | None, members: Mapping[str, MemberSeen]
+) -> Mapping[str, job_size.Size]:
+    """Return what those of *members* that have a seat and run need, by Slurm node."""
+    gang = None if record is None else record.roster
+    if gang is None:
+        return {}
+    run = Counter(
+        seat.node
+        for seat in gang.members
+        if seat.node and (one := members.get(seat.uid)) is not None and one.is_on_node
+    )
+    return {
+        node: job_size.Size(cpus=gang.cpus * many, memory_mib=gang.memory_mib * many, gpus=gang.gpus * many)
+        for node, many in run.items()
+    }

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from sunk_events.placements import Gang, PlacementState
 from sunk_pod_scheduler.placement.actions import (
@@ -171,3 +172,8 @@ GangAction = (
     | BindMembers
     | DeleteMembers
 )
+
+
+def on_its_node(found: MemberSeen, nodes: Mapping[str, str]) -> MemberSeen:
+    """Return *found* with the Slurm node of its Node, where no seat says which it is to have."""
+    return replace(found, node=nodes.get(found.pod.kube_node, ""), node_problem="")

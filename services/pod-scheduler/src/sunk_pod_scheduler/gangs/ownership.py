@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from sunk_events.placements import PlacementState
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.gangs.model import GangSeen
 from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement import ownership as of_a_pod

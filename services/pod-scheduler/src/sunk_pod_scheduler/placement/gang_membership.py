@@ -14,7 +14,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from sunk_kube.objects import OwnerReference, Pod
+from sunk_kube.objects import OwnerReference
+from sunk_kube.pods import Pod
 from sunk_kube.resources import is_name
 from sunk_kube.wellknown import (
     ANNOTATION_GANG,

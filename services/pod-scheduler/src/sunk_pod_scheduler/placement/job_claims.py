@@ -5,7 +5,7 @@ Only what we have written is found: whatever tenants write on their Pods costs n
 
 from collections.abc import Callable, Iterator
 
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.gang_membership import membership

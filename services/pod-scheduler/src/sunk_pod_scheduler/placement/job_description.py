@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sunk_events.placements import PlacementState
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.placement import marks, tokens
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.annotations import SHARED_OF

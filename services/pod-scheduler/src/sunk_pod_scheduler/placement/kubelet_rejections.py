@@ -10,7 +10,7 @@ from collections import OrderedDict
 from datetime import datetime, timedelta
 from typing import Final
 
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 
 LASTS: Final = timedelta(minutes=10)
 TRIES: Final = 5

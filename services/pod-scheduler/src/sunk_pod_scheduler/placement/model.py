@@ -9,7 +9,8 @@ from typing import Final, Literal
 import msgspec
 
 from sunk_events.placements import PlacementState
-from sunk_kube.objects import Pod, condition
+from sunk_kube.objects import condition
+from sunk_kube.pods import Pod
 from sunk_kube.wellknown import ANNOTATION_JOB
 from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.marks import Claim, Mark

@@ -14,15 +14,8 @@ from typing import Final
 import msgspec
 
 from sunk_kube.matching import selecting, untolerated
-from sunk_kube.objects import (
-    Node,
-    NodeSelector,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
-    Pod,
-    Taint,
-    Toleration,
-)
+from sunk_kube.objects import Node, Taint
+from sunk_kube.pods import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 from sunk_kube.wellknown import TAINT_UNSCHEDULABLE
 from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_slurm import hostlist

@@ -6,7 +6,7 @@ import msgspec
 
 from sunk_events.base import UNKNOWN, Cause, event_id
 from sunk_events.placements import PlacementPhase
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 
 
 class Origins(msgspec.Struct, frozen=True, kw_only=True):

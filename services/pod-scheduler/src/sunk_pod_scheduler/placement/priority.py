@@ -5,7 +5,7 @@ from datetime import datetime
 from math import log10
 from typing import Final
 
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 
 AHEAD_MAX_S: Final = 50.0
 """Of any Pod; who waits for an answer comes before all of them."""

@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from sunk_kube.objects import Pod, condition
+from sunk_kube.objects import condition
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.placement.end_reasons import plain
 from sunk_pod_scheduler.podspec.scopes import PodScope
 from sunk_pod_scheduler.reasons import PodReason

@@ -10,7 +10,7 @@ Source: Kubernetes, "Resource requests for sidecars", "Pod overhead", "Pod-level
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 
-from sunk_kube.objects import PodSpec, ResourceRequirements
+from sunk_kube.pods import PodSpec, ResourceRequirements
 from sunk_kube.quantity import Resources, number, total
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sunk_kube.objects import PodAffinity, PodSpec
+from sunk_kube.pods import PodAffinity, PodSpec
 
 
 def without_effect(spec: PodSpec, *, is_required: bool = False) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from sunk_kube.objects import Pod, PodSpec
+from sunk_kube.pods import Pod, PodSpec
 from sunk_kube.wellknown import PREFIX
 from sunk_pod_scheduler.podspec import annotations, job_size, pod_requests
 from sunk_pod_scheduler.podspec.annotations import JobOptions

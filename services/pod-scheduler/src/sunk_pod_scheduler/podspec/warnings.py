@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from sunk_kube.objects import Container, Pod, PodSpec
+from sunk_kube.pods import Container, Pod, PodSpec
 from sunk_kube.quantity import number
 from sunk_kube.wellknown import PREFIX
 from sunk_pod_scheduler.podspec.annotations import OLD_SHARED_OF, SHARED_OF

@@ -17,7 +17,7 @@ from sunk_events.requests import (
     Refused,
     ReleasePlacement,
 )
-from sunk_kube.objects import Pod
+from sunk_kube.pods import Pod
 from sunk_pod_scheduler.adapters.ports import PodPort
 from sunk_pod_scheduler.controller.mailbox import Announcement, Mailbox
 from sunk_pod_scheduler.controller.placement_index import PlacementIndex

@@ -5,10 +5,11 @@ from datetime import datetime
 from typing import Protocol
 
 from sunk_slurm.diag import Diag
+from sunk_slurm.partitions import Partition
 from sunk_slurm.reads import KnownJob, NodeList, NotModified
 from sunk_slurm.reservations import Reservation
 from sunk_slurm.submission import JobChange
-from sunk_slurm.wire import Job, Node, Partition
+from sunk_slurm.wire import Job, Node
 
 
 class SlurmNodes(Protocol):

@@ -6,15 +6,10 @@ slurmctld counts durations in microseconds, the bus in seconds.
 from datetime import datetime
 from typing import Final
 
-from sunk_events.nodes import (
-    RpcStatistic,
-    SlurmPartitionState,
-    SlurmReservationState,
-    SlurmStatisticsState,
-)
+from sunk_events.nodes import RpcStatistic, SlurmPartitionState, SlurmReservationState, SlurmStatisticsState
 from sunk_slurm.diag import Diag
+from sunk_slurm.partitions import Partition
 from sunk_slurm.reservations import Reservation
-from sunk_slurm.wire import Partition
 
 MICROSECONDS: Final = 1e-6
 
