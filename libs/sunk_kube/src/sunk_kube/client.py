@@ -7,34 +7,28 @@ Source: Kubernetes API conventions; API Concepts, "Server-side pagination", "Upd
 """
 
 import logging
-import time
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-import anyio
 import msgspec
 
 from sunk_kube import bodies
 from sunk_kube.api import Api, open_api
 from sunk_kube.bodies import EventText
-from sunk_kube.errors import KubeBusyError, KubeExistsError, KubeNotFoundError, KubeUnavailableError
-from sunk_kube.metrics import REQUESTS, WAITED
+from sunk_kube.errors import KubeExistsError, KubeNotFoundError, KubeUnavailableError
 from sunk_kube.objects import KubeObject
+from sunk_kube.paced_calls import JSON, Body, PacedCalls
 from sunk_kube.pacing import Pace
 from sunk_kube.pages import LIST_TIMEOUT_S, PAGE_SIZE, Page
 from sunk_kube.pods import Pod
-from sunk_kube.resources import EVENTS, LEASES, PODS, Resource
-from sunk_runtime.errors import SunkError
+from sunk_kube.resources import EVENTS, PODS, Resource
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=KubeObject)
-Body = object
-"""What is sent: a dict, list or struct that is JSON to be, or bytes as they are."""
-_JSON: Final = "application/json"
 _YAML: Final = "application/yaml"
 PatchKind = Literal["merge", "strategic", "apply", "json"]
 _PATCH_TYPE: Final[Mapping[PatchKind, str]] = {
@@ -50,8 +44,7 @@ class KubeClient:
     """Calls of one API server. Make it with `connect`."""
 
     def __init__(self, api: Api, *, name: str, pace: Pace | None = None) -> None:
-        self._api = api
-        self._pace = pace or Pace()
+        self._calls = PacedCalls(api, pace or Pace())
         self.name = name
         """Who writes: the field manager, and the reporter of Events."""
         self._decoders: dict[object, msgspec.json.Decoder[Any]] = {}
@@ -64,7 +57,7 @@ class KubeClient:
             KubeUnavailableError: the API server does not answer, or not in time.
             KubeRejectedError: it refuses.
         """
-        data = await self._call("GET", resource, resource.path(namespace, name))
+        data = await self._calls.send("GET", resource, resource.path(namespace, name))
         return self._decode(resource.struct, data, f"get {resource.plural} {name}")
 
     async def find(self, resource: Resource[T], name: str, namespace: str | None = None) -> T | None:
@@ -98,7 +91,7 @@ class KubeClient:
         query = {"limit": str(page_size), **bodies.selectors(fields, labels)}
         found: list[T] = []
         while True:
-            data = await self._call(
+            data = await self._calls.send(
                 "GET", resource, resource.path(namespace), query=query, verb="LIST", timeout_s=LIST_TIMEOUT_S
             )
             page = self._decode(kind, data, f"list {resource.plural}")
@@ -109,7 +102,9 @@ class KubeClient:
 
     async def version(self, resource: Resource[T], namespace: str | None = None) -> str:
         """Return the resourceVersion to watch from, to hear of whatever changes from now on."""
-        data = await self._call("GET", resource, resource.path(namespace), query={"limit": "1"}, verb="LIST")
+        data = await self._calls.send(
+            "GET", resource, resource.path(namespace), query={"limit": "1"}, verb="LIST"
+        )
         return self._decode(Page[KubeObject], data, f"list {resource.plural}").metadata.resource_version
 
     async def create(self, resource: Resource[T], body: Body, namespace: str | None = None) -> T:
@@ -119,9 +114,9 @@ class KubeClient:
             KubeExistsError: one of that name exists.
             KubeRejectedError: it is not valid, or not allowed.
         """
-        sent, content_type = (bodies.yaml(body), _YAML) if resource.keeps_json else (body, _JSON)
+        sent, content_type = (bodies.yaml(body), _YAML) if resource.keeps_json else (body, JSON)
         path = resource.path(namespace)
-        data = await self._call(
+        data = await self._calls.send(
             "POST", resource, path, body=sent, query=self._manager(), content_type=content_type
         )
         return self._decode(resource.struct, data, f"create {resource.plural}")
@@ -133,7 +128,7 @@ class KubeClient:
             ConflictError: the resourceVersion in *body* is no longer the object's.
         """
         path = resource.path(namespace, name)
-        data = await self._call("PUT", resource, path, body=body, query=self._manager())
+        data = await self._calls.send("PUT", resource, path, body=body, query=self._manager())
         return self._decode(resource.struct, data, f"replace {resource.plural} {name}")
 
     async def patch(
@@ -166,7 +161,7 @@ class KubeClient:
         """
         query = self._manager() | ({"force": "true"} if kind == "apply" and is_forced else {})
         whole = bodies.with_uid(body, uid) if uid else body
-        data = await self._call(
+        data = await self._calls.send(
             "PATCH",
             resource,
             resource.path(namespace, name, subresource),
@@ -201,7 +196,7 @@ class KubeClient:
         """Ask for an object's end; it being gone is success. `ConflictError` where *uid* is not its."""
         body = bodies.deletion(uid, grace_period_s)
         try:
-            await self._call("DELETE", resource, resource.path(namespace, name), body=body)
+            await self._calls.send("DELETE", resource, resource.path(namespace, name), body=body)
         except KubeNotFoundError:
             log.debug("deleted already", extra={"resource": resource.plural, "object": name})
 
@@ -214,7 +209,7 @@ class KubeClient:
         """
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "binding")
         body = bodies.binding(pod, node)
-        await self._call("POST", PODS, path, body=body, query=self._manager(), verb="BIND")
+        await self._calls.send("POST", PODS, path, body=body, query=self._manager(), verb="BIND")
 
     async def evict(self, pod: Pod, *, is_dry_run: bool = False) -> None:
         """Ask for *pod*'s eviction, which its disruption budgets may forbid; it being gone is success.
@@ -227,7 +222,7 @@ class KubeClient:
         """
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "eviction")
         try:
-            await self._call(
+            await self._calls.send(
                 "POST", PODS, path, body=bodies.eviction(pod, is_dry_run=is_dry_run), verb="EVICT"
             )
         except KubeNotFoundError:
@@ -246,62 +241,16 @@ class KubeClient:
 
     async def get_raw(self, path: str) -> bytes:
         """Return what the API server has at *path*, such as ``/openid/v1/jwks``."""
-        return await self._api.send("GET", path)
+        return await self._calls.api.send("GET", path)
 
     @asynccontextmanager
     async def watch(
         self, resource: Resource[T], namespace: str | None, query: Mapping[str, str], *, silence_s: float
     ) -> AsyncGenerator[AsyncIterable[bytes]]:
         """Yield the chunks of a watch, as `Api.stream`. For `Following`."""
-        path, asked = resource.path(namespace), {**query, "watch": "true"}
-        try:
-            async with self._api.stream(path, asked, silence_s=silence_s) as chunks:
-                yield chunks
-        except KubeBusyError as error:  # At its start, or in the midst of it.
-            self._pace.hold(time.monotonic(), error.retry_after_s)
-            raise
-
-    async def _call(
-        self,
-        method: str,
-        resource: Resource[T],
-        path: str,
-        *,
-        body: Body | None = None,
-        query: Mapping[str, str] | None = None,
-        content_type: str = _JSON,
-        verb: str = "",
-        timeout_s: float | None = None,
-    ) -> bytes:
-        """Make one call, in its turn, and count its outcome."""
-        outcome = "ok"
-        sent = msgspec.to_builtins(body, str_keys=True, builtin_types=(bytes,))
-        is_urgent = resource is LEASES  # Who leads must not wait behind what it does.
-        try:
-            if not is_urgent:
-                await self._turn()
-            return await self._api.send(
-                method,
-                path,
-                body=sent,
-                query=query,
-                content_type=content_type,
-                timeout_s=timeout_s,
-                is_urgent=is_urgent,
-            )
-        except SunkError as error:
-            outcome = type(error).__name__
-            if isinstance(error, KubeBusyError) and verb != "EVICT":
-                self._pace.hold(time.monotonic(), error.retry_after_s)
-            raise
-        finally:
-            REQUESTS.labels(verb or method, resource.plural, outcome).inc()
-
-    async def _turn(self) -> None:
-        wait_s = self._pace.turn_s(time.monotonic())
-        if wait_s > 0:
-            WAITED.inc(wait_s)
-            await anyio.sleep(wait_s)
+        asked = {**query, "watch": "true"}
+        async with self._calls.stream(resource.path(namespace), asked, silence_s=silence_s) as chunks:
+            yield chunks
 
     def _manager(self) -> dict[str, str]:
         return {"fieldManager": self.name}

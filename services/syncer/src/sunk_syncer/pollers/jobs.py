@@ -14,27 +14,25 @@ from typing import Final
 import anyio
 import msgspec
 
-from sunk_events.base import UNKNOWN, Cause
+from sunk_events.base import Cause
 from sunk_events.jobs import SlurmJobState
 from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.together import each
-from sunk_runtime.tracing import continuing
 from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.reads import KnownJob
 from sunk_slurm.states import JobState
 from sunk_slurm.wire import Job
 from sunk_syncer.adapters.deadline import within
-from sunk_syncer.adapters.expected import Expected, named
 from sunk_syncer.adapters.ports import SlurmJobs
 from sunk_syncer.config import Config
 from sunk_syncer.metrics import ANSWERED, DOUBTED, LOOKS
 from sunk_syncer.policy.polling import LossGuard
 from sunk_syncer.policy.requeues import PROLOG
 from sunk_syncer.pollers.activity import ActivityPoller
+from sunk_syncer.pollers.job_publisher import JobPublisher
 from sunk_syncer.pollers.poll_loop import LOOKS_AT_ONCE, SETTLED_AT_ONCE, Poller, PollSchedule
-from sunk_syncer.states.jobs import job_facts, job_state, job_vanished
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +79,7 @@ class JobPoller:
         self._are_rounds_begun = False
         self.answered: datetime | None = None
         """When Slurm was last asked for all jobs, answered and was believed."""
-        self._expected = Expected[Cause]()
+        self._publisher = JobPublisher(writer, config.cluster)
         self._activity = activity
         self._poller = Poller("jobs", self.poll, PollSchedule.of(config, config.poll_s), mark=self._mark)
 
@@ -105,7 +103,7 @@ class JobPoller:
 
     def expect(self, job: int, cause: Cause) -> None:
         """Note that *job* is being requeued or released, so that what follows names the *cause*."""
-        self._expected.expect(str(job), cause)
+        self._publisher.expect(job, cause)
 
     def suspended_untold(self) -> list[int]:
         """Return the jobs that the last list shows as suspended, and the bus not yet as on any node.
@@ -266,10 +264,12 @@ class JobPoller:
             is_told = before is not None or is_unknown
             if is_told and not self._is_gone(key, asked):
                 return self._round_s  # The next list says more, and comes soon.
-            await self._forget(key, before, revision)
+            await self._publisher.forget(key, before, revision)
+            self._not_found.pop(key, None)
             return None
         self._not_found.pop(key, None)
-        await self._tell(key, seen, before, revision)
+        known = self._listed.get(seen.job_id)
+        await self._publisher.publish(key, seen, known.tasks if known else 1, before, revision)
         return self._again_s(seen)
 
     def _only_tasks_changed(self, job: int) -> SlurmJobState | None:
@@ -281,34 +281,10 @@ class JobPoller:
             return None
         return msgspec.structs.replace(told, array_tasks=known.tasks, changed=now())
 
-    async def _tell(self, key: str, seen: Job, before: SlurmJobState | None, revision: int) -> None:
-        known = self._listed.get(seen.job_id)
-        moment = now()
-        after = job_state(seen, known.tasks if known else 1, moment)
-        (cause,), cluster = self._expected.of(key) or (UNKNOWN,), self._config.cluster
-        facts = job_facts(before, after, cluster=cluster, revision=revision, now=moment, cause=cause)
-        cause = named(facts, (cause,))
-        with continuing(cause):
-            await self._writer.record(key, after, facts, revision=revision)
-        if cause.id:
-            self._expected.forget(key)
-        if facts and before is not None:  # Those that are new, `poll` says in one line.
-            names = [type(fact).__name__ for fact in facts]
-            log.info("job told", extra={"job": key, "facts": names, "cause": cause.id})
-
     def _is_gone(self, key: str, asked: float) -> bool:
         """Whether a list that is later than the first look that found nothing, and believed, lacks it too."""
         since = self._not_found.setdefault(key, asked)
         return self._believed > since and int(key) not in self._believed_jobs
-
-    async def _forget(self, key: str, before: SlurmJobState | None, revision: int) -> None:
-        cluster = self._config.cluster
-        facts = job_vanished(before, cluster=cluster, revision=revision, now=now()) if before else ()
-        await self._writer.forget(key, facts, revision=revision)
-        self._not_found.pop(key, None)
-        self._expected.forget(key)
-        if before is not None:  # Else its deletion may have been ours, and its acknowledgement lost.
-            log.info("job forgotten", extra={"job": key, "state": before.state})
 
     def _again_s(self, seen: Job) -> float | None:
         if seen.state_now.is_running and seen.state_reason == PROLOG:
