@@ -21,7 +21,7 @@ from sunk_lab.slurm.releases import SLURM_26_05
 from sunk_runtime.testing import until
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.tokens import KeyTokens
-from sunk_syncer.testing import SyncerProcess
+from sunk_syncer.testing.process import SyncerProcess
 
 CLUSTER: Final = "lab"
 PATHS: Final = ("nodes", "jobs", "partitions", "jobs-users-accts", "scheduler")

@@ -31,7 +31,8 @@ from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.submission import JobDescription
 from sunk_slurm.tokens import KeyTokens
-from sunk_syncer.testing import CLUSTER, SyncerProcess
+from sunk_syncer.testing.process import SyncerProcess
+from sunk_syncer.testing.stage import CLUSTER
 
 WITHIN_S: Final = 300.0
 _LINES_SHOWN: Final = 20

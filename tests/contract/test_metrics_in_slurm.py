@@ -23,7 +23,7 @@ from sunk_metrics_exporter.testing import slurm_tools
 from sunk_metrics_exporter.testing.exporter import Process, Samples
 from sunk_metrics_exporter.testing.prometheus import Prometheus, free_port
 from sunk_runtime.testing import WITHIN_S
-from sunk_syncer.testing import SyncerProcess
+from sunk_syncer.testing.process import SyncerProcess
 
 pytestmark = pytest.mark.lab
 

@@ -22,7 +22,7 @@ from sunk_lab.story.deeds import fresh
 from sunk_lab.story.observe import is_running, until
 from sunk_lab.story.stage import Stage
 from sunk_pod_scheduler.adapters.workload_client import JOB_SETS, POD_GROUPS
-from sunk_pod_scheduler.testing import definition
+from sunk_pod_scheduler.testing.builders import definition
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(400), pytest.mark.usefixtures("known")]
 

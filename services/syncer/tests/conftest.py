@@ -23,7 +23,8 @@ from sunk_runtime.jetstream import BusSettings, Message, connect
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
-from sunk_syncer.testing import CLUSTER, Stage, SyncerProcess
+from sunk_syncer.testing.process import SyncerProcess
+from sunk_syncer.testing.stage import CLUSTER, Stage
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.version)

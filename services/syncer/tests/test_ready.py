@@ -11,7 +11,8 @@ from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import FullError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
-from sunk_syncer.testing import CLUSTER, SyncerProcess
+from sunk_syncer.testing.process import SyncerProcess
+from sunk_syncer.testing.stage import CLUSTER
 
 pytestmark = pytest.mark.anyio
 

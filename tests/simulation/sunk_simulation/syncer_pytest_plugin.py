@@ -1,7 +1,7 @@
 """Runs services as processes of a simulation, where tests have started processes of the system.
 
 ``pytest -p sunk_simulation.bus.pytest_plugin -p sunk_simulation.slurm.pytest_plugin
--p sunk_simulation.syncer_pytest_plugin``: `sunk_syncer.testing.SyncerProcess` is one then.
+-p sunk_simulation.syncer_pytest_plugin``: `sunk_syncer.testing.process.SyncerProcess` is one then.
 """
 
 import json
@@ -14,11 +14,11 @@ from sunk_runtime.logging import JsonFormatter
 from sunk_simulation.bus.pytest_plugin import world
 from sunk_simulation.loop import Process
 from sunk_simulation.services import main_of
-from sunk_syncer import testing
+from sunk_syncer.testing import process as syncer_testing
 
 
 class SyncerProcess:
-    """The face of `sunk_syncer.testing.SyncerProcess`."""
+    """The face of `sunk_syncer.testing.process.SyncerProcess`."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         """Describe it."""
@@ -84,4 +84,4 @@ class _Lines(logging.Handler):
             self.lines.append(json.loads(self._formatter.format(record)))
 
 
-testing.SyncerProcess = SyncerProcess  # type: ignore[misc, assignment]
+syncer_testing.SyncerProcess = SyncerProcess  # type: ignore[misc, assignment]

@@ -19,7 +19,7 @@ from sunk_pod_scheduler.adapters.job_history import (
 from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown
 from sunk_pod_scheduler.placement.ownership import Owner
-from sunk_pod_scheduler.testing import JOB, KEY, T0, UID, job
+from sunk_pod_scheduler.testing.builders import JOB, KEY, T0, UID, job
 from sunk_slurm.accounting import AccountedJob, AccountedState, AccountedTime
 from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.reads import KnownJob

@@ -14,7 +14,7 @@ from sunk_kube.leases import KubeLease
 from sunk_lab.kube.lab import KubeLab
 from sunk_pod_scheduler.adapters.peers import claim
 from sunk_pod_scheduler.podspec.scopes import ALIAS, SILENT, Peer, PodScope, Share, share
-from sunk_pod_scheduler.testing import T0
+from sunk_pod_scheduler.testing.builders import T0
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.leases import Leadership, lead
 from sunk_runtime.testing import WITHIN_S

@@ -9,7 +9,7 @@ import pytest
 from sunk_pod_scheduler.adapters.placeholder_jobs import SURE_S, PlaceholderJobs
 from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.ownership import Owner
-from sunk_pod_scheduler.testing import JOB, KEY, UID
+from sunk_pod_scheduler.testing.builders import JOB, KEY, UID
 from sunk_runtime.errors import LostLeadershipError
 from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.submission import JobChange, JobDescription

@@ -10,7 +10,7 @@ from sunk_kube.pods import Pod, PodSpec, Toleration
 from sunk_kube.reflector import Reflector
 from sunk_pod_scheduler.adapters.event_recorder import EventRecorder
 from sunk_pod_scheduler.adapters.pod_store import PodStore
-from sunk_pod_scheduler.testing import KUBE_NODE, manifest
+from sunk_pod_scheduler.testing.builders import KUBE_NODE, manifest
 from sunk_runtime.errors import ConflictError, LostLeadershipError
 
 pytestmark = pytest.mark.anyio

@@ -58,7 +58,8 @@ from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_pod_scheduler.podspec import pod_requests
 from sunk_pod_scheduler.podspec.validation import Rules, validate
 from sunk_pod_scheduler.rpc.handlers import Handlers
-from sunk_pod_scheduler.testing import KEY, KUBE_NODE, T0, UID, MemoryPods, job, manifest, placement
+from sunk_pod_scheduler.testing.builders import KEY, KUBE_NODE, T0, UID, job, manifest, placement
+from sunk_pod_scheduler.testing.memory_pods import MemoryPods
 from sunk_runtime.changes import Changes
 from sunk_slurm.errors import NotAskedError, SlurmUnavailableError
 from sunk_slurm.submission import JobDescription

@@ -15,7 +15,8 @@ from sunk_pod_scheduler.gang_controller.snapshotter import GangSnapshotter
 from sunk_pod_scheduler.placement.limits import Limits
 from sunk_pod_scheduler.placement.transitions import is_another
 from sunk_pod_scheduler.podspec.validation import Rules
-from sunk_pod_scheduler.testing import JOB, KEY, SLURM_NODE, T0, UID, MemoryPods, job, placement
+from sunk_pod_scheduler.testing.builders import JOB, KEY, SLURM_NODE, T0, UID, job, placement
+from sunk_pod_scheduler.testing.memory_pods import MemoryPods
 from sunk_runtime.changes import Changes
 from sunk_runtime.recovery import Recovery
 

@@ -33,7 +33,7 @@ from sunk_pod_scheduler.placement.node_filter import (
     problem,
 )
 from sunk_pod_scheduler.podspec.annotations import JobOptions
-from sunk_pod_scheduler.testing import T0, manifest
+from sunk_pod_scheduler.testing.builders import T0, manifest
 from sunk_slurm import hostlist
 
 pytestmark = pytest.mark.anyio

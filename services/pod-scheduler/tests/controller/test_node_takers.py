@@ -22,18 +22,18 @@ from sunk_pod_scheduler.placement.marks import Mark
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobUnknown
 from sunk_pod_scheduler.podspec.job_size import Size
 from sunk_pod_scheduler.podspec.validation import Rules
-from sunk_pod_scheduler.testing import (
+from sunk_pod_scheduler.testing.builders import (
     JOB,
     KEY,
     KUBE_NODE,
     SLURM_NODE,
     T0,
     UID,
-    MemoryPods,
     job,
     manifest,
     placement,
 )
+from sunk_pod_scheduler.testing.memory_pods import MemoryPods
 from sunk_runtime.changes import Changes
 from sunk_runtime.views import now as this_moment
 

@@ -57,7 +57,8 @@ from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_pod_scheduler.podspec.namespace_policy import Identity
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
-from sunk_pod_scheduler.testing import JOB, KEY, T0, MemoryPods, job, manifest, placement, pod
+from sunk_pod_scheduler.testing.builders import JOB, KEY, T0, job, manifest, placement, pod
+from sunk_pod_scheduler.testing.memory_pods import MemoryPods
 from sunk_runtime.changes import Changes
 
 pytestmark = pytest.mark.anyio

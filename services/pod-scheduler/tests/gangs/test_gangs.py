@@ -44,7 +44,7 @@ from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_pod_scheduler.podspec.namespace_policy import Identity
 from sunk_pod_scheduler.podspec.validation import ValidatedPod
-from sunk_pod_scheduler.testing import KEY, T0, job, manifest, placement, pod
+from sunk_pod_scheduler.testing.builders import KEY, T0, job, manifest, placement, pod
 
 WANTED = ValidatedPod(cpus=2, memory_mib=100, gpus=1, identity=Identity(1, 1))
 ALONE = GangOptions()

@@ -44,7 +44,7 @@ from sunk_pod_scheduler.placement.orphans import judge
 from sunk_pod_scheduler.placement.ownership import believed
 from sunk_pod_scheduler.podspec.namespace_policy import Identity
 from sunk_pod_scheduler.podspec.validation import ValidatedPod
-from sunk_pod_scheduler.testing import JOB, T0, job, pod
+from sunk_pod_scheduler.testing.builders import JOB, T0, job, pod
 
 GANG = "gang-1"
 SIZE = 3

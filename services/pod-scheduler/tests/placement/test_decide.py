@@ -60,7 +60,7 @@ from sunk_pod_scheduler.placement.node_filter import without_jobs
 from sunk_pod_scheduler.placement.pending_jobs import PRIORITY_S
 from sunk_pod_scheduler.podspec.job_size import Size, add_held
 from sunk_pod_scheduler.podspec.validation import Rules
-from sunk_pod_scheduler.testing import (
+from sunk_pod_scheduler.testing.builders import (
     JOB,
     KEY,
     KUBE_NODE,

@@ -16,7 +16,7 @@ from sunk_pod_scheduler.adapters.event_recorder import NAME_MAX, EventRecorder
 from sunk_pod_scheduler.placement.end_reasons import asked, by_whom, cause, plain
 from sunk_pod_scheduler.placement.model import JobGone, JobUnknown
 from sunk_pod_scheduler.reasons import PodReason
-from sunk_pod_scheduler.testing import job, manifest
+from sunk_pod_scheduler.testing.builders import job, manifest
 
 TEXT = EventText(reason=PodReason.POD_ENDS, action="Deleting", note="why")
 

@@ -8,7 +8,7 @@ from sunk_events.placements import PlacementPhase, PlacementState
 from sunk_pod_scheduler.placement.events import EventSource, facts
 from sunk_pod_scheduler.placement.marks import Claim, Mark
 from sunk_pod_scheduler.placement.orphans import Judgement, is_news, judge
-from sunk_pod_scheduler.testing import JOB, SLURM_NODE, T0, placement
+from sunk_pod_scheduler.testing.builders import JOB, SLURM_NODE, T0, placement
 
 TELLER = EventSource("lab", "pod-scheduler")
 OVERDUE = replace(placement("ending", node=SLURM_NODE), is_overdue=True)

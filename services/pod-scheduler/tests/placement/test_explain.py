@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from sunk_events.jobs import SlurmJobState
 from sunk_pod_scheduler.placement.explain import FINDINGS_MAX, explain, place_in_queue
 from sunk_pod_scheduler.placement.model import JobGone, JobUnknown, Observed
-from sunk_pod_scheduler.testing import KUBE_NODE, SLURM_NODE, T0, job, placement, pod, seen
+from sunk_pod_scheduler.testing.builders import KUBE_NODE, SLURM_NODE, T0, job, placement, pod, seen
 
 RUNNING = placement("released")
 STARTED = placement("started", node=SLURM_NODE)

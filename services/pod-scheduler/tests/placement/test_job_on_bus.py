@@ -14,7 +14,7 @@ from sunk_pod_scheduler.placement.job_on_bus import announced, expected, is_curr
 from sunk_pod_scheduler.placement.limits import WAITING_FIRST_S, Limits
 from sunk_pod_scheduler.placement.ownership import Owner
 from sunk_pod_scheduler.podspec.job_size import Size
-from sunk_pod_scheduler.testing import JOB, KEY, SLURM_NODE, T0, UID, placement, pod, seen
+from sunk_pod_scheduler.testing.builders import JOB, KEY, SLURM_NODE, T0, UID, placement, pod, seen
 
 OWNER = Owner(uid=UID, attempt=0)
 EXTRA = marks.extra_text(KEY, UID, "default/infer", 0, 0)

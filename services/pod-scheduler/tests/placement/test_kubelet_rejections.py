@@ -12,7 +12,7 @@ from sunk_pod_scheduler.placement.kubelet_rejections import (
     KubeletRejections,
     refusal,
 )
-from sunk_pod_scheduler.testing import T0, manifest
+from sunk_pod_scheduler.testing.builders import T0, manifest
 
 
 def owned(owner: str) -> Pod:

@@ -23,7 +23,18 @@ from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, JobUnknown
 from sunk_pod_scheduler.placement.ownership import Owner, believed, own
-from sunk_pod_scheduler.testing import JOB, KEY, KUBE_NODE, SLURM_NODE, T0, UID, job, placement, pod, seen
+from sunk_pod_scheduler.testing.builders import (
+    JOB,
+    KEY,
+    KUBE_NODE,
+    SLURM_NODE,
+    T0,
+    UID,
+    job,
+    placement,
+    pod,
+    seen,
+)
 
 USER, OTHER = 1001, 1002
 NAME = "default/infer"

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from sunk_kube.pods import Pod
 from sunk_pod_scheduler.placement.priority import AHEAD_MAX_S, LOOKS_PER_S, priority_s, requeue_after_s
-from sunk_pod_scheduler.testing import T0, manifest
+from sunk_pod_scheduler.testing.builders import T0, manifest
 
 NOW = T0 + timedelta(days=30)
 

@@ -33,7 +33,7 @@ from sunk_pod_scheduler.placement.marks import Claim, Mark
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, JobUnknown, Observed, PodSeen
 from sunk_pod_scheduler.placement.orphans import judge
 from sunk_pod_scheduler.placement.ownership import believed
-from sunk_pod_scheduler.testing import JOB, KUBE_NODE, SLURM_NODE, T0, UID, job, placement, pod
+from sunk_pod_scheduler.testing.builders import JOB, KUBE_NODE, SLURM_NODE, T0, UID, job, placement, pod
 
 LIMITS = Limits(kill_wait_s=30)
 STEPS_MAX = 40

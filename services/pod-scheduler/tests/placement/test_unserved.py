@@ -10,7 +10,7 @@ from sunk_kube.pods import Pod, PodStatus
 from sunk_pod_scheduler.placement.unserved import OUT_OF_SCOPE_S, UNKNOWN_S, Unserved, unserved
 from sunk_pod_scheduler.podspec.scopes import ALIAS, PodScope
 from sunk_pod_scheduler.reasons import PodReason
-from sunk_pod_scheduler.testing import T0, manifest
+from sunk_pod_scheduler.testing.builders import T0, manifest
 
 OWNER = PodScope(cluster="a", names=("a-slurm", ALIAS))
 NARROW = PodScope(cluster="b", names=("b-slurm", ALIAS), namespaces=("ml", "web"))

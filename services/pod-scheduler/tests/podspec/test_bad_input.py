@@ -15,7 +15,7 @@ from sunk_pod_scheduler.placement.job_description import Placeholder, describe
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.namespace_policy import Policy
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
-from sunk_pod_scheduler.testing import KEY, manifest
+from sunk_pod_scheduler.testing.builders import KEY, manifest
 
 MADE = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", key=KEY)
 NASTY = "'; scancel -u root; $(id) `id` \\ \"}{ ] & | <a> %s \u202e\u00e9"

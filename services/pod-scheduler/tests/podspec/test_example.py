@@ -8,7 +8,7 @@ from sunk_pod_scheduler.placement.job_description import Placeholder, describe
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
 from sunk_pod_scheduler.podspec.warnings import warnings
-from sunk_pod_scheduler.testing import KEY
+from sunk_pod_scheduler.testing.builders import KEY
 
 FILE = Path(__file__).parents[4] / "docs/examples/full-node-gpu-pod.yaml"
 MADE = Placeholder(script="#!/bin/bash\n", hooks_url="http://hooks", key=KEY)

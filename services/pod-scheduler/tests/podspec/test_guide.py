@@ -16,7 +16,7 @@ from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec import annotations
 from sunk_pod_scheduler.podspec.namespace_policy import Grant, Policy
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
-from sunk_pod_scheduler.testing import KEY
+from sunk_pod_scheduler.testing.builders import KEY
 
 PAGE = (Path(__file__).parents[4] / "docs/pods.md").read_text()
 BLOCKS: list[dict[str, Any]] = [yaml.safe_load(text) for text in fenced(PAGE, "yaml")]

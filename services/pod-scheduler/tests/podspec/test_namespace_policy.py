@@ -12,7 +12,7 @@ from sunk_pod_scheduler.gangs.job_shape import common
 from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_pod_scheduler.podspec.namespace_policy import Grant, Identity, Policy, PriorityClassTerms
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
-from sunk_pod_scheduler.testing import manifest
+from sunk_pod_scheduler.testing.builders import manifest
 from sunk_runtime.errors import ConfigError
 
 POLICY = Policy(

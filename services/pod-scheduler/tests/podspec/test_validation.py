@@ -8,7 +8,7 @@ from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec import annotations, pod_requests
 from sunk_pod_scheduler.podspec.namespace_policy import Grant, Policy
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
-from sunk_pod_scheduler.testing import KEY, UID, manifest
+from sunk_pod_scheduler.testing.builders import KEY, UID, manifest
 from sunk_slurm.wire import Number
 
 GRACE = "termination grace period must be less than Slurm KillWait - 5s"

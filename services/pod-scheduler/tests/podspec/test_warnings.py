@@ -5,7 +5,7 @@ from sunk_kube.wellknown import PREFIX
 from sunk_pod_scheduler.podspec.namespace_policy import Grant, Policy
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
 from sunk_pod_scheduler.podspec.warnings import PodWarning, warnings
-from sunk_pod_scheduler.testing import manifest
+from sunk_pod_scheduler.testing.builders import manifest
 
 TERM = {"topologyKey": "kubernetes.io/hostname"}
 REQUIRED = Affinity(pod_anti_affinity=PodAffinity(required=(TERM,)))

@@ -10,7 +10,7 @@ from sunk_lab.slurm.testing import running_slurm
 from sunk_pod_scheduler.placement.job_description import Placeholder, describe
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
-from sunk_pod_scheduler.testing import KEY, manifest
+from sunk_pod_scheduler.testing.builders import KEY, manifest
 from sunk_runtime.testing import WITHIN_S
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.tokens import KeyTokens

@@ -83,7 +83,8 @@ from sunk_pod_scheduler.podspec.namespace_policy import DefaultPolicy, Grant, Po
 from sunk_pod_scheduler.podspec.validation import Rules
 from sunk_pod_scheduler.rpc.explain_handlers import ExplainHandlers
 from sunk_pod_scheduler.rpc.handlers import Handlers
-from sunk_pod_scheduler.testing import KEY, UID, MemoryPods, manifest
+from sunk_pod_scheduler.testing.builders import KEY, UID, manifest
+from sunk_pod_scheduler.testing.memory_pods import MemoryPods
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.keys import KeyLoop

@@ -13,7 +13,7 @@ from sunk_kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from sunk_pod_scheduler.adapters.workload_client import JOB_SETS, POD_GROUPS, WorkloadClient
 from sunk_pod_scheduler.gangs.model import Size
 from sunk_pod_scheduler.placement.gang_membership import GangMembership
-from sunk_pod_scheduler.testing import definition
+from sunk_pod_scheduler.testing.builders import definition
 from sunk_runtime.errors import SunkError
 from sunk_runtime.testing import WITHIN_S
 

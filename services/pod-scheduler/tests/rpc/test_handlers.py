@@ -15,7 +15,8 @@ from sunk_pod_scheduler.placement import marks, tokens
 from sunk_pod_scheduler.placement.gang_membership import LABEL_POD_GROUP, membership
 from sunk_pod_scheduler.rpc import handlers
 from sunk_pod_scheduler.rpc.handlers import Handlers
-from sunk_pod_scheduler.testing import JOB, KEY, KUBE_NODE, SLURM_NODE, UID, MemoryPods, manifest, placement
+from sunk_pod_scheduler.testing.builders import JOB, KEY, KUBE_NODE, SLURM_NODE, UID, manifest, placement
+from sunk_pod_scheduler.testing.memory_pods import MemoryPods
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.views import StateView, following
 

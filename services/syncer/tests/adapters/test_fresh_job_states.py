@@ -12,7 +12,7 @@ from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.reads import KnownJob
 from sunk_slurm.states import JobState
 from sunk_syncer.adapters.fresh_job_states import REST, FreshStates
-from sunk_syncer.testing import QuietSlurm
+from sunk_syncer.testing.quiet_slurm import QuietSlurm
 
 pytestmark = pytest.mark.anyio
 

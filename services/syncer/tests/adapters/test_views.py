@@ -21,7 +21,7 @@ from sunk_runtime.writer import StateWriter
 from sunk_slurm.testing import node
 from sunk_slurm.wire import Number
 from sunk_syncer.adapters.views import Views, fresh_inputs, published_inputs
-from sunk_syncer.testing import CLUSTER, node_views
+from sunk_syncer.testing.stage import CLUSTER, node_views
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
 TOLD = SlurmNodeState(changed=T0, node="n1", state="IDLE", flags=("DRAIN",), is_drain=True, reason="x")

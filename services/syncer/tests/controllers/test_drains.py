@@ -24,7 +24,7 @@ from sunk_syncer.actions import NodeAction, UndrainNode
 from sunk_syncer.config import Config
 from sunk_syncer.controllers.drains import DrainController
 from sunk_syncer.policy.drains import OVERDUE
-from sunk_syncer.testing import CLUSTER, node_views, ready_pod
+from sunk_syncer.testing.stage import CLUSTER, node_views, ready_pod
 from sunk_syncer.writers.node_writer import FRESH_S, Seen
 
 pytestmark = pytest.mark.anyio

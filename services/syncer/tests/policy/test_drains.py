@@ -14,7 +14,7 @@ from sunk_slurm.down_reasons import REQUEUE, keeps_down_reason
 from sunk_slurm.states import NodeState
 from sunk_syncer.actions import Action, DownNode, DrainNode, KubeInputs, ResumeNode, SlurmInputs, UndrainNode
 from sunk_syncer.policy.drains import cause, decide, urgency
-from sunk_syncer.testing import ready_pod
+from sunk_syncer.testing.stage import ready_pod
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
 READY = ready_pod("n1", changed=T0)

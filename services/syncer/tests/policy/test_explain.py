@@ -10,7 +10,7 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_syncer.actions import KubeInputs
 from sunk_syncer.policy.explain import explain_job, explain_node
-from sunk_syncer.testing import ready_pod
+from sunk_syncer.testing.stage import ready_pod
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
 IDLE = SlurmNodeState(changed=T0, node="n1", state="IDLE", slurmd_started=T0)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sunk_events.locks import LockState
 from sunk_events.nodesets import Condition, KubePodState
 from sunk_syncer.policy.extra import content, features, is_current, merged, parsed
-from sunk_syncer.testing import ready_pod
+from sunk_syncer.testing.stage import ready_pod
 
 T0 = datetime(2026, 1, 5, 12, tzinfo=UTC)
 POD = replace(ready_pod("n1", changed=T0), features=("zone-a", "h100"))

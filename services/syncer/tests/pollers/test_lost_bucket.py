@@ -26,7 +26,8 @@ from sunk_syncer.pollers.activity import ActivityPoller
 from sunk_syncer.pollers.jobs import JobPoller
 from sunk_syncer.pollers.nodes import NodePoller
 from sunk_syncer.pollers.poll_loop import PollSchedule
-from sunk_syncer.testing import QuietSlurm, node_views, ready_pod
+from sunk_syncer.testing.quiet_slurm import QuietSlurm
+from sunk_syncer.testing.stage import node_views, ready_pod
 
 pytestmark = pytest.mark.anyio
 

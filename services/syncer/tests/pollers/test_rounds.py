@@ -18,7 +18,8 @@ from sunk_syncer.config import Config
 from sunk_syncer.pollers.activity import ActivityPoller
 from sunk_syncer.pollers.jobs import JobPoller
 from sunk_syncer.pollers.poll_loop import PollSchedule
-from sunk_syncer.testing import CLUSTER, QuietSlurm
+from sunk_syncer.testing.quiet_slurm import QuietSlurm
+from sunk_syncer.testing.stage import CLUSTER
 
 pytestmark = pytest.mark.anyio
 

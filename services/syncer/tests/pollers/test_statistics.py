@@ -13,7 +13,8 @@ from sunk_runtime.views import StateView, following, now
 from sunk_runtime.writer import StateWriter
 from sunk_syncer.config import Config
 from sunk_syncer.pollers.statistics import StatisticsPoller
-from sunk_syncer.testing import CLUSTER, QuietSlurm
+from sunk_syncer.testing.quiet_slurm import QuietSlurm
+from sunk_syncer.testing.stage import CLUSTER
 
 pytestmark = pytest.mark.anyio
 

@@ -34,7 +34,7 @@ from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.tokens import KeyTokens
 from sunk_syncer.controllers.reconfigure import digest
-from sunk_syncer.testing import CLUSTER, Stage, is_reason, ready_pod
+from sunk_syncer.testing.stage import CLUSTER, Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 

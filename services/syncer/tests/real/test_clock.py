@@ -14,7 +14,7 @@ from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.testing import running_slurm
 from sunk_runtime.testing import until
-from sunk_syncer.testing import Stage, is_reason, ready_pod
+from sunk_syncer.testing.stage import Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.anyio]
 

@@ -13,7 +13,7 @@ from sunk_lab.slurm.releases import RELEASES, Release
 from sunk_lab.slurm.testing import running_slurm
 from sunk_runtime.requests import ask_until
 from sunk_runtime.testing import until
-from sunk_syncer.testing import CLUSTER, Stage, is_reason, ready_pod
+from sunk_syncer.testing.stage import CLUSTER, Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 

@@ -12,7 +12,7 @@ from sunk_lab.nats import NatsServer
 from sunk_lab.small_disk import SmallDisk, small_disk
 from sunk_runtime.errors import SunkError
 from sunk_runtime.testing import until
-from sunk_syncer.testing import Stage, ready_pod
+from sunk_syncer.testing.stage import Stage, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.anyio]
 

@@ -19,7 +19,7 @@ from sunk_syncer.config import Config
 from sunk_syncer.pollers.activity import ActivityPoller
 from sunk_syncer.pollers.nodes import NodePoller
 from sunk_syncer.pollers.poll_loop import PollSchedule
-from sunk_syncer.testing import CLUSTER
+from sunk_syncer.testing.stage import CLUSTER
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 

@@ -11,7 +11,7 @@ from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.testing import running_slurm
 from sunk_lab.tls import tls_proxy
 from sunk_runtime.testing import until
-from sunk_syncer.testing import Stage, ready_pod
+from sunk_syncer.testing.stage import Stage, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 

@@ -14,7 +14,7 @@ from sunk_lab.slurm.releases import RELEASES
 from sunk_lab.slurm.roots import INSTANCE
 from sunk_lab.slurm.testing import running_slurm
 from sunk_runtime.testing import until
-from sunk_syncer.testing import Stage
+from sunk_syncer.testing.stage import Stage
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults, pytest.mark.anyio]
 

@@ -6,7 +6,7 @@ import pytest
 
 from sunk_runtime.testing import until
 from sunk_slurm.failed_locks import REASON_PREFIX
-from sunk_syncer.testing import Stage
+from sunk_syncer.testing.stage import Stage
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 

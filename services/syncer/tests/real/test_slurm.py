@@ -23,7 +23,7 @@ from sunk_lab.cut import Cable
 from sunk_runtime.requests import ask, ask_until
 from sunk_runtime.testing import until
 from sunk_runtime.views import now
-from sunk_syncer.testing import CLUSTER, Stage, is_reason, ready_pod
+from sunk_syncer.testing.stage import CLUSTER, Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 

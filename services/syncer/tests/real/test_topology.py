@@ -17,7 +17,7 @@ from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import SLURM_26_05
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.testing import until
-from sunk_syncer.testing import Stage, ready_pod
+from sunk_syncer.testing.stage import Stage, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]
 

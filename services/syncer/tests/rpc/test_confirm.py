@@ -28,7 +28,8 @@ from sunk_syncer.pollers.jobs import JobPoller
 from sunk_syncer.pollers.nodes import NodePoller
 from sunk_syncer.pollers.poll_loop import PollSchedule
 from sunk_syncer.rpc.handlers import Handlers
-from sunk_syncer.testing import CLUSTER, QuietSlurm
+from sunk_syncer.testing.quiet_slurm import QuietSlurm
+from sunk_syncer.testing.stage import CLUSTER
 
 pytestmark = pytest.mark.anyio
 

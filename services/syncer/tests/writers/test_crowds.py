@@ -20,7 +20,8 @@ from sunk_syncer.config import Config
 from sunk_syncer.pollers.activity import ActivityPoller
 from sunk_syncer.pollers.nodes import NodePoller
 from sunk_syncer.pollers.poll_loop import LOOKS_AT_ONCE, PollSchedule
-from sunk_syncer.testing import CLUSTER, QuietSlurm
+from sunk_syncer.testing.quiet_slurm import QuietSlurm
+from sunk_syncer.testing.stage import CLUSTER
 from sunk_syncer.writers.node_writer import CROWD, NodeWriter
 
 pytestmark = pytest.mark.anyio

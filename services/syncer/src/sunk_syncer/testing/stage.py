@@ -1,14 +1,9 @@
-"""A syncer process that may be killed, and the stage that it plays on: for tests with real servers."""
+"""The stage that a syncer plays on: Slurm, the bus and what other services would write to it."""
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Collection
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -23,16 +18,8 @@ from sunk_runtime.jetstream import Bus
 from sunk_runtime.testing import until
 from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
-from sunk_slurm.diag import Diag
-from sunk_slurm.errors import SlurmUnavailableError
-from sunk_slurm.partitions import Partition
-from sunk_slurm.reads import KnownJob, NodeList, NotModified
-from sunk_slurm.reservations import Reservation
-from sunk_slurm.states import JobState
-from sunk_slurm.testing import job as one_job
-from sunk_slurm.testing import node, partition
-from sunk_slurm.wire import Job, Node, Number
 from sunk_syncer.adapters.views import Views
+from sunk_syncer.testing.process import SyncerProcess
 
 CLUSTER: Final = "lab"
 FLEETING: Final = frozenset(
@@ -72,67 +59,6 @@ def node_views(
     )
 
 
-class QuietSlurm:
-    """What a watch asks, of a Slurm of two nodes and, at first, two jobs; only a test changes anything."""
-
-    def __init__(self, *state: str, reason: str = "None") -> None:
-        """Give all jobs the same state and reason; PENDING if no state is given."""
-        self.jobs: Collection[int] = (7, 8)
-        self.state = state or ("PENDING",)
-        self.reason = reason
-        self.tasks = 1
-        """Of each job, which is an array if these are several."""
-        self.jobs_looked_at = 0
-        self.listed = {"n1", "n2"}
-        """The nodes that lists have."""
-        self.found = {"n1", "n2"}
-        """The nodes that looks find."""
-        self.changed = 1
-        """When nodes changed last."""
-        self.clock = 1
-        """Slurmctld's own."""
-        self.unanswered: set[str] = set()
-        """Of ``diag``, ``partitions`` and ``reservations``, those that fail."""
-
-    async def nodes(self, update_time: int = 0) -> NodeList | NotModified:
-        """Return those that are listed, if something changed since."""
-        if update_time >= self.changed:
-            return NotModified()
-        return NodeList(nodes=tuple(map(node, sorted(self.listed))), last_update=self.changed)
-
-    async def node(self, name: str) -> Node | None:
-        """Return it if it is to be found."""
-        return node(name) if name in self.found else None
-
-    async def job_states(self) -> dict[int, KnownJob]:
-        """Return all."""
-        return dict.fromkeys(self.jobs, KnownJob(JobState.of(self.state), self.tasks))
-
-    async def job(self, job: int) -> Job | None:
-        """Return it, and count."""
-        self.jobs_looked_at += 1
-        return one_job(job, *self.state, reason=self.reason)
-
-    async def diag(self) -> Diag:
-        """Return that nothing was counted."""
-        self._answer("diag")
-        return Diag(req_time=Number.of(self.clock))
-
-    async def partitions(self) -> tuple[Partition, ...]:
-        """Return one."""
-        self._answer("partitions")
-        return (partition(),)
-
-    async def reservations(self) -> tuple[Reservation, ...]:
-        """Return none."""
-        self._answer("reservations")
-        return ()
-
-    def _answer(self, question: str) -> None:
-        if question in self.unanswered:
-            raise SlurmUnavailableError(f"{question}: no answer")
-
-
 class Commands(Protocol):
     """A Slurm cluster that commands can be run in."""
 
@@ -164,65 +90,6 @@ class Commands(Protocol):
     def add_node(self, name: str) -> None:
         """Start a slurmd that registers itself."""
         ...
-
-
-class SyncerProcess:
-    """``python -m sunk_syncer``, its log in a file."""
-
-    def __init__(self, folder: Path, **settings: str) -> None:
-        self._folder = folder
-        self._settings = {f"SUNK_SYNCER_{name.upper()}": value for name, value in settings.items()}
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def log(self) -> list[dict[str, Any]]:  # Any: log lines carry what they like.
-        """What it has said so far."""
-        text = (self._folder / "syncer.log").read_text()
-        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-
-    def start(self, **settings: str) -> None:
-        """Start it, with some settings other than usual; an empty one is left out."""
-        more = {f"SUNK_SYNCER_{name.upper()}": value for name, value in settings.items()}
-        given = {name: value for name, value in (self._settings | more).items() if value}
-        with (self._folder / "syncer.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "sunk_syncer"],
-                env={"PATH": "/usr/bin:/bin", **given},
-                stdout=log,
-                stderr=log,
-            )
-
-    def another(self, folder: Path) -> "SyncerProcess":
-        """Return one more with the same settings, not started."""
-        folder.mkdir()
-        other = SyncerProcess(folder)
-        other._settings = self._settings
-        return other
-
-    def says(self, message: str, *, times: int = 1) -> bool:
-        """Whether its log has *message*, at least so often."""
-        return sum(line["message"] == message for line in self.log) >= times
-
-    def is_running(self) -> bool:
-        """Whether it runs now."""
-        return self._process is not None and self._process.poll() is None
-
-    def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
-        """End it and return how it ended."""
-        assert self._process is not None
-        os.kill(self._process.pid, number)
-        return self._process.wait(20)
-
-    def close(self) -> None:
-        """Leave nothing behind."""
-        if self.is_running():
-            self.kill()
 
 
 class Stage(Struct):
