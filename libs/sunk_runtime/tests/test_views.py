@@ -17,7 +17,7 @@ from sunk_events.dead import DeadLetter
 from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_lab.nats import NatsServer
-from sunk_runtime import pull, views
+from sunk_runtime import bucket_copy, pull, views
 from sunk_runtime.connection import Connection, connected
 from sunk_runtime.context import JetStream
 from sunk_runtime.errors import ConflictError, TransientError
@@ -618,7 +618,7 @@ async def test_who_reads_a_bucket_that_went_back_decides_on_nothing_until_its_ow
 async def test_a_bucket_that_went_back_and_that_nobody_writes_anew_is_believed_after_a_while(
     view: NodeView, bus: Bus, server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "DOUBT_S", 2.0)
+    monkeypatch.setattr(bucket_copy, "DOUBT_S", 2.0)
     await keep_store(server, bus, view)
     await put(bus, "n1")
     await until(lambda: len(view) == 1)

@@ -20,6 +20,7 @@ from nats.js.api import ConsumerConfig
 from sunk_events.base import Event, Reply, event_id, source
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
 from sunk_events.requests import Noted, NudgeNode
+from sunk_runtime.clock import now
 from sunk_runtime.errors import SunkError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.keys import KeyLoop
@@ -27,7 +28,7 @@ from sunk_runtime.leases import BusLease, Leadership, lead
 from sunk_runtime.lifecycle import run
 from sunk_runtime.requests import answering, ask_until
 from sunk_runtime.settle import FactConsumer
-from sunk_runtime.views import StateView, following, now
+from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_trials.watched import Journal, Trap, Watched, number_of
 from sunk_trials.words import Line, Order, Report, WorkerSettings

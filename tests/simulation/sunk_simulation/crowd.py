@@ -16,9 +16,10 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState, KubeWatchState
 from sunk_events.placements import PlacementState
+from sunk_runtime.clock import now
 from sunk_runtime.errors import SunkError
 from sunk_runtime.jetstream import connect
-from sunk_runtime.views import following, now
+from sunk_runtime.views import following
 from sunk_runtime.writer import StateWriter
 from sunk_simulation.bus.model import ModelNats
 from sunk_simulation.bus.store import Store

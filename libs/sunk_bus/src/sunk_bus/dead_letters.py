@@ -16,8 +16,8 @@ from sunk_bus.streams import consumers_of
 from sunk_bus.tables import letters_table
 from sunk_bus.words import age, clock, safe
 from sunk_events import subjects
+from sunk_runtime.clock import now
 from sunk_runtime.errors import ConfigError, PermanentError
-from sunk_runtime.views import now
 
 _LOOK_S: Final = 0.1
 

@@ -17,9 +17,9 @@ from sunk_events.requests import (
     Later,
     Refused,
 )
+from sunk_runtime.clock import now
 from sunk_runtime.errors import ConfigError, NoAnswerError, PermanentError
 from sunk_runtime.requests import ask_until
-from sunk_runtime.views import now
 
 WHAT: Final = ("node", "job", "pod")
 

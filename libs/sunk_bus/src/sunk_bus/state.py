@@ -11,8 +11,8 @@ from sunk_bus.states import Bucket, buckets_of, chosen, is_chosen, key_of, prett
 from sunk_bus.tables import buckets_table, change_line, keys_table
 from sunk_bus.words import age, safe
 from sunk_events import subjects
+from sunk_runtime.clock import now
 from sunk_runtime.errors import PermanentError
-from sunk_runtime.views import now
 
 
 class StateOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,9 +11,9 @@ from sunk_bus.states import buckets_of
 from sunk_bus.tables import consumers_table, leases_table, streams_table
 from sunk_bus.words import age, safe, size
 from sunk_events import subjects
+from sunk_runtime.clock import now
 from sunk_runtime.errors import JetStreamRejectedError, PermanentError
 from sunk_runtime.jetstream import Bus
-from sunk_runtime.views import now
 
 
 async def streams(session: Session) -> None:

@@ -13,7 +13,7 @@ from sunk_bus.patterns import Pattern
 from sunk_bus.reading import EVERYTHING, Record, last_seq, reading, start_of_last, start_since
 from sunk_bus.session import Session
 from sunk_events import subjects
-from sunk_runtime.views import now
+from sunk_runtime.clock import now
 
 
 class TailOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""How far clocks are off: ours from the server's, and those of others from what we know of them.
+"""What time it is, and how far clocks are off: ours from the server's, and those of others from ours.
 
 What must stay true: a clock that is off is said once when it begins and once when it ends, with whose it is,
 and never stops what does not depend upon it.
@@ -17,6 +17,11 @@ log = logging.getLogger(__name__)
 SKEW_MAX_S: Final = 5.0
 """More is told: the lock's deadlines are seconds long."""
 WHAT_TO_DO: Final = "synchronise it (NTP)"
+
+
+def now() -> datetime:
+    """Return the time, for shells; pure code is given it."""
+    return datetime.now(UTC)
 
 
 class Clocks:
@@ -53,7 +58,7 @@ class ClockWatch:
             server = msgspec.convert(told, datetime)
         except msgspec.ValidationError:
             return
-        self.skew_s = skew_s(server, asked, answered or datetime.now(UTC))
+        self.skew_s = skew_s(server, asked, answered or now())
         CLOCK_SKEW.set(self.skew_s)
         self._clocks.note("NATS, or ours", self.skew_s)
 

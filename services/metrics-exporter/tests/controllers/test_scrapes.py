@@ -28,9 +28,9 @@ from sunk_lab.nats import NatsServer
 from sunk_metrics_exporter.slurm_metrics.ages import KINDS
 from sunk_metrics_exporter.testing.exporter import Process
 from sunk_metrics_exporter.testing.prometheus import free_port
+from sunk_runtime.clock import now
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import WITHIN_S, until
-from sunk_runtime.views import now
 from sunk_runtime.writer import publish
 
 pytestmark = pytest.mark.anyio

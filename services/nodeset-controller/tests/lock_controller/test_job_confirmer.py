@@ -10,9 +10,9 @@ from sunk_events.base import Reply
 from sunk_events.requests import ConfirmJobs, ConfirmNode, JobsConfirmed, Later, NodeConfirmed
 from sunk_lab.nats import NatsServer
 from sunk_nodeset_controller.lock_controller.job_confirmer import JobConfirmer
+from sunk_runtime.clock import now
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.requests import answering
-from sunk_runtime.views import now
 
 pytestmark = pytest.mark.anyio
 

@@ -22,11 +22,12 @@ from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
 from sunk_nodeset_controller.locks.model import OPEN, Seen
 from sunk_nodeset_controller.pod_controller.publisher import PodStatePublisher
+from sunk_runtime.clock import now
 from sunk_runtime.errors import BusUnavailableError, ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.leases import Leadership
 from sunk_runtime.testing import until
-from sunk_runtime.views import StateView, following, now
+from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 
 pytestmark = pytest.mark.anyio

@@ -56,13 +56,14 @@ from sunk_nodeset_controller.locks.daemon_claims import DaemonClaim, daemon_clai
 from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS
 from sunk_nodeset_controller.locks.model import OPEN, Clearing, Holder, LockTaint, NodeLock, Rules
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
+from sunk_runtime.clock import now
 from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, Message
 from sunk_runtime.jetstream import connect as connect_bus
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering, ask_until
 from sunk_runtime.testing import until
-from sunk_runtime.views import StateView, following, now
+from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.failed_locks import REASON_PREFIX
 

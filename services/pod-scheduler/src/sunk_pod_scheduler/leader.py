@@ -43,11 +43,12 @@ from sunk_pod_scheduler.placement.priority import priority_s
 from sunk_pod_scheduler.podspec.scopes import ALIAS, PodScope
 from sunk_pod_scheduler.rpc.explain_handlers import ExplainHandlers
 from sunk_pod_scheduler.rpc.handlers import Handlers
+from sunk_runtime.clock import now
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering
-from sunk_runtime.views import StateView, now
+from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.accounting import SlurmAccounting
 from sunk_slurm.client import SlurmClient

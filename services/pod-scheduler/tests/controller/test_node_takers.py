@@ -35,7 +35,7 @@ from sunk_pod_scheduler.testing.builders import (
 )
 from sunk_pod_scheduler.testing.memory_pods import MemoryPods
 from sunk_runtime.changes import Changes
-from sunk_runtime.views import now as this_moment
+from sunk_runtime.clock import now as this_moment
 
 pytestmark = pytest.mark.anyio
 

@@ -85,12 +85,13 @@ from sunk_pod_scheduler.rpc.explain_handlers import ExplainHandlers
 from sunk_pod_scheduler.rpc.handlers import Handlers
 from sunk_pod_scheduler.testing.builders import KEY, UID, manifest
 from sunk_pod_scheduler.testing.memory_pods import MemoryPods
+from sunk_runtime.clock import now
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.testing import WITHIN_S, until
 from sunk_runtime.together import each
-from sunk_runtime.views import StateView, following, now
+from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.accounting import AccountedJob, SlurmAccounting
 from sunk_slurm.client import SlurmClient

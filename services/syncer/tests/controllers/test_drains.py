@@ -13,9 +13,10 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
 from sunk_lab.nats import NatsServer
+from sunk_runtime.clock import now
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.testing import until
-from sunk_runtime.views import following, now
+from sunk_runtime.views import following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.testing import job as one_job
 from sunk_slurm.testing import node

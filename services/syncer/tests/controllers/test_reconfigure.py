@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from sunk_runtime.clock import now
 from sunk_runtime.leases import Leadership
 from sunk_runtime.testing import WITHIN_S, until
-from sunk_runtime.views import now
 from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.testing import job as one_job
 from sunk_syncer.config import Config

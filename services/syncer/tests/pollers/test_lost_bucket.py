@@ -10,9 +10,10 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.placements import PlacementState
 from sunk_lab.nats import NatsServer
+from sunk_runtime.clock import now
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.testing import until
-from sunk_runtime.views import StateView, following, now
+from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.reads import KnownJob
 from sunk_slurm.states import JobState

@@ -7,9 +7,10 @@ import pytest
 from sunk_events import subjects
 from sunk_events.nodes import SlurmPartitionState, SlurmReservationState, SlurmStatisticsState
 from sunk_lab.nats import NatsServer
+from sunk_runtime.clock import now
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import BusSettings, connect
-from sunk_runtime.views import StateView, following, now
+from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_syncer.config import Config
 from sunk_syncer.pollers.statistics import StatisticsPoller

@@ -27,9 +27,10 @@ from sunk_events.requests import (
 from sunk_events.subjects import LEADER_KEY
 from sunk_lab.errors import LabError
 from sunk_lab.slurm.host import HostSlurm
+from sunk_runtime.clock import now
 from sunk_runtime.requests import ask_until
 from sunk_runtime.testing import until
-from sunk_runtime.views import StateView, following, now
+from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.client import SlurmClient
 from sunk_slurm.tokens import KeyTokens

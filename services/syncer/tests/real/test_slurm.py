@@ -20,9 +20,9 @@ from sunk_events.nodesets import KubePodState
 from sunk_events.placements import PlacementState
 from sunk_events.requests import ConfirmNode, Later, NodeConfirmed, Noted, NudgeJob, NudgeNode
 from sunk_lab.cut import Cable
+from sunk_runtime.clock import now
 from sunk_runtime.requests import ask, ask_until
 from sunk_runtime.testing import until
-from sunk_runtime.views import now
 from sunk_syncer.testing.stage import CLUSTER, Stage, is_reason, ready_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.anyio]

@@ -13,10 +13,11 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.requests import ConfirmJobs, ConfirmNode, JobsConfirmed
 from sunk_lab.nats import NatsServer
+from sunk_runtime.clock import now
 from sunk_runtime.errors import TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.testing import until
-from sunk_runtime.views import StateView, following, now
+from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.testing import job as one_job
 from sunk_slurm.testing import node

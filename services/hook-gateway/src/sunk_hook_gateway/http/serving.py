@@ -29,11 +29,11 @@ from sunk_hook_gateway.hooks.facts import Told
 from sunk_hook_gateway.http.places import MAX_CALLS_PER_JOB, MAX_STRANGERS, MAX_STRANGERS_PER_ADDRESS, Places
 from sunk_hook_gateway.http.routes import ENDPOINTS, Call, Endpoint, Refusal, job_of
 from sunk_hook_gateway.metrics import CALL_SECONDS, CALLS, CALLS_HELD, CALLS_NOT_LET_IN, HANG_UPS
+from sunk_runtime.clock import now
 from sunk_runtime.errors import PermanentError, SunkError, TransientError
 from sunk_runtime.http_guard import line_of
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.tracing import acting, continuing, here
-from sunk_runtime.views import now
 from sunk_runtime.writer import publish
 
 log = logging.getLogger(__name__)

@@ -23,9 +23,10 @@ from sunk_metrics_exporter.metrics import (
     LOCK_SECONDS,
 )
 from sunk_metrics_exporter.sunk_metrics.durations import Drains, Waits
+from sunk_runtime.clock import now
 from sunk_runtime.leases import Leadership
 from sunk_runtime.settle import FactConsumer
-from sunk_runtime.views import StateView, now
+from sunk_runtime.views import StateView
 
 LEASE_TTL_S: Final = 10
 """Longer than NATS takes to choose a leader among three: nothing hurries, a fact waits to be counted."""

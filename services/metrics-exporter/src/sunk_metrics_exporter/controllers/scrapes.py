@@ -41,7 +41,7 @@ from sunk_metrics_exporter.slurm_metrics.ages import Kind, ages
 from sunk_metrics_exporter.slurm_metrics.exposition import Exposition, Slurm
 from sunk_metrics_exporter.slurm_metrics.samples import JobChoice
 from sunk_metrics_exporter.sunk_metrics.current import Current
-from sunk_runtime.views import now
+from sunk_runtime.clock import now
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,12 @@ from sunk_events.permissions import permissions
 from sunk_events.placements import PlacementState
 from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.slurm_health import SlurmHealth
+from sunk_runtime.clock import now
 from sunk_runtime.errors import ConflictError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, connect
 from sunk_runtime.leases import Leadership
 from sunk_runtime.rights import require_rights
-from sunk_runtime.views import StateView, following, now
+from sunk_runtime.views import StateView, following
 from sunk_runtime.writer import StateWriter
 
 log = logging.getLogger(__name__)

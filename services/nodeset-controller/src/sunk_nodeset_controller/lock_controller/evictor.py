@@ -18,7 +18,7 @@ from sunk_nodeset_controller.locks.holders import alive, to_confirm, vouched
 from sunk_nodeset_controller.locks.metrics import PODS_DRIVEN
 from sunk_nodeset_controller.locks.model import Blockers, LockRequest, Rules, Seen
 from sunk_nodeset_controller.locks.pods_in_the_way import blockers
-from sunk_runtime.views import now
+from sunk_runtime.clock import now
 
 
 class Turn(msgspec.Struct, frozen=True):

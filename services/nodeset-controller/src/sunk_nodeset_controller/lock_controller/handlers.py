@@ -28,10 +28,9 @@ from sunk_nodeset_controller.lock_controller.requests import PendingReply
 from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
 from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS
 from sunk_nodeset_controller.locks.model import Granted, NotRunning, Unsure, Waiting
-from sunk_runtime.clock import WHAT_TO_DO, Clocks
+from sunk_runtime.clock import WHAT_TO_DO, Clocks, now
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.tracing import here
-from sunk_runtime.views import now
 from sunk_slurm.failed_locks import FailedLocks
 
 HOLD_S: Final = 4.0

@@ -13,7 +13,8 @@ from typing import Final
 
 from sunk_events.jobs import SlurmJobState
 from sunk_nodeset_controller.locks.model import JobPlace, JobSeen
-from sunk_runtime.views import Entry, StateView
+from sunk_runtime.bucket_copy import Entry
+from sunk_runtime.views import StateView
 from sunk_slurm.hostlist import expand
 
 log = logging.getLogger(__name__)

@@ -27,9 +27,9 @@ from sunk_nodeset_controller.locks.machine import decide
 from sunk_nodeset_controller.locks.metrics import LOCK_SECONDS
 from sunk_nodeset_controller.locks.model import Blockers, Decision, NodeLock, NotRunning, Rules, Seen, Step
 from sunk_runtime.backoff import doubled
+from sunk_runtime.clock import now
 from sunk_runtime.errors import ConflictError, SunkError, TransientError
 from sunk_runtime.tracing import acting, because
-from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.failed_locks import still_failed
 

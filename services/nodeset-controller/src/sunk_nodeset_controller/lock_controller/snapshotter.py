@@ -16,7 +16,8 @@ from sunk_nodeset_controller.adapters.cluster_views import ClusterViews
 from sunk_nodeset_controller.lock_controller.job_index import JobsOnNodes
 from sunk_nodeset_controller.lock_controller.node_index import MembersOnNodes
 from sunk_nodeset_controller.locks.model import NodeLock, Seen
-from sunk_runtime.views import Entry, StateView
+from sunk_runtime.bucket_copy import Entry
+from sunk_runtime.views import StateView
 from sunk_slurm.failed_locks import drained_for
 
 _BOUND = frozenset({"started", "bound", "ending"})

@@ -20,7 +20,8 @@ from sunk_kube.wellknown import CONDITION_PHASE_STATE
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.metadata import MetadataPatch, cut, patch
 from sunk_nodeset_controller.reasons import NodeReason
-from sunk_runtime.views import StateView, now
+from sunk_runtime.clock import now
+from sunk_runtime.views import StateView
 
 log = logging.getLogger(__name__)
 

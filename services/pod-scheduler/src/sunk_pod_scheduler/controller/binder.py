@@ -20,9 +20,9 @@ from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.placement import marks
 from sunk_pod_scheduler.placement.actions import Bind
 from sunk_pod_scheduler.reasons import PodReason
+from sunk_runtime.clock import now
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.together import each
-from sunk_runtime.views import now
 
 
 class Binder:

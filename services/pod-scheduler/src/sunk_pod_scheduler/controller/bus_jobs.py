@@ -15,7 +15,8 @@ from sunk_events.jobs import SlurmJobState
 from sunk_events.nodes import SlurmStatisticsState
 from sunk_pod_scheduler.placement import job_on_bus
 from sunk_pod_scheduler.podspec.job_size import Size, add_held
-from sunk_runtime.views import StateView, now
+from sunk_runtime.clock import now
+from sunk_runtime.views import StateView
 
 LASTS_S: Final = 5.0
 """Who has which node is read from all jobs, and asked by each Pod that has lost its own."""

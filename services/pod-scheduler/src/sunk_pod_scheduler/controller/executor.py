@@ -52,8 +52,8 @@ from sunk_pod_scheduler.placement.kubelet_rejections import refusal
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S
 from sunk_pod_scheduler.placement.model import JobUnknown
 from sunk_pod_scheduler.reasons import PodReason
+from sunk_runtime.clock import now
 from sunk_runtime.together import each
-from sunk_runtime.views import now
 from sunk_slurm.errors import SlurmRejectedError
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import msgspec
 
 from sunk_events.base import UNKNOWN, Cause
 from sunk_pod_scheduler.placement.model import HeartbeatState
-from sunk_runtime.views import now
+from sunk_runtime.clock import now
 
 
 class Announcement(msgspec.Struct, frozen=True):

@@ -31,7 +31,7 @@ from sunk_pod_scheduler.placement.node_filter import (
     wished,
 )
 from sunk_pod_scheduler.podspec.annotations import JobOptions
-from sunk_runtime.views import now
+from sunk_runtime.clock import now
 
 LASTS: Final = timedelta(seconds=1)
 """A node that came or changed a moment ago may be missed: the one that Slurm chose is looked at again."""

@@ -18,7 +18,8 @@ from sunk_pod_scheduler.controller.bus_jobs import BusJobs
 from sunk_pod_scheduler.placement import lost_jobs
 from sunk_pod_scheduler.placement.model import AnyJob, JobUnknown
 from sunk_pod_scheduler.podspec.job_size import Size
-from sunk_runtime.views import StateView, now
+from sunk_runtime.clock import now
+from sunk_runtime.views import StateView
 
 LASTS_S: Final = 5.0
 """One look at a job serves all Pods that have lost theirs on its nodes."""

@@ -29,8 +29,9 @@ from sunk_pod_scheduler.placement.ownership import Owner, believed, owner
 from sunk_pod_scheduler.placement.priority import requeue_after_s
 from sunk_pod_scheduler.placement.transitions import after, is_another
 from sunk_pod_scheduler.podspec.validation import Rules
+from sunk_runtime.clock import now
 from sunk_runtime.tracing import acting
-from sunk_runtime.views import StateView, now
+from sunk_runtime.views import StateView
 
 log = logging.getLogger(__name__)
 

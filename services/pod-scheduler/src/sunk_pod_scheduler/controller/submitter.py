@@ -27,9 +27,9 @@ from sunk_pod_scheduler.placement.limits import LOOK_AGAIN_S, tries
 from sunk_pod_scheduler.placement.node_filter import NodeChoice
 from sunk_pod_scheduler.podspec.validation import ValidatedPod, validate
 from sunk_pod_scheduler.reasons import PodReason
+from sunk_runtime.clock import now
 from sunk_runtime.errors import ConflictError
 from sunk_runtime.together import each
-from sunk_runtime.views import now
 from sunk_slurm.errors import INVALID_QOS, SlurmRejectedError, SlurmUnavailableError
 from sunk_slurm.submission import JobDescription
 

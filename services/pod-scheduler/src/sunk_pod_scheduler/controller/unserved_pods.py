@@ -17,7 +17,7 @@ from sunk_kube.resources import PODS
 from sunk_pod_scheduler.placement.unserved import unserved
 from sunk_pod_scheduler.podspec.scopes import PodScope
 from sunk_runtime.changes import Changes
-from sunk_runtime.views import now
+from sunk_runtime.clock import now
 
 SCOPES_LAST: Final = timedelta(seconds=30)
 """One list of the schedulers' Leases serves all Pods that are looked at within so long."""

@@ -31,9 +31,10 @@ from sunk_pod_scheduler.placement.origins import Origins, of_pods
 from sunk_pod_scheduler.placement.priority import requeue_after_s
 from sunk_pod_scheduler.placement.transitions import is_another
 from sunk_pod_scheduler.reasons import PodReason
+from sunk_runtime.clock import now
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.tracing import acting
-from sunk_runtime.views import StateView, now
+from sunk_runtime.views import StateView
 
 log = logging.getLogger(__name__)
 

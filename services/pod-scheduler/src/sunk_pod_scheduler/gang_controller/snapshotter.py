@@ -41,7 +41,8 @@ from sunk_pod_scheduler.placement.node_filter import Holders, host_ports, proble
 from sunk_pod_scheduler.placement.ownership import believed
 from sunk_pod_scheduler.podspec.annotations import JobOptions
 from sunk_pod_scheduler.podspec.validation import Rules, ValidatedPod, validate
-from sunk_runtime.views import StateView, now
+from sunk_runtime.clock import now
+from sunk_runtime.views import StateView
 
 SLICE: Final = 100
 """Pods that are looked at without a pause, where they are as they were."""

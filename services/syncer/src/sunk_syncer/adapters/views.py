@@ -16,9 +16,10 @@ from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState, KubeWatchState
 from sunk_events.placements import PlacementState
+from sunk_runtime.clock import now
 from sunk_runtime.errors import TransientError
 from sunk_runtime.recovery import Recovery
-from sunk_runtime.views import StateView, now
+from sunk_runtime.views import StateView
 from sunk_slurm.states import NodeState
 from sunk_slurm.wire import Node
 from sunk_syncer.actions import KubeInputs, SlurmInputs, gone_uid

@@ -11,9 +11,9 @@ from typing import Final
 
 import anyio
 
+from sunk_runtime.clock import now
 from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
-from sunk_runtime.views import now
 from sunk_syncer.actions import Action, DownNode, DrainNode, KubeInputs, SlurmInputs, gone_uid
 from sunk_syncer.adapters.views import Views, fresh_inputs, published_inputs
 from sunk_syncer.config import Config

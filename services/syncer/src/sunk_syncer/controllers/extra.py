@@ -11,10 +11,10 @@ from typing import Final
 
 from sunk_events.base import REASON_MAX, UNKNOWN, Cause, event_id, source
 from sunk_events.nodes import NodeExtraReplaced, ReplacedExtra
+from sunk_runtime.clock import now
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
-from sunk_runtime.views import now
 from sunk_runtime.writer import publish
 from sunk_slurm.wire import Node
 from sunk_syncer.actions import DescribeNode, PlaceNode

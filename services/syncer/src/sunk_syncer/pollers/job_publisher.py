@@ -4,8 +4,8 @@ import logging
 
 from sunk_events.base import UNKNOWN, Cause
 from sunk_events.jobs import SlurmJobState
+from sunk_runtime.clock import now
 from sunk_runtime.tracing import continuing
-from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.wire import Job
 from sunk_syncer.adapters.expected import Expected, named

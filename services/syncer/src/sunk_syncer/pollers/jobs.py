@@ -16,10 +16,10 @@ import msgspec
 
 from sunk_events.base import Cause
 from sunk_events.jobs import SlurmJobState
+from sunk_runtime.clock import now
 from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.together import each
-from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
 from sunk_slurm.reads import KnownJob
 from sunk_slurm.states import JobState

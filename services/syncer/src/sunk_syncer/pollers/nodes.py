@@ -16,10 +16,10 @@ import anyio
 import msgspec
 
 from sunk_events.nodes import SlurmNodeState
+from sunk_runtime.clock import now
 from sunk_runtime.errors import PermanentError, TransientError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.tracing import continuing
-from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter, is_same
 from sunk_slurm.errors import SlurmUnavailableError
 from sunk_slurm.reads import NotModified

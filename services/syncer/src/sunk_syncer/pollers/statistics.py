@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from sunk_events import subjects
 from sunk_events.base import State
 from sunk_events.nodes import SlurmPartitionState, SlurmReservationState, SlurmStatisticsState
+from sunk_runtime.clock import now
 from sunk_runtime.errors import SunkError
-from sunk_runtime.views import now
 from sunk_runtime.writer import StateWriter
 from sunk_syncer.adapters.ports import Answered, SlurmStatistics
 from sunk_syncer.config import Config

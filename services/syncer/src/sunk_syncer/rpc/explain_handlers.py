@@ -2,8 +2,8 @@
 
 from sunk_events.base import Reply
 from sunk_events.requests import ExplainJob, ExplainSlurmNode, Refused
+from sunk_runtime.clock import now
 from sunk_runtime.errors import TransientError
-from sunk_runtime.views import now
 from sunk_slurm.hostlist import expand
 from sunk_slurm.queue import released_jobs
 from sunk_syncer.adapters.views import Views
