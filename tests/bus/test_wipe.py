@@ -37,7 +37,7 @@ class Slurm:
     async def run(self) -> None:
         await self._view.complete()
         for name in self.nodes:
-            self.loop.poke(name)
+            self.loop.enqueue(name)
         await self.loop.run(self._view.changes(), keys=lambda: self.nodes)
 
     def is_shown_by(self, view: StateView[SlurmNodeState]) -> bool:
@@ -72,7 +72,7 @@ async def test_when_the_data_of_nats_is_wiped_writers_write_all_again_and_views_
             for turn in ("DOWN", "MIXED"):
                 wipe(wiped)
                 slurm.nodes["n7"] = turn
-                slurm.loop.poke("n7")
+                slurm.loop.enqueue("n7")
                 await until(lambda: slurm.is_shown_by(seen) and slurm.is_shown_by(own))
             tasks.cancel_scope.cancel()
 

@@ -35,7 +35,7 @@ from sunk_events.permissions import (
 from sunk_events.requests import Noted
 from sunk_lab.nats import NatsServer
 from sunk_runtime.client import Client
-from sunk_runtime.dead import bury
+from sunk_runtime.dead import publish_dead_letter
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
 from sunk_runtime.leases import BusLease
@@ -237,7 +237,7 @@ async def test_a_service_provisions_alone_publishes_its_facts_and_buries(
     async with as_user.service(service) as bus:
         for kind in (kind for kind in FACTS if EVENTS[kind] == service):
             await publish(bus, "c1", sample_fact(kind))
-        assert await bury(bus, "c1", Message(Client(), "x.y", data=b"?"), "why", msg_id="1")
+        assert await publish_dead_letter(bus, "c1", Message(Client(), "x.y", data=b"?"), "why", msg_id="1")
         await bus.provision(
             "c1", BusSettings(facts_max_age_s=3600)
         )  # Other settings: the stream is looked at.

@@ -344,7 +344,7 @@ async def test_a_socket_that_was_closed_a_moment_ago_is_a_broken_connection(bus:
 
     known = await closed()
     with pytest.raises(BusUnavailableError):
-        await bus.tell(inner._client.publish("x"))  # noqa: SLF001 - as an acknowledgement does
+        await bus.send_bare(inner._client.publish("x"))  # noqa: SLF001 - as an acknowledgement does
     await until(lambda: bus.reconnects > known)
     known = await closed()
     with pytest.raises(BusUnavailableError):

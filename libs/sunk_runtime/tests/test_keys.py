@@ -62,10 +62,10 @@ async def test_one_key_is_never_handled_twice_at_once_and_poked_meanwhile_it_is_
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
         handler.hold()
-        loop.poke("a")
+        loop.enqueue("a")
         await until(lambda: handler.busy["a"] == 1)
         for _ in range(5):
-            loop.poke("a")
+            loop.enqueue("a")
             await anyio.sleep(0.01)
         handler.may_end.set()
 
@@ -100,10 +100,10 @@ async def test_a_failing_key_backs_off_alone_and_is_tried_again(error: Exception
     loop = KeyLoop("test", handler)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
-        loop.poke("bad")
+        loop.enqueue("bad")
         await until(lambda: handler.looks["bad"] == 1)
         for number in range(50):
-            loop.poke(f"n{number}")
+            loop.enqueue(f"n{number}")
         await until(lambda: len(handler.looks) == 51)
         assert handler.looks["bad"] == 1  # The others went on while it waited.
 
@@ -117,7 +117,7 @@ async def test_a_key_that_failed_and_then_did_not_starts_its_back_off_anew() -> 
     loop = KeyLoop("test", handler)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
-        loop.poke("a")
+        loop.enqueue("a")
 
         await until(lambda: handler.looks["a"] == 2)
         await anyio.sleep(0.3)
@@ -141,12 +141,12 @@ async def test_a_key_that_is_refused_is_not_tried_again_until_it_is_poked() -> N
     loop = KeyLoop("test", handler)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
-        loop.poke("a")
+        loop.enqueue("a")
         await until(lambda: handler.looks["a"] == 1)
         await anyio.sleep(0.3)  # Longer than the first back-off.
         assert handler.looks["a"] == 1
 
-        loop.poke("a")
+        loop.enqueue("a")
 
         await until(lambda: handler.looks["a"] == 2)
         tasks.cancel_scope.cancel()
@@ -175,7 +175,7 @@ async def test_a_key_is_looked_at_again_when_its_handler_said() -> None:
     loop = KeyLoop("test", handle)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
-        loop.poke("a")
+        loop.enqueue("a")
         await until(lambda: looks == 3)
         await anyio.sleep(0.2)
         assert looks == 3
@@ -187,9 +187,9 @@ async def test_an_earlier_poke_wins_over_a_later_one() -> None:
     loop = KeyLoop("test", handler)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
-        loop.poke("a", after_s=60)
-        loop.poke("a", after_s=0.01)
-        loop.poke("a", after_s=30)
+        loop.enqueue("a", after_s=60)
+        loop.enqueue("a", after_s=0.01)
+        loop.enqueue("a", after_s=30)
 
         await until(lambda: handler.looks["a"] == 1)
         tasks.cancel_scope.cancel()
@@ -201,7 +201,7 @@ async def test_stopping_cancels_what_is_under_way() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
         handler.hold()
-        loop.poke("a")
+        loop.enqueue("a")
         await until(lambda: handler.busy["a"] == 1)
         tasks.cancel_scope.cancel()
 
@@ -263,14 +263,14 @@ async def test_a_turn_in_a_while_is_taken_though_the_key_was_busy_and_another_on
         if key == "long":
             await ended.wait()
         elif looks[key] == 1:
-            loop.poke("long")
-            loop.poke(key, after_s=0.2)
+            loop.enqueue("long")
+            loop.enqueue(key, after_s=0.2)
         return None
 
     loop = KeyLoop("test", handle, concurrency=2)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
-        loop.poke("short")
+        loop.enqueue("short")
 
         await until(lambda: looks == {"short": 2, "long": 1})
         ended.set()
@@ -290,7 +290,7 @@ async def test_a_look_that_hangs_is_cut_off_and_tried_again() -> None:
     loop = KeyLoop("test", handle, look_s=0.05)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
-        loop.poke("a")
+        loop.enqueue("a")
 
         await until(lambda: was_cancelled == 2)
         tasks.cancel_scope.cancel()
@@ -301,7 +301,7 @@ async def test_a_handlers_own_time_out_is_a_bug_of_its_key_and_not_a_hang() -> N
     loop = KeyLoop("test", handler)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
-        loop.poke("a")
+        loop.enqueue("a")
 
         await until(lambda: handler.looks["a"] == 2)
         tasks.cancel_scope.cancel()
@@ -320,7 +320,7 @@ async def test_a_recovery_makes_everything_that_backs_off_due_at_once_and_nothin
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run, keys_of(*names))
         await until(lambda: len(handler.looks) == 100)
-        loop.poke("later", after_s=3600)
+        loop.enqueue("later", after_s=3600)
         is_away = False
 
         recovery.announce()
@@ -356,7 +356,7 @@ async def test_the_back_off_ends_at_its_cap() -> None:
     loop = KeyLoop("test", handle, backoff_s=0.2)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
-        loop.poke("a")
+        loop.enqueue("a")
 
         await until(lambda: len(looked_at) == 10)  # Uncapped it would take 100 s.
         tasks.cancel_scope.cancel()
@@ -367,7 +367,7 @@ async def test_a_wait_without_end_is_never_taken_from_an_error() -> None:
     loop = KeyLoop("test", handler)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
-        loop.poke("a")
+        loop.enqueue("a")
 
         await until(lambda: handler.looks["a"] == 2)
         tasks.cancel_scope.cancel()
@@ -404,11 +404,11 @@ async def test_a_key_that_blocks_everybody_else_rests_whoever_pokes_it_and_the_o
     loop = KeyLoop("test", handle)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
-        loop.poke("slow")
+        loop.enqueue("slow")
         await until(lambda: looks["slow"] == 1 and not loop.awaits("slow"))
-        loop.poke("slow")
+        loop.enqueue("slow")
         for turn in range(1, 20):
-            loop.poke("quick")
+            loop.enqueue("quick")
             await until(lambda turn=turn: looks["quick"] == turn)
         assert (looks["slow"], loop.awaits("slow")) == (1, True)
         await until(lambda: looks["slow"] == 2)
@@ -439,7 +439,7 @@ async def test_who_runs_when_the_garbage_is_collected_does_not_rest_for_it(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(loop.run)
             for turn in range(1, 4):
-                loop.poke("any")
+                loop.enqueue("any")
                 await until(lambda turn=turn: looks["any"] == turn and not loop.awaits("any"))
             tasks.cancel_scope.cancel()
     finally:
@@ -453,10 +453,10 @@ async def test_a_look_that_is_timed_is_cancelled_and_fails_as_any_other() -> Non
     loop = KeyLoop("test", handler, look_s=0.05, backoff_s=0.01)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run)
-        loop.poke("fails")
+        loop.enqueue("fails")
         await until(lambda: handler.looks["fails"] > 2)
         handler.hold()
-        loop.poke("hangs")
+        loop.enqueue("hangs")
         await until(lambda: handler.busy["hangs"] == 1)
         await until(lambda: handler.busy["hangs"] == 0)
         tasks.cancel_scope.cancel()

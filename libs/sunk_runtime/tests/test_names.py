@@ -12,7 +12,7 @@ from sunk_events.codec import decode_fact, decode_state, encode
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
 from sunk_events.requests import ConfirmNode, NodeConfirmed
 from sunk_runtime.client import Client
-from sunk_runtime.dead import bury
+from sunk_runtime.dead import publish_dead_letter
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.requests import answering, ask
 from sunk_runtime.testing import until
@@ -96,5 +96,5 @@ async def test_a_question_about_any_name_reaches_whoever_answers(bus: Bus, name:
 async def test_what_came_on_the_longest_subject_can_be_kept_among_the_dead_letters(bus: Bus) -> None:
     subject = subjects.fact("c1", drained(LONGEST, 0))
 
-    assert await bury(bus, "c1", Message(Client(), subject, data=b"{"), "not JSON", msg_id="1")
+    assert await publish_dead_letter(bus, "c1", Message(Client(), subject, data=b"{"), "not JSON", msg_id="1")
     assert await bus.last(subjects.DEAD_LETTER_STREAM, subjects.DEAD_LETTERS) is not None

@@ -10,7 +10,7 @@ import pytest
 from sunk_lab.nats import NatsServer
 from sunk_runtime import jetstream
 from sunk_runtime.client import Client
-from sunk_runtime.clock import ClockWatch, skew_s
+from sunk_runtime.clock import ServerClock, skew_s
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
 from sunk_runtime.rights import covers, overlaps, require_rights
@@ -113,7 +113,7 @@ def test_the_skew_is_what_the_way_of_the_answer_does_not_explain(server: datetim
 
 
 def test_a_clock_that_is_hours_off_is_said_once_each_time(caplog: pytest.LogCaptureFixture) -> None:
-    watch = ClockWatch()
+    watch = ServerClock()
     hours_off, right = NOON + timedelta(hours=3), NOON
     with caplog.at_level(logging.INFO):
         for server in (right, hours_off, hours_off, right, hours_off):

@@ -17,7 +17,7 @@ from sunk_events.nodes import NodeDown, NodeDrained, NodeSnapshot
 from sunk_lab.nats import NatsServer
 from sunk_runtime import pull, settle, verdicts
 from sunk_runtime.client import Client
-from sunk_runtime.dead import bury
+from sunk_runtime.dead import publish_dead_letter
 from sunk_runtime.errors import ConflictError, FullError, PermanentError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
 from sunk_runtime.pull import create_consumer
@@ -231,8 +231,8 @@ async def test_a_stream_of_dead_letters_that_refuses_ends_no_consumer_and_has_th
 async def test_a_dead_letter_that_cannot_be_stored_is_only_told(bus: Bus, error: SunkError) -> None:
     message = Message(Client(), "sunk.ev.c1.x", data=b"")
 
-    assert not await bury(Refusing(bus, error), "c1", message, "why", msg_id="1")
-    assert await bury(bus, "c1", message, "why", msg_id="1")
+    assert not await publish_dead_letter(Refusing(bus, error), "c1", message, "why", msg_id="1")
+    assert await publish_dead_letter(bus, "c1", message, "why", msg_id="1")
 
 
 class Refusing(Bus):

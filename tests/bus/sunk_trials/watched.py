@@ -85,10 +85,10 @@ class Watched(Bus):
         self._trap.step(f"{what}.acked")
         return stored
 
-    async def tell(self, words: Coroutine[Any, Any, None]) -> None:
+    async def send_bare(self, words: Coroutine[Any, Any, None]) -> None:
         """Acknowledge, which is a step of its own."""
         self._trap.step("ack.begin")
-        await super().tell(words)
+        await super().send_bare(words)
         self._trap.step("ack.sent")
 
 

@@ -105,7 +105,7 @@ class Worker:
             while True:
                 await anyio.sleep(1 / self.settings.writes_per_s)
                 if not self.is_resting:
-                    loop.poke(f"{self.settings.name}.{turn % self.settings.keys}")
+                    loop.enqueue(f"{self.settings.name}.{turn % self.settings.keys}")
                 turn += 1
 
     async def lead_and_count(self, leadership: Leadership) -> None:

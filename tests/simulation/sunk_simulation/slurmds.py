@@ -26,28 +26,28 @@ class Probes:
         self._set(answers=False)
         self._later(seconds, lambda: self._set(answers=True))
 
-    def add(self, name: str, poke: Callable[[], None]) -> None:
-        """Take note of a slurmd; one that has ended is poked in vain."""
-        self._pokes[name] = poke
+    def add(self, name: str, enqueue: Callable[[], None]) -> None:
+        """Take note of a slurmd; one that has ended is enqueued in vain."""
+        self._pokes[name] = enqueue
 
     def _set(self, *, answers: bool) -> None:
         self.do_answer = answers
-        for poke in self._pokes.values():
-            poke()
+        for enqueue in self._pokes.values():
+            enqueue()
 
 
 class SlurmdInPod:
     """A container whose process is a slurmd; its node has the Pod's name."""
 
     def __init__(
-        self, slurm: ModelSlurm, conf: NodeConf, boot_time: int, poke: Callable[[], None], probes: Probes
+        self, slurm: ModelSlurm, conf: NodeConf, boot_time: int, enqueue: Callable[[], None], probes: Probes
     ) -> None:
         name = conf.name
         self._slurm: Final = slurm
         self._probes: Final = probes
-        probes.add(name, poke)
+        probes.add(name, enqueue)
         self._name: Final = name
-        self._poke: Final = poke
+        self._enqueue: Final = enqueue
         self._slurmd: Final = slurm.add_node(conf)
         self._slurmd.boot_time = boot_time
         self._is_over = False
@@ -76,7 +76,7 @@ class SlurmdInPod:
     def _look(self) -> None:
         if not self._is_over and not self.is_ready:
             self._slurm.loop.network.later(LOOKS_S, self._look)
-        self._poke()
+        self._enqueue()
 
 
 def slurmds(
@@ -88,11 +88,11 @@ def slurmds(
     """
     asks, first = probes or Probes(slurm), slurm.now()
 
-    def start(pod: dict[str, Any], poke: Callable[[], None]) -> SlurmdInPod:
+    def start(pod: dict[str, Any], enqueue: Callable[[], None]) -> SlurmdInPod:
         address = pod["status"].get("podIP", "127.0.0.1")
         conf = NodeConf(pod["metadata"]["name"], gpus=8, address=address, is_dynamic=True)
         boot = int(kubernetes.kubelets[pod["spec"]["nodeName"]].boot_s) if kubernetes is not None else first
-        return SlurmdInPod(slurm, conf, boot, poke, asks)
+        return SlurmdInPod(slurm, conf, boot, enqueue, asks)
 
     return start
 
@@ -106,9 +106,9 @@ def slurmds_and_others(
     def now_s() -> float:
         return kubernetes.registry.now().timestamp()
 
-    def workload(pod: dict[str, Any], poke: Callable[[], None]) -> Workload:
+    def workload(pod: dict[str, Any], enqueue: Callable[[], None]) -> Workload:
         if pod["metadata"]["namespace"] == namespace:
-            return start(pod, poke)
+            return start(pod, enqueue)
         return Sleeper(pod, now_s, random.uniform(*END_S))
 
     return workload

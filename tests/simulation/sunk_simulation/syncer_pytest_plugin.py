@@ -48,7 +48,7 @@ class SyncerProcess:
         other._settings = self._settings
         return other
 
-    def says(self, message: str, *, times: int = 1) -> bool:
+    def has_logged(self, message: str, *, times: int = 1) -> bool:
         """Whether its log has *message*, at least so often."""
         return sum(line["message"] == message for line in self.log) >= times
 

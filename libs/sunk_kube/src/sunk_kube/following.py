@@ -103,7 +103,7 @@ class Following(Generic[T]):
         """Seconds since the API server last said something."""
         return time.monotonic() - self._heard
 
-    def heard(self) -> None:
+    def note_contact(self) -> None:
         """Note that the API server has just said something."""
         self._heard = time.monotonic()
         VIEW_HEARD.labels(self.resource.plural).set_to_current_time()
@@ -132,11 +132,11 @@ class Following(Generic[T]):
         }
         silence_s, began = lasts_s + SILENCE_MARGIN_S, time.monotonic()
         async with self._client.watch(self.resource, self._namespace, query, silence_s=silence_s) as chunks:
-            self.heard()
+            self.note_contact()
             async for line in split_lines(chunks):
                 self._at = self._take(line)
                 self._failures = 0
-                self.heard()
+                self.note_contact()
         if time.monotonic() - began < SHORTEST_S:
             raise KubeUnavailableError(f"watch {self.resource.plural}: ended at once")
 
@@ -175,18 +175,18 @@ async def follow_passing(
     client: KubeClient,
     resource: Resource[T],
     *,
-    told: Callable[[T], None],
+    changed: Callable[[T], None],
     missed: Callable[[], None],
     fields: str = "",
 ) -> None:
-    """Tell what happens to objects from now on, until cancelled; none is listed or kept.
+    """Report what happens to objects from now on, until cancelled; none is listed or kept.
 
-    For who is to be woken by a few of very many: one watch for all, as a watch for each takes a connection.
+    For callers that wait for a few of very many: one watch serves all; a watch for each takes a connection.
 
     Args:
         client: Calls of the API server.
         resource: The kind; its struct may be of the few fields that are looked at.
-        told: Called with each object that came, changed or went.
+        changed: Called with each object that came, changed or went.
         missed: Called at the start and after each gap: anything may have happened before.
         fields: A field selector.
     """
@@ -196,10 +196,10 @@ async def follow_passing(
         missed()
         return version
 
-    def changed(found: T, *, is_gone: bool) -> None:  # noqa: ARG001 - all the same to who is woken
-        told(found)
+    def pass_on(found: T, *, is_gone: bool) -> None:  # noqa: ARG001 - callers do not distinguish
+        changed(found)
 
-    await Following(client, resource, begin=begin, changed=changed, fields=fields).run()
+    await Following(client, resource, begin=begin, changed=pass_on, fields=fields).run()
 
 
 def version_of(found: KubeObject) -> str:

@@ -189,7 +189,7 @@ class Reflector(Generic[T]):
     async def _read(self) -> tuple[list[T], str]:
         VIEW_READS.labels(self.resource.plural).inc()
         found = await self._list_all()
-        self._following.heard()
+        self._following.note_contact()
         return found
 
     def _changed(self, found: T, *, is_gone: bool) -> None:

@@ -71,7 +71,7 @@ class WholeRead(Generic[S]):
         self._pending = at.num_pending
         self.is_over = self.is_over or (not at.num_pending and at.sequence.stream >= self._reach)
 
-    def heard(self, *, is_idle: bool) -> None:
+    def note_heartbeat(self, *, is_idle: bool) -> None:
         """Note a sign of life; raise `BusUnavailableError` if there were too many without a delivery."""
         self._idle += is_idle
         if self._idle > IDLE_MAX:

@@ -44,7 +44,7 @@ class Clocks:
         return is_off
 
 
-class ClockWatch:
+class ServerClock:
     """Remembers how far the server's clock is from ours."""
 
     def __init__(self) -> None:

@@ -15,9 +15,9 @@ from nats.errors import NoRespondersError
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, ConsumerInfo, StreamConfig, StreamInfo
 
-from sunk_runtime.clock import ClockWatch
+from sunk_runtime.clock import ServerClock
 from sunk_runtime.connection import Connection
-from sunk_runtime.errors import JetStreamRejectedError, NobodyListensError
+from sunk_runtime.errors import JetStreamRejectedError, NoResponderError
 
 TIMEOUT_S: Final = 5.0
 CHECK_S: Final = 600.0
@@ -32,7 +32,7 @@ class JetStream(JetStreamContext):
     `JetStreamRejectedError` where it refused; `PermanentError` where NATS denies us the call.
     """
 
-    def __init__(self, connection: Connection, clock: ClockWatch) -> None:
+    def __init__(self, connection: Connection, clock: ServerClock) -> None:
         super().__init__(connection.client, timeout=TIMEOUT_S)
         self._connection = connection
         self._clock = clock
@@ -78,14 +78,14 @@ class JetStream(JetStreamContext):
 
         Raises:
             JetStreamRejectedError: it cannot restore the stream.
-            NobodyListensError: our server knows no server that restores it, so *chunk* was not delivered.
+            NoResponderError: our server knows no server that restores it, so *chunk* was not delivered.
             BusUnavailableError: it did not answer within *timeout_s*.
         """
         try:
             async with self._connection.awaiting("restore a stream", deliver_to):
                 answer = (await self._nc.request(deliver_to, chunk, timeout=timeout_s)).data
         except NoRespondersError as nobody:
-            raise NobodyListensError("restore a stream: no server listens") from nobody
+            raise NoResponderError("restore a stream: no server listens") from nobody
         error: dict[str, Any] = json.loads(answer).get("error") or {} if answer else {}
         if error:
             text = f"restore a stream: {error.get('description')} ({error.get('err_code')})"

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 _KEPT: Final = 64 * 1024
 
 
-async def bury(bus: Bus, cluster: str, message: Message, reason: str, *, msg_id: str) -> bool:
+async def publish_dead_letter(bus: Bus, cluster: str, message: Message, reason: str, *, msg_id: str) -> bool:
     """Keep *message* with the *reason* and return whether that is done; failing to is only logged."""
     log.error("message dead-lettered", extra={"subject": message.subject, "reason": reason})
     DEAD_LETTERS.labels("undecodable").inc()

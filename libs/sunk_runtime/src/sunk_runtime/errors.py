@@ -64,7 +64,7 @@ class NoAnswerError(TransientError):
     """Nobody answered a question: no leader yet, or it is busy. Never a "no"."""
 
 
-class NobodyListensError(NoAnswerError):
+class NoResponderError(NoAnswerError):
     """Nobody answers such questions: there is no leader, or it is of a version that does not know them."""
 
 

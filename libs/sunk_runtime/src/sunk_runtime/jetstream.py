@@ -19,14 +19,14 @@ from nats.errors import NoRespondersError
 
 from sunk_events import subjects
 from sunk_runtime.bus_settings import BusSettings
-from sunk_runtime.clock import ClockWatch
+from sunk_runtime.clock import ServerClock
 from sunk_runtime.connection import Connection, connected
 from sunk_runtime.context import JetStream
 from sunk_runtime.errors import (
     BusUnavailableError,
     JetStreamRejectedError,
     NoAnswerError,
-    NobodyListensError,
+    NoResponderError,
     SunkError,
 )
 from sunk_runtime.fencing import Fence
@@ -59,7 +59,7 @@ class Bus:
         """How long a publish waits for its acknowledgement."""
         self.publish_retry_s = retry_s
         """How long a publish is repeated while no server leads its stream."""
-        self.clock = ClockWatch()
+        self.clock = ServerClock()
         self.js = JetStream(connection, self.clock)
         """nats-py's own calls of JetStream, which raise our errors."""
         self._publisher = Publisher(connection)
@@ -150,7 +150,7 @@ class Bus:
             async with self._connection.awaiting(f"ask {subject}", subject):
                 answer = await self._client.request(subject, data, timeout=timeout_s, headers=outgoing())
         except NoRespondersError as error:
-            raise NobodyListensError(f"ask {subject}: nobody answers it now", retry_after_s=0.2) from error
+            raise NoResponderError(f"ask {subject}: nobody answers it now", retry_after_s=0.2) from error
         except BusUnavailableError as error:
             if self.is_connected and isinstance(error.__cause__, TimeoutError):
                 raise NoAnswerError(
@@ -164,7 +164,7 @@ class Bus:
         async with self._connection.awaiting(f"send to {subject}"):
             await self._client.publish(subject, data, reply=reply, headers=outgoing())
 
-    async def tell(self, words: Coroutine[Any, Any, None]) -> None:
+    async def send_bare(self, words: Coroutine[Any, Any, None]) -> None:
         """Await *words*, which a message sends: no trace, no scope, a fifth of what `send` costs.
 
         While there is no connection they are kept and go out at the reconnect.
@@ -177,7 +177,7 @@ class Bus:
         except BROKEN as error:
             if not is_of_the_connection(error):
                 raise
-            raise BusUnavailableError(f"tell: {type(error).__name__}") from error
+            raise BusUnavailableError(f"send: {type(error).__name__}") from error
 
     @asynccontextmanager
     async def subscribed(
@@ -228,7 +228,7 @@ class Bus:
         """Make what somebody removed, or a NATS without a disk lost; only log failure."""
         await self._provisions.make_again()
 
-    async def watch_clock(self) -> None:
+    async def compare_clocks(self) -> None:
         """Compare our clock with the server's every now and then, until cancelled."""
         while True:
             await anyio.sleep(CLOCK_S)
@@ -271,5 +271,5 @@ async def connect(settings: BusSettings, name: str) -> AsyncGenerator[Bus]:
         credentials=credentials,
     ) as connection:
         bus = Bus(connection, name, retry_s=settings.retry_s)
-        connection.beside(bus.watch_clock)
+        connection.beside(bus.compare_clocks)
         yield bus

@@ -1,6 +1,6 @@
 """The loop over keys: what changed is looked at, one key at a time, again later when it failed.
 
-What must stay true: one key is never handled twice at once; a key poked while it is handled is handled
+What must stay true: one key is never handled twice at once; a key enqueued while it is handled is handled
 again; a key that fails, or hangs, backs off alone while the others go on; what backs off is due at once
 when what was away is back; every key comes round at each resync. Who keeps all others from the processor
 rests for it, and nobody else does.
@@ -42,7 +42,7 @@ Handle = Callable[[str], Awaitable[float | None]]
 
 
 class KeyLoop:
-    """Calls *handle* for keys that were poked, with bounded concurrency."""
+    """Calls *handle* for keys that were enqueued, with bounded concurrency."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class KeyLoop:
         self._handled = {outcome: KEYS_HANDLED.labels(name, outcome) for outcome in _OUTCOMES}
         """Made now: a counter that begins with its first 1 shows no increase."""
 
-    def poke(self, key: str, *, after_s: float = 0.0) -> None:
+    def enqueue(self, key: str, *, after_s: float = 0.0) -> None:
         """Look at *key* in *after_s* seconds, or before if that was already due; not while it rests."""
         due = max(time.monotonic() + after_s, self._resting.get(key, -math.inf))
         if due < self._due.get(key, float("inf")):
@@ -106,7 +106,7 @@ class KeyLoop:
         """Look now at every key that backs off: what they failed for may be over."""
         for key in tuple(self._failures):
             if key in self._due:
-                self.poke(key)
+                self.enqueue(key)
 
     async def run(
         self,
@@ -156,13 +156,13 @@ class KeyLoop:
 
     async def _follow(self, source: AsyncIterable[str]) -> None:
         async for key in source:
-            self.poke(key, after_s=-self._ahead_s(key))
+            self.enqueue(key, after_s=-self._ahead_s(key))
 
     async def _resync(self, keys: Callable[[], Iterable[str]], resync_s: float) -> None:
         while True:
             await anyio.sleep(resync_s)
             for key in keys():
-                self.poke(key, after_s=-self._ahead_s(key))
+                self.enqueue(key, after_s=-self._ahead_s(key))
 
     async def _place(self, first: str) -> None:
         """Handle *first*, then whatever has its turn: a task for each of thousands of keys costs more."""
@@ -183,7 +183,7 @@ class KeyLoop:
                 heapq.heappush(self._turns, (self._due[key], key))
                 self._changed.set()
         if again_s is not None:
-            self.poke(key, after_s=again_s)
+            self.enqueue(key, after_s=again_s)
 
     async def _outcome(self, key: str) -> float | None:
         """Handle *key*, log what went wrong, and return when to look again."""
@@ -228,7 +228,7 @@ class KeyLoop:
         return None
 
     def _rest(self, key: str, blocked_s: float) -> None:
-        """Have *key* rest if it has blocked everybody else; whoever pokes it meanwhile waits too."""
+        """Have *key* rest if it has blocked everybody else; whoever enqueues it meanwhile waits too."""
         moment = time.monotonic()
         self._resting.pop(key, None)
         if blocked_s < BLOCKED_S:

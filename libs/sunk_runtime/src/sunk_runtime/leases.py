@@ -115,7 +115,7 @@ async def lead(lease: Lease, work: Callable[[Leadership], Awaitable[None]]) -> N
     while True:
         sent = time.monotonic()
         token = None
-        with _unreachable_is_told(lease):
+        with _unreachable_is_logged(lease):
             token = await lease.acquire()
         if token is None:
             await anyio.sleep(min(lease.ttl_s / 6, LOOK_S))
@@ -126,7 +126,7 @@ async def lead(lease: Lease, work: Callable[[Leadership], Awaitable[None]]) -> N
         finally:
             leadership.end()
             LEADER.labels(lease.name).set(0)
-            with anyio.move_on_after(min(lease.ttl_s, RELEASE_S), shield=True), _unreachable_is_told(lease):
+            with anyio.move_on_after(min(lease.ttl_s, RELEASE_S), shield=True), _unreachable_is_logged(lease):
                 await lease.release()
         log.warning("no longer leading", extra={"lease": lease.name})
 
@@ -141,7 +141,7 @@ async def _lead_once(
                 with anyio.move_on_after(leadership.left_s):  # A call that hangs must not outlast the lease.
                     await anyio.sleep(_renew_s(lease))
                     sent = time.monotonic()
-                    with _unreachable_is_told(lease):
+                    with _unreachable_is_logged(lease):
                         token = await lease.renew()
                         if token is None:
                             leadership.end()
@@ -163,7 +163,7 @@ def _renew_s(lease: Lease) -> float:
 
 
 @contextmanager
-def _unreachable_is_told(lease: Lease) -> Generator[None]:
+def _unreachable_is_logged(lease: Lease) -> Generator[None]:
     """Bound a call of *lease*, and only log that nothing is known of how it ended."""
     try:
         with anyio.fail_after(lease.ttl_s / 3):

@@ -22,7 +22,7 @@ from sunk_events import subjects
 from sunk_events.base import Event
 from sunk_events.codec import UndecodableError, decode_fact
 from sunk_runtime.clock import Clocks
-from sunk_runtime.dead import bury
+from sunk_runtime.dead import publish_dead_letter
 from sunk_runtime.errors import BusUnavailableError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.lanes import Lanes
@@ -254,7 +254,7 @@ class FactConsumer:
     async def _end(self, delivery: Message, reason: str) -> _Settle:
         """Keep *delivery* among the dead letters, and only then have it ended."""
         msg_id = f"{self._bus.name}:{delivery.subject}:{delivery.metadata.sequence.stream}"
-        if await bury(self._bus, self._cluster, delivery, reason, msg_id=msg_id):
+        if await publish_dead_letter(self._bus, self._cluster, delivery, reason, msg_id=msg_id):
             EVENTS_SETTLED.labels(self._durable, "dead").inc()
             return Message.term
         EVENTS_SETTLED.labels(self._durable, "again").inc()
@@ -262,7 +262,7 @@ class FactConsumer:
 
     async def _tell(self, delivery: Message, settle: _Settle) -> None:
         try:
-            await self._bus.tell(settle(delivery))
+            await self._bus.send_bare(settle(delivery))
         except TransientError as error:  # Not acknowledged is delivered again, which every handler bears.
             extra = {"subject": delivery.subject, "error": str(error)}
             log.warning("acknowledgement lost", extra=extra)

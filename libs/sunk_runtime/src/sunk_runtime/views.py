@@ -27,7 +27,7 @@ from sunk_events.codec import UndecodableError, decode_state
 from sunk_runtime.bucket_copy import BucketCopy
 from sunk_runtime.bucket_read import Found, WholeRead
 from sunk_runtime.clock import now
-from sunk_runtime.dead import bury
+from sunk_runtime.dead import publish_dead_letter
 from sunk_runtime.errors import BusUnavailableError, JetStreamRejectedError, SunkError, TransientError
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.metrics import VIEW_AGE, VIEW_KEYS, VIEW_READS
@@ -185,7 +185,7 @@ class StateView(BucketCopy[S]):
                 batch = await pull.batch()
                 self._heard = time.monotonic()
                 if self._reading is not None:
-                    self._reading.heard(is_idle=not batch)
+                    self._reading.note_heartbeat(is_idle=not batch)
                 for message in batch:
                     at, revision = message.metadata, message.metadata.sequence.stream
                     if at.sequence.consumer != expected:
@@ -247,13 +247,13 @@ class StateView(BucketCopy[S]):
         try:
             key = subjects.key_of(self.bucket, message.subject)
         except ValueError:
-            await self._bury(message, at, "the key is no UTF-8")
+            await self._reject(message, at, "the key is no UTF-8")
             return message.subject
         found, reason = self._read_value(message, at)
         if self._is_news(key, found):
             self._believe_of(key, found)
         if reason:
-            await self._bury(message, at, reason)
+            await self._reject(message, at, reason)
         return key
 
     def _read_value(self, message: Message, at: Msg.Metadata) -> tuple[Found[S], str]:
@@ -269,9 +269,9 @@ class StateView(BucketCopy[S]):
         except UndecodableError as error:
             return Found(None, revision, stored, stored_s, is_readable=False), str(error)
 
-    async def _bury(self, message: Message, at: Msg.Metadata, reason: str) -> None:
+    async def _reject(self, message: Message, at: Msg.Metadata, reason: str) -> None:
         msg_id = f"{self.bucket}:{at.sequence.stream}"
-        await bury(self._bus, self.cluster, message, f"{self.bucket}: {reason}", msg_id=msg_id)
+        await publish_dead_letter(self._bus, self.cluster, message, f"{self.bucket}: {reason}", msg_id=msg_id)
 
     def _is_news(self, key: str, found: Found[S]) -> bool:
         """Whether what the bucket says of *key* is to be believed now.

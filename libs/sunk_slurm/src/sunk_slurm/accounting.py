@@ -16,7 +16,7 @@ import msgspec
 
 from sunk_slurm.call import Call
 from sunk_slurm.connections import Transport
-from sunk_slurm.errors import NotAskedError, NotServedError
+from sunk_slurm.errors import NotSentError, NotServedError
 from sunk_slurm.rest import Rest
 from sunk_slurm.states import JobState
 from sunk_slurm.tokens import Tokens
@@ -99,7 +99,7 @@ class SlurmAccounting:
         """
         doing = f"ask accounting for job {job}"
         if time.monotonic() < self._rests_until:
-            raise NotAskedError(f"{doing}: slurmrestd serves no accounting", is_sent=False)
+            raise NotSentError(f"{doing}: slurmrestd serves no accounting", is_sent=False)
         call = Call(
             name="accounted_job", doing=doing, path=f"job/{job}", timeout_s=timeout_s, is_accounting=True
         )
@@ -108,8 +108,8 @@ class SlurmAccounting:
                 async with self._places:
                     answer = await self._rest.call(call, AccountedJobs)
         except TimeoutError as error:
-            raise NotAskedError(f"{doing}: no answer in {timeout_s:g} s") from error
+            raise NotSentError(f"{doing}: no answer in {timeout_s:g} s") from error
         except NotServedError as error:
             self._rests_until = time.monotonic() + NOT_SERVED_REST_S
-            raise NotAskedError(str(error), is_sent=False) from error
+            raise NotSentError(str(error), is_sent=False) from error
         return tuple(one for one in answer.jobs if one.job_id == job) if answer else ()

@@ -72,7 +72,7 @@ class SlurmUnavailableError(TransientError):
         self.is_sent = is_sent
 
 
-class NotAskedError(SlurmUnavailableError):
+class NotSentError(SlurmUnavailableError):
     """slurmrestd was left alone, or had no time for the call: that tells nothing new about it."""
 
 

@@ -14,7 +14,7 @@ from sunk_runtime.errors import ConfigError, SunkError
 from sunk_slurm.answers import understood
 from sunk_slurm.call import Call
 from sunk_slurm.connections import Transport
-from sunk_slurm.errors import NotAskedError, SlurmUnavailableError, may_be_the_way
+from sunk_slurm.errors import NotSentError, SlurmUnavailableError, may_be_the_way
 from sunk_slurm.server import Server
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.trust import Trust
@@ -132,7 +132,7 @@ async def _ask(server: Server, call: Call, kind: type[T]) -> T | None:
     try:
         reply = await server.ask(call)
         answer = None if reply.status == _NOT_MODIFIED else understood(call.doing, kind, reply)
-    except NotAskedError:
+    except NotSentError:
         raise
     except SlurmUnavailableError as error:
         if error.number is None:

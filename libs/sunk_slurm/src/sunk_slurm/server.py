@@ -23,7 +23,7 @@ from sunk_slurm.answers import Reply, best_version, understood
 from sunk_slurm.call import Call
 from sunk_slurm.circuit import Circuit
 from sunk_slurm.connections import Connections, Transport
-from sunk_slurm.errors import NotAskedError, NotServedError, SlurmUnavailableError
+from sunk_slurm.errors import NotSentError, NotServedError, SlurmUnavailableError
 from sunk_slurm.metrics import ANSWER_BYTES, CALL_SECONDS, CIRCUIT_OPEN, WAITING
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.trust import Trust
@@ -79,15 +79,15 @@ class Server:
 
         Raises:
             SlurmUnavailableError: it does not.
-            NotAskedError: its circuit is open, or the call's turn did not come.
+            NotSentError: its circuit is open, or the call's turn did not come.
             SlurmRejectedError: it has no API version that we speak.
         """
         if self.circuit.is_open:
             text = f"{call.doing}: slurmrestd {self.name} is not asked: {self._why}"
-            raise NotAskedError(text, is_sent=False)
+            raise NotSentError(text, is_sent=False)
         if self._waiting >= MAX_WAITING:
             text = f"{call.doing}: {self._waiting} calls wait for slurmrestd {self.name}"
-            raise NotAskedError(text, is_sent=False)
+            raise NotSentError(text, is_sent=False)
         with self._limited(call) as progress:
             await self._slot()
             progress.is_its_turn = True
@@ -218,7 +218,7 @@ class Server:
             is_sent = progress.sent_at is not None
             if not progress.is_its_turn:
                 text = f"{call.doing}: no turn within {call.timeout_s:g} s"
-                raise NotAskedError(text, is_sent=False) from error
+                raise NotSentError(text, is_sent=False) from error
             raise SlurmUnavailableError(
                 f"{call.doing}: no answer within {call.timeout_s:g} s", is_sent=is_sent
             ) from error

@@ -123,8 +123,8 @@ def test_beyond_the_bound_the_job_is_held_instead() -> None:
 def test_a_refusal_is_counted_by_what_it_asks_for(
     waiting: LockWaiting | None, told: str, *, may_drain: bool
 ) -> None:
-    assert answers.told(answers.in_the_way(waiting, may_drain=may_drain)) == told
-    assert answers.told(answers.kept_back("others")) == "requeue"
+    assert answers.prolog_action(answers.in_the_way(waiting, may_drain=may_drain)) == told
+    assert answers.prolog_action(answers.kept_back("others")) == "requeue"
     counted = {sample.labels["told"] for metric in REFUSALS.collect() for sample in metric.samples}
     assert told in counted  # Before the first one, too.
 

@@ -7,7 +7,7 @@ from typing import Final
 from sunk_events.permissions import permissions
 from sunk_metrics_exporter.adapters.views import Views
 from sunk_metrics_exporter.config import read_config
-from sunk_metrics_exporter.controllers.counting import LEASE_TTL_S, Counting, count, watch
+from sunk_metrics_exporter.controllers.counting import LEASE_TTL_S, Counting, count, observe_changes
 from sunk_metrics_exporter.controllers.scrapes import Scrapes
 from sunk_runtime import jetstream
 from sunk_runtime.http import Health, serve_http
@@ -35,7 +35,7 @@ async def work() -> None:
             job_series_max=config.job_series_max,
         )
         consumer = FactConsumer(bus, config.cluster, f"{SERVICE}-facts", count)
-        counting = Counting(consumer, lambda: watch(views.nodes, views.jobs))
+        counting = Counting(consumer, lambda: observe_changes(views.nodes, views.jobs))
         lease = BusLease(bus, config.cluster, SERVICE, identity(SERVICE), ttl_s=LEASE_TTL_S)
         health = Health()
         for view in views.all():

@@ -249,7 +249,7 @@ async def test_two_exporters_count_each_fact_once_and_the_other_takes_over(
 
         await until(are_counted)
         assert await counted(first) == 20  # It led before the other began.
-        a.tell(signal.SIGTERM)
+        a.signal(signal.SIGTERM)
         assert a.wait() == 0
         for number in range(20, 30):
             await publish(bus, CLUSTER, locked_fact(number))

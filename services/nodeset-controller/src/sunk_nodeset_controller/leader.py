@@ -85,19 +85,21 @@ async def work(
             tasks.start_soon(partial(loop.run, changes, keys=keys, resync_s=config.resync_s))
         clusters = await bus.clusters()
         for cluster in clusters:
-            told = partial(tell, config, views, cluster, leadership, kube=kube, pods=pod_changes, marks=pods)
+            published = partial(
+                publish, config, views, cluster, leadership, kube=kube, pods=pod_changes, marks=pods
+            )
             words = NodeExplainer(views, cluster, bus.ears[cluster.cluster])
             others = [other.kube_pods for other in clusters if other is not cluster]
             locked = partial(lock, config, client, cluster, leadership, words, views=views, others=others)
             rebooted = partial(reboot, config, views, cluster, leadership, kube=kube)
             alive = partial(send_heartbeats, views, cluster, leadership)
-            tasks.start_soon(persistently, f"tell {cluster.cluster}", told)
+            tasks.start_soon(persistently, f"tell {cluster.cluster}", published)
             tasks.start_soon(persistently, f"be alive for {cluster.cluster}", alive)
             tasks.start_soon(persistently, f"lock {cluster.cluster}", locked)
             tasks.start_soon(persistently, f"reboot {cluster.cluster}", rebooted)
 
 
-async def tell(
+async def publish(
     config: Config,
     views: KubeViews,
     cluster: ClusterViews,

@@ -119,10 +119,10 @@ async def test_whether_a_job_left_before_or_after_it_asked_does_not_depend_on_th
     view.apply_own("1", over, 1, stored=stored)
     found = JobsOnNodes(view).seen(1, "gpu-000-011")
     assert found is not None
-    asks = (LockRequest(job=1, level="normal", asked=T0),)
+    requests = (LockRequest(job=1, level="normal", asked=T0),)
 
     answers = decide(
-        Seen(lock=OPEN, now=T0 + timedelta(seconds=2), asks=asks, jobs={1: found}), Rules()
+        Seen(lock=OPEN, now=T0 + timedelta(seconds=2), requests=requests, jobs={1: found}), Rules()
     ).answers
 
     assert answers == ({1: NotRunning("CANCELLED")} if is_refused else {})
@@ -176,18 +176,18 @@ async def test_two_questions_of_one_job_are_one_and_both_are_answered() -> None:
         lock_requests.asking(1, "normal", T0) as first,
         lock_requests.asking(1, "normal", T0 + timedelta(seconds=3)) as second,
     ):
-        asks = lock_requests.asks
-        lock_requests.tell(1, Waiting(("default/web",)))
+        requests = lock_requests.requests
+        lock_requests.reply(1, Waiting(("default/web",)))
         await first.wait(0.01)
         waiting = first.answer
-        lock_requests.tell(1, Granted())
+        lock_requests.reply(1, Granted())
         with anyio.fail_after(WITHIN_S):
             await first.wait(60)
             await second.wait(60)
 
-        assert asks == (LockRequest(job=1, level="normal", asked=T0),)
+        assert requests == (LockRequest(job=1, level="normal", asked=T0),)
         assert waiting == Waiting(("default/web",))
-        assert (first.answer, second.answer, lock_requests.asks) == (Granted(), Granted(), ())
+        assert (first.answer, second.answer, lock_requests.requests) == (Granted(), Granted(), ())
     assert lock_requests.is_empty
 
 
@@ -195,9 +195,9 @@ async def test_two_questions_of_one_job_are_one_and_both_are_answered() -> None:
 async def test_a_question_after_the_answer_is_a_new_one() -> None:
     lock_requests = LockRequests()
     with lock_requests.asking(1, "normal", T0):
-        lock_requests.tell(1, NotRunning("CANCELLED"))
+        lock_requests.reply(1, NotRunning("CANCELLED"))
         with lock_requests.asking(1, "normal", T0 + timedelta(seconds=3)):
-            assert lock_requests.asks == (
+            assert lock_requests.requests == (
                 LockRequest(job=1, level="normal", asked=T0 + timedelta(seconds=3)),
             )
 

@@ -10,7 +10,7 @@ from sunk_events.locks import LockState, LockValue
 from sunk_kube.testing import T0
 from sunk_nodeset_controller.lock_controller.stray_taints import (
     ManagedNode,
-    is_as_told,
+    is_as_published,
     is_stray_taint,
     taken_off,
     who_tainted,
@@ -84,4 +84,4 @@ def test_what_stands_on_a_node_is_looked_at_where_the_bus_says_otherwise(
 ) -> None:
     state = LockState(changed=T0, node="n1", kube_node="k1", lock=told) if told is not None else None
 
-    assert is_as_told(lock, state) is expected
+    assert is_as_published(lock, state) is expected

@@ -30,15 +30,18 @@ def job(place: JobPlace) -> JobSeen:
 @pytest.mark.parametrize(
     ("seen", "lock", "expected"),
     [
-        pytest.param(replace(SEEN, asks=(ASK,)), locked(1, granted=False), QUESTION, id="a prolog asks"),
+        pytest.param(replace(SEEN, requests=(ASK,)), locked(1, granted=False), QUESTION, id="a prolog asks"),
         pytest.param(
-            replace(SEEN, lock=locked(1, granted=False), asks=(ASK,)), locked(1), QUESTION, id="it is granted"
+            replace(SEEN, lock=locked(1, granted=False), requests=(ASK,)),
+            locked(1),
+            QUESTION,
+            id="it is granted",
         ),
         pytest.param(
             replace(SEEN, jobs={1: job("running")}), locked(1, granted=False), JOB, id="Slurm runs a job here"
         ),
         pytest.param(
-            replace(SEEN, lock=locked(2), asks=(ASK,)),
+            replace(SEEN, lock=locked(2), requests=(ASK,)),
             locked(1, 2, granted=True),
             QUESTION,
             id="a second job",

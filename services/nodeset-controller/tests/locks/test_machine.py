@@ -63,7 +63,7 @@ def seen(lock: NodeLock = OPEN, *, now: float = 0, **more: object) -> Seen:
 
 
 def test_a_prolog_that_asks_has_the_node_tainted_before_any_pod_is_looked_at() -> None:
-    decision = decide(seen(asks=(ask(),)), RULES)
+    decision = decide(seen(requests=(ask(),)), RULES)
 
     assert decision == Decision(
         step=Step.CLOSE, lock=standing("pending", holder()), answers={}, again_s=0.0, idle_since=None
@@ -71,7 +71,7 @@ def test_a_prolog_that_asks_has_the_node_tainted_before_any_pod_is_looked_at() -
 
 
 def test_what_was_seen_before_the_taint_was_on_is_worth_nothing() -> None:
-    decision = decide(seen(asks=(ask(),), way=CLEAR), RULES)
+    decision = decide(seen(requests=(ask(),), way=CLEAR), RULES)
 
     assert decision.step is Step.CLOSE
     assert decision.answers == {}
@@ -80,13 +80,13 @@ def test_what_was_seen_before_the_taint_was_on_is_worth_nothing() -> None:
 def test_with_the_taint_on_the_pods_are_looked_at_and_nothing_is_written() -> None:
     lock = standing("pending", holder())
 
-    decision = decide(seen(lock, asks=(ask(),)), RULES)
+    decision = decide(seen(lock, requests=(ask(),)), RULES)
 
     assert (decision.step, decision.lock, decision.answers) == (Step.LOOK, lock, {})
 
 
 def test_with_nothing_in_the_way_the_lock_is_granted_and_said_to_be() -> None:
-    decision = decide(seen(standing("pending", holder()), now=1, asks=(ask(),), way=CLEAR), RULES)
+    decision = decide(seen(standing("pending", holder()), now=1, requests=(ask(),), way=CLEAR), RULES)
 
     assert decision.lock == standing("locked", holder(granted=1))
     assert decision.answers == {1: Granted()}
@@ -95,8 +95,8 @@ def test_with_nothing_in_the_way_the_lock_is_granted_and_said_to_be() -> None:
 def test_a_prolog_that_asks_again_is_told_what_was_granted_since_its_call_began() -> None:
     lock = standing("locked", holder(asked=0, granted=3))
 
-    again = decide(seen(lock, now=5, asks=(replace(ask(asked=5), since=at(0)),)), RULES)
-    another_call = decide(seen(lock, now=5, asks=(replace(ask(asked=5), since=at(4)),)), RULES)
+    again = decide(seen(lock, now=5, requests=(replace(ask(asked=5), since=at(0)),)), RULES)
+    another_call = decide(seen(lock, now=5, requests=(replace(ask(asked=5), since=at(4)),)), RULES)
 
     assert (again.step, again.lock, again.answers) == (Step.KEEP, lock, {1: Granted()})
     assert (another_call.step, another_call.answers) == (Step.LOOK, {})
@@ -105,7 +105,7 @@ def test_a_prolog_that_asks_again_is_told_what_was_granted_since_its_call_began(
 def test_what_was_granted_while_the_taint_was_on_is_worth_nothing_once_it_is_off() -> None:
     lock = replace(standing("locked", holder(asked=0, granted=3)), is_tainted=False)
 
-    decision = decide(seen(lock, now=5, asks=(replace(ask(asked=5), since=at(0)),)), RULES)
+    decision = decide(seen(lock, now=5, requests=(replace(ask(asked=5), since=at(0)),)), RULES)
 
     assert decision.step is Step.CLOSE
     assert decision.lock.holders[0].granted is None
@@ -127,7 +127,7 @@ def test_each_level_waits_for_what_it_must(
 ) -> None:
     lock = standing("pending", holder(level=level))
 
-    decision = decide(seen(lock, now=1, asks=(ask(level=level),), way=way), RULES)
+    decision = decide(seen(lock, now=1, requests=(ask(level=level),), way=way), RULES)
 
     assert (decision.lock.value, decision.answers) == (value, {1: answer})
 
@@ -135,7 +135,7 @@ def test_each_level_waits_for_what_it_must(
 def test_a_normal_job_is_granted_while_a_strict_one_on_the_same_node_still_waits() -> None:
     lock = standing("pending", holder(1), holder(2, "strict"))
 
-    decision = decide(seen(lock, now=1, asks=(ask(1), ask(2, "strict")), way=GOING), RULES)
+    decision = decide(seen(lock, now=1, requests=(ask(1), ask(2, "strict")), way=GOING), RULES)
 
     assert decision.lock == standing("pending", holder(1, granted=1), holder(2, "strict"))
     assert decision.answers == {1: Granted(), 2: Waiting(("default/web",))}
@@ -145,8 +145,8 @@ def test_a_second_job_on_a_locked_node_is_granted_only_after_a_look_of_its_own()
     lock = standing("locked", holder(1, granted=1))
     both = ask(2, asked=5)
 
-    looked = decide(seen(lock, now=5, asks=(both,)), RULES)
-    blocked = decide(seen(lock, now=6, asks=(both,), way=WEB), RULES)
+    looked = decide(seen(lock, now=5, requests=(both,)), RULES)
+    blocked = decide(seen(lock, now=6, requests=(both,), way=WEB), RULES)
 
     assert (looked.step, looked.lock) == (Step.LOOK, lock)
     assert blocked.lock == standing("pending", holder(1, granted=1), holder(2, asked=5))
@@ -164,14 +164,14 @@ def test_when_the_strict_job_leaves_the_others_hold_a_normal_lock() -> None:
 def test_the_same_call_twice_is_granted_twice_and_holds_once() -> None:
     lock = standing("locked", holder(granted=1))
 
-    decision = decide(seen(lock, now=3, asks=(ask(asked=2),), way=CLEAR), RULES)
+    decision = decide(seen(lock, now=3, requests=(ask(asked=2),), way=CLEAR), RULES)
 
     assert decision.lock == standing("locked", holder(granted=3))
     assert decision.answers == {1: Granted()}
 
 
 def test_a_placeholder_is_strict_whatever_was_asked() -> None:
-    decision = decide(seen(asks=(ask(),), placeholders={1: False}), RULES)
+    decision = decide(seen(requests=(ask(),), placeholders={1: False}), RULES)
 
     assert decision.lock == standing("pending", holder(level="strict"))
 
@@ -208,9 +208,9 @@ def test_a_grant_that_its_prolog_never_heard_of_is_worth_nothing_once_the_taint_
     granted = replace(standing("locked", holder(granted=1)), is_tainted=False)
     waiting = replace(ask(asked=5), since=at(0))  # It asks since before the grant, whose answer was lost.
 
-    closed = decide(seen(granted, now=5, asks=(waiting,)), RULES).lock
+    closed = decide(seen(granted, now=5, requests=(waiting,)), RULES).lock
     decision = decide(
-        seen(closed, now=5, asks=(waiting,), way=Blockers(normal=("ns/p",), strict=("ns/p",))), RULES
+        seen(closed, now=5, requests=(waiting,), way=Blockers(normal=("ns/p",), strict=("ns/p",))), RULES
     )
 
     assert decision.answers == {1: Waiting(("ns/p",))}
@@ -230,7 +230,7 @@ def test_where_the_kubelet_admits_late_pods_the_way_has_to_stay_clear_for_a_whil
     lock = standing("pending", holder())
     rules = Rules(clear_s=0.5)
 
-    decision = decide(seen(lock, now=now, asks=(ask(),), way=CLEAR, clear_since=clear_since), rules)
+    decision = decide(seen(lock, now=now, requests=(ask(),), way=CLEAR, clear_since=clear_since), rules)
 
     assert decision.answers == {1: Granted() if is_granted else Waiting(())}
     assert decision.again_s == (30.0 if is_granted else 0.1)
@@ -260,7 +260,9 @@ def test_the_last_release_leaves_the_lock_for_a_moment_then_it_is_gone() -> None
 
 
 def test_a_job_that_comes_while_the_lock_lingers_needs_no_new_taint() -> None:
-    decision = decide(seen(standing("locked"), now=12, asks=(ask(2, asked=12),), idle_since=at(10)), RULES)
+    decision = decide(
+        seen(standing("locked"), now=12, requests=(ask(2, asked=12),), idle_since=at(10)), RULES
+    )
 
     assert (decision.step, decision.lock) == (Step.LOOK, standing("locked"))
 
@@ -297,7 +299,7 @@ def test_a_release_is_remembered_until_slurm_has_said_something_newer() -> None:
 def test_a_release_ends_the_wait_of_a_prolog_that_asked_before() -> None:
     lock = standing("pending", holder())
 
-    decision = decide(seen(lock, now=3, asks=(ask(),), released={1: at(2)}), RULES)
+    decision = decide(seen(lock, now=3, requests=(ask(),), released={1: at(2)}), RULES)
 
     assert decision.answers == {1: NotRunning("COMPLETING")}
     assert decision.lock.holders == ()
@@ -320,7 +322,7 @@ def test_a_call_that_its_own_release_has_overtaken_locks_nothing(
 ) -> None:
     jobs = {} if found is None else {1: found}
 
-    decision = decide(seen(now=now, asks=(ask(asked=now),), released={1: at(2)}, jobs=jobs), RULES)
+    decision = decide(seen(now=now, requests=(ask(asked=now),), released={1: at(2)}, jobs=jobs), RULES)
 
     assert decision.answers.get(1) == answer
     assert bool(decision.lock.holders) == (answer is None)
@@ -349,7 +351,7 @@ def test_a_prolog_is_told_at_once_when_its_job_no_longer_runs(found: JobSeen | N
     lock = standing("pending", holder())
 
     decision = decide(
-        seen(lock, now=4, asks=(ask(),), way=WEB, jobs={} if found is None else {1: found}), RULES
+        seen(lock, now=4, requests=(ask(),), way=WEB, jobs={} if found is None else {1: found}), RULES
     )
 
     assert decision.answers == {1: answer or Waiting(("default/web",))}
@@ -359,7 +361,7 @@ def test_a_prolog_that_asks_again_of_a_new_leader_is_known_by_the_time_on_the_no
     lock = standing("pending", holder(asked=0))
     cancelled = {1: job("completing", changed=3, state="CANCELLED")}
 
-    decision = decide(seen(lock, now=60, asks=(ask(asked=60),), jobs=cancelled), RULES)
+    decision = decide(seen(lock, now=60, requests=(ask(asked=60),), jobs=cancelled), RULES)
 
     assert decision.answers == {1: NotRunning("CANCELLED")}
 
@@ -408,24 +410,24 @@ def test_a_placeholder_holds_as_long_as_its_pod_is_there_even_when_released_and_
 @pytest.mark.parametrize(
     ("more", "found", "doubted"),
     [
-        pytest.param({"asks": (ask(),)}, CLEAR, {5, 6}, id="a prolog asks beside the Pods of two jobs"),
-        pytest.param({"asks": (ask(5),)}, CLEAR, {6}, id="a prolog knows that its own job runs"),
-        pytest.param({"asks": (ask(), ask(5))}, CLEAR, {6}, id="so do two that ask together"),
+        pytest.param({"requests": (ask(),)}, CLEAR, {5, 6}, id="a prolog asks beside the Pods of two jobs"),
+        pytest.param({"requests": (ask(5),)}, CLEAR, {6}, id="a prolog knows that its own job runs"),
+        pytest.param({"requests": (ask(), ask(5))}, CLEAR, {6}, id="so do two that ask together"),
         pytest.param(
-            {"asks": (ask(5),), "placeholders": {5: True}},
+            {"requests": (ask(5),), "placeholders": {5: True}},
             CLEAR,
             {5, 6},
             id="one that asks although its Pod is there has the number of a job that was lost",
         ),
-        pytest.param({"asks": (ask(),)}, WEB, set[int](), id="it waits for another Pod anyway"),
-        pytest.param({"asks": (ask(),)}, GOING, {5, 6}, id="as does not, whose level has nobody in the way"),
-        pytest.param({"asks": (ask(1, "strict"),)}, GOING, set[int](), id="as does, whose level has"),
+        pytest.param({"requests": (ask(),)}, WEB, set[int](), id="it waits for another Pod anyway"),
+        pytest.param({"requests": (ask(),)}, GOING, {5, 6}, id="as does not, whose level has nobody in the way"),
+        pytest.param({"requests": (ask(1, "strict"),)}, GOING, set[int](), id="as does, whose level has"),
         pytest.param({}, CLEAR, set[int](), id="nobody waits"),
         pytest.param(
             {"jobs": {5: job("running", changed=0)}}, CLEAR, {6}, id="who is seen to run is clear of its own"
         ),
         pytest.param(
-            {"asks": (ask(),), "jobs": {1: job("left", changed=0)}},
+            {"requests": (ask(),), "jobs": {1: job("left", changed=0)}},
             CLEAR,
             set[int](),
             id="a prolog whose job is over",
@@ -469,7 +471,7 @@ def test_whose_pod_is_there_before_its_prolog_has_ended_is_not_granted_before_sl
 
 
 def test_a_job_runs_by_the_word_of_its_prolog_until_it_is_over_or_its_pod_has_come() -> None:
-    view = seen(standing("pending"), asks=(ask(5), ask(6)), jobs={6: job("left", changed=0)})
+    view = seen(standing("pending"), requests=(ask(5), ask(6)), jobs={6: job("left", changed=0)})
 
     assert vouched(view, RULES) == {5}
     assert vouched(replace(view, placeholders={5: False}), RULES) == {5}
@@ -527,9 +529,9 @@ views = st.builds(
     Seen,
     lock=locks,
     now=st.just(at(100)),
-    asks=st.lists(st.builds(ask, ids, levels, asked=moments), max_size=3, unique_by=lambda one: one.job).map(
-        tuple
-    ),
+    requests=st.lists(
+        st.builds(ask, ids, levels, asked=moments), max_size=3, unique_by=lambda one: one.job
+    ).map(tuple),
     released=st.dictionaries(ids, moments.map(at)),
     jobs=jobs_seen,
     placeholders=st.dictionaries(ids, st.booleans()),

@@ -100,7 +100,7 @@ class World(RuleBasedStateMachine):
 
     def forget(self) -> None:
         """What a controller that begins knows."""
-        self.asks: dict[int, LockRequest] = {}
+        self.requests: dict[int, LockRequest] = {}
         self.released: dict[int, datetime] = {}
         self.idle_since: datetime | None = None
         self.clear_since: dict[LockLevel, datetime] = {}
@@ -233,7 +233,7 @@ class World(RuleBasedStateMachine):
         """It drains its node for whom it was told of, and takes its job back."""
         found = self.jobs[job]
         if found.is_prolog_waiting and self.now >= found.called + DEADLINE_S:
-            self.asks.pop(job, None)
+            self.requests.pop(job, None)
             found.is_prolog_waiting = False
             self.drained_for = self.drained_for or frozenset(self.in_the_way)
             self.a_job_ends_or_is_cancelled(job)
@@ -263,9 +263,11 @@ class World(RuleBasedStateMachine):
     def the_controller_turns(self, dies_after: int | None) -> None:
         """One turn, as the loop does it; it may die after any of its writes and looks."""
         for job, found in self.jobs.items():
-            if found.is_prolog_waiting and job not in self.asks:
+            if found.is_prolog_waiting and job not in self.requests:
                 since = self.at(found.called)
-                self.asks[job] = LockRequest(job=job, level=found.level, asked=self.at(self.now), since=since)
+                self.requests[job] = LockRequest(
+                    job=job, level=found.level, asked=self.at(self.now), since=since
+                )
         way: Blockers | None = None
         for deed in range(8):
             if deed == dies_after:
@@ -296,7 +298,7 @@ class World(RuleBasedStateMachine):
         return Seen(
             lock=self.lock,
             now=self.at(self.now),
-            asks=tuple(self.asks.values()),
+            requests=tuple(self.requests.values()),
             released=dict(self.released),
             jobs=dict(self.told),
             is_node_busy=self.is_busy,
@@ -323,7 +325,7 @@ class World(RuleBasedStateMachine):
             found = self.jobs[job]
             if not isinstance(said, Granted | NotRunning):
                 continue
-            self.asks.pop(job, None)
+            self.requests.pop(job, None)
             is_wrong = isinstance(said, NotRunning) and found.slurm == "running"
             if found.is_prolog_waiting and not is_wrong:  # A prolog looks by itself, and asks again.
                 found.is_prolog_waiting = False

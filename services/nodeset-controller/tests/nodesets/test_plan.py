@@ -28,7 +28,7 @@ from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan, Re
 from sunk_nodeset_controller.nodesets.naming import short_hash
 from sunk_nodeset_controller.nodesets.owners import cluster_holders, refusal
 from sunk_nodeset_controller.nodesets.plan import LAST_WAIT_S, plan
-from sunk_nodeset_controller.nodesets.status import is_told, status
+from sunk_nodeset_controller.nodesets.status import is_written, status
 from sunk_nodeset_controller.reasons import NodeSetReason
 from sunk_nodeset_controller.slurm_health import StaleReason
 
@@ -365,9 +365,9 @@ def test_a_condition_of_somebody_else_is_no_reason_to_write() -> None:
     theirs = Condition(type="example.com/Verified", status="True")
     mixed = replace(told, conditions=(theirs, *reversed(told.conditions)))
 
-    assert is_told(mixed, told)
-    assert not is_told(replace(mixed, number_ready=9), told)
-    assert not is_told(replace(mixed, conditions=mixed.conditions[:-1]), told)
+    assert is_written(mixed, told)
+    assert not is_written(replace(mixed, number_ready=9), told)
+    assert not is_written(replace(mixed, conditions=mixed.conditions[:-1]), told)
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:

@@ -166,8 +166,8 @@ class Runtime:
         )
         woken_by = [self.bus.recovery, *(view.recovery for view in self.bus_views)]
 
-        def poke(key: str, /, *, after_s: float = 0.0) -> None:
-            loop.poke(key, after_s=after_s)
+        def enqueue(key: str, /, *, after_s: float = 0.0) -> None:
+            loop.enqueue(key, after_s=after_s)
 
         snapshotter = GangSnapshotter(
             pods=self.pods,
@@ -192,7 +192,7 @@ class Runtime:
             workloads=self.workloads,
             limits=config.limits(),
             key=self.key,
-            poke=poke,
+            enqueue=enqueue,
         )
         loop = KeyLoop(
             "pods", gangs.reconcile, concurrency=CONCURRENCY, woken_by=woken_by, ahead_s=self._ahead_s
@@ -211,7 +211,7 @@ class Runtime:
             self.pods,
             mailbox,
             self.key,
-            partial(loop.poke, after_s=-ASKED_AHEAD_S),
+            partial(loop.enqueue, after_s=-ASKED_AHEAD_S),
             self.slurm_jobs,
             self._kube_node,
         )
@@ -222,7 +222,7 @@ class Runtime:
         changes = self.pods.changes()  # Before anybody asks: from then on Pods are found by their uid.
         async with AsyncExitStack() as stack:
             for recovery in (self.bus.recovery, self.placements.recovery):
-                stack.enter_context(recovery.waking(mailbox.hear_anew))
+                stack.enter_context(recovery.waking(mailbox.restart_listening))
             await stack.enter_async_context(answering_here(PlacementAnnounced, answerer.announced))
             await stack.enter_async_context(answering_here(PlacementSilent, answerer.silent))
             await stack.enter_async_context(answering_here(ReleasePlacement, answerer.released))
@@ -232,12 +232,12 @@ class Runtime:
             tasks.start_soon(partial(loop.run, *changed, keys=self._keys, resync_s=config.resync_s))
             tasks.start_soon(partial(sweep.run, self.slurm_jobs.changes(), keys=self.slurm_jobs.keys))
             if ALIAS in names:
-                tasks.start_soon(self._tell_unserved, leadership)
+                tasks.start_soon(self._report_unserved, leadership)
             async for _ in self.slurm.recoveries():
                 loop.wake()
                 sweep.wake()
 
-    async def _tell_unserved(self, leadership: Leadership) -> None:
+    async def _report_unserved(self, leadership: Leadership) -> None:
         """Say on Pods that no scheduler serves them: by who has the common name, which is one a namespace."""
         config = self.config
         watched = views(self.kube, config.watched_namespaces, config.scheduler_names)

@@ -61,7 +61,7 @@ from sunk_pod_scheduler.rpc.handlers import Handlers
 from sunk_pod_scheduler.testing.builders import KEY, KUBE_NODE, T0, UID, job, manifest, placement
 from sunk_pod_scheduler.testing.memory_pods import MemoryPods
 from sunk_runtime.changes import Changes
-from sunk_slurm.errors import NotAskedError, SlurmUnavailableError
+from sunk_slurm.errors import NotSentError, SlurmUnavailableError
 from sunk_slurm.submission import JobDescription
 from sunk_slurm.wire import Job
 
@@ -135,7 +135,7 @@ async def submitted(jobs: PlaceholderJobs, uid: str) -> None:
 async def test_one_list_serves_all_who_resume_after_an_outage() -> None:
     slurm = _Slurm()
     jobs = PlaceholderJobs(slurm, _Known(slurm), KEY, timeout_s=5)  # pyright: ignore[reportArgumentType]
-    slurm.error = NotAskedError("left alone", is_sent=False)
+    slurm.error = NotSentError("left alone", is_sent=False)
     for number in range(100):
         await submitted(jobs, f"unsent-{number}")
     slurm.error = SlurmUnavailableError("cut")

@@ -41,15 +41,15 @@ class _Nothing:
 
 def test_an_epilog_that_asks_for_a_job_that_waits_or_runs_is_of_an_earlier_job_of_its_number() -> None:
     mailbox = Mailbox()
-    mailbox.ask_release(UID, JOB, is_epilog=True)
+    mailbox.request_release(UID, JOB, is_epilog=True)
 
-    assert not mailbox.is_release_asked(UID, JOB, is_alive=True)
-    assert mailbox.is_release_asked(UID, JOB)  # Slurm has ended it, or does not know it, or does not say.
-    assert not mailbox.is_release_asked(UID, JOB + 1)
+    assert not mailbox.is_release_requested(UID, JOB, is_alive=True)
+    assert mailbox.is_release_requested(UID, JOB)  # Slurm has ended it, or does not know it, or does not say.
+    assert not mailbox.is_release_requested(UID, JOB + 1)
 
-    mailbox.ask_release(UID, JOB)  # Its script says so, with the token of this very attempt.
-    mailbox.ask_release(UID, JOB, is_epilog=True)
-    assert mailbox.is_release_asked(UID, JOB, is_alive=True)
+    mailbox.request_release(UID, JOB)  # Its script says so, with the token of this very attempt.
+    mailbox.request_release(UID, JOB, is_epilog=True)
+    assert mailbox.is_release_requested(UID, JOB, is_alive=True)
 
 
 def test_what_was_said_of_a_lost_job_is_not_said_of_the_next_that_has_the_same_number() -> None:
@@ -61,14 +61,14 @@ def test_what_was_said_of_a_lost_job_is_not_said_of_the_next_that_has_the_same_n
     assert not is_another(before, replace(before, phase="ending"))
     assert not is_another(None, before)
     mailbox = Mailbox()
-    mailbox.ask_release(UID, JOB)
+    mailbox.request_release(UID, JOB)
     mailbox.announce(UID, Announcement(JOB, SLURM_NODE))
-    mailbox.hear(UID, JOB, "cut")
+    mailbox.note_heartbeat(UID, JOB, "cut")
     mailbox.forget(UID)
     assert (
         mailbox.announced_on(UID, JOB),
         mailbox.heartbeat(UID, JOB),
-        mailbox.is_release_asked(UID, JOB),
+        mailbox.is_release_requested(UID, JOB),
     ) == (
         "",
         "",
@@ -107,6 +107,6 @@ async def test_a_script_is_unheard_only_since_somebody_hears_it(
         return {(await scheduler.look(UID)).listening, (await snapshotter.look("gang-1"))[0].listening}
 
     assert await listening() == {T0}
-    with bus.waking(mailbox.hear_anew):
+    with bus.waking(mailbox.restart_listening):
         bus.announce()
     assert await listening() == {later}

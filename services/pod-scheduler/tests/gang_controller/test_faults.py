@@ -530,12 +530,12 @@ class Arrivals:
             workloads=Sized(count),
             limits=Limits(),
             key=KEY,
-            poke=self.poke,
+            enqueue=self.enqueue,
         )
         self.now = 0.0
         self.due = math.inf
 
-    def poke(self, key: str, /, *, after_s: float = 0.0) -> None:
+    def enqueue(self, key: str, /, *, after_s: float = 0.0) -> None:
         assert key == self.ring
         self.due = min(self.due, self.now + after_s)
 

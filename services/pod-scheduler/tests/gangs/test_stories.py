@@ -125,7 +125,7 @@ class Cluster:
             seats=dict(self.seats) if record is self.record else {},
             job=self._job(number),
             announced_on=NODES[0] if number in self.announced else "",
-            is_release_asked=number in self.releasing,
+            is_release_requested=number in self.releasing,
             kube_nodes={node: f"kube-{node}" for node in NODES},
         )
 
@@ -168,7 +168,7 @@ class Cluster:
             assert found.placement is not None
             assert found.placement.phase == "ending"
         if isinstance(action, Record) and action.state.phase == "ending":
-            is_known = not isinstance(found.job, JobUnknown) or found.is_release_asked
+            is_known = not isinstance(found.job, JobUnknown) or found.is_release_requested
             assert is_known or not self.has_enough(found)
 
     @staticmethod

@@ -334,7 +334,7 @@ def test_does_the_next_thing(found: Observed, expected: Action) -> None:
             id="somebody made the job smaller than its pod: another job",
         ),
         pytest.param(
-            seen(pod(), placement("started", node=SLURM_NODE), STARTED, is_release_asked=True),
+            seen(pod(), placement("started", node=SLURM_NODE), STARTED, is_release_requested=True),
             "Record submitted",
             id="the job ends before its pod is bound: another job",
         ),
@@ -408,7 +408,7 @@ def test_does_the_next_thing(found: Observed, expected: Action) -> None:
             }.items()
         ),
         pytest.param(
-            seen(BOUND, placement("bound", node=SLURM_NODE), STARTED, is_release_asked=True),
+            seen(BOUND, placement("bound", node=SLURM_NODE), STARTED, is_release_requested=True),
             "Record ending",
             id="the script asks for the pod's end",
         ),
@@ -625,9 +625,9 @@ def test_a_job_that_was_forgotten_while_others_were_not_ends_its_pod_unless_its_
 
     ends = act(seen(BOUND, first.state, FORGOTTEN), after_s=FORGOTTEN_CONFIRM_S)
     assert phase_after(ends) == "Record ending"
-    orphan = act(seen(BOUND, first.state, FORGOTTEN, is_release_asked=True), after_s=FORGOTTEN_CONFIRM_S)
+    orphan = act(seen(BOUND, first.state, FORGOTTEN, is_release_requested=True), after_s=FORGOTTEN_CONFIRM_S)
     assert isinstance(orphan, TellLoss)
-    again = act(seen(BOUND, orphan.state, FORGOTTEN, is_release_asked=True), after_s=FORGOTTEN_CONFIRM_S)
+    again = act(seen(BOUND, orphan.state, FORGOTTEN, is_release_requested=True), after_s=FORGOTTEN_CONFIRM_S)
     assert phase_after(again) == "Record submitted"
 
 
@@ -1033,7 +1033,7 @@ anything = st.builds(
     announced_on=st.sampled_from(["", SLURM_NODE]),
     kube_node=st.sampled_from(["", KUBE_NODE]),
     node_problem=st.sampled_from(["", "a taint"]),
-    is_release_asked=st.booleans(),
+    is_release_requested=st.booleans(),
 )
 moments = st.floats(0, 1000).map(lambda after_s: T0 + timedelta(seconds=after_s))
 
@@ -1220,7 +1220,7 @@ def test_a_pod_that_is_deleted_with_a_grace_of_a_day_has_its_specs_once_its_job_
     leaving = replace(pod(kube_node=KUBE_NODE, is_terminating=True), outstays=True)
     before = replace(placement("ending", node=SLURM_NODE), is_overdue=True)
 
-    action = decide(seen(leaving, before, found, is_release_asked=is_asked), T0, Limits())
+    action = decide(seen(leaving, before, found, is_release_requested=is_asked), T0, Limits())
 
     assert isinstance(action, DeletePod) == is_deleted
 

@@ -13,7 +13,7 @@ from sunk_kube.pods import Pod
 from sunk_kube.resources import Resource
 from sunk_pod_scheduler.adapters import event_recorder
 from sunk_pod_scheduler.adapters.event_recorder import NAME_MAX, EventRecorder
-from sunk_pod_scheduler.placement.end_reasons import asked, by_whom, cause, plain
+from sunk_pod_scheduler.placement.end_reasons import by_whom, cause, plain, release_requested
 from sunk_pod_scheduler.placement.model import JobGone, JobUnknown
 from sunk_pod_scheduler.reasons import PodReason
 from sunk_pod_scheduler.testing.builders import job, manifest
@@ -33,14 +33,17 @@ TEXT = EventText(reason=PodReason.POD_ENDS, action="Deleting", note="why")
 )
 def test_what_became_of_a_job_is_said_in_words_and_in_slurms_own(base: str, words: str) -> None:
     assert cause(job(base)) == words
-    assert asked(job(base)) == words  # Whoever asks for the Pod's end, Slurm's word says why.
+    assert release_requested(job(base)) == words  # Whoever asks for the Pod's end, Slurm's word says why.
 
 
 def test_a_script_that_asks_while_its_job_runs_says_what_slurm_says_of_preemption() -> None:
-    assert asked(replace(job(), is_preempted=True)) == "job 7 is being preempted by another job"
-    assert asked(job()) == "the script of job 7 was told to end, or an epilog of its node asks for it"
+    assert release_requested(replace(job(), is_preempted=True)) == "job 7 is being preempted by another job"
+    assert (
+        release_requested(job())
+        == "the script of job 7 was told to end, or an epilog of its node asks for it"
+    )
     for nobody in (JobUnknown(), JobGone(has_ended=True)):
-        assert asked(nobody) == "the script was told to end, or an epilog of its node asks for it"
+        assert release_requested(nobody) == "the script was told to end, or an epilog of its node asks for it"
 
 
 def test_what_others_wrote_is_shown_in_one_line_and_not_for_ever() -> None:
@@ -78,7 +81,7 @@ def controller(kind: str, api_version: str, name: str) -> OwnerReference:
 
 
 async def say(api: Api, *pods: Pod) -> None:
-    await EventRecorder(api).say_first(pods, TEXT)  # pyright: ignore[reportArgumentType] - it only records
+    await EventRecorder(api).record_now(pods, TEXT)  # pyright: ignore[reportArgumentType] - it only records
 
 
 @pytest.mark.anyio

@@ -330,12 +330,14 @@ def test_slurm_is_asked_before_a_script_that_it_killed_as_an_orphan_is_heeded(
     found: JobGone, *, is_asked: bool
 ) -> None:
     before = placement("bound", node=SLURM_NODE)
-    told = decide(seen(pod(kube_node=KUBE_NODE), before, found, is_release_asked=is_asked), T0, Limits())
+    told = decide(seen(pod(kube_node=KUBE_NODE), before, found, is_release_requested=is_asked), T0, Limits())
     assert isinstance(told, TellLoss)
-    again = decide(seen(pod(kube_node=KUBE_NODE), told.state, found, is_release_asked=is_asked), T0, Limits())
+    again = decide(
+        seen(pod(kube_node=KUBE_NODE), told.state, found, is_release_requested=is_asked), T0, Limits()
+    )
 
     assert isinstance(again, Record)
     assert (again.state.phase, again.state.job, again.state.attempt) == ("submitted", None, 1)
     assert decide(
-        seen(pod(kube_node=KUBE_NODE), before, JobUnknown(), is_release_asked=True), T0, Limits()
+        seen(pod(kube_node=KUBE_NODE), before, JobUnknown(), is_release_requested=True), T0, Limits()
     ) == Wait(ASK_AGAIN_S)

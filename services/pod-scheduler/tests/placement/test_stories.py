@@ -77,7 +77,7 @@ class Cluster:
             announced_on=SLURM_NODE if number in self.announced else "",
             kube_node=KUBE_NODE if stored is not None and stored.node else "",
             slurm_node=SLURM_NODE if stored is None and is_bound else "",
-            is_release_asked=number in self.releasing,
+            is_release_requested=number in self.releasing,
         )
 
     def _job(self, number: int | None) -> AnyJob:
@@ -254,14 +254,14 @@ def judge_step(found: Observed, action: Action) -> None:
     """Hold what is about to be done against what must never be done."""
     gone = found.pod is None or found.pod.is_terminating or found.pod.is_over
     if isinstance(action, Record) and action.state.phase == "ending" and not gone:
-        assert not isinstance(found.job, JobUnknown) or found.is_release_asked
+        assert not isinstance(found.job, JobUnknown) or found.is_release_requested
         is_well = isinstance(found.job, JobSeen) and found.job.is_running
-        assert not is_well or found.is_release_asked
+        assert not is_well or found.is_release_requested
         is_lost = isinstance(found.job, JobGone) and not found.job.has_ended
-        if is_lost and found.placement is not None and not found.is_release_asked:
+        if is_lost and found.placement is not None and not found.is_release_requested:
             assert found.placement.lost is not None or found.placement.phase != "bound"
 
-    is_untold = found.job == JobGone() and not found.is_release_asked and not gone
+    is_untold = found.job == JobGone() and not found.is_release_requested and not gone
     if is_untold and found.placement is not None and found.placement.phase == "bound":
         assert isinstance(action, (TellLoss, Wait))
 

@@ -210,7 +210,7 @@ async def test_a_refusal_stands_in_the_condition_and_in_an_event(kube: KubeClien
 
         assert (
             again.metadata.resource_version == found.metadata.resource_version
-        )  # Else we would poke ourselves.
+        )  # Else we would enqueue ourselves.
 
 
 async def test_what_waits_to_be_said_is_said_before_the_end(kube: KubeClient, namespace: str) -> None:
@@ -219,7 +219,9 @@ async def test_what_waits_to_be_said_is_said_before_the_end(kube: KubeClient, na
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(recorder.run)
         for number in range(30):
-            recorder.say(made, EventText(reason=PodReason.BOUND, action="Binding", note=f"number {number}"))
+            recorder.record(
+                made, EventText(reason=PodReason.BOUND, action="Binding", note=f"number {number}")
+            )
         with anyio.fail_after(WITHIN_S):
             while not await kube.list_all(EVENTS, namespace):  # noqa: ASYNC110 - nobody tells us
                 await anyio.sleep(0.02)
@@ -278,7 +280,7 @@ async def test_a_namespace_that_goes_takes_its_pods_with_it_and_nobody_is_told_i
             while not await is_leaving():  # noqa: ASYNC110 - nobody tells us
                 await anyio.sleep(0.05)
         leaving = await kube.get(PODS, "infer", namespace)
-        pods.say(leaving, PodReason.BOUND, "no Event can be made here any more")  # Must end nothing.
+        pods.record_event(leaving, PodReason.BOUND, "no Event can be made here any more")  # Must end nothing.
         await pods.delete(leaving)
         await kube.patch(PODS, "infer", {"metadata": {"finalizers": None}}, namespace)
 
@@ -305,7 +307,7 @@ async def test_why_a_pod_is_deleted_is_said_on_it_and_on_its_controller_before_i
     async with watching(kube, namespace) as pods:
         made = await create(kube, namespace)
         for number in range(300):  # A burst of other Events waits.
-            pods.say(made, PodReason.BOUND, f"number {number}")
+            pods.record_event(made, PodReason.BOUND, f"number {number}")
         owner = await kube.create(CONFIG_MAPS, {"metadata": {"name": "web"}}, namespace)
         refers = {"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": owner.metadata.uid}
         body = {"metadata": {"ownerReferences": [{**refers, "controller": True}]}}

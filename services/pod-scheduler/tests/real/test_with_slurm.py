@@ -217,7 +217,7 @@ class World:
         self.script = resources.files("sunk_pod_scheduler").joinpath("placeholder.sh").read_text()
         self.answerer: Handlers | None = None
         self.accounting: SlurmAccounting | None = None
-        self.poke: Callable[[str], None] = lambda _uid: None
+        self.enqueue: Callable[[str], None] = lambda _uid: None
         self.rest_s = 0.1
         """Between two rounds of what we play."""
 
@@ -294,7 +294,7 @@ class World:
         """Return a scheduler that remembers nothing, and have questions answered by it."""
         mailbox = Mailbox()
         ports = jobs or self.jobs(self.client)
-        self.answerer = Handlers(self.placements, pods or self.pods, mailbox, KEY, self.poked)
+        self.answerer = Handlers(self.placements, pods or self.pods, mailbox, KEY, self.enqueued)
         return Reconciler(
             pods=pods or self.pods,
             jobs=ports,
@@ -328,10 +328,10 @@ class World:
             check=lambda: None,
         )
 
-    def poked(self, uid: str, /, *, after_s: float = 0.0) -> None:
+    def enqueued(self, uid: str, /, *, after_s: float = 0.0) -> None:
         """Have the Pod *uid* looked at by whoever looks now."""
         assert after_s < 1
-        self.poke(uid)
+        self.enqueue(uid)
 
     async def play_syncer(self) -> None:
         """Tell the bus of every job, again and again; Slurm may be late with an answer, as for the syncer."""
@@ -375,7 +375,7 @@ class World:
             await writer.forget(key, revision=self.slurm_jobs.revision(key))
         await self.say_answered(moment)
         for uid in {*self.pods.pods, *self.placements.keys()}:
-            self.poke(uid)
+            self.enqueue(uid)
 
     async def say_answered(self, moment: datetime) -> None:
         """Say on the bus that its jobs are those of *moment*."""
@@ -486,7 +486,7 @@ async def running(found: World) -> AsyncGenerator[Reconciler]:
     """Run a scheduler, the syncer's part and the gateway's."""
     scheduler = found.scheduler()
     pods, sweep = KeyLoop("pods", scheduler.reconcile), KeyLoop("strays", found.sweeper().sweep)
-    found.poke = pods.poke
+    found.enqueue = pods.enqueue
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.play_syncer)
         tasks.start_soon(partial(pods.run, found.placements.changes()))
@@ -1647,14 +1647,14 @@ async def announce(found: World, scheduler: Reconciler, uid: str) -> None:
         return
     async with anyio.create_task_group() as tasks:
 
-        def poke(uid: str) -> None:
+        def enqueue(uid: str) -> None:
             tasks.start_soon(scheduler.reconcile, uid)
 
-        found.poke = poke
+        found.enqueue = enqueue
         token = tokens.token(KEY, uid, state.attempt)
         question = PlacementAnnounced(job=job.job_id, node=job.nodes, token=token)
         await found.answerer.announced(question)
-        found.poke = lambda _uid: None
+        found.enqueue = lambda _uid: None
 
 
 class NoJobs:
@@ -1683,7 +1683,7 @@ def gangs(found: World, pods: PodPort | None = None) -> GangDispatcher:
         key=KEY,
     )
     single = found.scheduler()
-    found.answerer = Handlers(found.placements, found.pods, mailbox, KEY, found.poked)
+    found.answerer = Handlers(found.placements, found.pods, mailbox, KEY, found.enqueued)
     return GangDispatcher(
         single=single,
         pods=found.pods,
@@ -1695,7 +1695,7 @@ def gangs(found: World, pods: PodPort | None = None) -> GangDispatcher:
         workloads=workloads,
         limits=Limits(kill_wait_s=KILL_WAIT_S),
         key=KEY,
-        poke=found.poked,
+        enqueue=found.enqueued,
     )
 
 
@@ -1705,7 +1705,7 @@ async def ganging(
 ) -> AsyncGenerator[list[str]]:
     """Run what looks at gangs, with one of a Pod for each node; yield their uids when *least* of them run."""
     loop = KeyLoop("pods", gangs(found).reconcile)
-    found.poke = loop.poke
+    found.enqueue = loop.enqueue
     size, uids = len(found.names), [f"uid-{index}" for index in range(len(found.names))]
     annotations = {GANG_SIZE: str(size), "sunk.coreweave.com/exclusive": exclusive}
     if least is not None:
@@ -1955,7 +1955,7 @@ def failed(pod: Pod, code: int) -> Pod:
 async def looking(found: World, pods: PodPort | None = None) -> AsyncGenerator[None]:
     """Run what looks at gangs, the syncer's part and the gateway's."""
     loop = KeyLoop("pods", gangs(found, pods).reconcile)
-    found.poke = loop.poke
+    found.enqueue = loop.enqueue
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.play_syncer)
         tasks.start_soon(partial(loop.run, found.placements.changes()))
@@ -2187,7 +2187,7 @@ async def crowded(found: World, kube: KubeClient, namespace: str) -> AsyncGenera
     pods = PodStore(kube, [watched], nodes, recorder, [watched.index(keys_of(KEY))])
     scheduler = found.scheduler(pods=pods)
     loop, sweep = KeyLoop("pods", scheduler.reconcile), KeyLoop("strays", found.sweeper(pods).sweep)
-    found.poke, found.rest_s = loop.poke, 1.0
+    found.enqueue, found.rest_s = loop.enqueue, 1.0
     try:
         async with anyio.create_task_group() as tasks:
             for run in (watched.run, nodes.run, recorder.run):

@@ -53,14 +53,14 @@ def bound(*, owner: str = UID, job: int = JOB, kube_node: str = KUBE_NODE) -> Po
 async def test_a_pod_whose_placement_is_lost_is_not_gone_and_its_placement_is_made_anew(
     placements: StateView[PlacementState],
 ) -> None:
-    poked: list[str] = []
+    enqueued: list[str] = []
     mailbox = Mailbox()
-    answerer = Handlers(placements, MemoryPods(bound()), mailbox, KEY, poked.append)
+    answerer = Handlers(placements, MemoryPods(bound()), mailbox, KEY, enqueued.append)
 
     assert isinstance(await answerer.released(ReleasePlacement(job=JOB)), Later)
     assert isinstance(await answerer.released(ReleasePlacement(job=JOB, token=TOKEN)), Later)
-    assert poked == [UID, UID]
-    assert mailbox.is_release_asked(UID, JOB)
+    assert enqueued == [UID, UID]
+    assert mailbox.is_release_requested(UID, JOB)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ async def test_a_pod_that_runs_is_not_gone_where_the_bus_went_back_to_before_its
 
     assert isinstance(await answerer.released(ReleasePlacement(job=JOB)), Later)
     assert isinstance(await answerer.released(ReleasePlacement(job=JOB, token=TOKEN)), Later)
-    assert mailbox.is_release_asked(UID, JOB)
+    assert mailbox.is_release_requested(UID, JOB)
 
 
 async def test_the_pod_of_a_gang_whose_placement_is_lost_is_not_gone(
@@ -99,7 +99,7 @@ async def test_the_pod_of_a_gang_whose_placement_is_lost_is_not_gone(
     answerer = Handlers(placements, MemoryPods(pod), mailbox, KEY, lambda _uid: None)
 
     assert isinstance(await answerer.released(ReleasePlacement(job=JOB)), Later)
-    assert mailbox.is_release_asked(gang.id, JOB)
+    assert mailbox.is_release_requested(gang.id, JOB)
 
 
 async def test_a_guessed_token_ends_no_pod_whose_placement_is_lost(
@@ -110,7 +110,7 @@ async def test_a_guessed_token_ends_no_pod_whose_placement_is_lost(
     told = await answerer.released(ReleasePlacement(job=JOB, token="guessed"))  # noqa: S106 - nobody's
 
     assert getattr(told, "code", "") == "forbidden"
-    assert not mailbox.is_release_asked(UID, JOB)
+    assert not mailbox.is_release_requested(UID, JOB)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ async def test_an_epilog_is_that_of_a_placeholder_only_on_its_node_for_numbers_m
 ) -> None:
     monkeypatch.setattr(handlers, "WAIT_S", 0.05)
     placements.apply_own(stored.uid, stored, 1 << 40)
-    poked: list[str] = []
+    enqueued: list[str] = []
     mailbox = Mailbox()
     mailbox.announce(UID, Announcement(JOB, "announced"))
     kube_nodes = {SLURM_NODE: KUBE_NODE, OTHER: "node99", "n0": "k0", "n1": "k1", "announced": "k7"}
@@ -208,15 +208,15 @@ async def test_an_epilog_is_that_of_a_placeholder_only_on_its_node_for_numbers_m
         MemoryPods(pod),
         mailbox,
         KEY,
-        poked.append,
+        enqueued.append,
         kube_node=lambda name: kube_nodes.get(name, ""),
     )
 
     told = await answerer.released(ReleasePlacement(job=JOB, node=node))
 
-    assert mailbox.is_release_asked(UID, JOB) == is_heard
+    assert mailbox.is_release_requested(UID, JOB) == is_heard
     assert (told == GONE) == (not is_heard)
-    assert bool(poked) == is_heard
+    assert bool(enqueued) == is_heard
 
 
 async def test_of_two_placements_with_one_number_that_of_the_token_or_of_the_node_is_meant(
@@ -231,9 +231,9 @@ async def test_of_two_placements_with_one_number_that_of_the_token_or_of_the_nod
     answerer = Handlers(placements, MemoryPods(), mailbox, KEY, lambda _uid: None)
 
     await answerer.released(ReleasePlacement(job=JOB, token=TOKEN))
-    assert (mailbox.is_release_asked("old", JOB), mailbox.is_release_asked(UID, JOB)) == (False, True)
+    assert (mailbox.is_release_requested("old", JOB), mailbox.is_release_requested(UID, JOB)) == (False, True)
     await answerer.released(ReleasePlacement(job=JOB, node=OTHER))
-    assert mailbox.is_release_asked("old", JOB)
+    assert mailbox.is_release_requested("old", JOB)
     wrong = await answerer.released(ReleasePlacement(job=JOB, token="guessed"))  # noqa: S106 - nobody's
     assert getattr(wrong, "code", "") == "forbidden"
 
@@ -252,6 +252,6 @@ async def test_an_epilog_of_another_node_does_not_ask_for_a_pod_whose_placement_
     )
 
     assert await answerer.released(ReleasePlacement(job=JOB, node=OTHER)) == GONE
-    assert not mailbox.is_release_asked(UID, JOB)
+    assert not mailbox.is_release_requested(UID, JOB)
     assert isinstance(await answerer.released(ReleasePlacement(job=JOB, node=SLURM_NODE)), Later)
-    assert mailbox.is_release_asked(UID, JOB)
+    assert mailbox.is_release_requested(UID, JOB)

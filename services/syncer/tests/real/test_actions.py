@@ -181,7 +181,7 @@ async def test_the_record_of_a_node_is_deleted_when_no_nodeslice_has_it_and_no_j
     await stage.pod_forgotten(ours)
     await stage.pod_forgotten(N1)  # A static node, which no NodeSet has any more either.
     await stage.node_slice()
-    await until(lambda: stage.syncer.says("node record kept"))
+    await until(lambda: stage.syncer.has_logged("node record kept"))
     assert stage.nodes.get(ours) is not None
     stage.slurm.exec("scancel", job)
     await until(lambda: stage.nodes.get(ours) is None)
@@ -260,7 +260,7 @@ async def test_a_slurmctld_that_is_back_without_its_state_is_told_and_drained_as
     await stage.pod(CORDONED)
     await stage.until_node(N1, CORDONED_REASON)
     job = submit(stage, f"--nodelist={N2}", "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.published(job))
     stage.slurm.kill_daemon("slurmctld")
     stage.slurm.exec("sh", "-c", "rm -rf /lab/state/*")
     stage.slurm.start_daemon("slurmctld")
@@ -272,10 +272,10 @@ async def test_a_slurmctld_that_is_back_without_its_state_is_told_and_drained_as
     await stage.until_node(N1, None)
     stage.slurm.kill_daemon(dynamic)
 
-    assert "NodeRemoved" in stage.told(dynamic)
+    assert "NodeRemoved" in stage.published(dynamic)
     ended = [fact.data.state for fact in stage.facts if isinstance(fact, JobEnded) and fact.subject == job]
     assert ended == ["UNKNOWN"]
-    assert "NodeDrained" not in stage.told(N2)
+    assert "NodeDrained" not in stage.published(N2)
     assert stage.syncer.is_running()
 
 
@@ -311,12 +311,12 @@ async def test_a_job_in_the_way_is_requeued_or_the_asker_told_why_not(
     is_taken_away = has_call if is_taken_away is None else is_taken_away
     await stage.pod(READY)
     job = submit(stage, "--requeue", f"--nodelist={N1}", *options, "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.published(job))
     await stage.pod(replace(READY, is_condemned=True))
     await stage.until_node(N1, "k8s: pod pending deletion", is_busy=True)
     first = await requeue(stage, job)
     if is_taken_away:
-        await until(lambda: "JobRequeued" in stage.told(job))
+        await until(lambda: "JobRequeued" in stage.published(job))
     again = await requeue(stage, job)
     stage.slurm.exec("scancel", job)
 
@@ -327,10 +327,10 @@ async def test_a_job_in_the_way_is_requeued_or_the_asker_told_why_not(
 
 async def test_a_job_that_is_elsewhere_or_unknown_is_left_alone(stage: Stage) -> None:
     job = submit(stage, f"--nodelist={N2}", "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.published(job))
 
     assert [await requeue(stage, job), await requeue(stage, "999999")] == [Noted(), Noted()]
-    assert "JobRequeued" not in stage.told(job)
+    assert "JobRequeued" not in stage.published(job)
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ async def test_a_job_that_waits_is_told_the_place_in_which_slurm_then_starts_it(
     """Each takes all nodes, so that they run one after the other; who is held is in nobody's way."""
     whole = ("--exclusive", "--nodes=2")
     taken = submit(stage, *whole, "sleep 600")
-    await until(lambda: "JobStarted" in stage.told(taken))
+    await until(lambda: "JobStarted" in stage.published(taken))
     low, high = (submit(stage, *whole, f"--priority={number}", "sleep 1.5") for number in (100, 3000))
     array = submit(stage, *whole, "--priority=2000", "--array=1-3", "sleep 1.5")
     mine, later = (submit(stage, *whole, "--priority=1000", "sleep 1.5") for _ in range(2))
@@ -459,9 +459,9 @@ async def test_slurm_is_reconfigured_when_a_file_changes(stage: Stage, tmp_path:
     }
     stage.syncer.kill()
     stage.syncer.start(**settings)
-    await until(lambda: stage.syncer.says("slurm reconfigured", times=2))
+    await until(lambda: stage.syncer.has_logged("slurm reconfigured", times=2))
     file.write_text("b")
-    await until(lambda: stage.syncer.says("slurm reconfigured", times=4))
+    await until(lambda: stage.syncer.has_logged("slurm reconfigured", times=4))
     await stage.pod(CORDONED)
     await stage.until_node(N1, "k8s: cordon: disk")
     read = digest((file,))
@@ -471,13 +471,13 @@ async def test_slurm_is_reconfigured_when_a_file_changes(stage: Stage, tmp_path:
     await stage.pod(READY)
     await stage.until_node(N1, None)
     file.write_text("c")
-    await until(lambda: stage.syncer.says("slurm reconfigured", times=6))
+    await until(lambda: stage.syncer.has_logged("slurm reconfigured", times=6))
     await stage.pod(CORDONED)
     await stage.until_node(N1, "k8s: cordon: disk")
     await stage.pod(READY)
     await stage.until_node(N1, None)
 
-    assert not stage.syncer.says("slurm reconfigured", times=7)
+    assert not stage.syncer.has_logged("slurm reconfigured", times=7)
 
 
 async def test_a_node_with_dots_is_drained_with_a_long_reason_of_any_alphabet(stage: Stage) -> None:
@@ -505,7 +505,7 @@ async def test_of_two_syncers_the_other_takes_over_where_the_first_is_told_to_st
         await stage.pod(READY)
         await until(lambda: "sunk" in extra(stage))
         stage.syncer.kill(signal.SIGTERM)
-        await until(lambda: other.says("leading"))
+        await until(lambda: other.has_logged("leading"))
         await stage.pod(CORDONED)
         await stage.until_node(N1, "k8s: cordon: disk")
         changes = [line["node"] for line in other.log if line["message"] == "node changed"]

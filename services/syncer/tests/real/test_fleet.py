@@ -129,7 +129,7 @@ async def test_a_pod_that_went_requeues_its_job_and_return_to_service_decides_wh
     job = stage.slurm.exec(
         "sbatch", "--parsable", "--requeue", "-D/", "-o/dev/null", "--wrap=sleep 300"
     ).strip()
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.published(job))
     stage.slurm.kill_daemon(N1)
     await stage.pod(replace(READY, phase="gone", is_ready=False))
     await until(
@@ -139,7 +139,7 @@ async def test_a_pod_that_went_requeues_its_job_and_return_to_service_decides_wh
             and is_reason(node.reason, "k8s: pod terminated")
         ),
     )
-    await until(lambda: "JobRequeued" in stage.told(job))
+    await until(lambda: "JobRequeued" in stage.published(job))
     stage.slurm.exec("scancel", job)
 
     stage.slurm.start_daemon(N1)
@@ -229,7 +229,7 @@ async def test_a_node_that_is_down_by_hand_is_drained_to_be_emptied_and_takes_no
         assert "was down: bad dimm" in stage.slurm.exec("scontrol", "show", "node", N1)
         stage.slurm.exec("scontrol", "update", f"node={N1}", "state=resume")
     await until(lambda: (node := stage.nodes.get(N1)) is not None and not node.is_drain)
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.published(job))
 
 
 def is_down_for(stage: Stage, reason: str) -> bool:

@@ -56,7 +56,7 @@ async def test_a_full_disk_of_nats_drains_nothing_and_all_is_told_when_there_is_
     await stage.until_node(N2, "by hand")
     await until(is_said)
     await stage.until_node(N1, "k8s: cordon: disk")
-    await until(lambda: "NodeDrained" in stage.told(N1))
+    await until(lambda: "NodeDrained" in stage.published(N1))
 
     assert "DRAIN" not in shown
-    assert stage.told(N2).count("NodeDrained") == 1
+    assert stage.published(N2).count("NodeDrained") == 1

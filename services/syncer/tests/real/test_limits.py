@@ -34,7 +34,7 @@ async def test_a_token_that_ends_while_it_is_in_use_is_replaced_by_what_its_file
     file.write_text(short)
     stage.syncer.kill()
     stage.syncer.start(slurm_key_file="", slurm_token_file=str(file))
-    await until(lambda: stage.syncer.says("poll failed"))
+    await until(lambda: stage.syncer.has_logged("poll failed"))
     await stage.pod(replace(READY, is_cordoned=True, cordon_reason="disk"))
     file.write_text(slurm.token(lifespan_s=3600))
     await stage.until_node(N1, "k8s: cordon: disk")
@@ -71,6 +71,6 @@ async def test_an_array_of_thousands_of_held_tasks_is_one_state(stage: Stage, sl
     slurm.exec("scancel", f"{job}_[2-{TASKS}]")
     await until(lambda: tasks() == 1)
     slurm.exec("scontrol", "release", job)
-    await until(lambda: "JobEnded" in stage.told(job))
+    await until(lambda: "JobEnded" in stage.published(job))
 
     assert len(stage.jobs) <= 2

@@ -57,7 +57,7 @@ async def in_prolog(stage: Stage, slurm: HostSlurm, *options: str) -> str:
     job = slurm.exec("sbatch", "--parsable", *options, *wrap).strip()
     await until(lambda: (state := stage.jobs.get(job)) is not None and state.reason == "Prolog")
     await anyio.sleep(2)  # Slurm's times are whole seconds; nothing may have happened meanwhile.
-    assert "JobRequeued" not in stage.told(job)
+    assert "JobRequeued" not in stage.published(job)
     return job
 
 
@@ -89,9 +89,9 @@ async def test_a_job_whose_prolog_was_lost_is_requeued_and_one_whose_prolog_runs
 
     slurm.kill_daemon(N1)
     slurm.start_daemon(N1)
-    await until(lambda: "JobRequeued" in stage.told(job))
+    await until(lambda: "JobRequeued" in stage.published(job))
 
-    assert stage.syncer.says("job requeued")
+    assert stage.syncer.has_logged("job requeued")
     await let_go(stage, slurm, job)
 
 
@@ -107,5 +107,5 @@ async def test_a_reconfigure_requeues_no_job_that_waits_in_its_prolog(
     slurm.exec("rm", f"{INSTANCE}/etc/block.{N1}")
     await until(lambda: (state := stage.jobs.get(job)) is not None and not state.reason)
 
-    assert "JobRequeued" not in stage.told(job)
+    assert "JobRequeued" not in stage.published(job)
     await let_go(stage, slurm, job)

@@ -20,7 +20,7 @@ async def requeued_and_held(stage: Stage, *, is_marked: bool = True) -> str:
     """Have a job run, and put it back and hold it as a refused prolog does."""
     words = ("--requeue", "-D/", "-o/dev/null", "--wrap=sleep 300")
     job = stage.slurm.exec("sbatch", "--parsable", *words).strip()
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.published(job))
     stage.slurm.exec("scontrol", "requeuehold", job)
     if is_marked:
         stage.slurm.exec("scontrol", "update", f"jobid={job}", MARK)
@@ -46,10 +46,10 @@ async def test_held_jobs_go_on_when_failed_locks_may_drain_again(stage: Stage) -
     )
     stage.syncer.kill()
     stage.syncer.start(held_release_s="0.5")
-    await until(lambda: stage.syncer.says("job stays held"))
+    await until(lambda: stage.syncer.has_logged("job stays held"))
     was_held = is_held(stage, held)
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=undrain")
-    await until(lambda: "JobReleased" in stage.told(held))
+    await until(lambda: "JobReleased" in stage.published(held))
 
     assert was_held
     assert [line["job"] for line in stage.syncer.log if line["message"] == "job released"] == [int(held)]
@@ -81,7 +81,7 @@ async def test_the_last_task_of_an_array_is_released_and_no_other_task_changes(s
 
     stage.slurm.exec("scontrol", "update", f"jobid={ours}", MARK)
 
-    await until(lambda: "JobReleased" in stage.told(array))
+    await until(lambda: "JobReleased" in stage.published(array))
     now = tasks(stage, array)
     assert {task: now[task] for task in others} == others == dict.fromkeys(others, "RUNNING None")
     assert now[str(LAST - 1)] == held
@@ -96,13 +96,13 @@ async def test_a_heterogeneous_job_is_released_with_all_its_components(stage: St
     words = ("--requeue", "-D/", "-o/dev/null", "--wrap=sleep 600", "-n1", "--mem=10", ":", "-n1", "--mem=10")
     leader = stage.slurm.exec("sbatch", "--parsable", *words).strip()
     jobs = (leader, str(int(leader) + 1))
-    await until(lambda: all("JobStarted" in stage.told(job) for job in jobs))
+    await until(lambda: all("JobStarted" in stage.published(job) for job in jobs))
     stage.slurm.exec("scontrol", "requeuehold", leader)
     await until(lambda: all(is_held(stage, job) for job in jobs))
 
     stage.slurm.exec("scontrol", "update", f"jobid={leader}", MARK)  # As a prolog does.
 
-    await until(lambda: all("JobReleased" in stage.told(job) for job in jobs))
+    await until(lambda: all("JobReleased" in stage.published(job) for job in jobs))
     shown = stage.slurm.exec("scontrol", "show", "job", leader)
     assert shown.count("AdminComment=sunk: released: k8s: prolog") == len(jobs)
     assert "Priority=0 " not in shown

@@ -50,8 +50,8 @@ async def test_a_cordon_drains_and_an_uncordon_undrains(stage: Stage) -> None:
     await stage.pod(READY)
     await stage.until_node(N1, None)
 
-    assert stage.told(N1) == ["NodeRegistered", "NodeDrained", "NodeUndrained"]
-    assert stage.told(N2) == ["NodeRegistered"]
+    assert stage.published(N1) == ["NodeRegistered", "NodeDrained", "NodeUndrained"]
+    assert stage.published(N2) == ["NodeRegistered"]
 
 
 async def test_a_drain_of_someone_else_is_left_as_it_is(stage: Stage) -> None:
@@ -74,7 +74,7 @@ async def test_a_drain_removed_by_hand_is_put_back_while_its_cause_stands(stage:
     await stage.pod(CORDONED)
     await stage.until_node(N1, "k8s: cordon: disk")
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=undrain")
-    await until(lambda: "NodeUndrained" in stage.told(N1))
+    await until(lambda: "NodeUndrained" in stage.published(N1))
     await stage.until_node(N1, "k8s: cordon: disk")
     await stage.pod(READY)
     await stage.until_node(N1, None)
@@ -92,7 +92,7 @@ async def test_the_reason_follows_the_cause(stage: Stage) -> None:
     await stage.pod(replace(READY, uid="uid-2"))
     await stage.until_node(N1, None)
 
-    assert stage.told(N1) == ["NodeRegistered", "NodeDrained", "NodeUndrained"]
+    assert stage.published(N1) == ["NodeRegistered", "NodeDrained", "NodeUndrained"]
 
 
 async def test_an_overdue_pod_drains_its_node_until_it_is_gone(stage: Stage) -> None:
@@ -107,7 +107,7 @@ async def test_a_failed_prologs_drain_is_lifted_when_nothing_is_in_the_way(stage
     await stage.pod(READY)
     reason = "k8s: prolog pre-hook failed: team/web (sunk:verify-undrain)"
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", f"reason={reason}")
-    await until(lambda: "NodeUndrained" in stage.told(N1))
+    await until(lambda: "NodeUndrained" in stage.published(N1))
     await stage.until_node(N1, None)
 
     (drained,) = (fact for fact in stage.facts if isinstance(fact, NodeDrained))
@@ -117,17 +117,17 @@ async def test_a_failed_prologs_drain_is_lifted_when_nothing_is_in_the_way(stage
 async def test_a_pod_that_is_gone_takes_its_node_down_and_its_jobs_are_requeued(stage: Stage) -> None:
     await stage.pod(READY)
     job = submit(stage, "--requeue", f"--nodelist={N1}", "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.published(job))
     await stage.pod(replace(READY, phase="gone", is_ready=False))
-    await until(lambda: "NodeDown" in stage.told(N1))
-    await until(lambda: "JobRequeued" in stage.told(job))
+    await until(lambda: "NodeDown" in stage.published(N1))
+    await until(lambda: "JobRequeued" in stage.published(job))
     # This node's slurmd is alive, so ReturnToService=2 brings it back: drained, and not set down again.
     await stage.until_node(N1, "k8s: pod terminated")
     stage.slurm.exec("scancel", job)
     await stage.pod(replace(READY, uid="uid-2"))
     await stage.until_node(N1, None)
 
-    assert stage.told(N1).count("NodeDown") == 1
+    assert stage.published(N1).count("NodeDown") == 1
 
 
 async def test_a_pod_that_went_while_the_syncer_was_dead_takes_its_node_down_all_the_same(
@@ -135,23 +135,25 @@ async def test_a_pod_that_went_while_the_syncer_was_dead_takes_its_node_down_all
 ) -> None:
     await stage.pod(READY)
     job = submit(stage, "--requeue", f"--nodelist={N1}", "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.published(job))
     stage.syncer.kill()
     await stage.pod(replace(READY, phase="waiting", is_ready=False, uid="uid-2", gone_uid=READY.uid))
     stage.syncer.start()
-    await until(lambda: "NodeDown" in stage.told(N1))
-    await until(lambda: "JobRequeued" in stage.told(job))
+    await until(lambda: "NodeDown" in stage.published(N1))
+    await until(lambda: "JobRequeued" in stage.published(job))
     stage.slurm.exec("scancel", job)
     await stage.pod(replace(READY, uid="uid-2"))
     await stage.until_node(N1, None)
 
-    assert stage.told(N1).count("NodeDown") == 1
+    assert stage.published(N1).count("NodeDown") == 1
 
 
 def is_over(stage: Stage, job: str) -> bool:
     """Whether both its fact and its state say so; the state comes second."""
     state = stage.jobs.get(job)
-    return "JobEnded" in stage.told(job) and state is not None and state.is_over and not state.is_completing
+    return (
+        "JobEnded" in stage.published(job) and state is not None and state.is_over and not state.is_completing
+    )
 
 
 async def test_a_job_is_told_from_its_submission_to_its_end(stage: Stage) -> None:
@@ -182,19 +184,19 @@ async def test_a_job_is_told_from_its_submission_to_its_end(stage: Stage) -> Non
         False,
         False,
     )
-    assert stage.told(job) == ["JobSubmitted", "JobStarted", "JobEnded"]
+    assert stage.published(job) == ["JobSubmitted", "JobStarted", "JobEnded"]
 
 
 async def test_a_requeued_job_is_told_so(stage: Stage) -> None:
     job = submit(stage, "--requeue", "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.published(job))
     stage.slurm.exec("scontrol", "requeuehold", job)
-    await until(lambda: "JobRequeued" in stage.told(job))
+    await until(lambda: "JobRequeued" in stage.published(job))
     await until(
         lambda: (state := stage.jobs.get(job)) is not None and state.state == "PENDING",
     )
 
-    assert "JobEnded" not in stage.told(job)
+    assert "JobEnded" not in stage.published(job)
 
 
 async def test_a_pending_array_is_one_state_that_counts_its_tasks(stage: Stage) -> None:
@@ -243,17 +245,17 @@ async def test_a_reservation_is_told_and_its_end(stage: Stage) -> None:
 
 async def test_a_hold_and_its_release_are_told(stage: Stage) -> None:
     job = submit(stage, "--hold", "sleep 300")
-    await until(lambda: stage.told(job) == ["JobSubmitted", "JobHeld"])
+    await until(lambda: stage.published(job) == ["JobSubmitted", "JobHeld"])
     stage.slurm.exec("scontrol", "release", job)
     await ask(stage.bus, CLUSTER, NudgeJob(job=int(job)))
-    await until(lambda: stage.told(job) == ["JobSubmitted", "JobHeld", "JobReleased", "JobStarted"])
+    await until(lambda: stage.published(job) == ["JobSubmitted", "JobHeld", "JobReleased", "JobStarted"])
 
 
 async def test_a_job_comes_to_its_node_and_leaves_it(stage: Stage) -> None:
     job = submit(stage, f"--nodelist={N2}", "sleep 300")
-    await until(lambda: "NodeAllocated" in stage.told(N2, but=()))
+    await until(lambda: "NodeAllocated" in stage.published(N2, but=()))
     stage.slurm.exec("scancel", job)
-    await until(lambda: stage.told(N2, but=())[-1] == "NodeIdle")
+    await until(lambda: stage.published(N2, but=())[-1] == "NodeIdle")
 
 
 async def test_a_job_that_came_and_went_between_two_looks_is_told_whole(stage: Stage) -> None:
@@ -264,7 +266,7 @@ async def test_a_job_that_came_and_went_between_two_looks_is_told_whole(stage: S
     await until(lambda: is_over(stage, job))
     state = stage.jobs.get(job)
 
-    assert stage.told(job) == ["JobSubmitted", "JobStarted", "JobEnded"]
+    assert stage.published(job) == ["JobSubmitted", "JobStarted", "JobEnded"]
     assert state is not None
     assert (state.state, state.exit_code) == ("FAILED", 3)
 
@@ -274,7 +276,7 @@ async def test_slurmrestd_may_hang_and_everything_that_waited_is_done_when_it_is
     await stage.pod(READY)
     stage.slurm.freeze_daemon("slurmrestd")
     await stage.pod(CORDONED)
-    await until(lambda: stage.syncer.says("slurmrestd is only probed now"))
+    await until(lambda: stage.syncer.has_logged("slurmrestd is only probed now"))
     stage.slurm.thaw_daemon("slurmrestd")
     await stage.pod(replace(CORDONED, pod=N2))
     await stage.until_node(N2, "k8s: cordon: disk")
@@ -300,7 +302,7 @@ async def test_a_node_is_confirmed_only_when_it_is_drained_and_idle(stage: Stage
 
 async def test_a_drained_node_with_a_suspended_job_is_not_confirmed(stage: Stage) -> None:
     job = submit(stage, f"--nodelist={N1}", "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.published(job))
     stage.slurm.exec("scontrol", "suspend", job)
     await until(lambda: (told := stage.jobs.get(job)) is not None and told.state == "SUSPENDED")
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
@@ -319,7 +321,7 @@ async def test_a_drained_node_with_a_suspended_job_is_not_confirmed(stage: Stage
 
 async def test_a_drained_node_whose_job_was_suspended_a_moment_ago_is_not_confirmed(stage: Stage) -> None:
     job = submit(stage, f"--nodelist={N1}", "sleep 300")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.published(job))
     stage.syncer.kill(signal.SIGTERM)
     began = now()
     stage.syncer.start(poll_s="600")
@@ -343,8 +345,8 @@ async def test_a_drained_node_whose_job_was_suspended_a_moment_ago_is_not_confir
 async def test_a_nudge_looks_at_once_where_the_next_poll_is_far_away(stage: Stage) -> None:
     stage.syncer.kill(signal.SIGTERM)
     stage.syncer.start(poll_s="600")
-    await until(lambda: stage.syncer.says("leading", times=2))
-    await until(lambda: stage.syncer.says("slurm api chosen", times=2))
+    await until(lambda: stage.syncer.has_logged("leading", times=2))
+    await until(lambda: stage.syncer.has_logged("slurm api chosen", times=2))
     stage.slurm.exec("scontrol", "update", f"node={N1}", "state=drain", "reason=by hand")
 
     noted = await ask_until(stage.bus, CLUSTER, NudgeNode(node=N1), deadline=anyio.current_time() + 60)
@@ -357,18 +359,18 @@ async def test_a_syncer_killed_and_started_again_announces_nothing_twice(stage: 
     await stage.pod(CORDONED)
     job = submit(stage, f"--nodelist={N2}", "sleep 300")
     await stage.until_node(N1, "k8s: cordon: disk")
-    await until(lambda: "JobStarted" in stage.told(job))
+    await until(lambda: "JobStarted" in stage.published(job))
     stage.syncer.kill()
     stage.syncer.start()
-    await until(lambda: stage.syncer.says("leading", times=2))
+    await until(lambda: stage.syncer.has_logged("leading", times=2))
     await stage.pod(READY)
     await stage.until_node(N1, None)
     stage.slurm.exec("scancel", job)
-    await until(lambda: "JobEnded" in stage.told(job))
+    await until(lambda: "JobEnded" in stage.published(job))
 
-    assert stage.told(N1) == ["NodeRegistered", "NodeDrained", "NodeUndrained"]
-    assert stage.told(N2) == ["NodeRegistered"]
-    assert stage.told(job) == ["JobSubmitted", "JobStarted", "JobEnded"]
+    assert stage.published(N1) == ["NodeRegistered", "NodeDrained", "NodeUndrained"]
+    assert stage.published(N2) == ["NodeRegistered"]
+    assert stage.published(job) == ["JobSubmitted", "JobStarted", "JobEnded"]
 
 
 async def test_what_happened_while_no_syncer_ran_is_found_and_told(stage: Stage) -> None:
@@ -385,7 +387,7 @@ async def test_what_happened_while_no_syncer_ran_is_found_and_told(stage: Stage)
 
 async def test_slurmrestd_may_go_and_come_back(stage: Stage) -> None:
     stage.slurm.kill_daemon("slurmrestd")
-    await until(lambda: stage.syncer.says("poll failed"))
+    await until(lambda: stage.syncer.has_logged("poll failed"))
     await stage.pod(CORDONED)
     stage.slurm.start_daemon("slurmrestd")
     await stage.until_node(N1, "k8s: cordon: disk")
@@ -401,10 +403,10 @@ async def test_connections_to_slurmrestd_may_be_reset_for_long_and_then_all_is_d
     stage.syncer.kill()
     async with Resetting.serving(stage.slurm.url) as slurmrestd:
         stage.syncer.start(slurm_url=slurmrestd.url)
-        await until(lambda: stage.syncer.says("slurm api chosen", times=2))
+        await until(lambda: stage.syncer.has_logged("slurm api chosen", times=2))
         await slurmrestd.reset_all()
         await stage.pod(CORDONED)
-        await until(lambda: stage.syncer.says("slurmrestd is only probed now"))
+        await until(lambda: stage.syncer.has_logged("slurmrestd is only probed now"))
         await until(lambda: slurmrestd.resets >= RESETS)
         node = stage.nodes.get(N1)
         slurmrestd.is_resetting = False
@@ -417,7 +419,7 @@ async def test_connections_to_slurmrestd_may_be_reset_for_long_and_then_all_is_d
 
     assert node is not None
     assert not node.is_drain
-    assert stage.told(N1) == stage.told(N2) == ["NodeRegistered", "NodeDrained", "NodeUndrained"]
+    assert stage.published(N1) == stage.published(N2) == ["NodeRegistered", "NodeDrained", "NodeUndrained"]
 
 
 async def test_the_bus_may_go_and_come_back(stage: Stage) -> None:
@@ -436,8 +438,8 @@ async def test_a_node_that_slurm_deletes_is_removed_and_one_that_registers_is_to
     stage.slurm.exec("scontrol", "delete", "nodename=zz-000-012")
     await until(lambda: stage.nodes.get("zz-000-012") is None)
 
-    assert stage.told("zz-000-012")[0] == "NodeRegistered"
-    await until(lambda: stage.told("zz-000-012")[-1] == "NodeRemoved")
+    assert stage.published("zz-000-012")[0] == "NodeRegistered"
+    await until(lambda: stage.published("zz-000-012")[-1] == "NodeRemoved")
 
 
 async def test_a_state_that_nobody_can_read_stops_nothing_and_is_written_anew(stage: Stage) -> None:
@@ -468,13 +470,16 @@ async def test_an_answer_that_makes_no_sense_removes_nothing(stage: Stage, statu
     stage.syncer.kill()
     async with Odd.serving(stage.slurm.url, status, body) as slurmrestd:
         stage.syncer.start(slurm_url=slurmrestd.url, doubt_s="600")
-        await until(lambda: stage.syncer.says("slurm api chosen", times=2))
+        await until(lambda: stage.syncer.has_logged("slurm api chosen", times=2))
         await stage.pod(CORDONED)
         for name in (N1, N2):
             await ask(stage.bus, CLUSTER, NudgeNode(node=name))
         answers = [await ask(stage.bus, CLUSTER, ConfirmNode(node=name)) for name in (N1, N2)]
         await until(
-            lambda: stage.syncer.says("poll failed") or stage.syncer.says("answer not believed", times=3),
+            lambda: (
+                stage.syncer.has_logged("poll failed")
+                or stage.syncer.has_logged("answer not believed", times=3)
+            ),
         )
         known = {*stage.nodes.keys()}
         slurmrestd.is_odd = False
@@ -484,7 +489,7 @@ async def test_an_answer_that_makes_no_sense_removes_nothing(stage: Stage, statu
 
     assert known == {N1, N2}
     assert [type(answer) for answer in answers] == [Later, Later]
-    assert (stage.told(N1), stage.told(N2)) == (
+    assert (stage.published(N1), stage.published(N2)) == (
         ["NodeRegistered", "NodeDrained", "NodeUndrained"],
         ["NodeRegistered"],
     )
@@ -500,7 +505,7 @@ async def test_a_second_syncer_waits_and_takes_over(stage: Stage, tmp_path: Path
         await stage.pod(CORDONED)
         await stage.until_node(N1, "k8s: cordon: disk")
 
-        assert other.says("leading")
+        assert other.has_logged("leading")
     finally:
         other.close()
 

@@ -20,7 +20,7 @@ from sunk_syncer.actions import (
     ResumeNode,
     UndrainNode,
 )
-from sunk_syncer.states.nodes import is_told, node_facts, node_removed, node_state
+from sunk_syncer.states.nodes import is_reported, node_facts, node_removed, node_state
 
 IDLE, DRAINED = ("IDLE",), ("IDLE", "DRAIN")
 DRAINING, DOWN = ("ALLOCATED", "DRAIN"), ("DOWN", "NOT_RESPONDING")
@@ -187,6 +187,6 @@ def test_what_else_was_done_to_the_node_takes_nothing_from_what_led_to_its_drain
     (fact,) = node_facts(state(*IDLE), drained(*DRAINED), cluster="lab", revision=7, now=T0, actions=actions)
 
     assert fact.cause == CAUSE.id
-    assert not is_told(actions[0], facts=[fact], state=drained(*DRAINING))
-    assert is_told(actions[0], facts=[fact], state=state(*IDLE))
-    assert not is_told(actions[1], facts=[fact], state=state(*IDLE))
+    assert not is_reported(actions[0], facts=[fact], state=drained(*DRAINING))
+    assert is_reported(actions[0], facts=[fact], state=state(*IDLE))
+    assert not is_reported(actions[1], facts=[fact], state=state(*IDLE))

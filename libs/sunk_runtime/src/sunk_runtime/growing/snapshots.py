@@ -14,7 +14,7 @@ from typing import Final
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from sunk_runtime.errors import BusUnavailableError, NobodyListensError
+from sunk_runtime.errors import BusUnavailableError, NoResponderError
 from sunk_runtime.growing.decision import ConsumerSeen, StreamSeen, settings_on_three
 from sunk_runtime.jetstream import Bus, Message
 
@@ -50,7 +50,7 @@ async def _put(target: Bus, deliver_to: str, chunk: bytes, timeout_s: float) -> 
     while True:
         try:
             return await target.js.put_chunk(deliver_to, chunk, timeout_s=timeout_s)
-        except NobodyListensError:  # So it was not delivered.
+        except NoResponderError:  # So it was not delivered.
             if anyio.current_time() > until:
                 raise
         await anyio.sleep(PAUSE_S)
@@ -81,7 +81,7 @@ async def _data(source: Bus, name: str, chunks: MemoryObjectReceiveStream[Messag
             return
         yield chunk.data
         if chunk.reply:
-            await source.tell(chunk.respond(b""))
+            await source.send_bare(chunk.respond(b""))
 
 
 async def names_of(bus: Bus) -> list[str]:

@@ -47,7 +47,7 @@ def reminder_s(node: str, waited_s: float) -> float:
     return REMIND_S - (waited_s + crc32(node.encode())) % REMIND_S
 
 
-class Watch:
+class Notification:
     """Remembers that something changed until it is waited for: look, wait, look again misses nothing."""
 
     def __init__(self) -> None:
@@ -68,28 +68,28 @@ class Watch:
             await self.wait()
 
 
-class Watches(Generic[K]):
+class Notifications(Generic[K]):
     """The watches of each key, for as long as somebody holds them."""
 
     def __init__(self) -> None:
-        self._held: dict[K, set[Watch]] = {}
+        self._held: dict[K, set[Notification]] = {}
 
     @contextmanager
-    def of(self, key: K) -> Generator[Watch]:
-        """Yield a watch that is told of each change of *key*."""
-        watch = Watch()
-        self._held.setdefault(key, set()).add(watch)
+    def of(self, key: K) -> Generator[Notification]:
+        """Yield a notification that is told of each change of *key*."""
+        notification = Notification()
+        self._held.setdefault(key, set()).add(notification)
         try:
-            yield watch
+            yield notification
         finally:
-            self._held[key].discard(watch)
+            self._held[key].discard(notification)
             if not self._held[key]:
                 del self._held[key]
 
     def notify(self, key: K) -> None:
         """Tell who watches *key*."""
-        for watch in self._held.get(key, ()):
-            watch.notify()
+        for notification in self._held.get(key, ()):
+            notification.notify()
 
 
 class Locks:
@@ -97,7 +97,7 @@ class Locks:
 
     def __init__(self, view: StateView[LockState]) -> None:
         self._view = view
-        self._watches = Watches[str]()
+        self._notifications = Notifications[str]()
 
     def get(self, node: str) -> LockState | None:
         """Return the lock of *node* as the bus has it; None: it has none, or is not read yet."""
@@ -116,23 +116,23 @@ class Locks:
         """Return when each of *others* has a lock granted after *since*."""
         while left := self.left(others, since):
             _, node = left[0]
-            with self.watch(node) as watch:
+            with self.notified_of(node) as notification:
                 while self.left(left[:1], since):
-                    await watch.wait()
+                    await notification.wait()
 
     def is_placeholder(self, node: str, job: int) -> bool:
         """Whether *job* asked for *node* as only placeholders do."""
         lock = self._view.get(node)
         return lock is not None and any(one.job == job and one.level == "strict" for one in lock.holders)
 
-    def watch(self, node: str) -> AbstractContextManager[Watch]:
-        """Watch the lock of *node*."""
-        return self._watches.of(node)
+    def notified_of(self, node: str) -> AbstractContextManager[Notification]:
+        """Notification the lock of *node*."""
+        return self._notifications.of(node)
 
     async def run(self) -> None:
         """Wake who waits, until cancelled."""
         async for node in self._view.changes():
-            self._watches.notify(node)
+            self._notifications.notify(node)
 
 
 class Placements:
@@ -142,7 +142,7 @@ class Placements:
         self._view = view
         self._uid_by_job: dict[int, str] = {}
         self._job_by_uid: dict[str, int] = {}
-        self._watches = Watches[int]()
+        self._notifications = Notifications[int]()
 
     @property
     def is_complete(self) -> bool:
@@ -163,15 +163,15 @@ class Placements:
         """Return the placement of the same Pod as it is now, whatever its job is by now."""
         return self._view.get(placement.uid)
 
-    def watch(self, job: int) -> AbstractContextManager[Watch]:
-        """Watch the placement of *job* come, change and go."""
-        return self._watches.of(job)
+    def notified_of(self, job: int) -> AbstractContextManager[Notification]:
+        """Notification the placement of *job* come, change and go."""
+        return self._notifications.of(job)
 
     async def find(self, job: int, *, within_s: float) -> PlacementState | None:
         """Return the placement of *job*, waiting a little: a script may be quicker than its state."""
-        with self.watch(job) as watch, anyio.move_on_after(within_s):
+        with self.notified_of(job) as notification, anyio.move_on_after(within_s):
             while (placement := self.of_job(job)) is None:
-                await watch.wait()
+                await notification.wait()
             return placement
         return self.of_job(job)
 
@@ -188,7 +188,7 @@ class Placements:
         if before is not None and before != job:
             if self._uid_by_job.get(before) == uid:  # Another's by now, where numbers are given anew.
                 del self._uid_by_job[before]
-            self._watches.notify(before)
+            self._notifications.notify(before)
         if job is not None:
             self._job_by_uid[uid] = job
             other = self.of_job(job)
@@ -197,4 +197,4 @@ class Placements:
                 is_lost and other is not None and other.lost is None
             ):  # Else the number is the other's by now.
                 self._uid_by_job[job] = uid
-            self._watches.notify(job)
+            self._notifications.notify(job)

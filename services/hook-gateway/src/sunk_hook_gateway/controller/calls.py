@@ -124,7 +124,7 @@ class Gateway:
 
     async def outcome(self, job: int, known: PlacementState, token: str) -> Answer:
         """Return how the script shall end when its Pod is gone; 204 while the Pod lives: ask again."""
-        with self._placements.watch(job) as watch, anyio.move_on_after(self._config.poll_s):
+        with self._placements.notified_of(job) as notification, anyio.move_on_after(self._config.poll_s):
             while True:
                 await self._placements.complete()
                 present = self._placements.now(known)
@@ -134,7 +134,7 @@ class Gateway:
                     known = present
                 if known.silent is not None and not await self._speak_for(known, token):
                     continue
-                await watch.wait()
+                await notification.wait()
         return Answer(204)
 
     async def outcome_dropped(self, job: int) -> None:
@@ -183,7 +183,7 @@ class Gateway:
         """Ask until the Pod is gone or the bound passes; return the answer, and whether anybody spoke."""
         deadline = anyio.current_time() + self._config.release_wait_s
         answer, is_told = answers.RETRY, False
-        with self._placements.watch(request.job) as watch:
+        with self._placements.notified_of(request.job) as notification:
             while (left_s := deadline - anyio.current_time()) > 0:
                 reply = await self._ask(request, timeout_s=left_s)
                 is_told = is_told or reply is not None
@@ -192,7 +192,7 @@ class Gateway:
                     if answer.status not in {202, 503}:
                         return answer, is_told
                 with anyio.move_on_after(min(pause_s(reply), left_s)):
-                    await watch.wait()
+                    await notification.wait()
         return answer, is_told
 
     async def _ask_until(self, request: Request, *, within_s: float) -> Reply | None:

@@ -16,7 +16,7 @@ from sunk_events.locks import LockLevel
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.requests import AcquireLock, LockWaiting
 from sunk_hook_gateway.adapters.leave_count import LeaveCount
-from sunk_hook_gateway.adapters.views import Locks, Placements, Watch, pause_s, reminder_s
+from sunk_hook_gateway.adapters.views import Locks, Notification, Placements, pause_s, reminder_s
 from sunk_hook_gateway.config import Config
 from sunk_hook_gateway.hooks import answers, components
 from sunk_hook_gateway.hooks.answers import Answer
@@ -122,9 +122,9 @@ class Prologs:
         """Return when the node is locked for the job, the job no longer runs, or the call has an end."""
         waiting: LockWaiting | None = None
         is_noted = partial(self._locks.is_waited_for, node, body.job)
-        with self._locks.watch(node) as watch:
+        with self._locks.notified_of(node) as notification:
             if body.waited_s and is_noted():
-                await _noted(watch, is_noted, times.pause(reminder_s(node, times.waited_s)))
+                await _noted(notification, is_noted, times.pause(reminder_s(node, times.waited_s)))
             while times.left_s > 0:
                 reply = await self._ask(self._question(node, body, times), timeout_s=times.left_s)
                 if reply is not None and (answer := answers.acquired(reply)):
@@ -132,8 +132,8 @@ class Prologs:
                 if isinstance(reply, LockWaiting):
                     waiting = reply
                 if not is_noted():
-                    await watch.wait_for(times.pause(pause_s(reply, times.waited_s)))
-                await _noted(watch, is_noted, times.pause(reminder_s(node, times.waited_s)))
+                    await notification.wait_for(times.pause(pause_s(reply, times.waited_s)))
+                await _noted(notification, is_noted, times.pause(reminder_s(node, times.waited_s)))
         return await self._refuse(node, waiting) if times.is_kept else answers.HELD
 
     def _question(self, node: str, body: Prehook, times: _Times) -> AcquireLock:
@@ -160,11 +160,11 @@ class Prologs:
         # What is not read yet is unknown: a node too many must not be drained for it.
         may_drain = is_allowed and self._nodes.is_complete and await self._leaves.take(node, len(self._nodes))
         answer = answers.in_the_way(waiting, may_drain=may_drain)
-        REFUSALS.labels(answers.told(answer)).inc()
+        REFUSALS.labels(answers.prolog_action(answer)).inc()
         return answer
 
 
-async def _noted(watch: Watch, is_noted: Callable[[], bool], within_s: float) -> None:
+async def _noted(notification: Notification, is_noted: Callable[[], bool], within_s: float) -> None:
     """Return when the lock is no longer noted as asked for: whoever is granted it is told so by a change.
 
     At once where it is not noted, at last after *within_s*: who asked anew with each call, or change, would
@@ -172,4 +172,4 @@ async def _noted(watch: Watch, is_noted: Callable[[], bool], within_s: float) ->
     """
     with anyio.move_on_after(within_s):
         while is_noted():
-            await watch.wait()
+            await notification.wait()

@@ -109,7 +109,7 @@ def in_the_way(waiting: LockWaiting | None, *, may_drain: bool) -> Answer:
     )
 
 
-def told(refusal: Answer) -> str:
+def prolog_action(refusal: Answer) -> str:
     """Return in a word what the prolog does that gets *refusal*."""
     content = refusal.content or {}
     return next((deed for deed in ("drain", "hold") if content.get(deed)), "requeue")

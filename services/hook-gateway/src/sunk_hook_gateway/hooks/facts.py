@@ -44,7 +44,7 @@ _ASKED: Final[dict[type[Event], type[Request]]] = {
 """What each call has us ask of whoever decides; its answer is that of the call."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What every fact here says besides whom it is about."""
 
     source: str
@@ -53,27 +53,31 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     time: datetime
 
 
-def about_hook(kind: type[PrehookCalled] | type[ReleaseCalled], node: str, job: int, told: Told) -> Event:
+def about_hook(
+    kind: type[PrehookCalled] | type[ReleaseCalled], node: str, job: int, outcome: CallOutcome
+) -> Event:
     """Return the fact of a prolog's or an epilog's call."""
     return kind(
-        id=_id(kind, told, node, job),
+        id=_id(kind, outcome, node, job),
         cause=question_id(_ASKED[kind], node, job),
-        source=told.source,
+        source=outcome.source,
         subject=node,
-        time=told.time,
-        data=HookCall(node=node, job=job, status=told.status, waited_s=told.waited_s),
+        time=outcome.time,
+        data=HookCall(node=node, job=job, status=outcome.status, waited_s=outcome.waited_s),
     )
 
 
-def about_node(kind: type[RebootCalled] | type[NodeNudgeCalled], node: str, who: str, told: Told) -> Event:
+def about_node(
+    kind: type[RebootCalled] | type[NodeNudgeCalled], node: str, who: str, outcome: CallOutcome
+) -> Event:
     """Return the fact of a call about a node."""
     return kind(
-        id=_id(kind, told, node),
+        id=_id(kind, outcome, node),
         cause=question_id(_ASKED[kind], node),
-        source=told.source,
+        source=outcome.source,
         subject=node,
-        time=told.time,
-        data=NodeCall(node=node, who=who, status=told.status, waited_s=told.waited_s),
+        time=outcome.time,
+        data=NodeCall(node=node, who=who, status=outcome.status, waited_s=outcome.waited_s),
     )
 
 
@@ -81,18 +85,18 @@ def about_job(
     kind: type[StartedCalled] | type[PlacementReleaseCalled] | type[JobNudgeCalled],
     job: int,
     node: str,
-    told: Told,
+    outcome: CallOutcome,
 ) -> Event:
     """Return the fact of a call about a job; *node* is where its caller runs, where that is known."""
     return kind(
-        id=_id(kind, told, job),
+        id=_id(kind, outcome, job),
         cause=question_id(_ASKED[kind], job),
-        source=told.source,
+        source=outcome.source,
         subject=str(job),
-        time=told.time,
-        data=JobCall(job=job, node=node, status=told.status, waited_s=told.waited_s),
+        time=outcome.time,
+        data=JobCall(job=job, node=node, status=outcome.status, waited_s=outcome.waited_s),
     )
 
 
-def _id(kind: type[Event], told: Told, *about: str | int) -> str:
-    return event_id(type_name(kind), *about, int(told.time.timestamp() * 1000))
+def _id(kind: type[Event], outcome: CallOutcome, *about: str | int) -> str:
+    return event_id(type_name(kind), *about, int(outcome.time.timestamp() * 1000))

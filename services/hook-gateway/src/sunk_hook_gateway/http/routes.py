@@ -22,7 +22,7 @@ from sunk_hook_gateway.controller.calls import Gateway
 from sunk_hook_gateway.hooks import answers
 from sunk_hook_gateway.hooks.answers import Answer
 from sunk_hook_gateway.hooks.bodies import Nudge, Prehook, Release, Started
-from sunk_hook_gateway.hooks.facts import Told, about_hook, about_job, about_node
+from sunk_hook_gateway.hooks.facts import CallOutcome, about_hook, about_job, about_node
 
 B = TypeVar("B", bound=msgspec.Struct)
 MAX_DIGITS: Final = 10
@@ -124,40 +124,40 @@ async def _nudge(gateway: Gateway, call: Call) -> Answer:
     return await gateway.nudge(body)
 
 
-def prehook_called(call: Call, told: Told) -> Event:
+def prehook_called(call: Call, outcome: CallOutcome) -> Event:
     """Return the fact that a prolog was answered."""
-    return about_hook(PrehookCalled, call.node, call.body(Prehook).job, told)
+    return about_hook(PrehookCalled, call.node, call.body(Prehook).job, outcome)
 
 
-def release_called(call: Call, told: Told) -> Event:
+def release_called(call: Call, outcome: CallOutcome) -> Event:
     """Return the fact that an epilog was answered."""
-    return about_hook(ReleaseCalled, call.node, call.body(Release).job, told)
+    return about_hook(ReleaseCalled, call.node, call.body(Release).job, outcome)
 
 
-def reboot_called(call: Call, told: Told) -> Event:
+def reboot_called(call: Call, outcome: CallOutcome) -> Event:
     """Return the fact that somebody asked for a reboot: the record of who did."""
-    return about_node(RebootCalled, call.node, call.who, told)
+    return about_node(RebootCalled, call.node, call.who, outcome)
 
 
-def started_called(call: Call, told: Told) -> Event:
+def started_called(call: Call, outcome: CallOutcome) -> Event:
     """Return the fact that a placeholder's script announced itself."""
-    return about_job(StartedCalled, call.job, call.body(Started).node, told)
+    return about_job(StartedCalled, call.job, call.body(Started).node, outcome)
 
 
-def job_release_called(call: Call, told: Told) -> Event:
+def job_release_called(call: Call, outcome: CallOutcome) -> Event:
     """Return the fact that a placeholder's script asked for its end."""
-    return about_job(PlacementReleaseCalled, call.job, "", told)
+    return about_job(PlacementReleaseCalled, call.job, "", outcome)
 
 
-def nudge_called(call: Call, told: Told) -> Event:
+def nudge_called(call: Call, outcome: CallOutcome) -> Event:
     """Return the fact that somebody asked for a look."""
     body = call.body(Nudge)
     if body.job is not None:
-        return about_job(JobNudgeCalled, body.job, call.caller.pod, told)
-    return about_node(NodeNudgeCalled, body.node or "", call.who, told)
+        return about_job(JobNudgeCalled, body.job, call.caller.pod, outcome)
+    return about_node(NodeNudgeCalled, body.node or "", call.who, outcome)
 
 
-FactOf = Callable[[Call, Told], Event]
+FactOf = Callable[[Call, CallOutcome], Event]
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

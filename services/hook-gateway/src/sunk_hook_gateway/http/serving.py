@@ -25,7 +25,7 @@ from sunk_hook_gateway.controller.admission import Admission, Admitted
 from sunk_hook_gateway.controller.calls import Gateway
 from sunk_hook_gateway.hooks import answers
 from sunk_hook_gateway.hooks.answers import Answer
-from sunk_hook_gateway.hooks.facts import Told
+from sunk_hook_gateway.hooks.facts import CallOutcome
 from sunk_hook_gateway.http.places import MAX_CALLS_PER_JOB, MAX_STRANGERS, MAX_STRANGERS_PER_ADDRESS, Places
 from sunk_hook_gateway.http.routes import ENDPOINTS, Call, Endpoint, Refusal, job_of
 from sunk_hook_gateway.metrics import CALL_SECONDS, CALLS, CALLS_HELD, CALLS_NOT_LET_IN, HANG_UPS
@@ -222,13 +222,13 @@ class Serving:
         """Tell the bus how the call was answered; failing to is only logged."""
         if endpoint.fact is None:
             return
-        told = Told(
+        outcome = CallOutcome(
             source=source(self._config.cluster, self._bus.name),
             status=answer.status,
             waited_s=round(waited_s, 6),
             time=now(),
         )
-        event = endpoint.fact(call, told)
+        event = endpoint.fact(call, outcome)
         try:
             with continuing(at), anyio.fail_after(PUBLISH_TIMEOUT_S):
                 await publish(self._bus, self._config.cluster, event)

@@ -40,7 +40,7 @@ class Process:
         """Its process id."""
         return self._process.pid
 
-    def tell(self, number: signal.Signals) -> None:
+    def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self._process.send_signal(number)
 

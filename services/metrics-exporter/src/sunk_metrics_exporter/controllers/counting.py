@@ -69,15 +69,15 @@ async def count(event: Event) -> None:
             pass
 
 
-async def watch(nodes: StateView[SlurmNodeState], jobs: StateView[SlurmJobState]) -> None:
+async def observe_changes(nodes: StateView[SlurmNodeState], jobs: StateView[SlurmJobState]) -> None:
     """Follow nodes and jobs, and observe what their changes tell, until cancelled."""
     waits = Waits(now())
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_watch_nodes, nodes)
-        tasks.start_soon(_watch_jobs, jobs, waits)
+        tasks.start_soon(_observe_nodes, nodes)
+        tasks.start_soon(_observe_jobs, jobs, waits)
 
 
-async def _watch_nodes(nodes: StateView[SlurmNodeState]) -> None:
+async def _observe_nodes(nodes: StateView[SlurmNodeState]) -> None:
     drains = Drains()
     async for key in nodes.changes():
         ended = drains.see(key, nodes.get(key))
@@ -86,7 +86,7 @@ async def _watch_nodes(nodes: StateView[SlurmNodeState]) -> None:
             DRAIN_SECONDS.labels(cause.owner, cause.cause).observe(length_s)
 
 
-async def _watch_jobs(jobs: StateView[SlurmJobState], waits: Waits) -> None:
+async def _observe_jobs(jobs: StateView[SlurmJobState], waits: Waits) -> None:
     async for key in jobs.changes():
         job = jobs.get(key)
         waited_s = waits.see(key, job)

@@ -58,7 +58,7 @@ class Process:
                 [sys.executable, "-m", "sunk_metrics_exporter"], stderr=log, env=env
             )
 
-    def tell(self, number: signal.Signals) -> None:
+    def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self._process.send_signal(number)
 

@@ -162,7 +162,7 @@ class FencedKube:
         body = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": list(finalizers)}}
         await self._client.patch(NODESETS, meta.name, body, meta.namespace, uid=meta.uid)
 
-    async def say(self, nodeset: NodeSet, text: EventText) -> None:
+    async def record_event(self, nodeset: NodeSet, text: EventText) -> None:
         """Say *text* about a NodeSet, as an Event."""
         self._check("say")
         await self._client.record(NODESETS, nodeset, text)
@@ -179,7 +179,7 @@ class FencedKube:
         meta = node.metadata
         await self._client.patch_status(NODES, meta.name, body, kind="strategic", uid=meta.uid)
 
-    async def tell_status(self, nodeset: NodeSet, status: NodeSetStatus) -> None:
+    async def write_status(self, nodeset: NodeSet, status: NodeSetStatus) -> None:
         """Write our part of the status of a NodeSet."""
         self._check("tell status")
         meta, told = nodeset.metadata, msgspec.to_builtins(status)

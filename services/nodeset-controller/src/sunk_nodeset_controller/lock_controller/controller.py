@@ -81,12 +81,12 @@ async def run_locks(
 
     def came(node: str) -> None:
         locks.lock_requests(node).looked_at = None
-        loop.poke(node)
+        loop.enqueue(node)
 
     woken_by = [views.bus.recovery, *(view.recovery for view in read)]
     loop = KeyLoop(f"locks-{views.cluster}", look, concurrency=CONCURRENCY, woken_by=woken_by)
     async with anyio.create_task_group() as tasks:
-        watches = PodWatches(kube, measure, tasks, changed=loop.poke, came=came)
+        watches = PodWatches(kube, measure, tasks, changed=loop.enqueue, came=came)
         daemonsets = DaemonSetView(kube)
         if measure.taint.evicts and measure.clearing.are_daemons_exempt:  # Nobody else asks who is a daemon.
             tasks.start_soon(daemonsets.run)
@@ -97,7 +97,7 @@ async def run_locks(
         tasks.start_soon(answers.failed.follow, views.slurm_nodes)
         tasks.start_soon(warn_of_daemons, kube, measure, views.cluster)
         if changed is not None:
-            tasks.start_soon(enqueue_stray_taints, changed, snapshotter, viewed, measure.taint, loop.poke)
+            tasks.start_soon(enqueue_stray_taints, changed, snapshotter, viewed, measure.taint, loop.enqueue)
         async with (
             answering(views.bus, views.cluster, AcquireLock, answers.acquire, fence=leadership),
             answering(views.bus, views.cluster, ReleaseLock, answers.release, fence=leadership),

@@ -27,7 +27,7 @@ class Turn(msgspec.Struct, frozen=True):
     node: str
     kube_node: str
     lock_requests: LockRequests
-    asks: tuple[LockRequest, ...]
+    requests: tuple[LockRequest, ...]
     """Those that came before any Pod was looked at."""
 
 

@@ -1,4 +1,4 @@
-"""Answers of the lock: a question is put on the node's desk, the loop is woken, the answer is waited for.
+"""Answers of the lock: a question waits with the node's others, the loop looks at the node, and answers it.
 
 What must stay true: "not yet" and "I cannot tell" are never "no"; a node is unknown only when the views
 that would know it are complete; leave to drain a node is counted, and stored, before it is given.
@@ -94,7 +94,7 @@ class Handlers:
         with lock_requests.asking(
             request.job, request.level, began, waited_s=waited_s, cause=cause
         ) as waiter:
-            self._loop.poke(request.node)
+            self._loop.enqueue(request.node)
             await waiter.wait(hold_s(left_s))
         is_last = left_s <= LAST_S
         if is_last and isinstance(waiter.answer, Waiting):
@@ -106,7 +106,7 @@ class Handlers:
         if refusal := self._refusal(request.node):
             return refusal
         done = self._locks.lock_requests(request.node).release(request.job, now())
-        self._loop.poke(request.node)
+        self._loop.enqueue(request.node)
         with anyio.move_on_after(RELEASE_S):
             await done.wait()
             return Noted()

@@ -7,7 +7,7 @@ from typing import Final
 
 from sunk_events.base import REASON_MAX, Reply, Request
 from sunk_events.requests import ConfirmJobs, ConfirmNode, JobsConfirmed, NodeConfirmed
-from sunk_runtime.errors import NobodyListensError, TransientError
+from sunk_runtime.errors import NoResponderError, TransientError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import ask
 
@@ -42,7 +42,7 @@ class JobConfirmer:
             )
             try:
                 found = await self._ask(question)
-            except NobodyListensError:
+            except NoResponderError:
                 found = await self._by_earlier(question)
         except TransientError as error:
             self._note(str(error))
@@ -68,7 +68,7 @@ class JobConfirmer:
             return confirmed
         try:
             return await self._ask(question)
-        except NobodyListensError:
+        except NoResponderError:
             return JobsConfirmed(running=question.jobs)
 
     def _note(self, trouble: str) -> None:

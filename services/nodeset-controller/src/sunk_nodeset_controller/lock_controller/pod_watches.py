@@ -107,7 +107,7 @@ class PodWatches:
     async def _follow(self, scope: anyio.CancelScope) -> None:
         with scope:
             await follow_passing(
-                self._client, BOUND_PODS, told=self._told, missed=self._missed, fields="spec.nodeName!="
+                self._client, BOUND_PODS, changed=self._told, missed=self._missed, fields="spec.nodeName!="
             )
 
     def _told(self, pod: BoundPod) -> None:

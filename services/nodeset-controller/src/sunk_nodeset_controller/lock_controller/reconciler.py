@@ -66,11 +66,11 @@ class Locks:
         self._writer = writer
         self._rules = rules
         self._evictor = evictor
-        self._desks: dict[str, LockRequests] = {}
+        self._lock_requests: dict[str, LockRequests] = {}
 
     def lock_requests(self, node: str) -> LockRequests:
-        """Return the desk of *node*, where questions are put."""
-        return self._desks.setdefault(node, LockRequests())
+        """Return the questions about the lock of *node*."""
+        return self._lock_requests.setdefault(node, LockRequests())
 
     async def reconcile(self, node: str) -> float | None:
         """Bring *node*'s lock as far as it can go now; return when to look again though nothing changes."""
@@ -81,12 +81,12 @@ class Locks:
                 if successor := self._snapshotter.successor(node):
                     log.info("lock of a former node forgotten", extra={"node": node, "now": successor})
                     await self._forget(
-                        Turn(node, "", lock_requests, lock_requests.asks), "its Node is another's"
+                        Turn(node, "", lock_requests, lock_requests.requests), "its Node is another's"
                     )
                     again_s = None
                 else:
                     again_s = await self._take(
-                        Turn(node, self._snapshotter.kube_node(node), lock_requests, lock_requests.asks)
+                        Turn(node, self._snapshotter.kube_node(node), lock_requests, lock_requests.requests)
                     )
         except KubeRejectedError as error:  # A rule, a right, another's admission: it may be mended any time.
             lock_requests.trouble(str(error))
@@ -100,7 +100,7 @@ class Locks:
             lock_requests.refused = 0
         finally:
             if lock_requests.is_empty:
-                self._desks.pop(node, None)
+                self._lock_requests.pop(node, None)
         return again_s
 
     @staticmethod
@@ -111,8 +111,11 @@ class Locks:
 
     async def explain(self, node: str) -> tuple[Finding, ...] | None:
         """Return how *node*'s lock stands and whom one would drive out; None: its Node is gone."""
-        lock_requests, kube_node = self._desks.get(node) or LockRequests(), self._snapshotter.kube_node(node)
-        turn = Turn(node, kube_node, lock_requests, lock_requests.asks)
+        lock_requests, kube_node = (
+            self._lock_requests.get(node) or LockRequests(),
+            self._snapshotter.kube_node(node),
+        )
+        turn = Turn(node, kube_node, lock_requests, lock_requests.requests)
         found = await self._read(turn)
         if found is None:
             return None
@@ -139,7 +142,7 @@ class Locks:
 
     async def _take(self, turn: Turn) -> float | None:
         """Take steps until there is nothing to do but to wait."""
-        found, clear = self._viewed(turn) or await self._read(turn, may_be_foreseen=not turn.asks), None
+        found, clear = self._viewed(turn) or await self._read(turn, may_be_foreseen=not turn.requests), None
         closed: tuple[Seen, Decision] | None = None
         for _ in range(STEPS):
             if found is None:
@@ -173,7 +176,7 @@ class Locks:
 
     def _may_have_come(self, turn: Turn, seen: Seen) -> bool:
         """Whether to look for Pods that came in past the taint; a prolog does not wait for that."""
-        if turn.asks:
+        if turn.requests:
             return False
         looked = turn.lock_requests.looked_at
         return self._nodes.taint.evicts or looked is None or (seen.now - looked).total_seconds() >= LATE_S
@@ -199,7 +202,7 @@ class Locks:
         asked = Seen(
             lock=lock,
             now=now(),
-            asks=turn.asks,
+            requests=turn.requests,
             released=dict(lock_requests.released),
             idle_since=lock_requests.idle_since,
             way=clear,
@@ -237,7 +240,7 @@ class Locks:
     async def _tell(self, turn: Turn, seen: Seen, decision: Decision) -> None:
         """Tell those who ask, then the bus, what now stands on the Node."""
         for job, answer in decision.answers.items():
-            turn.lock_requests.tell(job, answer)
+            turn.lock_requests.reply(job, answer)
         waited_s = _account(turn, seen, decision)
         with because(cause(turn.node, seen, decision.lock)):
             await self._record(turn, decision, seen.now, waited_s=max(waited_s, default=None))
@@ -279,7 +282,7 @@ def _account(turn: Turn, seen: Seen, decision: Decision) -> list[float]:
     turn.lock_requests.waiting_since = {
         holder.job: holder.since for holder in holders if holder.granted is None
     }
-    for ask in turn.asks:
+    for ask in turn.requests:
         if isinstance(decision.answers.get(ask.job), NotRunning):
             LOCK_SECONDS.labels(ask.level, "not_running").observe((seen.now - ask.asked).total_seconds())
     granted = [holder for holder in holders if holder.granted == seen.now]

@@ -28,7 +28,7 @@ class PendingReply:
         """Why there is no word at all."""
         self._answered = anyio.Event()
 
-    def tell(self, answer: Answer) -> None:
+    def reply(self, answer: Answer) -> None:
         """Take *answer*; a final one ends the wait."""
         self.answer = answer
         if is_final(answer):
@@ -41,7 +41,7 @@ class PendingReply:
 
 
 class LockRequests:
-    """The desk of one node."""
+    """The questions about one node's lock that wait for an answer, and what its looks have found."""
 
     def __init__(self) -> None:
         self.idle_since: datetime | None = None
@@ -58,14 +58,14 @@ class LockRequests:
         """Since when each job that is not granted waits, asked for or not."""
         self.refused = 0
         """How often in a row the API server would not have what was to be written."""
-        self._asks: dict[int, LockRequest] = {}
+        self._requests: dict[int, LockRequest] = {}
         self._waiters: dict[int, set[PendingReply]] = {}
         self._undone: list[anyio.Event] = []
 
     @property
-    def asks(self) -> tuple[LockRequest, ...]:
+    def requests(self) -> tuple[LockRequest, ...]:
         """The questions that wait, one a job."""
-        return tuple(self._asks.values())
+        return tuple(self._requests.values())
 
     @property
     def is_empty(self) -> bool:
@@ -85,10 +85,10 @@ class LockRequests:
         cause: Cause = UNKNOWN,
     ) -> Generator[PendingReply]:
         """Hold a question of *job* while the context lasts; several of one job are one ask."""
-        before = self._asks.get(job)
+        before = self._requests.get(job)
         if before is None or (level == "strict" and before.level == "normal"):
             since = now - timedelta(seconds=min(waited_s, WAITED_MAX_S)) if waited_s else None
-            self._asks[job] = LockRequest(job=job, level=level, asked=now, since=since, cause=cause)
+            self._requests[job] = LockRequest(job=job, level=level, asked=now, since=since, cause=cause)
         waiter = PendingReply()
         self._waiters.setdefault(job, set()).add(waiter)
         try:
@@ -97,14 +97,14 @@ class LockRequests:
             self._waiters[job].discard(waiter)
             if not self._waiters[job]:
                 del self._waiters[job]
-                self._asks.pop(job, None)
+                self._requests.pop(job, None)
 
-    def tell(self, job: int, answer: Answer) -> None:
+    def reply(self, job: int, answer: Answer) -> None:
         """Tell *answer* to all that wait for *job*; after a final one the ask is done."""
         for waiter in self._waiters.get(job, ()):
-            waiter.tell(answer)
+            waiter.reply(answer)
         if is_final(answer):
-            self._asks.pop(job, None)
+            self._requests.pop(job, None)
 
     def trouble(self, text: str) -> None:
         """Tell everybody why there is no answer."""

@@ -80,7 +80,7 @@ class LockSnapshotter:
     def seen(self, node: str, lock: NodeLock, asked: Seen) -> Seen:
         """Return *asked*, which holds what is not on the bus, with all that is."""
         holders = {holder.job for holder in lock.holders}
-        jobs = self._jobs.on(node) | holders | {ask.job for ask in asked.asks} | asked.released.keys()
+        jobs = self._jobs.on(node) | holders | {ask.job for ask in asked.requests} | asked.released.keys()
         slurm = self.views.slurm_nodes.get(node)
         lists = _answered(self.views.statistics.entry(subjects.STATISTICS_KEY))
         signs = (self._jobs.newest, self.views.slurm_nodes.stored(node), lists)
@@ -88,7 +88,7 @@ class LockSnapshotter:
             lock=lock,
             now=asked.now,
             event=self.views.locks.event(node),
-            asks=asked.asks,
+            requests=asked.requests,
             released=asked.released,
             jobs={job: found for job in jobs if (found := self._jobs.seen(job, node)) is not None},
             placeholders={job: self._has_pod(job, node) for job in jobs if job in self._uids},

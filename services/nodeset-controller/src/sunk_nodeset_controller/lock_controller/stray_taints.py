@@ -79,7 +79,7 @@ def is_stray_taint(lock: NodeLock) -> bool:
     return lock.value == "false" and (lock.is_tainted or lock.has_old_taint)
 
 
-def is_as_told(lock: NodeLock, told: LockState | None) -> bool:
+def is_as_published(lock: NodeLock, told: LockState | None) -> bool:
     """Whether what stands on a Node is what the bus says of its lock, as far as it is one or none."""
     if told is None or told.lock == "false":
         return lock == OPEN
@@ -108,7 +108,7 @@ async def enqueue_stray_taints(
     snapshotter: LockSnapshotter,
     viewed: Mapping[str, Node],
     taint: LockTaint,
-    poke: Callable[[str], None],
+    enqueue: Callable[[str], None],
 ) -> None:
     """Have nodes looked at whose Node bears other than the bus says, until cancelled."""
     while True:
@@ -119,6 +119,6 @@ async def enqueue_stray_taints(
             if (
                 node
                 and found is not None
-                and not is_as_told(read(found, taint), snapshotter.views.locks.get(node))
+                and not is_as_published(read(found, taint), snapshotter.views.locks.get(node))
             ):
-                poke(node)
+                enqueue(node)

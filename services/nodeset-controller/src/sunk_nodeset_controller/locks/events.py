@@ -113,10 +113,10 @@ def cause(node: str, seen: Seen, lock: NodeLock) -> Cause:
     """
     before = {holder.job: holder for holder in seen.lock.holders}
     after = {holder.job: holder for holder in lock.holders}
-    asks = {ask.job: ask.cause for ask in seen.asks}
+    requests = {ask.job: ask.cause for ask in seen.requests}
     came = [holder for job, holder in after.items() if holder.granted is None or before.get(job) != holder]
     for holder in sorted(came, key=lambda holder: holder.asked, reverse=True):
-        if asked := asks.get(holder.job):
+        if asked := requests.get(holder.job):
             return asked
         if (found := seen.jobs.get(holder.job)) is not None and found.place in _SIGNS:
             return found.event

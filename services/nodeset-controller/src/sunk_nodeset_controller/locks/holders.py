@@ -60,7 +60,7 @@ def to_confirm(seen: Seen, leant_on: frozenset[int], found: Blockers, rules: Rul
 
 def vouched(seen: Seen, rules: Rules) -> frozenset[int]:
     """Return the jobs that run by their own prologs' word."""
-    mine = (ask.job for ask in seen.asks if _verdict(ask, seen, rules) is None)
+    mine = (ask.job for ask in seen.requests if _verdict(ask, seen, rules) is None)
     return frozenset(job for job in mine if is_own(job, job, seen))
 
 
@@ -87,7 +87,7 @@ def is_own(asking: int, job: int, seen: Seen) -> bool:
 
 def verdicts_of(seen: Seen, rules: Rules) -> dict[int, NotRunning | Unsure | None]:
     """Return why the job of each request gets no lock; None: it is taken to run here."""
-    return {ask.job: _verdict(ask, seen, rules) for ask in seen.asks}
+    return {ask.job: _verdict(ask, seen, rules) for ask in seen.requests}
 
 
 def _verdict(ask: LockRequest, seen: Seen, rules: Rules) -> NotRunning | Unsure | None:
@@ -128,7 +128,7 @@ def holders_of(seen: Seen, verdicts: Verdicts, rules: Rules) -> tuple[Holder, ..
         refused = isinstance(verdicts.get(holder.job), NotRunning) and holder.granted is None
         if not _is_ended(holder, seen, rules) and not (refused and not seen.placeholders.get(holder.job)):
             holders[holder.job] = holder
-    for ask in seen.asks:
+    for ask in seen.requests:
         if verdicts[ask.job] is None:
             before = holders.get(ask.job)
             holders[ask.job] = _asked(before, ask, seen) if before else _new(ask.job, ask.level, ask.asked)

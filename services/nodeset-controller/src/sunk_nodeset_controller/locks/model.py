@@ -150,7 +150,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     event: Cause = UNKNOWN
     """That the lock was told last."""
-    asks: tuple[LockRequest, ...] = ()
+    requests: tuple[LockRequest, ...] = ()
     released: Mapping[int, datetime] = msgspec.field(default_factory=dict[int, datetime])
     """Jobs whose epilog has released this node, and when."""
     jobs: Mapping[int, JobSeen] = msgspec.field(default_factory=dict[int, JobSeen])

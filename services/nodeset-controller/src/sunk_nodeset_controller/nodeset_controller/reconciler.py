@@ -26,7 +26,7 @@ from sunk_nodeset_controller.nodeset_controller.revisions import Revisions
 from sunk_nodeset_controller.nodesets.model import CreatePod, Observed, Plan
 from sunk_nodeset_controller.nodesets.plan import plan
 from sunk_nodeset_controller.nodesets.protection import budget
-from sunk_nodeset_controller.nodesets.status import ACCEPTED, SCHEDULED, SLURM_KNOWN, is_told, status
+from sunk_nodeset_controller.nodesets.status import ACCEPTED, SCHEDULED, SLURM_KNOWN, is_written, status
 from sunk_nodeset_controller.reasons import NodeSetReason
 from sunk_runtime.errors import ConflictError
 
@@ -250,7 +250,7 @@ class NodeSetLoop:
         told = await time_slicer.take(partial(status, seen, found, planned.metadata.generation))
         known = condition(told.conditions, SLURM_KNOWN)
         SLURM_IS_KNOWN.labels(nodeset.key).set(known is None or known.status == "True")
-        if is_told(nodeset.status, told):
+        if is_written(nodeset.status, told):
             return None
         if left_s := self._rest.left_s(nodeset.key):
             return left_s
@@ -261,7 +261,7 @@ class NodeSetLoop:
             if after is not None and is_news(before, after):  # Before the status says that it was said.
                 await self._say(nodeset, after, action)
         with suppress(KubeNotFoundError):  # It has just gone, and its status with it.
-            await self._kube.tell_status(nodeset, told)
+            await self._kube.write_status(nodeset, told)
         return None
 
     async def _say(self, nodeset: NodeSet, found: Condition, action: str) -> None:
@@ -269,7 +269,7 @@ class NodeSetLoop:
         try:
             reason = NodeSetReason(found.reason)
             text = EventText(reason=reason, action=action, note=found.message, type="Warning")
-            await self._kube.say(nodeset, text)
+            await self._kube.record_event(nodeset, text)
         except KubeRejectedError as error:  # Its namespace is on its way out.
             log.warning("event refused", extra={"nodeset": nodeset.key, "error": str(error)})
 

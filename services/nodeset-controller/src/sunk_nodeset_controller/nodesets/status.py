@@ -73,7 +73,7 @@ def status(seen: Observed, found: Plan, generation: int | None = None) -> NodeSe
     return replace(counts, conditions=_conditions(seen, found, counts))
 
 
-def is_told(before: NodeSetStatus, after: NodeSetStatus) -> bool:
+def is_written(before: NodeSetStatus, after: NodeSetStatus) -> bool:
     """Whether *before*, in which others may have conditions of their own, says what *after* does."""
 
     def ours(told: NodeSetStatus) -> object:

@@ -41,7 +41,7 @@ FAREWELL_S: Final = 3.0
 """How long a process that ends goes on to say what waits."""
 
 
-class _Saying(msgspec.Struct, frozen=True):
+class _QueuedEvent(msgspec.Struct, frozen=True):
     pod: Pod
     text: EventText
     at: datetime
@@ -52,22 +52,22 @@ class EventRecorder:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._waiting: deque[_Saying] = deque(maxlen=WAITING_MAX)
+        self._waiting: deque[_QueuedEvent] = deque(maxlen=WAITING_MAX)
         self._news = anyio.Event()
 
-    def say(self, pod: Pod, text: EventText) -> None:
+    def record(self, pod: Pod, text: EventText) -> None:
         """Have *text* said of *pod*, as of now."""
-        self._waiting.append(_Saying(pod, text, datetime.now(UTC)))
+        self._waiting.append(_QueuedEvent(pod, text, datetime.now(UTC)))
         self._news.set()
 
-    async def say_first(self, pods: Sequence[Pod], text: EventText) -> None:
+    async def record_now(self, pods: Sequence[Pod], text: EventText) -> None:
         """Say *text* of *pods* and of who controls them, once of each, now; it may fail, and ends in time."""
         about: dict[str, tuple[Resource[Any], KubeObject]] = {}
         for pod in pods:
             about[pod.metadata.uid] = PODS, pod
             about.update({one.metadata.uid: (kind, one) for kind, one in _controllers(pod)})
 
-        async def say(found: tuple[Resource[Any], KubeObject]) -> None:
+        async def record(found: tuple[Resource[Any], KubeObject]) -> None:
             try:
                 await self._client.record(*found, text)
             except SunkError as error:
@@ -75,7 +75,7 @@ class EventRecorder:
                 log.warning("event not recorded", extra=fields)
 
         with anyio.move_on_after(min(LAST_WORDS_S + EACH_S * len(about), LAST_WORDS_MAX_S)) as limit:
-            await each(about.values(), say)
+            await each(about.values(), record)
         if limit.cancelled_caught:
             log.warning("events not recorded in time", extra={"objects": len(about), "reason": text.reason})
 
@@ -84,23 +84,23 @@ class EventRecorder:
         try:
             while True:
                 while self._waiting:
-                    await self._say_next()
+                    await self._record_next()
                     await anyio.sleep(min(EVERY_S, LATE_S / (len(self._waiting) + 1)))
                 self._news = anyio.Event()
                 await self._news.wait()
         finally:
             with anyio.move_on_after(FAREWELL_S, shield=True):
                 while self._waiting:
-                    await self._say_next()
+                    await self._record_next()
 
-    async def _say_next(self) -> None:
+    async def _record_next(self) -> None:
         """Say the oldest; that it could not be said must not hold up the others."""
-        saying = self._waiting[0]
+        queued = self._waiting[0]
         try:
-            await self._client.record(PODS, saying.pod, saying.text, at=saying.at)
+            await self._client.record(PODS, queued.pod, queued.text, at=queued.at)
         except SunkError as error:
-            log.warning("event not recorded", extra={"pod": saying.pod.key, "error": str(error)})
-        if self._waiting and self._waiting[0] is saying:  # Else it was given up meanwhile.
+            log.warning("event not recorded", extra={"pod": queued.pod.key, "error": str(error)})
+        if self._waiting and self._waiting[0] is queued:  # Else it was given up meanwhile.
             self._waiting.popleft()
 
 

@@ -219,7 +219,7 @@ class PodStore:
 
     async def report_end(self, pods: Sequence[Pod], reason: PodReason, message: str) -> None:
         """Say by Event on Pods that are about to be deleted, and on who controls them, why, now."""
-        await self._recorder.say_first(
+        await self._recorder.record_now(
             pods, EventText(reason=reason, action="Deleting", note=plain(message), type="Warning")
         )
 
@@ -270,15 +270,17 @@ class PodStore:
         except KubeNotFoundError as error:
             raise ConflictError(str(error)) from error
         if not is_quiet:
-            self._recorder.say(pod, text)
+            self._recorder.record(pod, text)
 
-    def say(self, pod: Pod, reason: PodReason, message: str) -> None:
+    def record_event(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Say by Event that something went well."""
-        self._recorder.say(pod, EventText(reason=reason, action="Binding", note=message))
+        self._recorder.record(pod, EventText(reason=reason, action="Binding", note=message))
 
     def warn(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Say by Event what its user had better know; the Pod is scheduled all the same."""
-        self._recorder.say(pod, EventText(reason=reason, action="Scheduling", note=message, type="Warning"))
+        self._recorder.record(
+            pod, EventText(reason=reason, action="Scheduling", note=message, type="Warning")
+        )
 
     async def _patch(self, pod: Pod, body: dict[str, object]) -> None:
         meta = pod.metadata

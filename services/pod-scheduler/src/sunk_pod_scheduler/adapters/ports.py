@@ -90,7 +90,7 @@ class PodPort(Protocol):
         """Say by Event and by condition whether a Pod that runs has lost its job."""
         ...
 
-    def say(self, pod: Pod, reason: PodReason, message: str) -> None:
+    def record_event(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Say by Event that something went well."""
         ...
 

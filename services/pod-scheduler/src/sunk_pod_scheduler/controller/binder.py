@@ -39,7 +39,7 @@ class Binder:
         await self._store(action.state)
         count_bound(action.state)
         text = f"Slurm job {action.state.job} placed {pod.key} on {action.state.kube_node}"
-        self._pods.say(pod, PodReason.BOUND, text)
+        self._pods.record_event(pod, PodReason.BOUND, text)
 
     async def bind_members(self, action: BindMembers, seen: AnySeen, pods: Pods) -> None:
         """Ranks are written before the Pods are bound: a container reads them once, at its start."""
@@ -65,7 +65,7 @@ class Binder:
             self._context.check()
             await self._pods.bind(pod, action.kube_nodes[uid])
             text = f"Slurm job {record.job} placed {pod.key}, rank {rank} of {size} of {name(seen)}, "
-            self._pods.say(pod, PodReason.BOUND, text + f"on {action.kube_nodes[uid]}")
+            self._pods.record_event(pod, PodReason.BOUND, text + f"on {action.kube_nodes[uid]}")
 
         await each([uid for uid in action.kube_nodes if uid in pods], bind)
 

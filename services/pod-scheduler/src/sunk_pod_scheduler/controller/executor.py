@@ -89,7 +89,7 @@ class Executor:
                 return action.after_s
             case Tell():
                 await self._confirm(seen)
-                await self._notifier.tell(pods, action.notes)
+                await self._notifier.notify(pods, action.notes)
                 return action.after_s
             case Record():
                 await self._record(action.state, seen, pods)
@@ -189,7 +189,7 @@ class Executor:
         if is_over and isinstance(seen, GangSeen):
             for pod in ours:
                 if not pod.spec.node_name or pod.is_terminating:
-                    self._pods.say(pod, PodReason.GANG_ENDS, f"{name(seen)} ends: {state.reason}")
+                    self._pods.record_event(pod, PodReason.GANG_ENDS, f"{name(seen)} ends: {state.reason}")
 
     def _note_refusals(self, ours: Sequence[Pod], state: PlacementState) -> None:
         members = () if state.roster is None else state.roster.members
@@ -215,7 +215,7 @@ class Executor:
                 log.warning("a script is cut off, as are many", extra={"pod": pod.key, "job": state.job})
                 self._pods.warn(pod, note.reason, note.text)
         else:
-            await self._notifier.tell_all(ours, note)
+            await self._notifier.notify_all(ours, note)
         await self._store(state)
 
     async def _report_job_lost(self, state: PlacementState, seen: AnySeen, pods: Pods) -> None:
@@ -230,7 +230,7 @@ class Executor:
         await self._jobs.cancel(action.job, owner(seen))
         if action.event:
             note = Message(reason=action.event, text=action.state.reason)
-            await self._notifier.tell_all(seated(seen, pods), note)
+            await self._notifier.notify_all(seated(seen, pods), note)
         await self._store(action.state)
 
     async def _release(self, action: ReleaseJob, seen: AnySeen, pods: Pods) -> None:
@@ -242,7 +242,7 @@ class Executor:
         except SlurmRejectedError as error:
             text = f"Slurm refuses for job {action.job}: {error}"
             note = Message(reason=PodReason.RELEASE_REFUSED, text=text, is_warning=True)
-            await self._notifier.tell_all(seated(seen, pods), note)
+            await self._notifier.notify_all(seated(seen, pods), note)
             raise
 
     async def _delete(self, pods: Sequence[Pod], seen: AnySeen) -> None:

@@ -35,7 +35,7 @@ class Mailbox:
         self.since = now()
         """From when on callers are heard. Before that another leader was told, or nobody."""
 
-    def hear_anew(self) -> None:
+    def restart_listening(self) -> None:
         """Note that callers were not heard until now: the bus was away."""
         self.since = now()
 
@@ -43,7 +43,7 @@ class Mailbox:
         """Remember that the script runs."""
         self._announced[uid] = announcement
 
-    def ask_release(self, uid: str, job: int, *, is_epilog: bool = False) -> None:
+    def request_release(self, uid: str, job: int, *, is_epilog: bool = False) -> None:
         """Remember that *job* is to end. *is_epilog*: nobody says of which life of that number."""
         if is_epilog and self._released.get(uid) == (job, False):
             return  # Its script has said so too.
@@ -59,7 +59,7 @@ class Mailbox:
         found = self._announced.get(uid)
         return found.cause if found is not None and found.job == job else UNKNOWN
 
-    def is_release_asked(self, uid: str, job: int | None, *, is_alive: bool = False) -> bool:
+    def is_release_requested(self, uid: str, job: int | None, *, is_alive: bool = False) -> bool:
         """Whether *job* is to end.
 
         *is_alive*: Slurm says that it waits or runs. Then an epilog is that of an earlier job of its number,
@@ -68,7 +68,7 @@ class Mailbox:
         asked, is_epilog = self._released.get(uid, (None, False))
         return job is not None and asked == job and not (is_epilog and is_alive)
 
-    def hear(self, uid: str, job: int, heartbeat: HeartbeatState) -> None:
+    def note_heartbeat(self, uid: str, job: int, heartbeat: HeartbeatState) -> None:
         """Remember what is said of the script of *job*."""
         self._heartbeats[uid] = job, heartbeat
 

@@ -19,10 +19,10 @@ class Notifier:
     def __init__(self, pods: PodPort) -> None:
         self._pods = pods
 
-    async def tell(self, pods: Pods, notes: Mapping[str, Message]) -> None:
+    async def notify(self, pods: Pods, notes: Mapping[str, Message]) -> None:
         """Say each note by Event and condition; said already, it is not said again."""
 
-        async def tell(uid: str) -> None:
+        async def notify(uid: str) -> None:
             note, pod = notes[uid], pods.get(uid)
             if pod is None:
                 return
@@ -31,12 +31,12 @@ class Notifier:
             else:
                 await self._pods.put_off(pod, note.reason, note.text, is_quiet=note.is_quiet)
 
-        await each(notes, tell)
+        await each(notes, notify)
 
-    async def tell_all(self, pods: Iterable[Pod], note: Message) -> None:
+    async def notify_all(self, pods: Iterable[Pod], note: Message) -> None:
         """Say the same on all of *pods*."""
         found = {pod.metadata.uid: pod for pod in pods}
-        await self.tell(found, dict.fromkeys(found, note))
+        await self.notify(found, dict.fromkeys(found, note))
 
     async def report_job_lost(self, pods: Iterable[Pod], state: PlacementState, *, refused: str = "") -> None:
         """Say on Pods that run whether Slurm has lost their job, or that it has *refused* another."""
@@ -44,12 +44,12 @@ class Notifier:
         found = PodReason.JOB_LOST if is_lost else PodReason.JOB_FOUND
         reason = PodReason.SUBMISSION_FAILED if refused else found
 
-        async def tell(pod: Pod) -> None:
+        async def notify(pod: Pod) -> None:
             again = f"Slurm job {state.job} holds the place of {pod.key} again"
             text = refused or (state.reason if is_lost else again)
             await self._pods.report_job_lost(pod, reason, text, is_lost=is_lost)
 
-        await each(pods, tell)
+        await each(pods, notify)
 
     def released(
         self, pods: Sequence[Pod], job: int | None, wanted: Mapping[str, ValidatedPod | None]
@@ -63,7 +63,7 @@ class Notifier:
             if pod.spec.node_name:
                 continue
             text = f"Slurm job {job} is submitted for {whom}"
-            self._pods.say(pod, PodReason.PLACEHOLDER_SUBMITTED, text)
+            self._pods.record_event(pod, PodReason.PLACEHOLDER_SUBMITTED, text)
             asked = wanted.get(pod.metadata.uid)
             for warned in warnings(pod, asked) if asked is not None else ():
                 self._pods.warn(pod, warned.reason, warned.message)

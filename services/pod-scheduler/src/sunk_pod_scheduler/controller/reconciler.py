@@ -148,7 +148,11 @@ class Reconciler:
         moment = now()
         looked, job = self._looks.get(uid, (moment, None))
         placement = self._placements.get(uid)
-        if placement is None or placement.job is None or self._mailbox.is_release_asked(uid, placement.job):
+        if (
+            placement is None
+            or placement.job is None
+            or self._mailbox.is_release_requested(uid, placement.job)
+        ):
             return moment, None
         if job is not None and (job.job != placement.job or turn - looked > FRESH):
             job = None
@@ -209,8 +213,8 @@ class Reconciler:
             node_problem=why,
             has_old_number=lost_jobs.has_old_number(job, placement, self._placement_index.of_number, now()),
             given_away=given_away,
-            is_release_asked=placement is not None
-            and self._mailbox.is_release_asked(
+            is_release_requested=placement is not None
+            and self._mailbox.is_release_requested(
                 uid, placement.job, is_alive=isinstance(job, JobSeen) and job.is_alive
             ),
             heartbeat=self._mailbox.heartbeat(uid, placement.job) if placement else "",

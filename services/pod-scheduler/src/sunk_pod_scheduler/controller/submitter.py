@@ -82,7 +82,7 @@ class Submitter:
                 text=why or _no_node(seen, gang),
                 is_warning=True,
             )
-            await self._notifier.tell_all(ours, note)
+            await self._notifier.notify_all(ours, note)
             if tries(attempt) >= NO_NODE_ATTEMPTS:
                 # What is put off with the same number is the same state, which is not written: it would be
                 # due again at once.
@@ -111,12 +111,12 @@ class Submitter:
             text = _refused(error, description.qos, priority_class)
             if intent.lost is None:
                 note = Message(reason=PodReason.SUBMISSION_FAILED, text=text, is_warning=True)
-                await self._notifier.tell_all(pods, note)
+                await self._notifier.notify_all(pods, note)
             else:
                 await self._notifier.report_job_lost(pods, intent, refused=text)
             await self._store(_put_off(intent, text))
         except SlurmUnavailableError:
-            await self._tell_unavailable(intent, pods)
+            await self._report_unavailable(intent, pods)
             raise
         else:
             is_stored = False
@@ -135,7 +135,7 @@ class Submitter:
         try:
             job = await self._context.jobs.find_marked(replace(owner(seen), attempt=attempt, submitted=None))
         except SlurmUnavailableError:
-            await self._tell_unavailable(intent, ours)
+            await self._report_unavailable(intent, ours)
             raise
         if job is None:
             # Should it come to Slurm all the same, its mark is of an attempt that is over: it is a stray.
@@ -184,9 +184,9 @@ class Submitter:
         await each(pods, annotate)
         await self._store(replace(intent, job=job, changed=now(), reason=""))
 
-    async def _tell_unavailable(self, intent: PlacementState, pods: Sequence[Pod]) -> None:
+    async def _report_unavailable(self, intent: PlacementState, pods: Sequence[Pod]) -> None:
         if intent.lost is None:
-            await self._notifier.tell_all(pods, UNAVAILABLE)
+            await self._notifier.notify_all(pods, UNAVAILABLE)
 
 
 def _refused(error: SlurmRejectedError, qos: str, priority_class: str) -> str:

@@ -45,7 +45,7 @@ STEPS_MAX: Final = 16
 """More than the way from new Pods to bound ones has; a loop of steps would be a bug."""
 
 
-class Poke(Protocol):
+class Enqueue(Protocol):
     """Has a key looked at."""
 
     def __call__(self, key: str, /, *, after_s: float = 0.0) -> None:
@@ -69,7 +69,7 @@ class GangDispatcher:
         workloads: WorkloadPort,
         limits: Limits,
         key: bytes,
-        poke: Poke,
+        enqueue: Enqueue,
     ) -> None:
         self._single = single
         self._pods = pods
@@ -81,7 +81,7 @@ class GangDispatcher:
         self._workloads = workloads
         self._limits = limits
         self._key = key
-        self._poke = poke
+        self._enqueue = enqueue
         self._has_learnt = False
 
     async def reconcile(self, key: str) -> float | None:
@@ -93,7 +93,7 @@ class GangDispatcher:
             self._snapshotter.index.leave(key)
             return await self._single.reconcile(key)
         self._snapshotter.index.know(gang, key)
-        self._poke(gang, after_s=self._snapshotter.index.size_of(gang) * PER_MEMBER_S)
+        self._enqueue(gang, after_s=self._snapshotter.index.size_of(gang) * PER_MEMBER_S)
         return None
 
     def invalidate(self, key: str) -> None:

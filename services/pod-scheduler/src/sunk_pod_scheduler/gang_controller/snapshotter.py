@@ -134,8 +134,8 @@ class GangSnapshotter:
             announced_on=self._mailbox.announced_on(gang, record.job) if record else "",
             has_old_number=lost_jobs.has_old_number(job, record, self._placement_index.of_number, now()),
             given_away=given_away,
-            is_release_asked=record is not None
-            and self._mailbox.is_release_asked(
+            is_release_requested=record is not None
+            and self._mailbox.is_release_requested(
                 gang, record.job, is_alive=isinstance(job, JobSeen) and job.is_alive
             ),
             heartbeat=self._mailbox.heartbeat(gang, record.job) if record else "",

@@ -25,7 +25,7 @@ from sunk_pod_scheduler.placement.limits import (
     first_of_gang,
 )
 from sunk_pod_scheduler.placement.model import AnyJob, JobGone, JobSeen, JobUnknown
-from sunk_pod_scheduler.placement.transitions import said
+from sunk_pod_scheduler.placement.transitions import joined
 from sunk_pod_scheduler.reasons import PodReason
 
 WISHES_MAX: Final = 16
@@ -82,7 +82,7 @@ def _since(free: list[MemberSeen], now: datetime) -> datetime:
 
 
 def _refusal(problems: tuple[str, ...]) -> Message:
-    return Message(reason=PodReason.VALIDATION_FAILED, text=said(problems), is_warning=True)
+    return Message(reason=PodReason.VALIDATION_FAILED, text=joined(problems), is_warning=True)
 
 
 def _name(seen: GangSeen) -> str:

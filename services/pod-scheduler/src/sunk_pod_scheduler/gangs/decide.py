@@ -44,7 +44,7 @@ from sunk_pod_scheduler.placement.actions import (
 from sunk_pod_scheduler.placement.decide import decide
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, Observed, PodSeen
-from sunk_pod_scheduler.placement.transitions import given_up, said, without
+from sunk_pod_scheduler.placement.transitions import given_up, joined, without
 from sunk_pod_scheduler.podspec.job_size import too_small_for
 from sunk_pod_scheduler.reasons import PodReason
 
@@ -74,7 +74,7 @@ def _refused(
 ) -> GangAction:
     """A Pod became invalid before its gang had a job: once that is mended, the gang forms anew."""
     pod = _together(seen, record, gang)
-    return Wait() if pod.problems and record.reason == said(pod.problems) else Forget()
+    return Wait() if pod.problems and record.reason == joined(pod.problems) else Forget()
 
 
 def _placing(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:
@@ -91,7 +91,7 @@ def _placing(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, 
         and isinstance(job, JobSeen)
         and job.is_running
         and not job.is_requeued
-        and not seen.is_release_asked
+        and not seen.is_release_requested
     ):
         return _binding(seen, record, gang, job, now)
     pod = _together(seen, record, gang)
@@ -180,7 +180,7 @@ def _ending(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, l
     if untold := tuple(
         found.uid
         for found in there
-        if not found.pod.is_terminating or (found.pod.outstays and (is_over or seen.is_release_asked))
+        if not found.pod.is_terminating or (found.pod.outstays and (is_over or seen.is_release_requested))
     ):
         return DeleteMembers(untold)
     pod = replace(_together(seen, record, gang), is_terminating=True)
@@ -206,7 +206,7 @@ def _as_one(
         announced_on=seen.announced_on,
         has_old_number=seen.has_old_number,
         given_away=seen.given_away,
-        is_release_asked=seen.is_release_asked,
+        is_release_requested=seen.is_release_requested,
         excluded=seen.excluded,
     )
     return decide(one, now, limits)

@@ -13,7 +13,7 @@ from sunk_pod_scheduler.gangs.model import BindMembers, GangAction, GangSeen, Me
 from sunk_pod_scheduler.gangs.ranks import distinct
 from sunk_pod_scheduler.placement import lost_jobs
 from sunk_pod_scheduler.placement.actions import Record, TellLoss, Wait
-from sunk_pod_scheduler.placement.end_reasons import asked, cause, forgotten, requeued
+from sunk_pod_scheduler.placement.end_reasons import cause, forgotten, release_requested, requeued
 from sunk_pod_scheduler.placement.heartbeat import check_heartbeat
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, LOOK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.marks import Claim
@@ -145,10 +145,10 @@ def _without_job(  # noqa: PLR0911 - a table of cases
     match job:
         case JobGone(has_ended=False):  # Whoever asks for its end: a job that ends is known to Slurm.
             return _lost(seen, job, record, gang, now, limits)
-        case JobUnknown() if seen.is_release_asked:
+        case JobUnknown() if seen.is_release_requested:
             return Wait(ASK_AGAIN_S)
-        case _ if seen.is_release_asked:
-            return ends(record, asked(job), now)
+        case _ if seen.is_release_requested:
+            return ends(record, release_requested(job), now)
         case JobGone():
             return ends(record, forgotten(record.job), now)
         case JobSeen() if not job.is_running:
@@ -167,7 +167,7 @@ def _lost(  # noqa: PLR0917 - what it is, then what it knows
     """Slurm does not know its job: a gang that is whole goes the way of a single Pod."""
     if (gone := left(seen, gang)) and not are_enough(seen, gang):
         return ends(record, f"Slurm does not know job {record.job} any more, and {gone} left the gang", now)
-    match lost_jobs.without_job(job, record, now, limits, is_orphan=seen.is_release_asked):
+    match lost_jobs.without_job(job, record, now, limits, is_orphan=seen.is_release_requested):
         case Record(state=state):
             return Record(state=replace(state, roster=occupied(seen, gang, now)))
         case TellLoss() | Wait() as action:

@@ -24,13 +24,13 @@ from sunk_pod_scheduler.placement.actions import (
     TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.placement.end_reasons import asked, cause, forgotten, requeued
+from sunk_pod_scheduler.placement.end_reasons import cause, forgotten, release_requested, requeued
 from sunk_pod_scheduler.placement.heartbeat import check_heartbeat
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, ENDED_GRACE_S, LOOK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.marks import Claim
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown, Observed, PodSeen
 from sunk_pod_scheduler.placement.placing import placing
-from sunk_pod_scheduler.placement.transitions import end, ending, fresh, refuse, said
+from sunk_pod_scheduler.placement.transitions import end, ending, fresh, joined, refuse
 from sunk_pod_scheduler.podspec.validation import TERMINATION_OFFSET_S
 
 
@@ -95,7 +95,7 @@ def _refused(seen: Observed, placement: PlacementState, now: datetime, _: Limits
         return Wait()
     if not pod.problems:
         return Submit(placement.attempt)
-    if placement.reason == said(pod.problems):
+    if placement.reason == joined(pod.problems):
         return Wait()
     return refuse(replace(placement, changed=now), pod)
 
@@ -110,11 +110,11 @@ def _bound(  # noqa: C901, PLR0911 - a table of cases
         # A job that ends is known to Slurm while its script or an epilog asks for the Pod's end: where it is
         # not, slurmctld has lost its state, and has killed what it no longer knows.
         case JobGone(has_ended=False) if not pod.is_terminating:
-            return lost_jobs.without_job(job, placement, now, limits, is_orphan=seen.is_release_asked)
-        case JobUnknown() if not pod.is_terminating and seen.is_release_asked:
+            return lost_jobs.without_job(job, placement, now, limits, is_orphan=seen.is_release_requested)
+        case JobUnknown() if not pod.is_terminating and seen.is_release_requested:
             return Wait(ASK_AGAIN_S)
-        case _ if seen.is_release_asked:
-            return ending(placement, asked(job), now)
+        case _ if seen.is_release_requested:
+            return ending(placement, release_requested(job), now)
         case JobGone():
             return ending(placement, forgotten(placement.job), now)
         case JobSeen() if not job.is_running:
@@ -149,7 +149,7 @@ def _pod_leaves(  # noqa: PLR0911 - a table of cases
     if isinstance(job, JobUnknown):
         return Wait(ASK_AGAIN_S)
     due = _overdue_at(placement, job, limits)
-    if pod.outstays and (due is not None or seen.is_release_asked):
+    if pod.outstays and (due is not None or seen.is_release_requested):
         return DeletePod()
     if placement.is_overdue:
         return Wait(ASK_AGAIN_S)

@@ -27,7 +27,7 @@ def cause(job: JobSeen) -> str:
     return f"job {job.job} {words}: it is {job.base}"
 
 
-def asked(job: AnyJob) -> str:
+def release_requested(job: AnyJob) -> str:
     """Return why the script of *job*, or an epilog, asks for the Pod's end."""
     if isinstance(job, JobSeen) and not job.is_running:
         return cause(job)

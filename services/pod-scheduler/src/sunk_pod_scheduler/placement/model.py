@@ -166,7 +166,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Its job, which is held, has the number of a lost one that may be on a node yet."""
     given_away: str = ""
     """To whom Slurm has given a node of Pods that run without a job, for people; empty: to nobody."""
-    is_release_asked: bool = False
+    is_release_requested: bool = False
     """The placeholder's script or its node's epilog wants the Pods gone."""
     excluded: str | None = None
     """The nodes that its job, which waits, must not get as things are now; None where nobody can say."""

@@ -1,7 +1,7 @@
 """A Pod whose job waits in Slurm, or whose script has not begun: what its Pod says of that.
 
 A job that waits has the start that backfill expects in the look that is taken of it anyway. Backfill computes
-it anew at each of its turns, so a Pod keeps to the time that it said (`_start_to_tell`): one write for as
+it anew at each of its turns, so a Pod keeps to the time that it said (`_start_to_report`): one write for as
 long as the expected start stays where it was, one in ten minutes at most where it moves, by condition alone.
 """
 
@@ -58,7 +58,7 @@ def _held(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
 
 def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
     """Say what Slurm says, but neither of a moment's wait nor of each turn that its reason takes."""
-    reason, start = waits_for(job), _start_to_tell(placement.start_told, job.started, now)
+    reason, start = waits_for(job), _start_to_report(placement.start_told, job.started, now)
     if not reason:
         return Wait(WAITING_FIRST_S)
     if (reason, start) == (placement.reason, placement.start_told):
@@ -76,7 +76,7 @@ def _waiting(placement: PlacementState, job: JobSeen, now: datetime) -> Action:
     return RecordReason(state=state, event=PodReason.WAITING_FOR_SLURM, more=more, is_quiet=is_quiet)
 
 
-def _start_to_tell(told: datetime | None, expected: datetime | None, now: datetime) -> datetime | None:
+def _start_to_report(told: datetime | None, expected: datetime | None, now: datetime) -> datetime | None:
     """Return the start that a Pod is to say: *told*, until what Slurm expects is far from it.
 
     Far is more than five minutes, and more than a quarter of the time that is left until then. A start that

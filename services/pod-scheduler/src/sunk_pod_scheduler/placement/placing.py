@@ -22,10 +22,18 @@ from sunk_pod_scheduler.placement.actions import (
     TellLoss,
     Wait,
 )
-from sunk_pod_scheduler.placement.end_reasons import asked, cause, forgotten, requeued
+from sunk_pod_scheduler.placement.end_reasons import cause, forgotten, release_requested, requeued
 from sunk_pod_scheduler.placement.limits import ASK_AGAIN_S, Limits, backoff_s
 from sunk_pod_scheduler.placement.model import JobGone, JobSeen, JobUnknown, Observed, PodSeen
-from sunk_pod_scheduler.placement.transitions import bound_alone, end, ending, given_up, refuse, said, without
+from sunk_pod_scheduler.placement.transitions import (
+    bound_alone,
+    end,
+    ending,
+    given_up,
+    joined,
+    refuse,
+    without,
+)
 from sunk_pod_scheduler.podspec.job_size import too_small
 from sunk_pod_scheduler.reasons import PodReason
 
@@ -59,8 +67,8 @@ def placing(  # noqa: C901, PLR0911, PLR0912 - a table of cases
             # That may be of the run before: its prologs have to be through anew. Slurm itself requeues, and
             # holds, one that it could not launch.
             return given_up(without(pod, placement, requeued(job), now), job)
-        case JobSeen() if seen.is_release_asked:
-            return without(pod, placement, asked(job), now)
+        case JobSeen() if seen.is_release_requested:
+            return without(pod, placement, release_requested(job), now)
         case JobSeen() if job.is_running and placement.phase != "started":
             return _starting(seen, placement, job, now, limits)
         case JobSeen() if job.is_running:
@@ -94,7 +102,7 @@ def _unsubmitted(seen: Observed, pod: PodSeen, placement: PlacementState, now: d
     if placement.lost is not None and seen.given_away:
         return ending(placement, seen.given_away, now)
     if placement.lost is not None and pod.problems:
-        return lost_jobs.stays(placement, f"{lost_jobs.NO_OTHER_JOB}: {said(pod.problems)}", now)
+        return lost_jobs.stays(placement, f"{lost_jobs.NO_OTHER_JOB}: {joined(pod.problems)}", now)
     if pod.problems:
         return refuse(replace(placement, phase="refused", changed=now), pod)
     due = placement.changed + timedelta(seconds=backoff_s(placement.attempt))

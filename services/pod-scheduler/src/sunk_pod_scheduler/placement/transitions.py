@@ -85,7 +85,7 @@ def fresh(uid: str, pod: PodSeen, phase: PlacementPhase, now: datetime) -> Place
 
 def refuse(state: PlacementState, pod: PodSeen) -> Refuse:
     """The Pod cannot be passed to Slurm until it changes."""
-    return Refuse(state=replace(state, reason=said(pod.problems)))
+    return Refuse(state=replace(state, reason=joined(pod.problems)))
 
 
 def is_another(before: PlacementState | None, after: PlacementState | None) -> bool:
@@ -93,7 +93,7 @@ def is_another(before: PlacementState | None, after: PlacementState | None) -> b
     return before is not None and (after is None or after.attempt != before.attempt)
 
 
-def said(problems: tuple[str, ...]) -> str:
+def joined(problems: tuple[str, ...]) -> str:
     """Return *problems* in one line."""
     return "; ".join(problems)[:REASON_MAX]
 

@@ -52,7 +52,7 @@ class Handlers:
         pods: PodPort,
         mailbox: Mailbox,
         key: bytes,
-        poke: Callable[[str], None],
+        enqueue: Callable[[str], None],
         slurm_jobs: StateView[SlurmJobState] | None = None,
         kube_node: Callable[[str], str] = lambda _: "",
     ) -> None:
@@ -61,7 +61,7 @@ class Handlers:
         self._pods = pods
         self._mailbox = mailbox
         self._key = key
-        self._poke = poke
+        self._enqueue = enqueue
         self._slurm_jobs = slurm_jobs
         self._kube_node = kube_node
         self._placement_index = PlacementIndex(placements)
@@ -80,11 +80,11 @@ class Handlers:
             found = self._still(placement)
             return found is None or (found.phase in _AFTER_START and found.silent is None)
 
-        self._mailbox.hear(placement.uid, request.job, "heard")
+        self._mailbox.note_heartbeat(placement.uid, request.job, "heard")
         if not is_noted():
             cause = here(question_id(PlacementAnnounced, request.job))
             self._mailbox.announce(placement.uid, Announcement(request.job, request.node, cause))
-            self._poke(placement.uid)
+            self._enqueue(placement.uid)
             if not await self._mailbox.until(placement.uid, is_noted, timeout_s=WAIT_S):
                 return Later(reason=f"job {request.job} is not seen to run on {request.node}")
         return Noted()
@@ -94,8 +94,8 @@ class Handlers:
         self._placements.require_complete()
         for placement in self._placement_index.of(request.job):
             if placement.phase == "bound":
-                self._mailbox.hear(placement.uid, request.job, "cut")
-                self._poke(placement.uid)
+                self._mailbox.note_heartbeat(placement.uid, request.job, "cut")
+                self._enqueue(placement.uid)
         return Noted()
 
     async def released(self, request: ReleasePlacement) -> Reply:
@@ -114,8 +114,8 @@ class Handlers:
         if placement is None:  # An earlier job of that number: its Pod may have lost its placement.
             return self._released_unplaced(request)
         if not _is_pod_gone(placement):
-            self._mailbox.ask_release(placement.uid, request.job, is_epilog=not request.token)
-            self._poke(placement.uid)
+            self._mailbox.request_release(placement.uid, request.job, is_epilog=not request.token)
+            self._enqueue(placement.uid)
 
             def is_begun() -> bool:
                 found = self._still(placement)
@@ -134,8 +134,8 @@ class Handlers:
             return PlacementReleased(is_pod_gone=True)
         if request.token and not tokens.is_token(request.token, self._key, found.owner, found.attempt):
             return _forbidden(request.job)
-        self._mailbox.ask_release(found.owner, request.job, is_epilog=not request.token)
-        self._poke(found.uid)
+        self._mailbox.request_release(found.owner, request.job, is_epilog=not request.token)
+        self._enqueue(found.uid)
         return Later(reason=f"the placement of Pod {found.pod} is lost, and made anew")
 
     def _lost(self, job: int, node: str | None) -> _Lost | None:

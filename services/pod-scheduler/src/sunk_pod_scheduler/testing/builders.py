@@ -150,7 +150,7 @@ def seen(
     announced_on: str = "",
     kube_node: str = KUBE_NODE,
     node_problem: str = "",
-    is_release_asked: bool = False,
+    is_release_requested: bool = False,
 ) -> Observed:
     """Return all that is known of the Pod."""
     return Observed(
@@ -161,5 +161,5 @@ def seen(
         announced_on=announced_on,
         kube_node=kube_node,
         node_problem=node_problem,
-        is_release_asked=is_release_asked,
+        is_release_requested=is_release_requested,
     )

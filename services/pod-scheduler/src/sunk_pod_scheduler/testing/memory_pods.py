@@ -115,7 +115,7 @@ class MemoryPods:
         assert is_lost == (reason is not PodReason.JOB_FOUND)
         self._told(pod, reason, message, "Warning" if is_lost else "Normal", f"`SlurmJobLost` {is_lost}")
 
-    def say(self, pod: Pod, reason: PodReason, message: str) -> None:
+    def record_event(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Remember what is said."""
         self._told(pod, reason, message, "Normal")
 

@@ -74,7 +74,7 @@ class DrainController:
         """Look at what changed, the most urgent first."""
         async for name in source:
             rank = urgency(self._kube_inputs(name))
-            self._loop.poke(name, after_s=-rank * _RANK_S)
+            self._loop.enqueue(name, after_s=-rank * _RANK_S)
 
     async def _settle(self, name: str) -> float | None:
         """Bring one node's drain in line; return when to look again although nothing changes."""

@@ -82,7 +82,7 @@ class ExtraController:
             if action is None:
                 return None
             if isinstance(action, DescribeNode) and parsed(seen.node.extra).users is None:
-                await self._tell_replaced(seen.node)
+                await self._publish_replaced(seen.node)
             is_done = await self._node_writer.carry_out(action, seen)
         return None if is_done else self._config.refused_again_s
 
@@ -100,7 +100,7 @@ class ExtraController:
         stored = {at: view.event(name) for view in views if (at := view.stored(name)) is not None}
         return stored[max(stored)] if stored else UNKNOWN
 
-    async def _tell_replaced(self, node: Node) -> None:
+    async def _publish_replaced(self, node: Node) -> None:
         """Publish what is about to be lost; a crash before the write tells it again under the same id."""
         cluster, name = self._config.cluster, node.name
         event = NodeExtraReplaced(

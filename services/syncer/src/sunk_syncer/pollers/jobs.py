@@ -99,13 +99,13 @@ class JobPoller:
 
     def look(self, job: int) -> None:
         """Look at the one job *job* now."""
-        self._loop.poke(str(job))
+        self._loop.enqueue(str(job))
 
     def expect(self, job: int, cause: Cause) -> None:
         """Note that *job* is being requeued or released, so that what follows names the *cause*."""
         self._publisher.expect(job, cause)
 
-    def suspended_untold(self) -> list[int]:
+    def suspended_unpublished(self) -> list[int]:
         """Return the jobs that the last list shows as suspended, and the bus not yet as on any node.
 
         Raises:
@@ -140,7 +140,7 @@ class JobPoller:
     async def fresh(self, job: int) -> Job | None:
         """Look at the one job *job*, have the bus told of it, and return it; None: Slurm has none."""
         seen = await self.seen(job)
-        self._loop.poke(str(job))
+        self._loop.enqueue(str(job))
         return seen
 
     async def poll(self) -> bool:
@@ -155,7 +155,7 @@ class JobPoller:
         is_crowd = self._are_rounds_begun and len(listed) - len(self._view) > CROWD
         for job in news:
             is_late = is_crowd and job in new and listed[job].state.is_pending
-            self._loop.poke(str(job), after_s=self._crowd_s if is_late else 0.0)
+            self._loop.enqueue(str(job), after_s=self._crowd_s if is_late else 0.0)
         self._listed = listed
         self._is_restless = any(not _RESTLESS.isdisjoint(known.state.flags) for known in listed.values())
         self._not_found = {key: since for key, since in self._not_found.items() if self._is_missing(key)}
@@ -174,7 +174,7 @@ class JobPoller:
         for turn, job in enumerate(active):
             told = self._view.get(str(job))
             is_in_prolog = told is not None and told.reason == PROLOG
-            self._loop.poke(str(job), after_s=0.0 if is_in_prolog else self._round_s * turn / len(active))
+            self._loop.enqueue(str(job), after_s=0.0 if is_in_prolog else self._round_s * turn / len(active))
 
     @property
     def _round_s(self) -> float:
@@ -240,7 +240,7 @@ class JobPoller:
         if not self._doubt.is_over(moment, self._config.doubt_s):
             return False
         for key in missing:
-            self._loop.poke(key)
+            self._loop.enqueue(key)
         return True
 
     async def _settle(self, key: str) -> float | None:

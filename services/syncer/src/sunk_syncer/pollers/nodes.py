@@ -34,7 +34,7 @@ from sunk_syncer.policy.polling import LossGuard
 from sunk_syncer.pollers.activity import ActivityPoller
 from sunk_syncer.pollers.poll_loop import LOOKS_AT_ONCE, SETTLED_AT_ONCE, Poller, PollSchedule
 from sunk_syncer.states.node_cache import NodeCache
-from sunk_syncer.states.nodes import is_standing, is_told, node_facts, node_removed, node_state
+from sunk_syncer.states.nodes import is_reported, is_standing, node_facts, node_removed, node_state
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class NodePoller:
     def look(self, name: str) -> None:
         """Look at the one node *name* now."""
         self._to_look_at.add(name)
-        self._loop.poke(name)
+        self._loop.enqueue(name)
 
     async def fresh(self, name: str) -> Node | None:
         """Look at the one node *name*, tell the bus what it is, and return it; None: Slurm has none.
@@ -141,12 +141,12 @@ class NodePoller:
         elif self._is_known(name):
             self._require_lacking(name, asked)
         self._cache.take_one(name, node, asked)
-        self._loop.poke(name)
+        self._loop.enqueue(name)
         return node
 
     def _is_known(self, name: str) -> bool:
-        is_told = self._view.get(name) is not None or name in self._view.undecodable
-        return (is_told and not self._cache.is_absent(name)) or name in self._cache
+        is_reported = self._view.get(name) is not None or name in self._view.undecodable
+        return (is_reported and not self._cache.is_absent(name)) or name in self._cache
 
     def _require_lacking(self, name: str, asked: float) -> None:
         """Raise `TransientError` unless a list that is later than the first such look lacks *name* too."""
@@ -165,7 +165,7 @@ class NodePoller:
         if isinstance(answer, NotModified):
             raise SlurmUnavailableError("look at all nodes: not modified, although everything was asked for")
         for name in self._cache.take_list(answer.nodes, asked).changed:
-            self._loop.poke(name)
+            self._loop.enqueue(name)
         return {node.name: node for node in answer.nodes}
 
     async def poll(self) -> bool:
@@ -181,7 +181,7 @@ class NodePoller:
         if new := [name for name in taken.changed if self._view.get(name) is None]:
             log.info("nodes are new", extra={"nodes": len(new), "some": new[:5], "known": len(self._view)})
         for name in taken.changed:
-            self._loop.poke(name)
+            self._loop.enqueue(name)
         is_believed = self._look_for(frozenset(node.name for node in answer.nodes), asked)
         # What of this list was left aside may have been the newer: then the next one has to show it again.
         self._update_time = answer.last_update if is_believed and not taken.is_disputed else 0
@@ -256,7 +256,7 @@ class NodePoller:
             cause = named(facts, (action.cause for action in actions))
             with continuing(cause):
                 await self._writer.record(name, after, facts, revision=revision)
-            self._expected.forget(name, partial(is_told, facts=facts, state=after))
+            self._expected.forget(name, partial(is_reported, facts=facts, state=after))
             if (told := self._view.get(name)) is not None and is_same(told, after):
                 self._settled[name] = self._view.revision(name)
             if facts and before is not None:  # Those that are new, `poll` says in one line.

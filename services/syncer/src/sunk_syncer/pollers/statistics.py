@@ -65,7 +65,7 @@ class StatisticsPoller:
         moment = now()
         failed: SunkError | None = None
         try:
-            await self._tell_lists(moment)
+            await self._publish_lists(moment)
         except SunkError as error:
             failed = error
         try:
@@ -80,12 +80,12 @@ class StatisticsPoller:
             raise failed
         return True
 
-    async def _tell_lists(self, moment: datetime) -> None:
+    async def _publish_lists(self, moment: datetime) -> None:
         partitions = await self._slurm.partitions()
         reservations = await self._slurm.reservations()
         if partitions:
-            await self._partitions.tell({seen.name: partition_state(seen, moment) for seen in partitions})
-            await self._reservations.tell(
+            await self._partitions.publish({seen.name: partition_state(seen, moment) for seen in partitions})
+            await self._reservations.publish(
                 {seen.name: reservation_state(seen, moment) for seen in reservations}
             )
             self._answered = moment
@@ -116,7 +116,7 @@ class Table(Generic[S]):
     def __len__(self) -> int:
         return len(self._writer.view)
 
-    async def tell(self, seen: Mapping[str, S]) -> None:
+    async def publish(self, seen: Mapping[str, S]) -> None:
         """Tell the bus each, and what is gone."""
         view = self._writer.view
         for name, state in seen.items():

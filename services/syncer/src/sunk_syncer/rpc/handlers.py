@@ -73,7 +73,7 @@ class Handlers:
         Who has just begun to lead knows less than that: what the list of all jobs shows counts too.
         """
         self._known.require_settled()
-        untold = self._jobs.suspended_untold()
+        untold = self._jobs.suspended_unpublished()
         told = [job.job for job in self._known.values() if job.is_running and is_on(job.nodes, node)]
         for job in (*told, *untold):
             if is_in_the_way(await self._jobs.fresh(job), node):

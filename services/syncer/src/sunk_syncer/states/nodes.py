@@ -145,7 +145,7 @@ def is_standing(action: NodeAction, *, state: SlurmNodeState) -> bool:
     return isinstance(action, DrainNode) and state.is_drain and state.reason == action.reason
 
 
-def is_told(action: NodeAction, *, facts: Iterable[Event], state: SlurmNodeState) -> bool:
+def is_reported(action: NodeAction, *, facts: Iterable[Event], state: SlurmNodeState) -> bool:
     """Whether *facts* tell what *action* has led to, and nothing more can follow from it."""
     return any(_leads_to(action, fact) for fact in facts) and not is_standing(action, state=state)
 

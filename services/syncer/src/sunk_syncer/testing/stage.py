@@ -138,7 +138,7 @@ class Stage(Struct):
         """Say on the bus what pod-scheduler would say."""
         await self.placements.record(state.uid, state, revision=self.placements.view.revision(state.uid))
 
-    def told(self, subject: str, but: Collection[str] = FLEETING) -> list[str]:
+    def published(self, subject: str, but: Collection[str] = FLEETING) -> list[str]:
         """Return the kinds of facts that were published about a node or job, in order, each id once.
 
         As the stream holds them: what a crash repeats has the same id and is stored once.
