@@ -1,4 +1,4 @@
-"""Each file that docs/architecture.md names on its six ways is there."""
+"""Each file that docs/architecture.md and CONTRIBUTING name as the place of something is there."""
 
 import re
 from pathlib import Path
@@ -25,3 +25,17 @@ def test_every_file_on_the_six_ways_is_there() -> None:
     assert all(FOLDERS[short] == folder for short, folder in folders)
     assert len(named) > 50
     assert [path for short, path in named if not (ROOT / FOLDERS[short] / path).is_file()] == []
+
+
+def test_every_file_that_answers_a_question_of_contributing_is_there() -> None:
+    rows = (ROOT / "CONTRIBUTING.md").read_text().partition("## Where is it?")[2].partition("\n## ")[0]
+    answers = re.findall(r"^\| [^|]+\? \| ([\w-]+): ([^|]+) \|$", rows, re.MULTILINE)
+    named = [(service, path) for service, cell in answers for path in re.findall(r"`([\w/]+\.py)`", cell)]
+
+    assert len(answers) == 10
+    missing = [
+        (service, path)
+        for service, path in named
+        if not (ROOT / f"services/{service}/src/sunk_{service.replace('-', '_')}" / path).is_file()
+    ]
+    assert missing == []

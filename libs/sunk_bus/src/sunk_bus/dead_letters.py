@@ -139,7 +139,7 @@ async def _publish(session: Session, replay: Replay, wait_s: float) -> None:
     for row in await consumers_of(session.bus, stream):
         verdict = "is through with it" if row.handled >= seq else f"is not through with it yet: lag {row.lag}"
         session.out.line(f"  {row.name} {verdict}")
-    await _tell_who_buried_it(session, replay, buried + 1)
+    await _print_refusals(session, replay, buried + 1)
 
 
 async def _settled(session: Session, stream: str, seq: int) -> None:
@@ -150,7 +150,7 @@ async def _settled(session: Session, stream: str, seq: int) -> None:
         await anyio.sleep(_LOOK_S)
 
 
-async def _tell_who_buried_it(session: Session, replay: Replay, since: int) -> None:
+async def _print_refusals(session: Session, replay: Replay, since: int) -> None:
     start = start_at(since)
     async with reading(session.bus, subjects.DEAD_LETTER_STREAM, start, _filter(session)) as reader:
         async for record in reader.rest():

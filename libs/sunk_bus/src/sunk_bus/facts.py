@@ -64,7 +64,7 @@ def words_of(data: dict[str, Any], entity: str) -> str:
     """Return what *data* says beyond the *entity* that it is about."""
     said = {name: value for name, value in data.items() if name not in _QUIET}
     parts = [
-        _said(name, value, data)
+        _phrase(name, value, data)
         for name, value in said.items()
         if value not in ("", None, [], False) and str(value) != entity and name != "reason"
     ]
@@ -73,7 +73,7 @@ def words_of(data: dict[str, Any], entity: str) -> str:
     return "  ".join(parts)
 
 
-def _said(name: str, value: object, data: dict[str, Any]) -> str:
+def _phrase(name: str, value: object, data: dict[str, Any]) -> str:
     several = _several(value)
     match name, value:
         case "state", str():

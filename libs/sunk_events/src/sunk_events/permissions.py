@@ -197,11 +197,11 @@ def _published(service: Service, cluster: str) -> Iterator[str]:
             yield subjects.any_key(subjects.bucket(cluster, kind))
     for lease in LEASES.get(service, ()):
         yield subjects.key_subject(subjects.lease_bucket(cluster), lease)
-    yield from _asked_and_told(service, cluster)
+    yield from _questions_and_inboxes(service, cluster)
     yield from _called(service, cluster)
 
 
-def _asked_and_told(service: Service, cluster: str) -> Iterator[str]:
+def _questions_and_inboxes(service: Service, cluster: str) -> Iterator[str]:
     """Yield the questions that *service* asks, and where those hear it who ask it."""
     for kind, (owner, _) in REQUESTS.items():
         if service in ASKED_BY[kind]:

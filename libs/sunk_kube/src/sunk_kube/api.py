@@ -91,7 +91,7 @@ class Api:
         doing = f"{method.lower()} {path}"
         limit = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s, sock_connect=CONNECT_S)
         client = self._unbounded if is_urgent else self._calls
-        asked = _asked(client, method, path, query, limit, body=body, content_type=content_type)
+        asked = _response(client, method, path, query, limit, body=body, content_type=content_type)
         async with _translated(doing), await asked as response:
             answer = await response.read()
             if response.status >= _REFUSED:
@@ -111,7 +111,7 @@ class Api:
         """
         doing = f"watch {path}"
         limit = aiohttp.ClientTimeout(connect=CONNECT_S, sock_connect=CONNECT_S, sock_read=silence_s)
-        asked = _asked(self._unbounded, "GET", path, query, limit)
+        asked = _response(self._unbounded, "GET", path, query, limit)
         async with _translated(doing), await asked as response:
             if response.status >= _REFUSED:
                 with anyio.fail_after(self._timeout_s):
@@ -127,7 +127,7 @@ class Api:
         return refusal(doing, response.status, answer, response.headers)
 
 
-async def _asked(
+async def _response(
     client: ApiClient,
     method: str,
     path: str,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from sunk_kube.bodies import micro_time
 from sunk_kube.client import KubeClient
@@ -41,29 +41,16 @@ class KubeLease:
     ) -> None:
         self._client = client
         self._namespace = namespace
-        self._name = name
+        self.name: Final = name
         self._holder = holder
+        self.ttl_s: Final = float(ttl_s)
         self._ttl_s = ttl_s
         self._held: Lease | None = None
         self._token = 0
-        self._was_given_up = True
+        self.was_given_up = True
+        """Whether what was acquired last was known to be free, or ours."""
         self._seen: tuple[str, float] = ("", -math.inf)
         """The version of somebody else's renewal, and when we first saw it."""
-
-    @property
-    def name(self) -> str:
-        """What is led."""
-        return self._name
-
-    @property
-    def ttl_s(self) -> float:
-        """How long it lasts without renewal."""
-        return float(self._ttl_s)
-
-    @property
-    def was_given_up(self) -> bool:
-        """Whether what was acquired last was known to be free, or ours."""
-        return self._was_given_up
 
     async def acquire(self) -> int | None:
         """Take the lease if it is free, ours, or silent for longer than its holder said it would be."""
@@ -81,14 +68,15 @@ class KubeLease:
             await self._release()
 
     async def _acquire(self) -> int | None:
-        found = await self._client.find(LEASES, self._name, self._namespace)
+        found = await self._client.find(LEASES, self.name, self._namespace)
         if found is None:
             return await self._create()
         if not self._is_free(found):
             return None
         times = (found.spec.lease_transitions or 0) + 1
         if not self._is_ours(found):  # Before the write: if its answer is lost, the lease is ours next time.
-            self._was_given_up = True
+            self.was_given_up = True
+        """Whether what was acquired last was known to be free, or ours."""
         if not await self._is_written(found, self._spec(times, acquired=datetime.now(UTC))):
             return None
         return self._taken()
@@ -101,7 +89,7 @@ class KubeLease:
         if await self._is_written(self._held, again):
             return self._token
         # Our last write may have happened although its answer was lost.
-        found = await self._client.find(LEASES, self._name, self._namespace)
+        found = await self._client.find(LEASES, self.name, self._namespace)
         is_same = (
             found is not None
             and self._is_ours(found)
@@ -114,7 +102,7 @@ class KubeLease:
         held, self._held = self._held, None
         if held is None:
             return
-        found = await self._client.find(LEASES, self._name, self._namespace)
+        found = await self._client.find(LEASES, self.name, self._namespace)
         if found is None or not self._is_ours(found):
             return
         spec = self._spec(found.spec.lease_transitions or 0, acquired=found.spec.acquire_time)
@@ -150,10 +138,10 @@ class KubeLease:
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self.name, "namespace": self._namespace},
             "spec": self._spec(1, acquired=None),
         }
-        self._was_given_up = False
+        self.was_given_up = False
         try:
             self._held = await self._client.create(LEASES, body, self._namespace)
         except KubeExistsError:

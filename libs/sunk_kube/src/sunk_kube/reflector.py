@@ -160,7 +160,7 @@ class Reflector(Generic[T]):
         self._listeners = [one for one in self._listeners if one[0]() is not None]
         self._listeners.append((weakref.ref(changes), keys_of))
         for key, found in self._objects.items():
-            _tell(changes, keys_of, key, None, found)
+            _add_keys(changes, keys_of, key, None, found)
 
     async def run(self) -> None:
         """Read, follow, and read again after each gap, until cancelled."""
@@ -206,9 +206,11 @@ class Reflector(Generic[T]):
             index.change(before, found)
         for listener, keys_of in self._listeners:
             if (changes := listener()) is not None:
-                _tell(changes, keys_of, key, before, found)
+                _add_keys(changes, keys_of, key, before, found)
 
 
-def _tell(changes: Changes, keys_of: KeysOf[T] | None, key: str, before: T | None, after: T | None) -> None:
+def _add_keys(
+    changes: Changes, keys_of: KeysOf[T] | None, key: str, before: T | None, after: T | None
+) -> None:
     for concerned in (key,) if keys_of is None else keys_of(before, after):
         changes.add(concerned)

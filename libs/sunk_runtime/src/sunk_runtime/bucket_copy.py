@@ -188,7 +188,7 @@ class BucketCopy(Generic[S]):
         was_known = self._entries.pop(key, None) is not None or key in self.undecodable
         self.undecodable.discard(key)
         if was_known:
-            self._tell(key)
+            self._add_change(key)
 
     def _forget_gone(self, until_s: float) -> None:
         """Forget keys that went before *until_s*; not all, or the bucket would seem untouched."""
@@ -241,9 +241,9 @@ class BucketCopy(Generic[S]):
             self._entries.pop(key, None)
         else:
             self._entries[key] = Entry(found.value, found.revision, found.stored)
-        self._tell(key)
+        self._add_change(key)
 
-    def _tell(self, key: str) -> None:
+    def _add_change(self, key: str) -> None:
         for listener in tuple(self._listeners):
             listener.add(key)
 

@@ -111,7 +111,7 @@ class Connection:
             ConflictError, PermanentError: JetStream refused, or NATS denies us a subject.
             BusUnavailableError: no answer came; what was asked may have been done all the same.
         """
-        with self._watched(doing, needed, is_for_answer=True):
+        with self._ended_early(doing, needed, is_for_answer=True):
             try:
                 yield
             except NoRespondersError:
@@ -143,11 +143,11 @@ class Connection:
     @contextmanager
     def permitted(self, doing: str, *needed: str) -> Generator[None]:
         """Raise `PermanentError` as soon as NATS denies us one of the subjects *needed*."""
-        with self._watched(doing, needed, is_for_answer=False):
+        with self._ended_early(doing, needed, is_for_answer=False):
             yield
 
     @contextmanager
-    def _watched(self, doing: str, needed: tuple[str, ...], *, is_for_answer: bool) -> Generator[None]:
+    def _ended_early(self, doing: str, needed: tuple[str, ...], *, is_for_answer: bool) -> Generator[None]:
         wait = _Wait(doing, anyio.CancelScope(), needed, is_for_answer)
         self._waits[wait] = None
         try:

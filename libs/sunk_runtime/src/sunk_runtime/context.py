@@ -63,14 +63,16 @@ class JetStream(JetStreamContext):
         Its chunks come on *deliver_to*. Each that names a reply wants an answer there; the last is empty.
         """
         request = {"deliver_subject": deliver_to, "jsck": True}  # It checks all, then answers.
-        return await self._asked(f"STREAM.SNAPSHOT.{stream}", request, CHECK_S)
+        return await self._request(f"STREAM.SNAPSHOT.{stream}", request, CHECK_S)
 
     async def restore(self, stream: str, config: Mapping[str, Any], state: Mapping[str, Any]) -> str:
         """Begin to make *stream* of a snapshot; return where its chunks go, the empty one that ends it too.
 
         JetStream gives it up after 5 s without a chunk; what it then has of that name is an empty stream.
         """
-        answer = await self._asked(f"STREAM.RESTORE.{stream}", {"config": config, "state": state}, TIMEOUT_S)
+        answer = await self._request(
+            f"STREAM.RESTORE.{stream}", {"config": config, "state": state}, TIMEOUT_S
+        )
         return str(answer["deliver_subject"])
 
     async def put_chunk(self, deliver_to: str, chunk: bytes, *, timeout_s: float) -> None:
@@ -91,7 +93,7 @@ class JetStream(JetStreamContext):
             text = f"restore a stream: {error.get('description')} ({error.get('err_code')})"
             raise JetStreamRejectedError(text, err_code=int(error.get("err_code") or 0))
 
-    async def _asked(self, what: str, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    async def _request(self, what: str, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         return await self._api_request(f"{self._prefix}.{what}", json.dumps(request).encode(), timeout_s)
 
     async def _api_request(

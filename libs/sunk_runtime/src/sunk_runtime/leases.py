@@ -185,33 +185,20 @@ class BusLease:
         self._bus = bus
         self._subject = subjects.key_subject(subjects.lease_bucket(cluster), name)
         self._stream = subjects.bucket_stream(subjects.lease_bucket(cluster))
-        self._name = name
+        self.name: Final = name
         self._holder = holder
+        self.ttl_s: Final = float(ttl_s)
         self._ttl_s = ttl_s
         self._revision = 0
         self._token = 0
-        self._was_given_up = True
-
-    @property
-    def name(self) -> str:
-        """What is led."""
-        return self._name
-
-    @property
-    def ttl_s(self) -> float:
-        """How long it lasts without renewal."""
-        return float(self._ttl_s)
-
-    @property
-    def was_given_up(self) -> bool:
+        self.was_given_up = True
         """Whether what was acquired last was known to be free, or ours."""
-        return self._was_given_up
 
     async def acquire(self) -> int | None:
         """Take the lease if nobody holds it, or if what is stored is our own lost answer."""
         revision, holder, is_over = await self._look()
         if holder is None:  # Before the write: if its answer is lost, the lease is ours at the next look.
-            self._was_given_up = is_over
+            self.was_given_up = is_over
         if holder not in {None, self._holder} or not await self._is_written(revision):
             return None
         # Microseconds since 1970 by the server's clock: revisions begin anew with their bucket.

@@ -163,7 +163,9 @@ class FactConsumer:
             if delivery.metadata.num_delivered > 1:
                 EVENTS_REDELIVERED.labels(self._durable).inc()
             if settle := self._settled.get(_id(delivery)):
-                await self._tell(delivery, settle)  # After a gap: handled, its settlement lost or skipped.
+                await self._acknowledge(
+                    delivery, settle
+                )  # After a gap: handled, its settlement lost or skipped.
                 continue
             is_new = _id(delivery) not in self._held
             self._held[_id(delivery)] = delivery  # The newest delivery is the one to settle.
@@ -245,7 +247,7 @@ class FactConsumer:
                 settle = await self._end(delivery, reason)
             case _:
                 assert_never(verdict)
-        await self._tell(self._held.pop(_id(delivery), delivery), settle)
+        await self._acknowledge(self._held.pop(_id(delivery), delivery), settle)
         if settle in {Message.ack, Message.term}:
             self._settled[_id(delivery)] = settle
             if len(self._settled) > 2 * MAX_ACK_PENDING:
@@ -260,7 +262,7 @@ class FactConsumer:
         EVENTS_SETTLED.labels(self._durable, "again").inc()
         return partial(Message.nak, delay=back_off_s(BUG_S, delivery.metadata.num_delivered))
 
-    async def _tell(self, delivery: Message, settle: _Settle) -> None:
+    async def _acknowledge(self, delivery: Message, settle: _Settle) -> None:
         try:
             await self._bus.send_bare(settle(delivery))
         except TransientError as error:  # Not acknowledged is delivered again, which every handler bears.
@@ -272,7 +274,7 @@ class FactConsumer:
         while True:
             await anyio.sleep(KEEP_S)
             for delivery in list(self._held.values()):
-                await self._tell(delivery, Message.in_progress)
+                await self._acknowledge(delivery, Message.in_progress)
             EVENTS_HELD.labels(self._durable).set(len(self._held))
             overdue = time.monotonic() - HANDLE_S
             for worker in self._workers:
@@ -283,7 +285,7 @@ class FactConsumer:
         """Give what was not settled to whoever consumes next, now rather than after `ACK_WAIT_S`."""
         with anyio.move_on_after(1, shield=True):
             for delivery in self._held.values():
-                await self._tell(delivery, Message.nak)
+                await self._acknowledge(delivery, Message.nak)
         self._held.clear()
         self._idle.clear()
         self._lanes = Lanes[Message]()

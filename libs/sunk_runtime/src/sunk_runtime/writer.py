@@ -117,13 +117,13 @@ class StateWriter(Generic[S]):
         if told.facts:
             self._owed[key] = told
         try:
-            await self._tell(told.facts)
+            await self._publish_facts(told.facts)
             await self._write(key, told.state, data, told.revision)
         except (PermanentError, OversizeError):
             self._owed.pop(key, None)
             raise
 
-    async def _tell(self, facts: Iterable[Event]) -> None:
+    async def _publish_facts(self, facts: Iterable[Event]) -> None:
         for event in {event.id: event for event in facts}.values():
             try:
                 await publish(self._bus, self.view.cluster, event, fence=self._fence)

@@ -8,8 +8,7 @@ Source: slurmrestd 24.11 (v0.0.42) and 26.05 (v0.0.44), OpenAPI documents; witho
 """
 
 import time
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import anyio
 import msgspec
@@ -17,7 +16,7 @@ import msgspec
 from sunk_slurm.call import Call
 from sunk_slurm.connections import Transport
 from sunk_slurm.errors import NotSentError, NotServedError
-from sunk_slurm.rest import Rest
+from sunk_slurm.rest import Rest, RestClient
 from sunk_slurm.states import JobState
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.trust import Trust
@@ -69,27 +68,15 @@ class AccountedJobs(Answer, frozen=True, kw_only=True):
     jobs: tuple[AccountedJob, ...] = ()
 
 
-class SlurmAccounting:
+class SlurmAccounting(RestClient):
     """slurmdbd behind slurmrestd, to read. Use it as a context."""
 
     def __init__(
         self, url: str, tokens: Tokens, *, trust: Trust | None = None, transport: Transport | None = None
     ) -> None:
-        self._rest = Rest(url, tokens, trust=trust, transport=transport)
+        super().__init__(Rest(url, tokens, trust=trust, transport=transport))
         self._places = anyio.Semaphore(AT_ONCE)
         self._rests_until = 0.0
-
-    async def __aenter__(self) -> Self:
-        await self._rest.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._rest.__aexit__(kind, error, traceback)
 
     async def jobs(self, job: int, *, timeout_s: float) -> tuple[AccountedJob, ...]:
         """Return all records of the number *job*; none is also the answer for one that was never heard of.

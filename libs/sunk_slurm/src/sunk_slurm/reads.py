@@ -7,8 +7,7 @@ import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import lru_cache
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -26,7 +25,7 @@ from sunk_slurm.errors import (
 )
 from sunk_slurm.partitions import Partition, PartitionsAnswer
 from sunk_slurm.reservations import Reservation, ReservationsAnswer
-from sunk_slurm.rest import Rest
+from sunk_slurm.rest import Rest, RestClient
 from sunk_slurm.states import JobState
 from sunk_slurm.tokens import Tokens
 from sunk_slurm.trust import Trust
@@ -72,7 +71,7 @@ def _one_task(words: tuple[str, ...]) -> KnownJob:
     return KnownJob(JobState.of(words))
 
 
-class SlurmReads:
+class SlurmReads(RestClient):
     """slurmrestd of one Slurm cluster, to read. Use it as a context."""
 
     def __init__(
@@ -93,20 +92,8 @@ class SlurmReads:
             trust: Whom to believe that he is slurmrestd, where the address says https.
             transport: For tests.
         """
-        self._rest = Rest(url, tokens, trust=trust, transport=transport)
+        super().__init__(Rest(url, tokens, trust=trust, transport=transport))
         self._timeout_s = timeout_s
-
-    async def __aenter__(self) -> Self:
-        await self._rest.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._rest.__aexit__(kind, error, traceback)
 
     @property
     def version(self) -> str:

@@ -145,3 +145,22 @@ async def _ask(server: Server, call: Call, kind: type[T]) -> T | None:
         raise
     server.note_success()
     return answer
+
+
+class RestClient:
+    """What calls slurmrestd by *rest*, from when it is entered as a context until it is left."""
+
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+
+    async def __aenter__(self) -> Self:
+        await self._rest.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._rest.__aexit__(kind, error, traceback)

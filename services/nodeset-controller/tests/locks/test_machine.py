@@ -420,7 +420,9 @@ def test_a_placeholder_holds_as_long_as_its_pod_is_there_even_when_released_and_
             id="one that asks although its Pod is there has the number of a job that was lost",
         ),
         pytest.param({"requests": (ask(),)}, WEB, set[int](), id="it waits for another Pod anyway"),
-        pytest.param({"requests": (ask(),)}, GOING, {5, 6}, id="as does not, whose level has nobody in the way"),
+        pytest.param(
+            {"requests": (ask(),)}, GOING, {5, 6}, id="as does not, whose level has nobody in the way"
+        ),
         pytest.param({"requests": (ask(1, "strict"),)}, GOING, set[int](), id="as does, whose level has"),
         pytest.param({}, CLEAR, set[int](), id="nobody waits"),
         pytest.param(

@@ -10,7 +10,7 @@ from sunk_kube.pods import Container, ContainerState, ContainerStatus, Container
 from sunk_kube.testing import T0, pod
 from sunk_nodeset_controller.locks.daemon_claims import DaemonClaim
 from sunk_nodeset_controller.locks.model import Blockers, Clearing, LockTaint
-from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy, bears, blockers, may_run
+from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy, blockers, may_run, tolerates
 
 TAINT = LockTaint()
 DRIVEN = EvictionPolicy()
@@ -49,7 +49,7 @@ def bearing(**fields: object) -> Pod:
     ],
 )
 def test_a_pod_bears_the_lock_only_for_good(toleration: Toleration, *, does: bool) -> None:
-    assert bears(toleration, TAINT) == does
+    assert tolerates(toleration, TAINT) == does
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_terminating_pod_stops_counting_for_a_normal_lock_once_its_containers_
 def test_who_is_let_in_for_a_while_is_asked_to_leave_by_us(
     found: Pod, measure: EvictionPolicy, *, is_ours: bool
 ) -> None:
-    assert measure.is_ours_to_ask(found) is is_ours
+    assert measure.may_evict(found) is is_ours
 
 
 def test_of_thousands_of_tolerations_only_those_are_looked_at_that_may_be_about_the_lock(
@@ -228,7 +228,7 @@ def test_of_thousands_of_tolerations_only_those_are_looked_at_that_may_be_about_
 
     def counted(toleration: Toleration, taint: LockTaint) -> bool:
         looked.append(toleration.key)
-        return bears(toleration, taint)
+        return tolerates(toleration, taint)
 
     monkeypatch.setattr("sunk_nodeset_controller.locks.pods_in_the_way.bears", counted)
     others = tuple(Toleration(key=f"k{at}", operator="Exists") for at in range(5000))

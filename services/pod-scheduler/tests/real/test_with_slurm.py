@@ -1661,10 +1661,10 @@ class NoJobs:
     """No Pod here was made by a Kubernetes Job."""
 
     async def is_gang(self, membership: GangMembership) -> bool:
-        raise AssertionError(membership.said)
+        raise AssertionError(membership.description)
 
     async def size(self, membership: GangMembership) -> Size:
-        raise AssertionError(membership.said)
+        raise AssertionError(membership.description)
 
 
 def gangs(found: World, pods: PodPort | None = None) -> GangDispatcher:

@@ -59,12 +59,12 @@ async def _grow(source: Bus, target: Bus, name: str) -> None:
     one, three = await _compared(source, target, name)
     match next_step(one, three):
         case Step.NOTHING:
-            log.info("stream is there already", extra=_told(name, one))
+            log.info("stream is there already", extra=_fields(name, one))
             return
         case Step.REFUSE:
             raise PermanentError(refusal(name, one, three or StreamSeen()))
         case Step.REPLACE:
-            log.info("stream is there in part", extra=_told(name, three or StreamSeen()))
+            log.info("stream is there in part", extra=_fields(name, three or StreamSeen()))
             await _delete(target, name)
         case Step.COPY:
             pass
@@ -72,7 +72,7 @@ async def _grow(source: Bus, target: Bus, name: str) -> None:
     one, three = await _compared(source, target, name)
     if next_step(one, three) is not Step.NOTHING:
         raise TransientError(f"stream {name}: its copy is not yet what the one server has")
-    log.info("stream copied", extra=_told(name, one))
+    log.info("stream copied", extra=_fields(name, one))
 
 
 async def _copy(source: Bus, target: Bus, name: str) -> None:
@@ -121,7 +121,7 @@ async def _await_all_servers(target: Bus, name: str) -> None:
         await anyio.sleep(AGAIN_S)
 
 
-def _told(name: str, what: StreamSeen) -> dict[str, object]:
+def _fields(name: str, what: StreamSeen) -> dict[str, object]:
     return {
         "stream": name,
         "messages": what.messages,

@@ -31,11 +31,11 @@ LAST_S: Final = 1.5
 """So much is left of a call for its last question: its answer decides whether the node is drained."""
 
 
-class Ask(Protocol):
-    """Asks who decides."""
+class Requester(Protocol):
+    """Sends a question to the service that decides."""
 
     async def __call__(self, request: Request, *, timeout_s: float) -> Reply | None:
-        """Ask once; None where nobody answered, which is never "no"."""
+        """Requester once; None where nobody answered, which is never "no"."""
         ...
 
 
@@ -78,7 +78,7 @@ class Prologs:
 
     def __init__(
         self,
-        ask: Ask,
+        ask: Requester,
         config: Config,
         *,
         nodes: StateView[SlurmNodeState],

@@ -106,7 +106,7 @@ class Scrapes:
         is_gzip: bool,
     ) -> bytes:
         self._exposition.update(slurm)
-        self._tell_of_cap()
+        self._report_cap()
         old = ages(self._exposition.newest(), slurm.statistics.get(subjects.STATISTICS_KEY), moment)
         for kind, age_s in old.items():
             STATE_AGE.labels(kind).set(age_s)
@@ -117,7 +117,7 @@ class Scrapes:
         SCRAPE_BYTES.set(len(text))
         return zlib.compress(text, level=1, wbits=31) if is_gzip else text
 
-    def _tell_of_cap(self) -> None:
+    def _report_cap(self) -> None:
         jobs = self._exposition.jobs
         JOB_SERIES.set(jobs.size)
         JOBS_WITHOUT_SERIES.set(jobs.left_out)

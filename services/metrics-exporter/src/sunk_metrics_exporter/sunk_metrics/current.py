@@ -64,7 +64,7 @@ def look(
         drains={cause: Drained(len(found), _oldest(found, now)) for cause, found in begins.items()},
         without_cause={cause: Drained(len(found), _oldest(found, now)) for cause, found in ends.items()},
         locks=_count(LOCKS, (one.lock for one in found_locks)),
-        lock_oldest_s=_oldest([_asked(one) for one in found_locks if one.lock == "pending"], now),
+        lock_oldest_s=_oldest([_waits_since(one) for one in found_locks if one.lock == "pending"], now),
         placements=_count(PHASES, (one.phase for one in found_placements)),
         placement_oldest_s=_oldest(waiting, now),
     )
@@ -75,7 +75,7 @@ def _count(words: Iterable[str], found: Iterable[str]) -> dict[str, int]:
     return {word: counts[word] for word in words}
 
 
-def _asked(lock: LockState) -> datetime:
+def _waits_since(lock: LockState) -> datetime:
     """Return since when the first job waits for *lock*: it may have changed since, for another one."""
     waits = (one.asked for one in lock.holders if one.granted is None)
     return min((asked for asked in waits if asked is not None), default=lock.changed)

@@ -55,7 +55,7 @@ class Evictor:
         placed = self._snapshotter.job_by_uid(pods)
         daemons = await self._daemons(pods, placed)
         others, unheard, _ = await self._in_the_way(turn, seen, pods, placed, daemons)
-        return others, self._told(turn, others, placed, unheard, daemons)
+        return others, self._blocking_pods(turn, others, placed, unheard, daemons)
 
     async def look(self, turn: Turn, seen: Seen, *, does_clear: bool = True) -> Blockers:
         """Return the Pods in the way, as they are now; have them leave if that is wanted."""
@@ -70,13 +70,13 @@ class Evictor:
         lock_requests.looked(found, now())
         if does_clear:
             known = [pod for pod in others if pod.metadata.uid not in daemons.unknown]
-            ours = [pod for pod in known if self._nodes.measure.is_ours_to_ask(pod)]
+            ours = [pod for pod in known if self._nodes.measure.may_evict(pod)]
             await self._drive_out(lock_requests, ours, placed)
             _count_driven(
                 lock_requests,
                 {pod.metadata.uid for pod in known} - placed.keys() - lock_requests.asked.keys(),
             )
-        told = self._told(turn, others, placed, unheard, daemons)
+        told = self._blocking_pods(turn, others, placed, unheard, daemons)
         is_unheard = bool(unheard or daemons.unknown)
         return replace(found, blocking=told, is_unheard=is_unheard, unasked=unasked)
 
@@ -125,7 +125,7 @@ class Evictor:
             lock_requests.asked[uid] = EvictionAttempt(since=since, tried=tried, because=because)
 
     @staticmethod
-    def _told(
+    def _blocking_pods(
         turn: Turn,
         others: list[Pod],
         placed: Mapping[str, int | None],

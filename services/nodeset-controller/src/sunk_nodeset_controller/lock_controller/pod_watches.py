@@ -107,10 +107,14 @@ class PodWatches:
     async def _follow(self, scope: anyio.CancelScope) -> None:
         with scope:
             await follow_passing(
-                self._client, BOUND_PODS, changed=self._told, missed=self._missed, fields="spec.nodeName!="
+                self._client,
+                BOUND_PODS,
+                changed=self._pod_changed,
+                missed=self._missed,
+                fields="spec.nodeName!=",
             )
 
-    def _told(self, pod: BoundPod) -> None:
+    def _pod_changed(self, pod: BoundPod) -> None:
         node = self._node.get(pod.spec.node_name, "")
         if node in self._waiting:
             self._changed(node)

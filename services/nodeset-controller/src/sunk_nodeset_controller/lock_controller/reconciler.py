@@ -168,7 +168,7 @@ class Locks:
                 turn.lock_requests.clear_since = {}  # What was seen before the taint is worth nothing.
                 closed = seen, decision  # Told with what the look finds, which is next.
                 continue
-            await self._tell(turn, seen, decision)
+            await self._reply_and_record(turn, seen, decision)
             if decision.step is Step.KEEP and clear is None and self._nodes.taint.evicts:
                 await self._evictor.look(turn, seen)
             return self._settled(turn, seen, decision)
@@ -218,7 +218,7 @@ class Locks:
             return await self._evictor.look(turn, seen, does_clear=not decision.is_drained)
         except SunkError:
             if closed is not None:
-                await self._tell(turn, *closed)
+                await self._reply_and_record(turn, *closed)
             raise
 
     def _settled(self, turn: Turn, seen: Seen, decision: Decision) -> float | None:
@@ -237,7 +237,7 @@ class Locks:
             self._watches.stop(turn.node)
         return decision.again_s
 
-    async def _tell(self, turn: Turn, seen: Seen, decision: Decision) -> None:
+    async def _reply_and_record(self, turn: Turn, seen: Seen, decision: Decision) -> None:
         """Tell those who ask, then the bus, what now stands on the Node."""
         for job, answer in decision.answers.items():
             turn.lock_requests.reply(job, answer)

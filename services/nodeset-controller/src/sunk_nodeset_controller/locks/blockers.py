@@ -52,7 +52,7 @@ def blocking(
     return tuple(
         _unknown_daemon(pod, undecided[pod.metadata.uid])
         if pod.metadata.uid in undecided
-        else _told(pod, refused.get(pod.metadata.uid), placed, unheard, now)
+        else _blocking_pod(pod, refused.get(pod.metadata.uid), placed, unheard, now)
         for pod in first
     )
 
@@ -62,7 +62,7 @@ def _unknown_daemon(pod: Pod, why: str) -> BlockingPod:
     return BlockingPod(pod=pod.key, because=because[:REASON_MAX])
 
 
-def _told(
+def _blocking_pod(
     pod: Pod,
     refusal: Refusal | None,
     placed: Mapping[str, int | None],

@@ -131,7 +131,9 @@ def holders_of(seen: Seen, verdicts: Verdicts, rules: Rules) -> tuple[Holder, ..
     for ask in seen.requests:
         if verdicts[ask.job] is None:
             before = holders.get(ask.job)
-            holders[ask.job] = _asked(before, ask, seen) if before else _new(ask.job, ask.level, ask.asked)
+            holders[ask.job] = (
+                _with_request(before, ask, seen) if before else _new(ask.job, ask.level, ask.asked)
+            )
     for job, found in seen.jobs.items():
         if found.place == "running" and job not in holders and not _is_stale(job, seen):
             holders[job] = _new(job, "normal", seen.now)
@@ -142,7 +144,7 @@ def _new(job: int, level: LockLevel, asked: datetime) -> Holder:
     return Holder(job=job, level=level, asked=asked)
 
 
-def _asked(holder: Holder, ask: LockRequest, seen: Seen) -> Holder:
+def _with_request(holder: Holder, ask: LockRequest, seen: Seen) -> Holder:
     """Return *holder* as *ask* changes it: each call of a prolog is worth a fresh look, but only one."""
     since = ask.since if ask.since is not None and seen.lock.stand == "on" else ask.asked
     level: LockLevel = "strict" if "strict" in {holder.level, ask.level} else "normal"

@@ -75,9 +75,9 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
             return False  # Nothing of it runs or will, and the kubelet no longer counts it.
         if self.taint.evicts and self.clearing.is_exempt(pod, is_daemon=is_daemon):
             return False  # Where Kubernetes does it, it knows of no exemptions.
-        return not any(bears(toleration, self.taint) for toleration in self._near(pod.spec.tolerations))
+        return not any(tolerates(toleration, self.taint) for toleration in self._near(pod.spec.tolerations))
 
-    def is_ours_to_ask(self, pod: Pod) -> bool:
+    def may_evict(self, pod: Pod) -> bool:
         """Whether it is us who have *pod*, which is in the way, leave, and not Kubernetes.
 
         Who bears a ``NoExecute`` taint for some seconds is let in, and may stay for as long.
@@ -87,11 +87,11 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
     def lets_in_for_a_while(self, tolerations: Collection[Toleration]) -> bool:
         """Whether a ``NoExecute`` taint lets in a Pod with *tolerations*, and not for good."""
         near = self._near(tolerations)
-        return self._lets_in(near) and not any(bears(one, self.taint) for one in near)
+        return self._lets_in(near) and not any(tolerates(one, self.taint) for one in near)
 
     def _lets_in(self, tolerations: Iterable[Toleration]) -> bool:
         return any(
-            bears(replace(one, toleration_seconds=None), self.taint) for one in self._near(tolerations)
+            tolerates(replace(one, toleration_seconds=None), self.taint) for one in self._near(tolerations)
         )
 
     def _near(self, tolerations: Iterable[Toleration]) -> list[Toleration]:
@@ -120,7 +120,7 @@ def blockers(others: Iterable[Pod]) -> Blockers:
     )
 
 
-def bears(toleration: Toleration, taint: LockTaint) -> bool:
+def tolerates(toleration: Toleration, taint: LockTaint) -> bool:
     """Whether *toleration* keeps a Pod on a Node with *taint* for good: for some seconds counts as not."""
     if toleration.toleration_seconds is not None or toleration.effect not in {"", taint.effect}:
         return False

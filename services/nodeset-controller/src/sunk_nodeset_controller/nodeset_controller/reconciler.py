@@ -161,10 +161,10 @@ class NodeSetLoop:
             done = await self._carry_out(seen, found)
         except KubeRejectedError as error:
             log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
-            rest_s = await self._tell(nodeset, replace(found, refused=str(error)))
+            rest_s = await self._write_status(nodeset, replace(found, refused=str(error)))
             return REFUSED_AGAIN_S if rest_s is None else rest_s
         told = replace(found, stuck=done.stuck, refused=done.refused)
-        rest_s = await self._tell(nodeset, told, None if found.actions else seen)
+        rest_s = await self._write_status(nodeset, told, None if found.actions else seen)
         if len(done.actions) + done.resting < len(found.actions):
             return 0.0
         left_s = LEFT_AGAIN_S if seen.foreign or done.name_conflicts else None
@@ -235,7 +235,9 @@ class NodeSetLoop:
             return
         raise KubeUnavailableError(f"pods of {namespace} are made, and not seen yet")
 
-    async def _tell(self, planned: NodeSet, found: Plan, seen: Observed | None = None) -> float | None:
+    async def _write_status(
+        self, planned: NodeSet, found: Plan, seen: Observed | None = None
+    ) -> float | None:
         """Write what the NodeSet has come to, if that has changed; *seen* is what it still is.
 
         Returns:
@@ -259,12 +261,12 @@ class NodeSetLoop:
             before = condition(nodeset.status.conditions, kind)
             after = condition(told.conditions, kind)
             if after is not None and is_news(before, after):  # Before the status says that it was said.
-                await self._say(nodeset, after, action)
+                await self._record_event(nodeset, after, action)
         with suppress(KubeNotFoundError):  # It has just gone, and its status with it.
             await self._kube.write_status(nodeset, told)
         return None
 
-    async def _say(self, nodeset: NodeSet, found: Condition, action: str) -> None:
+    async def _record_event(self, nodeset: NodeSet, found: Condition, action: str) -> None:
         """Say it as an Event; that nobody takes it holds nothing up."""
         try:
             reason = NodeSetReason(found.reason)

@@ -28,15 +28,15 @@ def requests(spec: PodSpec) -> dict[str, Decimal]:
     """
     sidecars = [one for one in spec.init_containers if one.restart_policy == "Always"]
     others = [one for one in spec.init_containers if one.restart_policy != "Always"]
-    running = total(_asked(one.resources) for one in (*spec.containers, *sidecars))
-    starting = (total((_asked(one.resources),)) for one in others)
+    running = total(_requests(one.resources) for one in (*spec.containers, *sidecars))
+    starting = (total((_requests(one.resources),)) for one in others)
     asked = largest((running, *starting))
     if spec.resources is not None and spec.resources.requests:
         asked |= total((spec.resources.requests,))  # What is asked for the Pod as a whole stands above.
     return {name: amount + number(spec.overhead.get(name, 0)) for name, amount in asked.items()}
 
 
-def _asked(resources: ResourceRequirements) -> Mapping[str, Quantity]:
+def _requests(resources: ResourceRequirements) -> Mapping[str, Quantity]:
     """Return what a container asks for: where no request is given or added, Kubernetes takes the limit."""
     total((resources.limits,))  # Raises where one is no quantity.
     limits = {name: amount for name, amount in resources.limits.items() if name not in SMALL}

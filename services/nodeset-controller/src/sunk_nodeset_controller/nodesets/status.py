@@ -61,8 +61,8 @@ def status(seen: Observed, found: Plan, generation: int | None = None) -> NodeSe
         number_feasible=len(found.feasible),
         current_number_scheduled=len(current),
         number_ready=ready,
-        number_running=sum(_says(pod, wk.CONDITION_SLURM_RUNNING) for pod in current),
-        number_drain=sum(_says(pod, wk.CONDITION_SLURM_DRAIN) for pod in current),
+        number_running=sum(_is_true(pod, wk.CONDITION_SLURM_RUNNING) for pod in current),
+        number_drain=sum(_is_true(pod, wk.CONDITION_SLURM_DRAIN) for pod in current),
         number_misscheduled=sum(is_known and pinned_node(pod) not in found.feasible for pod in current),
         number_unavailable=max(expected - ready, 0),
         updated_number_scheduled=sum(_is_updated(pod, revision) for pod in current),
@@ -98,7 +98,7 @@ def _expected(seen: Observed, found: Plan) -> int:
     return len(found.feasible | {pinned_node(pod) for pod in alive})
 
 
-def _says(pod: Pod, kind: str) -> bool:
+def _is_true(pod: Pod, kind: str) -> bool:
     found = condition(pod.status.conditions, kind)
     return found is not None and found.status == "True"
 

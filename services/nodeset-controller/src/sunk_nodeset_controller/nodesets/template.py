@@ -156,13 +156,13 @@ def _furnished(container: Mapping[str, Any], *, is_shared: bool) -> Manifest:
         *given,
     ]
     if not is_shared:
-        made["resources"] = _asked(made.get("resources") or {})
+        made["resources"] = _small_requests(made.get("resources") or {})
     if "readinessProbe" not in made and SLURMD_PORT in {one.get("name") for one in made.get("ports", [])}:
         made["readinessProbe"] = {"tcpSocket": {"port": SLURMD_PORT}, "periodSeconds": 5}
     return made
 
 
-def _asked(given: Mapping[str, Any]) -> Manifest:
+def _small_requests(given: Mapping[str, Any]) -> Manifest:
     """Return the resources of a container: small requests where *given* has none, whatever its limits."""
     limits: Manifest = given.get("limits") or {}
     requests: Manifest = given.get("requests") or {}

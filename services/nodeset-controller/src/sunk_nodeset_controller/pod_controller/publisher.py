@@ -62,7 +62,7 @@ class PodStatePublisher:
         self._writer.view.require_complete()
         if self._pod(node) is None and await self._is_hidden(node):
             return HIDDEN_AGAIN_S
-        await self._tell(node, self._pod(node))  # It may have come back into view meanwhile.
+        await self._publish(node, self._pod(node))  # It may have come back into view meanwhile.
         return None
 
     async def _is_hidden(self, node: str) -> bool:
@@ -107,7 +107,7 @@ class PodStatePublisher:
         found = self._views.nodes.get(kube_node)
         return await self._kube.find_node(kube_node) if found is None and kube_node else found
 
-    async def _tell(self, node: str, pod: Pod | None) -> None:
+    async def _publish(self, node: str, pod: Pod | None) -> None:
         """Facts first, then the state."""
         before, revision = self._writer.view.get(node), self._writer.view.revision(node)
         kube_node, owner = "", ""
@@ -171,7 +171,7 @@ class PodStatePublisher:
     def _of_node(self, before: Node | None, after: Node | None) -> Iterable[str]:
         """Return the Slurm node on a Node, if what we tell of it may have changed."""
         node = after or before
-        if node is None or _told_of(before) == _told_of(after):
+        if node is None or _projected(before) == _projected(after):
             return ()
         if node.metadata.labels.get(wk.LABEL_CLUSTER) == self._cluster:
             return (node.metadata.labels.get(wk.LABEL_POD, ""),)
@@ -203,7 +203,7 @@ def _willed(nodeset: NodeSet | None) -> object:
     return nodeset.spec, meta.deletion_timestamp, meta.finalizers
 
 
-def _told_of(node: Node | None) -> object:
+def _projected(node: Node | None) -> object:
     """Return what of a Node others are told."""
     if node is None:
         return None

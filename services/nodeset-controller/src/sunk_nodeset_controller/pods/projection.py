@@ -55,18 +55,20 @@ def verification(node: Node, pod: Pod | None) -> Condition | None:
         for one in (node, pod)
         if one is not None
     )
-    return max((one for one in found if one is not None), key=_said, default=None)  # Of equal ones the first.
+    return max(
+        (one for one in found if one is not None), key=_reported_at, default=None
+    )  # Of equal ones the first.
 
 
 def verified(node: Node, pod: Pod | None) -> datetime | None:
     """Return when *node* last passed its health verification; None if it did not, or failed since."""
     found = verification(node, pod)
-    if found is None or found.status != "True" or _said(found) == NEVER:
+    if found is None or found.status != "True" or _reported_at(found) == NEVER:
         return None
-    return _said(found)
+    return _reported_at(found)
 
 
-def _said(check: Condition) -> datetime:
+def _reported_at(check: Condition) -> datetime:
     """Return when *check* was last said to be so; a failure of unknown age is newer than any pass."""
     times = (check.last_transition_time, check.last_heartbeat_time, check.last_probe_time)
     unknown = NEVER if check.status == "True" else ALWAYS
@@ -108,7 +110,7 @@ def copies(node: Node, pod: Pod, nodeset: NodeSet | None) -> MetadataPatch:
         found = features(nodeset.spec.features, node.metadata.labels)
         annotations[wk.ANNOTATION_FEATURES] = ",".join(found)
     check = condition(node.status.conditions, wk.CONDITION_HPC_VERIFICATION)
-    if check is None or _said(check) == NEVER or verification(node, pod) is not check:
+    if check is None or _reported_at(check) == NEVER or verification(node, pod) is not check:
         return MetadataPatch(annotations=annotations)
     # Without a time it would be written with the moment of writing: a pass that nobody has made.
     since = check.last_transition_time or check.last_heartbeat_time

@@ -30,7 +30,7 @@ async def claim(kube: KubeClient, namespace: str, name: str, pod_scope: PodScope
     """
     while True:
         try:
-            await _say(kube, namespace, name, pod_scope)
+            await _annotate(kube, namespace, name, pod_scope)
             others = await peers(kube, f"{namespace}/{name}")
         except TransientError as error:
             log.warning("other schedulers are not known", extra={"error": str(error)})
@@ -57,7 +57,7 @@ async def peers(kube: KubeClient, own: str) -> list[Peer]:
     return [found for lease in leases if lease.key != own and (found := peer(lease)) is not None]
 
 
-async def _say(kube: KubeClient, namespace: str, name: str, pod_scope: PodScope) -> None:
+async def _annotate(kube: KubeClient, namespace: str, name: str, pod_scope: PodScope) -> None:
     metadata = {
         "labels": {LABEL_COMPONENT: SCHEDULER_COMPONENT},
         "annotations": {ANNOTATION_SCHEDULES: msgspec.json.encode(pod_scope).decode()},

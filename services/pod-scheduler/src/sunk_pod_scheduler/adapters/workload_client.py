@@ -173,7 +173,7 @@ class WorkloadClient:
         found = await self._size(membership)
         if max(found.count or 0, found.declared or 0) <= SIZE_MAX:
             return found
-        many = f"{membership.said} has {found.count} Pods, and no more than {SIZE_MAX} are placed together"
+        many = f"{membership.title} has {found.count} Pods, and no more than {SIZE_MAX} are placed together"
         return Size(problem=f"{many}: {ANNOTATION_GANG}: none places its Pods one by one")
 
     async def _size(self, membership: GangMembership) -> Size:
@@ -190,10 +190,10 @@ class WorkloadClient:
             return Size(count=count)
         if count:
             return Size(
-                problem=f"{membership.said} {problem}: {ANNOTATION_GANG}: none places its Pods one by one"
+                problem=f"{membership.title} {problem}: {ANNOTATION_GANG}: none places its Pods one by one"
             )
         why = problem or "does not say how many Pods it has"
-        return Size(problem=f"{membership.said} {why}: {ANNOTATION_GANG_SIZE} must, on each of its Pods")
+        return Size(problem=f"{membership.title} {why}: {ANNOTATION_GANG_SIZE} must, on each of its Pods")
 
     async def _of_job_set(self, membership: GangMembership) -> tuple[int, str]:
         found = await self._client.find(JOB_SETS, membership.name, membership.namespace)
@@ -206,5 +206,5 @@ class WorkloadClient:
     async def _job(self, membership: GangMembership) -> KubeJob:
         found = await self._client.find(JOBS, membership.name, membership.namespace)
         if found is None or found.metadata.uid != membership.uid:
-            raise ConflictError(f"{membership.said} is gone")
+            raise ConflictError(f"{membership.title} is gone")
         return found

@@ -175,7 +175,7 @@ class GangDispatcher:
         try:
             return await self._workloads.is_gang(found)
         except PermanentError as error:
-            await self._pods.refuse(pod, PodReason.WORKLOAD_UNKNOWN, f"{found.said} cannot be read: {error}")
+            await self._pods.refuse(pod, PodReason.WORKLOAD_UNKNOWN, f"{found.title} cannot be read: {error}")
             raise
 
     async def explain(self, uid: str) -> tuple[Finding, ...]:

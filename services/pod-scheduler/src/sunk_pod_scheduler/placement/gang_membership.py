@@ -70,7 +70,7 @@ class GangMembership(msgspec.Struct, frozen=True, kw_only=True):
         return ID_PREFIX + hashlib.sha256(parts.encode()).hexdigest()[:32]
 
     @property
-    def said(self) -> str:
+    def title(self) -> str:
         """The workload, for people."""
         return f"{self.kind} {self.namespace}/{self.name}"
 

@@ -77,7 +77,7 @@ def too_small(job: int, held: Held | None, node: str, needs: Size | None) -> str
     """Return why *job* is too small for a Pod on *node*; nothing where it is not, or nobody says."""
     if held is None or needs is None:
         return ""
-    return _said(job, node, _missing(held.get(node, Size()), needs))
+    return _sentence(job, node, _missing(held.get(node, Size()), needs))
 
 
 def too_small_for(job: int, held: Held | None, gang: Gang) -> str:
@@ -94,11 +94,11 @@ def too_small_for(job: int, held: Held | None, gang: Gang) -> str:
             members[member.node] = members.get(member.node, 0) + 1
     for node, count in members.items():
         needs = Size(memory_mib=gang.memory_mib * count, gpus=gang.gpus * count)
-        if why := _said(job, node, _missing(held.get(node, Size()), needs)):
+        if why := _sentence(job, node, _missing(held.get(node, Size()), needs)):
             return why
     cpus = sum(one.cpus for one in held.values())
     needs = Size(cpus=gang.cpus * sum(members.values()))
-    return _said(job, "all its nodes", _missing(Size(cpus=cpus), needs))
+    return _sentence(job, "all its nodes", _missing(Size(cpus=cpus), needs))
 
 
 def _missing(held: Size, needs: Size) -> list[str]:
@@ -111,7 +111,7 @@ def _missing(held: Size, needs: Size) -> list[str]:
     return [f"{has} of {need} {what}" for what, (has, need) in pairs.items() if has < need]
 
 
-def _said(job: int, where: str, missing: list[str]) -> str:
+def _sentence(job: int, where: str, missing: list[str]) -> str:
     if not missing:
         return ""
     return (

@@ -103,23 +103,23 @@ class MemoryPods:
 
     async def refuse(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Remember what is said."""
-        self._told(pod, reason, message, "Warning", "`PodScheduled` False")
+        self._remember(pod, reason, message, "Warning", "`PodScheduled` False")
 
     async def put_off(self, pod: Pod, reason: PodReason, message: str, *, is_quiet: bool = False) -> None:
         """Remember what is said."""
-        self._told(pod, reason, message, "Normal", "`PodScheduled` False")
+        self._remember(pod, reason, message, "Normal", "`PodScheduled` False")
         self.conditions.setdefault(pod.metadata.uid, []).append((message, is_quiet))
 
     async def report_job_lost(self, pod: Pod, reason: PodReason, message: str, *, is_lost: bool) -> None:
         """Remember what is said."""
         assert is_lost == (reason is not PodReason.JOB_FOUND)
-        self._told(pod, reason, message, "Warning" if is_lost else "Normal", f"`SlurmJobLost` {is_lost}")
+        self._remember(pod, reason, message, "Warning" if is_lost else "Normal", f"`SlurmJobLost` {is_lost}")
 
     def record_event(self, pod: Pod, reason: PodReason, message: str) -> None:
         """Remember what is said."""
-        self._told(pod, reason, message, "Normal")
+        self._remember(pod, reason, message, "Normal")
 
-    def _told(self, pod: Pod, reason: PodReason, message: str, event: str, condition: str = "") -> None:
+    def _remember(self, pod: Pod, reason: PodReason, message: str, event: str, condition: str = "") -> None:
         """Remember what is said, which is what the table of reasons says of it."""
         assert message
         assert event in reason.event
