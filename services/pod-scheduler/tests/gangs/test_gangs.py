@@ -74,7 +74,7 @@ def test_the_pods_of_one_job_are_of_one_kin_and_those_of_its_namesake_are_not() 
     assert first is not None
     assert second is not None
     assert other is not None
-    assert (first.kind, first.said, first.index) == ("Job", "Job default/train", "0")
+    assert (first.kind, first.title, first.index) == ("Job", "Job default/train", "0")
     assert first.id == second.id
     assert first.id != other.id
 
@@ -133,7 +133,7 @@ def test_a_job_set_is_a_gang_anew_at_each_restart_and_its_pods_are_counted_by_jo
     assert second is not None
     assert restarted is not None
     assert namesake is not None
-    assert (first.kind, first.said, first.index) == ("JobSet", "JobSet default/train", "2.5")
+    assert (first.kind, first.title, first.index) == ("JobSet", "JobSet default/train", "2.5")
     assert first.id == second.id
     assert len({first.id, restarted.id, namesake.id}) == 3
     assert order("2.5", "a") < order("2.10", "a") < order("10.0", "a")

@@ -1661,10 +1661,10 @@ class NoJobs:
     """No Pod here was made by a Kubernetes Job."""
 
     async def is_gang(self, membership: GangMembership) -> bool:
-        raise AssertionError(membership.description)
+        raise AssertionError(membership.title)
 
     async def size(self, membership: GangMembership) -> Size:
-        raise AssertionError(membership.description)
+        raise AssertionError(membership.title)
 
 
 def gangs(found: World, pods: PodPort | None = None) -> GangDispatcher:
