@@ -1,4 +1,4 @@
-"""The lock manager of one Slurm cluster: a loop over its nodes, and the answers to those who ask."""
+"""The lock manager of one Slurm cluster: a loop over its nodes, and answers to prologs and epilogs."""
 
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
@@ -14,7 +14,6 @@ from sunk_kube.client import KubeClient
 from sunk_kube.objects import Node
 from sunk_nodeset_controller.adapters.cluster_views import ClusterViews
 from sunk_nodeset_controller.adapters.daemonset_view import DaemonSetView
-from sunk_nodeset_controller.lock_controller.daemonset_check import warn_of_daemons
 from sunk_nodeset_controller.lock_controller.evictor import Evictor
 from sunk_nodeset_controller.lock_controller.handlers import Explain, Handlers, only_locks
 from sunk_nodeset_controller.lock_controller.job_confirmer import JobConfirmer
@@ -25,10 +24,12 @@ from sunk_nodeset_controller.lock_controller.snapshotter import LockSnapshotter
 from sunk_nodeset_controller.lock_controller.stray_taints import enqueue_stray_taints, is_stray_taint
 from sunk_nodeset_controller.locks.annotations import left_over
 from sunk_nodeset_controller.locks.annotations import read as read_lock
+from sunk_nodeset_controller.locks.daemonsets import DAEMONSETS, driven_out
+from sunk_nodeset_controller.locks.metrics import DAEMONS_DRIVEN
 from sunk_nodeset_controller.locks.model import OPEN, Rules
 from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 from sunk_runtime.changes import Changes
-from sunk_runtime.errors import ConflictError, SunkError
+from sunk_runtime.errors import ConflictError, PermanentError, SunkError
 from sunk_runtime.keys import KeyLoop
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 CONCURRENCY: Final = 64
 """Nodes looked at at once: a job may start on thousands, and a look is three short calls."""
+DAEMONSETS_AGAIN_S: Final = 30.0
 
 
 async def run_locks(
@@ -146,3 +148,26 @@ async def _take_off(
             with suppress(ConflictError):  # Somebody has just written it: the next round looks again.
                 await nodes.write(node, OPEN)
     return {node.metadata.name for node in found}
+
+
+async def warn_of_daemons(kube: KubeClient, measure: EvictionPolicy, cluster: str) -> None:
+    """Log which DaemonSets do not tolerate the lock, or that they cannot be listed.
+
+    Kubernetes deletes their Pods again and again: with ``NoExecute`` its controller ends what the *template*
+    does not tolerate. No lock asks about such Pods, so the log says it before a lock ends them.
+    """
+    while True:
+        try:
+            found = driven_out(await kube.list_all(DAEMONSETS), measure)
+        except PermanentError as error:  # We may not list them: locks work without.
+            log.warning("daemons not checked", extra={"cluster": cluster, "error": str(error)})
+            return
+        except SunkError as error:
+            log.info("daemons not checked yet", extra={"cluster": cluster, "error": str(error)})
+            await anyio.sleep(DAEMONSETS_AGAIN_S)
+        else:
+            break
+    DAEMONS_DRIVEN.labels(cluster).set(len(found))
+    if found:
+        fields = {"cluster": cluster, "daemonsets": found, "taint": measure.taint.key}
+        log.warning("daemons do not tolerate the lock: each lock ends their Pods", extra=fields)
