@@ -1,8 +1,8 @@
 """Dead letters, and which of them may be published again: facts alone, whole, and under an id of their own.
 
 The id is made of the letter's, so replaying it twice is once within the stream's duplicate window, and a fact
-that was buried anew can be replayed anew. Whoever handled the fact already hears it again, which is as the
-stream promises: at least once, and every handler bears it.
+that was buried anew can be replayed anew. A consumer that handled the fact already receives it again, which
+is as the stream promises: at least once, and every handler bears it.
 """
 
 import hashlib

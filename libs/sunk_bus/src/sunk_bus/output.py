@@ -13,7 +13,7 @@ _WIDE: Final = 240
 
 class _Results(Console):
     def on_broken_pipe(self) -> None:
-        """End quietly: whoever read our lines has seen enough."""
+        """End quietly: the program that read our lines has seen enough."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # For the flush at the end.
         raise SystemExit(0)
 

@@ -78,7 +78,7 @@ class Session:
                         if record := await reader.next():
                             seq = record.seq + 1
                             take(record)
-            except SunkError as error:  # Gone for good or not: who looks goes on looking.
+            except SunkError as error:  # Gone for good or not: the command goes on reading.
                 self.out.note(f"{error}; trying again")
                 pause_s = _AGAIN_S if isinstance(error, TransientError) else self.timeout_s
                 await anyio.sleep(pause_s)

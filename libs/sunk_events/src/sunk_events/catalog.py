@@ -58,7 +58,7 @@ EVENTS: Final[dict[type[Event], Owner]] = {
     hooks.JobNudgeCalled: "hook-gateway",
     dead.DeadLetter: "any",
 }
-"""Facts. Who owns one is the only service that publishes it."""
+"""Facts. The owner of one is the only service that publishes it."""
 
 STATES: Final[dict[type[State], Owner]] = {
     nodes.SlurmNodeState: "syncer",
@@ -72,7 +72,7 @@ STATES: Final[dict[type[State], Owner]] = {
     locks.LockState: "nodeset-controller",
     placements.PlacementState: "pod-scheduler",
 }
-"""States. Who owns one is the only writer of its bucket."""
+"""States. The owner of one is the only writer of its bucket."""
 
 REQUESTS: Final[dict[type[Request], tuple[Owner, tuple[type[Reply], ...]]]] = {
     requests.AcquireLock: (

@@ -103,7 +103,7 @@ class NodeReboot(msgspec.Struct, frozen=True, kw_only=True):
 class NodeRebootRequested(
     Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.node_reboot_requested"
 ):
-    """A hook asked for a reboot, and the Node's condition now says so to whoever carries it out."""
+    """A hook asked for a reboot, and the Node's condition now says so to the program that reboots nodes."""
 
     data: NodeReboot
 
@@ -139,7 +139,7 @@ class KubePodState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controlle
     """``waiting``: not started yet; ``terminating``: has a deletion timestamp; ``gone``: no such object."""
     gone_uid: str = ""
     """The Pod of this name that went before, while this one is ``waiting``; one that is ``gone`` itself has
-    its own in `uid`. Who missed the one still sees here that its slurmd is no more."""
+    its own in `uid`. A consumer that missed the one still sees here that its slurmd is no more."""
     is_ready: bool = False
     is_condemned: bool = False
     """Chosen to go by an update or a scale-down, or its Node was deleted; the Pod is there yet."""
@@ -183,7 +183,8 @@ class NodeSliceEntry(msgspec.Struct, frozen=True, kw_only=True):
 class NodeSliceState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.node_slice"):
     """Part of the Nodes behind a NodeSet. Key: ``namespace/name`` of the NodeSlice.
 
-    A Slurm node that is in no slice any more has lost its Node. That can be said only by who has read all.
+    A Slurm node that is in no slice any more has lost its Node. Only a service that has read all can say
+    that.
     """
 
     namespace: str

@@ -2,10 +2,10 @@
 
 What must stay true: a service publishes its own facts and writes its own buckets only; one that serves one
 Slurm cluster sees nothing of another; nobody but `ADMIN` changes, empties or removes a stream; answers reach
-only who may ask.
+only users that may ask.
 
-An answerer may publish to the inboxes of who may ask it, and has no ``allow_responses``: with that it could
-be led to publish on whatever subject a question names for its answer.
+An answerer may publish to the inboxes of users that may ask it, and has no ``allow_responses``: with that it
+could be led to publish on whatever subject a question names for its answer.
 
 Source: NATS documentation, "Authorization" and "JetStream wire API"; ADR-15 for the acknowledgement subjects.
 """

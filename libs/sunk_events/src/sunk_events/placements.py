@@ -124,7 +124,7 @@ class PlacementState(State, frozen=True, kw_only=True, tag="sunk.pod_scheduler.v
     """The Slurm node that runs the placeholder."""
     kube_node: str = ""
     token_sha256: Annotated[str, Meta(max_length=64)] = ""
-    """Hex. Who knows a token with this digest speaks for this placeholder."""
+    """Hex. A caller with a token of this digest speaks for this placeholder."""
     is_pod_present: bool = True
     """The Pod's object exists and it has neither succeeded nor failed."""
     is_overdue: bool = False

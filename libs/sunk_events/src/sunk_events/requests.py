@@ -144,7 +144,8 @@ class PlacementAnnounced(Request, frozen=True, kw_only=True, tag="sunk.request.v
 class PlacementSilent(Request, frozen=True, kw_only=True, tag="sunk.request.v1.placement_silent"):
     """The poll of the placeholder *job*'s script was cut, which may be the first sign of its death.
 
-    Asked by hook-gateway, answered by pod-scheduler. Whoever hears the script afterwards announces it anew.
+    Asked by hook-gateway, answered by pod-scheduler. The replica that the script calls afterwards announces
+    it again.
     """
 
     job: JobId

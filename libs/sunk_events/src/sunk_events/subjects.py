@@ -112,8 +112,8 @@ LEADER_KEY: Final = "leader"
 _INBOXES: Final = "_INBOX"
 
 DEAD_NAME_MAX: Final = 1024
-"""Characters of a dead letter's last token. It is escaped twice, and a server ends the connection of who
-sends a line of over 4,096 bytes."""
+"""Characters of a dead letter's last token. It is escaped twice, and a server ends a client's connection
+for a line of over 4,096 bytes."""
 
 
 def token(value: str) -> str:
@@ -206,7 +206,7 @@ def every_question(cluster: str) -> str:
 
 
 def questions(cluster: str, kind: type[Request]) -> str:
-    """Return the subject that whoever answers questions of *kind* subscribes to."""
+    """Return the subject that a service which answers questions of *kind* subscribes to."""
     place, _, verb = _QUESTION[kind]
     return f"sunk.rpc.{cluster}.{place}.*.{verb}"
 

@@ -1,8 +1,7 @@
 """One kind of object followed by watches, each from where the last one ended.
 
-What must stay true: a watch that fails costs a pause and goes on where it was; where it can not, who
-follows begins anew, and knows that anything may have happened; a connection that died without a word is
-noticed.
+What must stay true: a watch that fails costs a pause and goes on where it was; where it can not, the follower
+begins again, and knows that anything may have happened; a connection that died without a word is noticed.
 
 Source: Kubernetes API Concepts, "Efficient detection of changes", "410 Gone responses", "Watch bookmarks".
 """

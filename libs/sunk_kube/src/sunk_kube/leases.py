@@ -1,4 +1,4 @@
-"""KubeLease: the chassis' `Lease` on a Kubernetes Lease, for who is useless without the API server anyway.
+"""KubeLease: the chassis' `Lease` on a Kubernetes Lease, for services that need the API server anyway.
 
 What must stay true: a contender judges a holder's silence by its own clock (from when it first saw that
 renewal), never by the holder's; every write names the resourceVersion that it was decided on; a holder

@@ -23,7 +23,7 @@ class KubeStruct(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
 
 
 class OwnerReference(KubeStruct, frozen=True):
-    """Who made an object, and whose end is its end."""
+    """The object that made another one, and with which that one ends."""
 
     api_version: str = ""
     kind: str = ""
@@ -136,7 +136,7 @@ class Node(KubeObject, frozen=True):
 
 
 class LeaseSpec(KubeStruct, frozen=True):
-    """Who holds a lease, since when, and how often it changed hands."""
+    """The holder of a lease, since when, and how often it changed hands."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

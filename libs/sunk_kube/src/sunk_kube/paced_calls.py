@@ -47,7 +47,7 @@ class PacedCalls:
         """Make one call, in its turn, and count its outcome."""
         outcome = "ok"
         sent = msgspec.to_builtins(body, str_keys=True, builtin_types=(bytes,))
-        is_urgent = resource is LEASES  # Who leads must not wait behind what it does.
+        is_urgent = resource is LEASES  # A leader must not wait behind its own calls.
         try:
             if not is_urgent:
                 await self._await_turn()

@@ -82,7 +82,7 @@ CONDITION_HPC_VERIFICATION: Final = "HPCVerification"
 CONDITION_PHASE_STATE: Final = "PhaseState"
 """On Nodes: asks the platform for a reboot. Writer: nodeset-controller, by the reboot hook."""
 ANNOTATION_CORDON_REASON: Final = "node.coreweave.cloud/cordonReason"
-"""On Nodes: why they are cordoned. Writer: the platform, or whoever cordons."""
+"""On Nodes: why they are cordoned. Writer: the platform, or the program that cordons."""
 
 ANNOTATION_JOB: Final = PREFIX + "job"
 """On Pods that Slurm places: the placeholder job's id and mark. Writer: pod-scheduler."""

@@ -76,7 +76,7 @@ class Acks:
         )
 
     async def _take(self, message: Msg) -> None:
-        """Hand an answer to who waits for it, if he still does."""
+        """Hand an answer to the call that waits for it, if it still does."""
         answer = self._waiting.get(message.subject.rpartition(".")[2])
         if answer is not None and not answer.done():
             answer.set_result(message)

@@ -36,7 +36,7 @@ class Entry(msgspec.Struct, Generic[S], frozen=True):
     value: S
     revision: int
     stored: datetime
-    """When the server stored it, on our clock: how far they are apart is known, unlike of who wrote it."""
+    """When the server stored it, on our clock: how far these two are apart is known."""
 
 
 class BucketCopy(Generic[S]):
@@ -55,7 +55,7 @@ class BucketCopy(Generic[S]):
         self._traces: dict[str, str] = {}
         """In which trace these were written, of those of which that is recorded."""
         self._listeners: WeakKeyDictionary[Changes, None] = WeakKeyDictionary()
-        """Who stopped listening is gone by itself."""
+        """A listener that is no longer used goes by itself."""
         self._complete = anyio.Event()
         self._doubtful: set[str] = set()
         """Keys that went back, or went, with the bucket, and were not written since."""
@@ -117,7 +117,7 @@ class BucketCopy(Generic[S]):
     def stored(self, key: str) -> datetime | None:
         """Return when the server stored the state of *key*, on our clock; None: there is none.
 
-        To be compared with times of our own, or of other states: who wrote it may have a clock that is off.
+        To be compared with times of our own, or of other states: the writer may have a clock that is off.
         """
         entry = self._entries.get(key)
         return entry.stored if entry else None
@@ -151,7 +151,7 @@ class BucketCopy(Generic[S]):
         return changes
 
     async def doubts(self) -> AsyncGenerator[str]:
-        """Yield each key that went back, or went, with the bucket: for who writes it."""
+        """Yield each key that went back, or went, with the bucket: for its writer."""
         changes = self.changes()
         for key in self._doubtful:
             changes.add(key)

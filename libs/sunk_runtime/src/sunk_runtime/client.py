@@ -62,7 +62,7 @@ class Client(client.Client):
         return super()._build_message(sid, subject, reply, data, headers)
 
     async def _process_pong(self) -> None:
-        """Bear that who flushed has given up."""
+        """Accept a flush that was given up."""
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = Future()
         await super()._process_pong()

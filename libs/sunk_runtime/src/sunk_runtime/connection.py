@@ -1,7 +1,7 @@
 # pyright: reportUnknownMemberType=false
 """One connection to NATS, which comes back for ever.
 
-What must stay true: it reconnects for ever; whoever waits for an answer hears at once when the connection
+What must stay true: it reconnects for ever; a call that waits for an answer ends at once when the connection
 breaks, as the answer went with it, and when NATS denies the subject, as none will come; a connection that
 nats-py gave up for good ends the process.
 
@@ -76,7 +76,7 @@ class Connection:
         self._is_up = False
         self._user = ""
         self._waits: dict[_Wait, None] = {}
-        """In the order in which they began: who waits longest hears first."""
+        """In the order in which they began: the one that waits longest ends first."""
         self._tasks: TaskGroup | None = None
 
     def beside(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -148,6 +148,6 @@ async def _stop_accepting(server: uvicorn.Server) -> None:
 
 async def _end_connections(door: Door) -> None:
     """End what is held for longer than a stop may take: uvicorn only cancels the calls."""
-    await anyio.lowlevel.checkpoint()  # Who was cancelled may still answer.
+    await anyio.lowlevel.checkpoint()  # A call that was cancelled may still answer.
     door.cut_all()
     await anyio.lowlevel.checkpoint()  # Their sockets are closed in the loop's next turn.

@@ -1,7 +1,7 @@
 """Who may be connected: a bound for all, and one for each address.
 
 What must stay true: a connection that answers nobody's request yet gives way to a new one, the one that has
-waited for longest first; one whose request is being answered never does. So who only connects, or asks and
+waited for longest first; one whose request is being answered never does. So a caller that only connects, or
 leaves its request unfinished, keeps nobody out, whatever the bounds are.
 
 uvicorn's own `limit_concurrency` counts no addresses, and refuses whoever comes last, probes too.

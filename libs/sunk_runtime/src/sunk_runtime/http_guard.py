@@ -163,7 +163,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Take note that the body came to its end, whoever reads it."""
+        """Take note that the body came to its end, whatever reads it."""
         super().on_message_complete()
         self._is_body_due = False
         self._head_came()

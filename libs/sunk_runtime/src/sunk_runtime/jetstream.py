@@ -238,7 +238,7 @@ class Bus:
                 except JetStreamRejectedError:
                     # It was removed, and a service that only publishes facts asks for it nowhere else.
                     await self.provision_again()
-                except SunkError as error:  # Whoever works over the connection says it.
+                except SunkError as error:  # The calls over the connection report it.
                     log.debug("clock not compared", extra={"error": str(error)})
 
     async def _unsubscribe(self, subscription: Subscription) -> None:

@@ -2,8 +2,8 @@
 
 What must stay true: one key is never handled twice at once; a key enqueued while it is handled is handled
 again; a key that fails, or hangs, backs off alone while the others go on; what backs off is due at once
-when what was away is back; every key comes round at each resync. Who keeps all others from the processor
-rests for it, and nobody else does.
+when what was away is back; every key comes round at each resync. A key that blocks the processor rests for
+it, and no other key does.
 """
 
 import heapq
@@ -31,7 +31,7 @@ BACKOFF_LAST_S: Final = 5.0
 LOOK_S: Final = 60.0
 """A look that takes longer hangs: its calls have time-outs, and all of them together are shorter."""
 BLOCKED_S: Final = 0.05
-"""A look that takes the processor for so long without a pause blocks everybody else."""
+"""A look that takes the processor for so long without a pause blocks all other keys."""
 RESTS: Final = 20
 """How many times as long its key rests then: no key takes more than a twentieth of the processor."""
 _IDLE_S: Final = 60.0
@@ -228,7 +228,7 @@ class KeyLoop:
         return None
 
     def _rest(self, key: str, blocked_s: float) -> None:
-        """Have *key* rest if it has blocked everybody else; whoever enqueues it meanwhile waits too."""
+        """Have *key* rest if it has blocked all others; enqueueing it meanwhile does not shorten that."""
         moment = time.monotonic()
         self._resting.pop(key, None)
         if blocked_s < BLOCKED_S:

@@ -1,7 +1,7 @@
 """Work that waits, a lane per key: first in first out within a key, fair between keys.
 
 What must stay true: a key that was taken is not handed out again before it was given back. No I/O, no
-tasks: whoever takes does the work.
+tasks: the caller that takes a key does the work.
 """
 
 from collections import deque

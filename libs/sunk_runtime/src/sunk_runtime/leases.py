@@ -1,11 +1,11 @@
 """One leader, fenced: it stops before its lease can end, and every write may ask whether it still leads.
 
 What must stay true: what a holder believes of its own lease is never longer than what others believe. The
-holder counts from *before* it sent the last renewal that succeeded, the others from when it arrived. Who
-finds that the lease is not its own any more stops at once, however long it would have lasted. A record that
-was lost (NATS without its disk, an older copy of it, somebody's purge) tells nobody that there is a holder:
-who takes such a lease works only after a whole TTL, by when a holder has stopped that nobody answers. Tokens
-are the server's time, so they go on growing whatever was lost.
+holder counts from *before* it sent the last renewal that succeeded, the others from when it arrived. A
+process that finds that the lease is no longer its own stops at once, however long it would have lasted. A
+record that was lost (NATS without its disk, an older copy of it, somebody's purge) tells nobody that there is
+a holder: a process that takes such a lease works only after a whole TTL, by when a holder has stopped that
+nobody answers. Tokens are the server's time, so they go on growing whatever was lost.
 
 Source: NATS ADR-48 (a put drops the TTL, so each renewal states it again); a bucket with history 1.
 """
@@ -111,7 +111,7 @@ class Leadership:
 
 async def lead(lease: Lease, work: Callable[[Leadership], Awaitable[None]]) -> None:
     """Run *work* whenever we hold *lease*, cancelled before it can end; until cancelled or *work* fails."""
-    LEADER.labels(lease.name).set(0)  # Who never leads says so too.
+    LEADER.labels(lease.name).set(0)  # A process that never leads says so too.
     while True:
         sent = time.monotonic()
         token = None

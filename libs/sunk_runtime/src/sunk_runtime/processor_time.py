@@ -7,7 +7,7 @@ from typing import Any, Final
 
 
 class _Collections:
-    """What the garbage collector has taken of the processor: whoever runs just then is not to blame."""
+    """What the garbage collector has taken of the processor: the look that runs just then did not take it."""
 
     def __init__(self) -> None:
         self.taken_s = 0.0

@@ -4,7 +4,7 @@
 What must stay true: a stream that exists is never changed and never deleted; one that cannot do what it is
 needed for is an error for a person, with its name, each setting, and what to do.
 
-Source: JetStream's API; who needs only read what is there needs no right to make it.
+Source: JetStream's API; a service that only reads what is there needs no right to make it.
 """
 
 import logging

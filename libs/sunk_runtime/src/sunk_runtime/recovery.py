@@ -1,4 +1,4 @@
-"""Recovery: what was away is back, so whoever backs off because of it need not wait any longer."""
+"""Recovery: what was away is back, so a loop that backs off because of it need not wait any longer."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

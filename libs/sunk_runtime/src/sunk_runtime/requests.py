@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Request)
 
 TRY_S: Final = 5.0
-"""One try; who wants longer asks again."""
+"""One try; a caller that has more time asks again."""
 AT_ONCE: Final = 1024
 """Questions under way at one answerer; one more is told to ask later."""
 
@@ -117,7 +117,7 @@ async def answering(
     """Answer questions of *kind* while the context lasts. Only a leader does.
 
     Each question is a task of its own, so a slow one holds nobody up. An error of *answer* is answered:
-    transient ones with `Later`, permanent ones with `Refused`. Who answers because it leads hands its
+    transient ones with `Later`, permanent ones with `Refused`. A service that answers as leader hands its
     leadership in as *fence*: once that is lost, whatever it knows is old, and each answer is `Later`.
     """
     under_way = 0

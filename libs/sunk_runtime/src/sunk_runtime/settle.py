@@ -52,7 +52,7 @@ _Settle = Callable[[Message], Coroutine[Any, Any, None]]
 
 
 class _Worker:
-    """What one worker is at, for whoever looks whether it hangs."""
+    """What one worker is at, so that a check can tell whether it hangs."""
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self.scope = scope
@@ -68,8 +68,9 @@ class FactConsumer:
 
     A fact of a type that this version does not know, as a rolling upgrade brings them, goes where all go that
     cannot be read: to the dead letters, with the reason. It does so once per service, for one publish and one
-    +TERM: it is never delivered again, and who ends it twice stores it once. The dead letters drop their
-    oldest beyond their size. Who upgrades what consumes a new type before what publishes it sees none.
+    +TERM: it is never delivered again, and ending it twice stores it once. The dead letters drop their
+    oldest beyond their size. There are none where the consumers of a new type are upgraded before its
+    publisher.
     """
 
     def __init__(
@@ -282,7 +283,7 @@ class FactConsumer:
                     worker.scope.cancel()
 
     async def _hand_back(self) -> None:
-        """Give what was not settled to whoever consumes next, now rather than after `ACK_WAIT_S`."""
+        """Give what was not settled to the next consumer, now rather than after `ACK_WAIT_S`."""
         with anyio.move_on_after(1, shield=True):
             for delivery in self._held.values():
                 await self._acknowledge(delivery, Message.nak)

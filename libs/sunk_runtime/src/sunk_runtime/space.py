@@ -24,7 +24,7 @@ class Space:
 
     @property
     def is_there(self) -> bool:
-        """Whether no write was refused for lack of space lately; who writes no more cannot know."""
+        """Whether no write was refused for lack of space lately; without a write it cannot know."""
         return not self._is_full or time.monotonic() - self._refused > FORGET_S
 
     @contextmanager

@@ -30,7 +30,7 @@ class LeaseConformance:
     """The tests that every `Lease` passes. Subclass it where there is one, with a fixture ``make_lease``."""
 
     async def test_one_holder_at_a_time(self, make_lease: MakeLease) -> None:
-        """A lease that is held is not given to another, who cannot renew it either."""
+        """A lease that is held is not given to another process, which cannot renew it either."""
         first, second = make_lease("a", 30), make_lease("b", 30)
 
         assert await first.acquire() is not None

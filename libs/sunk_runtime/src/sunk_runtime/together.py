@@ -19,7 +19,7 @@ async def each(items: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
     Raises:
         SunkError: one that an item met, after all are done: a conflict only where nothing else is.
     """
-    places = anyio.CapacityLimiter(AT_ONCE)  # Who waits longest is next.
+    places = anyio.CapacityLimiter(AT_ONCE)  # The one that waits longest is next.
     errors: list[SunkError] = []
 
     async def one(item: T) -> None:

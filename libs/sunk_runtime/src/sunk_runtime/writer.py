@@ -43,7 +43,8 @@ class _Owed(msgspec.Struct, Generic[S], frozen=True):
 class StateWriter(Generic[S]):
     """The one writer of a bucket. It reads its own bucket through *view* to know what was before.
 
-    Who writes because it leads hands its leadership in as *fence*: each write asks it, and carries its token.
+    A service that writes as leader hands its leadership in as *fence*: each write asks it, and carries its
+    token.
     """
 
     def __init__(self, bus: Bus, view: StateView[S], *, fence: Fence | None) -> None:

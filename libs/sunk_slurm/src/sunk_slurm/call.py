@@ -25,4 +25,4 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     is_accounting: bool = False
     """slurmdbd is to answer it, which not every slurmrestd asks."""
     tokens: Tokens | None = None
-    """As whom; None: as ourselves."""
+    """The tokens of the user that it is made as; None: our own."""

@@ -2,8 +2,8 @@
 
 What only reads is in `sunk_slurm.reads`.
 
-Every write but a submission and a signal is idempotent; whoever writes reads back, because an error does
-not mean that nothing was done. Each call ends within its time; callers may set shorter deadlines.
+Every write but a submission and a signal is idempotent; the caller reads back after a write, because an error
+does not mean that nothing was done. Each call ends within its time; callers may set shorter deadlines.
 
 Source: slurmrestd 24.11 (v0.0.42) and 26.05 (v0.0.44), measured.
 """
@@ -129,7 +129,8 @@ class SlurmClient(SlurmReads):
 
         Args:
             description: The job.
-            tokens: As whom, who then may submit for himself alone, in his own group, without AdminComment.
+            tokens: Of the user that submits; such a user may submit only for itself, in its own group,
+            without AdminComment.
                 None: as ourselves.
 
         Raises:

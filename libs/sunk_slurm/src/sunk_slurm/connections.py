@@ -54,7 +54,7 @@ class Connections:
         Args:
             url: Of slurmrestd.
             kept: How many are kept for the next call; how many there are is their user's business.
-            trust: Whom to believe that he is slurmrestd, where the address says https.
+            trust: The certificate authorities of slurmrestd, where the address says https.
             transport: For tests.
 
         Raises:

@@ -1,7 +1,7 @@
 """The reason of a node that is DOWN, kept where a drain of ours takes its place; pure.
 
-A node has one reason. Who set it down said why there, and needs those words for as long as it is down; Slurm
-forgets them when the drain is lifted.
+A node has one reason. The service that set it down wrote why there, and needs those words for as long as it
+is down; Slurm forgets them when the drain is lifted.
 """
 
 from typing import Final

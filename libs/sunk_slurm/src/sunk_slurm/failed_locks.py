@@ -1,8 +1,8 @@
 """How many nodes failed locks may drain at once: one blocked eviction must not drain a fleet.
 
 What must stay true: of all nodes at most ``max(2, 1 %)`` are drained by failed locks, counted from what Slurm
-shows and from the leaves given that it does not show yet. Whoever begins to count begins with what Slurm
-shows, and with the leaves that are kept in the states of locks.
+shows and from the leaves given that it does not show yet. A counter begins with what Slurm shows, and with
+the leaves that are kept in the states of locks.
 """
 
 import re

@@ -45,7 +45,8 @@ def gpu_type(model: str, types: Mapping[str, str]) -> str:
 
     What *types* says of the model holds. Another model is spelled in small letters without the vendor, with
     ``_`` for what stands in no type: ``NVIDIA_H100`` is ``h100``, ``NVIDIA-H100-80GB-HBM3`` is
-    ``h100-80gb-hbm3``. Who gives nodes their GRES and who asks for them call this with the same *types*.
+    ``h100-80gb-hbm3``. The code that gives nodes their GRES and the code that requests them call this with
+    the same *types*.
 
     Example:
         >>> types = {"H100_NVLINK_80GB": "h100"}

@@ -4,7 +4,7 @@ What must stay true: no Slurm is asked; where it is not known whether a job come
 a range, and never a guess.
 
 Source: slurmctld tries the job of the highest priority first, of equal ones that of the lowest number (seen
-on 24.11 and 26.05); who is held, or waits for another job or a time, it does not try.
+on 24.11 and 26.05); a job that is held, or waits for another job or a time, it does not try.
 """
 
 from collections.abc import Container, Iterable
@@ -33,7 +33,7 @@ class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     """How many wait, itself among them."""
     ahead: tuple[SlurmJobState, ...] = ()
-    """Who is surely before it, the next to be tried first."""
+    """The jobs that are surely before it, the next to be tried first."""
 
 
 def place(job: SlurmJobState, jobs: Iterable[SlurmJobState], released: Container[int] = ()) -> QueuePlace:

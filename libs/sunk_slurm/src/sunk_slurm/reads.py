@@ -89,7 +89,7 @@ class SlurmReads(RestClient):
             url: One address, or several with commas between, tried in turn.
             tokens: Who we are.
             timeout_s: Of a call about one node or job; lists may take `LIST_TIMEOUT_S`.
-            trust: Whom to believe that he is slurmrestd, where the address says https.
+            trust: The certificate authorities of slurmrestd, where the address says https.
             transport: For tests.
         """
         super().__init__(Rest(url, tokens, trust=trust, transport=transport))
@@ -101,7 +101,7 @@ class SlurmReads(RestClient):
         return self._rest.version
 
     def recoveries(self) -> AsyncGenerator[None]:
-        """Yield each time that Slurm answers again after an outage: whoever backs off may try now."""
+        """Yield each time that Slurm answers again after an outage: loops that back off may try now."""
         return self._rest.recoveries()
 
     async def nodes(self, update_time: int = 0) -> NodeList | NotModified:

@@ -1,4 +1,4 @@
-"""Calls of slurmrestd: several servers tried in turn, each behind its circuit, and who waits is woken.
+"""Calls of slurmrestd: several servers tried in turn, each behind its circuit, and waiting calls are woken.
 
 What must stay true: what cannot be repeated is sent a second time only if the first was certainly not sent;
 while no server answers, calls fail at once.
@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Answer)
 
 _NOT_MODIFIED: Final = 304
 _OUTAGE: Final = 3
-"""So many failures in a row are an outage; whoever backed off because of it is woken at its end."""
+"""So many failures in a row are an outage; loops that back off because of it are woken at its end."""
 
 
 class Rest:

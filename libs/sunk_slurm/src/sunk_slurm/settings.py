@@ -9,7 +9,7 @@ from sunk_slurm.trust import Trust
 
 
 class SlurmSettings(ServiceSettings, frozen=True, kw_only=True):
-    """Where slurmrestd is, and as whom we speak to it."""
+    """Where slurmrestd is, and the user that calls it."""
 
     slurm_url: str = "http://127.0.0.1:6820"
     """slurmrestd; several addresses with commas between are tried in turn."""
@@ -19,15 +19,15 @@ class SlurmSettings(ServiceSettings, frozen=True, kw_only=True):
     slurm_token_file: Path | None = None
     """A token for ``slurm_user``; read again when it changes. This or the key file is needed."""
     slurm_key_file: Path | None = None
-    """slurmctld's JWT key. Whoever holds it is Slurm's root, so production gives a token file."""
+    """slurmctld's JWT key. Its holder is Slurm's root, so production gives a token file."""
     slurm_user: str = "root"
-    """Whom tokens that we sign name. Only an administrator may drain and submit for others."""
+    """The user in tokens that we sign. Only an administrator may drain and submit for others."""
     call_timeout_s: Seconds = 5.0
     """One call about one node or job."""
 
     @property
     def trust(self) -> Trust | None:
-        """Whom to believe that he is slurmrestd; None: whom browsers do."""
+        """The certificate authorities of slurmrestd; None: those of browsers."""
         return None if self.slurm_ca_file is None else Trust(self.slurm_ca_file)
 
     def tokens(self, prefix: str) -> Tokens:

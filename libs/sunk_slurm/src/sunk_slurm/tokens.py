@@ -48,7 +48,7 @@ class UserTokens(Protocol):
 
 
 class KeyTokens:
-    """Signs tokens with the key of slurmctld's ``jwt_key``. Whoever holds that key is Slurm's root."""
+    """Signs tokens with the key of slurmctld's ``jwt_key``. The holder of that key is Slurm's root."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class FileTokens:
 
 
 class KeyUserTokens:
-    """Signs tokens for whoever is asked for."""
+    """Signs tokens for any user."""
 
     def __init__(self, key_file: Path) -> None:
         self._key_file = key_file

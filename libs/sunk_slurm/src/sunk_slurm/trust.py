@@ -1,4 +1,4 @@
-"""Whom to believe that he is slurmrestd: the authorities of a file.
+"""The certificate authorities of slurmrestd, from a file.
 
 httpx takes one `ssl.SSLContext` for as long as a client lives. This one has each connection begun by another,
 made anew whenever the file has changed: authorities are renewed too.

@@ -188,7 +188,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     qos: str = ""
     nodes: str = ""
     excluded_nodes: str = ""
-    """As its submitter, or who changed it last, spelled them."""
+    """As its submitter, or the last user that changed it, spelled them."""
     batch_host: str = ""
     job_resources: JobResources | None = None
     gres_detail: tuple[str, ...] = ()

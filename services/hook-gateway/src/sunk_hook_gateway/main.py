@@ -108,7 +108,7 @@ def _servers(
 
 @asynccontextmanager
 async def _callers(config: Config) -> AsyncGenerator[Callers]:
-    """Yield what tells who holds a token, as the settings say."""
+    """Yield what tells the holder of a token, as the settings say."""
     if config.static_token_file:
         yield StaticToken(config.static_token_file)
     elif config.token_keys_file:

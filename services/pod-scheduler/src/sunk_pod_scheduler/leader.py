@@ -56,7 +56,7 @@ from sunk_slurm.client import SlurmClient
 CONCURRENCY: Final = 32
 """Pods looked at at once: enough to keep slurmctld busy, and few enough that each is soon done."""
 ASKED_AHEAD_S: Final = 60.0
-"""Who waits for an answer comes before Pods that are new by so much less: a script before a burst of Pods."""
+"""A Pod whose script waits for an answer comes before Pods that are newer by less than this."""
 
 
 class Runtime:
@@ -238,7 +238,7 @@ class Runtime:
                 sweep.wake()
 
     async def _report_unserved(self, leadership: Leadership) -> None:
-        """Say on Pods that no scheduler serves them: by who has the common name, which is one a namespace."""
+        """Say on Pods that no scheduler serves them: the scheduler with the common name does so."""
         config = self.config
         watched = views(self.kube, config.watched_namespaces, config.scheduler_names)
 

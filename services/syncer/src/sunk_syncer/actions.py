@@ -78,7 +78,7 @@ class SlurmInputs(msgspec.Struct, frozen=True, kw_only=True):
     """How long the reason stands there, on slurmctld's clock; infinite where Slurm does not say, and less
     than any age while that clock was not compared with ours yet."""
     clock_ahead_s: float = 0.0
-    """By how much slurmctld's clock seems to be ahead of ours: one of them is wrong, and who knows which."""
+    """By how much slurmctld's clock seems to be ahead of ours: one of the two is wrong."""
 
 
 class KubeInputs(msgspec.Struct, frozen=True, kw_only=True):

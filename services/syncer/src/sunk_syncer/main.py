@@ -127,7 +127,7 @@ class Syncer:
         explanations = ExplainHandlers(self.node_views)
         async with (
             anyio.create_task_group() as tasks,
-            # First in and last out: who answers the second without the first is of an earlier version.
+            # First in and last out: only earlier versions answer the second alone.
             answering(bus, config.cluster, ConfirmJobs, answers.confirm_jobs, fence=leadership),
             answering(bus, config.cluster, ConfirmNode, answers.confirm, fence=leadership),
             answering(bus, config.cluster, RequeueJob, requeues.answer, fence=leadership),

@@ -1,1 +1,1 @@
-"""Who is calling, by what token. Pure."""
+"""The caller, by its token. Pure."""

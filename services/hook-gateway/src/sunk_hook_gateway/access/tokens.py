@@ -39,7 +39,7 @@ class AccessError(PermanentError):
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """Whose signatures count: the issuer and its public keys by key id."""
+    """The issuer whose signatures count, and its public keys by key id."""
 
     issuer: str
     keys: Mapping[str, jwt.PyJWK]

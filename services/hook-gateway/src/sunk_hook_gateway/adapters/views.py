@@ -23,7 +23,7 @@ REMIND_S: Final = 60.0
 """A lock that is noted as asked for tells of its change, and what manages locks needs no reminder: asked for
 all the same, for the bus may have lost the change."""
 LATER_MAX_S: Final = 4.0
-"""Who has waited for long asks less often: an answerer with no time left must not spend it on questions."""
+"""After a long wait it asks less often: an answerer with no time left must not spend it on questions."""
 AGAIN_S: Final = 1.0
 """A Pod is asked for this often, a lock that nobody could tell of at first; both at once when they change."""
 
@@ -87,7 +87,7 @@ class Notifications(Generic[K]):
                 del self._held[key]
 
     def notify(self, key: K) -> None:
-        """Tell who watches *key*."""
+        """Wake the waits for *key*."""
         for notification in self._held.get(key, ()):
             notification.notify()
 
@@ -130,7 +130,7 @@ class Locks:
         return self._notifications.of(node)
 
     async def run(self) -> None:
-        """Wake who waits, until cancelled."""
+        """Wake waiting calls, until cancelled."""
         async for node in self._view.changes():
             self._notifications.notify(node)
 
@@ -176,7 +176,7 @@ class Placements:
         return self.of_job(job)
 
     async def run(self) -> None:
-        """Follow the bucket and wake who waits, until cancelled."""
+        """Follow the bucket and wake waiting calls, until cancelled."""
         async for uid in self._view.changes():
             self._follow(uid)
 

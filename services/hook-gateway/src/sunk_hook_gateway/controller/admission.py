@@ -36,10 +36,10 @@ NOT_FOUND: Final = 404
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """Who was let in."""
+    """A caller that was let in."""
 
     caller: Caller = Caller()
-    """Whose Pod token it is."""
+    """The Pod that the token belongs to."""
     placement: PlacementState | None = None
     """Whose placeholder's token it is. Neither: a job without a placement, whose owner judges the token."""
 

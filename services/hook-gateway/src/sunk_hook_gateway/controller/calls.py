@@ -118,7 +118,7 @@ class Gateway:
 
     async def release_job(self, job: int, token: str) -> Answer:
         """Return when the placeholder's Pod is gone, or a bound passes: then the script asks again."""
-        # Whoever asks for an unknown job is judged by the owner, who knows each token: "gone" is its word.
+        # The owner judges a caller for an unknown job, as it knows each token: "gone" is its word.
         answer, _ = await self._until_pod_gone(ReleasePlacement(job=job, token=token))
         return answer
 

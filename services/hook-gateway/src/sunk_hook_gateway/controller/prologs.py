@@ -165,10 +165,9 @@ class Prologs:
 
 
 async def _noted(notification: Notification, is_noted: Callable[[], bool], within_s: float) -> None:
-    """Return when the lock is no longer noted as asked for: whoever is granted it is told so by a change.
+    """Return when the lock is no longer noted as asked for: a change says that it was granted.
 
-    At once where it is not noted, at last after *within_s*: who asked anew with each call, or change, would
-    ask for nothing.
+    At once where it is not noted, at last after *within_s*: asking again earlier gains nothing.
     """
     with anyio.move_on_after(within_s):
         while is_noted():

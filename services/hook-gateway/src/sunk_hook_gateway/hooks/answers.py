@@ -1,8 +1,8 @@
 """A reply, or its absence, to an HTTP status and body; and what a refused prolog must do.
 
 What must stay true: no answer is never "no"; at most ``max(2, 1 %)`` of the nodes are drained because a
-lock failed, whatever holds the locks up: beyond that the job is held and its node is not drained. Who
-answers for the locks decides that; each replica counts for itself too, for a leave may be an old one.
+lock failed, whatever holds the locks up: beyond that the job is held and its node is not drained. The
+nodeset-controller decides that; each replica counts for itself too, for a leave may be an old one.
 
 Source: design of the lock, step 4.
 """

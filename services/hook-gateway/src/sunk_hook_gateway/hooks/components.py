@@ -14,7 +14,7 @@ from sunk_hook_gateway.hooks.bodies import Prehook
 from sunk_slurm.hostlist import expand
 
 SKEW_S: Final = 60.0
-"""The clocks of slurmctld and of who grants may differ by so much. A requeued job waits for longer."""
+"""The clocks of slurmctld and of the lock's owner may differ by so much. A requeued job waits for longer."""
 
 NODES_MAX: Final = 10_000
 """Of all components: one call is no reason for the others to wait while so many names are made."""

@@ -41,7 +41,7 @@ _ASKED: Final[dict[type[Event], type[Request]]] = {
     StartedCalled: PlacementAnnounced,
     PlacementReleaseCalled: ReleasePlacement,
 }
-"""What each call has us ask of whoever decides; its answer is that of the call."""
+"""The question that each call leads to; its answer is that of the call."""
 
 
 class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):

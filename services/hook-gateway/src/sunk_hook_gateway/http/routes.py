@@ -58,7 +58,7 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def who(self) -> str:
-        """Whose call it is, for the record."""
+        """The caller, for the record."""
         return f"{self.caller.namespace}/{self.caller.pod}" if self.caller.pod else "static token"
 
     @property

@@ -1,4 +1,4 @@
-"""What tests of hook calls share: states on the bus, stand-ins for who answers there, calls over HTTP."""
+"""What tests of hook calls share: states on the bus, stand-ins for services there, calls over HTTP."""
 
 import hashlib
 import re

@@ -153,7 +153,7 @@ class JobSeriesParts:
         return len(self._waiting)
 
     def update(self, changed: Mapping[str, SlurmJobState], gone: list[str]) -> None:
-        """Take over what changed. Whoever has a place keeps it if it still fits."""
+        """Take over what changed. A series that has a place keeps it if it still fits."""
         for key in gone:
             self._forget(key)
         for key, job in changed.items():

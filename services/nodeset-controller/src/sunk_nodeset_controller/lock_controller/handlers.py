@@ -68,7 +68,7 @@ class Handlers:
         self, snapshotter: LockSnapshotter, locks: Locks, loop: KeyLoop, explain: Explain = only_locks
     ) -> None:
         self.failed: Final = FailedLocks()
-        """Kept current by who runs us. The one who answers leads, so the count is one."""
+        """The caller of this class keeps it current. Only the leader answers, so the count is one."""
         for node in tuple(snapshotter.views.slurm_nodes.keys()):
             self.failed.take(node, snapshotter.views.slurm_nodes.get(node))
         for lock in snapshotter.views.locks.values():

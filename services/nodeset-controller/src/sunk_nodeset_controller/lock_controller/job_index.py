@@ -2,7 +2,7 @@
 
 A job on 5,000 nodes is one state with a folded list; it is unfolded once a change, not once a look.
 What must stay true: a job's state and its nodes are of the same revision, and a job whose nodes cannot be
-told is as one that the bus does not know; when that was so says the server, not the clock of who told it; and
+told is as one that the bus does not know; when that was so says the server, not the clock of the writer; and
 a sign that a bucket lost when it went back is none.
 """
 

@@ -56,7 +56,7 @@ class NodeLockStore:
             measure: The taint, and who may stay on a locked Node.
             viewed: Nodes as a view has them: it may be behind what is written, so it decides nothing but what
                 a write has to prove, and the first look at a Node that nobody has written a lock on.
-            met: Those that who led before may have.
+            met: Those that an earlier leader may have written.
         """
         self._client = client
         self._leadership = leadership

@@ -18,7 +18,7 @@ class Member(NamedTuple):
 
 
 class MembersOnNodes:
-    """Who has each Node. It takes in what has changed whenever it is asked."""
+    """The Slurm node of each Node. It takes in what has changed whenever it is asked."""
 
     def __init__(self, *views: StateView[KubePodState]) -> None:
         self._views = {view.cluster: view for view in views}

@@ -1,8 +1,8 @@
-"""Who waits for Pods to go is woken when one on its Node changes: one watch of all Pods, for all who wait.
+"""A lock that waits for Pods to go is woken when one on its Node changes: one watch serves all locks.
 
 What must stay true: a change of a Pod on the Node of a node that waits wakes that node. A watch for each Node
-would take a connection each, of which there are fewer than a fleet has Nodes: whoever else had something to
-ask then waited for one.
+would take a connection each, of which there are fewer than a fleet has Nodes: all other calls then waited for
+one.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class BoundSpec(KubeStruct, frozen=True):
 
 
 class BoundPod(KubeObject, frozen=True):
-    """As little of a Pod as tells whom it wakes."""
+    """As little of a Pod as tells which locks it wakes."""
 
     spec: BoundSpec = BoundSpec()
 
@@ -99,7 +99,7 @@ class PodWatches:
             self._tasks.start_soon(self._follow, self._scope)
 
     def _part(self, node: str) -> None:
-        """Have *node* no longer woken for its Node; who has taken that over stays."""
+        """Have *node* no longer woken for its Node; the Slurm node that has taken that over stays."""
         before = self._kube_node.pop(node, "")
         if self._node.get(before) == node:
             del self._node[before]

@@ -124,7 +124,7 @@ class Locks:
         return findings(seen.lock, others, kept, self._nodes.measure)
 
     async def fail(self, node: str, in_the_way: tuple[str, ...]) -> None:
-        """Store that *node* may be drained because Pods are *in the way*: whoever leads next counts it.
+        """Store that *node* may be drained because Pods are *in the way*: the next leader counts it.
 
         Raises:
             SunkError: it may not be stored; the node must not be drained for it.

@@ -1,4 +1,4 @@
-"""Who waits for an answer about a node, and what its epilogs said: what only this process remembers.
+"""Questions about a node that wait for an answer, and what its epilogs said: kept in this process only.
 
 Losing it is harmless: prologs ask again, holders stand on the Node, and Slurm says who has left.
 """
@@ -48,11 +48,11 @@ class LockRequests:
         self.clear_since: dict[LockLevel, datetime] = {}
         """Since when every look has found nobody in the way."""
         self.driven: frozenset[str] = frozenset()
-        """Who was in the way at the last look and is driven out by Kubernetes, by uid."""
+        """The Pods that were in the way at the last look and that Kubernetes drives out, by uid."""
         self.looked_at: datetime | None = None
         """When the Pods were looked at last."""
         self.asked: dict[str, EvictionAttempt] = {}
-        """Who was asked to leave, by uid."""
+        """The evictions that were tried, by the Pod's uid."""
         self.released: dict[int, datetime] = {}
         self.waiting_since: dict[int, datetime] = {}
         """Since when each job that is not granted waits, asked for or not."""
@@ -119,7 +119,7 @@ class LockRequests:
         self.clear_since = {level: self.clear_since.get(level, now) for level in levels if not seen.of(level)}
 
     def clear(self) -> None:
-        """Forget what was seen of a Node that is gone, or another's; who asks still waits for a word."""
+        """Forget what was seen of a Node that is gone, or another's; its questions still wait."""
         self.idle_since, self.looked_at, self.refused = None, None, 0
         self.clear_since, self.asked, self.waiting_since = {}, {}, {}
         self.driven = frozenset()

@@ -1,7 +1,7 @@
 """Marks of a lock that somebody else put on a Node, or took off: noticed as they come, and said of whom.
 
 What must stay true: a taint that no lock of ours explains goes, and an Event says who put it there, before it
-is taken off: whoever is killed in between is followed by one that says the same.
+is taken off: a process that is killed in between is followed by one that says the same.
 
 Source: Kubernetes, "Server-Side Apply", field management. A Node's taints are one field, the last writer's.
 """
@@ -30,7 +30,7 @@ _TOLD_MAX: Final = 200
 
 
 class ManagedFields(KubeStruct, frozen=True):
-    """Who wrote some fields of an object last."""
+    """The last writer of some fields of an object."""
 
     manager: str = ""
     operation: str = ""
@@ -39,13 +39,13 @@ class ManagedFields(KubeStruct, frozen=True):
 
 
 class ManagedMeta(ObjectMeta, frozen=True):
-    """What every object has, with who wrote what."""
+    """What every object has, with the writers of its fields."""
 
     managed_fields: tuple[ManagedFields, ...] = ()
 
 
 class ManagedNode(Node, frozen=True):
-    """A Node with who wrote what of it."""
+    """A Node with the writers of its fields."""
 
     metadata: ManagedMeta = ManagedMeta()
 

@@ -1,4 +1,4 @@
-"""Whom to ask to leave a Node, and how, where the taint does not drive anybody away; pure.
+"""Which Pods to evict from a Node, and how, where the taint does not drive anybody away; pure.
 
 What must stay true: a Pod that Slurm placed is never asked, its owner deletes it; nobody is deleted past
 their disruption budget unless a setting says after how long.

@@ -48,7 +48,7 @@ def to_confirm(seen: Seen, leant_on: frozenset[int], found: Blockers, rules: Rul
     Args:
         seen: The Node.
         leant_on: The jobs for whose sake Pods may stay there.
-        found: Who is in the way whatever is true of those: who cannot be granted needs to know nothing.
+        found: The Pods in the way whatever is true of those: a job that they keep out needs no confirmation.
         rules: The settings.
     """
     verdicts = verdicts_of(seen, rules)

@@ -196,5 +196,5 @@ def _pending_again_s(seen: Seen, lock: NodeLock, rules: Rules) -> float:
         return CLEAR_AGAIN_S
     if not rules.clear_s and not way.is_unheard:
         return LOOK_AGAIN_S
-    # Who is silent, and a budget that forbids that we have them leave, says nothing when that is over.
+    # A silent Pod, and a disruption budget that forbids an eviction, send no event when that ends.
     return again_s(seen.now - min(holder.since for holder in waiting))

@@ -3,7 +3,7 @@
 The kubelet adds up what all Pods of its Node request, and refuses who goes beyond what it can allocate. Slurm
 knows of no Pod that it has not placed. So slurmd announces what is left without its own Pod's requests and
 those of the DaemonSets. They are taken from the DaemonSets' templates: on a Node that has just come their
-Pods do not exist yet. Whom a lock drives out needs no room beside a job.
+Pods do not exist yet. Pods that a lock drives out need no room next to a job.
 
 Source: Kubernetes, "Node Allocatable"; DaemonSet, "How Daemon Pods are scheduled".
 """

@@ -1,7 +1,7 @@
 """Whether a Node can carry a Pod of a NodeSet, and if not, why; pure.
 
 Required affinity, selector, tolerations and requests count; what is preferred does not. Requests are held
-against all that the Node offers: whoever else is there leaves when a job locks the Node.
+against all that the Node offers: other Pods there leave when a job locks the Node.
 
 Source: SUNK's documents, NodeSet, "Node selection".
 """

@@ -39,7 +39,7 @@ class UnreadGpus(msgspec.Struct, frozen=True):
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """One NodeSet and all that concerns it. Every list is whole: who builds this has seen to that."""
+    """One NodeSet and all that concerns it. Every list is whole: the observer makes sure of that."""
 
     nodeset: NodeSet
     nodes: Mapping[str, Node]

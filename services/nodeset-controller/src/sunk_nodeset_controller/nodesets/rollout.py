@@ -38,7 +38,7 @@ def ended(seen: Observed, found: list[Member]) -> tuple[Action, ...]:
 
 
 def carried_on(seen: Observed, found: list[Member], reasons: Mapping[str, Why]) -> tuple[Action, ...]:
-    """Return the marks that are missing or too many, and who of the marked may go."""
+    """Return the marks that are missing or too many, and which of the marked Pods may go."""
     concerned = [member for member in found if member.condemned or member.name in reasons]
     loss = bool(concerned) and is_loss(found)
     actions: list[Action] = []

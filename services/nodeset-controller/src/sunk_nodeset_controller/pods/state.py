@@ -25,7 +25,7 @@ LOST_NODE: Final = "its Node was deleted"
 
 
 class PodObserved(msgspec.Struct, frozen=True, kw_only=True):
-    """What is seen of one Slurm node's Pod. Whoever builds this has complete views."""
+    """What is seen of one Slurm node's Pod. It is built from complete views only."""
 
     pod: Pod | None
     node: Node | None

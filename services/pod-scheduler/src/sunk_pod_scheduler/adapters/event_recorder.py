@@ -61,7 +61,7 @@ class EventRecorder:
         self._news.set()
 
     async def record_now(self, pods: Sequence[Pod], text: EventText) -> None:
-        """Say *text* of *pods* and of who controls them, once of each, now; it may fail, and ends in time."""
+        """Record *text* on *pods* and their controllers, once on each, now; it may fail, and ends in time."""
         about: dict[str, tuple[Resource[Any], KubeObject]] = {}
         for pod in pods:
             about[pod.metadata.uid] = PODS, pod

@@ -102,7 +102,7 @@ def accounted(
     """Return the record of *owner*'s job, of several of its number that may be anybody's.
 
     Slurm and accounting have the same moment of submission, to the second. *ran*: where that moment is not
-    known, the job ran then; who was submitted later has only its number.
+    known, the job ran then; a job that was submitted later has only its number.
     """
     ours = [one for one in records if _is_ours(one, owner, key, ran)]
     return max(ours, key=lambda one: one.time.submission, default=None)

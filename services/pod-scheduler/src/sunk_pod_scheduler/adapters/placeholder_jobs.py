@@ -80,7 +80,7 @@ class PlaceholderJobs:
         self._history = JobHistory(slurm, accounting, key)
 
     async def see(self, job: int) -> AnyJob:
-        """Return a job, whoever's it is, from a fresh look; unknown where Slurm does not answer."""
+        """Return a job, whatever its owner, from a fresh look; unknown where Slurm does not answer."""
         try:
             async with _within(self._timeout_s, f"look at job {job}"):
                 found = await self._slurm.job(job)

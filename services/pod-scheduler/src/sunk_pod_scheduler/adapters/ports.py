@@ -103,7 +103,7 @@ class JobPort(Protocol):
     """Placeholder jobs."""
 
     async def see(self, job: int) -> AnyJob:
-        """Return a job, whoever's it is, from a fresh look; unknown where Slurm does not answer."""
+        """Return a job, whatever its owner, from a fresh look; unknown where Slurm does not answer."""
         ...
 
     async def look(self, job: int, owner: Owner) -> AnyJob:

@@ -50,7 +50,7 @@ class Binder:
         rank_by_uid = {member.uid: rank for rank, member in enumerate(action.gang.members)}
         size, nodes = len(rank_by_uid), distinct(action.gang)
         shared = {
-            ANNOTATION_JOB: claim,  # Who took a dead one's seat does not have it yet.
+            ANNOTATION_JOB: claim,  # A replacement does not have it yet.
             ANNOTATION_GANG_SIZE: str(size),
             ANNOTATION_GANG_NODES: ",".join(nodes),
             ANNOTATION_GANG_LEADER: action.gang.members[0].pod,

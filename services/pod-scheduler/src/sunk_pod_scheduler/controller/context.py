@@ -30,7 +30,7 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What whoever leads for one Slurm cluster has to work with."""
+    """What the leader for one Slurm cluster works with."""
 
     event_source: EventSource
     pods: PodPort

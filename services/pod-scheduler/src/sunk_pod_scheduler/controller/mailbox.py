@@ -1,7 +1,7 @@
 """What callers have asked for, until a look at their Pod has taken it into account.
 
-Only the one loop over Pods decides and writes; whoever answers a question leaves it here and waits for the
-loop to have looked.
+Only the one loop over Pods decides and writes; the handler of a question leaves it here and waits until the
+loop has looked.
 """
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ class Mailbox:
         self._released.pop(uid, None)
 
     def looked(self, uid: str) -> None:
-        """Wake who waits: the loop has looked at the Pod."""
+        """Wake the handlers that wait: the loop has looked at the Pod."""
         if event := self._looked.pop(uid, None):
             event.set()
 

@@ -49,7 +49,7 @@ class NodeChoiceCache:
         self._nodes: Nodes = {}
         self._since = datetime.min.replace(tzinfo=UTC)
         self._under_way: dict[bytes, anyio.Event] = {}
-        """By what is asked for: who asks for the same waits for it, and nobody else does."""
+        """By what is asked for: Pods that request the same wait for it, and no others do."""
 
     async def choose(
         self,

@@ -214,7 +214,7 @@ def _put_off(intent: PlacementState, reason: str, *, last: int | None = None) ->
 
 
 def _fresh(seen: AnySeen, gang: Gang | None, pods: Sequence[Pod]) -> PlacementState:
-    """Return what is stored first; who has done his work may be gone."""
+    """Return what is stored first; a member that has done its work may be gone."""
     created = [pod.metadata.creation_timestamp for pod in pods]
     namespace, _, name = owner(seen).name.partition("/")
     if isinstance(seen, GangSeen):

@@ -128,7 +128,7 @@ class GangSnapshotter:
             members=members,
             placement=record,
             is_overtaken=is_overtaken,
-            # Of who runs there is to be a placement at all times, be it an older one.
+            # A running member has a placement at all times, be it an older one.
             seats={} if is_overtaken else self._seats(gang, record),
             job=job,
             announced_on=self._mailbox.announced_on(gang, record.job) if record else "",
@@ -149,7 +149,7 @@ class GangSnapshotter:
     def _learn_claimants(
         self, gang: str, record: PlacementState | None, claim: Claim | None, pods: Mapping[str, Pod]
     ) -> bool:
-        """Whether others claim the gang's job of whom nobody has told yet: a leader that begins knows few."""
+        """Whether unknown Pods claim the gang's job: a leader that begins knows few."""
         seats = () if record is None or record.roster is None else record.roster.members
         number = record.job if record is not None else None if claim is None else claim.job
         if number is None or (record is not None and all(seat.uid in pods for seat in seats)):
@@ -197,7 +197,7 @@ class GangSnapshotter:
         return _Aids(
             seats={} if roster is None else {member.uid: member.node for member in roster.members},
             holders=cache(self._pods.holders),
-            # Who takes a seat in a gang that has lost its job comes to Pods of that gang.
+            # A replacement in a gang that has lost its job comes to Pods of that gang.
             without_jobs=()
             if record is not None and record.lost is not None
             else self._placement_index.nodes_without_jobs(),

@@ -253,7 +253,7 @@ def _is_whole(seen: GangSeen, ranked: list[MemberSeen]) -> bool:
 
 
 def full(seen: GangSeen, gang: Gang) -> dict[str, Message]:
-    """Return what is said on Pods for whom the gang has no seat."""
+    """Return the Event for Pods without a seat in the gang."""
     seated = {member.uid for member in gang.members}
     note = Message(
         reason=PodReason.GANG_FULL,

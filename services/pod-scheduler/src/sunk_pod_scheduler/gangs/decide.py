@@ -130,7 +130,7 @@ def _unplaced(seen: GangSeen, state: PlacementState, gang: Gang, now: datetime) 
 
 
 def _again(pod: PodSeen, record: PlacementState, gang: Gang, reason: str, now: datetime) -> Record:
-    """The job is of no use: who is bound goes, or all of the gang gets another."""
+    """The job is of no use: bound members go, or the whole gang gets another job."""
     action = without(pod, record, reason, now)
     roster = gang if action.state.phase == "ending" else unseated(gang)
     return Record(state=replace(action.state, node="", roster=roster))
@@ -168,7 +168,7 @@ def _binding(  # noqa: C901, PLR0911 - a table of cases
 
 
 def _ending(seen: GangSeen, record: PlacementState, gang: Gang, now: datetime, limits: Limits) -> GangAction:
-    """What is bound goes, the job stays until it has gone. Who was never bound may be in another gang."""
+    """What is bound goes, the job stays until it has gone. An unbound member may be elsewhere."""
     there = [
         found for one in gang.members if (found := seen.members.get(one.uid)) is not None and found.is_on_node
     ]

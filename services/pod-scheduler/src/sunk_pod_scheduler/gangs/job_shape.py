@@ -21,7 +21,7 @@ def common(wanted: ValidatedPod) -> tuple[object, ...]:
 
 @lru_cache(maxsize=64)
 def shape(wanted: ValidatedPod) -> str:
-    """Return a digest of `common`, in hex: it is stored, so that who comes later can be held against it.
+    """Return a digest of `common`, in hex: it is stored, so that later members can be compared with it.
 
     What is not given does not count, so that a version that knows of more to ask has the same digest.
     """

@@ -97,7 +97,7 @@ class GangSeen(Seen, frozen=True, kw_only=True):
     size_problem: str = ""
     """Why nobody ever will."""
     members: Mapping[str, MemberSeen] = {}
-    """Its Pods by uid, in the order of ranks. Who has a seat and is not here is certainly gone."""
+    """Its Pods by uid, in the order of ranks. A member with a seat that is not here is certainly gone."""
     seats: Mapping[str, PlacementState] = {}
     """The placements of members that are stored, by uid."""
     kube_nodes: Mapping[str, str] = {}

@@ -56,7 +56,7 @@ def admin_comment(seen: AnySeen) -> str:
 
 
 def uids(seen: AnySeen) -> list[str]:
-    """Return the uids of who has a seat in the job."""
+    """Return the uids of the members with a seat in the job."""
     if isinstance(seen, Observed):
         return [seen.uid]
     roster = None if seen.placement is None else seen.placement.roster

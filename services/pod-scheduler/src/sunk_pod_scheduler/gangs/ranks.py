@@ -53,7 +53,8 @@ def seated(gang: Gang, nodes: tuple[str, ...]) -> Gang | None:
 def fitted(gang: Gang, nodes: tuple[str, ...]) -> Gang:
     """Return *gang* with as many members as *nodes* have places for, if it may run with so few; else all.
 
-    Slurm may give a job of ``min-max`` nodes any number between. Who has a node stays, then who comes first.
+    Slurm may give a job of ``min-max`` nodes any number between. A member that has a node stays, then the
+    first to come.
     """
     room = len(nodes) * gang.members_per_node
     needed = sum(bool(member.node) or not member.is_empty for member in gang.members)

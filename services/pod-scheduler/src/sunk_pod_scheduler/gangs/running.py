@@ -1,4 +1,4 @@
-"""A gang whose members run: who has done its work, who has died, and who takes a dead one's seat."""
+"""A gang whose members run: which have done their work, which have died, and which Pods replace the dead."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -55,9 +55,9 @@ def bound(  # noqa: PLR0911 - a table of cases
 
 
 def resettled(seen: GangSeen, record: PlacementState, gang: Gang) -> Gang:
-    """Return *gang* as its Pods remember it where what is stored is older than that: who runs has his seat.
+    """Return *gang* as its Pods remember it, where what is stored is older: a running member has its seat.
 
-    Who is on a Node of the job that is stored, and claims that job, was bound by us, and told his rank. Any
+    A Pod that is on a Node of the stored job, and claims that job, was bound by us, and has its rank. Any
     seat was stored before.
     """
     nodes = {kube_node: node for node, kube_node in seen.kube_nodes.items()}
@@ -92,7 +92,7 @@ def left(seen: GangSeen, gang: Gang) -> str:
 
 
 def are_enough(seen: GangSeen, gang: Gang) -> bool:
-    """Whether the gang may go on with whom it has."""
+    """Whether the gang may go on with the members that it has."""
     least = gang.min_available or len(gang.members)
     return sum(_is_well(seen, member) for member in gang.members) >= least
 
@@ -179,7 +179,7 @@ def _lost(  # noqa: PLR0917 - what it is, then what it knows
 def occupied(seen: GangSeen, gang: Gang, now: datetime) -> Gang:
     """Return *gang* without the nodes of seats that are empty: they may be others' by now.
 
-    Who left and was not noted yet has no seat either: nobody holds it for the gang's next job.
+    A member that left and was not noted yet has no seat either: nobody holds it for the gang's next job.
     """
     noted = (_vacated(seen, member, now) for member in gang.members)
     members = tuple(
@@ -262,7 +262,7 @@ def _shapes(seen: GangSeen, gang: Gang) -> set[str]:
 
 
 def _bind_replacements(seen: GangSeen, gang: Gang) -> GangAction | None:
-    """Return the binding of who took a dead one's seat."""
+    """Return the binding of a replacement."""
     replacements = [one for one in _seated(seen, gang) if one.is_well and not one.pod.kube_node]
     if not replacements:
         return None

@@ -84,7 +84,7 @@ class ReleaseJob(msgspec.Struct, frozen=True):
 
 
 class MarkStarted(msgspec.Struct, frozen=True):
-    """Append ``: started`` to the job's Extra, and write its AdminComment, whoever released it."""
+    """Append ``: started`` to the job's Extra, and write its AdminComment, whether we released it or not."""
 
     job: int
     extra: str

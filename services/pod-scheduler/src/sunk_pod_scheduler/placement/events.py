@@ -43,7 +43,7 @@ _OVERDUE: Final = _Kind("placement_overdue", PlacementOverdue)
 
 
 class EventSource(msgspec.Struct, frozen=True):
-    """Who tells: a Slurm cluster's scheduler."""
+    """The source: a Slurm cluster's scheduler."""
 
     cluster: str
     service: str

@@ -1,8 +1,7 @@
 """What the bus says of a placement's job, where that does instead of a look at it. Pure.
 
 What must stay true: it does only where it says what was expected, so that nothing follows from it but to go
-on waiting, or that what was seen to be over is over. Whoever hears of anything else, or of nothing, or
-something old, looks.
+on waiting, or that what was seen to be over is over. On missing, old or unexpected state, Slurm is asked.
 """
 
 from datetime import datetime, timedelta

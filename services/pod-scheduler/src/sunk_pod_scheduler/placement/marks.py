@@ -1,12 +1,12 @@
 """What we write where others can see it: the job's Extra, and the Pod's annotation that names the job.
 
 Both are user-writable, so both are signed: the Extra over Pod, attempt and the Slurm user that the job was
-submitted for, the annotation over Pod, attempt and job. A job is a Pod's only if both agree: whoever copies
-an Extra to a job of another user, or writes another number on a Pod, has written nothing that is believed.
-Earlier versions signed neither user nor job: what they wrote is believed where all else agrees (`ownership`).
-The Extra ends in ``: started`` once the placeholder's script has announced itself, as documented.
-A job's AdminComment says whose it is too, for its user may wipe the Extra, and nobody but administrators the
-AdminComment.
+submitted for, the annotation over Pod, attempt and job. A job is a Pod's only if both agree: a user that
+copies an Extra to a job of another user, or writes another number on a Pod, has written nothing that is
+believed. Earlier versions signed neither user nor job: what they wrote is believed where all else agrees
+(`ownership`). The Extra ends in ``: started`` once the placeholder's script has announced itself, as
+documented. A job's AdminComment says whose it is too, for its user may wipe the Extra, and nobody but
+administrators the AdminComment.
 
 Source: measured on Slurm 24.11 and 26.05 (a job's user may change neither AdminComment, a requeue keeps it).
 """
@@ -27,7 +27,7 @@ _CLAIM_MAX: Final = 512
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose placeholder a job is."""
+    """The Pod that a placeholder job belongs to."""
 
     uid: str
     pod: str

@@ -173,7 +173,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat: HeartbeatState = ""
     """What was last said of the placeholder's script."""
     listening: datetime | None = None
-    """Since when callers are heard by who decides; None: always."""
+    """Since when the leader receives calls; None: always."""
     are_many_silent: bool = False
     """It is silent, and so are more others than die at once."""
 

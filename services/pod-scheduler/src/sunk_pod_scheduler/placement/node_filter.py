@@ -171,7 +171,7 @@ def on_nodes(pods: Iterable[Pod]) -> dict[str, frozenset[str]]:
 def host_ports(pod: Pod) -> frozenset[Port]:
     """Return protocol and number of each host port of *pod*, up to `HOST_PORTS_MAX`.
 
-    Who has more is not passed to Slurm; who is on a Node all the same, the kubelet tells the others.
+    A Pod that has more is not passed to Slurm; if it is on a Node all the same, the kubelet refuses others.
     """
     ports = (port for one in (*pod.spec.containers, *pod.spec.init_containers) for port in one.ports)
     asked = ((port.protocol, port.host_port) for port in ports if port.host_port)

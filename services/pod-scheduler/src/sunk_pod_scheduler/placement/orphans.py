@@ -9,7 +9,7 @@ from sunk_pod_scheduler.placement.marks import Claim, Mark
 from sunk_pod_scheduler.placement.ownership import is_behind
 
 Judgement = Literal["ours", "stray", "undecided", "doubled", "unclaimed"]
-"""``doubled``: it has the mark of a Pod's job, and is not that job: whoever copied it, nothing is done.
+"""``doubled``: it has the mark of a Pod's job, and is not that job: it was copied, so nothing is done.
 ``unclaimed``: its Pod is on a Node and names no job, nor does the bus, or one of before it only."""
 
 

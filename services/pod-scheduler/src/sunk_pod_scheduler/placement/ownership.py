@@ -22,7 +22,7 @@ _WITHOUT_JOB: Final[frozenset[PlacementPhase]] = frozenset({"refused", "submitte
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose placeholder a job is to be."""
+    """The Pod or gang that a placeholder job is to belong to."""
 
     uid: str
     """The Pod's, or its gang's key."""
@@ -69,7 +69,8 @@ def is_behind(placement: PlacementState | None, claim: Claim | None) -> bool:
     """Whether a Pod that makes *claim* has a job of which its *placement* does not tell.
 
     An attempt is stored before its job is submitted, its number is signed on the Pod only afterwards, and
-    stored last: so NATS came back with an older store, or whoever submitted it was killed before the last.
+    stored last: so NATS came back with an older store, or the process that submitted it was killed before the
+    last.
     """
     if placement is None or placement.gang or claim is None or not claim.is_signed:
         return False

@@ -125,7 +125,7 @@ def _pending(seen: Observed, pod: PodSeen, placement: PlacementState, job: JobSe
     if placement.lost is not None:
         pod = replace(pod, priority=lost_jobs.AHEAD)
     if placement.phase == "submitted":
-        # Who has released his job himself has none of our AdminComment on it yet.
+        # A job that its user released has no AdminComment of ours yet.
         if job.is_held or not job.is_ours or pending_jobs.lacks_priority(pod, placement, job, now):
             return ReleaseJob(job.job, pod.priority)
         return Record(state=replace(placement, phase="released", changed=now, reason=""))

@@ -1,4 +1,4 @@
-"""Whose turn comes first where many Pods wait: by priority, then by age; and how often each of them comes."""
+"""Which of many waiting Pods comes first: by priority, then by age; and how often each of them comes."""
 
 import zlib
 from datetime import datetime
@@ -8,7 +8,7 @@ from typing import Final
 from sunk_kube.pods import Pod
 
 AHEAD_MAX_S: Final = 50.0
-"""Of any Pod; who waits for an answer comes before all of them."""
+"""Of any Pod; one whose caller waits for an answer comes before all of them."""
 LOOKS_PER_S: Final = 20.0
 """At jobs that wait, about, all together: thousands may."""
 _BY_PRIORITY_S: Final = 5.0

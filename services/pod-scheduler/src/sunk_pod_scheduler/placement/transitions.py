@@ -55,7 +55,7 @@ def given_up(record: Record, job: JobSeen, event: PodReason | None = None) -> Re
 
 
 def bound_alone(placement: PlacementState, now: datetime) -> Record:
-    """The Pod has a Node and no job there, whoever bound it: it goes."""
+    """The Pod has a Node and no job there: it goes, whatever bound it."""
     return ending(placement, "the Pod is bound, and its job does not run there", now)
 
 

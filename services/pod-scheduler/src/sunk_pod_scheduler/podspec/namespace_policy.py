@@ -24,8 +24,8 @@ Names = tuple[str, ...]
 class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """What Pods of a namespace may name. None: as `EVERY_NAMESPACE` has it, else as the policy's default.
 
-    Who names no account, QoS or partition gets the first of the list: else Slurm's own default would be a way
-    round it. An empty list: none may be named.
+    A Pod that names no account, QoS or partition gets the first of the list: else Slurm's own default would
+    be a way round it. An empty list: none may be named.
     """
 
     user_ids: tuple[int, ...] | None = None
@@ -36,9 +36,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     partitions: Names | None = None
     """A Pod that names several needs each of them."""
     reservations: Names | None = None
-    """Who names none gets none."""
+    """A Pod that names none gets none."""
     priority_max: int | None = None
-    """Who names none gets what Slurm computes."""
+    """A Pod that names none gets what Slurm computes."""
 
 
 DefaultPolicy = Literal["deny", "allow"]
@@ -88,7 +88,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """As whom a placeholder runs."""
+    """The user, group and account that a placeholder runs as."""
 
     user_id: int
     group_id: int | None = None
@@ -98,7 +98,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def identity(policy: Policy, asked: JobOptions) -> Identity:
-    """Return as whom a Pod that may have what it *asked* runs its placeholder."""
+    """Return the identity of the placeholder of a Pod that may have what it *asked*."""
     is_own = asked.user_id not in {None, policy.user_id}
     return Identity(
         policy.user_id if asked.user_id is None else asked.user_id,

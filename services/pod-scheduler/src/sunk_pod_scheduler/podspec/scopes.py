@@ -1,7 +1,7 @@
 """Whose Pods are whose, where several Slurm clusters share a Kubernetes: no Pod may have two schedulers.
 
-A scheduler that leads says on its Lease which names it serves, and where. Who sees that another, alive,
-serves one of its own names there too does not begin; but the name that all have is left to the first.
+A scheduler that leads says on its Lease which names it serves, and where. A scheduler that sees another,
+alive, serve one of its own names there does not begin; but the name that all have is left to the first.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ import msgspec
 ALIAS: Final = "sunk-scheduler"
 """The name that every scheduler has besides its own."""
 SILENT: Final = timedelta(seconds=60)
-"""Who has not renewed its Lease for so long is dead; far more than a Lease lasts, and clocks differ."""
+"""One that has not renewed its Lease for so long is dead; far more than a Lease lasts, and clocks differ."""
 
 
 class PodScope(msgspec.Struct, frozen=True, kw_only=True):

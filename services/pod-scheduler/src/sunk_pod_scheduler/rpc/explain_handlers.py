@@ -1,4 +1,4 @@
-"""Answers to who asks why a Pod is as it is: from a fresh look, without doing anything."""
+"""Answers to the question why a Pod is as it is: from a fresh look, without doing anything."""
 
 from collections.abc import Awaitable, Callable, Iterable
 

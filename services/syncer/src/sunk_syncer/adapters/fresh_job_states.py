@@ -1,7 +1,7 @@
-"""The states of all jobs, asked for anew by whoever may not decide upon what was seen before.
+"""The states of all jobs, asked for again where an earlier list may not decide.
 
 What must stay true: a list that somebody gets was asked for after he came. Those who come while one is on its
-way share the next; lists take at most a third of the time, whoever asks.
+way share the next; lists take at most a third of the time, however many callers there are.
 """
 
 import time
@@ -34,7 +34,7 @@ class FreshStates:
         """Return the state of every job, as slurmctld has it once this is called.
 
         Raises:
-            TransientError: Slurm did not answer, or refused: who asks us has nothing to mend.
+            TransientError: Slurm did not answer, or refused: the caller has nothing to fix.
         """
         came = time.monotonic()
         async with self._turn:

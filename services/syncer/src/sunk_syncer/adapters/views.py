@@ -70,7 +70,7 @@ class Views:
         self._placements_by_node: dict[str, set[str]] = {}
 
     def parts(self) -> tuple[StateView[Any], ...]:
-        """Return every view, for whoever runs them."""
+        """Return every view, to be run."""
         return self.nodes, self.jobs, self.pods, self.placements, self.locks, self.kube
 
     def recoveries(self) -> list[Recovery]:

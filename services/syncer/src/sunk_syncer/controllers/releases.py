@@ -1,6 +1,6 @@
 """Releases jobs that failed locks have held, once such locks may drain nodes again. Only the leader runs it.
 
-What must stay true: each job is looked at again right before; few go on at once; who leads anew waits anew.
+What must stay true: each job is looked at again right before; few go on at once; a new leader waits again.
 """
 
 import logging
@@ -89,7 +89,7 @@ class ReleaseController:
             return _LOOK_AGAIN_S
         job = await self._look(int(key))
         if job is None or not is_held_by_us(job):
-            return self._config.held_release_s  # Somebody else's; who lets it go changes its state.
+            return self._config.held_release_s  # Another user's hold; its release changes the state.
         with acting("ReleaseJob", key, self._views.jobs.event(key)):
             await self._release(job)
         self._held_since[key] = time.monotonic()

@@ -1,7 +1,7 @@
 """Puts jobs back into the queue: where an update rule asks for it, and where a prolog was lost.
 
 What must stay true: the job is looked at again right before; where Slurm offers no call for it, a node is set
-DOWN only if that hurts no other job; who asks is told what did not happen.
+DOWN only if that hurts no other job; the answer says what did not happen.
 """
 
 import logging

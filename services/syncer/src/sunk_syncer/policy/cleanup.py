@@ -2,7 +2,7 @@
 
 What must stay true: static nodes and nodes that somebody else made are never deleted; nothing that runs or
 completes a job; nothing whose Pod may still be there. That a record is ours stands on itself, in its Extra:
-it is known after any restart, and whoever takes it away keeps the node.
+it is known after any restart, and a user that removes it keeps the node.
 """
 
 from typing import Final

@@ -38,7 +38,7 @@ PREHOOK: Final = "k8s: prolog pre-hook failed"
 VERIFY: Final = "verify-undrain"
 """Anywhere in a reason, whoever's: to be removed when the Node has passed its verification since."""
 AHEAD_MAX_S: Final = 5.0
-"""How far ahead of ours the clock of whoever verifies may be."""
+"""How far ahead of ours the verifier's clock may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def _may_lift(slurm: SlurmInputs, kube: KubeInputs, prehook_pause_s: float) -> b
     if slurm.reason.startswith(OVERDUE):
         return True  # Its placement says so itself, whatever NodeSet the node is in.
     if kube.pod is None:
-        return False  # No NodeSet knows it: whoever drained it knew more than we do.
+        return False  # No NodeSet knows it: the user that drained it knew more than we do.
     if slurm.reason.startswith(PREHOOK):
         is_free = kube.lock is None or not kube.lock.in_the_way
         return is_free and slurm.reason_age_s >= prehook_pause_s

@@ -1,4 +1,4 @@
-"""Asks for slurmctld's counters, and wakes whoever waits for a change of nodes or jobs.
+"""Asks for slurmctld's counters, and wakes the pollers that wait for a change of nodes or jobs.
 
 What must stay true: while the counters are not known, everything counts as changed.
 """

@@ -169,7 +169,7 @@ class JobPoller:
         return True
 
     def _begin_rounds(self) -> None:
-        """Look at each job that is known and as it was, in its turn: who led before has looked at them."""
+        """Look at each job that is known and as it was, in its turn: the leader before has looked at them."""
         active = [job for job, known in self._listed.items() if not known.state.is_over]
         for turn, job in enumerate(active):
             told = self._view.get(str(job))

@@ -95,7 +95,7 @@ class StatisticsPoller:
             log.warning("answer not believed", extra={"known": len(self._partitions), "missing": "all"})
 
     def _dated(self, state: SlurmStatisticsState) -> SlurmStatisticsState:
-        """Return *state* with what we did and when Slurm was heard of what; who led before us may know it."""
+        """Return *state* with what we did and when Slurm was heard of what; an earlier leader may know."""
         before = self._statistics.view.get(subjects.STATISTICS_KEY)
         return replace(
             state,

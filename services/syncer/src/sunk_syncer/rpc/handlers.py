@@ -70,7 +70,7 @@ class Handlers:
     async def _is_held(self, node: str) -> bool:
         """Whether a job is on *node* all the same; one that was suspended just now is told as running.
 
-        Who has just begun to lead knows less than that: what the list of all jobs shows counts too.
+        A new leader knows less than that: what the list of all jobs shows counts too.
         """
         self._known.require_settled()
         untold = self._jobs.suspended_unpublished()
@@ -104,11 +104,11 @@ class Handlers:
         )
 
     async def nudge_node(self, question: NudgeNode) -> Noted:
-        """Look at the node soon; whoever asks does not wait for it."""
+        """Look at the node soon; the caller does not wait for it."""
         self._nodes.look(question.node)
         return Noted()
 
     async def nudge_job(self, question: NudgeJob) -> Noted:
-        """Look at the job soon; whoever asks does not wait for it."""
+        """Look at the job soon; the caller does not wait for it."""
         self._jobs.look(question.job)
         return Noted()

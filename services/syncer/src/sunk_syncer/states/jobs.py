@@ -1,7 +1,7 @@
 """From what Slurm shows of a job to its state on the bus and to what has happened since.
 
 A job goes from pending to running to over, may skip the middle and may come back to pending. It is over
-only when it has left its nodes: while epilogs run it is still running for whoever waits for the nodes.
+only when it has left its nodes: while epilogs run it is still running for a job that waits for the nodes.
 """
 
 from collections.abc import Callable

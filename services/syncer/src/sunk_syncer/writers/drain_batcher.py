@@ -1,4 +1,4 @@
-"""Drains of many nodes in few calls: who waits to be written is written with all others of the same reason.
+"""Drains of many nodes in few calls: a drain that waits is written with all others of the same reason.
 
 What must stay true: a node is written only shortly after it was read as not drained; one node that Slurm
 refuses is written alone and holds up nobody.

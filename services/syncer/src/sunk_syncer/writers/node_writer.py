@@ -1,4 +1,4 @@
-"""Carries out deeds on Slurm nodes: who may, how many at once, and what is said and looked at afterwards.
+"""Carries out actions on Slurm nodes: which may run, how many at once, and what is read afterwards.
 
 What must stay true: nothing is written when the lease may have ended, nor upon a look that is older than a
 few seconds: Slurm has no compare-and-set. A list that failed is nobody's look. After a write, whatever was
@@ -153,7 +153,7 @@ class NodeWriter:
             self._under_way -= 1
 
     async def _listed(self) -> _List:
-        """Return a list that was asked for after this call; who comes together shares it, or its failure."""
+        """Return a list that was asked for after this call; simultaneous callers share it, or its failure."""
         came = time.monotonic()
         async with self._list_lock:
             if self._last_list.asked <= came:
