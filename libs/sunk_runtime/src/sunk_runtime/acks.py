@@ -8,7 +8,7 @@ order of the calls, so nothing is waited for before one is handed to nats-py.
 Source: nats-py 2.16; NATS, "JetStream wire API", the acknowledgement of a publish.
 """
 
-import asyncio
+import asyncio  # A future for each publish: nats-py calls back outside of any task of ours.
 from itertools import count
 from typing import Final
 

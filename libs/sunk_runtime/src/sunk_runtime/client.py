@@ -8,7 +8,7 @@ Source: nats-py 2.16, whose reader ends over any of these, while it says that it
 """
 
 import re
-from asyncio import Future
+from asyncio import Future  # What nats-py itself puts into its queue of pings.
 
 import anyio
 from nats.aio import client

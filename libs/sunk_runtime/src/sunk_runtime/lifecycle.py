@@ -3,7 +3,7 @@
 One failing loop ends the process: the platform starts it anew and the bus tells it everything again.
 """
 
-import asyncio
+import asyncio  # For handlers of signals, see `stoppable`.
 import gc
 import logging
 import os
