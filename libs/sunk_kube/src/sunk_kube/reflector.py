@@ -27,6 +27,7 @@ from sunk_kube.pods import Pod
 from sunk_kube.resources import Resource
 from sunk_kube.wellknown import PREFIX
 from sunk_runtime.changes import Changes
+from sunk_runtime.losses import is_mass_loss
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +171,7 @@ class Reflector(Generic[T]):
         """Read the whole list, compare it with what was known, and return its version."""
         listed, version = await self._read()
         known = len(self._objects)
-        if known >= SUSPECT_FROM and len(listed) * 2 < known:
+        if known >= SUSPECT_FROM and is_mass_loss(known - len(listed), known, percent=50):
             log.warning(
                 "list knows far fewer objects",
                 extra={"resource": self.resource.plural, "known": known, "listed": len(listed)},

@@ -19,6 +19,7 @@ from sunk_nodeset_controller.nodesets.model import Observed
 from sunk_nodeset_controller.nodesets.template import pinned_node, template_hash
 from sunk_nodeset_controller.nodesets.usable import unusable
 from sunk_nodeset_controller.slurm_health import was_known
+from sunk_runtime.losses import is_mass_loss
 
 AWAY_S: Final = 60.0
 """A Pod that was not ready for so long is away: losing it costs nothing more. A moment is no reason."""
@@ -156,4 +157,4 @@ def _left_s(pod: Pod, seen: Observed) -> float | None:
 def is_loss(found: list[Member]) -> bool:
     """Whether Slurm does not know more than half of the nodes whose slurmd answers: no reason to act."""
     ready = [member for member in found if member.pod.is_ready]
-    return sum(member.is_absent for member in ready) * 2 > len(ready)
+    return is_mass_loss(sum(member.is_absent for member in ready), len(ready), percent=50)

@@ -15,6 +15,7 @@ from sunk_pod_scheduler.placement.limits import LOOK_AGAIN_S, Limits
 from sunk_pod_scheduler.placement.model import HeartbeatState
 from sunk_pod_scheduler.placement.transitions import ending
 from sunk_pod_scheduler.reasons import PodReason
+from sunk_runtime.losses import is_mass_loss
 
 FEW: Final = 2
 FEW_PERCENT: Final = 5
@@ -62,4 +63,4 @@ def check_heartbeat(
 def are_many(placements: Iterable[PlacementState]) -> bool:
     """Whether more scripts are silent than die at once."""
     scripts = [one.silent is not None for one in placements if one.phase == "bound" and not one.gang]
-    return sum(scripts) > max(FEW, len(scripts) * FEW_PERCENT // 100)
+    return is_mass_loss(sum(scripts), len(scripts), percent=FEW_PERCENT, few=FEW)

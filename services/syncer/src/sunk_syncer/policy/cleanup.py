@@ -9,9 +9,10 @@ from typing import Final
 
 from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
+from sunk_runtime.losses import is_mass_loss
 from sunk_slurm.states import NodeState
 from sunk_syncer.policy.extra import parsed
-from sunk_syncer.policy.polling import FEW, FEW_SHARE
+from sunk_syncer.policy.polling import FEW, FEW_PERCENT
 from sunk_syncer.states.nodes import EXTRA_MAX
 
 DYNAMIC: Final = "DYNAMIC_NORM"
@@ -45,4 +46,5 @@ def why_kept(
 
 def are_many(missing: int, known: int) -> bool:
     """Whether so many went at once that the NodeSlices themselves may have been lost."""
-    return missing > max(FEW, known * FEW_SHARE) or (missing > 1 and known == missing)
+    is_too_much = is_mass_loss(missing, known, percent=FEW_PERCENT, few=FEW)
+    return is_too_much or (missing > 1 and known == missing)

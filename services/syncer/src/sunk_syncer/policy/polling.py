@@ -9,10 +9,12 @@ from typing import Final
 
 import msgspec
 
+from sunk_runtime.losses import is_mass_loss
+
 FEW: Final = 3
 BURST: Final = 3
 """So many answers' cost may be saved up."""
-FEW_SHARE: Final = 0.1
+FEW_PERCENT: Final = 10
 """Up to three, or a tenth, may go at once: a rack is removed, a batch of old jobs is forgotten."""
 
 
@@ -45,7 +47,7 @@ class LossGuard(msgspec.Struct, frozen=True):
 
     def after(self, known: AbstractSet[str], missing: AbstractSet[str], now: float) -> "LossGuard":
         """Return the doubt after an answer that lacks *missing* of what was *known*; *now* is monotonic."""
-        if len(missing) <= max(FEW, len(known) * FEW_SHARE):
+        if not is_mass_loss(len(missing), len(known), percent=FEW_PERCENT, few=FEW):
             is_all = bool(known) and len(missing) == len(known)
             if not is_all:
                 return LossGuard()
