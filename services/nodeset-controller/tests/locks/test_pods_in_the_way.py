@@ -230,7 +230,7 @@ def test_of_thousands_of_tolerations_only_those_are_looked_at_that_may_be_about_
         looked.append(toleration.key)
         return tolerates(toleration, taint)
 
-    monkeypatch.setattr("sunk_nodeset_controller.locks.pods_in_the_way.bears", counted)
+    monkeypatch.setattr("sunk_nodeset_controller.locks.pods_in_the_way.tolerates", counted)
     others = tuple(Toleration(key=f"k{at}", operator="Exists") for at in range(5000))
     hour = Toleration(key=KEY, operator="Exists", toleration_seconds=3600)
 
