@@ -25,7 +25,7 @@ WHAT: Final = ("node", "job", "pod")
 
 
 def questions(what: str, name: str) -> tuple[tuple[str, Request], ...]:
-    """Return whom to ask what.
+    """Return which services to ask which questions.
 
     Raises:
         ConfigError: *name* is not what such a thing is called.

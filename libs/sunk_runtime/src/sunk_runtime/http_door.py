@@ -4,7 +4,7 @@ What must stay true: a connection that answers nobody's request yet gives way to
 waited for longest first; one whose request is being answered never does. So a caller that only connects, or
 leaves its request unfinished, keeps nobody out, whatever the bounds are.
 
-uvicorn's own `limit_concurrency` counts no addresses, and refuses whoever comes last, probes too.
+uvicorn's own `limit_concurrency` counts no addresses, and refuses the last to come, probes too.
 """
 
 from collections import Counter

@@ -151,7 +151,7 @@ def acting(what: str, entity: str, cause: Cause, *, is_asked: bool = False) -> G
 
     Args:
         what: What is done; few different ones, as it names the span.
-        entity: To whom.
+        entity: What it happened to.
         cause: What led to it.
         is_asked: Somebody waits for it.
     """

@@ -16,7 +16,7 @@ from sunk_runtime.errors import ConflictError, PermanentError, TransientError
 MAX_DELIVER: Final = 20
 """Deliveries of one fact: with the back-off about eight minutes: longer than a restart of Slurm."""
 LONGEST_S: Final = 30.0
-"""Where the back-off stops growing, unless whoever deferred it asked for more."""
+"""Where the back-off stops growing, unless the handler that deferred it asked for more."""
 CONFLICT_S: Final = 0.1
 BUG_S: Final = 1.0
 _ASKED_MOST_S: Final = 3600.0

@@ -32,7 +32,7 @@ class Trust(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """Begin a connection that believes whom the file names now.
+        """Begin a connection that trusts the authorities in the file now.
 
         Raises:
             ssl.SSLError: the file cannot be read, or holds no certificate; it may in a moment.

@@ -85,7 +85,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     lock_delete_after_s: Annotated[float, Meta(ge=0)] = 0.0
     """With ``NoSchedule``: a Pod that may not be evicted is deleted after this long; 0 is never."""
     lock_dry_run: bool = False
-    """With ``NoSchedule``: evictions are only tried; refusals and `explain` say whom they would meet."""
+    """With ``NoSchedule``: evictions are only tried; refusals and `explain` name the Pods."""
     node_permissions: tuple[ClusterName, ...] = ()
     """The Slurm clusters that may have Nodes rebooted: those with ``syncer.nodePermissions.enabled``."""
     reboot_condition: str = "PhaseState"

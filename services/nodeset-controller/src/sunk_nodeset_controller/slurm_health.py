@@ -78,7 +78,7 @@ class SlurmHealth:
     def _listen(self, now: datetime) -> None:
         """Note what has come since the last time; what came back with an older store was said long ago.
 
-        While its bucket is in doubt it is neither: whoever is alive says something new.
+        While its bucket is in doubt it is neither: a syncer that is alive writes something new.
         """
         if self._statistics is None or not self._statistics.is_complete:
             return

@@ -81,7 +81,7 @@ class Admission:
         return Admitted(caller) if self._is_present(caller) else None
 
     async def node(self, token: str, node: str | None, *, or_slurmctld: bool = False) -> Admitted:
-        """Let in those whom `node_at_once` lets in. Raises as that does."""
+        """Let in the callers that `node_at_once` lets in. Raises as that does."""
         caller = await self._callers.identify(token)
         if or_slurmctld and self._is_slurmctld(caller):
             return Admitted(caller)

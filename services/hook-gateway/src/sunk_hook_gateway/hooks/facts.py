@@ -45,7 +45,7 @@ _ASKED: Final[dict[type[Event], type[Request]]] = {
 
 
 class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What every fact here says besides whom it is about."""
+    """What every fact here says besides its subject."""
 
     source: str
     status: int

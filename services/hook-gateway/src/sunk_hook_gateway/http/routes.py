@@ -167,7 +167,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     method: Literal["GET", "POST"]
     path: str
     caller: Literal["node", "node or slurmctld", "any node", "job"]
-    """Whose token it needs: the path's node's, that or slurmctld's, any node's, the path's job's."""
+    """The token that it needs: the path's node's, that or slurmctld's, any node's, the path's job's."""
     summary: str
     answers: Mapping[int, str]
     handle: Callable[[Gateway, Call], Awaitable[Answer]]

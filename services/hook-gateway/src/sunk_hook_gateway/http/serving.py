@@ -62,7 +62,7 @@ class Serving:
         self._open: set[anyio.CancelScope] = set()
         """Of each call that waits for its answer; a task beside it would cost more than the call."""
         self._logged: dict[tuple[str, int], float] = {}
-        """When an answer to somebody whom nobody here knows had its line last, by call and status."""
+        """When an answer to an unknown caller was logged last, by call and status."""
         self._is_stopping = False
         self._idle = anyio.Event()
 
@@ -117,7 +117,7 @@ class Serving:
         return Route(endpoint.path, respond, methods=[endpoint.method], name=endpoint.name)
 
     def _is_line(self, endpoint: Endpoint, status: int) -> bool:
-        """Whether the answer to somebody whom nobody here knows has its line in the log: one a second has."""
+        """Whether the answer to an unknown caller is logged: one a second is."""
         key, at = (endpoint.name, status), time.monotonic()
         if at - self._logged.get(key, -LINE_S) < LINE_S:
             return False

@@ -48,7 +48,7 @@ class ClusterViews(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, bus: Bus, cluster: str) -> "ClusterViews":
-        """Return the views of *cluster*, which whoever calls keeps running."""
+        """Return the views of *cluster*, which the caller keeps running."""
         return cls(
             bus,
             cluster,

@@ -143,6 +143,6 @@ class Evictor:
 
 
 def _count_driven(lock_requests: LockRequests, uids: set[str]) -> None:
-    """Count whom the taint drives out, each once."""
+    """Count the Pods that the taint drives out, each once."""
     PODS_DRIVEN.labels("taint", "ok").inc(len(uids - lock_requests.driven))
     lock_requests.driven = frozenset(uids)

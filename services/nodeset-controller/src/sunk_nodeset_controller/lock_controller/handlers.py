@@ -113,7 +113,7 @@ class Handlers:
         return Later(reason="the release is noted, the Node is not written yet")
 
     async def explain(self, request: ExplainKubeNode) -> Reply:
-        """Say why a node, its Pod and its lock are as they are, and whom a lock would drive out."""
+        """Say why a node, its Pod and its lock are as they are, and which Pods a lock would drive out."""
         if refusal := self._refusal(request.node):
             return refusal
         found = await self._locks.explain(request.node)

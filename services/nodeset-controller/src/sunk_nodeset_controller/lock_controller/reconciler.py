@@ -110,7 +110,7 @@ class Locks:
         return doubled(REFUSED_FIRST_S, lock_requests.refused - 1, REFUSED_LAST_S)
 
     async def explain(self, node: str) -> tuple[Finding, ...] | None:
-        """Return how *node*'s lock stands and whom one would drive out; None: its Node is gone."""
+        """Return how *node*'s lock stands and which Pods it would drive out; None: its Node is gone."""
         lock_requests, kube_node = (
             self._lock_requests.get(node) or LockRequests(),
             self._snapshotter.kube_node(node),

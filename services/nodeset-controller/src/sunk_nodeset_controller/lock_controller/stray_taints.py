@@ -1,4 +1,4 @@
-"""Marks of a lock that somebody else put on a Node, or took off: noticed as they come, and said of whom.
+"""Marks of a lock that others put on a Node, or took off: noticed as they come, with the writer's name.
 
 What must stay true: a taint that no lock of ours explains goes, and an Event says who put it there, before it
 is taken off: a process that is killed in between is followed by one that says the same.
@@ -92,7 +92,7 @@ def _marks(lock: NodeLock) -> tuple[bool, bool, bool]:
 
 
 def lock_changes(nodes: Reflector[Node], taint: LockTaint) -> Changes:
-    """Return the names of Nodes on which the marks of a lock change, whoever writes them."""
+    """Return the names of Nodes on which the marks of a lock change, whatever writes them."""
     changes = Changes(())
 
     def of_node(before: Node | None, after: Node | None) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Why a Node is locked, waits for its lock, or is free, and whom a lock would drive out; pure.
+"""Why a Node is locked, waits for its lock, or is free, and which Pods a lock would drive out; pure.
 
 What a person reads here is known before anything is done: the Pods that would have to leave are those that
 the lock itself would find.
@@ -65,7 +65,7 @@ def _held(lock: NodeLock, granted: Iterable[Holder]) -> Finding:
 
 
 def _would_leave(others: Sequence[Pod], measure: EvictionPolicy) -> list[Finding]:
-    """Return whom a lock would drive out; a daemon comes back at once where nothing keeps it away."""
+    """Return which Pods a lock would drive out; a daemon comes back at once where nothing keeps it away."""
     if not others:
         return []
     is_ours = measure.taint.evicts

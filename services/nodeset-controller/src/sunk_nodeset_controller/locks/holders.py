@@ -77,7 +77,7 @@ def still_released(
 
 
 def is_own(asking: int, job: int, seen: Seen) -> bool:
-    """Whether the Pod of *job* is that of the job that asks, whom it lets in.
+    """Whether the Pod of *job* belongs to the job that asks, and so lets it in.
 
     A Pod comes once all prologs of its job have ended, and a placeholder has one life. A job that asks after
     that has the number of one that slurmctld has lost, or its question is an old one.

@@ -42,7 +42,7 @@ class LockTaint(msgspec.Struct, frozen=True, kw_only=True):
     key: str = TAINT_LOCK
     value: str = TAINT_LOCK_VALUE
     effect: str = "NoExecute"
-    """``NoExecute``: Kubernetes drives away whoever does not bear it. ``NoSchedule``: we evict them."""
+    """``NoExecute``: Kubernetes drives away Pods that do not tolerate it. ``NoSchedule``: we evict them."""
 
     @property
     def evicts(self) -> bool:
@@ -233,7 +233,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[int, Answer] = msgspec.field(default_factory=dict[int, Answer])
     """By job, true only once *lock* stands on the Node."""
     in_the_way: tuple[str, ...] = ()
-    """Whom the bus is told of: Pods that somebody waits for, that came in later, or that a drain is for."""
+    """The Pods that the bus names: those that a job waits for, that came in later, or that a drain is for."""
     is_drained: bool = False
     """Nobody needs the lock, but the node is drained for Pods that are looked after, and may stay."""
     again_s: float | None = None

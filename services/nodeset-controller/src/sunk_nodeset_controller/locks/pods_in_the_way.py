@@ -80,7 +80,7 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
     def may_evict(self, pod: Pod) -> bool:
         """Whether it is us who have *pod*, which is in the way, leave, and not Kubernetes.
 
-        Who bears a ``NoExecute`` taint for some seconds is let in, and may stay for as long.
+        A Pod that tolerates a ``NoExecute`` taint for some seconds is let in, and may stay for as long.
         """
         return self.taint.evicts or self._lets_in(pod.spec.tolerations)
 

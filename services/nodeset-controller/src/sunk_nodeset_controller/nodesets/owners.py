@@ -1,4 +1,4 @@
-"""Whose Pod is whose, and whose is the name of a Slurm cluster; pure.
+"""Which NodeSet owns a Pod, and which namespace owns the name of a Slurm cluster; pure.
 
 A cluster's name is the namespace's whose NodeSet is the oldest.
 """

@@ -1,4 +1,4 @@
-"""Who may be evicted, as by ``kubectl drain``: whose Node is cordoned and whose Slurm node is idle; pure.
+"""Which Pods may be evicted, as by ``kubectl drain``: on a cordoned Node, of an idle Slurm node; pure.
 
 What must stay true: a Pod whose node runs a job, or may run one, is under the NodeSet's disruption budget,
 which allows no eviction. The controller itself deletes, and asks `node.confirm` before.

@@ -5,7 +5,7 @@ Pod is deleted only when Slurm says that its node is drained and idle; an update
 ``maxUnavailable`` Pods away, and those that it has begun with count, ready or not; an updated Pod is away
 until Slurm can use its node; what a plan no longer needs is released; while Slurm is not heard, or suddenly
 knows far fewer nodes, nobody new is chosen; that Slurm no longer knows a node is no reason for its Pod to go.
-The mark is an annotation of the Pod: it outlives whoever set it.
+The mark is an annotation of the Pod: it outlives the process that set it.
 
 Source: SUNK's documents, NodeSet, "Safe deletion"; Kubernetes, DaemonSet, ``maxUnavailable``.
 """
@@ -112,7 +112,7 @@ def _is_sure(seen: Observed) -> bool:
 
 
 def _first(found: list[Member], count: int, why: Why, *, is_chosen: bool) -> list[Member]:
-    """Return *count* Pods: who is condemned already, then, if any is to be chosen, the cheapest."""
+    """Return *count* Pods: the condemned first, then, if more are to be chosen, the cheapest."""
     line = sorted(found, key=lambda member: (member.condemned != why, member.order))
     if not is_chosen:
         line = [member for member in line if member.condemned == why]

@@ -24,7 +24,7 @@ from sunk_nodeset_controller.nodesets.owners import owner_reference
 from sunk_nodeset_controller.nodesets.template import pinned_node
 
 FORGIVEN_S: Final = 300.0
-"""Who has been ready for longer begins anew when it fails."""
+"""A Pod that was ready for longer begins at zero when it fails."""
 FAILURES_MAX: Final = 20
 Manifest = dict[str, Any]
 """A slice to be. ``Any``, because a manifest has every shape."""

@@ -1,7 +1,7 @@
-"""To whom Slurm has given a node of Pods that run there without a job, because slurmctld has lost theirs.
+"""The jobs that Slurm has given a node of Pods that run there, because slurmctld has lost their job.
 
-What must stay true: nobody ends for what the bus says, which may be of before the loss. It tells whom to look
-at, and the Pod ends for what Slurm says of those now.
+What must stay true: nobody ends for what the bus says, which may be of before the loss. It tells which jobs
+to read, and the Pod ends for what Slurm says of those now.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Whose a job is: one Pod's, or a gang's. What differs between the two for the executor is here alone."""
+"""The owner of a job: one Pod, or a gang. What differs between the two for the executor is here alone."""
 
 from collections.abc import Mapping
 

@@ -34,7 +34,7 @@ def expected(
     Args:
         state: What the bus has.
         placement: What is stored of the Pod.
-        owner: Whose it is to be.
+        owner: The Pod or gang that it is to belong to.
         key: Of our marks.
         is_first: Nobody has looked at the Pod since we lead. Why a job waits is old on the bus: that is
             looked at later.

@@ -80,7 +80,7 @@ def read_extra(key: bytes, text: str, user_id: int) -> Mark | None:
         found = _extras.decode(text.removesuffix(STARTED)).sunk
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    # Whoever looks for the Pod asks the API server for what is written there.
+    # A look for the Pod asks the API server for what is written there.
     if not all(is_name(part) for part in found.pod.split("/")) or found.pod.count("/") != 1:
         return None
     if not tokens.is_mark(found.mark, key, found.uid, found.attempt):

@@ -95,7 +95,7 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     user_id: int = 0
     admin_comment: str = ""
     mark: Mark | None = None
-    """Whose placeholder it is, as its Extra says and our signature proves."""
+    """The Pod that it is a placeholder of, as its Extra says and our signature proves."""
     is_marked: bool = True
     """False: its user has wiped or written over the mark, or never had it; nothing may be done to it."""
     is_ours: bool = False
@@ -165,7 +165,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     has_old_number: bool = False
     """Its job, which is held, has the number of a lost one that may be on a node yet."""
     given_away: str = ""
-    """To whom Slurm has given a node of Pods that run without a job, for people; empty: to nobody."""
+    """The jobs that Slurm has given a node of Pods that run without a job; empty: none."""
     is_release_requested: bool = False
     """The placeholder's script or its node's epilog wants the Pods gone."""
     excluded: str | None = None

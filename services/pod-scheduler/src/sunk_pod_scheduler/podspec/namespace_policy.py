@@ -1,4 +1,4 @@
-"""Who may be whom, and what of Slurm a namespace may use.
+"""Which Slurm user a namespace may be, and what of Slurm it may use.
 
 All placeholders belong to one service user, so Slurm's own associations cannot tell one namespace from
 another: the policy does. Without a word in it every Pod is that user and no other, and names no account, QoS,

@@ -1,4 +1,4 @@
-"""Whose Pods are whose, where several Slurm clusters share a Kubernetes: no Pod may have two schedulers.
+"""Which scheduler serves which Pods, where several Slurm clusters share a Kubernetes: each Pod has one.
 
 A scheduler that leads says on its Lease which names it serves, and where. A scheduler that sees another,
 alive, serve one of its own names there does not begin; but the name that all have is left to the first.
@@ -46,7 +46,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     quarrels: tuple[str, ...] = ()
     """Why we may not begin."""
     ceded: str = ""
-    """To whom the alias belongs; empty: to nobody else."""
+    """The scheduler that the alias belongs to; empty: no other."""
 
 
 def share(ours: PodScope, peers: Iterable[Peer], now: datetime) -> Share:

@@ -204,7 +204,7 @@ def fresh_inputs(node: Node, *, clock_ahead_s: float | None = 0.0) -> SlurmInput
     """Return Slurm's side as a fresh look showed it.
 
     Raises:
-        TransientError: the answer names no state: whether the node is drained, and by whom, is unknown.
+        TransientError: the answer names no state: whether the node is drained, and by which user, is unknown.
     """
     if not node.state:
         raise TransientError(f"Slurm's answer about node {node.name} names no state")
