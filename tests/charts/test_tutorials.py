@@ -54,7 +54,7 @@ class Terminal:
     def close(self) -> None:
         """End the shell."""
         self._shell.kill()
-        self._shell.wait()
+        self._shell.communicate()
 
 
 @pytest.fixture
