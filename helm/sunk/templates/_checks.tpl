@@ -87,3 +87,15 @@
 {{- end -}}
 {{- end -}}
 {{- end }}
+
+{{/* CoreWeave's SUNK has definitions of the same names. `found`: the definitions of the cluster by name, empty where there is none. */}}
+{{- define "sunk.otherDefinitions" -}}
+{{- $other := "" -}}
+{{- range $name := list "sunkclusters" "slurmclusters" }}{{ if dig $name "metadata" "name" "" $.found }}{{ $other = $name }}{{ end }}{{ end -}}
+{{- range dig "nodesets" "spec" "versions" list .found -}}
+{{- if not (dig "schema" "openAPIV3Schema" "properties" "spec" "properties" "cluster" dict .) }}{{ $other = "nodesets" }}{{ end -}}
+{{- end -}}
+{{- with $other -}}
+{{- fail (printf "This Kubernetes cluster has another SUNK, perhaps CoreWeave's: the definition %s.sunk.coreweave.com is not of this chart. Both use the API group sunk.coreweave.com, so a Kubernetes cluster can have only one of them. Use another Kubernetes cluster, or remove the other one with its definitions first" .) -}}
+{{- end -}}
+{{- end }}
