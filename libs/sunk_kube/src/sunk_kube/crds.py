@@ -61,8 +61,8 @@ _NAME_RULE: Final = rule(
     "the name of a NodeSet has at most 48 letters, digits and hyphens and no dots:"
     " names of Pods and Slurm nodes begin with it",
 )
-_NODESET_TEXT: Final = "A set of Slurm nodes: one Pod per Kubernetes Node that fits, each a slurmd."
-_SLICE_TEXT: Final = "Some of the Nodes behind a NodeSet. Written by nodeset-controller alone."
+_NODESET_TEXT: Final = "A set of Slurm nodes: one Pod with slurmd on each Kubernetes Node that fits."
+_SLICE_TEXT: Final = "Up to 100 of the Nodes of a NodeSet. Only the nodeset-controller writes it."
 
 
 def nodeset_crd() -> Schema:

@@ -169,7 +169,7 @@ class NodeSetSpec(KubeStruct, frozen=True):
         Literal["DaemonSets"] | None,
         Meta(
             description="DaemonSets: slurmd gets (in SUNK_LEFT_CPUS and SUNK_LEFT_MIB) what its Node can "
-            "allocate minus"
+            "allocate minus "
             "the requests of its own Pod and of the DaemonSets there. Default: nothing is subtracted."
         ),
     ] = None
@@ -266,8 +266,8 @@ class NodeSetStatus(KubeStruct, frozen=True, omit_defaults=False):
     conditions: Annotated[
         tuple[Condition, ...],
         Meta(
-            description="Conditions: Accepted, Scheduled, Updated, Ready, SlurmKnown. docs/kubernetes- "
-            "events.md explains their reasons.",
+            description="Conditions: Accepted, Scheduled, Updated, Ready, SlurmKnown. "
+            "docs/kubernetes-events.md explains their reasons.",
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()

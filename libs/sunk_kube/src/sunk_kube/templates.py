@@ -155,7 +155,7 @@ def template_schema() -> Schema:
         },
         required=["containers"],
         description="The spec of the Pods, with any field that Kubernetes knows. Of node affinity "
-        "only the required"
+        "only the required "
         "terms count. The nodeset-controller adds the Node, a toleration of the lock, and "
         "a DaemonSet's tolerations.",
     )
@@ -165,7 +165,7 @@ def template_schema() -> Schema:
     texts = {"type": "object", "additionalProperties": _TEXT}
     return {
         "type": "object",
-        "description": "The Pod of each Node: the slurmd and what it needs.",
+        "description": "The Pod that runs slurmd on each Node.",
         "required": ["spec"],
         "properties": {
             "metadata": _object(
