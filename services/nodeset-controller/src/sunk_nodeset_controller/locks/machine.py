@@ -1,10 +1,10 @@
-"""One Node's lock as a state machine: what is seen, to what shall stand on the Node and who is answered.
+"""The lock of one Node as a state machine: from what is seen to the wanted lock and the answers.
 
-What must stay true: nobody is granted anything but from a list of Pods that was read after the taint was
-on, in which a Pod is another job's own only by what Slurm said after that list; a holder ends by its
-release, or by what Slurm said *after* the job came, never by silence; what was seen of a job before its
-release says nothing any more, so a bus that lags cannot bring it back; a placeholder holds as long as its
-Pod is there.
+What must stay true: a lock is granted only from a list of Pods that was read after the taint was set.
+In that list a Pod counts as another job's own only if Slurm confirmed the job after the list. A holder
+ends by its release, or by what Slurm said *after* the job came, never by silence. What was seen of a
+job before its release no longer counts, so a bus that lags cannot bring the job back. A placeholder
+holds the lock as long as its Pod is there.
 
 Source: SUNK's documents, "Node locking".
 """
@@ -69,7 +69,7 @@ UNSURE_AGAIN_S: Final = 0.5
 
 
 def decide(seen: Seen, rules: Rules) -> Decision:
-    """Return the one next step of a Node's lock. Deciding again on the same is the same."""
+    """Return the next step of a Node's lock. The same input always gives the same step."""
     verdicts = {ask.job: _verdict(ask, seen, rules) for ask in seen.asks}
     holders = _holders(seen, verdicts, rules)
     idle_since = None if holders else seen.idle_since or seen.now
@@ -93,7 +93,7 @@ def decide(seen: Seen, rules: Rules) -> Decision:
 
 
 def alive(seen: Seen, rules: Rules) -> frozenset[int]:
-    """Return the jobs that live on this node: a Pod of one of these is ours, of any other is in the way."""
+    """Return the jobs that live on this node: a Pod of one of these is not in the way of the others."""
     verdicts = {ask.job: _verdict(ask, seen, rules) for ask in seen.asks}
     running = {job for job, found in seen.jobs.items() if found.place == "running"}
     unknown = {
@@ -105,7 +105,7 @@ def alive(seen: Seen, rules: Rules) -> frozenset[int]:
 
 
 def to_confirm(seen: Seen, leant_on: frozenset[int], found: Blockers, rules: Rules) -> frozenset[int]:
-    """Return the jobs that Slurm has to say run, now, before anybody else is granted anything.
+    """Return the jobs that Slurm must confirm as running before another job gets the lock.
 
     A prolog that asks knows that its own job runs, and nobody is in the way of his own: see `_is_own`.
 
@@ -123,7 +123,7 @@ def to_confirm(seen: Seen, leant_on: frozenset[int], found: Blockers, rules: Rul
 
 
 def vouched(seen: Seen, rules: Rules) -> frozenset[int]:
-    """Return the jobs that run by their own prologs' word."""
+    """Return the jobs whose own prolog asks, so that they are known to run."""
     mine = (ask.job for ask in seen.asks if _verdict(ask, seen, rules) is None)
     return frozenset(job for job in mine if _is_own(job, job, seen))
 
@@ -131,7 +131,7 @@ def vouched(seen: Seen, rules: Rules) -> frozenset[int]:
 def still_released(
     released: Mapping[int, datetime], jobs: Mapping[int, JobSeen], now: datetime
 ) -> dict[int, datetime]:
-    """Return the releases worth remembering: those that Slurm has said nothing after."""
+    """Return the releases to remember: those after which nothing has come from Slurm yet."""
     forget_before = now - timedelta(hours=1)
     return {
         job: at
@@ -153,7 +153,7 @@ def _is_own(asking: int, job: int, seen: Seen) -> bool:
 
 
 def _verdict(ask: LockRequest, seen: Seen, rules: Rules) -> NotRunning | Unsure | None:
-    """Return why the job of *ask* gets no lock; None: it is taken to run here.
+    """Return why the job of *ask* gets no lock; None: the job counts as running here.
 
     A job that the bus knows as pending, or not at all, runs: its prolog knows better, and sooner.
     """
@@ -207,7 +207,7 @@ def _new(job: int, level: LockLevel, asked: datetime) -> Holder:
 
 
 def _asked(holder: Holder, ask: LockRequest, seen: Seen) -> Holder:
-    """Return *holder* as *ask* changes it: each call of a prolog is worth a fresh look, but only one."""
+    """Return *holder* as *ask* changes it: each call of a prolog causes one fresh look."""
     since = ask.since if ask.since is not None and _stand(seen.lock) == "on" else ask.asked
     level: LockLevel = "strict" if "strict" in {holder.level, ask.level} else "normal"
     granted = holder.granted if holder.granted is not None and holder.granted >= since else None
@@ -263,7 +263,7 @@ def _need(seen: Seen, holders: tuple[Holder, ...], rules: Rules, idle_since: dat
 
 
 def _lock(step: Step, seen: Seen, holders: tuple[Holder, ...], rules: Rules) -> NodeLock:
-    """Return what shall stand on the Node after *step*."""
+    """Return the lock that the Node must have after *step*."""
     match step:
         case Step.REST | Step.OPEN | Step.WATCH:
             return OPEN
@@ -298,7 +298,7 @@ def _leans(holder: Holder, seen: Seen) -> bool:
 
 
 def _is_clear(level: LockLevel, seen: Seen, rules: Rules) -> bool:
-    """Whether nobody is in the way, for as long as the rules ask."""
+    """Whether no Pod has been in the way for as long as the rules require."""
     if seen.way is None or seen.way.of(level):
         return False
     since = seen.clear_since.get(level)
@@ -314,7 +314,7 @@ def _value(holders: tuple[Holder, ...]) -> LockValue:
 def _answers(
     step: Step, seen: Seen, verdicts: Mapping[int, NotRunning | Unsure | None], lock: NodeLock
 ) -> dict[int, Answer]:
-    """Return what each prolog is told."""
+    """Return the answer to each prolog."""
     answers: dict[int, Answer] = {job: verdict for job, verdict in verdicts.items() if verdict is not None}
     holders = {holder.job: holder for holder in lock.holders}
     if step in {Step.SETTLE, Step.KEEP}:
@@ -332,7 +332,7 @@ def _waiting(holder: Holder, way: Blockers) -> Waiting:
 
 
 def _in_the_way(need: Need, seen: Seen, lock: NodeLock) -> tuple[str, ...]:
-    """Return who is in the way of those who wait, came in past the taint, or keeps the drain."""
+    """Return the Pods that block a waiting job, that came in despite the taint, or that keep the drain."""
     if seen.way is None:
         return seen.drained_for  # Not looked for yet is not gone.
     waits = {holder.level for holder in lock.holders if holder.granted is None}
