@@ -91,7 +91,7 @@ def test_a_wrong_value_is_refused_with_its_path(
         ),
         (
             {"nodesetController": {"lock": {"exemptNamespaces": ["kube-system"]}}},
-            "nodesetController.lock.exemptNamespaces: with effect NoExecute Kubernetes drives everybody out",
+            "nodesetController.lock.exemptNamespaces: with effect NoExecute Kubernetes removes all",
         ),
         (
             {"nats": {"growing": True}},

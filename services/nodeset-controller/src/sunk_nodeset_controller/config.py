@@ -204,5 +204,5 @@ def read_config(arguments: Sequence[str] = ()) -> Config:
     }
     ignored = ", ".join(f"{PREFIX}{name}" for name, is_set in idle.items() if is_set)
     if ignored and config.lock_effect == "NoExecute":
-        raise ConfigError(f"{ignored}: with {PREFIX}LOCK_EFFECT=NoExecute Kubernetes drives everybody out")
+        raise ConfigError(f"{ignored}: with {PREFIX}LOCK_EFFECT=NoExecute Kubernetes removes all other Pods")
     return config

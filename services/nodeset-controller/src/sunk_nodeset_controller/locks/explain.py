@@ -33,7 +33,8 @@ def findings(
     if not lock.holders and lock.is_tainted:
         found.append(
             Finding(
-                what="locked for nobody", would_change="the lock goes after its linger, or a job takes it"
+                what="locked without a holder",
+                would_change="the lock goes after its linger, or a job takes it",
             )
         )
     if not lock.is_tainted:
@@ -48,7 +49,7 @@ def _waits(holder: Holder, kept: Sequence[BlockingPod]) -> Finding:
         what=f"not locked for job {holder.job} yet, {holder.level}",
         since=holder.since,
         because=pods[:REASON_MAX],
-        would_change="these Pods leave" if kept else "the next look finds nobody in the way",
+        would_change="these Pods leave" if kept else "the next look finds no Pod in the way",
     )
 
 
