@@ -119,14 +119,19 @@ def _cluster(config: LabConfig, arguments: argparse.Namespace) -> int:
         raise LabError("cluster up installs on the lab's own Kubernetes; docs/install.md tells how on others")
     if _stack(config).status():
         raise LabError("this lab runs the story's services: ./task lab:down first, or set SUNK_LAB_NUMBER")
-    made = Installation(lab, more=_values_of(arguments.values))
+    made = Installation(lab, more=values_of(arguments.values))
     install(made, config.cache, _say)
     for line in made.how_to_look_around():
         _write(line)
     return 0
 
 
-def _values_of(path: Path | None) -> dict[str, Any]:
+def values_of(path: Path | None) -> dict[str, Any]:
+    """Return the values of a chart that the file *path* has; none without a file.
+
+    Raises:
+        LabError: It cannot be read, or has something else; names it.
+    """
     if path is None:
         return {}
     try:
