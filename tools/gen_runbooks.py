@@ -1,4 +1,4 @@
-"""Writes `docs/runbooks/README.md`: each alert, what it says, its page. ``--check`` is as in `gen_crds.py`."""
+"""Writes `docs/runbooks/README.md`: each alert, what it says, its page. ``--check`` as in `gen_crds.py`."""
 
 import re
 import sys
