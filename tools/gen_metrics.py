@@ -41,7 +41,7 @@ and draws what the dashboards (`helm/slurm/files/dashboards`) show of it.
   to `slurm_nodes_total`, unless Slurm has a word that the table lacks. A drained node is not idle, a draining
   one not allocated, and one that only suspended jobs hold is mixed. `slurm_nodes_not_responding` counts
   besides the states.
-- Each replica of the metrics-exporter tells everything: before a sum over nodes, jobs, drains, locks or
+- Each replica of the metrics-exporter has all series: before a sum over nodes, jobs, drains, locks or
   placements take `max without (instance, pod)`, as the dashboards do.
 - A node in several partitions is counted in each of them, and once in the cluster.
 - A job is counted under the one word that `squeue` has for it. A pending array counts as many jobs as it has
@@ -50,13 +50,14 @@ and draws what the dashboards (`helm/slurm/files/dashboards`) show of it.
 - `slurm_jobs_...` go by the base state: a job that is configuring is in `slurm_jobs_running`, not in
   `slurm_queue_running`.
 - Memory is in MB as Slurm has it: 2^20 bytes.
-- Some names do not follow Prometheus' habits: they are the documents'. `_total` and `_count` are counters
-  only where the type says so. Counters begin anew when slurmctld starts or its statistics are reset.
+- Some names do not follow Prometheus' habits, because they are those of SUNK's documents. `_total` and
+  `_count` are counters only where the type says so. Counters begin at zero when slurmctld starts or its
+  statistics are reset.
 - CPUs and GPUs that are not allocated are idle, also where the node is drained or down: `sinfo` calls such
   CPUs "other".
 - Slurm's own series are left out while the state on the bus that they are made of is too old, by kind:
   `slurm_node...` rest on `nodes`, `slurm_job...` and `slurm_queue_...` on `jobs`, `slurm_partition_...` on
-  `partitions` and `nodes`, the rest on `statistics`. `sunk_state_age_seconds` tells each kind's age. In a
+  `partitions` and `nodes`, the rest on `statistics`. `sunk_state_age_seconds` is the age of each kind. In a
   quiet cluster all nodes are asked for about once a minute.
 
 ## Slurm, by metrics-exporter
@@ -80,17 +81,21 @@ def declared(module: str) -> Iterable[str]:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         # prometheus-client tells its labels in no other way.
         labels = cast("tuple[str, ...]", vars(metric)["_labelnames"])
-        yield row(name, family.type, ", ".join(labels), family.documentation)
+        yield row(name, family.type, _codes(labels), family.documentation)
 
 
 def document() -> str:
     """Return the whole page."""
-    rows = (row(one.name, one.kind, one.unit, ", ".join(one.labels), one.help) for one in TABLE)
+    rows = (row(one.name, one.kind, one.unit, _codes(one.labels), one.help) for one in TABLE)
     lines = [HEAD + "\n".join(rows), ""]
     for title, module in OWN.items():
         lines += [f"## {title}", "", "| metric | type | labels | what |", "|---|---|---|---|"]
         lines += [*declared(module), ""]
     return "\n".join(lines)
+
+
+def _codes(labels: Iterable[str]) -> str:
+    return ", ".join(f"`{label}`" for label in labels)
 
 
 def main(arguments: list[str]) -> int:

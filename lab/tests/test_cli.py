@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from sunk_lab.cli import main
+from sunk_lab.cli import main, values_of
 from sunk_lab.config import LabConfig, from_environment
 from sunk_lab.errors import LabError
+from sunk_lab.installation import merged
 
 
 @pytest.fixture
@@ -83,3 +84,31 @@ def test_nodes_of_an_existing_cluster_are_never_broken(
     assert capsys.readouterr().err == (
         "error: killing node1 needs the lab's own Kubernetes: unset SUNK_LAB_KUBE\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("a: [", "cannot read values from"), ("- a\n", "has no values: it must be a YAML mapping")],
+    ids=["no YAML", "a list"],
+)
+def test_a_file_of_values_that_is_none_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(text)
+
+    with pytest.raises(LabError, match=problem):
+        values_of(file)
+
+
+def test_values_of_a_user_go_before_those_of_the_lab_key_by_key(tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text("compute: {partitions: all, nodes: {cpu: {slurm: {cpus: 2}}}}\nusers: []\n")
+    before = {
+        "compute": {"nodes": {"cpu": {"slurm": {"cpus": 4, "memory": 4000}}}},
+        "users": [{"name": "ada"}],
+    }
+
+    assert merged(before, values_of(file)) == {
+        "compute": {"partitions": "all", "nodes": {"cpu": {"slurm": {"cpus": 2, "memory": 4000}}}},
+        "users": [],
+    }
+    assert merged(before, values_of(None)) == before

@@ -136,7 +136,7 @@ def test_an_install_says_that_tenants_may_stay_on_locked_nodes_unless_they_are_r
     texts = chart.render(values, name="sunk", namespace="sunk")
     (notes,) = (text for path, text in texts.items() if path.endswith("NOTES.txt"))
 
-    assert ("WARNING: any tenant may stay on a Node that is locked" in notes) == is_open
+    assert ("WARNING: any tenant's Pod may stay on a Node that is locked" in notes) == is_open
 
 
 def pod(

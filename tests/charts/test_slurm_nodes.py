@@ -193,7 +193,7 @@ def test_a_new_user_restarts_slurmctld_and_slurmdbd_and_no_compute_pod(chart: he
     assert [one == other for one, other in zip(before, after, strict=True)] == [False, False, True]
 
 
-def test_whoever_installed_is_told_the_next_three_commands(chart: helm.Chart) -> None:
+def test_the_notes_have_the_next_three_commands(chart: helm.Chart) -> None:
     files = chart.render(VALUES | {"compute": SET}, name="prod", namespace="slurm")
 
     told = next(text for path, text in files.items() if path.endswith("NOTES.txt"))
@@ -210,13 +210,17 @@ def test_whoever_installed_is_told_the_next_three_commands(chart: helm.Chart) ->
             "partition cpu 1000 MiB.",
             "do not say",
         ),
-        ({"compute": {"nodes": {"cpu": {}}}}, "how much memory the nodes of cpu have", "partition cpu"),
+        (
+            {"compute": {"nodes": {"cpu": {}}}},
+            "how much memory per CPU the nodes of cpu have",
+            "partition cpu",
+        ),
         (
             {"compute": {"nodes": {"cpu": {}}}, "slurmConfig": {"defMemPerCPU": 500}},
             "",
-            "A job that names no memory",
+            "A job that requests no memory",
         ),
-        ({}, "There are no Slurm nodes yet", "A job that names no memory"),
+        ({}, "There are no Slurm nodes yet", "A job that requests no memory"),
     ],
     ids=["known", "unknown", "given", "no nodes"],
 )

@@ -190,7 +190,7 @@ def test_a_wrong_value_is_refused_with_its_path(
         ({"accounting": {"external": {"host": "db"}}}, "accounting.external.existingSecret: is missing"),
         (
             {"accounting": {"enabled": False, "enforce": "limits"}},
-            "accounting.enforce: nobody knows associations",
+            "accounting.enforce: there are no associations",
         ),
         (
             {"syncer": {"extraEnv": [{"name": "SUNK_SYNCER_POLL_S", "value": "1"}]}},

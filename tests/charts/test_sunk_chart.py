@@ -505,7 +505,7 @@ def test_three_servers_on_three_nodes_are_recommended_and_the_example_is_that(ch
     example = yaml.safe_load((CHART / "examples/high-availability.yaml").read_text())
     chart.validate_schema(example)
 
-    assert "The one server has the only copy of the stored facts" in notes()
+    assert "One server has the only copy of the stored facts" in notes()
     assert "only prefer different Nodes" in notes(nats={"replicas": 3})
     assert "RECOMMENDED" not in notes(**example)
     assert "RECOMMENDED" not in notes(nats={"enabled": False, "url": "nats://mine:4222"})

@@ -187,6 +187,34 @@ def test_what_cannot_be_changed_is_refused_before_anything_is(installed: Install
     assert installed.helm.history("sunk") == before
 
 
+def test_a_cluster_that_has_another_sunk_is_refused_before_anything_changes(installed: Installation) -> None:
+    before = installed.helm.history("sunk")
+    name = "sunkclusters.sunk.coreweave.com"
+    version = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object"}},
+    }
+    names = {"kind": "SunkCluster", "plural": "sunkclusters", "singular": "sunkcluster"}
+    spec = {"group": "sunk.coreweave.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    installed.apply(
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+    )
+    try:
+        with pytest.raises(helm.HelmError, match=rf"has another SUNK, .* {name} is not of this chart"):
+            installed.upgrade()
+    finally:
+        installed.kubectl("delete", "crd", name)
+
+    assert installed.helm.history("sunk") == before
+
+
 def test_uninstall_keeps_passwords_facts_and_nodesets_and_a_new_release_takes_them_over(
     installed: Installation,
 ) -> None:

@@ -75,7 +75,7 @@ def test_a_wrong_value_is_refused_with_its_path(
     [
         (
             {"clusters": [{"name": "prod", "namespace": name} for name in ("a", "b")]},
-            "clusters: prod, prod: a name stands there twice",
+            "clusters: prod, prod: a name is given twice",
         ),
         (
             {"nats": {"persistence": {"maxFileStore": "2GiB"}}},
@@ -91,7 +91,7 @@ def test_a_wrong_value_is_refused_with_its_path(
         ),
         (
             {"nodesetController": {"lock": {"exemptNamespaces": ["kube-system"]}}},
-            "nodesetController.lock.exemptNamespaces: with effect NoExecute Kubernetes drives everybody out",
+            "nodesetController.lock.exemptNamespaces: with effect NoExecute Kubernetes removes all",
         ),
         (
             {"nats": {"growing": True}},

@@ -1,26 +1,24 @@
-"""Pages are in plain English: no word that the glossary refuses, no long sentence, no nameless actor."""
+"""Pages and the texts of the charts are in plain English.
+
+No word that the glossary refuses, no long sentence, no nameless actor.
+"""
 
 import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
+import yaml
 
 from sunk_lab.pages import table_rows
 
 ROOT: Final = Path(__file__).parents[2]
 WORDS_MAX: Final = 40
-NOT_CHECKED: Final = (
-    "CHANGELOG.md",
-    "docs/events.md",
-    "docs/metrics.md",
-    "docs/settings.md",
-    "tests/contract/pod_scheduler_sentences.md",
-)
-"""Generated, or not for users."""
+NOT_CHECKED: Final = ("CHANGELOG.md", "tests/contract/pod_scheduler_sentences.md")
+"""Too long to be written again at once, or not for users."""
 _LIST_ITEM: Final = re.compile(r"\s*([-*]|\d+\.) ")
 _BARE_WHO: Final = re.compile(r"(?:^|[.;:] )(?:Who|Whose|Whom|who|whose|whom) [^?]*$")
 _END: Final = re.compile(r"(?<=[.!?])\s+|:\s*$")
@@ -81,6 +79,52 @@ def findings(page: str) -> list[str]:
 def pages() -> tuple[str, ...]:
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
     return tuple(name for name in listed.stdout.splitlines() if name not in NOT_CHECKED)
+
+
+def described(text: object) -> Iterator[str]:
+    """Yield what a definition or an alert says to people: every description and summary below *text*."""
+    match text:
+        case dict():
+            for key, value in cast("dict[str, object]", text).items():
+                if key in {"description", "summary"} and isinstance(value, str):
+                    yield value
+                else:
+                    yield from described(value)
+        case list():
+            for value in cast("list[object]", text):
+                yield from described(value)
+        case _:
+            return
+
+
+def chart_texts(path: Path) -> list[str]:
+    """Return what users read of a chart's file: its comments, its descriptions, or all of NOTES."""
+    if path.name == "NOTES.txt":
+        return [re.sub(r"(?s)\{\{.*?\}\}", "", path.read_text())]
+    if path.parent.name in {"files", "crds"}:
+        return list(described(yaml.safe_load(path.read_text())))
+    return re.findall(r"(?m)^\s*# (.*)", path.read_text())
+
+
+CHARTS: Final = sorted(
+    path
+    for pattern in (
+        "values.yaml",
+        "examples/*.yaml",
+        "templates/NOTES.txt",
+        "files/alerts.yaml",
+        "files/crds/*",
+    )
+    for path in (ROOT / "helm").glob(f"*/{pattern}")
+)
+
+
+@pytest.mark.parametrize("path", CHARTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_chart_says_is_in_plain_words_and_short_sentences(path: Path) -> None:
+    texts = chart_texts(path)
+
+    assert texts
+    assert [found for text in texts for found in findings(text)] == []
 
 
 @pytest.mark.parametrize("name", pages())

@@ -210,7 +210,7 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- fail "directory.sssdConfig: has no effect with directory.existingSecret: put it into that Secret as sssd.conf, or name no Secret" }}
 {{- end }}
 {{- if and .Values.directory.sssdConfig (not (regexMatch "(?m)^ *services *=.*nss" .Values.directory.sssdConfig)) }}
-{{- fail "directory.sssdConfig: runs no nss, so Slurm would know nobody: write `services = nss, ssh` below [sssd]" }}
+{{- fail "directory.sssdConfig: runs no nss, so Slurm would know no user: write `services = nss, ssh` below [sssd]" }}
 {{- end }}
 {{- if and .Values.scheduler.enabled (eq (int64 .Values.scheduler.userId) 0) }}
 {{- fail "scheduler.userId: Pods through Slurm never run as root: set the id of a user that slurmctld knows" }}
@@ -250,7 +250,7 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- fail "accounting.external.existingSecret: is missing: make a Secret with `password` of the user at accounting.external.host, and name it here" }}
 {{- end }}
 {{- if and .Values.accounting.enforce (not .Values.accounting.enabled) }}
-{{- fail "accounting.enforce: nobody knows associations without accounting: set accounting.enabled to true, or leave it empty" }}
+{{- fail "accounting.enforce: there are no associations without accounting: set accounting.enabled to true, or leave it empty" }}
 {{- end }}
 {{- end }}
 

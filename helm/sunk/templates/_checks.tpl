@@ -2,7 +2,7 @@
 {{- define "sunk.checks" -}}
 {{- $names := include "sunk.clusters" . | fromJsonArray -}}
 {{- if ne (len $names) (len ($names | uniq)) -}}
-{{- fail (printf "clusters: %s: a name stands there twice; the name of a Slurm cluster is unique in the Kubernetes cluster" (join ", " $names)) -}}
+{{- fail (printf "clusters: %s: a name is given twice; the name of a Slurm cluster is unique in the Kubernetes cluster" (join ", " $names)) -}}
 {{- end -}}
 {{- $topology := .Values.nodesetController.topology -}}
 {{- if and (has $topology.kind (list "tree" "block")) (not $topology.labels) -}}
@@ -12,7 +12,7 @@
 {{- if eq $lock.effect "NoExecute" -}}
 {{- range $key, $spared := dict "dryRun" $lock.dryRun "exemptNamespaces" $lock.exemptNamespaces "deleteAfterSeconds" $lock.deleteAfterSeconds "exemptPriorityClasses" (ne (join "," $lock.exemptPriorityClasses) "system-node-critical") -}}
 {{- if $spared -}}
-{{- fail (printf "nodesetController.lock.%s: with effect NoExecute Kubernetes drives everybody out; set effect NoSchedule, or leave it as it is" $key) -}}
+{{- fail (printf "nodesetController.lock.%s: with effect NoExecute Kubernetes removes all other Pods; set effect NoSchedule, or leave it as it is" $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -47,7 +47,7 @@
 {{- $there := lookup "apps/v1" "StatefulSet" .Release.Namespace "sunk-nats" -}}
 {{- /* Without a cluster to ask, nothing is known. */ -}}
 {{- if and $grows (not $there) (lookup "v1" "Namespace" "" .Release.Namespace) -}}
-{{- fail "nats.growing: there is no server yet whose streams could be copied: take nats.growing away" -}}
+{{- fail "nats.growing: there is no server yet whose streams could be copied: remove nats.growing" -}}
 {{- end -}}
 {{- with $there -}}
 {{- $way := "To change it, delete the StatefulSet sunk-nats and its PersistentVolumeClaims first: states are published again, stored facts are lost" -}}
@@ -65,7 +65,7 @@
 {{- end -}}
 {{- $copied := and $jobs (eq $jobs $succeeded) -}}
 {{- if and $grows (not $growing) (eq $has 3) -}}
-{{- fail "nats.growing: there are three servers already: take nats.growing away" -}}
+{{- fail "nats.growing: there are three servers already: remove nats.growing" -}}
 {{- end -}}
 {{- if and $growing (not $grows) (eq $wants 3) (not $copied) -}}
 {{- fail (printf "nats.growing: the streams are not copied to the three servers yet (kubectl -n %s logs -l app.kubernetes.io/name=sunk-nats-growth). Upgrade with nats.growing=true again, or with nats.replicas=1 to give up: %s" $.Release.Namespace $guide) -}}
@@ -85,5 +85,17 @@
 {{- if ne ($claim.storageClassName | default "") $class -}}
 {{- fail (printf "nats.persistence.storageClassName: the volumes have %q and cannot have %q. %s" ($claim.storageClassName | default "") $class $way) -}}
 {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* CoreWeave's SUNK has definitions of the same names. `found`: the definitions of the cluster by name, empty where there is none. */}}
+{{- define "sunk.otherDefinitions" -}}
+{{- $other := "" -}}
+{{- range $name := list "sunkclusters" "slurmclusters" }}{{ if dig $name "metadata" "name" "" $.found }}{{ $other = $name }}{{ end }}{{ end -}}
+{{- range dig "nodesets" "spec" "versions" list .found -}}
+{{- if not (dig "schema" "openAPIV3Schema" "properties" "spec" "properties" "cluster" dict .) }}{{ $other = "nodesets" }}{{ end -}}
+{{- end -}}
+{{- with $other -}}
+{{- fail (printf "This Kubernetes cluster has another SUNK, perhaps CoreWeave's: the definition %s.sunk.coreweave.com is not of this chart. Both use the API group sunk.coreweave.com, so a Kubernetes cluster can have only one of them. Use another Kubernetes cluster, or remove the other one with its definitions first" .) -}}
 {{- end -}}
 {{- end }}

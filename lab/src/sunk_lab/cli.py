@@ -9,6 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
+
+import yaml
 
 from sunk_lab import nats_image, service_images
 from sunk_lab.config import LabConfig, from_environment
@@ -56,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--keep", action="store_true", help="leave everything running")
     cluster = add("cluster", _cluster, "both charts, installed on the lab's Kubernetes by Helm")
     cluster.add_argument("action", choices=("up", "down"))
+    cluster.add_argument("--values", type=Path, help="with up: a file with further values of helm/slurm")
     add("status", _status, "what runs, with pid and memory")
     add("logs", _logs, "the end of a log; without a name, which there are").add_argument("name", nargs="?")
     text = "a shell with kubectl set up; with a node's name, on that node"
@@ -115,11 +119,28 @@ def _cluster(config: LabConfig, arguments: argparse.Namespace) -> int:
         raise LabError("cluster up installs on the lab's own Kubernetes; docs/install.md tells how on others")
     if _stack(config).status():
         raise LabError("this lab runs the story's services: ./task lab:down first, or set SUNK_LAB_NUMBER")
-    made = Installation(lab)
+    made = Installation(lab, more=values_of(arguments.values))
     install(made, config.cache, _say)
     for line in made.how_to_look_around():
         _write(line)
     return 0
+
+
+def values_of(path: Path | None) -> dict[str, Any]:
+    """Return the values of a chart that the file *path* has; none without a file.
+
+    Raises:
+        LabError: It cannot be read, or has something else; names it.
+    """
+    if path is None:
+        return {}
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise LabError(f"cannot read values from {path}: {error}") from error
+    if not isinstance(found, dict):
+        raise LabError(f"{path} has no values: it must be a YAML mapping, as for helm --values")
+    return cast("dict[str, Any]", found)
 
 
 def _demo(config: LabConfig, arguments: argparse.Namespace) -> int:

@@ -10,7 +10,8 @@ import time
 from collections.abc import Generator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, cast
 
 import helm_python as helm
 
@@ -33,14 +34,23 @@ _READY_S: Final = 240
 
 
 class Installation:
-    """The releases ``sunk`` and ``slurm`` on *lab*, with *nodes* as compute Nodes of the Slurm *slurm*."""
+    """The releases ``sunk`` and ``slurm`` on *lab*, with *nodes* as compute Nodes of the Slurm *slurm*.
+
+    *more* are values of helm/slurm that go before those of the lab.
+    """
 
     def __init__(
-        self, lab: KubeLab, *, nodes: tuple[str, ...] = ("node2", "node3"), slurm: Release = SLURM_24_11
+        self,
+        lab: KubeLab,
+        *,
+        nodes: tuple[str, ...] = ("node2", "node3"),
+        slurm: Release = SLURM_24_11,
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.lab = lab
         self.nodes = nodes
         self.slurm = slurm
+        self._more = more
 
     @cached_property
     def helm(self) -> helm.Config:
@@ -74,7 +84,7 @@ class Installation:
 
     def values(self) -> dict[str, Any]:
         """Return the values of the Slurm cluster ``prod``."""
-        return slurm_values(self.nodes, self.slurm)
+        return merged(slurm_values(self.nodes, self.slurm), self._more)
 
     def uninstall_slurm(self) -> None:
         """Uninstall the release of the Slurm cluster, with everything that it does not keep.
@@ -199,6 +209,18 @@ def slurm_values(nodes: tuple[str, ...], slurm: Release = SLURM_24_11) -> dict[s
             }
         },
     }
+
+
+def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *values* with *more* over them, as Helm does it: mappings key by key, all else as a whole."""
+    found = dict(values)
+    for key, value in more.items():
+        before = found.get(key)
+        is_both = isinstance(before, Mapping) and isinstance(value, Mapping)
+        found[key] = (
+            merged(cast("Mapping[str, Any]", before), cast("Mapping[str, Any]", value)) if is_both else value
+        )
+    return found
 
 
 def _install(config: helm.Config, name: str, values: dict[str, Any]) -> None:

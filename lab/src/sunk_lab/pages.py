@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 
 def fenced(page: str, language: str) -> list[str]:
@@ -29,3 +30,39 @@ def table_rows(page: str, first: str) -> Iterator[tuple[str, ...]]:
 def _plain(cell: str) -> str:
     code = re.match(r"`([^`]*)`", cell)
     return code[1] if code else cell
+
+
+@dataclass(frozen=True)
+class Step:
+    """Commands of a page, and what the page shows below them."""
+
+    commands: str
+    shown: str = ""
+
+    def is_shown(self, printed: str) -> bool:
+        """Whether *printed* is what the page shows; ``...`` there stands for any text of one line."""
+        pattern = r"\n".join(
+            r"\s+".join(re.escape(word).replace(r"\.\.\.", ".*") for word in line.split())
+            for line in self.shown.strip().splitlines()
+        )
+        return (
+            re.fullmatch(pattern, "\n".join(line.strip() for line in printed.strip().splitlines()))
+            is not None
+        )
+
+
+def steps(page: str) -> list[Step]:
+    """Return each fenced block of ``sh`` in *page*, with the block of ``text`` that follows it.
+
+    Raises:
+        ValueError: A block of ``text`` follows no commands.
+    """
+    found: list[Step] = []
+    for language, text in re.findall(r"^```(sh|text)\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        if language == "sh":
+            found.append(Step(text))
+        elif not found or found[-1].shown:
+            raise ValueError(f"no commands print this: {text}")
+        else:
+            found[-1] = replace(found[-1], shown=text)
+    return found

@@ -1,4 +1,4 @@
-"""The demo: brings everything up, tells the story in plain words, ends with a table of the timings."""
+"""The demo: starts the servers, shows the story step by step, ends with a table of reaction times."""
 
 import threading
 import time
@@ -18,11 +18,17 @@ from sunk_lab.story.tail import Tail
 TITLES: Final = {
     "cordon": "A cordon in Kubernetes drains the node in Slurm, and an uncordon undrains it",
     "drain": "A drain in Slurm shows on the Pod and on the Node",
-    "lock": "A Slurm job gets its Node for itself before its first line runs",
+    "lock": "A Slurm job starts on a Node only after other Pods have left it",
     "train": "The ranks of a job on two nodes meet at a node's name",
-    "place": "A Pod becomes a Slurm job and runs where Slurm says",
-    "metrics": "The exporter tells the same states by the documented names",
+    "place": "A Pod gets a Slurm job and runs where Slurm decides",
+    "metrics": "Prometheus metrics show the same states, under the documented names",
 }
+NEXT: Final = """
+What to try next:
+  ./task demo -- --keep              leaves the servers running, and says how to look around
+  docs/tutorials/shared-pool.md      the same with your own commands, on a Slurm that the charts install
+  docs/install.md                    installs the charts on your cluster
+"""
 LAST_FACTS_S: Final = 0.3
 """Facts about a step still arrive when it is over."""
 
@@ -98,7 +104,7 @@ def table(told: list[Told]) -> list[str]:
     ]
     width = max((len(what) for _, what, _ in rows), default=0)
     lines = [f"{name:<9}{what:<{width}}{took}" for name, what, took in rows]
-    return lines + [f"{step.name:<9}did not hold: {step.problem}" for step in told if step.problem]
+    return lines + [f"{step.name:<9}failed: {step.problem}" for step in told if step.problem]
 
 
 def demo(stack: Stack, narrator: Narrator, *, keep: bool) -> int:
@@ -106,22 +112,24 @@ def demo(stack: Stack, narrator: Narrator, *, keep: bool) -> int:
     began = time.monotonic()
     try:
         stack.up()
-        narrator.say(f"everything is up after {time.monotonic() - began:.0f} s")
+        narrator.say(f"NATS, Kubernetes, Slurm and the services run ({time.monotonic() - began:.0f} s).")
         told = tell(stack, narrator)
-        narrator.say("\nReaction times")
+        narrator.say("\nHow long each reaction took:")
         for line in table(told):
             narrator.say(f"  {line}")
         failed = [step.name for step in told if step.problem]
         narrator.say("")
         if failed:
-            narrator.say(f"did not hold: {', '.join(failed)}; logs are in {stack.logs}")
+            narrator.say(f"These steps failed: {', '.join(failed)}. The logs are in {stack.logs}.")
         else:
-            narrator.say(f"every step held, {time.monotonic() - began:.0f} s in all")
+            narrator.say(f"All {len(told)} steps worked. The demo took {time.monotonic() - began:.0f} s.")
+        narrator.say("" if keep else NEXT)
         if keep:
+            narrator.say("Everything still runs. To look around:")
             for line in stack.how_to_look_around():
-                narrator.say(line)
+                narrator.say(f"  {line}")
         return 1 if failed else 0
     finally:
         if not keep:
-            narrator.say("taking everything down; `./task demo -- --keep` leaves it running")
+            narrator.say("The demo now ends its servers.")
             stack.down()

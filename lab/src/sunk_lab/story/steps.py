@@ -40,10 +40,12 @@ def cordon(stage: Scene, midway: Midway = nothing) -> list[Timing]:
     do.set_cordon(first, "bad DIMM")
     midway()
     to_drain = do.drained(first, "k8s: cordon: bad DIMM")
-    stage.show(f"{first.kube_node} is cordoned with a reason; Slurm drains its node with it", first)
+    stage.show(
+        f"{first.kube_node} is cordoned with a reason. Slurm has drained its node with the same reason", first
+    )
     do.set_uncordon(first)
     to_undrain = do.undrained(first)
-    stage.show("uncordoned: the drain is gone", first)
+    stage.show(f"{first.kube_node} is uncordoned. The drain is gone", first)
     do.drain_by_hand(second, "by hand: fan")
     try:
         do.set_cordon(second, "rack work")
@@ -54,7 +56,10 @@ def cordon(stage: Scene, midway: Midway = nothing) -> list[Timing]:
         do.undrained(first)
         if (reason := do.eyes.drain_reason(second.node)) != "by hand: fan":
             raise StoryError(f"{second.node}: the drain set by hand became {reason!r}")
-        stage.show("a drain set by hand outlives cordon and uncordon", second)
+        stage.show(
+            "An administrator drained this node in Slurm. Cordon and uncordon did not change that drain",
+            second,
+        )
     finally:
         do.set_uncordon(second)
         do.resume_by_hand(second)
@@ -69,11 +74,13 @@ def drain(stage: Scene, midway: Midway = nothing) -> list[Timing]:
     midway()
     to_pod = do.pod_shows(node, "True", "ECC errors")
     to_node = to_pod + do.node_shows(node, "True")
-    stage.show("drained in Slurm: the Pod carries SlurmDrain, the Node SlurmCordon", node)
+    stage.show(
+        "The node is drained in Slurm. The Pod has the condition SlurmDrain, the Node SlurmCordon", node
+    )
     do.resume_by_hand(node)
     to_clear = do.pod_shows(node, "False")
     do.node_shows(node, "False")
-    stage.show("resumed: both conditions are False", node)
+    stage.show("The node is resumed. Both conditions are False", node)
     return [
         Timing("drain in Slurm → SlurmDrain on the Pod", to_pod),
         Timing("drain in Slurm → SlurmCordon on the Node", to_node),
@@ -93,7 +100,7 @@ def lock(stage: Scene, midway: Midway = nothing) -> list[Timing]:
     """A job's Node is cleared before its first line runs, and free again when it is over."""
     do, node, name = stage.deeds, stage.nodes[0], fresh("inference")
     pod = do.deploy(name, node)
-    stage.show(f"an ordinary Deployment serves from {node.kube_node} (Pod {pod})", node)
+    stage.show(f"An ordinary Deployment runs on {node.kube_node}, in Pod {pod}", node)
     try:
         with Witness(lambda: _is_there(do, pod)) as witness:
             job = do.slurm.submit(JOB_SCRIPT, node=node.node, name="training")
@@ -107,7 +114,7 @@ def lock(stage: Scene, midway: Midway = nothing) -> list[Timing]:
             late = witness.last_seen - started
             raise StoryError(f"job {job} started {late:.3f} s before Pod {pod} was gone")
         stage.show(
-            f"job {job} runs, its first line {started - witness.last_seen:.2f} s after the Pod left", node
+            f"Job {job} runs. It started {started - witness.last_seen:.2f} s after the Pod had left", node
         )
         stage.in_slurmd(node, "touch", f"{SPOOL}/end-{job}")
         do.job_left(job)
@@ -115,7 +122,7 @@ def lock(stage: Scene, midway: Midway = nothing) -> list[Timing]:
         began = time.monotonic()
         do.deployment_runs(name)
         back = time.monotonic() - began
-        stage.show("job over, lock gone, the Deployment's Pod is back", node)
+        stage.show("The job is over and the lock is gone. The Deployment's Pod is back", node)
     finally:
         do.kube.delete("Deployment", name, manifests.NAMESPACE)
     until(f"Deployment {name} gone", lambda: not do.eyes.pods("default", f"app={name}"), lambda: name)
@@ -178,7 +185,7 @@ def train(stage: Scene, midway: Midway = nothing) -> list[Timing]:
     ]
     if told not in good:
         raise StoryError(f"the ranks of job {job}, over two nodes, did not meet at {name}: {told}")
-    stage.show(f"srun within job {job}, over two nodes: {'; '.join(told)}", *stage.nodes)
+    stage.show(f"The ranks of job {job} on two nodes have met: {'; '.join(told)}", *stage.nodes)
     for node in stage.nodes:
         do.unlocked(node)
     return [Timing("job over two nodes submitted → its ranks have met, it is over", to_end)]
@@ -197,17 +204,17 @@ def place(stage: Scene, midway: Midway = nothing) -> list[Timing]:
     job = do.placeholder_of(name)
     _right_job(stage, job, name)
     where = [node for node in stage.nodes if node.kube_node == do.node_of(name)]
-    stage.show(f"Pod {name} runs where placeholder job {job} was allocated", *where)
+    stage.show(f"Pod {name} runs on the node of its placeholder job {job}", *where)
     do.kube.delete("Pod", name, manifests.NAMESPACE)
     gone_s, left_s = _goes_before(do, name, job)
-    stage.show(f"Pod {name} deleted: job {job} ended after it was gone", *where)
+    stage.show(f"Pod {name} is deleted. Job {job} ended after the Pod was gone", *where)
     second = fresh("llm")
     do.place(second)
     do.pod_runs(second)
     other = do.placeholder_of(second)
     do.slurm.cancel(other)
     cancel_s, _ = _goes_before(do, second, other)
-    stage.show(f"job {other} cancelled: Pod {second} went first, then the job", *where)
+    stage.show(f"Job {other} is cancelled. Pod {second} ended first, then the job", *where)
     for node in stage.nodes:
         do.unlocked(node)
     return [
@@ -238,7 +245,7 @@ def metrics(stage: Scene, midway: Midway = nothing) -> list[Timing]:
             lambda: _tells(stage.scrape(), expected, node.node, job),
             lambda: {name: stage.scrape().value(name) for name in expected},
         )
-        stage.show("the exporter tells the same", node)
+        stage.show("The metrics show the same", node)
     finally:
         do.slurm.cancel(job)
         do.resume_by_hand(node)

@@ -39,13 +39,13 @@ class NodeCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RebootCalled(Event, frozen=True, kw_only=True, tag="sunk.hook_gateway.v1.reboot_called"):
-    """Somebody asked for a node's reboot and was answered."""
+    """A caller asked for a node's reboot and got an answer."""
 
     data: NodeCall
 
 
 class NodeNudgeCalled(Event, frozen=True, kw_only=True, tag="sunk.hook_gateway.v1.node_nudge_called"):
-    """Somebody asked to have a node looked at and was answered."""
+    """A caller asked the syncer to look at a node, and got an answer."""
 
     data: NodeCall
 
@@ -76,6 +76,6 @@ class PlacementReleaseCalled(
 
 
 class JobNudgeCalled(Event, frozen=True, kw_only=True, tag="sunk.hook_gateway.v1.job_nudge_called"):
-    """Somebody asked to have a job looked at and was answered."""
+    """A caller asked the syncer to look at a job, and got an answer."""
 
     data: JobCall

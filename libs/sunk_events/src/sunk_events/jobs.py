@@ -40,7 +40,7 @@ class JobRequeued(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.job_requ
 
 
 class JobHeld(Event, frozen=True, kw_only=True, tag="sunk.syncer.v1.job_held"):
-    """A PENDING job is held: Slurm will not start it before someone releases it."""
+    """A PENDING job is held: Slurm does not start it before it is released."""
 
     data: JobSnapshot
 

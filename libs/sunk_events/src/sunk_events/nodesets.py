@@ -103,7 +103,7 @@ class NodeReboot(msgspec.Struct, frozen=True, kw_only=True):
 class NodeRebootRequested(
     Event, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.node_reboot_requested"
 ):
-    """A hook asked for a reboot, and the Node's condition now says so to the program that reboots nodes."""
+    """A hook asked for a reboot, and the Node's condition now requests it from the platform."""
 
     data: NodeReboot
 
@@ -163,7 +163,7 @@ class KubePodState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controlle
 
 
 class KubeWatchState(State, frozen=True, kw_only=True, tag="sunk.nodeset_controller.v1.kube_watch"):
-    """That somebody leads as nodeset-controller and sees Kubernetes. Key: ``leader``; written each 10 s.
+    """A nodeset-controller leads and sees Kubernetes. Key: ``leader``; written every 10 s.
 
     A Pod's state is written when it changes only: without this, silence would look like calm.
     """

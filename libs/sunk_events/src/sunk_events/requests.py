@@ -122,13 +122,13 @@ class JobsConfirmed(Reply, frozen=True, kw_only=True, tag="sunk.reply.v1.jobs_co
 
 
 class NudgeNode(Request, frozen=True, kw_only=True, tag="sunk.request.v1.nudge_node"):
-    """Look at *node* now. Asked by anyone, answered by syncer with `Noted` before it looks."""
+    """Look at *node* now. Any user of the bus may ask; answered by syncer with `Noted` before it looks."""
 
     node: NodeName
 
 
 class NudgeJob(Request, frozen=True, kw_only=True, tag="sunk.request.v1.nudge_job"):
-    """Look at *job* now. Asked by anyone, answered by syncer with `Noted` before it looks."""
+    """Look at *job* now. Any user of the bus may ask; answered by syncer with `Noted` before it looks."""
 
     job: JobId
 
@@ -144,8 +144,8 @@ class PlacementAnnounced(Request, frozen=True, kw_only=True, tag="sunk.request.v
 class PlacementSilent(Request, frozen=True, kw_only=True, tag="sunk.request.v1.placement_silent"):
     """The poll of the placeholder *job*'s script was cut, which may be the first sign of its death.
 
-    Asked by hook-gateway, answered by pod-scheduler. The replica that the script calls afterwards announces
-    it again.
+    Asked by hook-gateway, answered by pod-scheduler. A gateway that the script calls afterwards announces it
+    again.
     """
 
     job: JobId

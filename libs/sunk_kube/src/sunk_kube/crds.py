@@ -21,24 +21,30 @@ _DROPPED: Final = frozenset({"title", "default", "additionalProperties", "proper
 _Column = tuple[str, str, str, str, int]
 """Name, type, path, meaning, priority: 0 is shown always, 1 with ``-o wide``."""
 _NODESET_COLUMNS: Final[tuple[_Column, ...]] = (
-    ("Desired", "integer", ".status.desiredNumberScheduled", "Nodes that are wanted.", 0),
-    ("Feasible", "integer", ".status.numberFeasible", "Nodes that can carry a Pod of the set.", 0),
+    ("Desired", "integer", ".status.desiredNumberScheduled", "Number of wanted Nodes.", 0),
+    ("Feasible", "integer", ".status.numberFeasible", "Number of Nodes that fit the template.", 0),
     ("Current", "integer", ".status.currentNumberScheduled", "Pods that exist.", 0),
     ("Ready", "integer", ".status.numberReady", "Pods whose slurmd answers.", 0),
     ("Running", "integer", ".status.numberRunning", "Pods whose Slurm node runs a job.", 0),
     ("Drain", "integer", ".status.numberDrain", "Pods whose Slurm node is drained or draining.", 0),
-    ("Updated", "integer", ".status.updatedNumberScheduled", "Pods of the present template.", 0),
-    ("Age", "date", ".metadata.creationTimestamp", "Since when the set exists.", 0),
+    ("Updated", "integer", ".status.updatedNumberScheduled", "Pods of the current template.", 0),
+    ("Age", "date", ".metadata.creationTimestamp", "Time since the creation of the NodeSet.", 0),
     ("Misscheduled", "integer", ".status.numberMisscheduled", "Pods on Nodes that no longer fit.", 1),
     ("Unavailable", "integer", ".status.numberUnavailable", "Wanted Nodes without a ready Pod.", 1),
     ("Cluster", "string", ".spec.cluster", "The Slurm cluster.", 1),
-    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].message', "Why it is not ready.", 1),
+    (
+        "Reason",
+        "string",
+        '.status.conditions[?(@.type=="Ready")].message',
+        "Why the NodeSet is not ready.",
+        1,
+    ),
 )
 _SLICE_COLUMNS: Final[tuple[_Column, ...]] = (
     ("NodeSet", "string", ".nodeSet", "The NodeSet.", 0),
     ("Cluster", "string", ".cluster", "The Slurm cluster.", 0),
     ("First", "string", ".nodes[0].name", "The first of the Slurm nodes.", 0),
-    ("Age", "date", ".metadata.creationTimestamp", "Since when the slice exists.", 0),
+    ("Age", "date", ".metadata.creationTimestamp", "Time since the creation of the NodeSlice.", 0),
 )
 _SPEC_RULES: Final = (
     rule(
@@ -56,8 +62,8 @@ _NAME_RULE: Final = rule(
     "the name of a NodeSet has at most 48 letters, digits and hyphens and no dots:"
     " names of Pods and Slurm nodes begin with it",
 )
-_NODESET_TEXT: Final = "A set of Slurm nodes: one Pod per Kubernetes Node that fits, each a slurmd."
-_SLICE_TEXT: Final = "Some of the Nodes behind a NodeSet. Written by nodeset-controller alone."
+_NODESET_TEXT: Final = "A set of Slurm nodes: one Pod with slurmd on each Kubernetes Node that fits."
+_SLICE_TEXT: Final = "Up to 100 of the Nodes of a NodeSet. Only the nodeset-controller writes it."
 
 
 def nodeset_crd() -> Schema:

@@ -13,23 +13,25 @@ SLICE_MAX: Final = 100
 class NodeSliceEntry(KubeStruct, frozen=True):
     """One Node that a NodeSet has, or has had, and the name that was chosen for it."""
 
-    name: Annotated[str, Meta(max_length=63, description="The Slurm node's name, which is the Pod's.")]
+    name: Annotated[str, Meta(max_length=63, description="Name of the Slurm node and of its Pod.")]
     kube_node: Annotated[str, Meta(max_length=253, description="The Kubernetes Node's name.")]
     released: Annotated[
         bool,
         Meta(
-            description="The Node is no longer the set's: only its name is kept, as long as the Node exists."
+            description="The Node no longer belongs to the NodeSet. The name is kept as long as the Node "
+            "exists."
         ),
     ] = False
     failures: Annotated[
         int,
         Meta(
             ge=0,
-            description="How many Pods in a row have ended by themselves here: the next one waits longer.",
+            description="How many Pods in a row ended by themselves on this Node. The more, the longer "
+            "the next Pod waits.",
         ),
     ] = 0
     failed: Annotated[
-        str, Meta(max_length=63, description="The uid of the last of them: it is counted once.")
+        str, Meta(max_length=63, description="The uid of the last of these Pods, so that it is counted once.")
     ] = ""
 
 

@@ -19,7 +19,8 @@ PodNamePrefix = Annotated[
     Meta(
         pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
         max_length=48,
-        description="Prefix of the names of Pods and Slurm nodes. Default: the NodeSet's name.",
+        description="Prefix of the names of Pods and Slurm nodes. Default: the NodeSet's name. Cannot "
+        "be changed.",
     ),
 ]
 ClusterName = Annotated[
@@ -32,7 +33,7 @@ ClusterName = Annotated[
 ]
 Replicas = Annotated[
     int,
-    Meta(ge=0, le=1_000_000, description="How many Nodes are wanted. Default: as many as are feasible."),
+    Meta(ge=0, le=1_000_000, description="Number of Nodes. Default: all Nodes that fit the template."),
 ]
 Seconds = Annotated[int, Meta(ge=0, le=31_536_000)]
 FeatureName = Annotated[str, Meta(pattern="^[A-Za-z0-9_.:=+/-]+$", max_length=63)]
@@ -43,7 +44,8 @@ GpuType = Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]+$", max_length=63)]
 IntOrPercent = Annotated[
     int | str,
     Meta(
-        description="A number, or a share of the wanted Nodes such as 10%, rounded up. Default: 10%.",
+        description="How many Pods an update may make unavailable at a time: a number, or a share of "
+        "the wanted Nodes such as 10%, rounded up. Default: 10%.",
         extra_json_schema={
             "x-kubernetes-int-or-string": True,
             "x-kubernetes-validations": [
@@ -57,21 +59,21 @@ IntOrPercent = Annotated[
 ]
 RevisionLimit = Annotated[
     int,
-    Meta(ge=0, le=100, description="How many templates of the past are kept to go back to. Default: 10."),
+    Meta(ge=0, le=100, description="Old template revisions kept for rollback. Default: 10."),
 ]
 MAX_UNAVAILABLE: Final = "10%"
 REVISIONS: Final = 10
 
 
 class DynamicFeature(KubeStruct, frozen=True):
-    """A Slurm feature made of the value of a Node's label."""
+    """A Slurm feature that is the value of a Node label."""
 
     prefix: Annotated[
         str,
         Meta(
             max_length=63,
             pattern="^[A-Za-z0-9_.:=+/-]*$",
-            description="What stands before the label's value.",
+            description="Prefix of the feature, before the label's value.",
         ),
     ] = ""
 
@@ -89,7 +91,7 @@ class Features(KubeStruct, frozen=True):
     ] = ()
     dynamic_features: Annotated[
         Mapping[str, DynamicFeature],
-        Meta(max_length=64, description="Features by the Node label whose value they take."),
+        Meta(max_length=64, description="Features by Node label: each is the value of that label."),
     ] = field(default_factory=dict[str, DynamicFeature])
 
 
@@ -102,8 +104,8 @@ class PodTemplate(KubeStruct, frozen=True):
     spec: Annotated[
         Mapping[str, Any],
         Meta(
-            description="A Pod's spec. Of its node affinity only what is required counts; it is then "
-            "replaced by the one Node. Toleration of the lock and a DaemonSet's tolerations are added."
+            description="The spec of the Pods. Of node affinity only the required terms count. The "
+            "nodeset-controller adds the Node, a toleration of the lock, and a DaemonSet's tolerations."
         ),
     ] = field(default_factory=dict[str, Any])
 
@@ -112,14 +114,12 @@ class RequeueRule(KubeStruct, frozen=True):
     """Which jobs on a node that is to be updated are requeued instead of waited for. One match is enough."""
 
     running_seconds: Annotated[
-        Seconds | None, Meta(description="Jobs that have run for longer than this are requeued.")
+        Seconds | None, Meta(description="Requeue jobs that have run for longer than this, in seconds.")
     ] = None
     partitions: Annotated[
-        tuple[NamePart, ...], Meta(max_length=64, description="Jobs of these partitions are requeued.")
+        tuple[NamePart, ...], Meta(max_length=64, description="Requeue jobs of these partitions.")
     ] = ()
-    qos: Annotated[
-        tuple[NamePart, ...], Meta(max_length=64, description="Jobs of these QoS are requeued.")
-    ] = ()
+    qos: Annotated[tuple[NamePart, ...], Meta(max_length=64, description="Requeue jobs of these QoS.")] = ()
 
 
 class RollingUpdate(KubeStruct, frozen=True):
@@ -127,13 +127,14 @@ class RollingUpdate(KubeStruct, frozen=True):
 
     max_unavailable: IntOrPercent | None = None
     requeue: Annotated[
-        RequeueRule | None, Meta(description="Jobs that are not waited for. Default: every job is.")
+        RequeueRule | None,
+        Meta(description="Jobs that the update requeues instead of waiting for their end. Default: none."),
     ] = None
     placeholders: Annotated[
         Literal["wait", "evict"] | None,
         Meta(
-            description="What happens to Pods that Slurm has placed on a node to be updated: wait for their "
-            "end, or evict them as their disruption budgets allow. Default: wait."
+            description="What an update does about Pods that Slurm has placed on the node: wait for their "
+            "end, or evict them as their PodDisruptionBudgets allow. Default: wait."
         ),
     ] = None
 
@@ -143,43 +144,48 @@ class UpdateStrategy(KubeStruct, frozen=True):
 
     type: Annotated[
         Literal["RollingUpdate", "OnDelete"] | None,
-        Meta(description="OnDelete: only a Pod that was deleted is made anew. Default: RollingUpdate."),
+        Meta(
+            description="RollingUpdate: the nodeset-controller replaces Pods of an old template. "
+            "OnDelete: a Pod gets the new template only after a user has deleted it. Default: "
+            "RollingUpdate."
+        ),
     ] = None
-    rolling_update: Annotated[
-        RollingUpdate | None, Meta(description="How; holds for type RollingUpdate only.")
-    ] = None
+    rolling_update: Annotated[RollingUpdate | None, Meta(description="Settings for type RollingUpdate.")] = (
+        None
+    )
 
 
 class NodeSetSpec(KubeStruct, frozen=True):
-    """What a NodeSet is meant to be."""
+    """The wanted state of a NodeSet."""
 
     cluster: ClusterName = ""
     replicas: Replicas | None = None
     pod_name_prefix: PodNamePrefix | None = None
     features: Annotated[Features, Meta(description="The Slurm features of the set's nodes.")] = Features()
-    template: Annotated[
-        PodTemplate, Meta(description="The Pod of each Node: the slurmd and what it needs.")
-    ] = PodTemplate()
+    template: Annotated[PodTemplate, Meta(description="The Pod that runs slurmd on each Node.")] = (
+        PodTemplate()
+    )
     leave_room_for: Annotated[
         Literal["DaemonSets"] | None,
         Meta(
-            description="DaemonSets: slurmd is told (SUNK_LEFT_CPUS, SUNK_LEFT_MIB) what its Node has left "
-            "without the requests of its own Pod and of the DaemonSets there. Default: they are not counted."
+            description="DaemonSets: slurmd gets (in SUNK_LEFT_CPUS and SUNK_LEFT_MIB) what its Node can "
+            "allocate minus "
+            "the requests of its own Pod and of the DaemonSets there. Default: nothing is subtracted."
         ),
     ] = None
     gpus: Annotated[
         Literal["FromNode"] | None,
         Meta(
-            description="FromNode: slurmd is told (SUNK_NODE_GRES) the GPUs that its Node has. "
-            "Default: the template says what GPUs Slurm gets."
+            description="FromNode: slurmd gets (in SUNK_NODE_GRES) the GPUs that its Node has. "
+            "Default: the template says which GPUs slurmd announces."
         ),
     ] = None
     gpu_types: Annotated[
         Mapping[str, GpuType],
         Meta(
             max_length=256,
-            description="GRES types by GPU model. Other models are spelled in small letters, without "
-            "their vendor.",
+            description="GRES types by GPU model. The type of any other model is its name in small "
+            "letters, without the vendor.",
         ),
     ] = field(default_factory=dict[str, str])
     update_strategy: Annotated[UpdateStrategy, Meta(description="How a new template reaches the nodes.")] = (
@@ -187,7 +193,9 @@ class NodeSetSpec(KubeStruct, frozen=True):
     )
     min_ready_seconds: Annotated[
         Seconds | None,
-        Meta(description="How long a new Pod must be ready to count as available. Default: 0."),
+        Meta(
+            description="Seconds for which a new Pod must be ready until it counts as available. Default: 0."
+        ),
     ] = None
     revision_history_limit: RevisionLimit | None = None
 
@@ -219,53 +227,54 @@ AWAITED_MAX: Final = 100
 
 
 class AwaitedGpus(KubeStruct, frozen=True):
-    """A Node without a Pod of the set that announces no GPUs, though a label says that it has some."""
+    """A Node whose label names GPUs, but whose device plugin announces none. Its Pod waits for that."""
 
     kube_node: Annotated[str, Meta(max_length=253, description="The Kubernetes Node's name.")]
     since: Annotated[
         datetime,
-        Meta(description="Since when its Pod waits for them.", extra_json_schema={"format": "date-time"}),
+        Meta(description="When the wait began.", extra_json_schema={"format": "date-time"}),
     ]
 
 
 class NodeSetStatus(KubeStruct, frozen=True, omit_defaults=False):
-    """What a NodeSet is, zeros included. The names of the counts are SUNK's."""
+    """The observed state of a NodeSet."""
 
     observed_generation: Annotated[
-        int, Meta(description="The generation that the rest of this tells of.")
+        int, Meta(description="The generation of the NodeSet that this status describes.")
     ] = 0
-    replicas: Annotated[int, _count("As currentNumberScheduled; what the scale sub-resource shows.")] = 0
-    selector: Annotated[str, Meta(description="The labels of the Pods, for the scale sub-resource.")] = ""
-    desired_number_scheduled: Annotated[int, _count("Nodes that are wanted.")] = 0
-    number_feasible: Annotated[int, _count("Nodes that can carry a Pod of the set.")] = 0
+    replicas: Annotated[int, _count("The same as currentNumberScheduled, for the scale subresource.")] = 0
+    selector: Annotated[str, Meta(description="Selector of the Pods, for the scale subresource.")] = ""
+    desired_number_scheduled: Annotated[int, _count("Number of wanted Nodes.")] = 0
+    number_feasible: Annotated[int, _count("Number of Nodes that fit the template.")] = 0
     current_number_scheduled: Annotated[int, _count("Pods that exist and have not ended.")] = 0
     number_ready: Annotated[int, _count("Pods whose slurmd answers.")] = 0
     number_running: Annotated[int, _count("Pods whose Slurm node runs a job.")] = 0
     number_drain: Annotated[int, _count("Pods whose Slurm node is drained or draining.")] = 0
     number_misscheduled: Annotated[int, _count("Pods on Nodes that no longer fit. They stay.")] = 0
     number_unavailable: Annotated[int, _count("Wanted Nodes without a ready Pod.")] = 0
-    updated_number_scheduled: Annotated[int, _count("Pods of the present template.")] = 0
-    number_condemned: Annotated[int, _count("Pods that are to go as soon as their jobs have ended.")] = 0
-    update_revision: Annotated[str, Meta(description="The hash of the present template.")] = ""
+    updated_number_scheduled: Annotated[int, _count("Pods of the current template.")] = 0
+    number_condemned: Annotated[int, _count("Pods that are deleted as soon as their jobs have ended.")] = 0
+    update_revision: Annotated[str, Meta(description="Hash of the current template.")] = ""
     gpus_awaited: Annotated[
         tuple[AwaitedGpus, ...],
         Meta(
             max_length=AWAITED_MAX,
-            description="Nodes whose GPUs are not announced, those that wait longest first.",
+            description="Nodes whose Pods wait for GPUs, longest wait first.",
             extra_json_schema={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()
     conditions: Annotated[
         tuple[Condition, ...],
         Meta(
-            description="Accepted, Scheduled, Updated, Ready, SlurmKnown.",
+            description="Conditions: Accepted, Scheduled, Updated, Ready, SlurmKnown. "
+            "docs/kubernetes-events.md explains their reasons.",
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()
 
 
 class NodeSet(KubeObject, frozen=True):
-    """A set of Slurm nodes: one Pod per Kubernetes Node that fits, each a slurmd."""
+    """A set of Slurm nodes: one Pod with slurmd on each Kubernetes Node that fits."""
 
     spec: NodeSetSpec = NodeSetSpec()
     status: NodeSetStatus = NodeSetStatus()

@@ -68,7 +68,7 @@ class ConfigMap(KubeObject, frozen=True):
 
 
 class Condition(KubeStruct, frozen=True):
-    """A condition of a Pod, a Node or one of our own objects."""
+    """A condition of a Pod, a Node or a NodeSet."""
 
     type: str = ""
     status: str = ""

@@ -81,10 +81,12 @@ def _affinity() -> Schema:
     required = _object(
         {"nodeSelectorTerms": _list(term, 16, minItems=1)},
         required=["nodeSelectorTerms"],
-        description="Which Nodes the set may have: one of the terms must hold.",
+        description="Which Nodes may belong to the set. One of the terms must match.",
     )
     node_affinity = _object({"requiredDuringSchedulingIgnoredDuringExecution": required})
-    return _object({"nodeAffinity": node_affinity}, description="Only what is required of Nodes counts.")
+    return _object(
+        {"nodeAffinity": node_affinity}, description="Only the required terms of nodeAffinity count."
+    )
 
 
 def _toleration() -> Schema:
@@ -141,16 +143,21 @@ def template_schema() -> Schema:
         {
             "affinity": _affinity(),
             "nodeSelector": selector,
-            "tolerations": _list(_toleration(), 128, description="Taints that the Pods bear."),
-            "containers": _containers("One of them is slurmd.", minItems=1),
-            "initContainers": _containers("What runs before slurmd."),
+            "tolerations": _list(
+                _toleration(),
+                128,
+                description="Tolerations of the Pods, in addition to those that the nodeset-controller adds.",
+            ),
+            "containers": _containers("The containers of the Pods. One of them runs slurmd.", minItems=1),
+            "initContainers": _containers("Containers that run before slurmd."),
             "restartPolicy": _text(enum=["Always"]),
             "nodeName": _text(maxLength=253),
         },
         required=["containers"],
-        description="A Pod's spec; all of its fields may stand here. Of its node affinity only what is "
-        "required counts; it is then replaced by the one Node. The toleration of the lock and a DaemonSet's "
-        "tolerations are added.",
+        description="The spec of the Pods, with any field that Kubernetes knows. Of node affinity "
+        "only the required "
+        "terms count. The nodeset-controller adds the Node, a toleration of the lock, and "
+        "a DaemonSet's tolerations.",
     )
     spec["x-kubernetes-validations"] = [
         rule("!has(self.nodeName)", "nodeName is the controller's to choose: use nodeSelector or affinity")
@@ -158,7 +165,7 @@ def template_schema() -> Schema:
     texts = {"type": "object", "additionalProperties": _TEXT}
     return {
         "type": "object",
-        "description": "The Pod of each Node: the slurmd and what it needs.",
+        "description": "The Pod that runs slurmd on each Node.",
         "required": ["spec"],
         "properties": {
             "metadata": _object(

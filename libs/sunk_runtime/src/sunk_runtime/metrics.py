@@ -24,7 +24,7 @@ KEY_SECONDS = Histogram(
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
 )
 KEYS_BLOCKED = Counter(
-    "sunk_keys_blocked_total", "Looks at keys that kept everybody else from the processor, by loop.", ["loop"]
+    "sunk_keys_blocked_total", "Looks at keys that blocked the event loop for too long, by loop.", ["loop"]
 )
 KEYS_WAITING = Gauge("sunk_keys_waiting", "Keys that wait for their turn.", ["loop"])
 VIEW_COMPLETE = Gauge("sunk_view_complete", "1 when a state view has read its whole bucket.", ["bucket"])
@@ -54,7 +54,7 @@ PUBLISHES_FAILED = Counter(
 PUBLISH_RETRIES = Counter(
     "sunk_publish_retries_total", "Publishes repeated because no server led the stream."
 )
-CLOCK_SKEW = Gauge("sunk_clock_skew_seconds", "How far the server's clock is ahead of ours.")
+CLOCK_SKEW = Gauge("sunk_clock_skew_seconds", "How far the server's clock is ahead of this service's.")
 CONNECTIONS_CUT = Counter(
     "sunk_http_connections_cut_total",
     "HTTP connections that were over a bound, by bound: one that waited was ended, or the new one refused.",

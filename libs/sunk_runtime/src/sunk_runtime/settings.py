@@ -29,13 +29,14 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     nats_publish_retry_s: Annotated[float, Meta(ge=0)] | None = None
     """A publish is repeated this long while no server leads its stream; empty: 15 with 3 replicas, else 0."""
     http_host: str = "127.0.0.1"
-    """Where to listen. Callers on other machines need another address."""
+    """Address to listen on. The default accepts connections from this machine only."""
     http_port: Annotated[int, Meta(ge=0, le=65535)] = 0
     """0 takes any free port."""
     traces_endpoint: str = ""
     """Base URL of an OpenTelemetry collector, such as ``http://collector:4318`` (OTLP); empty: off."""
     traces_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.1
-    """The share of traces that begin here and are recorded; a called service follows its caller."""
+    """Fraction of the traces started here that is recorded. A trace that another service started follows that
+    service's decision."""
 
     @property
     def traces(self) -> TraceSettings:

@@ -205,7 +205,7 @@ class StateView(BucketCopy[S]):
                     checked = time.monotonic()
 
     async def _check(self) -> None:
-        """Raise `BusUnavailableError` if somebody removed what the bucket held; no answer is no news."""
+        """Raise `BusUnavailableError` if another client emptied the bucket; no answer is no news."""
         state: StreamState | None = None
         with anyio.move_on_after(CHECK_TIMEOUT_S), suppress(SunkError):
             state = (await self._bus.js.stream_info(self._stream)).state
@@ -219,7 +219,7 @@ class StateView(BucketCopy[S]):
             return  # What is still to come may be in place of what we know.
         held = [revision for key in self._entries if (revision := self._revisions[key]) <= last]
         if len(held) > state.messages or min(held, default=state.first_seq) < state.first_seq:
-            raise BusUnavailableError("somebody removed what the bucket held")
+            raise BusUnavailableError("another client removed the content of the bucket")
 
     def _finish(self, reading: WholeRead[S]) -> None:
         """End a whole read: what went back is in doubt."""

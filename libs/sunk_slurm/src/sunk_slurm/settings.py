@@ -19,9 +19,10 @@ class SlurmSettings(ServiceSettings, frozen=True, kw_only=True):
     slurm_token_file: Path | None = None
     """A token for ``slurm_user``; read again when it changes. This or the key file is needed."""
     slurm_key_file: Path | None = None
-    """slurmctld's JWT key. Its holder is Slurm's root, so production gives a token file."""
+    """slurmctld's JWT key. A process that has it can act as Slurm's root: use a token file in production."""
     slurm_user: str = "root"
-    """The user in tokens that we sign. Only an administrator may drain and submit for others."""
+    """The Slurm user of tokens that the service signs. Only an administrator may drain, and submit for
+    others."""
     call_timeout_s: Seconds = 5.0
     """One call about one node or job."""
 

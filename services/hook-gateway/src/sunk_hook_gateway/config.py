@@ -22,13 +22,13 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     cluster: ClusterName
     """The Slurm cluster's name."""
     namespace: str = "slurm"
-    """Where the NodeSet Pods of this cluster live: a Pod of another namespace is nobody here."""
+    """Namespace of the NodeSet Pods of this cluster. Calls from Pods of other namespaces are refused."""
     kubeconfig: Path | None = None
     """How to reach the API server for its published keys; empty inside a cluster."""
     token_audience: str = "sunk-hooks"  # noqa: S105 - an audience, not a secret
     """What a NodeSet Pod's projected token must be meant for."""
     token_issuer: str = ""
-    """Who must have issued it; empty asks the API server for its own issuer."""
+    """The required issuer of the token. Empty: the issuer that the API server names."""
     token_keys_file: Path | None = None
     """A JWKS file instead of the API server's published keys; needs ``token_issuer``."""
     static_token_file: Path | None = None
@@ -52,7 +52,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     poll_s: Seconds = 45.0
     """How long an outcome poll, a process on its node, is held; common proxies cut it after a minute."""
     max_calls: Annotated[int, Meta(ge=1)] = 12000
-    """Calls of nodes held at once, and as many of placeholders; one more is told to try again."""
+    """Calls of nodes held at once, and as many of placeholders. One more is answered with "try again"."""
     max_calls_per_node: Annotated[int, Meta(ge=1)] = 512
     """Calls of one node held at once: one that went wild leaves room for the others. A placeholder has 16."""
     max_connections: Annotated[int, Meta(ge=1)] = MAX_CONNECTIONS

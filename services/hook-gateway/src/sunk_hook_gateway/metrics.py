@@ -16,7 +16,7 @@ CALLS_NOT_LET_IN = Gauge(
 )
 REFUSALS = Counter(
     "sunk_hook_refusals_total",
-    "Prologs refused at their deadline, by what they were told: drain the node, hold or requeue the job.",
+    "Prologs refused at their deadline, by the answer: drain the node, hold or requeue the job.",
     ["told"],
 )
 for _told in ("drain", "hold", "requeue"):

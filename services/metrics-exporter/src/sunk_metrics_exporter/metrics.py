@@ -52,12 +52,12 @@ DRAIN_OLDEST = Gauge(
 )
 DRAINS_WITHOUT_CAUSE = Gauge(
     "sunk_drains_without_cause",
-    "Nodes with a drain of ours that nothing wants any more, by the cause that it had.",
+    "Nodes with a drain by the services (`k8s:`) whose cause is gone, by that cause.",
     ["cause"],
 )
 DRAIN_WITHOUT_CAUSE_OLDEST = Gauge(
     "sunk_drain_without_cause_oldest_age_seconds",
-    "For how long at most a drain of ours has outlived its cause, by that cause.",
+    "Longest time for which a drain by the services has outlived its cause, by that cause.",
     ["cause"],
 )
 LOCKS = Gauge("sunk_locks", "Locks of Nodes, by value.", ["lock"])

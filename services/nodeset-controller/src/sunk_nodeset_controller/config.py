@@ -40,7 +40,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     lease_ttl_s: Annotated[int, Meta(ge=2)] = 3
     """15 in production: a slow API server is no reason to change hands."""
     resync_s: Seconds = 300.0
-    """Bounds how long a change that nobody told us of may stay unseen."""
+    """Every object is checked again after this time, even if no change was reported."""
     replace_after_s: Seconds = 10.0
     """A Pod that fails at once is not made again in a hot loop."""
     slurm_stale_s: Seconds = 60.0
@@ -69,13 +69,14 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """For how long the Pod of a Node with such a label waits for the device plugin to announce GPUs. Then the
     Pod is made without."""
     lock_key: str = "sunk.coreweave.com/lock"
-    """The key of the taint. Every Pod that may stay bears it; the annotation's key is fixed."""
+    """The key of the taint. Every Pod that may stay tolerates it. The annotation's key is fixed."""
     lock_value: str = "true"
     """The value of the taint while the Node is locked."""
     lock_effect: Literal["NoExecute", "NoSchedule"] = "NoExecute"
-    """``NoExecute``: Kubernetes drives other workloads out. ``NoSchedule``: we do, by eviction."""
+    """``NoExecute``: Kubernetes deletes other Pods. ``NoSchedule``: the nodeset-controller evicts them."""
     lock_clear_s: Annotated[float, Meta(ge=0)] = 0.5
-    """With ``NoSchedule``: how long nobody may have been in the way, for the kubelet admits late Pods."""
+    """With ``NoSchedule``: how long no Pod may be in the way before the lock is granted, because a kubelet
+    may admit a Pod late."""
     lock_exempt_namespaces: tuple[str, ...] = ()
     """With ``NoSchedule``: Pods of these namespaces may stay, and do not hold up a lock."""
     lock_exempt_priority_classes: tuple[str, ...] = EXEMPT_CLASSES
@@ -83,9 +84,10 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     lock_exempt_daemonsets: bool = True
     """With ``NoSchedule``: Pods of DaemonSets that exist, and static Pods, may stay."""
     lock_delete_after_s: Annotated[float, Meta(ge=0)] = 0.0
-    """With ``NoSchedule``: a Pod that may not be evicted is deleted after this long; 0 is never."""
+    """With ``NoSchedule``: a Pod whose eviction is refused is deleted after this long. 0: never."""
     lock_dry_run: bool = False
-    """With ``NoSchedule``: evictions are only tried; refusals and `explain` name the Pods."""
+    """With ``NoSchedule``: evictions are dry runs. Refusals and `explain` name the Pods that would be
+    evicted."""
     node_permissions: tuple[ClusterName, ...] = ()
     """The Slurm clusters that may have Nodes rebooted: those with ``syncer.nodePermissions.enabled``."""
     reboot_condition: str = "PhaseState"
@@ -202,5 +204,5 @@ def read_config(arguments: Sequence[str] = ()) -> Config:
     }
     ignored = ", ".join(f"{PREFIX}{name}" for name, is_set in idle.items() if is_set)
     if ignored and config.lock_effect == "NoExecute":
-        raise ConfigError(f"{ignored}: with {PREFIX}LOCK_EFFECT=NoExecute Kubernetes drives everybody out")
+        raise ConfigError(f"{ignored}: with {PREFIX}LOCK_EFFECT=NoExecute Kubernetes removes all other Pods")
     return config

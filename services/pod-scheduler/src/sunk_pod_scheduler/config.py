@@ -46,15 +46,18 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     hooks_ca_file: str = ""
     """What vouches for its certificate, as the nodes see it; empty: what their system trusts."""
     key_file: Path
-    """At least 32 random bytes; of them are made tokens and marks. Keep it: placeholders live by it."""
+    """A file of at least 32 random bytes, the key of tokens and marks. Keep it: without it the pod-scheduler
+    no longer recognises its placeholders."""
     user_id: Annotated[int, Meta(gt=0)] = 64100
-    """Slurm user of placeholders, who must be known to slurmctld; never root."""
+    """Slurm user of placeholders. slurmctld must know this user. Root is refused."""
     group_id: Annotated[int, Meta(gt=0)] = 64100
     """Slurm group of placeholders."""
     user_tokens_file: Path | None = None
-    """A JSON object of tokens by the numbers of ``user_id`` and of all ``userIds`` of the policy, read again
-    when it changes: as them jobs are submitted. Empty: with slurmctld's key we sign such tokens, else our own
-    token submits for everybody, past what Slurm forbids a user. It does for a granted ``group-id``."""
+    """A JSON object of tokens, by the number of ``user_id`` and of each of the policy's ``userIds``. Each
+    user's jobs are submitted with that user's token. The file is read again when it changes. Empty: the
+    scheduler signs such tokens with slurmctld's key. Without that key its own token submits all jobs, and
+    Slurm's rules for the users do not apply. For a granted ``group-id`` its own token submits the job in
+    any case."""
     policy_file: Path | None = None
     """JSON: ``namespaces``, what Pods of each may name: ``userIds``, ``groupIds``, ``accounts``, ``qos``,
     ``partitions``, ``reservations``, ``priorityMax``; ``*`` is for all others. ``default``, for what neither
@@ -72,8 +75,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """Resources of device plugins that Slurm does not count. A Pod that requests any other is refused: Slurm
     would give its node to more Pods than it has devices for."""
     pod_affinity: Literal["warn", "refuse"] = "warn"
-    """What becomes of Pods that require affinity, anti-affinity or spread among Pods, unheeded by Slurm:
-    they are told so by Event, or not scheduled."""
+    """What happens to Pods that require affinity, anti-affinity or spread among Pods, which Slurm does not
+    follow. ``warn``: an Event says so. ``refuse``: they are not scheduled."""
     requires_cpu_limits: bool = False
     """Refuse Pods with a container without CPU limit, or with limits of more than they request in whole
     CPUs, on nodes that they share with Slurm's jobs: all of these weigh no more than slurmd's requests."""

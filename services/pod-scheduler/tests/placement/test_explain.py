@@ -106,7 +106,7 @@ PENDING = seen(pod(), placement("released"), replace(job("PENDING", reason="Prio
             id="its release is not heard of",
         ),
         pytest.param([waiting(7, 50)], "place 1 of 1 in the queue of main", "nobody", id="alone"),
-        pytest.param([], "its place in Slurm's queue is not known", "has not told of job 7", id="too new"),
+        pytest.param([], "its place in Slurm's queue is not known", "has not published job 7", id="too new"),
         pytest.param(
             None, "its place in Slurm's queue is not known", "has not heard of Slurm's jobs", id="an old bus"
         ),

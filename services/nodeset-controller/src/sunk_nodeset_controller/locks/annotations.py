@@ -1,7 +1,7 @@
-"""A Node's lock as it stands on the Node: annotations and taint to values, and back as one patch.
+"""The lock of a Node: from its annotations and taint to values, and back as one patch.
 
-Annotation, taint and holders go in one patch that names the Node's resourceVersion: the taints are one
-list, and a patch of it that nobody guards would undo what somebody else wrote in between.
+Annotation, taint and holders go into one patch that names the Node's resourceVersion. The taints are
+one list: a patch without that version would undo what another client wrote in between.
 """
 
 from collections.abc import Collection, Iterable
@@ -22,10 +22,10 @@ _VALUES: Final[dict[str, LockValue]] = {
 
 
 def read(node: Node, taint: LockTaint) -> NodeLock:
-    """Return the lock that stands on *node*.
+    """Return the lock that *node* has.
 
-    Holders that cannot be read are none: a prolog that waits asks again, and a job that runs is on the
-    bus. A word that is none of ours is no lock in force.
+    Holders that cannot be read are left out: a prolog that waits asks again, and a job that runs is on
+    the bus. An unknown word in the annotation is no lock.
     """
     annotations = node.metadata.annotations
     return NodeLock(
@@ -39,7 +39,7 @@ def read(node: Node, taint: LockTaint) -> NodeLock:
 
 
 def left_over(nodes: Iterable[Node], known: Collection[str], cluster: str, taint: LockTaint) -> list[Node]:
-    """Return those of *nodes* that have a lock nobody looks after.
+    """Return those of *nodes* that have a lock which no Slurm cluster's locks are about.
 
     Args:
         nodes: All Nodes.
@@ -57,7 +57,7 @@ def left_over(nodes: Iterable[Node], known: Collection[str], cluster: str, taint
 
 
 def patch(node: Node, lock: NodeLock, taint: LockTaint) -> dict[str, Any]:
-    """Return the merge patch that makes *lock* stand on *node*, and on no later version of it."""
+    """Return the merge patch that writes *lock* to *node*, for this version of the Node only."""
     holders = msgspec.json.encode(lock.holders).decode() if lock.holders else None
     body: dict[str, Any] = {
         "metadata": {

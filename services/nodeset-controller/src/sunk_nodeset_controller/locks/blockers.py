@@ -1,4 +1,4 @@
-"""What keeps a Pod that is in the way of a lock: in words for the drain's reason and for `explain`; pure.
+"""Why a Pod in the way of a lock is still there, for the drain's reason and for `explain`. Pure.
 
 Source: Kubernetes, "Pod Lifecycle", termination of Pods: the deletion timestamp is the moment at which the
 grace period ends, not the one at which somebody asked.
@@ -21,12 +21,12 @@ NAMED: Final = 10
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """An eviction that was not done."""
+    """An eviction that the API server refused."""
 
     since: datetime
     """When it was first asked for."""
     because: str
-    """The API server's words."""
+    """The API server's reason."""
 
 
 def blocking(
@@ -44,7 +44,7 @@ def blocking(
         pods: Those in the way.
         refused: Evictions that were not done, by the Pod's uid.
         placed: The placeholder job of each Pod that Slurm places, by the Pod's uid.
-        unheard: The placeholder jobs of which nobody says now whether they run.
+        unheard: The placeholder jobs of which it is not known now whether they run.
         undecided: Why it is not known whether a Pod is a DaemonSet's, by the Pod's uid.
         now: What "for how long" is counted to.
     """

@@ -30,7 +30,7 @@ class DaemonClaim(msgspec.Struct, frozen=True):
 
     @property
     def is_possible(self) -> bool:
-        """Whether any DaemonSet can be called so, and have that uid."""
+        """Whether a DaemonSet can have this name and uid at all."""
         return is_name(self.name) and 0 < len(self.uid) <= _UID_MAX
 
 

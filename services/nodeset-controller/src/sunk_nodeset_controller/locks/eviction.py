@@ -1,7 +1,7 @@
-"""Which Pods to evict from a Node, and how, where the taint does not drive anybody away; pure.
+"""Which Pods to evict from a Node, and how, if the taint does not remove them (``NoSchedule``). Pure.
 
-What must stay true: a Pod that Slurm placed is never asked, its owner deletes it; nobody is deleted past
-their disruption budget unless a setting says after how long.
+What must stay true: a Pod that Slurm placed is never evicted, because the pod-scheduler deletes it. No
+Pod is deleted against its disruption budget, unless a setting says after how long.
 
 Source: Kubernetes, "API-initiated Eviction".
 """
@@ -23,18 +23,18 @@ AGAIN_LAST_S: Final = 15.0
 
 
 class EvictionAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """That a Pod was asked to leave."""
+    """An attempt to evict a Pod."""
 
     since: datetime
     """First."""
     tried: datetime
     """Last."""
     because: str = ""
-    """Why it need not, in the API server's words; nothing where it was told to go."""
+    """Why the API server refused it; empty if the Pod was evicted."""
 
 
 class PodEviction(msgspec.Struct, frozen=True):
-    """Something to do to a Pod in the way."""
+    """What to do about a Pod that is in the way."""
 
     how: Literal["evict", "delete"]
     pod: Pod
@@ -72,7 +72,7 @@ def evictions(
 
 
 def again_s(waited: timedelta) -> float:
-    """Return in how many seconds to ask again who did not leave for so long."""
+    """Return the seconds until the next try to evict a Pod that has stayed for so long."""
     return min(max(AGAIN_S, waited.total_seconds() / 8), AGAIN_LAST_S)
 
 

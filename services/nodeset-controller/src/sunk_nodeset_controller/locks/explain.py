@@ -1,7 +1,7 @@
-"""Why a Node is locked, waits for its lock, or is free, and which Pods a lock would drive out; pure.
+"""Why a Node is locked, waits for its lock, or is free, and which Pods a lock would remove. Pure.
 
-What a person reads here is known before anything is done: the Pods that would have to leave are those that
-the lock itself would find.
+It answers before anything is done: it finds the Pods that would have to leave by the same rules as the
+lock.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from sunk_nodeset_controller.locks.pods_in_the_way import EvictionPolicy
 def findings(
     lock: NodeLock, others: Sequence[Pod], kept: Sequence[BlockingPod], measure: EvictionPolicy
 ) -> tuple[Finding, ...]:
-    """Return what is to be said of a Node's lock, the weightiest first.
+    """Return the findings about a Node's lock, the most important first.
 
     Args:
         lock: What stands on the Node.
@@ -33,7 +33,8 @@ def findings(
     if not lock.holders and lock.is_tainted:
         found.append(
             Finding(
-                what="locked for nobody", would_change="the lock goes after its linger, or a job takes it"
+                what="locked without a holder",
+                would_change="the lock goes after its linger, or a job takes it",
             )
         )
     if not lock.is_tainted:
@@ -48,7 +49,7 @@ def _waits(holder: Holder, kept: Sequence[BlockingPod]) -> Finding:
         what=f"not locked for job {holder.job} yet, {holder.level}",
         since=holder.since,
         because=pods[:REASON_MAX],
-        would_change="these Pods leave" if kept else "the next look finds nobody in the way",
+        would_change="these Pods leave" if kept else "the next look finds no Pod in the way",
     )
 
 

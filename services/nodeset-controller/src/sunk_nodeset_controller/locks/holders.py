@@ -1,8 +1,8 @@
 """Which jobs hold a Node's lock or wait for it, and what is known of each: from what is seen.
 
 What must stay true: a holder ends by its release, or by what Slurm said *after* the job came, never by
-silence; what was seen of a job before its release says nothing any more, so a bus that lags cannot bring it
-back; a placeholder holds as long as its Pod is there.
+silence. What was seen of a job before its release no longer counts, so a bus that lags cannot bring the job
+back. A placeholder holds the lock as long as its Pod is there.
 
 Source: SUNK's documents, "Node locking".
 """
@@ -29,7 +29,7 @@ Verdicts = Mapping[int, NotRunning | Unsure | None]
 
 
 def alive(seen: Seen, rules: Rules) -> frozenset[int]:
-    """Return the jobs that live on this node: a Pod of one of these is ours, of any other is in the way."""
+    """Return the jobs that live on this node: a Pod of one of these is not in the way of the others."""
     verdicts = verdicts_of(seen, rules)
     running = {job for job, found in seen.jobs.items() if found.place == "running"}
     unknown = {
@@ -41,7 +41,7 @@ def alive(seen: Seen, rules: Rules) -> frozenset[int]:
 
 
 def to_confirm(seen: Seen, leant_on: frozenset[int], found: Blockers, rules: Rules) -> frozenset[int]:
-    """Return the jobs that Slurm has to say run, now, before anybody else is granted anything.
+    """Return the jobs that Slurm must confirm as running before another job gets the lock.
 
     A prolog that asks knows that its own job runs, and nobody is in the way of his own: see `is_own`.
 
@@ -59,7 +59,7 @@ def to_confirm(seen: Seen, leant_on: frozenset[int], found: Blockers, rules: Rul
 
 
 def vouched(seen: Seen, rules: Rules) -> frozenset[int]:
-    """Return the jobs that run by their own prologs' word."""
+    """Return the jobs whose own prolog asks, so that they are known to run."""
     mine = (ask.job for ask in seen.requests if _verdict(ask, seen, rules) is None)
     return frozenset(job for job in mine if is_own(job, job, seen))
 
@@ -67,7 +67,7 @@ def vouched(seen: Seen, rules: Rules) -> frozenset[int]:
 def still_released(
     released: Mapping[int, datetime], jobs: Mapping[int, JobSeen], now: datetime
 ) -> dict[int, datetime]:
-    """Return the releases worth remembering: those that Slurm has said nothing after."""
+    """Return the releases to remember: those after which nothing has come from Slurm yet."""
     forget_before = now - timedelta(hours=1)
     return {
         job: at

@@ -1,8 +1,10 @@
-"""One Node's lock as a state machine: what is seen, to what shall stand on the Node and who is answered.
+"""The lock of one Node as a state machine: from what is seen to the wanted lock and the answers.
 
-What must stay true: nobody is granted anything but from a list of Pods that was read after the taint was
-on, in which a Pod is another job's own only by what Slurm said after that list. Which jobs hold it, `holders`
-says.
+What must stay true: a lock is granted only from a list of Pods that was read after the taint was set.
+In that list a Pod counts as another job's own only if Slurm confirmed the job after the list. A holder
+ends by its release, or by what Slurm said *after* the job came, never by silence. What was seen of a
+job before its release no longer counts, so a bus that lags cannot bring the job back. A placeholder
+holds the lock as long as its Pod is there.
 
 Source: SUNK's documents, "Node locking".
 """
@@ -64,7 +66,7 @@ UNSURE_AGAIN_S: Final = 0.5
 
 
 def decide(seen: Seen, rules: Rules) -> Decision:
-    """Return the one next step of a Node's lock. Deciding again on the same is the same."""
+    """Return the next step of a Node's lock. The same input always gives the same step."""
     verdicts = verdicts_of(seen, rules)
     holders = holders_of(seen, verdicts, rules)
     idle_since = None if holders else seen.idle_since or seen.now
@@ -98,7 +100,7 @@ def _need(seen: Seen, holders: tuple[Holder, ...], rules: Rules, idle_since: dat
 
 
 def _lock(step: Step, seen: Seen, holders: tuple[Holder, ...], rules: Rules) -> NodeLock:
-    """Return what shall stand on the Node after *step*."""
+    """Return the lock that the Node must have after *step*."""
     match step:
         case Step.REST | Step.OPEN | Step.WATCH:
             return OPEN
@@ -133,7 +135,7 @@ def _leans(holder: Holder, seen: Seen) -> bool:
 
 
 def _is_clear(level: LockLevel, seen: Seen, rules: Rules) -> bool:
-    """Whether nobody is in the way, for as long as the rules ask."""
+    """Whether no Pod has been in the way for as long as the rules require."""
     if seen.way is None or seen.way.of(level):
         return False
     since = seen.clear_since.get(level)
@@ -147,7 +149,7 @@ def _value(holders: tuple[Holder, ...]) -> LockValue:
 
 
 def _answers(step: Step, seen: Seen, verdicts: Verdicts, lock: NodeLock) -> dict[int, Answer]:
-    """Return what each prolog is told."""
+    """Return the answer to each prolog."""
     answers: dict[int, Answer] = {job: verdict for job, verdict in verdicts.items() if verdict is not None}
     holders = {holder.job: holder for holder in lock.holders}
     if step in {Step.SETTLE, Step.KEEP}:
@@ -165,7 +167,7 @@ def _waiting(holder: Holder, way: Blockers) -> Waiting:
 
 
 def _in_the_way(need: Need, seen: Seen, lock: NodeLock) -> tuple[str, ...]:
-    """Return who is in the way of those who wait, came in past the taint, or keeps the drain."""
+    """Return the Pods that block a waiting job, that came in despite the taint, or that keep the drain."""
     if seen.way is None:
         return seen.drained_for  # Not looked for yet is not gone.
     waits = {holder.level for holder in lock.holders if holder.granted is None}

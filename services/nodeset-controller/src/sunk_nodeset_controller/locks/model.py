@@ -1,4 +1,4 @@
-"""What a lock is decided from, and what is decided: values only.
+"""The input and the result of a decision about a lock: values only.
 
 Times are aware and in UTC. A *job* is a Slurm job id, a *node* a Slurm node unless it says ``kube_node``.
 """
@@ -42,16 +42,16 @@ class LockTaint(msgspec.Struct, frozen=True, kw_only=True):
     key: str = TAINT_LOCK
     value: str = TAINT_LOCK_VALUE
     effect: str = "NoExecute"
-    """``NoExecute``: Kubernetes drives away Pods that do not tolerate it. ``NoSchedule``: we evict them."""
+    """``NoExecute``: Kubernetes deletes Pods that do not tolerate it. ``NoSchedule``: we evict them."""
 
     @property
     def evicts(self) -> bool:
-        """Nobody leaves for the taint alone."""
+        """The taint alone removes no Pod."""
         return self.effect == "NoSchedule"
 
 
 class Clearing(msgspec.Struct, frozen=True, kw_only=True):
-    """How other workloads are made to leave where the taint does not do it, and who may stay there."""
+    """How other Pods are removed if the taint does not do it, and which Pods may stay."""
 
     exempt_namespaces: frozenset[str] = frozenset()
     exempt_priority_classes: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
     """Evictions are tried with the API server and not done."""
 
     def is_exempt(self, pod: Pod, *, is_daemon: bool) -> bool:
-        """Whether *pod*, *is_daemon* of a DaemonSet that exists, may stay, and so is not in the way."""
+        """Whether *pod* may stay. *is_daemon*: it belongs to a DaemonSet that exists."""
         return (
             pod.metadata.namespace in self.exempt_namespaces
             or pod.spec.priority_class_name in self.exempt_priority_classes
@@ -76,14 +76,14 @@ Stand = Literal["off", "broken", "on"]
 
 
 class NodeLock(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands on a Node, or shall stand there."""
+    """The lock that a Node has, or must have."""
 
     value: LockValue = "false"
     holders: tuple[Holder, ...] = ()
     """By job id."""
     is_tainted: bool = False
     has_old_taint: bool = False
-    """Another taint of our key stands there, of other settings; never wanted."""
+    """The Node has a taint with our key from other settings. It is always removed."""
 
     @property
     def stand(self) -> Stand:
@@ -104,7 +104,7 @@ class LockRequest(msgspec.Struct, frozen=True, kw_only=True):
     level: LockLevel
     asked: datetime
     since: datetime | None = None
-    """Since when it waits, where it asks again."""
+    """Since when it waits, if it asked before."""
     cause: Cause = UNKNOWN
     """The question."""
 
@@ -121,9 +121,9 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """Slurm's word."""
     changed: datetime
-    """When this was first seen to be so."""
+    """When the job was first seen in this state."""
     event: Cause = UNKNOWN
-    """That it became so."""
+    """The event by which it got into this state."""
 
 
 class Blockers(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,9 +134,10 @@ class Blockers(msgspec.Struct, frozen=True, kw_only=True):
     blocking: tuple[BlockingPod, ...] = ()
     """The first few with what keeps them."""
     is_unheard: bool = False
-    """Some are in the way only because nobody has said now whether their jobs run."""
+    """Some are in the way only because it is not known now whether their jobs run."""
     unasked: frozenset[JobId] = frozenset()
-    """The jobs for whose sake others are not, although Slurm was not asked: nobody else was to be granted."""
+    """The jobs because of which other Pods may stay, although Slurm was not asked about them: no other
+    job was to get the lock."""
 
     def of(self, level: LockLevel) -> tuple[str, ...]:
         """Return the Pods in the way of a lock of *level*."""
@@ -144,46 +145,48 @@ class Blockers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one Node's lock is decided from."""
+    """Everything that a decision about one Node's lock uses."""
 
     lock: NodeLock
     now: datetime
     event: Cause = UNKNOWN
-    """That the lock was told last."""
+    """The event of the last change of the lock."""
     requests: tuple[LockRequest, ...] = ()
     released: Mapping[int, datetime] = msgspec.field(default_factory=dict[int, datetime])
     """Jobs whose epilog has released this node, and when."""
     jobs: Mapping[int, JobSeen] = msgspec.field(default_factory=dict[int, JobSeen])
     """Each job that runs or completes here, is asked for, holds or was released; absent: not on the bus."""
     placeholders: Mapping[int, bool] = msgspec.field(default_factory=dict[int, bool])
-    """Which of the jobs concerned are placeholders, and whether their Pod may still be on this Node."""
+    """Which of these jobs are placeholders, and whether their Pod may still be on this Node."""
     is_node_busy: bool = True
-    """Slurm has a job on the node, or is not known to have none."""
+    """Slurm has a job on the node, or it is not known whether it has one."""
     observed: datetime | None = None
-    """The newest sign on the bus that somebody observes Slurm."""
+    """The newest sign on the bus that a syncer observes Slurm."""
     idle_since: datetime | None = None
-    """Since when nobody holds the lock, as far as this process has seen."""
+    """Since when no job holds the lock, as far as this process has seen."""
     drained_for: tuple[str, ...] = ()
-    """The Pods that the node is drained for, where a failed lock has drained it."""
+    """The Pods because of which a failed lock has drained the node."""
     way: Blockers | None = None
-    """Read after the taint was on; None: not looked yet."""
+    """The Pods in the way, read after the taint was set; None: not read yet."""
     clear_since: Mapping[LockLevel, datetime] = msgspec.field(default_factory=dict[LockLevel, datetime])
-    """Since when every look has found nobody in the way, where the last one did."""
+    """Since when every look has found no Pod in the way; None if the last one found a Pod."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of the lock. Durations in seconds."""
 
     linger_s: float = 5.0
-    """How long a lock without holder stays, so that arrays do not thrash."""
+    """How long a lock without a holder stays: the next task of an array then finds the Node locked."""
     late_s: float = 2.0
     """A prolog's call may come this much after its job was seen to end."""
     doubt_s: float = 10.0
     """A call for a job this soon after its release is older than the release, unless Slurm says otherwise."""
     clear_s: float = 0.0
-    """Nobody may have been in the way for this long: the kubelet admits a Pod past a NoSchedule taint."""
+    """How long no Pod may be in the way before a grant: the kubelet may admit a Pod despite a
+    NoSchedule taint."""
     settled_s: float = 60.0
-    """A job that Slurm, observed this long after the job came, does not have on the node has left it."""
+    """If Slurm, observed this long after the job came, does not have the job on the node, the job has
+    left."""
 
 
 class Step(Enum):
@@ -200,11 +203,11 @@ class Step(Enum):
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """To a prolog: the Node is locked."""
+    """Answer to a prolog: the Node is locked."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """To a prolog, at the end of its patience only: these Pods are in the way."""
+    """Answer to a prolog, at its deadline only: these Pods are in the way."""
 
     in_the_way: tuple[str, ...]
     blocking: tuple[BlockingPod, ...] = ()
@@ -212,30 +215,31 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class NotRunning(msgspec.Struct, frozen=True):
-    """To a prolog: its job no longer runs here."""
+    """Answer to a prolog: its job no longer runs here."""
 
     state: str
 
 
 class Unsure(msgspec.Struct, frozen=True):
-    """To a prolog: ask later; whether this call is older than the release is not known yet."""
+    """Answer to a prolog: ask later. It is not known yet whether this call is older than the release."""
 
 
 Answer = Granted | Waiting | NotRunning | Unsure
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows."""
+    """The result of a decision."""
 
     step: Step
     lock: NodeLock
-    """What shall stand on the Node; equal to what stands there: nothing to write."""
+    """The lock that the Node must have. If the Node has it already, nothing is written."""
     answers: Mapping[int, Answer] = msgspec.field(default_factory=dict[int, Answer])
-    """By job, true only once *lock* stands on the Node."""
+    """Answers by job. They are true only once the Node has *lock*."""
     in_the_way: tuple[str, ...] = ()
-    """The Pods that the bus names: those that a job waits for, that came in later, or that a drain is for."""
+    """The Pods that are published on the bus: those that block a waiting job, that came later, or that
+    keep a drain."""
     is_drained: bool = False
-    """Nobody needs the lock, but the node is drained for Pods that are looked after, and may stay."""
+    """No job needs the lock, but the node is drained because of Pods that are watched and may stay."""
     again_s: float | None = None
-    """When to look again though nothing changes."""
+    """Seconds until the next look, even if nothing changes."""
     idle_since: datetime | None = None

@@ -1,8 +1,9 @@
 """Which Pods on a Node are in the way of its lock.
 
-In the way is a Pod that is bound there, is not over, and either does not bear the taint or is one that
-Slurm placed and whose job no longer lives on this node. Its labels, annotations and schedulerName prove
-nothing: only the placements on the bus do. An owner that it names counts where it exists.
+A Pod is in the way if it is bound to the Node, has not ended, and does not tolerate the taint. A Pod
+that Slurm placed is in the way if its job no longer lives on this node. Labels, annotations and
+schedulerName prove nothing: only the placements on the bus do. An owner that a Pod names counts if it
+exists.
 
 Source: SUNK's documents, "Node locking"; Kubernetes API, Toleration (core/v1 ToleratesTaint).
 """
@@ -19,7 +20,7 @@ from sunk_nodeset_controller.locks.model import Blockers, Clearing, LockTaint
 
 
 class EvictionPolicy(msgspec.Struct, frozen=True):
-    """What a Pod is measured by: has it to leave?"""
+    """The rules by which a Pod has to leave or may stay."""
 
     taint: LockTaint = LockTaint()
     clearing: Clearing = Clearing()
@@ -44,7 +45,7 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
     def daemon_claims(
         self, pods: Iterable[Pod], job_by_uid: Mapping[str, int | None]
     ) -> dict[str, DaemonClaim]:
-        """Return what has to be proven of those of *pods* that may stay as a DaemonSet's alone, by their uid.
+        """Return the claims of *pods*, by uid, that may stay only if their DaemonSet exists.
 
         The arguments are those of `others`.
         """
@@ -57,7 +58,7 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
     def leant_on(
         self, pods: Iterable[Pod], job_by_uid: Mapping[str, int | None], alive: Collection[int]
     ) -> frozenset[int]:
-        """Return those of the jobs *alive* for whose sake alone some of *pods* are not in the way.
+        """Return those of the jobs *alive* that are the only reason why some of *pods* may stay.
 
         The arguments are those of `others`.
         """
@@ -65,7 +66,7 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
         return frozenset(job for job in jobs if job is not None and job in alive)
 
     def is_driven_out(self, pod: Pod, *, is_daemon: bool) -> bool:
-        """Whether a lock drives out *pod*, if Slurm does not place it.
+        """Whether a lock removes *pod*, if Slurm has not placed it.
 
         Args:
             pod: Bound to the Node.
@@ -78,9 +79,10 @@ class EvictionPolicy(msgspec.Struct, frozen=True):
         return not any(tolerates(toleration, self.taint) for toleration in self._near(pod.spec.tolerations))
 
     def may_evict(self, pod: Pod) -> bool:
-        """Whether it is us who have *pod*, which is in the way, leave, and not Kubernetes.
+        """Whether we have to evict *pod*, which is in the way, because Kubernetes does not delete it.
 
-        A Pod that tolerates a ``NoExecute`` taint for some seconds is let in, and may stay for as long.
+        A Pod that tolerates a ``NoExecute`` taint for some seconds is admitted, and may stay for so
+        long.
         """
         return self.taint.evicts or self._lets_in(pod.spec.tolerations)
 
@@ -121,7 +123,7 @@ def blockers(others: Iterable[Pod]) -> Blockers:
 
 
 def tolerates(toleration: Toleration, taint: LockTaint) -> bool:
-    """Whether *toleration* keeps a Pod on a Node with *taint* for good: for some seconds counts as not."""
+    """Whether *toleration* lets a Pod stay on a Node with *taint* for good. Some seconds do not count."""
     if toleration.toleration_seconds is not None or toleration.effect not in {"", taint.effect}:
         return False
     match toleration.operator:

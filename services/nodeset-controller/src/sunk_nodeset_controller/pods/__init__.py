@@ -1,1 +1,1 @@
-"""NodeSet Pods: what Node and Slurm say of them, on the Pod and on the bus. Pure."""
+"""NodeSet Pods: the state of their Node and of Slurm, as shown on the Pod and on the bus. Pure."""

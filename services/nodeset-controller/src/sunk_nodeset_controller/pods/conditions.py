@@ -1,4 +1,4 @@
-"""What Slurm says of a node, as conditions, labels and an annotation of its Pod; pure.
+"""The state of a Slurm node as conditions, labels and an annotation of its Pod. Pure.
 
 Source: SUNK's documents, Syncer, "Slurm node status".
 """
@@ -20,7 +20,7 @@ _NO_LABELS: Final[dict[str, str | None]] = dict.fromkeys(
 
 
 def marks(slurm: SlurmNodeState) -> MetadataPatch:
-    """Return what the Pod of a Slurm node shall bear."""
+    """Return the conditions, labels and annotation that the Pod of a Slurm node must have."""
     return MetadataPatch(
         labels={
             wk.LABEL_RUNNING: _word(is_true=slurm.is_busy),
@@ -37,12 +37,12 @@ def marks(slurm: SlurmNodeState) -> MetadataPatch:
 
 
 def unknown() -> MetadataPatch:
-    """Return what a Pod shall bear when Slurm was not heard for long. Why it was drained stays."""
+    """Return what a Pod must have when Slurm has not answered for long. The reason of its drain stays."""
     return MetadataPatch(labels=_NO_LABELS, conditions=_unknown(NodeReason.NOT_HEARD, NOT_HEARD_MESSAGE))
 
 
 def forgotten() -> MetadataPatch:
-    """Return what a Pod shall bear whose node Slurm, which is heard, has not known for long."""
+    """Return what a Pod must have when Slurm answers, but has not known the Pod's node for long."""
     return MetadataPatch(
         labels=_NO_LABELS,
         annotations={wk.ANNOTATION_DRAIN: None},

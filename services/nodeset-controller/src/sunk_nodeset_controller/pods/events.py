@@ -35,15 +35,15 @@ AnyNodeFact = type[NodeCordoned] | type[NodeUncordoned]
 
 
 class FactContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Who tells, of what revision."""
+    """The service that publishes the facts, and the revision that they are about."""
 
     cluster: str
     service: str
     revision: int
-    """Of the state that is replaced; 0 where there was none."""
+    """The revision of the state that is replaced; 0 if there was none."""
     now: datetime
     condemned_for: str = ""
-    """Why the Pod is to go, if it is."""
+    """Why the Pod must be deleted; empty if it need not."""
 
 
 def facts(before: KubePodState | None, after: KubePodState | None, context: FactContext) -> tuple[Event, ...]:

@@ -27,17 +27,17 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one Slurm node in Kubernetes."""
 
     state: KubePodState
-    """What the bus is told."""
+    """The state on the bus."""
     pod: Pod | None
     node: Node | None
     nodeset: NodeSet | None
     doubt: StaleReason | None = None
     locks: tuple[Finding, ...] = ()
-    """What there is to say of its lock."""
+    """The findings about its lock."""
 
 
 def explain(seen: Explained) -> tuple[Finding, ...]:
-    """Return what stands out, the weightiest first."""
+    """Return the findings, the most important first."""
     found = (*_pod(seen), *_node(seen), *seen.locks, *_nodeset(seen), *_doubts(seen))
     return tuple(_bounded(one) for one in found[:FINDINGS_MAX])
 

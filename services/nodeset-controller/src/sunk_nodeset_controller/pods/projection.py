@@ -1,4 +1,4 @@
-"""What of a Node its NodeSet Pod shall show: cordon, lock, features, verification; pure.
+"""What a NodeSet Pod shows of its Node: cordon, lock, features, verification. Pure.
 
 Source: SUNK's documents, Pod Controller.
 """
@@ -69,14 +69,14 @@ def verified(node: Node, pod: Pod | None) -> datetime | None:
 
 
 def _reported_at(check: Condition) -> datetime:
-    """Return when *check* was last said to be so; a failure of unknown age is newer than any pass."""
+    """Return when *check* was last reported. A failure without a time counts as newer than any pass."""
     times = (check.last_transition_time, check.last_heartbeat_time, check.last_probe_time)
     unknown = NEVER if check.status == "True" else ALWAYS
     return max((time for time in times if time is not None), default=unknown)
 
 
 def shown(conditions: Iterable[Condition]) -> tuple[ToldCondition, ...]:
-    """Return those of a Pod's or Node's *conditions* that others should see, without their heartbeats."""
+    """Return those of a Pod's or Node's *conditions* that belong on the bus, without their heartbeats."""
     told = [
         ToldCondition(
             type=one.type,
@@ -92,13 +92,15 @@ def shown(conditions: Iterable[Condition]) -> tuple[ToldCondition, ...]:
 
 
 def given_features(pod: Pod) -> tuple[str, ...] | None:
-    """Return the features that stand on *pod*; None: they are none of ours, as they are too many."""
+    """Return the features that *pod*'s annotation lists; None: too many of them to be ours."""
     text = pod.metadata.annotations.get(wk.ANNOTATION_FEATURES, "")
     return tuple(filter(None, text.split(","))) if len(text) <= FEATURES_CHARS_MAX else None
 
 
 def copies(node: Node, pod: Pod, nodeset: NodeSet | None) -> MetadataPatch:
-    """Return what *pod*, the NodeSet Pod on *node*, shall bear. Without its NodeSet its features stay.
+    """Return the labels and annotations that *pod*, the NodeSet Pod on *node*, must have.
+
+    If its NodeSet is gone, its features stay.
 
     A verification that is newer on the Pod stays, and so does one that the Node does not show.
     """

@@ -1,8 +1,9 @@
-"""A NodeSet Pod and its Node, as the bus is told of them; pure.
+"""A NodeSet Pod and its Node, as their state on the bus. Pure.
 
-What must stay true: a Pod whose object is gone stays, as ``gone``, while its NodeSet wants its Node, or while
-Slurm may still have jobs there, which are lost and shall be requeued at once; a Pod whose Node was deleted
-is to go, whatever its kubelet still runs; what cannot be known (the Node is not there) stays as it was.
+What must stay true: a Pod whose object is gone keeps a state, ``gone``, while its NodeSet wants its
+Node, or while Slurm may still have jobs there. These jobs are lost, and must be requeued at once. A Pod
+whose Node was deleted must go, whatever its kubelet still runs. What cannot be known, because the Node
+is not there, stays as it was.
 """
 
 from datetime import datetime
@@ -25,7 +26,7 @@ LOST_NODE: Final = "its Node was deleted"
 
 
 class PodObserved(msgspec.Struct, frozen=True, kw_only=True):
-    """What is seen of one Slurm node's Pod. It is built from complete views only."""
+    """What is observed of the Pod of one Slurm node. It must be built from complete views only."""
 
     pod: Pod | None
     node: Node | None
@@ -35,14 +36,14 @@ class PodObserved(msgspec.Struct, frozen=True, kw_only=True):
     is_member: bool = True
     """The NodeSet still has the Node; only complete views can say no."""
     may_run: bool = False
-    """Slurm has jobs on the node, or was not heard yet."""
+    """Slurm has jobs on the node, or has not answered yet."""
     lock_key: str
     topology: Topology = NO_TOPOLOGY
     now: datetime
 
 
 def state(seen: PodObserved) -> KubePodState | None:
-    """Return what the bus shall hold of it; None: nothing."""
+    """Return the state that belongs on the bus; None: no state."""
     if seen.pod is not None:
         return _present(seen, seen.pod)
     if seen.before is None:
@@ -99,7 +100,7 @@ def _gone_before(before: KubePodState | None, pod: Pod) -> str:
 
 
 def _ready_changed(found: KubePodState, seen: PodObserved) -> datetime:
-    """Return since when the Pod is ready, or not: as the kubelet says, where it says the same as we do."""
+    """Return since when the Pod is ready or not: the kubelet's time, if the kubelet agrees."""
     ready = condition(seen.pod.status.conditions, wk.CONDITION_READY) if seen.pod is not None else None
     if ready is not None and (ready.status == "True") == found.is_ready and ready.last_transition_time:
         return ready.last_transition_time
@@ -118,7 +119,7 @@ def _is_leaving(seen: PodObserved) -> bool:
 
 
 def condemned_for(pod: Pod | None, nodeset: NodeSet | None, node: Node | None) -> str:
-    """Return why *pod* is to go, in words; nothing if it is not."""
+    """Return why *pod* must be deleted; empty if it need not."""
     if pod is None:
         return ""
     why = pod.metadata.annotations.get(wk.ANNOTATION_CONDEMNED, "")

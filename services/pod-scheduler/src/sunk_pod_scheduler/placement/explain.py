@@ -50,7 +50,7 @@ def place_in_queue(
     known = tuple(jobs)
     told = next((one for one in known if one.job == job.job), None)
     if told is None:
-        return (_not_known(f"the syncer has not told of job {job.job} yet", "waiting a moment"),)
+        return (_not_known(f"the syncer has not published job {job.job} yet", "waiting a moment"),)
     own = replace(told, priority=job.priority or told.priority)
     return (place_finding(own, known, released),)
 
@@ -77,14 +77,14 @@ def _without_placement(seen: Observed) -> tuple[Finding, ...]:
             _finding(
                 "not passed to Slurm",
                 because="the Pod has scheduling gates",
-                would_change="whoever set spec.schedulingGates removes them",
+                would_change="the controller that set spec.schedulingGates removes them",
             ),
         )
     if pod.kube_node:
         return (
             _finding(
                 f"bound to {pod.kube_node} without us",
-                because="somebody else bound the Pod, so it has no job in Slurm",
+                because="another client bound the Pod, so it has no job in Slurm",
                 would_change="delete the Pod; its successor is placed by Slurm",
             ),
         )

@@ -114,6 +114,4 @@ def _missing(held: Size, needs: Size) -> list[str]:
 def _sentence(job: int, where: str, missing: list[str]) -> str:
     if not missing:
         return ""
-    return (
-        f"job {job} holds {', '.join(missing)} on {where}: somebody made it smaller in Slurm while it waited"
-    )
+    return f"job {job} holds {', '.join(missing)} on {where}: it was made smaller in Slurm while it waited"

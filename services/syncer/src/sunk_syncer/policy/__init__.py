@@ -1,1 +1,1 @@
-"""What is to be done about it: drains, Extra, records, jobs. Pure."""
+"""What the syncer changes in Slurm: drains, Extra, node records, jobs. Pure."""

@@ -1,8 +1,8 @@
 """Which records of Slurm nodes may be deleted: those that we made, whose Node is no longer in any NodeSlice.
 
-What must stay true: static nodes and nodes that somebody else made are never deleted; nothing that runs or
-completes a job; nothing whose Pod may still be there. That a record is ours stands on itself, in its Extra:
-it is known after any restart, and a user that removes it keeps the node.
+What must stay true: a record is never deleted if the node is static or another client made it, if it
+runs or completes a job, or if its Pod may still be there. The Extra of a record says that it is ours,
+so this is known after any restart. If a user removes that from Extra, the record stays.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ DYNAMIC: Final = "DYNAMIC_NORM"
 
 
 def may_be_ours(told: SlurmNodeState) -> bool:
-    """Whether it is worth a look; an Extra that is cut off says nothing."""
+    """Whether the record needs a look. An Extra that is cut off tells nothing."""
     if DYNAMIC not in told.flags:
         return False
     return len(told.extra) >= EXTRA_MAX or parsed(told.extra).ours is not None

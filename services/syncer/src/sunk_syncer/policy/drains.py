@@ -1,9 +1,10 @@
 """The drain that Kubernetes' side wants for a Slurm node, as one table, and what to do about it.
 
-Only a reason that starts with ``k8s:`` is ever changed or removed, and one that asks for it by
-``verify-undrain``; a node that is DOWN without a drain is left to Slurm's ReturnToService, unless we set it
-down to requeue a job, or somebody waits until no job can come to it any more: then it is drained, and why it
-is down stays in its reason; without knowledge of the Pod nothing is decided about it.
+Only two kinds of drains are ever changed or removed: those whose reason starts with ``k8s:``, and those
+that ask for it by ``verify-undrain``. A node that is DOWN without a drain is left to Slurm's
+ReturnToService, with two exceptions: the syncer set it down to requeue a job, or a controller waits
+until no job can start there. In these cases it is drained, and its reason keeps why it is down. If
+nothing is known about the Pod, nothing is decided.
 
 Source: the Syncer's documents, "Slurm drains from Kubernetes", "Slurm downed nodes" and "NHC drain and HPC
 verification"; docs/architecture.
@@ -78,7 +79,7 @@ def cause(kube: KubeInputs) -> Cause | None:
 
 
 def urgency(kube: KubeInputs) -> int:
-    """Return how much may go wrong while nothing is done; 0 where no cause holds."""
+    """Return how urgent the drain is; 0 if no cause holds."""
     found = cause(kube)
     return 0 if found is None else len(CAUSES) - CAUSES.index(found)
 
@@ -89,7 +90,7 @@ def is_ours(slurm: SlurmInputs) -> bool:
 
 
 def wanted(kube: KubeInputs, reason_now: str) -> str | None:
-    """Return the reason that the node should be drained with; None where nothing on our side wants a drain.
+    """Return the reason with which the node must be drained; None if Kubernetes' side wants no drain.
 
     Args:
         kube: Kubernetes' side.
@@ -108,14 +109,14 @@ def wanted(kube: KubeInputs, reason_now: str) -> str | None:
 
 
 def because(kube: KubeInputs, reason: str) -> base.Cause:
-    """Return the event that a drain for *reason*, or the end of one, follows: of what the reason names."""
+    """Return the event that caused a drain for *reason*, or the end of that drain."""
     if reason.startswith(OVERDUE):
         return kube.placement_event
     return kube.lock_event if reason.startswith(PREHOOK) else kube.pod_event
 
 
 def decide(slurm: SlurmInputs, kube: KubeInputs, *, prehook_pause_s: float) -> tuple[Action, ...]:
-    """Return what brings the Slurm node's drain in line with Kubernetes' side.
+    """Return the actions after which the Slurm node's drain is what Kubernetes' side wants.
 
     Args:
         slurm: A fresh look at the node.
@@ -143,12 +144,12 @@ def decide(slurm: SlurmInputs, kube: KubeInputs, *, prehook_pause_s: float) -> t
 
 
 def _is_down_for_requeue(slurm: SlurmInputs) -> bool:
-    """Whether we set the node down for no fault of its own, be it that we drained it since."""
+    """Whether the syncer set the node down only to requeue a job. It may have drained it since."""
     return slurm.state.is_down and down_reason(slurm.reason).startswith(REQUEUE)
 
 
 def shall_be_empty(kube: KubeInputs) -> bool:
-    """Whether somebody waits for the node to take no job any more: its Pod is to go, or its Node is cordoned.
+    """Whether the node must take no more jobs: its Pod must go, or its Node is cordoned.
 
     One that is down may come back at any time, with a job, between the look at it and its Pod's deletion.
     """
@@ -178,7 +179,7 @@ def _is_verified(slurm: SlurmInputs, kube: KubeInputs) -> bool:
 
 
 def _may_lift(slurm: SlurmInputs, kube: KubeInputs, prehook_pause_s: float) -> bool:
-    """Whether the cause of a drain of ours is known to be gone, now that nothing wants it."""
+    """Whether the cause of one of our drains, which nothing wants now, is known to be gone."""
     if slurm.reason.startswith(OVERDUE):
         return True  # Its placement says so itself, whatever NodeSet the node is in.
     if kube.pod is None:

@@ -1,4 +1,4 @@
-"""Why a Slurm node or job is as it is, in an operator's words: the weightiest first."""
+"""Why a Slurm node or job is as it is, in an operator's words: the most important first."""
 
 from collections.abc import Container, Iterable
 
@@ -27,7 +27,7 @@ def explain_node(told: SlurmNodeState, kube: KubeInputs, held_back: str = "") ->
     """Return why the node is as it is in Slurm.
 
     Args:
-        told: The node as the bus holds it.
+        told: The node's state on the bus.
         kube: Kubernetes' side.
         held_back: Why nothing is changed in Slurm now, if that is so.
     """
@@ -46,11 +46,11 @@ def explain_job(
     """Return why the job waits, or runs where it does.
 
     Args:
-        job: As the bus holds it.
+        job: The job's state on the bus.
         nodes: The nodes that it is on; None where nothing is known of one.
         locks: Their locks.
         jobs: Every job that is known.
-        released: Those that pod-scheduler has released: the bus hears of it late.
+        released: Jobs that the pod-scheduler has released, which the bus shows late.
     """
     if job.is_over:
         return Explanation(findings=(_over(job),))

@@ -1,8 +1,8 @@
-"""What of a node's Kubernetes side stands in its Extra, under the one key ``sunk``.
+"""The Kubernetes side of a node in its Extra, under the one key ``sunk``.
 
-What must stay true: a user's other keys stay as they were written; what is no JSON object is replaced;
-nothing is written when nothing but the time has changed. What stands there is also how we know, whatever was
-restarted, that a node is one of ours, and which of its features we gave it.
+What must stay true: a user's other keys stay as they were written. An Extra that is no JSON object is
+replaced. Nothing is written if only the time has changed. By this key the syncer also recognises, after
+any restart, its own nodes and the features that it gave them.
 
 Source: the Syncer's documents, "Extra field".
 """
@@ -49,17 +49,17 @@ class ExtraContent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """None: the Node is not cordoned."""
     lock: str = "false"
     features: tuple[str, ...] = ()
-    """Those that the NodeSet gives the node; others are a user's."""
+    """Features that the NodeSet gives the node. Other features are a user's."""
     updated_at: datetime | None = None
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """An Extra as it stands there."""
+    """The Extra that a node has."""
 
     users: dict[str, msgspec.Raw] | None
     """The user's keys; None: it is no JSON object."""
     ours: ExtraContent | None
-    """None: we have not written there, or what stands there is not ours."""
+    """None: the syncer has not written it, or another client has."""
 
 
 def parsed(text: str) -> Parsed:
@@ -80,7 +80,7 @@ def parsed(text: str) -> Parsed:
 
 
 def content(pod: KubePodState, lock: LockState | None) -> ExtraContent:
-    """Return what our part should say, without the time."""
+    """Return the wanted content of our key, without the time."""
     return ExtraContent(
         pod=pod.pod,
         namespace=pod.namespace,
@@ -96,7 +96,7 @@ def content(pod: KubePodState, lock: LockState | None) -> ExtraContent:
 
 
 def is_current(now_there: Parsed, wanted: ExtraContent) -> bool:
-    """Whether our part says all but the time as it should."""
+    """Whether the content of our key is as wanted, apart from the time."""
     if now_there.users is None or now_there.ours is None:
         return False
     return msgspec.structs.replace(now_there.ours, updated_at=None) == wanted
@@ -112,7 +112,7 @@ def merged(now_there: Parsed, wanted: ExtraContent, moment: datetime) -> str:
 def features(now_there: Parsed, wanted: ExtraContent, on_node: Iterable[str]) -> tuple[str, ...] | None:
     """Return the features that the node should have; None where it has them.
 
-    What we gave it before and no longer want goes; what somebody else gave it stays.
+    Features that we gave it and no longer want are removed. Features from others stay.
     """
     before = set(now_there.ours.features) if now_there.ours else set[str]()
     there = set(on_node)
@@ -121,9 +121,9 @@ def features(now_there: Parsed, wanted: ExtraContent, on_node: Iterable[str]) ->
 
 
 def is_elsewhere(there: str | None, wanted: str) -> bool:
-    """Whether a node is to be put to another place in the topologies.
+    """Whether a node must get another place in the topologies.
 
-    None is a Slurm that has none (24.11), and an empty one is nobody's will: there it stays as it is.
+    None means a Slurm without places (24.11). An empty place is not a wish: the node stays where it is.
     """
     return there is not None and bool(wanted) and there != wanted
 

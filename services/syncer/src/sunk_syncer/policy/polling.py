@@ -1,7 +1,7 @@
-"""How often to ask Slurm, and whether to believe an answer that lacks what was known.
+"""How often to ask Slurm, and whether to trust an answer that lacks what was known.
 
-"Unknown is never absent": slurmctld that has lost its state, or a slurmrestd that reads another one,
-answers with success and an empty list. Nothing is concluded from that before it has lasted.
+"Unknown is never absent": a slurmctld that has lost its state, or a slurmrestd that reads another one,
+answers with success and an empty list. That counts only after it has lasted for a while.
 """
 
 from collections.abc import Set as AbstractSet
@@ -19,7 +19,7 @@ FEW_PERCENT: Final = 10
 
 
 def pause(cost_s: float, *, poll_s: float, poll_max_s: float, share: float) -> float:
-    """Return how long to rest after an answer that took *cost_s*, so that asking costs *share* of a core.
+    """Return the pause after an answer that took *cost_s*, so that polling uses *share* of a core.
 
     At most *poll_max_s*: an answer may have been slow for other reasons than its size.
     """
@@ -27,12 +27,15 @@ def pause(cost_s: float, *, poll_s: float, poll_max_s: float, share: float) -> f
 
 
 class PollBudget(msgspec.Struct, frozen=True):
-    """What asking may cost, saved up while nothing is asked: a change after a calm is seen at once."""
+    """The processor time that polling may use.
+
+    It is saved up while nothing is asked, so that a change after a quiet time is seen at once.
+    """
 
     credit_s: float = 0.0
-    """Seconds of a core; less than 0 is a debt to be rested off."""
+    """Seconds of a core. Below 0, polling pauses until it is 0 again."""
     counted: float = 0.0
-    """When that was, in monotonic time."""
+    """The monotonic time of that credit."""
 
     def spent(self, cost_s: float, now: float, share: float) -> "PollBudget":
         """Return the budget after an answer that took *cost_s* and was there at *now*."""
@@ -41,7 +44,7 @@ class PollBudget(msgspec.Struct, frozen=True):
 
 
 class LossGuard(msgspec.Struct, frozen=True):
-    """Since when answers lack too much to be believed; None: they do not."""
+    """Since when answers lack too much to be trusted; None: they can be trusted."""
 
     since: float | None = None
 

@@ -1,8 +1,8 @@
-"""Which of the jobs that failed locks have held may go on. Pure.
+"""Which of the jobs that are held because of failed locks may be released. Pure.
 
 A prolog that is refused while as many nodes as may be are drained by failed locks has its job requeued and
-held, and marks it. What must stay true: nobody else's hold is touched; all that is released at once drains,
-if every lock of it fails again, no more nodes than may be.
+held, and marks it. What must stay true: a hold by a user or an administrator is not touched. If every
+lock of the jobs that are released at once fails again, no more nodes are drained than the limit allows.
 
 Source: slurmctld 24.11 and 26.05, measured: ``scontrol requeuehold`` leaves `JobHeldUser` and that
 description; ``scontrol hold`` by root makes it `JobHeldAdmin`; a release takes the description away.
@@ -42,16 +42,16 @@ def is_held_by_us(job: Job) -> bool:
 
 
 def released_comment(admin_comment: str) -> str:
-    """Return what the AdminComment of a released job says instead."""
+    """Return the AdminComment of a job after its release."""
     return RELEASED + admin_comment.removeprefix(MARK)
 
 
 def room(nodes: Iterable[SlurmNodeState], on_trial: int) -> int:
-    """Return how many more jobs may be released: so many more nodes may failed locks drain.
+    """Return how many more jobs may be released: as many as failed locks may drain further nodes.
 
     Args:
         nodes: All nodes.
-        on_trial: How many of those released lately have not shown yet whether their lock fails again.
+        on_trial: How many recently released jobs have not shown yet whether their lock fails again.
     """
     known = tuple(nodes)
     return max(0, drains_at_most(len(known)) - sum(map(is_drained_by_lock, known)) - on_trial)

@@ -42,7 +42,7 @@ def is_in_prolog(job: SlurmJobState) -> bool:
 
 
 def why_not_down(job: Job, node: Node, others: Iterable[SlurmJobState]) -> str | None:
-    """Return why *node* may not be set DOWN for *job*; None: nobody else is hurt.
+    """Return why *node* may not be set DOWN for *job*; None: no other job is hurt.
 
     Args:
         job: A fresh look at the job.
@@ -61,7 +61,7 @@ def why_not_down(job: Job, node: Node, others: Iterable[SlurmJobState]) -> str |
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """Prologs that may have gone with the slurmd that ran them; nobody will ever report their end."""
+    """Prologs that may have died with the slurmd that ran them, so that their end is never reported."""
 
     nodes: tuple[str, ...] = ()
     """Those whose slurmd is younger than the job."""
