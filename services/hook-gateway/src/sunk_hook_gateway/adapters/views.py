@@ -69,20 +69,20 @@ class Watch:
 
 
 class Watches(Generic[K]):
-    """The watches of each key, for as long as somebody holds them."""
+    """The watches of each key, for as long as somebody holds them; the one that began first is notified first."""
 
     def __init__(self) -> None:
-        self._held: dict[K, set[Watch]] = {}
+        self._held: dict[K, dict[Watch, None]] = {}
 
     @contextmanager
     def of(self, key: K) -> Generator[Watch]:
         """Yield a watch that is told of each change of *key*."""
         watch = Watch()
-        self._held.setdefault(key, set()).add(watch)
+        self._held.setdefault(key, {})[watch] = None
         try:
             yield watch
         finally:
-            self._held[key].discard(watch)
+            del self._held[key][watch]
             if not self._held[key]:
                 del self._held[key]
 
