@@ -278,7 +278,7 @@ def _load_default_certs(context: ssl.SSLContext, purpose: ssl.Purpose = ssl.Purp
 
 
 def _remember_headers() -> None:
-    """Have nats-py parse headers once that it gets again and again: most heartbeats say what the last one said."""
+    """Have nats-py parse headers once that come again and again: most heartbeats say what the last did."""
     from nats.aio.client import Client  # noqa: PLC0415 - it takes the clock for itself as it is imported
 
     parsed = lru_cache(maxsize=4096)(Client._parse_header_lines)

@@ -102,14 +102,14 @@ class SimFuture(asyncio.Future[Any]):
     """A future that sets order by its number too: aiohttp keeps those who wait for a name in a set."""
 
     number: int
-    """Set by the loop that makes it, at once: a method `__init__` of ours would take longer than asyncio's."""
+    """Set at once by the loop that makes it: a method `__init__` of ours would take longer than asyncio's."""
 
     def __hash__(self) -> int:
         return self.number
 
 
 class SimHandle(asyncio.TimerHandle):
-    """A callback that waits for its turn, or for its time. Made and cancelled for each turn, so without debug."""
+    """A callback that waits for its turn, or for its time. There are so many that it does what it must only."""
 
     __slots__ = ()
 
@@ -134,7 +134,7 @@ class SimHandle(asyncio.TimerHandle):
     def cancel(self) -> None:
         """As asyncio's."""
         self._cancelled = True
-        self._callback = self._args = None
+        self._callback, self._args = None, ()
 
 
 class Process:
@@ -177,7 +177,7 @@ class Process:
         self._main: asyncio.Task[None] | None = None
         self.context: Final[Context] = copy_context()
         self.context.run(PROCESS.set, self)
-        self.context.run(current_async_library_cvar.set, "asyncio")  # As `anyio.run` does; else it is looked for.
+        self.context.run(current_async_library_cvar.set, "asyncio")  # As `anyio.run` does.
 
     def __repr__(self) -> str:
         return f"<process {self.name}>"
@@ -517,23 +517,28 @@ class SimLoop(asyncio.BaseEventLoop):
         self.current = process
         own_env, own_argv = os.environ, sys.argv
         os.environ, sys.argv = process.env, process.argv  # type: ignore[assignment]
-        ready = process.ready
         try:
-            for _ in range(len(ready)):
-                if not ready or process.is_paused:  # By what it did; or it is dead.
-                    break
-                handle = ready.popleft()
-                if not handle._cancelled:  # type: ignore[attr-defined]
-                    self.turns += 1
-                    try:
-                        handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
-                    except (SystemExit, KeyboardInterrupt):
-                        raise
-                    except BaseException as error:  # noqa: BLE001 - as asyncio does
-                        self._raised(handle, error)
+            self._run_ready(process)
         finally:
             self.current = self.outside
             os.environ, sys.argv = own_env, own_argv
+
+    def _run_ready(self, process: Process) -> None:
+        """Run what is ready of *process*, but nothing that becomes ready meanwhile."""
+        ready = process.ready
+        for _ in range(len(ready)):
+            if not ready or process.is_paused:  # By what it did; or it is dead.
+                break
+            handle = ready.popleft()
+            if handle._cancelled:  # type: ignore[attr-defined]
+                continue
+            self.turns += 1
+            try:
+                handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - as asyncio does
+                self._raised(handle, error)
         if not ready or process.is_paused:
             self.rest(process)
 

@@ -69,7 +69,7 @@ class Watch:
 
 
 class Watches(Generic[K]):
-    """The watches of each key, for as long as somebody holds them; the one that began first is notified first."""
+    """The watches of each key, for as long as somebody holds them; notified in their order."""
 
     def __init__(self) -> None:
         self._held: dict[K, dict[Watch, None]] = {}
