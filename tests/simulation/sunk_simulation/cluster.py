@@ -57,8 +57,8 @@ LAST_POD: Final = f"{TENANT}/placed-last"
 FORGETS_S: Final = 150.0
 """After so long nothing is left of what has gone: a job is forgotten, a lock that failed too."""
 REST_S: Final = (80.0, 80.0, 80.0, 320.0)
-"""How long nobody may write at the end, of which a seed has one. The last is longer than any look at all
-there is again, and two fifths of a calm seed's work; the others are longer than what comes round each minute."""
+"""How long nobody may write at the end; a seed has one of these. The last is longer than any look at all
+there is again: two fifths of a calm seed's work. The others are longer than what comes round each minute."""
 PAIR: Final = (0, 1)
 _BEATS: Final = ("_lease", "_kube_watch", "_slurm_statistics")
 """Buckets in which something is written though nothing happens."""

@@ -109,7 +109,7 @@ class SimFuture(asyncio.Future[Any]):
 
 
 class SimHandle(asyncio.TimerHandle):
-    """A callback that waits for its turn, or for its time. There are so many that it does what it must only."""
+    """A callback that waits for its turn, or for its time: there are many, so it does only what it must."""
 
     __slots__ = ()
 
