@@ -15,12 +15,14 @@ import math
 import os
 import random
 import socket
+import ssl
 import sys
 import time
 from asyncio import get_running_loop
 from asyncio.events import _get_running_loop  # pyright: ignore[reportUnknownVariableType] - it raises nothing
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
 from itertools import count
 from types import FunctionType, ModuleType
 from typing import Any, Final, TypeVar, cast
@@ -115,6 +117,8 @@ def install() -> None:
     backend.AsyncIOBackend.run_sync_in_worker_thread = classmethod(_in_no_thread)  # type: ignore[method-assign, assignment]
     aiohappyeyeballs.start_connection = _start_connection
     backend.CancelScope = _Scope  # type: ignore[misc]
+    ssl.SSLContext.load_default_certs = _load_default_certs  # type: ignore[method-assign]
+    _remember_headers()
 
 
 def strays() -> list[str]:
@@ -262,6 +266,23 @@ _start: Final[Callable[..., Any]] = vars(aiohappyeyeballs)["start_connection"]
 async def _start_connection(*args: Any, **named: Any) -> Any:
     """Connect as aiohttp does, which makes its sockets itself."""
     return await (_start if simulation() is None else network.start_connection)(*args, **named)
+
+
+_load_default_certs_of_system: Final = ssl.SSLContext.load_default_certs
+
+
+def _load_default_certs(context: ssl.SSLContext, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> None:
+    """Load none where there is no TLS: each client would read all of the system's, for 20 ms."""
+    if simulation() is None:
+        _load_default_certs_of_system(context, purpose)
+
+
+def _remember_headers() -> None:
+    """Have nats-py parse headers once that come again and again: most heartbeats say what the last did."""
+    from nats.aio.client import Client  # noqa: PLC0415 - it takes the clock for itself as it is imported
+
+    parsed = lru_cache(maxsize=4096)(Client._parse_header_lines)
+    Client._parse_header_lines = staticmethod(lambda raw: dict(parsed(raw)))  # type: ignore[method-assign]
 
 
 _in_thread: Final = backend.AsyncIOBackend.run_sync_in_worker_thread.__func__  # type: ignore[attr-defined]

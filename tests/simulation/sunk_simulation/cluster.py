@@ -49,8 +49,9 @@ LAST_JOBS: Final = 2
 LAST_POD: Final = f"{TENANT}/placed-last"
 FORGETS_S: Final = 150.0
 """After so long nothing is left of what has gone: a job is forgotten, a lock that failed too."""
-REST_S: Final = 320.0
-"""Longer than any look at all there is again."""
+REST_S: Final = (80.0, 80.0, 80.0, 320.0)
+"""How long nobody may write at the end; a seed has one of these. The last is longer than any look at all
+there is again: two fifths of a calm seed's work. The others are longer than what comes round each minute."""
 PAIR: Final = (0, 1)
 _BEATS: Final = ("_lease", "_kube_watch", "_slurm_statistics")
 """Buckets in which something is written though nothing happens."""
@@ -382,7 +383,7 @@ async def story(sim: Simulation, *, hours: float, faults: bool) -> None:
     await sim.settles("a job and a Pod run", world.not_working, within_s=120)
     await sim.sleep(FORGETS_S)
     before = world.written()
-    await sim.sleep(REST_S)
+    await sim.sleep(sim.random("rest").choice(REST_S))
     after = world.written()
     written = {what: after[what] - before[what] for what in sorted(after) if after[what] > before[what]}
     await sim.settles("at rest nobody writes", lambda: str(written) if written else None, within_s=0)

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from sunk_simulation.ambient import install
+
 ROOT: Final = Path(__file__).parents[3]
 
 
@@ -26,12 +28,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return ["--story", self.story, "--seed", str(self.seed), "--hours", f"{self.hours:g}", *only]
 
 
-def run(arguments: Sequence[str], *instead: Path) -> "subprocess.CompletedProcess[str]":
+def run(
+    arguments: Sequence[str], *instead: Path, module: str = "sunk_simulation"
+) -> "subprocess.CompletedProcess[str]":
     """Run the simulator in a fresh process; packages are taken from *instead* where these have them."""
     paths = [*instead, ROOT / "tests/simulation"]
     env = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONHASHSEED": "0", "PATH": os.defpath}
     return subprocess.run(
-        [sys.executable, "-m", "sunk_simulation", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         env=env,
         capture_output=True,
@@ -42,5 +46,32 @@ def run(arguments: Sequence[str], *instead: Path) -> "subprocess.CompletedProces
 
 def holds(case: Case) -> None:
     """See that nothing breaks in *case*."""
-    done = run(case.arguments())
+    all_hold([case])
+
+
+def all_hold(cases: Sequence[Case]) -> None:
+    """See that nothing breaks in *cases*, one after the other: what they need is imported once."""
+    words = msgspec.json.encode(cases).decode()
+    done = run([words], module="sunk_simulation.kept")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+
+
+def main() -> int:
+    """Run cases; return 1 if something broke in one, after saying what and how to run it again."""
+    from sunk_simulation import runs  # noqa: PLC0415 - services are imported below what `install` puts in place
+
+    runs.freeze()
+    cases = msgspec.json.decode(sys.argv[1], type=list[Case])
+    asked = [(case.seed, runs.Options(case.hours, story=case.story, only=case.only)) for case in cases]
+    broken = 0
+    for case, outcome in zip(cases, runs.outcomes(asked), strict=True):
+        if outcome.said:
+            broken += 1
+            runs.tell_failure(outcome)
+            print(f"one again: ./task simulate -- {' '.join(case.arguments())} --trace", flush=True)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    install()
+    sys.exit(main())

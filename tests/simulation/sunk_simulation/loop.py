@@ -18,6 +18,8 @@ from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, Final, TypeVar
 
+from sniffio import current_async_library_cvar
+
 T = TypeVar("T")
 
 EPOCH_NS: Final = 1_767_225_600 * 1_000_000_000
@@ -99,12 +101,40 @@ class SimTask(asyncio.Task[Any]):
 class SimFuture(asyncio.Future[Any]):
     """A future that sets order by its number too: aiohttp keeps those who wait for a name in a set."""
 
-    def __init__(self, *, number: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.number = number
-        super().__init__(loop=loop)
+    number: int
+    """Set at once by the loop that makes it: a method `__init__` of ours would take longer than asyncio's."""
 
     def __hash__(self) -> int:
         return self.number
+
+
+class SimHandle(asyncio.TimerHandle):
+    """A callback that waits for its turn, or for its time: there are many, so it does only what it must."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "SimLoop",
+        context: Context,
+        when: float = 0.0,
+    ) -> None:
+        # As asyncio's do it, but for calls of their base and of the loop.
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._when = when
+        self._cancelled = False
+        self._scheduled = False
+        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        """As asyncio's."""
+        self._cancelled = True
+        self._callback, self._args = None, ()
 
 
 class Process:
@@ -147,6 +177,7 @@ class Process:
         self._main: asyncio.Task[None] | None = None
         self.context: Final[Context] = copy_context()
         self.context.run(PROCESS.set, self)
+        self.context.run(current_async_library_cvar.set, "asyncio")  # As `anyio.run` does.
 
     def __repr__(self) -> str:
         return f"<process {self.name}>"
@@ -264,7 +295,7 @@ class _Countdown(deque[asyncio.Handle]):
             self._turns -= 1
             return super().popleft()
         self._process.kill()
-        nothing = asyncio.Handle(lambda: None, (), self._process.loop)
+        nothing = SimHandle(lambda: None, (), self._process.loop, self._process.context)
         nothing.cancel()
         return nothing
 
@@ -293,7 +324,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.errors: list[str] = []
         """What callbacks and tasks raised that nobody heard."""
         self._runnable: list[Process] = []
-        self._timers: list[tuple[int, int, asyncio.TimerHandle, Process]] = []
+        self._timers: list[tuple[int, int, SimHandle, Process]] = []
         self._numbers = 0
         self._pids = 100
         self._idle_turns = 0
@@ -313,7 +344,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def soon(self, process: Process, callback: Callable[..., object], *args: object) -> None:
         """Call *callback* in *process* as soon as it is its turn."""
-        self._queue(process, asyncio.Handle(callback, args, self, process.context.copy()))
+        self._queue(process, SimHandle(callback, args, self, process.context.copy()))
 
     def at(
         self, process: Process, seconds: float, callback: Callable[..., object], *args: object
@@ -349,10 +380,17 @@ class SimLoop(asyncio.BaseEventLoop):
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """As asyncio's."""
-        self._check_closed()  # type: ignore[attr-defined]
-        process = PROCESS.get(None) if context is None else context.get(PROCESS)
-        handle = asyncio.Handle(callback, args, self, context)
-        self._queue(process or self.outside, handle)
+        if self._closed:  # type: ignore[attr-defined]
+            self._check_closed()  # type: ignore[attr-defined]
+        if context is None:
+            context = copy_context()
+        process = context.get(PROCESS) or self.outside
+        handle = SimHandle(callback, args, self, context)
+        if process.is_alive:
+            process.ready.append(handle)
+            if not process.is_queued and not process.is_paused:
+                process.is_queued = True
+                self._runnable.append(process)
         return handle
 
     call_soon_threadsafe = call_soon
@@ -361,25 +399,29 @@ class SimLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """As asyncio's."""
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        return self.call_at((BOOT_NS + self.now_ns) / 1e9 + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """As asyncio's."""
-        self._check_closed()  # type: ignore[attr-defined]
-        process = PROCESS.get(None) if context is None else context.get(PROCESS)
+        if self._closed:  # type: ignore[attr-defined]
+            self._check_closed()  # type: ignore[attr-defined]
+        if context is None:
+            context = copy_context()
         when_ns = NEVER_NS
         if when * 1e9 < NEVER_NS:
             when_ns = round(when * 1e9) - BOOT_NS
             while (BOOT_NS + when_ns) / 1e9 < when:  # Who is called too early would only ask again.
                 when_ns += 1
-        return self._schedule(process or self.outside, when_ns, callback, args, context)
+        return self._schedule(context.get(PROCESS) or self.outside, when_ns, callback, args, context)
 
     def create_future(self) -> "asyncio.Future[Any]":
         """As asyncio's."""
         self._numbers += 1
-        return SimFuture(number=self._numbers, loop=self)
+        future = SimFuture(loop=self)
+        future.number = self._numbers
+        return future
 
     def create_task(  # pyright: ignore[reportIncompatibleMethodOverride] - coroutines only
         self, coro: Coroutine[Any, Any, T], *, name: object = None, context: Context | None = None
@@ -450,9 +492,9 @@ class SimLoop(asyncio.BaseEventLoop):
         when_ns: int,
         callback: Callable[..., object],
         args: tuple[object, ...],
-        context: Context | None,
+        context: Context,
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when_ns / 1e9, callback, args, self, context)
+        handle = SimHandle(callback, args, self, context, when_ns / 1e9)
         self._numbers += 1
         heapq.heappush(self._timers, (when_ns, self._numbers, handle, process))
         return handle
@@ -463,7 +505,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._pass_time()
         while timers and timers[0][0] <= self.now_ns:
             _, _, handle, process = heapq.heappop(timers)
-            if not handle.cancelled():
+            if not handle._cancelled:
                 self._queue(process, handle)
         if not runnable:
             return  # Who is due is paused, or dead.
@@ -475,20 +517,36 @@ class SimLoop(asyncio.BaseEventLoop):
         self.current = process
         own_env, own_argv = os.environ, sys.argv
         os.environ, sys.argv = process.env, process.argv  # type: ignore[assignment]
-        ready = process.ready
         try:
-            for _ in range(len(ready)):
-                if not ready or process.is_paused:  # By what it did; or it is dead.
-                    break
-                handle = ready.popleft()
-                if not handle._cancelled:  # type: ignore[attr-defined]
-                    self.turns += 1
-                    handle._run()  # type: ignore[attr-defined]
+            self._run_ready(process)
         finally:
             self.current = self.outside
             os.environ, sys.argv = own_env, own_argv
+
+    def _run_ready(self, process: Process) -> None:
+        """Run what is ready of *process*, but nothing that becomes ready meanwhile."""
+        ready = process.ready
+        for _ in range(len(ready)):
+            if not ready or process.is_paused:  # By what it did; or it is dead.
+                break
+            handle = ready.popleft()
+            if handle._cancelled:  # type: ignore[attr-defined]
+                continue
+            self.turns += 1
+            try:
+                handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - as asyncio does
+                self._raised(handle, error)
         if not ready or process.is_paused:
             self.rest(process)
+
+    def _raised(self, handle: asyncio.Handle, error: BaseException) -> None:
+        """Tell what *handle*'s callback raised, as `asyncio.Handle` does."""
+        callback = asyncio.format_helpers._format_callback_source(handle._callback, handle._args)  # type: ignore[attr-defined]
+        message = f"Exception in callback {callback}"
+        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     def block(self, is_over: Callable[[], bool]) -> None:
         """Let everybody else go on until *is_over*, where a test calls what blocks."""
@@ -511,7 +569,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _pass_time(self) -> None:
         timers = self._timers
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
         if not timers or timers[0][0] >= NEVER_NS:
             raise DeadlockError("nobody has anything to do any more")

@@ -45,6 +45,11 @@ _HOURS: Final = {
 }
 """How long seeds of each are then."""
 _LATE: Final = (
+    "anyio._core._fileio",
+    "certifi",
+    "encodings.idna",
+    "httpcore",
+    "uvicorn.protocols.websockets.auto",
     "uvicorn.lifespan.off",
     "uvicorn.lifespan.on",
     "uvicorn.protocols.http.auto",

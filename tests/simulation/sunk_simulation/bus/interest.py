@@ -48,9 +48,12 @@ class Interest(Generic[T]):
     def __init__(self) -> None:
         self._root: Final[_Node[T]] = _Node()
         self._literal: Final[dict[str, dict[T, None]]] = {}
+        self._found: Final[dict[str, tuple[T, ...]]] = {}
+        """Who wants which subject, as found since the last of them came or went."""
 
     def add(self, pattern: str, who: T) -> None:
         """Note that *who* wants what *pattern* matches."""
+        self._found.clear()
         if "*" not in pattern and ">" not in pattern:
             self._literal.setdefault(pattern, {})[who] = None
             return
@@ -65,6 +68,7 @@ class Interest(Generic[T]):
 
     def remove(self, pattern: str, who: T) -> None:
         """Note that it wants it no more."""
+        self._found.clear()
         if "*" not in pattern and ">" not in pattern:
             found = self._literal.get(pattern, {})
             found.pop(who, None)
@@ -80,16 +84,17 @@ class Interest(Generic[T]):
         else:
             node.below[parts[-1]].here.pop(who, None)
 
-    def of(self, subject: str) -> list[T]:
+    def of(self, subject: str) -> tuple[T, ...]:
         """Return who wants *subject*."""
-        found = list(self._literal.get(subject, ()))
-        if self._root.below or self._root.rest:
-            found.extend(self._below(self._root, subject.split("."), 0))
+        found = self._found.get(subject)
+        if found is None:
+            below = self._below(self._root, subject.split("."), 0)
+            found = self._found[subject] = (*self._literal.get(subject, ()), *below)
         return found
 
     def has(self, subject: str) -> bool:
         """Whether anybody wants *subject*."""
-        return subject in self._literal or any(True for _ in self._below(self._root, subject.split("."), 0))
+        return bool(self.of(subject))
 
     def _below(self, node: _Node[T], parts: list[str], position: int) -> Iterator[T]:
         if position == len(parts):

@@ -69,20 +69,20 @@ class Notification:
 
 
 class Notifications(Generic[K]):
-    """The watches of each key, for as long as somebody holds them."""
+    """The notifications of each key, for as long as a caller holds them; in the order in which they came."""
 
     def __init__(self) -> None:
-        self._held: dict[K, set[Notification]] = {}
+        self._held: dict[K, dict[Notification, None]] = {}
 
     @contextmanager
     def of(self, key: K) -> Generator[Notification]:
         """Yield a notification that is told of each change of *key*."""
         notification = Notification()
-        self._held.setdefault(key, set()).add(notification)
+        self._held.setdefault(key, {})[notification] = None
         try:
             yield notification
         finally:
-            self._held[key].discard(notification)
+            del self._held[key][notification]
             if not self._held[key]:
                 del self._held[key]
 
