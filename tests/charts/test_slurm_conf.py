@@ -42,6 +42,7 @@ def at_home(text: str, port: int) -> str:
     lines = (
         next((new for start, new in replaced.items() if line.startswith(start)), line)
         for line in text.splitlines()
+        if "-backup-0(" not in line
     )
     return "\n".join(lines) + "\n"
 

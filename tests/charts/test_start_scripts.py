@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -937,10 +938,15 @@ time.sleep(600)
 
 
 @contextmanager
-def checking(folder: Path, *threads: str, env: Collection[str]) -> Generator[Callable[[], int]]:
-    """Yield the probe of what stands for a slurmctld, with *threads* besides those that serve calls."""
+def checking(
+    folder: Path, *threads: str, env: Collection[str] = (), lines: Collection[str] = ()
+) -> Generator[Callable[[], int]]:
+    """Yield the probe of what stands for a slurmctld, with *threads* besides those that serve calls.
+
+    *lines* are more of slurm.conf.
+    """
     started, pid, conf = folder / "started", folder / "pid", folder / "slurm.conf"
-    conf.write_text(f"SlurmctldPidFile={pid}\n")
+    conf.write_text("".join(f"{line}\n" for line in (f"SlurmctldPidFile={pid}", *lines)))
     probe = ["env", f"SLURM_CONF={conf}", str(SCRIPTS / "check-slurmctld"), "0.05"]
     command = [sys.executable, "-c", THREADS, str(started), *threads]
     with subprocess.Popen(["env", *env, *command]) as process:  # `env` becomes it.
@@ -966,3 +972,38 @@ def test_a_slurmctld_that_has_started_is_never_ended_however_many_threads_it_has
 ) -> None:
     with checking(tmp_path, *threads, env=env) as probe:
         assert {probe() for _ in range(20)} == {int(is_ended)}
+
+
+OTHER: Final = "SlurmctldHost=other-0(other)"
+OURS: Final = f"SlurmctldHost={socket.gethostname()}(us)"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "leader", "age_s", "threads", "is_ended"),
+    [
+        ([OURS, OTHER], 1, 1, ["sstate"], True),
+        ([OTHER, OURS], 0, 1, ["sstate"], True),
+        ([OURS, OTHER], 0, 1, ["sstate"], False),
+        ([OURS, OTHER], 1, 1, [], False),
+        ([OURS, OTHER], 1, 3600, ["sstate"], False),
+        ([OURS], 1, 1, ["sstate"], False),
+        ([OURS, OTHER], None, 0, ["sstate"], False),
+    ],
+    ids=[
+        "the backup leads",
+        "the first one leads",
+        "it leads itself",
+        "it stands by, or starts",
+        "the heartbeat stands still",
+        "it has no backup any more",
+        "there is no heartbeat",
+    ],
+)
+def test_a_slurmctld_is_ended_where_the_other_one_leads(
+    tmp_path: Path, hosts: list[str], leader: int | None, age_s: int, threads: list[str], *, is_ended: bool
+) -> None:
+    if leader is not None:
+        (tmp_path / "heartbeat").write_bytes(struct.pack(">QQ", int(time.time()) - age_s, leader))
+    lines = (*hosts, f"StateSaveLocation={tmp_path}", "SlurmctldTimeout=60")
+    with checking(tmp_path, *threads, lines=lines) as probe:
+        assert probe() == int(is_ended)

@@ -227,6 +227,9 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- fail "syncer.config.syncer.nodesetUpdateJobPreemption.qos: is missing with method qos: name the QoS whose jobs are requeued" }}
 {{- end }}
 {{- end }}
+{{- if and .Values.controller.backup.enabled (not (has "ReadWriteMany" .Values.controller.stateVolume.accessModes)) }}
+{{- fail "controller.backup.enabled: both slurmctlds need the same state: add ReadWriteMany to controller.stateVolume.accessModes, with a storage class that has it" }}
+{{- end }}
 {{- if and .Values.syncer.nodePermissions.enabled (not (.Files.Get "files/reboot.sh")) }}
 {{- fail "syncer.nodePermissions.enabled: this version of the chart has no reboot script: set it to false" }}
 {{- end }}

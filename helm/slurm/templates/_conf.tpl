@@ -4,6 +4,9 @@
 {{- $conf := .Values.slurmConfig -}}
 ClusterName={{ .Values.clusterName }}
 SlurmctldHost={{ $name }}-controller-0({{ $name }}-controller)
+{{- if .Values.controller.backup.enabled }}
+SlurmctldHost={{ $name }}-backup-0({{ $name }}-backup)
+{{- end }}
 SlurmctldPort=6817
 SlurmdPort=6818
 SlurmUser=slurm

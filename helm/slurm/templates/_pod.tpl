@@ -45,7 +45,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- /* Where a Pod of ours may run, and what it is worth. Arguments: root, values, name. */ -}}
+{{- /* Where a Pod of ours may run, and what it is worth. Arguments: root, values, name, apartFrom (the name of Pods on whose Nodes it must not be; empty: none). */ -}}
 {{- define "slurm.podPlacement" -}}
 {{- $root := .root }}
 enableServiceLinks: false
@@ -70,6 +70,9 @@ tolerations:
   {{- end }}
 {{- $affinity := include "slurm.podValue" (dict "root" $root "values" .values "key" "affinity") | fromJson }}
 {{- if $affinity }}
+{{- if and .apartFrom (not (hasKey $affinity "podAntiAffinity")) }}
+{{- $_ := set $affinity "podAntiAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (list (include "slurm.sameNode" (dict "root" $root "name" .apartFrom) | fromYaml))) }}
+{{- end }}
 affinity:
   {{- toYaml $affinity | nindent 2 }}
 {{- else }}
@@ -79,12 +82,22 @@ affinity:
       - weight: 100
         preference: {matchExpressions: [{key: sunk.coreweave.com/nodeset, operator: DoesNotExist}]}
   podAntiAffinity:
+    {{- if .apartFrom }}
+    requiredDuringSchedulingIgnoredDuringExecution:
+      - {{- include "slurm.sameNode" (dict "root" $root "name" .apartFrom) | nindent 8 }}
+    {{- else }}
     preferredDuringSchedulingIgnoredDuringExecution:
       - weight: 50
         podAffinityTerm:
-          topologyKey: kubernetes.io/hostname
-          labelSelector: {matchLabels: {app.kubernetes.io/name: {{ .name }}, app.kubernetes.io/instance: {{ $root.Release.Name | quote }}}}
+          {{- include "slurm.sameNode" (dict "root" $root "name" .name) | nindent 10 }}
+    {{- end }}
 {{- end }}
+{{- end }}
+
+{{- /* The Nodes with Pods of a name: a term of podAntiAffinity. Arguments: root, name. */ -}}
+{{- define "slurm.sameNode" -}}
+topologyKey: kubernetes.io/hostname
+labelSelector: {matchLabels: {app.kubernetes.io/name: {{ .name }}, app.kubernetes.io/instance: {{ .root.Release.Name | quote }}}}
 {{- end }}
 
 {{- /* extraEnv, as items. Arguments: root, values. */ -}}

@@ -44,6 +44,29 @@ let_prologs_end() {
     done
 }
 
+# Whether the slurmctld that this shell becomes waits for another one to die. One that leads has a thread that saves its state.
+stands_by() {
+    ! grep -qsx sstate "/proc/$$"/task/*/comm
+}
+
+# A slurmctld that stands by reads no keys at SIGHUP: it would take over with those of before, and no slurmd would believe it
+# (seen on 24.11 and 26.05). Its container starts it again. For one that leads, its words are the command to run first.
+end_standby() {
+    if ! stands_by; then
+        "$@"
+        return
+    fi
+    echo "the keys of auth/slurm are others: this slurmctld, which stands by, starts again with them" >&2
+    kill -TERM $$
+    exit
+}
+
+# Where slurmd and sackd fetch slurm.conf: from the first slurmctld that answers. The list is mounted, since a variable would
+# make another template of a compute Pod when a backup is added.
+conf_servers() {
+    cat /etc/sunk/scripts/slurmctlds 2>/dev/null || echo "$SUNK_CONTROLLER"
+}
+
 # Accounts of the values, where the image has none of the name; and whose they were.
 ours=/run/sunk-users
 add_users() {
@@ -168,7 +191,7 @@ outrun_namespaces() {
 # Runs a command of Slurm's while slurmd, which vouches for it and has slurm.conf, does not run yet.
 with_sackd() {
     local conf=/run/slurm/conf sackd turn
-    sackd -D --conf-server "$SUNK_CONTROLLER" &
+    sackd -D --conf-server "$(conf_servers)" &
     sackd=$!
     for ((turn = 0; turn < 100; turn++)); do
         [[ ! -r $conf/slurm.conf ]] || { ! has_munge && [[ ! -S /run/slurm/sack.socket ]]; } || break

@@ -38,6 +38,13 @@ from sunk_lab.slurm.tokens import Keys, new_keys, new_token
 _HERE: Final = Path(__file__).parent
 _NAMESPACES: Final = "namespaces"
 _SLURMCTLD, _SLURMRESTD = "slurmctld", "slurmrestd"
+BACKUP: Final = "slurmctld-backup"
+"""The daemon that takes over from slurmctld, in a cluster that has one."""
+_BACKUP_ADDRESS: Final = "127.0.0.2"
+_BACKUP_LINES: Final = (
+    f"SlurmctldHost=backup({_BACKUP_ADDRESS})",
+    "CommunicationParameters=NoCtldInAddrAny",  # Both listen on the same port, each on its own address.
+)
 _DAEMON_UID: Final = 1
 _FIRST_NODE_PORT: Final = (
     10  # Ports of one cluster: slurmctld, slurmrestd, (slurmd's default), slurmdbd, from here the nodes.
@@ -65,6 +72,22 @@ _OWN_RUN: Final = (
     'mount -t tmpfs -o size=1M tmpfs /run/slurm && exec "$@"',
     "slurmd",
 )
+# The backup has a host name, a pid file and sockets of its own.
+_OWN_HOST: Final = (
+    "unshare",
+    "--mount",
+    "--uts",
+    "--propagation",
+    "unchanged",
+    "bash",
+    "-euc",
+    f"""hostname backup
+    for folder in /run/slurm /run/slurmctld {INSTANCE}/pid; do
+        mount -t tmpfs -o size=1M,mode=755,uid={SLURM_UID} tmpfs $folder
+    done
+    exec "$@\"""",
+    "slurmctld",
+)
 
 
 class HostSlurm:
@@ -85,6 +108,7 @@ class HostSlurm:
         more: tuple[str, ...] = (),
         has_own_clock: bool = False,
         has_accounting: bool = False,
+        has_backup: bool = False,
     ) -> None:
         """Describe a cluster; `start` starts it.
 
@@ -101,6 +125,7 @@ class HostSlurm:
             more: Lines for slurm.conf; of a key given twice the last holds.
             has_own_clock: Its clock can be set, see `set_clock_ahead`.
             has_accounting: It has a slurmdbd, with a database of its own: three seconds more.
+            has_backup: slurm.conf names a second slurmctld, which `start_backup` starts.
         """
         self.release: Final = release
         self.name: Final = name
@@ -118,6 +143,7 @@ class HostSlurm:
         self._more: Final = more
         self._has_own_clock: Final = has_own_clock
         self._has_accounting: Final = has_accounting
+        self._has_backup: Final = has_backup
         self._processes: Final = Processes(self._folder)
         self._keys: Keys = new_keys()
 
@@ -140,6 +166,11 @@ class HostSlurm:
     def logs(self) -> Path:
         """Return the folder of the daemons' logs."""
         return self._folder / "log"
+
+    @property
+    def state(self) -> Path:
+        """Return slurmctld's StateSaveLocation."""
+        return self._folder / "state"
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -232,6 +263,13 @@ class HostSlurm:
             case _:
                 self._spawn(name, *_OWN_RUN, "slurmd", "-D", "-N", name)
 
+    def start_backup(self, prepare: str = "") -> None:
+        """Start the slurmctld that takes over from the first; it has begun, and does not stand by yet.
+
+        *prepare* is bash that runs before, in the shell that becomes slurmctld.
+        """
+        self._spawn(BACKUP, *_OWN_HOST, "bash", "-euc", f"{prepare}\nexec slurmctld -D")
+
     def add_node(
         self,
         name: str,
@@ -286,6 +324,16 @@ class HostSlurm:
             LabError: The cluster does not run, or the command failed.
         """
         return run(*self._inside(), *argv, timeout_s=timeout_s)
+
+    def exec_at_backup(self, *argv: str, timeout_s: float = 60.0) -> str:
+        """Run a command as `exec`, where the backup runs, which then vouches for it and not slurmctld.
+
+        Raises:
+            LabError: The backup does not run, or the command failed.
+        """
+        pid = self._processes.require(BACKUP)
+        mounts = ("nsenter", "-t", str(pid), "-m", "-u", "-p", "-r", "-w")
+        return run(*mounts, "/usr/bin/env", "-i", *_ENVIRONMENT, *argv, timeout_s=timeout_s)
 
     def write_file(self, name: str, content: str) -> str:
         """Write an executable file that the cluster can read, such as a prolog; return its path inside."""
@@ -344,7 +392,7 @@ class HostSlurm:
             self.set_clock_ahead(0)
         if self._has_accounting:
             accounting.write_files(folder, self._accounting_port)
-        (folder / "etc/hosts").write_text("127.0.0.1 localhost ctl\n")
+        (folder / "etc/hosts").write_text(f"127.0.0.1 localhost ctl\n{_BACKUP_ADDRESS} backup\n")
         (folder / "etc/slurm.conf").write_text(render_slurm_conf(conf))
         (folder / "etc/gres.conf").write_text(render_gres_conf(conf))
         (folder / "etc/cgroup.conf").write_text(render_cgroup_conf())
@@ -370,5 +418,5 @@ class HostSlurm:
             memory_per_cpu_mib=self._nodes.memory_mib // self._nodes.cpus,
             nodes=nodes if nodes.count else None,
             records=self._records,
-            more=(*accounts, *self._more),
+            more=(*accounts, *(_BACKUP_LINES if self._has_backup else ()), *self._more),
         )

@@ -3,17 +3,17 @@
 import anyio
 import pytest
 
-from sunk_hook_gateway.adapters.views import Watches
+from sunk_hook_gateway.adapters.views import Notifications
 
 pytestmark = pytest.mark.anyio
 CALLS = 50
 
 
 async def test_calls_that_wait_for_one_node_are_woken_in_their_order() -> None:
-    watches, woken = Watches[str](), list[int]()
+    notifications, woken = Notifications[str](), list[int]()
 
     async def wait(call: int) -> None:
-        with watches.of("gpu-1") as watch:
+        with notifications.of("gpu-1") as watch:
             await watch.wait()
             woken.append(call)
 
@@ -21,6 +21,6 @@ async def test_calls_that_wait_for_one_node_are_woken_in_their_order() -> None:
         for call in range(CALLS):
             tasks.start_soon(wait, call)
         await anyio.wait_all_tasks_blocked()
-        watches.notify("gpu-1")
+        notifications.notify("gpu-1")
 
     assert woken == list(range(CALLS))
