@@ -61,8 +61,9 @@ def pods(made: charts.Objects, namespace: str) -> dict[str, Object]:
     for (kind, _), one in made.items():
         pod = one if kind == "Pod" else one.get("spec", {}).get("template")
         if kind in ("Pod", "Deployment", "StatefulSet", "Job", "NodeSet") and pod:
-            metadata = {"namespace": namespace, "name": kind, "labels": pod["metadata"]["labels"]}
-            found[metadata["labels"]["app.kubernetes.io/name"]] = {"metadata": metadata, "spec": pod["spec"]}
+            labels = pod["metadata"]["labels"]
+            metadata = {"namespace": namespace, "name": kind, "labels": labels}
+            found[labels["app.kubernetes.io/name"]] = {"metadata": metadata, "spec": pod["spec"]}
     return found
 
 
@@ -71,7 +72,7 @@ class World:
 
     def __init__(self, sunk: dict[str, Any], slurm: dict[str, Any]) -> None:
         self.policies = list[Object]()
-        self.pods = {
+        self.pods: dict[str, Object] = {
             name: {"metadata": {"namespace": namespace, "name": name}, "spec": {"containers": []}}
             for name, namespace in STRANGERS.items()
         }
