@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ def node(tmp_path: Path) -> Path:
     """A folder that stands for /etc/sunk of a node, with hooks that leave a mark."""
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts/hooks.env").write_text("SUNK_HOOKS_SCRIPTS_S=1\n")
+    write(tmp_path / "scripts/end-processes", "#!/bin/bash\n")  # Those who run the tests have processes here.
     task_prolog = (SCRIPTS / "task-prolog").read_text()
     write(tmp_path / "scripts/task-prolog", task_prolog.replace("/local/scratch", f"{tmp_path}/scratch"))
     for kind in ("prolog", "epilog"):
@@ -157,3 +159,33 @@ def test_without_a_volume_for_it_no_job_has_a_folder(node: Path) -> None:
         assert subprocess.run([node / f"scripts/{kind}"], check=False, timeout=240, env=user).returncode == 0
 
     assert not (node / "scratch").exists()
+
+
+LEADERLESS: Final = """
+import ctypes, os, threading, time
+os.setuid(64100)
+threading.Thread(target=time.sleep, args=(600,)).start()
+print("here", flush=True)
+ctypes.CDLL(None).syscall(60, 0)
+"""
+"""A process whose first thread has ended: it is called a zombie, and goes on."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
+def test_a_process_that_is_called_a_zombie_is_looked_for_in_its_other_threads() -> None:
+    env = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "64100", "SLURMD_NODENAME": "gpu-1", "PATH": "/usr/bin:/bin"}
+    wait = "until grep -q '^State:.Z' /proc/$!/status; do sleep 0.1; done"
+    run = f'{sys.executable} -c "$1" & {wait}; bash {SCRIPTS}/end-processes; echo status $?; kill -KILL $!'
+
+    told = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount-proc", "bash", "-c", run, "run", LEADERLESS],
+        check=True,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+    # No Slurm says here whether the user has another job: so the process stays, and the node is drained.
+    assert "slurmctld does not say" in told.stderr
+    assert told.stdout.split() == ["here", "status", "1"]

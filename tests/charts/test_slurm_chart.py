@@ -496,8 +496,9 @@ def test_the_gateway_takes_calls_for_reboots_only_where_slurm_has_a_program_for_
     assert slurmctld["containers"][0]["name"] == "slurmctld"
     mounts = slurmctld["containers"][0]["volumeMounts"]
     assert ("/var/run/secrets/sunk" in [mount["mountPath"] for mount in mounts]) == may
-    heard = objects["NetworkPolicy", "prod-sunk-hook-gateway"]["spec"]["ingress"][0]
-    assert heard.get("from") is None  # Until networkPolicy.metricsFrom says who may.
+    heard = objects["NetworkPolicy", "prod-sunk-hook-gateway"]["spec"]["ingress"][0]["from"]
+    callers = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for peer in heard}
+    assert callers == {"slurmd", "slurmctld"} if may else callers == {"slurmd"}
 
 
 def test_with_munge_its_key_is_in_no_container_but_mungeds_which_starts_before_all_others(
@@ -600,9 +601,8 @@ def test_with_a_certificate_hooks_are_called_with_tls_and_nodes_get_nothing_but_
     assert [secret["items"] for secret in secrets if secret["secretName"] == "hooks-tls"] == [
         [{"key": "ca.crt", "path": "ca.crt"}]
     ]
-    assert {port["port"] for port in ports} == {port["port"] for port in rules[0]["ports"]} - {"http"} | {
-        8080
-    }
+    assert [(port["port"], port["targetPort"]) for port in ports] == [(8443, "https")]
+    assert [rule["ports"] for rule in rules] == [[{"port": "https"}]]
 
 
 def test_a_pod_monitor_names_a_port_of_the_pods_that_it_selects(chart: helm.Chart) -> None:
@@ -618,7 +618,7 @@ def test_a_pod_monitor_names_a_port_of_the_pods_that_it_selects(chart: helm.Char
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
         (one,) = [one for one in deployments if is_of(monitor["spec"]["selector"]["matchLabels"], one)]
         ports = one["spec"]["template"]["spec"]["containers"][0]["ports"]
-        assert [port["name"] for port in ports] == [endpoint["port"]]
+        assert endpoint["port"] in [port["name"] for port in ports]
         assert one["spec"]["template"]["metadata"]["labels"]["sunk.coreweave.com/cluster"] == "prod"
         assert monitor["metadata"]["labels"]["release"] == "prometheus"
 
@@ -633,7 +633,7 @@ def test_without_the_operator_the_pods_themselves_say_where_they_are_scraped(cha
             pod = objects["Deployment", service]["spec"]["template"]
             said = pod["metadata"].get("annotations", {})
             marks = {name.removeprefix("prometheus.io/"): said[name] for name in said if "prometheus" in name}
-            (port,) = pod["spec"]["containers"][0]["ports"]
+            (port,) = (one for one in pod["spec"]["containers"][0]["ports"] if one["name"] == "metrics")
             assert marks == (wanted and {**wanted, "port": str(port["containerPort"])})
 
 

@@ -365,14 +365,15 @@ def test_a_drain_of_a_node_waits_for_no_server_that_is_the_only_one(chart: helm.
     assert budgets(nats={"replicas": 3}, nodesetController={"replicas": 1}) == {"sunk-nats"}
 
 
-def test_only_our_own_namespaces_reach_nats_and_whoever_is_named(chart: helm.Chart) -> None:
+def test_only_our_own_services_reach_nats_and_whoever_is_named(chart: helm.Chart) -> None:
     team = {"namespaceSelector": {"matchLabels": {"team": "billing"}}}
     policy = render(chart, networkPolicy={"natsFrom": [team]})["NetworkPolicy", "sunk-nats"]
 
     (clients,) = (rule for rule in policy["spec"]["ingress"] if rule["ports"] == [{"port": 4222}])
-    named, other = clients["from"]
+    controller, named, other = clients["from"]
+    assert controller["podSelector"]["matchLabels"]["app.kubernetes.io/name"] == "sunk-nodeset-controller"
     (expression,) = named["namespaceSelector"]["matchExpressions"]
-    assert expression["values"] == ["sunk-system", "slurm"]
+    assert expression["values"] == ["slurm"]
     assert other == team
 
 

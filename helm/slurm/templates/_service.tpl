@@ -1,6 +1,7 @@
 {{- /*
 The Deployment of one of the four services. Arguments: root, values, service (its name in images and settings),
-object (the name's last part), name (app.kubernetes.io/name), port (its name), env (a dict), args (a list),
+object (the name's last part), name (app.kubernetes.io/name), port (number of the port with metrics; 8080), ports (a list of
+further ports), env (a dict), args (a list),
 volumes (a list of {name, mountPath, source}), token (true: it speaks to Slurm),
 submitters (numbers of the Slurm users as whom it submits jobs), account (true: it speaks to Kubernetes),
 restart (text whose change restarts it: it reads a file of it once).
@@ -12,6 +13,7 @@ restart (text whose change restarts it: it reads a file of it once).
 {{- $prefix := printf "SUNK_%s" (.service | upper | replace "-" "_") }}
 {{- $user := printf "%s-%s" .service $root.Values.clusterName }}
 {{- $who := dict "root" $root "values" $values "name" .name "component" .service }}
+{{- $port := .port | default 8080 }}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -30,7 +32,7 @@ spec:
       {{- include "slurm.selector" $who | nindent 6 }}
   template:
     metadata:
-      {{- $scraped := ternary (dict "prometheus.io/scrape" "true" "prometheus.io/port" "8080" "prometheus.io/path" "/metrics") dict $root.Values.podMonitor.annotations }}
+      {{- $scraped := ternary (dict "prometheus.io/scrape" "true" "prometheus.io/port" (toString $port) "prometheus.io/path" "/metrics") dict $root.Values.podMonitor.annotations }}
       {{- $restart := dict }}
       {{- with .restart }}{{ $restart = dict "sunk.coreweave.com/restart" (sha256sum .) }}{{ end }}
       {{- include "slurm.podMetadata" (merge (dict "annotations" (merge $restart $scraped)) $who) | nindent 6 }}
@@ -64,7 +66,7 @@ spec:
           args: {{ toJson . }}
           {{- end }}
           env:
-            {{- $env := dict "NATS_URL" (include "slurm.natsUrl" $root) "NATS_REPLICAS" (int $root.Values.nats.replicas) "NATS_USER" $user "NATS_PASSWORD_FILE" "/etc/sunk/nats/password" "CLUSTER" $root.Values.clusterName "HTTP_HOST" "0.0.0.0" "HTTP_PORT" 8080 }}
+            {{- $env := dict "NATS_URL" (include "slurm.natsUrl" $root) "NATS_REPLICAS" (int $root.Values.nats.replicas) "NATS_USER" $user "NATS_PASSWORD_FILE" "/etc/sunk/nats/password" "CLUSTER" $root.Values.clusterName "HTTP_HOST" "0.0.0.0" "HTTP_PORT" $port }}
             {{- if .token }}
             {{- $env = merge (dict "SLURM_URL" (include "slurm.restUrl" $root) "SLURM_TOKEN_FILE" "/run/slurm-token/token" "SLURM_USER" $root.Values.syncer.slurmUser) $env }}
             {{- end }}
@@ -73,10 +75,13 @@ spec:
             {{- end }}
             {{- include "slurm.extraEnv" $who | nindent 12 }}
           ports:
-            - {name: {{ .port }}, containerPort: 8080}
-          startupProbe: {httpGet: {path: /healthz, port: {{ .port }}}, periodSeconds: 1, failureThreshold: 60}
-          readinessProbe: {httpGet: {path: /readyz, port: {{ .port }}}, periodSeconds: 5, timeoutSeconds: 5}
-          livenessProbe: {httpGet: {path: /healthz, port: {{ .port }}}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
+            - {name: metrics, containerPort: {{ $port }}}
+            {{- range .ports }}
+            - {{ toJson . }}
+            {{- end }}
+          startupProbe: {httpGet: {path: /healthz, port: metrics}, periodSeconds: 1, failureThreshold: 60}
+          readinessProbe: {httpGet: {path: /readyz, port: metrics}, periodSeconds: 5, timeoutSeconds: 5}
+          livenessProbe: {httpGet: {path: /healthz, port: metrics}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
           {{- include "slurm.restricted" $root | nindent 10 }}
           resources:
             {{- toYaml $values.resources | nindent 12 }}

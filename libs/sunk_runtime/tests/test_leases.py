@@ -140,8 +140,9 @@ async def test_who_takes_a_lease_whose_record_was_lost_knows_so_though_the_answe
     assert not taken.was_given_up
 
 
-async def test_a_lease_with_garbage_in_it_is_somebody_elses(bus: Bus) -> None:
-    await bus.publish(KEY, b"garbage", ttl_s=60)
+@pytest.mark.parametrize("garbage", [b"garbage", b'{"holder": "\xff"}', b'{"x": ' + b"[" * 9000])
+async def test_a_lease_with_garbage_in_it_is_somebody_elses(bus: Bus, garbage: bytes) -> None:
+    await bus.publish(KEY, garbage, ttl_s=60)
 
     assert await lease(bus, "a").acquire() is None
 

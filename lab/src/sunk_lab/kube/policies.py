@@ -53,6 +53,44 @@ def ruleset(policies: Sequence[Object], pods: Iterable[Object], namespaces: Iter
     )
 
 
+def reaches(
+    policies: Sequence[Object], namespaces: Iterable[Object], source: Object, target: Object, port: str
+) -> bool:
+    """Return whether the policies let the Pod *source* connect to the port *port*, by its name, of *target*.
+
+    The Pods need no addresses: address ranges of policies let none in here.
+    """
+    labels = {one["metadata"]["name"]: one["metadata"].get("labels", {}) for one in namespaces}
+    mine = [policy for policy in policies if _selects_pod(policy, target) and "Ingress" in _ways(policy)]
+    numbers = [one for one in _ports(target) if one.get("name") == port]
+    open_ports = {port} | {one["containerPort"] for one in numbers}
+    return not mine or any(
+        _is_peer(policy, rule.get("from", ()), source, labels)
+        and (not rule.get("ports") or any(one.get("port", port) in open_ports for one in rule["ports"]))
+        for policy in mine
+        for rule in policy["spec"].get("ingress", ())
+    )
+
+
+def _is_peer(
+    policy: Object, peers: Sequence[Object], pod: Object, namespaces: Mapping[str, Mapping[str, str]]
+) -> bool:
+    """Return whether *peers* of a rule mean *pod*; without peers, all are meant."""
+    space = pod["metadata"]["namespace"]
+    for peer in peers:
+        if "ipBlock" in peer:
+            continue
+        selector = peer.get("namespaceSelector")
+        is_there = (
+            space == policy["metadata"]["namespace"]
+            if selector is None
+            else _matches(selector, namespaces[space])
+        )
+        if is_there and _matches(peer.get("podSelector", {}), pod["metadata"].get("labels", {})):
+            return True
+    return not peers
+
+
 class _World:
     """Which Pods there are, and which of them a peer means."""
 
@@ -118,12 +156,15 @@ def _port(port: Object | None, pod: Object, way: str) -> str:
     elif isinstance(wanted, str):
         if way == "Egress":
             raise LabError(f"port {wanted}: a port's name of another Pod is not translated")
-        named = [one for container in _containers(pod) for one in container.get("ports", ())]
-        numbers = {one["containerPort"] for one in named if one.get("name") == wanted}
+        numbers = {one["containerPort"] for one in _ports(pod) if one.get("name") == wanted}
         if len(numbers) != 1:
             raise LabError(f"Pod {_name(pod)} has no port, or several, by the name {wanted}")
         (wanted,) = numbers
     return f"{protocol} dport {wanted}"
+
+
+def _ports(pod: Object) -> list[Object]:
+    return [one for container in _containers(pod) for one in container.get("ports", ())]
 
 
 def _containers(pod: Object) -> list[Object]:

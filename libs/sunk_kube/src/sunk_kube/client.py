@@ -18,6 +18,7 @@ import msgspec
 from sunk_kube import bodies
 from sunk_kube.api import Api, open_api
 from sunk_kube.bodies import EventText
+from sunk_kube.depth import shallow
 from sunk_kube.errors import KubeExistsError, KubeNotFoundError, KubeUnavailableError
 from sunk_kube.objects import KubeObject
 from sunk_kube.paced_calls import JSON, Body, PacedCalls
@@ -260,7 +261,10 @@ class KubeClient:
         if decoder is None:
             decoder = self._decoders[kind] = msgspec.json.Decoder(kind)
         try:
-            return decoder.decode(data)
+            try:
+                return decoder.decode(data)
+            except RecursionError:
+                return decoder.decode(shallow(data))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise KubeUnavailableError(f"{doing}: not what an API server answers: {error}") from error
 

@@ -18,6 +18,7 @@ import msgspec
 from sunk_kube.answers import Status, refusal
 from sunk_kube.bodies import selectors
 from sunk_kube.client import KubeClient
+from sunk_kube.depth import shallow
 from sunk_kube.errors import KubeBusyError, KubeGoneError, KubeUnavailableError
 from sunk_kube.metrics import VIEW_HEARD
 from sunk_kube.objects import KubeObject
@@ -147,19 +148,28 @@ class Following(Generic[T]):
             KubeUnavailableError: the API server ends the watch, or this is no event.
         """
         try:
-            event = _events.decode(line)
-            match event.type:
-                case "ERROR":
-                    status = _statuses.decode(event.object)
-                    raise refusal(f"watch {self.resource.plural}", status.code, bytes(event.object), {})
-                case "BOOKMARK":
-                    return version_of(_marks.decode(event.object))
-                case _:
-                    found = self._decoder.decode(event.object)
+            try:
+                event, found = self._read(line)
+            except RecursionError:
+                event, found = self._read(shallow(line))
+            if found is None:
+                return version_of(_marks.decode(event.object))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise KubeUnavailableError(f"watch {self.resource.plural}: no event: {error}") from error
         self._changed(found, is_gone=event.type == "DELETED")
         return version_of(found)
+
+    def _read(self, line: bytes) -> tuple[_WatchEvent, T | None]:
+        """Return an event and its object; that of a bookmark has nothing but a version."""
+        event = _events.decode(line)
+        match event.type:
+            case "ERROR":
+                status = _statuses.decode(event.object)
+                raise refusal(f"watch {self.resource.plural}", status.code, bytes(event.object), {})
+            case "BOOKMARK":
+                return event, None
+            case _:
+                return event, self._decoder.decode(event.object)
 
     async def _pause(self, what: str, error: SunkError) -> None:
         pause_s = doubled(BACKOFF_FIRST_S, self._failures, BACKOFF_LAST_S)

@@ -63,7 +63,7 @@ class _Server(uvicorn.Server):
             await anyio.sleep(TICK_S)
 
 
-def routes(health: Health) -> list[BaseRoute]:
+def routes(health: Health, *, has_metrics: bool = True) -> list[BaseRoute]:
     """Return the routes that every service has."""
 
     async def healthz(_: Request) -> Response:
@@ -77,7 +77,8 @@ def routes(health: Health) -> list[BaseRoute]:
         text = await anyio.to_thread.run_sync(generate_latest)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
-    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+    about = [Route("/healthz", healthz), Route("/readyz", readyz)]
+    return [*about, Route("/metrics", metrics)] if has_metrics else [*about]
 
 
 async def serve_http(
@@ -89,12 +90,13 @@ async def serve_http(
     tls: ssl.SSLContext | None = None,
     max_connections: int = MAX_CONNECTIONS,
     max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
+    has_metrics: bool = True,
 ) -> None:
     """Serve until cancelled; nothing is ready before this port listens.
 
     *more* goes first, so that a service may have its own /metrics.
     """
-    app = Starlette(routes=[*more, *routes(health)])
+    app = Starlette(routes=[*more, *routes(health, has_metrics=has_metrics)])
     door = Door(_that_fit(max_connections), max_connections_per_address)
     config = uvicorn.Config(
         app,

@@ -250,7 +250,7 @@ class BusLease:
             return revision, None, "Nats-TTL" in message.headers
         try:
             return revision, msgspec.json.decode(message.data, type=_Holder).holder, False
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             return revision, "", False  # Somebody's, but not ours.
 
     async def _is_written(self, revision: int) -> bool:

@@ -39,6 +39,8 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     """The certificate's key. Both files are looked at each 10 s, so they may be renewed."""
     tls_port: Annotated[int, Meta(ge=1, le=65535)] = 8443
     """Where hooks are answered if there is a certificate; ``http_port`` keeps the rest."""
+    hooks_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """Where hooks are answered if there is no certificate; 0: at ``http_port``, next to ``/metrics``."""
     prehook_deadline_s: Seconds = 50.0
     """How long a prolog's call blocks if it names no deadline. PrologEpilogTimeout is 30 s more."""
     prehook_deadline_max_s: Seconds = 3600.0

@@ -87,7 +87,10 @@ async def work() -> None:
 def _servers(
     config: Config, health: Health, hooks: list[BaseRoute]
 ) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
-    """Return what serves the hooks, with TLS only if there is a certificate, and what serves the rest."""
+    """Return what serves the hooks, with TLS only if there is a certificate, and what serves the rest.
+
+    Nodes reach the hooks, and who scrapes reaches the rest: a network policy tells them apart by the port.
+    """
     serve_hooks = partial(
         serve_http,
         config.http_host,
@@ -96,14 +99,14 @@ def _servers(
         max_connections=config.max_connections,
         max_connections_per_address=config.max_connections_per_address,
     )
-    if config.tls_cert_file is None or config.tls_key_file is None:
-        return (partial(serve_hooks, config.http_port),)
-    certificate = Certificate(config.tls_cert_file, config.tls_key_file)
-    return (
-        lambda: serve_http(config.http_host, config.http_port, health),
-        partial(serve_hooks, config.tls_port, tls=certificate.context),
-        certificate.run,
-    )
+    serve_rest = partial(serve_http, config.http_host, config.http_port, health)
+    if config.tls_cert_file is not None and config.tls_key_file is not None:
+        certificate = Certificate(config.tls_cert_file, config.tls_key_file)
+        hooks_with_tls = partial(serve_hooks, config.tls_port, tls=certificate.context, has_metrics=False)
+        return serve_rest, hooks_with_tls, certificate.run
+    if config.hooks_port:
+        return serve_rest, partial(serve_hooks, config.hooks_port, has_metrics=False)
+    return (partial(serve_hooks, config.http_port),)
 
 
 @asynccontextmanager

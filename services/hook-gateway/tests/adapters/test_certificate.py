@@ -182,5 +182,7 @@ async def test_with_a_certificate_hooks_are_answered_with_tls_only(
             path, token = "/v1/nodes/tls1/prehook", issuer.token("tls1")
             assert await call(http, path, token, {"job": 1}) == {"locked": True}
             refused = await open_http.post(path, json={"job": 1})
+            metrics = [(await one.get("/metrics")).status_code for one in (open_http, http)]
 
     assert refused.status_code == 404
+    assert metrics == [200, 404]

@@ -13,6 +13,7 @@ from sunk_hook_gateway.testing.hooks import (
     Gateway,
     bearing,
     call,
+    free_port,
     place,
     poll,
     register,
@@ -103,3 +104,20 @@ async def test_a_wrong_setting_ends_the_process_with_2_and_its_log_names_it(tmp_
     finally:
         process.close()
     assert "SUNK_HOOK_GATEWAY_HTTP_PRT" in process.log.read_text()
+
+
+async def test_hooks_with_a_port_of_their_own_are_answered_there_alone_and_metrics_elsewhere(
+    bus: Bus, start_gateway: Callable[..., Gateway], issuer: Issuer
+) -> None:
+    hooks = f"http://127.0.0.1:{(port := free_port())}"
+    _, rest = start_gateway(HOOKS_PORT=str(port))
+    await register(bus, "g3")
+    path, headers = "/v1/nodes/g3/prehook", bearing(issuer.token("g3"))
+    _, answering_locks = standing_in(bus, AcquireLock, LockGranted())
+
+    async with httpx.AsyncClient(trust_env=False, timeout=120) as http, answering_locks:
+        told = [await http.post(f"{url}{path}", json={"job": 1}, headers=headers) for url in (hooks, rest)]
+        metrics = [await http.get(f"{url}/metrics") for url in (hooks, rest)]
+
+    assert [one.status_code for one in told] == [200, 404]
+    assert [one.status_code for one in metrics] == [404, 200]

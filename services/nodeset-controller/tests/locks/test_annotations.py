@@ -92,6 +92,7 @@ def test_a_lock_that_nobody_looks_after_is_found_but_not_another_clusters() -> N
         pytest.param({ANNOTATION_LOCK: "false"}, id="unlocked"),
         pytest.param({ANNOTATION_LOCK: "banana", ANNOTATION_LOCK_HOLDERS: "not JSON"}, id="nonsense"),
         pytest.param({ANNOTATION_LOCK_HOLDERS: '[{"job": -1}]'}, id="no holder of ours"),
+        pytest.param({ANNOTATION_LOCK_HOLDERS: '[{"job": 1, "x": ' + "[" * 9000}, id="nested without end"),
     ],
 )
 def test_nonsense_on_a_node_is_no_lock(annotations: dict[str, str]) -> None:

@@ -11,8 +11,10 @@ import pytest
 
 from sunk_kube.client import KubeClient
 from sunk_kube.leases import KubeLease
+from sunk_kube.objects import Lease, ObjectMeta
+from sunk_kube.wellknown import ANNOTATION_SCHEDULES
 from sunk_lab.kube.lab import KubeLab
-from sunk_pod_scheduler.adapters.peers import claim
+from sunk_pod_scheduler.adapters.peers import claim, peer
 from sunk_pod_scheduler.podspec.scopes import ALIAS, SILENT, Peer, PodScope, Share, share
 from sunk_pod_scheduler.testing.builders import T0
 from sunk_runtime.errors import ConfigError
@@ -69,6 +71,13 @@ def test_a_scheduler_that_is_gone_or_dead_claims_nothing() -> None:
     assert share(EVERYWHERE, [dead], T0 + SILENT - timedelta(seconds=1)).quarrels != ()
     assert share(EVERYWHERE, [gone], T0).quarrels == ()
     assert share(EVERYWHERE, [dead], T0 - SILENT).quarrels == ()  # As it would be for ever.
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", '{"cluster": 7}', '{"x": ' + "[" * 9000])
+def test_a_lease_whose_annotation_anybody_wrote_is_no_scheduler(text: str) -> None:
+    metadata = ObjectMeta(name="a", namespace="tenant", annotations={ANNOTATION_SCHEDULES: text})
+
+    assert peer(Lease(metadata=metadata)) is None
 
 
 @asynccontextmanager

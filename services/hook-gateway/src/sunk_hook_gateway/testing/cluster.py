@@ -53,7 +53,7 @@ class Cluster:
     def add_wrappers(self) -> None:
         """Have slurmd start what the chart has it start: a folder for each job, and the cluster's scripts."""
         self.slurm.exec("mkdir", "-p", "/lab/etc/prolog.d", "/lab/etc/epilog.d", "/lab/spool/scratch")
-        for name in ("prolog", "epilog", "task-prolog", "reboot"):
+        for name in ("prolog", "epilog", "end-processes", "task-prolog", "reboot"):
             text = (FILES / "scripts" / name).read_text()
             for there, here in (("/etc/sunk/scripts/", "/lab/etc/"), ("/etc/sunk/", "/lab/etc/")):
                 text = text.replace(there, here)

@@ -87,6 +87,6 @@ def _holders(text: str) -> tuple[Holder, ...]:
         return ()
     try:
         holders = msgspec.json.decode(text, type=tuple[Holder, ...])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return ()
     return tuple(sorted(holders, key=lambda holder: holder.job))

@@ -69,7 +69,7 @@ def peer(lease: Lease) -> Peer | None:
     """Return the scheduler that *lease* is of; None if it says nothing that we understand."""
     try:
         pod_scope = _realms.decode(lease.metadata.annotations.get(ANNOTATION_SCHEDULES, ""))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     spec = lease.spec
     return Peer(
