@@ -229,7 +229,7 @@ async def test_kubectl_explains_every_field_and_shows_the_documented_columns(
         for wide in ((), ("-o", "wide"))
     ]
 
-    assert "How many Nodes are wanted." in explained
+    assert "Number of Nodes. Default: all Nodes that fit the template." in explained
     assert "<no description>" not in explained
     documented = ["NAME", "DESIRED", "FEASIBLE", "CURRENT", "READY", "RUNNING", "DRAIN", "UPDATED", "AGE"]
     assert shown == [documented, [*documented, "MISSCHEDULED", "UNAVAILABLE", "CLUSTER", "REASON"]]

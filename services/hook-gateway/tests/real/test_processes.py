@@ -61,7 +61,7 @@ def cluster(slurm: HostSlurm, gateway: ScriptedGateway) -> Generator[Cluster]:
     slurm.exec("install", "-m", "711", "/usr/bin/sleep", "/lab/spool/unreadable")
     yield cluster
     slurm.exec("scancel", f"--user={USER}")
-    slurm.exec("bash", "-c", f"pkill -KILL -U {USER}; true")
+    slurm.exec("bash", "-c", f"kill -KILL $(ps -U {USER} -o pid=); true")
     cluster.tidy()
 
 
