@@ -189,3 +189,36 @@ def test_a_process_that_is_called_a_zombie_is_looked_for_in_its_other_threads() 
     # No Slurm says here whether the user has another job: so the process stays, and the node is drained.
     assert "slurmctld does not say" in told.stderr
     assert told.stdout.split() == ["here", "status", "1"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
+@pytest.mark.parametrize("state", ["RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "COMPLETING"])
+def test_a_process_of_a_user_with_another_job_stays_whatever_the_state_of_that_job(
+    tmp_path: Path, state: str
+) -> None:
+    env = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "64100", "SLURMD_NODENAME": "gpu-1", "PATH": "/usr/bin:/bin"}
+    squeue = tmp_path / "squeue"
+    # As the real one, whose filter of states compares the whole word of a job's state.
+    by_state = 'for word; do [[ $word != --states=* || ,${word#*=}, == *,"$state",* ]] || exit 0; done'
+    squeue.write_text(f"#!/bin/bash\nstate={state}\n{by_state}\necho 64100 $state\n")
+    squeue.chmod(0o755)
+    run = f"""
+mount --bind {tmp_path} /usr/local/sbin
+setpriv --reuid=64100 --clear-groups env -i sleep 600 &
+until grep -q '^Uid:.64100' /proc/$!/status; do sleep 0.1; done
+bash {SCRIPTS}/end-processes >/dev/null 2>&1
+echo status $?
+kill -0 $! 2>/dev/null && kill -KILL $! && echo stayed
+"""
+
+    told = subprocess.run(
+        ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "bash", "-c", run],
+        check=False,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+    stays = [] if state == "COMPLETING" else ["stayed"]
+    assert told.stdout.split() == ["status", "0", *stays]

@@ -601,8 +601,9 @@ def test_with_a_certificate_hooks_are_called_with_tls_and_nodes_get_nothing_but_
     assert [secret["items"] for secret in secrets if secret["secretName"] == "hooks-tls"] == [
         [{"key": "ca.crt", "path": "ca.crt"}]
     ]
-    assert [(port["port"], port["targetPort"]) for port in ports] == [(8443, "https")]
-    assert [rule["ports"] for rule in rules] == [[{"port": "https"}]]
+    assert [(port["port"], port["targetPort"]) for port in ports] == [(8443, 8443)]
+    # By number: Pods of the version before serve until the first new one is ready, and name it otherwise.
+    assert [rule["ports"] for rule in rules] == [[{"port": 8443}]]
 
 
 def test_a_pod_monitor_names_a_port_of_the_pods_that_it_selects(chart: helm.Chart) -> None:

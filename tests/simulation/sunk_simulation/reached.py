@@ -19,7 +19,6 @@ from typing import Final
 import msgspec
 
 _CONTRACT: Final = "Rooms of decisions do no I/O"
-_MORE: Final = ("sunk_hook_gateway.answers", "sunk_hook_gateway.components", "sunk_hook_gateway.tokens")
 _MARK: Final = "__reached__"
 _SHOWN: Final = 12
 """So many branches of a module are named that were not reached."""
@@ -50,7 +49,10 @@ def state(kind: str, *parts: object) -> None:
 def told(bucket: str, data: bytes) -> None:
     """Take note of a state on the bus: which of its fields say something, and its words."""
     if data.startswith(b"{"):
-        found: dict[str, object] = msgspec.json.decode(data)
+        try:
+            found: dict[str, object] = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return
         said = [f"{name}={value}" if name in _WORDS else name for name, value in found.items() if value]
         state(f"{bucket.split('_', 3)[-1]}-on-bus", *sorted(said))
 
@@ -87,7 +89,7 @@ def install() -> None:
     rooms = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
     contracts = rooms["tool"]["importlinter"]["contracts"]
     (sources,) = (one["source_modules"] for one in contracts if one["name"] == _CONTRACT)
-    sys.meta_path.insert(0, finder((*sources, *_MORE)))
+    sys.meta_path.insert(0, finder(sources))
 
 
 def finder(rooms: Sequence[str]) -> MetaPathFinder:

@@ -237,7 +237,8 @@ forget_another_size() {
 # there keeps its reason.
 end_lost_jobs() {
     local jobs shown reason='k8s: pod terminated'
-    jobs=$(timeout 10 squeue --noheader --nodelist="$1" --states=RUNNING,SUSPENDED --format=%i 2>/dev/null) && [[ -n $jobs ]] || return 0
+    # squeue's own filter of states knows no job that is RUNNING and also STOPPED, SIGNALING or RESIZING.
+    jobs=$(timeout 10 squeue --noheader --nodelist="$1" --format=%T 2>/dev/null) && [[ ${jobs//COMPLETING/} =~ [A-Z] ]] || return 0
     shown=$(timeout 10 scontrol --oneliner show node "$1") || return 0
     if [[ $(state_of "$shown") == *DRAIN* ]]; then
         reason=$(reason_of "$1") || return 0

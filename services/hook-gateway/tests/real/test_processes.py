@@ -133,6 +133,42 @@ def test_a_node_whose_process_does_not_end_is_drained_with_the_reason(cluster: C
     assert cluster.node(cluster.first) == (True, reason)
 
 
+def test_a_drain_that_the_syncer_would_lift_does_not_hide_a_process_that_does_not_end(
+    cluster: Cluster,
+) -> None:
+    text = (FILES / "scripts/end-processes").read_text()
+    cluster.slurm.write_file("end-processes", text.replace("kill -KILL", "true"))
+    job = submit(cluster, "(sleep 4001 &)\nsleep 1000")
+    until(lambda: running(cluster) == {"4001", "1000"})
+    cluster.slurm.exec("scontrol", "update", f"nodename={cluster.first}", "state=drain", "reason=k8s: cordon")
+
+    cluster.slurm.exec("scancel", job)
+    until(lambda: state(cluster, job) == "CANCELLED")
+
+    is_drained, reason = cluster.node(cluster.first)
+    assert is_drained
+    assert reason.startswith(f"sunk: processes of job {job} (user {USER}) do not end: ")
+
+
+def test_an_allocation_of_the_user_without_a_step_keeps_what_it_left(cluster: Cluster) -> None:
+    as_user = f"cd / && setpriv --reuid={USER} --regid={USER} --clear-groups"
+    allocate = f"{as_user} salloc --no-shell --mem=1 -n1 -w {cluster.first} 2>&1"
+    other = cluster.slurm.exec("bash", "-c", allocate).split("allocation ")[1].split()[0]
+    leave = "(setsid sleep 5001 >/dev/null 2>&1 </dev/null &)"
+    cluster.slurm.exec("bash", "-c", f"{as_user} srun --jobid={other} --overlap bash -c '{leave}'")
+    until(lambda: running(cluster) == {"5001"})
+    job = submit(cluster, "(setsid sleep 5002 &)\nsleep 1000")
+    until(lambda: running(cluster) == {"5001", "5002", "1000"})
+
+    cluster.slurm.exec("scancel", job)
+    until(lambda: state(cluster, job) == "CANCELLED")
+
+    assert running(cluster) == {"5001"}
+    cluster.slurm.exec("scancel", other)
+    until(lambda: state(cluster, other) == "CANCELLED")
+    assert running(cluster) == set()
+
+
 def test_without_a_word_of_slurm_only_what_is_surely_of_the_job_ends_and_the_epilog_fails(
     cluster: Cluster,
 ) -> None:

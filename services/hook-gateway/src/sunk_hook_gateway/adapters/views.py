@@ -126,7 +126,7 @@ class Locks:
         return lock is not None and any(one.job == job and one.level == "strict" for one in lock.holders)
 
     def notified_of(self, node: str) -> AbstractContextManager[Notification]:
-        """Notification the lock of *node*."""
+        """Notice changes of the lock of *node*."""
         return self._notifications.of(node)
 
     async def run(self) -> None:
@@ -164,7 +164,7 @@ class Placements:
         return self._view.get(placement.uid)
 
     def notified_of(self, job: int) -> AbstractContextManager[Notification]:
-        """Notification the placement of *job* come, change and go."""
+        """Notice that the placement of *job* comes, changes or goes."""
         return self._notifications.of(job)
 
     async def find(self, job: int, *, within_s: float) -> PlacementState | None:
