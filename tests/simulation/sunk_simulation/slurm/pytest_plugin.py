@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import pytest
 
 from sunk_lab.errors import LabError
 from sunk_lab.slurm import host
@@ -55,8 +56,11 @@ class HostSlurm:
         more: tuple[str, ...] = (),
         has_own_clock: bool = False,
         has_accounting: bool = False,
+        has_backup: bool = False,
     ) -> None:
         """Describe it."""
+        if has_backup:
+            pytest.skip("the model has one slurmctld")
         self.release: Final = release
         self.name: Final = name
         self._folder = folder
