@@ -650,6 +650,19 @@ def test_a_job_that_ignores_sigterm_ends_with_killwait_and_the_pod_waits_for_tha
 
 
 @pytest.mark.lab
+def test_a_stopped_job_is_requeued_when_its_pod_goes(slurm_lab: HostSlurm) -> None:
+    pod = Leaving(slurm_lab)
+    job = pod.submit("stopped", "-w", "node01", "--requeue")
+    slurm_lab.exec("scancel", "--signal=STOP", job)
+    shown = ("squeue", "-h", "-j", job, "-o", "%T")
+    wait_for("the job to be stopped", lambda: slurm_lab.exec(*shown).strip() == "STOPPED")
+
+    pod.stop()
+
+    assert (pod.job(job)["JobState"], pod.job(job)["Restarts"]) == ("PENDING", "1")
+
+
+@pytest.mark.lab
 def test_a_pod_without_jobs_goes_at_once_and_its_node_is_drained_and_not_down(slurm_lab: HostSlurm) -> None:
     pod = Leaving(slurm_lab)
 

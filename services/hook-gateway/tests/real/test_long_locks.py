@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 
 from sunk_hook_gateway.testing.cluster import SCRIPTS, Cluster, until
-from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, scripted_gateway
+from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
@@ -35,18 +35,9 @@ def slurm(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
 
 
 @pytest.fixture
-def gateway() -> Generator[ScriptedGateway]:
-    with scripted_gateway() as gateway:
-        yield gateway
-
-
-@pytest.fixture
-def cluster(slurm: HostSlurm, gateway: ScriptedGateway) -> Generator[Cluster]:
-    cluster = Cluster(slurm, gateway.url)
+def cluster(cluster: Cluster) -> Cluster:
     cluster.configure(f"SUNK_HOOKS_DEADLINE_S={DEADLINE_S}\n")
-    yield cluster
-    gateway.relent()
-    cluster.tidy()
+    return cluster
 
 
 def start(cluster: Cluster) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Final
 import pytest
 
 from sunk_hook_gateway.testing.cluster import FILES, HOOKS, Cluster, until
-from sunk_hook_gateway.testing.scripted import ScriptedGateway, scripted_gateway
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
@@ -43,14 +42,8 @@ def slurm(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
 
 
 @pytest.fixture
-def gateway() -> Generator[ScriptedGateway]:
-    with scripted_gateway() as gateway:
-        yield gateway
-
-
-@pytest.fixture
-def cluster(slurm: HostSlurm, gateway: ScriptedGateway) -> Generator[Cluster]:
-    cluster = Cluster(slurm, gateway.url)
+def cluster(cluster: Cluster) -> Generator[Cluster]:
+    slurm = cluster.slurm
     cluster.add_wrappers()
     epilog = (FILES / "scripts/epilog").read_text()
     limited = epilog.replace("bash /etc/sunk/scripts/end-processes", f"{LIMITED} bash /lab/etc/end-processes")
@@ -62,7 +55,6 @@ def cluster(slurm: HostSlurm, gateway: ScriptedGateway) -> Generator[Cluster]:
     yield cluster
     slurm.exec("scancel", f"--user={USER}")
     slurm.exec("bash", "-c", f"kill -KILL $(ps -U {USER} -o pid=); true")
-    cluster.tidy()
 
 
 def submit(cluster: Cluster, script: str) -> str:
@@ -133,21 +125,27 @@ def test_a_node_whose_process_does_not_end_is_drained_with_the_reason(cluster: C
     assert cluster.node(cluster.first) == (True, reason)
 
 
-def test_a_drain_that_the_syncer_would_lift_does_not_hide_a_process_that_does_not_end(
-    cluster: Cluster,
+@pytest.mark.parametrize(
+    ("before", "is_the_syncers"),
+    [("k8s: cordon", True), ("bad disk (verify-undrain)", False)],
+    ids=["the syncer's", "an administrator's"],
+)
+def test_only_a_drain_that_the_syncer_would_lift_gets_the_reason_of_a_process_that_does_not_end(
+    cluster: Cluster, before: str, *, is_the_syncers: bool
 ) -> None:
     text = (FILES / "scripts/end-processes").read_text()
     cluster.slurm.write_file("end-processes", text.replace("kill -KILL", "true"))
     job = submit(cluster, "(sleep 4001 &)\nsleep 1000")
     until(lambda: running(cluster) == {"4001", "1000"})
-    cluster.slurm.exec("scontrol", "update", f"nodename={cluster.first}", "state=drain", "reason=k8s: cordon")
+    cluster.slurm.exec("scontrol", "update", f"nodename={cluster.first}", "state=drain", f"reason={before}")
 
     cluster.slurm.exec("scancel", job)
     until(lambda: state(cluster, job) == "CANCELLED")
 
     is_drained, reason = cluster.node(cluster.first)
     assert is_drained
-    assert reason.startswith(f"sunk: processes of job {job} (user {USER}) do not end: ")
+    ours = f"sunk: processes of job {job} (user {USER}) do not end: "
+    assert reason.startswith(ours) if is_the_syncers else reason == before
 
 
 def test_an_allocation_of_the_user_without_a_step_keeps_what_it_left(cluster: Cluster) -> None:

@@ -1,33 +1,17 @@
 """Races of our prolog with a real Slurm, in rounds: what matters is who comes first."""
 
-from collections.abc import Generator
 from random import Random
 
 import pytest
 
 from sunk_hook_gateway.testing.cluster import Cluster, until
-from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, refusal, scripted_gateway
+from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, refusal
 from sunk_lab.config import from_environment
-from sunk_lab.slurm.host import HostSlurm
 
 pytestmark = [pytest.mark.lab, pytest.mark.faults]
 
 OVER: Said = (200, {"locked": False, "state": "CANCELLED"})
 REASON = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
-
-
-@pytest.fixture
-def gateway() -> Generator[ScriptedGateway]:
-    with scripted_gateway() as gateway:
-        yield gateway
-
-
-@pytest.fixture
-def cluster(slurm: HostSlurm, gateway: ScriptedGateway) -> Generator[Cluster]:
-    cluster = Cluster(slurm, gateway.url)
-    yield cluster
-    gateway.relent()
-    cluster.tidy()
 
 
 ROUNDS = from_environment().seeds

@@ -1,30 +1,13 @@
 """prolog.sh and epilog.sh, started by a real slurmd, with a gateway that says what it is told to."""
 
-from collections.abc import Generator
-
 import pytest
 
 from sunk_hook_gateway.testing.cluster import Cluster, until
-from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, refusal, scripted_gateway
-from sunk_lab.slurm.host import HostSlurm
+from sunk_hook_gateway.testing.scripted import Said, ScriptedGateway, refusal
 
 pytestmark = pytest.mark.lab
 
 REASON = "k8s: prolog pre-hook failed: ns/web (sunk:verify-undrain)"
-
-
-@pytest.fixture
-def gateway() -> Generator[ScriptedGateway]:
-    with scripted_gateway() as gateway:
-        yield gateway
-
-
-@pytest.fixture
-def cluster(slurm: HostSlurm, gateway: ScriptedGateway) -> Generator[Cluster]:
-    cluster = Cluster(slurm, gateway.url)
-    yield cluster
-    gateway.relent()
-    cluster.tidy()
 
 
 def test_a_job_starts_when_its_node_is_locked_and_its_epilog_gives_the_lock_back(

@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from sunk_hook_gateway.testing.cluster import HOOKS, WRAPPED, Cluster, until
-from sunk_hook_gateway.testing.scripted import ScriptedGateway, refusal, scripted_gateway
+from sunk_hook_gateway.testing.scripted import ScriptedGateway, refusal
 from sunk_lab.slurm.conf import NodeRange
 from sunk_lab.slurm.host import HostSlurm
 from sunk_lab.slurm.releases import RELEASES
@@ -47,20 +47,6 @@ def slurm(request: pytest.FixtureRequest) -> Generator[HostSlurm]:
     nodes = NodeRange(count=3, first_port=0, cpus=32)
     with running_slurm(request.param, nodes=nodes, more=(*HOOKS, *WRAPPED)) as slurm:
         yield slurm
-
-
-@pytest.fixture
-def gateway() -> Generator[ScriptedGateway]:
-    with scripted_gateway() as gateway:
-        yield gateway
-
-
-@pytest.fixture
-def cluster(slurm: HostSlurm, gateway: ScriptedGateway) -> Generator[Cluster]:
-    cluster = Cluster(slurm, gateway.url)
-    yield cluster
-    gateway.relent()
-    cluster.tidy()
 
 
 def states(cluster: Cluster, job: str) -> dict[str, str]:
