@@ -638,6 +638,19 @@ def test_without_the_operator_the_pods_themselves_say_where_they_are_scraped(cha
             assert marks == (wanted and {**wanted, "port": str(port["containerPort"])})
 
 
+def test_one_value_sends_the_traces_of_every_service_to_a_collector(chart: helm.Chart) -> None:
+    def sent(objects: Objects) -> dict[str, list[str]]:
+        env = {name: env_of(pod_specs(objects)[name]) for name in SERVICES}
+        return {name: [env[name][key] for key in sorted(env[name]) if "_TRACES_" in key] for name in SERVICES}
+
+    own = {"settings": {"TRACES_RATIO": "0.5"}}
+    objects = made(chart, tracing={"endpoint": "http://collector:4318", "ratio": 1}, syncer=own)
+
+    everywhere = {name: ["http://collector:4318", "1"] for name in SERVICES}
+    assert sent(objects) == everywhere | {"prod-syncer": ["http://collector:4318", "0.5"]}
+    assert not any(sent(made(chart)).values())
+
+
 def test_dashboards_and_alerts_are_those_of_the_files(chart: helm.Chart) -> None:
     objects = made(chart, dashboards={"enabled": True}, alerts={"enabled": True})
 

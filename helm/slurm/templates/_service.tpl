@@ -70,6 +70,9 @@ spec:
             {{- if .token }}
             {{- $env = merge (dict "SLURM_URL" (include "slurm.restUrl" $root) "SLURM_TOKEN_FILE" "/run/slurm-token/token" "SLURM_USER" $root.Values.syncer.slurmUser) $env }}
             {{- end }}
+            {{- with $root.Values.tracing }}{{ if .endpoint }}
+            {{- $env = merge (dict "TRACES_ENDPOINT" .endpoint "TRACES_RATIO" .ratio) $env }}
+            {{- end }}{{ end }}
             {{- range $name, $value := merge (deepCopy ($values.settings | default dict)) (.env | default dict) $env }}
             - {name: {{ $prefix }}_{{ $name }}, value: {{ toString $value | quote }}}
             {{- end }}

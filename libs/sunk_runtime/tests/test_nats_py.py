@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import nats
 import pytest
+from nats import micro
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -206,3 +207,30 @@ async def followed(pull: module.Pull) -> None:
 
 async def is_asked(bus: Bus, consumer: str) -> bool:
     return bool((await bus.js.consumer_info(STREAM, consumer)).num_waiting)
+
+
+async def test_an_endpoint_of_a_micro_service_answers_one_question_after_the_other_and_sends_its_exception(
+    client: Client,
+) -> None:
+    held, asked = anyio.Event(), list[bytes]()
+
+    async def answer(request: micro.Request) -> None:
+        asked.append(request.data)
+        if request.data == b"fails":
+            raise ValueError("of ours")
+        await held.wait()
+        await request.respond(b"answered")
+
+    service = await micro.add_service(client, name="locks", version="1.0.0")
+    await service.add_endpoint(name="ask", handler=answer)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(client.request, "ask", b"waits", timeout=60))
+        await until(lambda: asked == [b"waits"])
+        with pytest.raises(nats.errors.TimeoutError):
+            await client.request("ask", b"fails", timeout=0.5)
+        held.set()
+    refused = await client.request("ask", b"fails")
+    await service.stop()
+
+    assert refused.headers is not None
+    assert "of ours" in refused.headers["Nats-Service-Error"]

@@ -2,21 +2,18 @@
 
 import subprocess
 import sys
-import threading
 from collections.abc import Generator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple, Self
 
 import anyio
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from sunk_events import subjects
 from sunk_events.base import Event
 from sunk_events.nodes import NodeDrained, NodeSnapshot, SlurmNodeState
 from sunk_events.requests import Noted, NudgeNode
+from sunk_lab.collector import Collector
 from sunk_runtime.errors import ConfigError
 from sunk_runtime.jetstream import Bus
 from sunk_runtime.requests import answering, ask
@@ -37,59 +34,15 @@ FACT = NodeDrained(
 )
 
 
-class Seen(NamedTuple):
-    service: str
-    span: Span
-
-
-class Receiver:
-    """A collector: takes spans over HTTP as OTLP has it."""
-
-    def __init__(self) -> None:
-        self.seen: list[Seen] = []
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                assert self.path == "/v1/traces"
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                for found in ExportTraceServiceRequest.FromString(body).resource_spans:
-                    names = {one.key: one.value.string_value for one in found.resource.attributes}
-                    for scope in found.scope_spans:
-                        receiver.seen += [Seen(names["service.name"], one) for one in scope.spans]
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-                """Stay quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def named(self, name: str) -> Span:
-        (found,) = [seen.span for seen in self.seen if seen.span.name == name]
-        return found
-
-
 @pytest.fixture
-def receiver() -> Generator[Receiver]:
-    with Receiver() as receiver:
-        yield receiver
+def receiver() -> Generator[Collector]:
+    with Collector() as collector:
+        yield collector
 
 
-async def test_asker_answerer_and_what_the_answerer_tells_are_one_trace(bus: Bus, receiver: Receiver) -> None:
+async def test_asker_answerer_and_what_the_answerer_tells_are_one_trace(
+    bus: Bus, receiver: Collector
+) -> None:
     async def answer(_: NudgeNode) -> Noted:
         await publish(bus, "c1", FACT)
         return Noted()
@@ -111,12 +64,12 @@ async def test_asker_answerer_and_what_the_answerer_tells_are_one_trace(bus: Bus
         Span.SPAN_KIND_SERVER,
         Span.SPAN_KIND_PRODUCER,
     )
-    assert {seen.service for seen in receiver.seen} == {"sunk-test"}
+    assert {seen.service for seen in receiver.received} == {"sunk-test"}
     assert {one.key: one.value.string_value for one in answered.attributes}["sunk.reply"] == "Noted"
 
 
 async def test_whoever_handles_a_fact_continues_the_trace_of_who_told_it(
-    bus: Bus, receiver: Receiver
+    bus: Bus, receiver: Collector
 ) -> None:
     done = anyio.Event()
 
@@ -143,7 +96,7 @@ async def test_whoever_handles_a_fact_continues_the_trace_of_who_told_it(
     assert handled.kind == Span.SPAN_KIND_CONSUMER
 
 
-async def test_what_follows_from_a_change_of_state_is_of_its_trace(bus: Bus, receiver: Receiver) -> None:
+async def test_what_follows_from_a_change_of_state_is_of_its_trace(bus: Bus, receiver: Collector) -> None:
     """From a cordon to its drain: one service stores, another reads it, acts upon it and tells of that."""
     mine, theirs = StateView(bus, "c1", SlurmNodeState), StateView(bus, "c1", SlurmNodeState)
     writer = StateWriter(bus, mine, fence=None)
@@ -170,7 +123,7 @@ async def test_what_follows_from_a_change_of_state_is_of_its_trace(bus: Bus, rec
     }
 
 
-async def test_what_the_asker_does_not_record_nobody_records(bus: Bus, receiver: Receiver) -> None:
+async def test_what_the_asker_does_not_record_nobody_records(bus: Bus, receiver: Collector) -> None:
     async def answer(_: NudgeNode) -> Noted:
         return Noted()
 
@@ -178,7 +131,7 @@ async def test_what_the_asker_does_not_record_nobody_records(bus: Bus, receiver:
     async with tracing("test", settings), answering(bus, "c1", NudgeNode, answer):
         await ask(bus, "c1", NudgeNode(node="n1"))
 
-    assert receiver.seen == []
+    assert receiver.received == []
 
 
 async def test_without_an_endpoint_messages_carry_nothing(bus: Bus) -> None:
