@@ -142,19 +142,19 @@ class Doubled(Installation):
 
     def syncer(self) -> str:
         """Return the syncer that leads, by its log: its lease is on the bus."""
-        (leads,) = [
-            pod
-            for pod in self.pods_of("sunk-syncer")
-            if '"message": "leading"' in self.kubectl("logs", pod, "--tail=-1")
-        ][-1:]
-        return leads
+
+        def led_at(pod: str) -> str:
+            lines = self.kubectl("logs", pod, "--tail=-1").splitlines()
+            return max((line[:40] for line in lines if '"message": "leading"' in line), default="")
+
+        return max(self.pods_of("sunk-syncer"), key=led_at)
 
     def kill(self, pod: str, namespace: str = NAMESPACE) -> None:
         """End *pod* at once."""
         now = ("--grace-period=0", "--force", "--wait=false")
         self.lab.kubectl("-n", namespace, "delete", "pod", pod, *now)
 
-    def slurm(self, command: str) -> str:
+    def ask_slurm(self, command: str) -> str:
         """Run *command* in the login Pod that answers; empty while none does, or Slurm does not."""
         for pod in ("slurm-login-0", "slurm-login-1"):
             try:
@@ -165,11 +165,11 @@ class Doubled(Installation):
 
     def drains_for(self, reason: str) -> bool:
         """Whether a node is drained for exactly *reason*."""
-        return reason in [line.strip() for line in self.slurm("sinfo -h -N -o '%E'").splitlines()]
+        return reason in [line.strip() for line in self.ask_slurm("sinfo -h -N -o '%E'").splitlines()]
 
     def job_state(self, job: str) -> str:
         """Return the state of *job*; empty while Slurm does not say."""
-        return self.slurm(f"squeue -h -t all -j {job} -o %T").strip()
+        return self.ask_slurm(f"squeue -h -t all -j {job} -o %T").strip()
 
     def phase(self, pod: str) -> str:
         """Return how far a Pod of the namespace default is."""
@@ -212,7 +212,7 @@ class Watch:
     def __init__(self, cluster: Doubled) -> None:
         self.cluster = cluster
         self._turn = 0
-        self.job = cluster.slurm("sbatch --parsable -n1 -o /dev/null --wrap 'sleep infinity'").strip()
+        self.job = cluster.ask_slurm("sbatch --parsable -n1 -o /dev/null --wrap 'sleep infinity'").strip()
         cluster.apply(placed(cluster, "stays"))
         wait_for("the job", lambda: cluster.job_state(self.job) == "RUNNING", READY_S)
         wait_for("the Pod", lambda: cluster.phase("stays") == "Running", READY_S)
@@ -248,15 +248,15 @@ class Watch:
         """Return when another job has run, with its prolog and its epilog."""
         job = ""
         while not job:
-            job = self.cluster.slurm("sbatch --parsable -n1 -o /dev/null --wrap true").strip()
+            job = self.cluster.ask_slurm("sbatch --parsable -n1 -o /dev/null --wrap true").strip()
         wait_for(f"job {job}", lambda: self.cluster.job_state(job) == "COMPLETED", READY_S, 0.2)
 
     def account(self) -> None:
         """Return when accounting has a job that runs from now on."""
         name = f"turn{self._turn}"
-        wait_for("srun", lambda: bool(self.cluster.slurm(f"srun -J {name} hostname")), READY_S)
+        wait_for("srun", lambda: bool(self.cluster.ask_slurm(f"srun -J {name} hostname")), READY_S)
         asked = f"sacct -aXn --name={name} -o state"
-        wait_for("the job in sacct", lambda: "COMPLETED" in self.cluster.slurm(asked), READY_S, 0.2)
+        wait_for("the job in sacct", lambda: "COMPLETED" in self.cluster.ask_slurm(asked), READY_S, 0.2)
 
     def after(self, what: str, death: Callable[[], object], reaction: Callable[[], None]) -> None:
         """Say how long *reaction* took after *death*, and see that all else ran on and comes back."""
@@ -286,7 +286,7 @@ class Watch:
                 "jsonpath={.metadata.uid}{.status.containerStatuses[0].restartCount}",
             )
         )
-        return self.cluster.slurm(f"squeue -h -j {self.job} -o %S").strip(), found
+        return self.cluster.ask_slurm(f"squeue -h -j {self.job} -o %S").strip(), found
 
 
 def test_each_part_dies_and_a_node_with_it_and_jobs_and_pods_run_on(cluster: Doubled) -> None:
