@@ -15,6 +15,10 @@ from sunk_lab.reserved import reserved
 
 RunBench = Callable[..., list[dict[str, Any]]]
 ROOT: Final = Path(__file__).parents[2]
+FAILOVER: Final = """
+bare gateway_kill slurmrestd_kill slurmctld_kill nats_kill nats_term
+syncer_kill syncer_term nodeset_controller_kill nodeset_controller_term pod_scheduler_kill pod_scheduler_term
+"""
 SMALL: Final[Mapping[str, tuple[str, str]]] = {
     "bus": (
         "--facts 2000 --nodes 50 --keys 500 --requests 100 --views 2",
@@ -23,6 +27,10 @@ SMALL: Final[Mapping[str, tuple[str, str]]] = {
     "exporter": (
         "--nodes 50 --jobs 100 --scrapes 3 --seconds 2",
         "scrape scrape_raw busy plain of_slurm native",
+    ),
+    "failover": (
+        "--rounds 1 --slurmctld-timeout-s 6",
+        FAILOVER,
     ),
     "locks": ("--nodes 3 --pods 6 --rounds 2 --seconds 3", "idle one_pod thousand blocked"),
     "memory": (
