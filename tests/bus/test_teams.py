@@ -260,7 +260,7 @@ async def test_a_team_publishes_nothing_that_reaches_us(servers: Servers) -> Non
     async with servers.mirrored() as (admin, keeper), heard(admin) as came, servers.team() as team:
         for subject in tried:
             await team.publish(subject, b"{}")
-        await team.flush()
+        await team.flush(timeout=60)
         await settled(admin, keeper)
 
         assert [subject for subject in came if subject in tried] == []
@@ -280,7 +280,7 @@ async def test_a_team_reads_no_leases_dead_letters_or_answers(servers: Servers) 
 
         for subject in ("sunk.rpc.>", "sunk.dlq.>", "$KV.>", "$JS.>", "_INBOX.>", ">", "sunk.ev.>"):
             await team.subscribe(subject, cb=note)
-        await team.flush()
+        await team.flush(timeout=60)
         unseen = (subjects.key_subject(subjects.lease_bucket(CLUSTER), "syncer"), "sunk.dlq.c1.syncer", KEY)
         for subject in unseen:
             await admin.publish(subject, b"1")

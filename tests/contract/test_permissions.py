@@ -370,13 +370,13 @@ async def test_a_team_on_our_server_hears_facts_and_publishes_nothing_at_all(as_
             as_user.url, user=SUBSCRIBER, password=f"secret of {SUBSCRIBER}", error_cb=team.note
         )
         await team.subscribe(subjects.EVERYTHING, cb=receive)  # pyright: ignore[reportUnknownMemberType]
-        await team.flush()
+        await team.flush(timeout=60)
         for kind in FACTS:
             await publish(admin, "c1", sample_fact(kind))
         await until(lambda: len(heard) == len(FACTS))
         for subject in ("$JS.API.INFO", f"$JS.API.STREAM.INFO.{subjects.fact_stream('c1')}", "_INBOX.x", "x"):
             await team.publish(subject, b"")
-            await team.flush()
+            await team.flush(timeout=60)
             await until(lambda subject=subject: any(f'"{subject}"'.lower() in said for said in team.denied))
         await team.close()
 
