@@ -1,6 +1,6 @@
 """Tells every fact of a Slurm cluster, those of while it was away too, each at least once. Needs nats-py.
 
-python durable_subscriber.py nats://sunk-nats.sunk:4222 subscriber-billing PASSWORD_FILE prod
+python durable_subscriber.py nats://sunk-nats-teams.sunk:4222 subscriber-billing PASSWORD_FILE prod
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Tells every fact of every Slurm cluster as it happens. Needs nats-py.
 
-python subscriber.py nats://sunk-nats.sunk:4222 subscriber-billing PASSWORD_FILE
+python subscriber.py nats://sunk-nats-teams.sunk:4222 subscriber-billing PASSWORD_FILE
 """
 
 import asyncio

@@ -46,6 +46,9 @@ In subjects and keys every byte outside `A-Z a-z 0-9 _ -` is written `=XX` (`ip-
 
 ## How to subscribe
 
+With `nats.subscribers` in the values of helm/sunk, other teams have a NATS server of their own, which mirrors
+facts and states: `nats://sunk-nats-teams.sunk:4222`. There:
+
 ```sh
 nats sub '{subjects.EVERYTHING}'                           # everything, as it happens
 nats sub '{subjects.facts(SHOWN, NodeDrained)}'      # one fact, every node of one cluster
@@ -62,7 +65,8 @@ space is short, the oldest go first. A fact that is not acknowledged in time com
 A team's user may have one durable consumer in each cluster's stream, with the name of the user, and one for
 each bucket. That of a bucket first delivers the state of every entity and then each change. To begin again,
 remove the consumer and create it again. `nats kv watch` creates consumers of any name, so it is for the user
-`admin`, and so are dead letters: a stream has room for 1,000 consumers, and the services need some of it.
+`admin` of the services' server, and so are dead letters. All teams together have the connections and
+consumers that `nats.teams.limits` says.
 [examples](../examples) has a subscriber of each kind. [security.md](security.md) says who may do what.
 
 ## A fact

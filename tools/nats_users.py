@@ -14,7 +14,8 @@ import bcrypt
 import msgspec
 
 from sunk_events.base import ClusterName
-from sunk_events.permissions import configuration, users
+from sunk_events.permissions import LINK, configuration, users
+from sunk_events.teams import listener
 
 _ROUNDS: Final = 5
 """Nobody guesses 256 random bits: hashing need not be slow, and all connect at once after a restart."""
@@ -48,7 +49,8 @@ def main() -> int:
     except msgspec.ValidationError as error:
         parser.error(f"--clusters {given.clusters!r}: {error}")
     given.passwords.mkdir(mode=0o700, parents=True, exist_ok=True)
-    wanted = users(clusters)
+    # Without a server of other teams nothing connects as its link, and a team hears facts here.
+    wanted = (*(user for user in users(clusters) if user.name != LINK), listener())
     passwords = {user.name: hashed(password_of(user.name, given.passwords)) for user in wanted}
     print(configuration(wanted, passwords), end="")
     return 0

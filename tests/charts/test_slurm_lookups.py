@@ -69,6 +69,7 @@ def ask(probed: Path, check: str, found: dict[str, Any], **values: Any) -> None:
     [
         ({"NATS_REPLICAS": "3"}, {}, "nats.replicas: the sunk release keeps streams on 3 servers"),
         ({"NATS_URL": "nats://bus:4222"}, {}, "nats.url: is empty, .*: set nats://bus:4222"),
+        ({"NATS_CA_FILE": "/ca.crt"}, {}, "nats.tls.caSecret: is empty, and the NATS .* speaks TLS"),
         ({"LOCK_KEY": "example.com/lock"}, {}, "sunk.lockKey: the sunk release locks Nodes by .*example.com"),
         (
             {"TOPOLOGY": "block"},
@@ -94,6 +95,7 @@ def ask(probed: Path, check: str, found: dict[str, Any], **values: Any) -> None:
     ids=[
         "three servers",
         "another bus",
+        "no authority",
         "another lock",
         "another topology",
         "no reboots",

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from nats.aio.client import Client
 from sunk_lab.charts import render
 from sunk_lab.nats import NatsServer
 from sunk_lab.processes import Processes
+from sunk_lab.slurm.ports import free_ports
 from sunk_runtime.errors import PermanentError
 from sunk_runtime.jetstream import BusSettings, connect
 from sunk_runtime.testing import WITHIN_S, until
@@ -28,10 +30,22 @@ VALUES: Final[dict[str, Any]] = {
 }
 
 
-def users_of_the_chart() -> str:
+@pytest.fixture
+def servers(tmp_path: Path) -> Generator[tuple[NatsServer, NatsServer]]:
+    """Give the services' server and that of other teams, with what the chart says of them."""
     made = render(helm.Chart.load(ROOT / "helm/sunk"), VALUES, name="sunk", namespace="sunk")
-    conf = str(made["ConfigMap", "sunk-nats"]["data"]["one.conf"])
-    return re.sub(r"\$PASSWORD_\w+", PASSWORD, conf[conf.index("authorization {") :])
+    port = free_ports(1)
+    link = f'"nats-leaf://teams:{PASSWORD}@127.0.0.1:{port}"'
+
+    def extra(config_map: str, key: str) -> str:
+        conf = re.sub(r"\$PASSWORD_\w+", PASSWORD, str(made["ConfigMap", config_map]["data"][key]))
+        conf = conf.replace("0.0.0.0:7422", f"127.0.0.1:{port}").replace("$LINK", link)
+        return conf[conf.index("leafnodes {") :]
+
+    ours = NatsServer(tmp_path / "nats", extra=extra("sunk-nats", "one.conf"))
+    theirs = NatsServer(tmp_path / "teams", domain="teams", extra=extra("sunk-nats-teams", "teams.conf"))
+    with ours, theirs:
+        yield ours, theirs
 
 
 def test_the_subscriber_has_no_more_lines_than_promised() -> None:
@@ -41,7 +55,10 @@ def test_the_subscriber_has_no_more_lines_than_promised() -> None:
 
 
 @pytest.mark.anyio
-async def test_another_teams_subscriber_hears_what_happens_and_may_tell_nothing(tmp_path: Path) -> None:
+async def test_another_teams_subscriber_hears_what_happens_and_may_tell_nothing(
+    servers: tuple[NatsServer, NatsServer], tmp_path: Path
+) -> None:
+    ours, theirs = servers
     (tmp_path / "password").write_text(PASSWORD)
     processes = Processes(tmp_path / "subscriber")
     denied: list[Exception] = []
@@ -49,68 +66,74 @@ async def test_another_teams_subscriber_hears_what_happens_and_may_tell_nothing(
     async def note(error: Exception) -> None:
         denied.append(error)
 
-    with NatsServer(tmp_path / "nats", extra=users_of_the_chart()) as server:
-        program = [sys.executable, ROOT / "examples/subscriber.py", server.url]
-        processes.spawn("subscriber", [*program, "subscriber-billing", tmp_path / "password"])
-        log = processes.log_of("subscriber")
-        syncer, billing = Client(), Client()
-        await syncer.connect(server.url, user="syncer-prod", password=PASSWORD)
-        await billing.connect(server.url, user="subscriber-billing", password=PASSWORD, error_cb=note)
-        try:
+    program = [sys.executable, ROOT / "examples/subscriber.py", theirs.url]
+    processes.spawn("subscriber", [*program, "subscriber-billing", tmp_path / "password"])
+    log = processes.log_of("subscriber")
+    syncer, billing = Client(), Client()
+    await syncer.connect(ours.url, user="syncer-prod", password=PASSWORD)
+    await billing.connect(theirs.url, user="subscriber-billing", password=PASSWORD, error_cb=note)
+    try:
 
-            def is_heard() -> bool:
-                return "sunk.syncer.v1.node_drained gpu-000-012" in log.read_text()
+        def is_heard() -> bool:
+            return "sunk.syncer.v1.node_drained gpu-000-012" in log.read_text()
 
-            for _ in range(300):  # It says nothing when it begins to listen.
-                await syncer.publish(SUBJECT, FACT.read_bytes())
-                await syncer.flush()
-                if is_heard():
-                    break
-                processes.require("subscriber")
-                await anyio.sleep(0.2)
-            assert is_heard()
-            await billing.publish(SUBJECT, b"{}")
-            await billing.flush()
-            with anyio.fail_after(WITHIN_S):
-                while not denied:  # noqa: ASYNC110 - a callback without an event of its own.
-                    await anyio.sleep(0.05)
-        finally:
-            await billing.close()
-            await syncer.close()
-            processes.kill("subscriber")
+        for _ in range(300):  # It says nothing when it begins to listen.
+            await syncer.publish(SUBJECT, FACT.read_bytes())
+            await syncer.flush()
+            if is_heard():
+                break
+            processes.require("subscriber")
+            await anyio.sleep(0.2)
+        assert is_heard()
+        await billing.publish(SUBJECT, b"{}")
+        await billing.flush()
+        with anyio.fail_after(WITHIN_S):
+            while not denied:  # noqa: ASYNC110 - a callback without an event of its own.
+                await anyio.sleep(0.05)
+    finally:
+        await billing.close()
+        await syncer.close()
+        processes.kill("subscriber")
     assert "permissions violation" in str(denied[0]).lower()
 
 
 @pytest.mark.anyio
-async def test_a_durable_subscriber_hears_what_happened_while_it_was_away(tmp_path: Path) -> None:
+async def test_a_durable_subscriber_hears_what_happened_while_it_was_away(
+    servers: tuple[NatsServer, NatsServer], tmp_path: Path
+) -> None:
+    ours, theirs = servers
     password = tmp_path / "password"
     password.write_text(PASSWORD)
     processes = Processes(tmp_path / "subscriber")
+    mirror = {"SUNK_MIRROR_URL": theirs.url, "SUNK_MIRROR_USER": "keeper", "SUNK_MIRROR_LOOK_S": "0.2"}
+    mirror |= {"SUNK_MIRROR_CLUSTERS": "prod", "SUNK_MIRROR_PASSWORD_FILE": str(password)}
+    processes.spawn("mirrors", [sys.executable, "-m", "sunk_runtime.mirroring"], env=mirror)
 
-    with NatsServer(tmp_path / "nats", extra=users_of_the_chart()) as server:
-        admin = BusSettings(url=server.url, user="admin", password_file=password)
-        async with connect(admin, "test") as bus:
-            await bus.provision("prod", admin)
-            for number in (1, 2):  # It hears the first, is killed, and hears the second when it is back.
-                await bus.publish(SUBJECT, FACT.read_bytes().replace(b":1718", f":{number}".encode()))
-                program = [sys.executable, ROOT / "examples/durable_subscriber.py", server.url, USER]
-                processes.spawn(f"run-{number}", [*program, password, "prod"])
-                log = processes.log_of(f"run-{number}")
+    admin = BusSettings(url=ours.url, user="admin", password_file=password)
+    async with connect(admin, "test") as bus:
+        await bus.provision("prod", admin)
+        await until(lambda: "SUNK_EV_prod" in processes.log_of("mirrors").read_text())
+        for number in (1, 2):  # It hears the first, is killed, and hears the second when it is back.
+            await bus.publish(SUBJECT, FACT.read_bytes().replace(b":1718", f":{number}".encode()))
+            program = [sys.executable, ROOT / "examples/durable_subscriber.py", theirs.url, USER]
+            processes.spawn(f"run-{number}", [*program, password, "prod"])
+            log = processes.log_of(f"run-{number}")
 
-                def is_told(number: int = number, log: Path = log) -> bool:
-                    processes.require(f"run-{number}")
-                    return f"gpu-000-012:{number} " in log.read_text()
+            def is_told(number: int = number, log: Path = log) -> bool:
+                processes.require(f"run-{number}")
+                return f"gpu-000-012:{number} " in log.read_text()
 
-                async def is_acknowledged() -> bool:
-                    return not (await bus.js.consumer_info("SUNK_EV_prod", USER)).num_ack_pending
-
-                await until(is_told)
-                await until(is_acknowledged)
-                processes.kill(f"run-{number}")
-        async with connect(
-            BusSettings(url=server.url, user=USER, password_file=password), "subscriber"
-        ) as other:
-            with pytest.raises(PermanentError, match="denies"):
-                await other.js.consumer_info("SUNK_EV_prod", "metrics-exporter-facts")
+            await until(is_told)
+            await until(lambda: is_acknowledged(theirs, password))
+            processes.kill(f"run-{number}")
+    processes.kill("mirrors")
 
     assert "gpu-000-012:1 " not in processes.log_of("run-2").read_text()
+
+
+async def is_acknowledged(server: NatsServer, password: Path) -> bool:
+    settings = BusSettings(url=server.url, user=USER, password_file=password)
+    async with connect(settings, "subscriber") as other:
+        with pytest.raises(PermanentError, match="denies"):
+            await other.js.consumer_info("SUNK_EV_prod", "metrics-exporter-facts")
+        return not (await other.js.consumer_info("SUNK_EV_prod", USER)).num_ack_pending

@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,8 @@ import msgspec
 import pytest
 import yaml
 
-from sunk_events.permissions import as_nats, users
+from sunk_events.permissions import LINK, User, as_nats, users
+from sunk_events.teams import team_users
 from sunk_lab import charts
 from sunk_lab.charts import Objects, env_of, pod_specs, rights
 from sunk_lab.nats import program
@@ -43,10 +44,14 @@ def nats_conf(made: Objects) -> str:
     return str(text)
 
 
-def nats_users(made: Objects) -> Iterator[tuple[str, str, Any]]:
-    """Yield each user of NATS with the variable of its password and its permissions."""
+def teams_conf(made: Objects) -> str:
+    return str(made["ConfigMap", "sunk-nats-teams"]["data"]["teams.conf"])
+
+
+def nats_users(made: Objects, conf: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Yield each user of NATS, or of *conf*, with the variable of its password and its permissions."""
     pattern = r'user: "(.+)"\n +password: \$(\w+)\n(?: +permissions: (.+)\n)?'
-    for name, variable, permissions in re.findall(pattern, nats_conf(made)):
+    for name, variable, permissions in re.findall(pattern, conf or nats_conf(made)):
         yield name, variable, msgspec.json.decode(permissions) if permissions else None
 
 
@@ -257,54 +262,68 @@ def test_every_setting_of_nodeset_controller_has_a_value_in_the_chart(chart: hel
     assert fields - env.keys() == {PREFIX + "KUBECONFIG", PREFIX + "NATS_PUBLISH_RETRY_S"}
 
 
+def unordered(permissions: Any) -> Any:  # noqa: ANN401 - NATS' own form.
+    return permissions and {verb: set(said["allow"]) for verb, said in permissions.items()}
+
+
+def as_rights(wanted: Iterable[User]) -> dict[str, Any]:
+    return {user.name: unordered(as_nats(user.permissions)) if user.permissions else None for user in wanted}
+
+
 def test_nats_has_the_users_and_permissions_that_the_code_says(chart: helm.Chart) -> None:
-    def unordered(permissions: Any) -> Any:  # noqa: ANN401 - NATS' own form.
-        return permissions and {verb: set(said["allow"]) for verb, said in permissions.items()}
+    teams = ["billing", "ops-2"]
+    alone, together = render(chart), render(chart, nats={"subscribers": teams})
 
-    found = {name: unordered(permissions) for name, _, permissions in nats_users(render(chart))}
-
-    assert found == {
-        user.name: unordered(as_nats(user.permissions)) if user.permissions else None
-        for user in users(CLUSTERS)
-    }
+    found = {name: unordered(permissions) for name, _, permissions in nats_users(alone)}
+    assert found == as_rights(user for user in users(CLUSTERS) if user.name != LINK)
+    found = {name: unordered(permissions) for name, _, permissions in nats_users(together)}
+    assert found == as_rights(users(CLUSTERS))
+    theirs = nats_users(together, teams_conf(together))
+    assert {name: unordered(rights) for name, _, rights in theirs} == as_rights(team_users(CLUSTERS, teams))
 
 
 def test_every_user_of_nats_has_a_password_of_its_own_from_the_secret(chart: helm.Chart) -> None:
-    made = render(chart)
-    env = env_of(pod_specs(made)["sunk-nats"])
+    made = render(chart, nats={"subscribers": ["billing"]})
+    specs = pod_specs(made)
     passwords = {
         name: base64.b64decode(text).decode()
         for name, text in made["Secret", "sunk-nats-users"]["data"].items()
     }
 
-    named = {name: env[variable]["secretKeyRef"] for name, variable, _ in nats_users(made)}
+    named = {
+        name: env_of(specs[server])[variable]["secretKeyRef"]
+        for server, conf in (("sunk-nats", nats_conf(made)), ("sunk-nats-teams", teams_conf(made)))
+        for name, variable, _ in nats_users(made, conf)
+    }
     assert named == {name: {"name": "sunk-nats-users", "key": name} for name in passwords}
-    assert len(set(passwords.values())) == len(passwords) == len(users(CLUSTERS))
+    expected = {user.name for user in (*users(CLUSTERS), *team_users(CLUSTERS, ["billing"]))}
+    assert len(set(passwords.values())) == len(passwords)
+    assert set(passwords) == expected
     assert all(re.fullmatch(r"[a-z][A-Za-z0-9]{40,}", password) for password in passwords.values())
 
 
-def test_each_team_that_listens_has_a_user_that_hears_answers_of_its_own_only(chart: helm.Chart) -> None:
-    made = render(chart, nats={"subscribers": ["billing", "ops-2"]})
+def test_without_other_teams_there_is_no_server_for_them_and_no_door(chart: helm.Chart) -> None:
+    made = render(chart)
 
-    found = {name: rights for name, _, rights in nats_users(made) if name.startswith("subscriber")}
-
-    assert found.keys() == {"subscriber", "subscriber-billing", "subscriber-ops-2"}
-    assert found["subscriber-ops-2"]["subscribe"]["allow"] == ["sunk.ev.>", "_INBOX.subscriber-ops-2.>"]
-    theirs = [right for right in found["subscriber-ops-2"]["publish"]["allow"] if "SUNK_EV_" in right]
-    assert theirs == [
-        right.replace(".subscriber", ".subscriber-ops-2") if ".subscriber" in right else right
-        for right in found["subscriber"]["publish"]["allow"]
-        if "SUNK_EV_" in right
-    ]
-    assert all(".subscriber-ops-2" in right for right in theirs if "CONSUMER" in right or "ACK" in right)
-    assert "subscriber-billing" in made["Secret", "sunk-nats-users"]["data"]
+    assert [key for key in made if "teams" in key[1]] == []
+    assert "leafnodes" not in nats_conf(made)
+    assert [port["name"] for port in made["Service", "sunk-nats"]["spec"]["ports"]] == ["nats"]
 
 
+def test_values_of_an_earlier_version_make_the_server_of_other_teams(chart: helm.Chart) -> None:
+    made = render(chart, nats={"subscribers": ["billing"], "teams": None})
+
+    assert "max_connections: 100" in teams_conf(made)
+
+
+@pytest.mark.parametrize("server", ["ours", "theirs"])
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_nats_takes_its_configuration(chart: helm.Chart, tmp_path: Path, replicas: int) -> None:
-    made = render(chart, nats={"replicas": replicas})
-    (tmp_path / "nats.conf").write_text(nats_conf(made))
-    env = {variable: "p1" for _, variable, _ in nats_users(made)} | {"POD_NAME": "sunk-nats-0"}
+def test_nats_takes_its_configuration(chart: helm.Chart, tmp_path: Path, replicas: int, server: str) -> None:
+    made = render(chart, nats={"replicas": replicas, "subscribers": ["billing"]})
+    conf = nats_conf(made) if server == "ours" else teams_conf(made)
+    (tmp_path / "nats.conf").write_text(conf)
+    env = {variable: "p1" for _, variable, _ in nats_users(made, conf)} | {"POD_NAME": "sunk-nats-0"}
+    env["LINK"] = '"nats-leaf://teams:p1@sunk-nats.sunk-system:7422"'
 
     said = subprocess.run(
         [program(), "-t", "-c", "nats.conf"],

@@ -86,6 +86,10 @@ def test_a_wrong_value_is_refused_with_its_path(
             "maxFileStore: 11GiB are more than the volume of 10Gi",
         ),
         (
+            {"nats": {"subscribers": ["billing"], "teams": {"persistence": {"maxFileStore": "2GiB"}}}},
+            "nats.teams.persistence.maxFileStore: 2GiB are too little for 2 Slurm clusters: at least 2304MiB",
+        ),
+        (
             {"nodesetController": {"topology": {"kind": "tree"}}},
             "nodesetController.topology.labels: a tree needs the labels of Nodes",
         ),
@@ -103,6 +107,7 @@ def test_a_wrong_value_is_refused_with_its_path(
         "one name twice",
         "store too small",
         "store larger than its volume",
+        "store of other teams too small",
         "a tree of nothing",
         "Pods that Kubernetes does not spare",
         "growing to one",

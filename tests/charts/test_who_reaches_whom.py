@@ -131,7 +131,22 @@ def test_metrics_are_read_by_those_who_are_named_and_by_nobody_else() -> None:
     assert world.who_reaches("sunk-hook-gateway", "http") == {"slurmd"}
 
 
-def test_other_teams_reach_the_bus_once_they_are_named_and_nothing_else() -> None:
+def test_other_teams_reach_their_own_server_once_they_are_named_and_nothing_else() -> None:
+    team = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "tenant"}}}
+    teams = {"nats": {"subscribers": ["billing"]}}
+
+    world = World(teams | {"networkPolicy": {"subscribersFrom": [team]}}, {})
+
+    assert world.who_reaches("sunk-nats-teams", "nats") == {TENANT}
+    assert world.who_reaches("sunk-nats-teams", "monitor") == {"sunk-test"}
+    assert world.who_reaches("sunk-nats", "leafnodes") == {"sunk-nats-teams"}
+    assert {part for part in MAY if TENANT in world.who_reaches(*part)} == {
+        part for part, who in MAY.items() if who == EVERYBODY
+    }
+    assert World(teams, {}).who_reaches("sunk-nats-teams", "nats") == set()
+
+
+def test_whoever_is_named_reaches_the_bus_and_nothing_else() -> None:
     team = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "tenant"}}}
 
     world = World({"networkPolicy": {"natsFrom": [team]}}, {})

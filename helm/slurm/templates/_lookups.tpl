@@ -68,6 +68,9 @@ release's nodeset-controller), namespace (where that release wants our NodeSets,
 {{- if and (not .Values.nats.url) (ne $url (include "slurm.natsUrl" .)) }}
 {{- fail (printf "nats.url: is empty, and the bus of the sunk release is not its own: set %s" $url) }}
 {{- end }}
+{{- if and $said.NATS_CA_FILE (not (include "slurm.natsCaSecret" .)) }}
+{{- fail "nats.tls.caSecret: is empty, and the NATS of the sunk release speaks TLS: name a Secret with its ca.crt" }}
+{{- end }}
 {{- $lock := $said.LOCK_KEY | default "sunk.coreweave.com/lock" }}
 {{- if ne $lock .Values.sunk.lockKey }}
 {{- fail (printf "sunk.lockKey: the sunk release locks Nodes by the taint %s, and our Pods would not bear it: set the same in both" $lock) }}

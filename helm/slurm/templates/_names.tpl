@@ -65,6 +65,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{ .Values.nats.existingSecret | default (printf "%s-nats" (include "slurm.fullname" .)) }}
 {{- end }}
 
+{{- /* The Secret with the CA certificates of NATS; empty without TLS, and in values of an earlier version. */ -}}
+{{- define "slurm.natsCaSecret" -}}
+{{- dig "tls" "caSecret" "" .Values.nats -}}
+{{- end }}
+
 {{- define "slurm.natsUrl" -}}
 {{ .Values.nats.url | default (printf "nats://sunk-nats.%s:4222" .Values.sunk.namespace) }}
 {{- end }}

@@ -67,6 +67,9 @@ spec:
           {{- end }}
           env:
             {{- $env := dict "NATS_URL" (include "slurm.natsUrl" $root) "NATS_REPLICAS" (int $root.Values.nats.replicas) "NATS_USER" $user "NATS_PASSWORD_FILE" "/etc/sunk/nats/password" "CLUSTER" $root.Values.clusterName "HTTP_HOST" "0.0.0.0" "HTTP_PORT" $port }}
+            {{- if include "slurm.natsCaSecret" $root }}
+            {{- $env = merge (dict "NATS_CA_FILE" "/etc/sunk/nats-ca/ca.crt") $env }}
+            {{- end }}
             {{- if .token }}
             {{- $env = merge (dict "SLURM_URL" (include "slurm.restUrl" $root) "SLURM_TOKEN_FILE" "/run/slurm-token/token" "SLURM_USER" $root.Values.syncer.slurmUser) $env }}
             {{- end }}
@@ -90,6 +93,9 @@ spec:
             {{- toYaml $values.resources | nindent 12 }}
           volumeMounts:
             - {name: nats, mountPath: /etc/sunk/nats, readOnly: true}
+            {{- if include "slurm.natsCaSecret" $root }}
+            - {name: nats-ca, mountPath: /etc/sunk/nats-ca, readOnly: true}
+            {{- end }}
             - {name: tmp, mountPath: /tmp}
             {{- if .token }}
             - {name: token, mountPath: /run/slurm-token, readOnly: true}
@@ -104,6 +110,9 @@ spec:
             secretName: {{ include "slurm.natsSecret" $root }}
             defaultMode: 0400
             items: [{key: {{ $user }}, path: password}]
+        {{- with include "slurm.natsCaSecret" $root }}
+        - {name: nats-ca, secret: {secretName: {{ . }}, defaultMode: 0400, items: [{key: ca.crt, path: ca.crt}]}}
+        {{- end }}
         - {name: tmp, emptyDir: {}}
         {{- if .token }}
         - {name: scripts, configMap: {name: {{ $fullname }}-scripts, items: [{key: token.py, path: token.py}]}}

@@ -27,6 +27,24 @@
 {{- if and .Values.nats.growing (eq (int .Values.nats.replicas) 1) -}}
 {{- fail "nats.growing: one server does not grow to one: set nats.replicas to 3" -}}
 {{- end -}}
+{{- if include "sunk.hasTeams" . -}}
+{{- $teams := include "sunk.teams" . | fromJson -}}
+{{- $theirs := include "sunk.mebibytes" ($teams.persistence.maxFileStore | trimSuffix "B") | int64 -}}
+{{- if lt $theirs (int64 (add (mul 1024 (len $names)) 256)) -}}
+{{- fail (printf "nats.teams.persistence.maxFileStore: %s are too little for %d Slurm clusters: at least %dMiB" $teams.persistence.maxFileStore (len $names) (add (mul 1024 (len $names)) 256)) -}}
+{{- end -}}
+{{- if gt $theirs (include "sunk.mebibytes" $teams.persistence.size | int64) -}}
+{{- fail (printf "nats.teams.persistence.maxFileStore: %s are more than the volume of %s (nats.teams.persistence.size)" $teams.persistence.maxFileStore $teams.persistence.size) -}}
+{{- end -}}
+{{- with .Values.nats.existingSecret -}}
+{{- $there := lookup "v1" "Secret" $.Release.Namespace . -}}
+{{- range concat (list (dict "name" "teams")) (include "sunk.teamUsers" $ | fromJsonArray) -}}
+{{- if and $there (not (hasKey ($there.data | default dict) .name)) -}}
+{{- fail (printf "nats.existingSecret: the Secret %s has no password %s, which nats.subscribers needs: add it" $.Values.nats.existingSecret .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if gt $store $size -}}
 {{- fail (printf "nats.persistence.maxFileStore: %s are more than the volume of %s (nats.persistence.size)" .Values.nats.persistence.maxFileStore .Values.nats.persistence.size) -}}
 {{- end -}}

@@ -131,8 +131,47 @@ nats://sunk-nats.{{ .Release.Namespace }}:4222
 {{- end -}}
 {{- end }}
 
+{{/* nats.tls with its defaults, as JSON. */}}
+{{- define "sunk.natsTls" -}}
+{{- mergeOverwrite (dict "existingSecret" "" "required" true) (.Values.nats.tls | default dict | deepCopy) | toJson -}}
+{{- end }}
+
+{{/* Name of the Secret with NATS' certificate; empty without TLS. */}}
+{{- define "sunk.tlsSecret" -}}
+{{- (include "sunk.natsTls" . | fromJson).existingSecret -}}
+{{- end }}
+
+{{/* Has nats-server read a certificate that was renewed. Needs the volumes run and tls, and shareProcessNamespace. */}}
+{{- define "sunk.natsReloader" -}}
+{{- $own := .Values.nodesetController }}
+- name: reloader
+  image: {{ include "sunk.image" (dict "root" . "image" $own.image) }}
+  imagePullPolicy: {{ $own.image.pullPolicy }}
+  command:
+  - python3
+  - -c
+  - |
+    {{- .Files.Get "files/reload.py" | nindent 4 }}
+  - /run/nats/nats.pid
+  - /etc/nats-tls
+  resources:
+    requests: {cpu: 5m, memory: 16Mi}
+    limits: {memory: 64Mi}
+  securityContext:
+    {{- include "sunk.containerSecurity" . | nindent 4 }}
+  volumeMounts:
+  - {name: run, mountPath: /run/nats, readOnly: true}
+  - {name: tls, mountPath: /etc/nats-tls, readOnly: true}
+{{- end }}
+
+{{/* Whether other teams have a server of their own (docs/adr/0034). */}}
+{{- define "sunk.hasTeams" -}}
+{{- if and .Values.nats.enabled .Values.nats.subscribers }}true{{ end -}}
+{{- end }}
+
 {{/* The users of the bus with their permissions, as a JSON list: files/nats-users.json for the clusters of the values.
-     A user with <cluster> in its name is there once for each cluster; another has each line with it once for each. */}}
+     A user with <cluster> in its name is there once for each cluster; another has each line with it once for each.
+     The link of the other teams' server is there if there is one. */}}
 {{- define "sunk.natsUsers" -}}
 {{- $clusters := include "sunk.clusters" . | fromJsonArray -}}
 {{- $users := list -}}
@@ -142,22 +181,45 @@ nats://sunk-nats.{{ .Release.Namespace }}:4222
     {{- $groups = list -}}
     {{- range $clusters }}{{ $groups = append $groups (list .) }}{{ end -}}
   {{- end -}}
+  {{- if or (ne $user.name "teams") (include "sunk.hasTeams" $) -}}
   {{- range $group := $groups -}}
     {{- $made := dict "name" ($user.name | replace "<cluster>" (first $group)) -}}
     {{- if $user.permissions -}}
       {{- $_ := set $made "permissions" (include "sunk.natsPermissions" (dict "permissions" $user.permissions "clusters" $group) | fromJson) -}}
     {{- end -}}
     {{- $users = append $users $made -}}
-    {{- if eq $user.name "subscriber" -}}
-      {{- range $.Values.nats.subscribers -}}
-        {{- $own := printf "subscriber-%s" . -}}
-        {{- $theirs := toJson $made.permissions | replace ".subscriber." (printf ".%s." $own) | replace ".subscriber\"" (printf ".%s\"" $own) | fromJson -}}
-        {{- $users = append $users (dict "name" $own "permissions" $theirs) -}}
-      {{- end -}}
-    {{- end -}}
+  {{- end -}}
   {{- end -}}
 {{- end -}}
 {{- toJson $users -}}
+{{- end }}
+
+{{/* The users of the other teams' server, as a JSON list: a team has what `subscriber` has, under its own name. */}}
+{{- define "sunk.teamUsers" -}}
+{{- $clusters := include "sunk.clusters" . | fromJsonArray -}}
+{{- $users := list -}}
+{{- if include "sunk.hasTeams" . -}}
+{{- range $user := (.Files.Get "files/nats-users.json" | fromJson).teams -}}
+  {{- $permissions := include "sunk.natsPermissions" (dict "permissions" $user.permissions "clusters" $clusters) | fromJson -}}
+  {{- $users = append $users (dict "name" $user.name "permissions" $permissions) -}}
+  {{- if eq $user.name "subscriber" -}}
+    {{- range $.Values.nats.subscribers -}}
+      {{- $own := printf "subscriber-%s" . -}}
+      {{- $theirs := toJson $permissions | replace ".subscriber." (printf ".%s." $own) | replace ".subscriber\"" (printf ".%s\"" $own) | fromJson -}}
+      {{- $users = append $users (dict "name" $own "permissions" $theirs) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $users -}}
+{{- end }}
+
+{{/* nats.teams with its defaults, as JSON: `helm upgrade --reuse-values` has the values of the release as it was. */}}
+{{- define "sunk.teams" -}}
+{{- $persistence := dict "size" "10Gi" "storageClassName" "" "maxFileStore" "8GiB" -}}
+{{- $limits := dict "connections" 100 "consumers" 100 -}}
+{{- $resources := dict "requests" (dict "cpu" "100m" "memory" "128Mi") "limits" (dict "memory" "1Gi") -}}
+{{- mergeOverwrite (dict "persistence" $persistence "limits" $limits "resources" $resources) (.Values.nats.teams | default dict | deepCopy) | toJson -}}
 {{- end }}
 
 {{/* Permissions with each line that names <cluster> once for each cluster. The second form is how a NATS subject escapes it. */}}

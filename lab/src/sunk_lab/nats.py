@@ -55,6 +55,7 @@ class NatsServer:
         port: int = 0,
         max_store_mib: int | None = None,
         sync: str = "",
+        domain: str = "",
         extra: str = "",
     ) -> None:
         """Describe a server; `start` starts it.
@@ -65,8 +66,10 @@ class NatsServer:
             port: Where it listens on 127.0.0.1; 0: any that is free, and that one from then on.
             max_store_mib: What JetStream may store, all streams together; by default what the disk holds.
             sync: ``always``, or after how long at most it writes to the disk, such as ``2m``, its default.
+            domain: JetStream's domain, of a server that is a leaf node of another.
             extra: More of its configuration; it goes last, so it wins.
         """
+        self._domain: Final = domain
         self._folder: Final = folder.absolute()
         self._processes: Final = processes or Processes(self._folder)
         self._port: Final = port
@@ -113,7 +116,12 @@ class NatsServer:
         port = self._port or self._last_port() or -1
         configuration.write_text(
             render_configuration(
-                self._folder, port, self._extra, max_store_mib=self._max_store_mib, sync=self._sync
+                self._folder,
+                port,
+                self._extra,
+                max_store_mib=self._max_store_mib,
+                sync=self._sync,
+                domain=self._domain,
             )
         )
         self._processes.spawn(_NAME, [program(), "-c", configuration])
@@ -222,15 +230,22 @@ class ExistingNats:
 
 
 def render_configuration(
-    folder: Path, port: int, extra: str = "", *, max_store_mib: int | None = None, sync: str = ""
+    folder: Path,
+    port: int,
+    extra: str = "",
+    *,
+    max_store_mib: int | None = None,
+    sync: str = "",
+    domain: str = "",
 ) -> str:
     """Return the server's configuration; port -1 means any. *extra* goes last, so it wins."""
     synced = f", sync_interval: {json.dumps(sync)}" if sync else ""
+    named = f", domain: {json.dumps(domain)}" if domain else ""
     limit = f", max_file_store: {max_store_mib}MB" if max_store_mib else ""
     return (
         f'listen: "127.0.0.1:{port}"\n'
         f'ports_file_dir: "{folder}"\n'
-        f'jetstream {{ store_dir: "{folder}/store"{limit}{synced} }}\n'
+        f'jetstream {{ store_dir: "{folder}/store"{limit}{synced}{named} }}\n'
         # With the newer acknowledgement subjects nats-py's ordered consumers stop without an error.
         "feature_flags { js_ack_fc_v2: false }\n"
         f"{extra}\n"

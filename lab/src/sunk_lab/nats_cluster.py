@@ -7,6 +7,7 @@ Source: nats-server 2.15, clustering, monitoring endpoint ``/jsz``, signal USR2 
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -22,13 +23,16 @@ SIZE: Final = 3
 class NatsCluster:
     """Three nats-servers; everything they have is in *folder*. As a context they run meanwhile."""
 
-    def __init__(self, folder: Path, *, sync: str = "", extra: str = "") -> None:
+    def __init__(
+        self, folder: Path, *, sync: str = "", extra: str = "", each: Sequence[str] = ("", "", "")
+    ) -> None:
         """Describe a cluster; `start` starts it.
 
         Args:
             folder: Configuration and stores. Whoever made it removes it.
             sync: When each server writes to the disk, as for `NatsServer`.
             extra: More configuration of each server.
+            each: More of the first, the second, and the third.
         """
         first = _first_port(folder)
         routes = ", ".join(f'"nats-route://127.0.0.1:{first + SIZE + number}"' for number in range(SIZE))
@@ -38,7 +42,9 @@ class NatsCluster:
                 folder / f"n{number}",
                 port=first + number,
                 sync=sync,
-                extra=_member(number, first + SIZE + number, routes, self._monitors[number]) + extra,
+                extra=_member(number, first + SIZE + number, routes, self._monitors[number])
+                + extra
+                + each[number],
             )
             for number in range(SIZE)
         ]

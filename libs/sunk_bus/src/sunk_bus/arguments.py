@@ -52,6 +52,9 @@ def _common() -> argparse.ArgumentParser:
     common.add_argument(
         "--creds", type=Path, metavar="FILE", help="a NATS credentials file, instead of user and password"
     )
+    common.add_argument(
+        "--ca-file", type=Path, metavar="FILE", help="CA certificates of NATS; with it only TLS is used"
+    )
     common.add_argument("--cluster", help="show this Slurm cluster only; default: all clusters of this bus")
     common.add_argument(
         "--timeout", type=float, dest="timeout_s", metavar="SECONDS", help="how long to try to connect (5)"

@@ -24,6 +24,8 @@ class CliSettings(msgspec.Struct, frozen=True, kw_only=True):
     password_file: Path | None = None
     creds: Path | None = None
     """A credentials file of NATS, instead of user and password."""
+    ca_file: Path | None = None
+    """CA certificates that the server's certificate must come from. With it every connection uses TLS."""
     cluster: str = ""
     """The Slurm cluster to look at; empty: all on this bus."""
     timeout_s: Seconds = 5.0
@@ -33,7 +35,11 @@ class CliSettings(msgspec.Struct, frozen=True, kw_only=True):
     def bus(self) -> BusSettings:
         """How to connect."""
         return BusSettings(
-            url=self.url, user=self.user, password_file=self.password_file, credentials_file=self.creds
+            url=self.url,
+            user=self.user,
+            password_file=self.password_file,
+            credentials_file=self.creds,
+            ca_file=self.ca_file,
         )
 
 
@@ -46,7 +52,7 @@ def settings(options: Mapping[str, object], environment: Mapping[str, str] | Non
     found = load(CliSettings, os.environ if environment is None else environment, PREFIX)
     given = {name: options[name] for name in CliSettings.__struct_fields__ if options.get(name) is not None}
     found = msgspec.structs.replace(found, **given)
-    for path in filter(None, (found.password_file, found.creds)):
+    for path in filter(None, (found.password_file, found.creds, found.ca_file)):
         try:
             path.read_bytes()
         except OSError as error:

@@ -11,7 +11,7 @@ Source: NATS documentation, "Authorization" and "JetStream wire API"; ADR-15 for
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -34,9 +34,10 @@ FOR_ALL_CLUSTERS: Final[frozenset[Service]] = frozenset({"nodeset-controller"})
 
 ADMIN: Final = "admin"
 """The user of people: everything, as they mend what nobody else may touch."""
-SUBSCRIBER: Final = "subscriber"
-"""The user of other teams: all facts, as they come or by a durable consumer of its own name, and the state
-buckets to read, key by key or by a consumer of that name."""
+LINK: Final = "teams"
+"""The user as which the server of other teams connects (`sunk_events.teams`), to mirror facts and states."""
+KEEPER: Final = "keeper"
+"""The user there that makes the mirrors."""
 
 READS: Final[dict[Service, tuple[type[State], ...]]] = {
     "syncer": (
@@ -108,7 +109,9 @@ LEASES: Final[dict[Service, tuple[str, ...]]] = {
 }
 """The keys of the lease bucket that a service writes: leases that it takes, and what its replicas share."""
 
-_API: Final = "$JS.API"
+API: Final = "$JS.API"
+DOMAIN_API: Final = "$JS.sunk.API"
+"""How the server of other teams calls our JetStream; ``mappings`` of the configuration says so."""
 
 
 class Permissions(msgspec.Struct, frozen=True):
@@ -137,7 +140,7 @@ def users(clusters: Iterable[str]) -> tuple[User, ...]:
     for service in SERVICES:
         groups = (names,) if service in FOR_ALL_CLUSTERS else tuple((name,) for name in names)
         made += [User(user_name(service, group[0]), permissions(service, group)) for group in groups if group]
-    return (*made, User(SUBSCRIBER, _subscriber(names)), User(ADMIN, None))
+    return (*made, User(LINK, _linked(names)), User(ADMIN, None))
 
 
 def permissions(service: Service, clusters: Iterable[str]) -> Permissions:
@@ -160,6 +163,12 @@ def streams(cluster: str) -> tuple[str, ...]:
     )
 
 
+def mirrored(cluster: str) -> tuple[str, ...]:
+    """Return the streams of *cluster* that other teams see: facts and states, no leases or dead letters."""
+    buckets = (subjects.bucket(cluster, kind) for kind in STATES)
+    return (subjects.fact_stream(cluster), *(subjects.bucket_stream(bucket) for bucket in buckets))
+
+
 def configuration(wanted: Iterable[User], passwords: Mapping[str, str]) -> str:
     """Return nats-server's ``authorization`` block.
 
@@ -170,19 +179,23 @@ def configuration(wanted: Iterable[User], passwords: Mapping[str, str]) -> str:
     Raises:
         KeyError: a user has no password.
     """
-    entries = [
+    return f"authorization: {json.dumps({'users': users_in_nats(wanted, passwords)}, indent=2)}\n"
+
+
+def users_in_nats(wanted: Iterable[User], passwords: Mapping[str, str]) -> Sequence[Mapping[str, object]]:
+    """Return *wanted* in the form that nats-server's configuration has."""
+    return [
         {"user": user.name, "password": passwords[user.name]}
         | ({"permissions": as_nats(user.permissions)} if user.permissions else {})
         for user in wanted
     ]
-    return f"authorization: {json.dumps({'users': entries}, indent=2)}\n"
 
 
 def as_nats(allowed: Permissions) -> dict[str, dict[str, list[str]]]:
-    """Return *allowed* in the form that nats-server's configuration has."""
+    """Return *allowed* in the form that nats-server's configuration has: to it an empty list allows all."""
     return {
-        "publish": {"allow": list(allowed.publish)},
-        "subscribe": {"allow": list(allowed.subscribe)},
+        verb: {"allow": list(given)} if given else {"deny": [">"]}
+        for verb, given in (("publish", allowed.publish), ("subscribe", allowed.subscribe))
     }
 
 
@@ -222,59 +235,46 @@ def _answered(service: Service, cluster: str) -> Iterator[str]:
 def _called(service: Service, cluster: str) -> Iterator[str]:
     """Yield the calls of JetStream: make what is missing, follow what is read, look at what is written."""
     yield "$SYS.REQ.USER.INFO"  # What we may do; the server answers about who asks, and nobody else.
-    yield f"{_API}.STREAM.NAMES"  # Whether somebody else's stream captures our subjects.
+    yield f"{API}.STREAM.NAMES"  # Whether somebody else's stream captures our subjects.
     for stream in streams(cluster):
-        yield f"{_API}.STREAM.CREATE.{stream}"
-        yield f"{_API}.STREAM.INFO.{stream}"
+        yield f"{API}.STREAM.CREATE.{stream}"
+        yield f"{API}.STREAM.INFO.{stream}"
     own = [kind for kind, owner in STATES.items() if owner == service]
     for kind in (*own, *READS[service]):
         stream = subjects.bucket_stream(subjects.bucket(cluster, kind))
-        yield f"{_API}.CONSUMER.CREATE.{stream}"
-        yield f"{_API}.CONSUMER.MSG.NEXT.{stream}.*"  # NATS gives a view's consumer its name.
-        yield f"{_API}.STREAM.MSG.GET.{stream}"  # How far its leader is; what is stored where we write.
+        yield f"{API}.CONSUMER.CREATE.{stream}"
+        yield f"{API}.CONSUMER.MSG.NEXT.{stream}.*"  # NATS gives a view's consumer its name.
+        yield f"{API}.STREAM.MSG.GET.{stream}"  # How far its leader is; what is stored where we write.
     if service in LEASES:
-        yield f"{_API}.STREAM.MSG.GET.{subjects.bucket_stream(subjects.lease_bucket(cluster))}"
+        yield f"{API}.STREAM.MSG.GET.{subjects.bucket_stream(subjects.lease_bucket(cluster))}"
     for durable in DURABLES.get(service, ()):
-        yield from _consumed(subjects.fact_stream(cluster), durable)
+        yield from consumed(subjects.fact_stream(cluster), durable)
 
 
-def _consumed(stream: str, durable: str) -> Iterator[str]:
+def consumed(stream: str, durable: str) -> Iterator[str]:
     """Yield what reading *stream* through *durable* takes, for both forms of acknowledgement subjects."""
-    yield f"{_API}.CONSUMER.DURABLE.CREATE.{stream}.{durable}"
-    yield f"{_API}.CONSUMER.RESET.{stream}.{durable}"
-    yield f"{_API}.CONSUMER.MSG.NEXT.{stream}.{durable}"
+    yield f"{API}.CONSUMER.DURABLE.CREATE.{stream}.{durable}"
+    yield f"{API}.CONSUMER.RESET.{stream}.{durable}"
+    yield f"{API}.CONSUMER.MSG.NEXT.{stream}.{durable}"
     yield f"$JS.ACK.{stream}.{durable}.>"
     yield f"$JS.ACK.*.*.{stream}.{durable}.>"
 
 
-def _subscriber(clusters: Iterable[str]) -> Permissions:
-    """Return what any client's ``kv get`` takes, and one consumer of each stream, called as the user.
+def _linked(clusters: tuple[str, ...]) -> Permissions:
+    """Return what may pass from and to the server of other teams: mirrors and the facts as they come.
 
-    A stream has room for 1,000 consumers, and NATS can bound how many a user makes by their names alone: one
-    who may choose names could take the room that the services' views need.
+    JetStream delivers a mirror's messages below ``$JS.M`` and answers whoever makes its consumer below
+    ``$JSC.R``.
     """
     calls: list[str] = []
-    for cluster in clusters:
-        stream = subjects.fact_stream(cluster)
+    for stream in (stream for cluster in clusters for stream in mirrored(cluster)):
         calls += [
-            f"{_API}.STREAM.INFO.{stream}",
-            f"{_API}.CONSUMER.CREATE.{stream}.{SUBSCRIBER}",
-            f"{_API}.CONSUMER.CREATE.{stream}.{SUBSCRIBER}.>",
-            f"{_API}.CONSUMER.INFO.{stream}.{SUBSCRIBER}",
-            *_consumed(stream, SUBSCRIBER),
+            f"{DOMAIN_API}.CONSUMER.CREATE.{stream}",
+            f"{DOMAIN_API}.STREAM.INFO.{stream}",
+            f"{DOMAIN_API}.STREAM.MSG.GET.{stream}",
+            f"$JS.FC.{stream}.>",
         ]
-        for kind in STATES:
-            stream = subjects.bucket_stream(subjects.bucket(cluster, kind))
-            calls += [
-                f"{_API}.STREAM.INFO.{stream}",
-                f"{_API}.STREAM.MSG.GET.{stream}",
-                f"{_API}.CONSUMER.CREATE.{stream}.{SUBSCRIBER}",
-                f"{_API}.CONSUMER.CREATE.{stream}.{SUBSCRIBER}.>",
-                f"{_API}.CONSUMER.INFO.{stream}.{SUBSCRIBER}",
-                f"{_API}.CONSUMER.MSG.NEXT.{stream}.{SUBSCRIBER}",
-                f"{_API}.CONSUMER.DELETE.{stream}.{SUBSCRIBER}",  # To read the whole bucket anew.
-                f"$JS.FC.{stream}.{SUBSCRIBER}.>",
-            ]
+    facts = (subjects.facts(cluster) for cluster in clusters)
     return Permissions(
-        publish=tuple(calls), subscribe=(subjects.EVERYTHING, f"{subjects.inbox(SUBSCRIBER)}.>")
+        publish=tuple(calls), subscribe=(*facts, "$JS.M.>", "$JSC.R.>", f"{subjects.inbox(KEEPER)}.>")
     )

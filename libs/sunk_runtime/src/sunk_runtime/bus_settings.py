@@ -20,6 +20,8 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
     password_file: Path | None = None
     credentials_file: Path | None = None
     """NATS' own file of a user's JWT and seed, instead of user and password; it needs ``nats-py[nkeys]``."""
+    ca_file: Path | None = None
+    """CA certificates that the server's certificate must come from. With it every connection uses TLS."""
     replicas: int = 1
     facts_max_bytes: int = 1 << 30
     facts_max_age_s: int = 7 * 86400

@@ -9,12 +9,14 @@ Source: nats-py 2.16, whose reader ends over any of these, while it says that it
 
 import re
 from asyncio import Future  # What nats-py itself puts into its queue of pings.
+from typing import Any
 
 import anyio
 from nats.aio import client
 from nats.aio.msg import Msg
 from nats.protocol import parser
 
+from sunk_runtime.bus_tls import NoTlsError
 from sunk_runtime.message import Message
 
 
@@ -46,6 +48,14 @@ class Client(client.Client):
             while self.is_reconnecting or self.is_connecting:  # noqa: ASYNC110 - nats-py has no event of it
                 await anyio.sleep(0.05)
             return await super().request(subject, payload, timeout, old_style, headers)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - nats-py's
+        """Use TLS where we must, whatever the server says: who is in between could take its word away."""
+        if initial_connection and self.options.get("tls"):
+            if not (info.get("tls_required") or info.get("tls_available")):
+                raise NoTlsError("the server speaks no TLS")
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         """Read what there is of them."""

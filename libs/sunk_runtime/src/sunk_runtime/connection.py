@@ -26,6 +26,7 @@ from nats.js.errors import Error as JetStreamError
 from sunk_events import subjects
 from sunk_events.codec import MAX_BYTES
 from sunk_runtime.acks import Acks
+from sunk_runtime.bus_tls import Trust, refusal
 from sunk_runtime.client import Client
 from sunk_runtime.errors import BusUnavailableError, PermanentError, SunkError
 from sunk_runtime.metrics import CONNECTED, RECONNECTS
@@ -66,15 +67,14 @@ class Connection:
         self._acks = Acks(self.client)
         self.last_error = ""
         """What the server said last; a denied publish is only a time-out to its caller."""
-        self.breaks = 0
-        """How often the connection broke."""
-        self.reconnects = 0
-        """How often it came back."""
+        self.breaks = self.reconnects = 0
+        """How often the connection broke, and came back."""
         self.recovery = Recovery()
         """Told whenever it came back."""
         self._closed = anyio.Event()
         self._is_up = False
         self._user = ""
+        self._trust: Trust | None = None
         self._waits: dict[_Wait, None] = {}
         """In the order in which they began: the one that waits longest ends first."""
         self._tasks: TaskGroup | None = None
@@ -171,18 +171,23 @@ class Connection:
         user: str,
         password: Callable[[], str] | None,
         credentials: str | None = None,
+        trust: Trust | None = None,
     ) -> None:
         """Connect as *name*, trying until NATS is there.
 
         Raises:
-            PermanentError: NATS refuses *user*.
+            PermanentError: NATS refuses *user*, or we its certificate.
         """
+        self._trust = trust
 
         async def on_error(error: Exception) -> None:
             self.last_error = str(error)
             if not self._is_up and "authorization" in str(error).lower():
                 raise PermanentError(f"NATS refuses user {user!r}: {error}")
-            log.warning("bus error", extra={"error": str(error) or type(error).__name__})
+            refused = refusal(error, has_ca_file=trust is not None)
+            if refused and not self._is_up:
+                raise PermanentError(refused)
+            log.warning("bus error", extra={"error": refused or str(error) or type(error).__name__})
             if found := _DENIED.search(str(error).lower()):
                 self._deny(found[1], found[2])
 
@@ -204,6 +209,7 @@ class Connection:
             "user": user or None,
             "password": password,
             "user_credentials": credentials,
+            "tls": trust and trust.context,
         }
         await self.client.connect(**options)
         await self._acks.listen()
@@ -240,6 +246,8 @@ class Connection:
         if self._is_up:
             log.warning("bus disconnected", extra={"waiting": self.waiting})
         self.breaks += 1
+        if self._trust is not None:
+            self._trust.read_again()
         CONNECTED.set(0)
         for wait in self._waits:
             if wait.is_for_answer:
@@ -265,6 +273,7 @@ async def connected(
     user: str,
     password: Callable[[], str] | None,
     credentials: str | None = None,
+    trust: Trust | None = None,
 ) -> AsyncGenerator[Connection]:
     """Hold a connection while the context lasts.
 
@@ -274,13 +283,16 @@ async def connected(
         user: Who we are; empty where an address says it, or NATS has no users.
         password: Asked at each connect, as a password may have been changed since the last.
         credentials: NATS' own file of a user's JWT and seed, instead of both.
+        trust: Whose certificates we accept; without it a server's that needs TLS must be of a public CA.
 
     Raises:
-        PermanentError: NATS refuses *user*; on the way out, if the connection was closed for good.
+        PermanentError: NATS refuses *user*, or we its certificate; on the way out, if it was closed for good.
     """
     connection = Connection()
     try:
-        await connection.open(name, servers=servers, user=user, password=password, credentials=credentials)
+        await connection.open(
+            name, servers=servers, user=user, password=password, credentials=credentials, trust=trust
+        )
         async with connection.held():
             yield connection
     finally:

@@ -93,6 +93,10 @@ class JetStream(JetStreamContext):
             text = f"restore a stream: {error.get('description')} ({error.get('err_code')})"
             raise JetStreamRejectedError(text, err_code=int(error.get("err_code") or 0))
 
+    async def call(self, subject: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Call JetStream's API by its whole *subject*, which may be that of another domain."""
+        return await self._api_request(subject, json.dumps(request).encode() if request else b"")
+
     async def _request(self, what: str, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         return await self._api_request(f"{self._prefix}.{what}", json.dumps(request).encode(), timeout_s)
 

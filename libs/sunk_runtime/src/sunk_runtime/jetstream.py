@@ -19,6 +19,7 @@ from nats.errors import NoRespondersError
 
 from sunk_events import subjects
 from sunk_runtime.bus_settings import BusSettings
+from sunk_runtime.bus_tls import Trust
 from sunk_runtime.clock import ServerClock
 from sunk_runtime.connection import Connection, connected
 from sunk_runtime.context import JetStream
@@ -258,7 +259,7 @@ async def connect(settings: BusSettings, name: str) -> AsyncGenerator[Bus]:
     The password is read from its file at each connect, so that one that was changed is taken up.
 
     Raises:
-        ConfigError: the password's file cannot be read.
+        ConfigError: the file of the password or of CA certificates cannot be read.
         PermanentError: NATS refuses our user; on the way out, if the connection was closed for good.
     """
     servers = settings.url.split(",")
@@ -269,6 +270,7 @@ async def connect(settings: BusSettings, name: str) -> AsyncGenerator[Bus]:
         user=settings.user,
         password=settings.password_reader(),
         credentials=credentials,
+        trust=Trust(settings.ca_file) if settings.ca_file else None,
     ) as connection:
         bus = Bus(connection, name, retry_s=settings.retry_s)
         connection.beside(bus.compare_clocks)

@@ -24,6 +24,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Our user on the bus; empty where it has none."""
     nats_password_file: Path | None = None
     """Holds that user's password."""
+    nats_ca_file: Path | None = None
+    """CA certificates that NATS' certificate must come from, read again when a connection breaks. With it
+    nothing is sent without TLS. The certificate must have the host of ``nats_url``."""
     nats_replicas: Literal[1, 3] = 1
     """How many servers keep each stream that we make: 1, or 3 where three servers are one cluster."""
     nats_publish_retry_s: Annotated[float, Meta(ge=0)] | None = None
@@ -50,6 +53,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
             url=self.nats_url,
             user=self.nats_user,
             password_file=self.nats_password_file,
+            ca_file=self.nats_ca_file,
             replicas=self.nats_replicas,
             publish_retry_s=self.nats_publish_retry_s,
         )

@@ -24,6 +24,8 @@ class GrowSettings(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     """A user of both that may do everything."""
     password_file: Path | None = None
+    ca_file: Path | None = None
+    """CA certificates of both."""
     volume_mib: int = 0
     """Size of the volume that has both sides' streams for a while; 0: not known."""
     within_s: Seconds = 1800.0
@@ -31,7 +33,7 @@ class GrowSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def bus(self, url: str) -> BusSettings:
         """How to connect to *url*."""
-        return BusSettings(url=url, user=self.user, password_file=self.password_file)
+        return BusSettings(url=url, user=self.user, password_file=self.password_file, ca_file=self.ca_file)
 
 
 def settings(arguments: Sequence[str]) -> GrowSettings:
