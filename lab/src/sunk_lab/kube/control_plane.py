@@ -47,13 +47,7 @@ def start(place: Place) -> None:
     Raises:
         LabError: A port is taken, or a program ended; names the log.
     """
-    _certify(place)
-    network.bring_up(place.network, place.folder)
-    _refuse_taken_ports(place)
-    place.spawn("etcd", [place.programs / "etcd", *etcd_flags(place.network, place.folder / "etcd-data")])
-    flags = apiserver_flags(place.network, place.authority)
-    place.spawn("kube-apiserver", [place.programs / "kube-apiserver", *flags])
-    wait_for("the API server", _answers(place), pause_s=0.05)
+    start_api(place)
     for name, flags_of in (("kube-controller-manager", _manager_flags), ("kube-scheduler", _scheduler_flags)):
         place.spawn(name, [place.programs / name, *flags_of(place)])
     objects = "\n---\n".join(map(json.dumps, manifests.addons(place.network)))
@@ -66,6 +60,17 @@ def start(place: Place) -> None:
     volumes.mkdir(exist_ok=True)
     provisioner = ["--kubeconfig", place.kubeconfig, "--dir", volumes]
     place.spawn("provisioner", [place.programs / "provisioner", *provisioner])
+
+
+def start_api(place: Place) -> None:
+    """Bring up etcd and the API server alone; afterwards the API server answers. Raises as `start`."""
+    _certify(place)
+    network.bring_up(place.network, place.folder)
+    _refuse_taken_ports(place)
+    place.spawn("etcd", [place.programs / "etcd", *etcd_flags(place.network, place.folder / "etcd-data")])
+    flags = apiserver_flags(place.network, place.authority)
+    place.spawn("kube-apiserver", [place.programs / "kube-apiserver", *flags])
+    wait_for("the API server", _answers(place), pause_s=0.05)
 
 
 def stop(place: Place) -> None:

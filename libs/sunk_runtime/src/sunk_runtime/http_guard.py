@@ -14,7 +14,7 @@ gives way to a new one only where there are too many.
 import asyncio
 import asyncio.sslproto
 import ssl
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -38,6 +38,8 @@ class Line:
     """The caller's end of one connection."""
 
     def __init__(self) -> None:
+        self.common_name = ""
+        """Of the client certificate that the TLS context verified; empty: it verified none."""
         self._is_dead = False
         self._scopes: set[anyio.CancelScope] = set()
 
@@ -62,6 +64,13 @@ class Line:
 def line_of(request: Request) -> Line:
     """Return the line that *request* came in by."""
     return cast("Line", request.state.line)
+
+
+def common_name(certificate: Mapping[str, Any] | None) -> str:
+    """Return the one common name of a verified *certificate*, as `ssl` has it; empty: none, or several."""
+    parts = [part for names in (certificate or {}).get("subject", ()) for part in names]
+    found = [str(value) for key, value in parts if key == "commonName"]
+    return found[0] if len(found) == 1 else ""
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -178,6 +187,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _begin(self, transport: asyncio.Transport) -> None:
         self._is_begun = True
+        self._line.common_name = common_name(transport.get_extra_info("peercert"))
         super().connection_made(transport)
 
     async def _shake_hands(self, raw: asyncio.Transport, context: ssl.SSLContext) -> None:
