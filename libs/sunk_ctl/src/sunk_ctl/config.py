@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def kubeconfig(given: Path | None, environment: Mapping[str, str] | None = None) -> Path:
-    """Return the kubeconfig: the option, ``KUBECONFIG`` (paths with colons between), or ``~/.kube/config``."""
+    """Return the kubeconfig: the option, ``KUBECONFIG`` (several with colons), or ``~/.kube/config``."""
     if given is not None:
         return given
     found = (os.environ if environment is None else environment).get("KUBECONFIG", "")

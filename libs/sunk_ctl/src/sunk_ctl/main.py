@@ -216,10 +216,8 @@ def _end(message: str, status: int) -> None:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    first: BaseException = group
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - isinstance loses the argument
-    return first
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first  # pyright: ignore[reportUnknownArgumentType] - isinstance loses the argument
 
 
 def main() -> None:

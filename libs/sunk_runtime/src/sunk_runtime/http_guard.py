@@ -84,7 +84,9 @@ class GuardedProtocol(HttpToolsProtocol):
         """The connection itself, below TLS."""
         self._handshake: asyncio.Task[None] | None = None
         self._early = b""
-        """What came with the end of the handshake, before we had word of that."""
+        """What came before TLS was there to read it, which is the handshake's; later what came with the end
+        of the handshake, before we had word of that."""
+        self._is_tls_there = False
         self._is_begun = False
         """Requests may come: uvicorn has the transport."""
         self._is_lost = False
@@ -139,6 +141,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Parse *data*, and give up on a head that goes on and on, or on a body that nobody reads."""
         if not self._is_begun:
             self._early += data
+            if not self._is_tls_there and self._raw is not None:
+                self._raw.pause_reading()  # TLS goes on reading.
             return
         super().data_received(data)
         if self._head_due is not None:
@@ -191,6 +195,10 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
 
     async def _shake_hands(self, raw: asyncio.Transport, context: ssl.SSLContext) -> None:
+        self._is_tls_there = True
+        hello, self._early = self._early, b""
+        if hello:  # On a busy machine it comes first, with uvloop. Never is it read as what TLS had said.
+            self.loop.call_soon(_hand_over, raw, hello)
         try:
             transport = await self.loop.start_tls(
                 raw,
@@ -221,3 +229,18 @@ class GuardedProtocol(HttpToolsProtocol):
     def _give_up(self) -> None:
         self._head_due = None
         self.cut()
+
+
+def _hand_over(raw: asyncio.Transport, data: bytes) -> None:
+    """Give TLS, which is about to begin, what came before it was there."""
+    protocol = raw.get_protocol()
+    if isinstance(protocol, GuardedProtocol):
+        raw.abort()  # `start_tls` refused the transport.
+        return
+    tls = cast("asyncio.BufferedProtocol", protocol)
+    while data:
+        buffer = tls.get_buffer(len(data))
+        taken = min(len(buffer), len(data))
+        buffer[:taken] = data[:taken]
+        tls.buffer_updated(taken)
+        data = data[taken:]

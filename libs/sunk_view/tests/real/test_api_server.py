@@ -53,17 +53,23 @@ NAMESPACE = "sunk"
 NOW = datetime.now(UTC)
 AGO = NOW - timedelta(minutes=5)
 PEOPLE = ("alice", "bob", "carol", "dave")
+# Kubernetes' own role `view` gets its rules of a controller, which does not run here.
 BINDINGS = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reads-pods}
+rules: [{apiGroups: [""], resources: [pods], verbs: [get, list]}]
+---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: team, namespace: team-a}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reads-pods}
 subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: team, namespace: team-b}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reads-pods}
 subjects: [{kind: User, name: bob, apiGroup: rbac.authorization.k8s.io}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -415,3 +421,34 @@ def test_a_user_who_asks_without_end_waits_and_others_do_not(stage: Stage) -> No
 
     assert 429 in found
     assert stage.get("alice", path)[0] == 200
+
+
+def test_sunkctl_explains_the_own_pod_and_says_what_to_do_about_the_others(stage: Stage) -> None:
+    own = stage.sunkctl("alice", "explain", "pod", "train", "-n", "team-a")
+    others = stage.sunkctl("alice", "explain", "pod", "team-b/web")
+    mistyped = stage.sunkctl("alice", "explain", "pod", "team-a/trian")
+    wide = stage.sunkctl("dave", "status")
+
+    assert (own.returncode, own.stderr) == (0, "")
+    assert "job 11 waits for its turn in Slurm, for " in own.stdout
+    assert f"because: waits for Pods to leave: d1: {HIDDEN}" in own.stdout
+    assert (others.returncode, others.stdout) == (3, "")
+    assert "user alice may not get pods web in namespace team-b" in others.stderr
+    assert (mistyped.returncode, "did you mean train?" in mistyped.stderr) == (4, True)
+    assert wide.returncode == 3
+    assert "--clusterrole=sunk-view --user=USER" in wide.stderr
+
+
+def test_sunkctl_shows_the_whole_to_an_administrator_and_no_control_character(stage: Stage) -> None:
+    shown = {word: stage.sunkctl("admin", word) for word in ("status", "nodes", "jobs", "locks")}
+    pods = stage.sunkctl("admin", "pods", "-A")
+    as_json = stage.sunkctl("admin", "jobs", "-o", "json")
+
+    assert {word: done.stderr for word, done in shown.items()} == dict.fromkeys(shown, "")
+    assert "k8s: cordoned" in shown["status"].stdout
+    assert "not ready" in shown["nodes"].stdout
+    assert "\\x1b[31mred" in shown["jobs"].stdout
+    assert "\x1b" not in "".join(done.stdout for done in shown.values())
+    assert "team-b/web" in shown["locks"].stdout
+    assert "train" in pods.stdout
+    assert [job["job"] for job in json.loads(as_json.stdout)["items"]] == [11, 12]
