@@ -100,7 +100,7 @@ class Explainer:
                 tasks.start_soon(put, index, *question)
         answered = [parts[index] for index in range(len(asked))]
         told = tuple(part for part in answered if part.problem not in _UNKNOWN)
-        near = () if is_known else tuple(get_close_matches(name, known))
+        near = () if is_known else tuple(get_close_matches(name, sorted(set(known))))
         return Explained(what=what, name=name, parts=told, near=near)
 
     async def _part(self, cluster: str, service: str, question: Request) -> Part:
