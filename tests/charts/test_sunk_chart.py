@@ -26,6 +26,8 @@ from sunk_runtime.growing.config import GrowSettings
 CHART: Final = Path(__file__).parents[2] / "helm/sunk"
 CLUSTERS: Final = ("prod", "stage-2")
 VALUES: Final[dict[str, Any]] = {"clusters": [{"name": name, "namespace": "slurm"} for name in CLUSTERS]}
+WITH_VIEW: Final[dict[str, Any]] = {"view": {"enabled": True}}
+"""Its user of the bus is there only with it."""
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +238,7 @@ def test_nats_has_the_users_and_permissions_that_the_code_says(chart: helm.Chart
     def unordered(permissions: Any) -> Any:  # noqa: ANN401 - NATS' own form.
         return permissions and {verb: set(said["allow"]) for verb, said in permissions.items()}
 
-    found = {name: unordered(permissions) for name, _, permissions in nats_users(render(chart))}
+    found = {name: unordered(permissions) for name, _, permissions in nats_users(render(chart, **WITH_VIEW))}
 
     assert found == {
         user.name: unordered(as_nats(user.permissions)) if user.permissions else None
@@ -245,7 +247,7 @@ def test_nats_has_the_users_and_permissions_that_the_code_says(chart: helm.Chart
 
 
 def test_every_user_of_nats_has_a_password_of_its_own_from_the_secret(chart: helm.Chart) -> None:
-    made = render(chart)
+    made = render(chart, **WITH_VIEW)
     env = env_of(pod_specs(made)["sunk-nats"])
     passwords = {
         name: base64.b64decode(text).decode()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from sunk_ctl import tables
 from sunk_ctl.cluster import NOT_NOW, REFUSED, NoAnswerError, refusal
@@ -21,7 +21,7 @@ T0 = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = T0 + timedelta(minutes=5)
 
 
-def printed(lines: list[tables.RenderableType]) -> str:
+def printed(lines: list[RenderableType]) -> str:
     out = io.StringIO()
     console = Console(file=out, width=240, highlight=False, markup=False, emoji=False)
     for line in lines:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
+import anyio.lowlevel
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response

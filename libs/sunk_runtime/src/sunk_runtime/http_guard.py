@@ -239,7 +239,7 @@ def _hand_over(raw: asyncio.Transport, data: bytes) -> None:
         return
     tls = cast("asyncio.BufferedProtocol", protocol)
     while data:
-        buffer = tls.get_buffer(len(data))
+        buffer = memoryview(tls.get_buffer(len(data)))
         taken = min(len(buffer), len(data))
         buffer[:taken] = data[:taken]
         tls.buffer_updated(taken)

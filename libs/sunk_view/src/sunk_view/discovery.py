@@ -4,7 +4,7 @@ Only sub-resources and what has a name of its own are listed: a second `pods` or
 meaning of ``kubectl get pods``.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from sunk_events.view import GROUP, VERSION
 
@@ -23,7 +23,7 @@ _RESOURCES: Final = (
     ("pods/explain", True),
     ("gangs/explain", True),
 )
-RESOURCES_OBJECT: Final = {
+RESOURCES_OBJECT: Final[dict[str, Any]] = {
     "kind": "APIResourceList",
     "apiVersion": "v1",
     "groupVersion": f"{GROUP}/{VERSION}",
