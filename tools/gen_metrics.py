@@ -25,6 +25,7 @@ OWN: Final = {
     "pod-scheduler": "sunk_pod_scheduler.metrics",
     "hook-gateway": "sunk_hook_gateway.metrics",
     "metrics-exporter": "sunk_metrics_exporter.metrics",
+    "view": "sunk_view.metrics",
 }
 HEAD: Final = """# Metrics
 

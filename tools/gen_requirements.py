@@ -20,7 +20,14 @@ from typing import Any, Final
 from generated import ROOT, settle, stale
 
 FOLDER: Final = Path("images/requirements")
-SERVICES: Final = ("syncer", "nodeset-controller", "pod-scheduler", "hook-gateway", "metrics-exporter")
+SERVICES: Final = (
+    "syncer",
+    "nodeset-controller",
+    "pod-scheduler",
+    "hook-gateway",
+    "metrics-exporter",
+    "view",
+)
 MACHINES: Final = ("x86_64", "aarch64")
 OLDEST: Final = 11
 """The minor version of Python that the images have at least."""

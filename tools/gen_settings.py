@@ -20,6 +20,7 @@ import sunk_metrics_exporter.config
 import sunk_nodeset_controller.config
 import sunk_pod_scheduler.config
 import sunk_syncer.config
+import sunk_view.config
 from sunk_runtime.config import STANDARD, arguments_of
 from sunk_runtime.settings import ServiceSettings
 from sunk_slurm.settings import SlurmSettings
@@ -31,6 +32,7 @@ SERVICES: Final = {
     "pod-scheduler": sunk_pod_scheduler.config,
     "hook-gateway": sunk_hook_gateway.config,
     "metrics-exporter": sunk_metrics_exporter.config,
+    "view": sunk_view.config,
 }
 HEAD: Final = """# Settings
 

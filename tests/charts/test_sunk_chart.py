@@ -16,6 +16,7 @@ import yaml
 
 from sunk_events.permissions import LINK, User, as_nats, users
 from sunk_events.teams import team_users
+from sunk_events.view_user import VIEW
 from sunk_lab import charts
 from sunk_lab.charts import Objects, env_of, pod_specs, rights
 from sunk_lab.nats import program
@@ -28,6 +29,8 @@ CHART: Final = Path(__file__).parents[2] / "helm/sunk"
 CLUSTERS: Final = ("prod", "stage-2")
 READ: Final = ("get", "list", "watch")
 VALUES: Final[dict[str, Any]] = {"clusters": [{"name": name, "namespace": "slurm"} for name in CLUSTERS]}
+WITH_VIEW: Final[dict[str, Any]] = {"view": {"enabled": True}}
+"""Its user of the bus is there only with it."""
 
 
 @pytest.fixture(scope="module")
@@ -272,10 +275,10 @@ def as_rights(wanted: Iterable[User]) -> dict[str, Any]:
 
 def test_nats_has_the_users_and_permissions_that_the_code_says(chart: helm.Chart) -> None:
     teams = ["billing", "ops-2"]
-    alone, together = render(chart), render(chart, nats={"subscribers": teams})
+    alone, together = render(chart), render(chart, nats={"subscribers": teams}, **WITH_VIEW)
 
     found = {name: unordered(permissions) for name, _, permissions in nats_users(alone)}
-    assert found == as_rights(user for user in users(CLUSTERS) if user.name != LINK)
+    assert found == as_rights(user for user in users(CLUSTERS) if user.name not in (LINK, VIEW))
     found = {name: unordered(permissions) for name, _, permissions in nats_users(together)}
     assert found == as_rights(users(CLUSTERS))
     theirs = nats_users(together, teams_conf(together))
@@ -283,7 +286,7 @@ def test_nats_has_the_users_and_permissions_that_the_code_says(chart: helm.Chart
 
 
 def test_every_user_of_nats_has_a_password_of_its_own_from_the_secret(chart: helm.Chart) -> None:
-    made = render(chart, nats={"subscribers": ["billing"]})
+    made = render(chart, nats={"subscribers": ["billing"]}, **WITH_VIEW)
     specs = pod_specs(made)
     passwords = {
         name: base64.b64decode(text).decode()

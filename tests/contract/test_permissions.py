@@ -11,7 +11,7 @@ import pytest
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 
-from sunk_events import subjects
+from sunk_events import subjects, view_user
 from sunk_events.base import Event, Reply, Request, State, source
 from sunk_events.catalog import EVENTS, REQUESTS, STATES
 from sunk_events.codec import decode_event, decode_request, decode_state, tag_of
@@ -214,6 +214,7 @@ async def test_a_service_answers_only_who_may_ask_it(as_user: Users, service: Se
     asked = [kind for kind, (owner, _) in REQUESTS.items() if owner == service]
     askers = {user_name(asker, "c1") for kind in asked for asker in ASKED_BY[kind]}
     askers |= {ADMIN} if asked else set()
+    askers |= {view_user.VIEW} if set(asked) & set(view_user.ASKS) else set()
     others = {user.name for user in users(["c1"])} - askers
     async with as_user.service(service) as bus:
         reached = [name for name in others if not await is_denied(bus, f"{subjects.inbox(name)}.x")]
@@ -453,3 +454,39 @@ def test_a_service_may_ask_what_its_code_asks(service: Service) -> None:
     asked = {kind.__name__ for kind, askers in ASKED_BY.items() if service in askers}
 
     assert made & {kind.__name__ for kind in REQUESTS} <= asked
+
+
+async def test_the_view_follows_states_and_asks_why(as_user: Users) -> None:
+    async def answer(_: Request) -> Reply:
+        return Noted()
+
+    async with as_user.named(ADMIN, "bus") as admin:
+        await admin.provision("c1", BusSettings())
+    async with as_user.named(view_user.VIEW, view_user.VIEW) as bus:
+        for kind in view_user.READS:
+            view = StateView(bus, "c1", kind)
+            async with following(view):
+                await until(lambda view=view: view.is_complete)
+        lease = subjects.key_subject(subjects.lease_bucket("c1"), "syncer")
+        assert await bus.last(subjects.bucket_stream(subjects.lease_bucket("c1")), lease) is None
+        for kind in view_user.ASKS:
+            async with as_user.service(owner_of(kind)) as owner, answering(owner, "c1", kind, answer):
+                assert await ask(bus, "c1", decode_request(kind, sample(kind))) == Noted()
+
+
+async def test_the_view_writes_nothing_and_asks_nothing_that_looks_into_slurm(as_user: Users) -> None:
+    async with as_user.named(ADMIN, "bus") as admin:
+        await admin.provision("c1", BusSettings())
+    verbs = ("CREATE", "DELETE", "PURGE", "UPDATE", "MSG.DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN")
+    denied = [
+        *(some(subjects.facts("c1", kind)) for kind in FACTS),
+        *(subjects.key_subject(subjects.bucket("c1", kind), "x") for kind in STATES),
+        *(some(subjects.dead_letters("c1", one)) for one in (*SERVICES, view_user.VIEW)),
+        *foreign_leases("nodeset-controller"),
+        *(some(subjects.questions("c1", kind)) for kind in REQUESTS if kind not in view_user.ASKS),
+        *(f"$JS.API.STREAM.{verb}.{stream}" for verb in verbs for stream in streams("c1")),
+    ]
+    async with as_user.named(view_user.VIEW, view_user.VIEW) as bus:
+        assert [subject for subject in denied if not await is_denied(bus, subject)] == []
+        for subject in ("sunk.>", "$KV.>", "_INBOX.>", f"{subjects.inbox(ADMIN)}.>"):
+            assert await is_deaf(bus, subject)

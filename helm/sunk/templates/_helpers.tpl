@@ -177,6 +177,8 @@ nats://sunk-nats.{{ .Release.Namespace }}:4222
 {{- $users := list -}}
 {{- range $user := (.Files.Get "files/nats-users.json" | fromJson).users -}}
   {{- $groups := list $clusters -}}
+  {{- /* A Secret of the user's own need not have its password while it is not there. */ -}}
+  {{- if and (eq $user.name "view") (not ($.Values.view).enabled) }}{{ $groups = list }}{{ end -}}
   {{- if contains "<cluster>" $user.name -}}
     {{- $groups = list -}}
     {{- range $clusters }}{{ $groups = append $groups (list .) }}{{ end -}}

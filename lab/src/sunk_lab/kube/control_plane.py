@@ -59,17 +59,7 @@ def start(place: Place, *, is_audited: bool = False) -> None:
     Raises:
         LabError: A port is taken, or a program ended; names the log.
     """
-    _certify(place)
-    network.bring_up(place.network, place.folder)
-    _refuse_taken_ports(place)
-    place.spawn("etcd", [place.programs / "etcd", *etcd_flags(place.network, place.folder / "etcd-data")])
-    flags = apiserver_flags(place.network, place.authority)
-    if is_audited:
-        policy = write(place.settings / "audit.json", json.dumps(_AUDIT_POLICY))
-        log = place.folder / "log" / AUDIT_LOG
-        flags += _flags({"audit-policy-file": policy, "audit-log-path": log, "audit-log-maxsize": "1000"})
-    place.spawn("kube-apiserver", [place.programs / "kube-apiserver", *flags])
-    wait_for("the API server", _answers(place), pause_s=0.05)
+    start_api(place, is_audited=is_audited)
     for name, flags_of in (("kube-controller-manager", _manager_flags), ("kube-scheduler", _scheduler_flags)):
         place.spawn(name, [place.programs / name, *flags_of(place)])
     objects = "\n---\n".join(map(json.dumps, manifests.addons(place.network)))
@@ -82,6 +72,21 @@ def start(place: Place, *, is_audited: bool = False) -> None:
     volumes.mkdir(exist_ok=True)
     provisioner = ["--kubeconfig", place.kubeconfig, "--dir", volumes]
     place.spawn("provisioner", [place.programs / "provisioner", *provisioner])
+
+
+def start_api(place: Place, *, is_audited: bool = False) -> None:
+    """Bring up etcd and the API server alone; afterwards the API server answers. Raises as `start`."""
+    _certify(place)
+    network.bring_up(place.network, place.folder)
+    _refuse_taken_ports(place)
+    place.spawn("etcd", [place.programs / "etcd", *etcd_flags(place.network, place.folder / "etcd-data")])
+    flags = apiserver_flags(place.network, place.authority)
+    if is_audited:
+        policy = write(place.settings / "audit.json", json.dumps(_AUDIT_POLICY))
+        log = place.folder / "log" / AUDIT_LOG
+        flags += _flags({"audit-policy-file": policy, "audit-log-path": log, "audit-log-maxsize": "1000"})
+    place.spawn("kube-apiserver", [place.programs / "kube-apiserver", *flags])
+    wait_for("the API server", _answers(place), pause_s=0.05)
 
 
 def stop(place: Place) -> None:

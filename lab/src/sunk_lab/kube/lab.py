@@ -84,6 +84,19 @@ class KubeLab:
             self._await_ready([f"node{index}" for index in range(1, nodes + 1)])
         self._say(f"{nodes} nodes Ready after {time.monotonic() - began:.1f} s")
 
+    def up_api(self) -> None:
+        """Start etcd and the API server alone: nothing acts on objects, and there is no node.
+
+        Raises:
+            LabError: The machine cannot do it, or something does not start; names the log.
+        """
+        check_machine()
+        require(TO_RUN, cache=self._cache, say=self._say)
+        self.build()
+        with alone(self._lock):
+            self._refuse_somebody_elses()
+            control_plane.start_api(self._place)
+
     def down(self) -> None:
         """End and remove everything of this lab, however much of it there is.
 

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from sunk_events import jobs, locks, nodes, nodesets, placements, requests, subjects
+from sunk_events import jobs, locks, nodes, nodesets, placements, requests, subjects, view_user
 from sunk_events.base import Request, State
 from sunk_events.catalog import EVENTS, REQUESTS, STATES
 from sunk_events.dead import DeadLetter
@@ -140,7 +140,8 @@ def users(clusters: Iterable[str]) -> tuple[User, ...]:
     for service in SERVICES:
         groups = (names,) if service in FOR_ALL_CLUSTERS else tuple((name,) for name in names)
         made += [User(user_name(service, group[0]), permissions(service, group)) for group in groups if group]
-    return (*made, User(LINK, _linked(names)), User(ADMIN, None))
+    others = (User(LINK, _linked(names)), User(view_user.VIEW, view_permissions(names)))
+    return (*made, *others, User(ADMIN, None))
 
 
 def permissions(service: Service, clusters: Iterable[str]) -> Permissions:
@@ -150,6 +151,13 @@ def permissions(service: Service, clusters: Iterable[str]) -> Permissions:
     return Permissions(
         publish=tuple(dict.fromkeys(subject for name in names for subject in _published(service, name))),
         subscribe=(*inboxes, *(subject for name in names for subject in _answered(service, name))),
+    )
+
+
+def view_permissions(clusters: Iterable[str]) -> Permissions:
+    """Return what the user of sunk-view may do."""
+    return Permissions(
+        publish=view_user.published(clusters), subscribe=(f"{subjects.inbox(view_user.VIEW)}.>",)
     )
 
 
@@ -221,6 +229,8 @@ def _questions_and_inboxes(service: Service, cluster: str) -> Iterator[str]:
             yield subjects.questions(cluster, kind)
         if service == owner:
             yield f"{subjects.inbox(ADMIN)}.>"
+            if kind in view_user.ASKS:
+                yield f"{subjects.inbox(view_user.VIEW)}.>"
             for asker in ASKED_BY[kind]:
                 yield f"{subjects.inbox(user_name(asker, cluster))}.>"
 

@@ -9,19 +9,17 @@ The library's models cost 30 times as much as structs, and its calls know no tim
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
-from ipaddress import ip_address, ip_network
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import anyio
 import yaml
 
+from sunk_kube.addresses import checked, proxy_of
 from sunk_kube.answers import refusal
 from sunk_kube.errors import KubeUnavailableError
 from sunk_kube.library import (
@@ -68,6 +66,11 @@ class Api:
         self._unbounded = unbounded
         self._identity = identity
         self._timeout_s = timeout_s
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the kubeconfig's context."""
+        return self._identity.namespace
 
     async def send(
         self,
@@ -157,8 +160,9 @@ class _Identity:
     back.
     """
 
-    def __init__(self, kubeconfig: Path | None) -> None:
+    def __init__(self, kubeconfig: Path | None, context: str) -> None:
         self._kubeconfig = kubeconfig
+        self._context = context or None
         self._loader: Any = None
         """Of the kubeconfig: runs its plugin again when the token is about to expire."""
         self._refused = anyio.Event()
@@ -170,12 +174,21 @@ class _Identity:
             load_incluster_config(client_configuration=found, try_refresh_token=False)
         elif self._loader is None:
             self._loader = await load_kube_config(
-                config_file=str(self._kubeconfig), client_configuration=found, persist_config=False
+                config_file=str(self._kubeconfig),
+                context=self._context,
+                client_configuration=found,
+                persist_config=False,
             )
         else:
             await self._loader.load_and_set(found)
         found.api_key = {name: _header(key) for name, key in found.api_key.items()}
         return found
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the kubeconfig's context; ``default`` where it names none."""
+        named: Any = self._loader.current_context if self._loader is not None else {}
+        return str((named.get("context") or {}).get("namespace") or "default")
 
     def doubt(self) -> None:
         """Have it read soon, by a plugin too."""
@@ -208,19 +221,23 @@ def _header(key: str) -> str:
 
 
 @asynccontextmanager
-async def open_api(agent: str, *, kubeconfig: Path | None, timeout_s: float) -> AsyncGenerator[Api]:
+async def open_api(
+    agent: str, *, kubeconfig: Path | None, timeout_s: float, context: str = ""
+) -> AsyncGenerator[Api]:
     """Yield connections: by *kubeconfig*, or as the Pod that we are. No call is made here.
+
+    Of a kubeconfig the *context* counts; empty: its current one.
 
     Raises:
         ConfigError: neither works; the text says why.
     """
-    identity = _Identity(kubeconfig)
+    identity = _Identity(kubeconfig, context)
     try:
         with anyio.fail_after(BEGIN_S):
             configuration = await identity.read()
-        host = _address(configuration.host or "")
-        if proxy := configuration.proxy or _proxy(host):
-            configuration.proxy = _address(proxy)
+        host = checked(configuration.host or "")
+        if proxy := configuration.proxy or proxy_of(host):
+            configuration.proxy = checked(proxy)
         calls, unbounded = (_client(configuration, agent, limit) for limit in (CONNECTIONS, 0))
     except _UNREADABLE as error:
         what = f"kubeconfig {kubeconfig}" if kubeconfig else "settings of a Pod in a cluster"
@@ -247,34 +264,6 @@ def _client(configuration: Configuration, agent: str, connections: int) -> ApiCl
     request = partial(session.request, allow_redirects=False)
     rest.pool_manager = SimpleNamespace(request=request, close=session.close)
     return client
-
-
-def _proxy(url: str) -> str | None:
-    """Return the proxy that the environment names for *url*, if it names one.
-
-    As for client-go, a port or a network may stand in ``no_proxy``, too.
-    """
-    parts, named = urlsplit(url), getproxies()
-    host = parts.hostname or ""
-    is_direct = proxy_bypass(parts.netloc) or proxy_bypass(host) or _is_within(host, named.get("no", ""))
-    return None if is_direct else named.get(parts.scheme)
-
-
-def _is_within(host: str, networks: str) -> bool:
-    for network in networks.split(","):
-        with suppress(ValueError):  # Of a name.
-            if ip_address(host) in ip_network(network.strip(), strict=False):
-                return True
-    return False
-
-
-def _address(url: str) -> str:
-    """Return *url*. Raises `ValueError`: it can be no HTTP server's, which each call would end with."""
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
-        raise ValueError(f"{parts.scheme}://{parts.hostname} is no address of an HTTP server")
-    parts.hostname.encode("idna")
-    return url
 
 
 def _text(error: BaseException) -> str:

@@ -14,7 +14,7 @@ gives way to a new one only where there are too many.
 import asyncio
 import asyncio.sslproto
 import ssl
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -38,6 +38,8 @@ class Line:
     """The caller's end of one connection."""
 
     def __init__(self) -> None:
+        self.common_name = ""
+        """Of the client certificate that the TLS context verified; empty: it verified none."""
         self._is_dead = False
         self._scopes: set[anyio.CancelScope] = set()
 
@@ -64,6 +66,13 @@ def line_of(request: Request) -> Line:
     return cast("Line", request.state.line)
 
 
+def common_name(certificate: Mapping[str, Any] | None) -> str:
+    """Return the one common name of a verified *certificate*, as `ssl` has it; empty: none, or several."""
+    parts = [part for names in (certificate or {}).get("subject", ()) for part in names]
+    found = [str(value) for key, value in parts if key == "commonName"]
+    return found[0] if len(found) == 1 else ""
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """One connection."""
 
@@ -75,7 +84,9 @@ class GuardedProtocol(HttpToolsProtocol):
         """The connection itself, below TLS."""
         self._handshake: asyncio.Task[None] | None = None
         self._early = b""
-        """What came with the end of the handshake, before we had word of that."""
+        """What came before TLS was there to read it, which is the handshake's; later what came with the end
+        of the handshake, before we had word of that."""
+        self._is_tls_there = False
         self._is_begun = False
         """Requests may come: uvicorn has the transport."""
         self._is_lost = False
@@ -130,6 +141,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Parse *data*, and give up on a head that goes on and on, or on a body that nobody reads."""
         if not self._is_begun:
             self._early += data
+            if not self._is_tls_there and self._raw is not None:
+                self._raw.pause_reading()  # TLS goes on reading.
             return
         super().data_received(data)
         if self._head_due is not None:
@@ -178,9 +191,14 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _begin(self, transport: asyncio.Transport) -> None:
         self._is_begun = True
+        self._line.common_name = common_name(transport.get_extra_info("peercert"))
         super().connection_made(transport)
 
     async def _shake_hands(self, raw: asyncio.Transport, context: ssl.SSLContext) -> None:
+        self._is_tls_there = True
+        hello, self._early = self._early, b""
+        if hello:  # On a busy machine it comes first, with uvloop. Never is it read as what TLS had said.
+            self.loop.call_soon(_hand_over, raw, hello)
         try:
             transport = await self.loop.start_tls(
                 raw,
@@ -211,3 +229,18 @@ class GuardedProtocol(HttpToolsProtocol):
     def _give_up(self) -> None:
         self._head_due = None
         self.cut()
+
+
+def _hand_over(raw: asyncio.Transport, data: bytes) -> None:
+    """Give TLS, which is about to begin, what came before it was there."""
+    protocol = raw.get_protocol()
+    if isinstance(protocol, GuardedProtocol):
+        raw.abort()  # `start_tls` refused the transport.
+        return
+    tls = cast("asyncio.BufferedProtocol", protocol)
+    while data:
+        buffer = memoryview(tls.get_buffer(len(data)))
+        taken = min(len(buffer), len(data))
+        buffer[:taken] = data[:taken]
+        tls.buffer_updated(taken)
+        data = data[taken:]

@@ -1,0 +1,1 @@
+"""`sunkctl`, also `kubectl sunk`: what Slurm and Kubernetes do together, and why, for people."""

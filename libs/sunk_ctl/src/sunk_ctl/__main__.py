@@ -1,0 +1,5 @@
+"""`python -m sunk_ctl`."""
+
+from sunk_ctl.main import main
+
+main()

@@ -1,0 +1,143 @@
+"""What reaches the terminal, and what the program says of refusals."""
+
+import io
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console, RenderableType
+
+from sunk_ctl import tables
+from sunk_ctl.cluster import NOT_NOW, REFUSED, NoAnswerError, refusal
+from sunk_ctl.config import kubeconfig
+from sunk_ctl.main import What, path_of
+from sunk_events.requests import Finding
+from sunk_events.view import ClusterStatus, Explained, JobRow, Jobs, Part, ServiceRow, Status
+from sunk_kube.errors import KubeBusyError, KubeNotFoundError, KubeRejectedError, KubeUnavailableError
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = T0 + timedelta(minutes=5)
+
+
+def printed(lines: list[RenderableType]) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=240, highlight=False, markup=False, emoji=False)
+    for line in lines:
+        console.print(line)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
+        ("[red]markup[/red]", "[red]markup[/red]"),
+        (":bomb:", ":bomb:"),
+        ("two\nlines\r", "two\\nlines\\r"),
+        ("\u202egnp", "\\u202egnp"),
+        ("\x9b2J", "\\x9b2J"),
+    ],
+)
+def test_a_terminal_obeys_nothing_that_a_user_wrote(written: str, shown: str) -> None:
+    jobs = Jobs(items=(JobRow(cluster="c1", job=1, name=written),))
+    part = Part(cluster="c1", service="syncer", findings=(Finding(what=written, because=written),))
+    explained = Explained(what="job", name=written, parts=(part,))
+
+    assert shown in printed(tables.jobs(jobs, T0))
+    assert printed(tables.explained(explained, T0)).count(shown) == 3
+
+
+@given(st.text(max_size=40))
+def test_no_control_character_is_ever_printed(text: str) -> None:
+    one = ClusterStatus(
+        cluster="c1",
+        nodes={text: 1},
+        locks={},
+        jobs={},
+        waits={text: 2},
+        placements={},
+        services=(ServiceRow(service=text, problem=text),),
+    )
+    found = printed(tables.status(Status(clusters=(one,)), T0))
+
+    assert all(letter.isprintable() or letter == "\n" for letter in found)
+
+
+def test_an_explanation_reads_as_sentences() -> None:
+    finding = Finding(what="waits", since=T0, because="no node is free", would_change="a job ends")
+    parts = (
+        Part(cluster="c1", service="placements on the bus", findings=(finding,)),
+        Part(cluster="c1", service="syncer"),
+        Part(cluster="c1", service="nodeset-controller", problem="it does not answer"),
+    )
+
+    assert printed(tables.explained(Explained(what="pod", name="a/web", parts=parts), LATER)).split("\n") == [
+        "pod a/web",
+        "c1, placements on the bus",
+        "  waits, for 5m",
+        "    because: no node is free",
+        "    what would change it: a job ends",
+        "c1, syncer: nothing stands out",
+        "c1, nodeset-controller: it does not answer",
+        "",
+    ]
+
+
+def test_a_refusal_says_which_cluster_role_a_user_needs() -> None:
+    text = 'get /apis/x: HTTP 403: status is forbidden: User "dave" cannot list resource "status"'
+    error = refusal(KubeRejectedError(text, status=403), "/status")
+
+    assert error.status == REFUSED
+    assert str(error).startswith('status is forbidden: User "dave" cannot list')
+    assert "--clusterrole=sunk-view --user=USER" in str(error)
+
+
+def test_what_the_view_says_of_a_refusal_is_passed_on_as_it_is() -> None:
+    text = "get /apis/x: HTTP 403: user dave may not get nodes: ask for the ClusterRole sunk-view"
+
+    assert str(refusal(KubeRejectedError(text, status=403), "/nodes")) == (
+        "user dave may not get nodes: ask for the ClusterRole sunk-view"
+    )
+
+
+def test_a_cluster_without_the_view_is_said_with_what_to_do() -> None:
+    error = refusal(KubeNotFoundError("get /apis/x: HTTP 404: 404 page not found"), "/status")
+
+    assert error.status == NOT_NOW
+    assert "view.enabled" in str(error)
+
+
+def test_what_passes_by_itself_is_told_from_what_does_not() -> None:
+    busy = refusal(KubeBusyError("get /x: HTTP 429: user dave asks too often", retry_after_s=2), "/x")
+    away = refusal(KubeUnavailableError("get /x: HTTP 503: not now: the bus is silent"), "/x")
+
+    assert (str(busy), busy.status) == ("user dave asks too often. Wait 2 s", NOT_NOW)
+    assert (away.status, "not now: the bus is silent" in str(away)) == (NOT_NOW, True)
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "path"),
+    [
+        (What.POD, "web", "/namespaces/team-a/pods/web/explain"),
+        (What.POD, "team-b/web", "/namespaces/team-b/pods/web/explain"),
+        (What.GANG, "train", "/namespaces/team-a/gangs/train/explain"),
+        (What.NODE, "d1", "/nodes/d1/explain"),
+        (What.JOB, "4711", "/jobs/4711/explain"),
+    ],
+)
+def test_each_thing_has_its_path(what: What, name: str, path: str) -> None:
+    assert path_of(what, name, "team-a") == path
+
+
+@pytest.mark.parametrize("name", ["../status", "a?b", "", "a/b/c", "a b"])
+def test_what_can_be_no_name_is_never_sent(name: str) -> None:
+    with pytest.raises(NoAnswerError, match="no name"):
+        path_of(What.POD, name, "team-a")
+
+
+def test_the_kubeconfig_is_the_one_that_kubectl_would_take() -> None:
+    assert kubeconfig(Path("x"), {"KUBECONFIG": "y"}) == Path("x")
+    assert kubeconfig(None, {"KUBECONFIG": "a:b"}) == Path("a:b")
+    assert kubeconfig(None, {}) == Path.home() / ".kube/config"

@@ -1,0 +1,62 @@
+"""The composition root of the view."""
+
+import sys
+from functools import partial
+from typing import Final
+
+from sunk_events.permissions import view_permissions
+from sunk_events.view_user import VIEW
+from sunk_kube.client import connect as connect_kube
+from sunk_runtime import jetstream
+from sunk_runtime.http import Health, serve_http
+from sunk_runtime.lifecycle import run, serve
+from sunk_runtime.rights import require_rights
+from sunk_runtime.views import following
+from sunk_view.access import Access
+from sunk_view.config import read_config
+from sunk_view.explaining import Explainer
+from sunk_view.limits import Limits
+from sunk_view.serving import Serving
+from sunk_view.states import ClusterStates
+from sunk_view.trust import Watch, context, read_front_proxy
+
+SERVICE: Final = VIEW
+
+
+async def work() -> None:
+    """Serve until told to stop."""
+    config = read_config(sys.argv[1:])
+    async with (
+        jetstream.connect(config.bus, SERVICE) as bus,
+        connect_kube(SERVICE, kubeconfig=config.kubeconfig) as kube,
+    ):
+        await require_rights(bus, view_permissions(config.clusters))
+        proxy = await read_front_proxy(kube)
+        tls = context(proxy, config.tls_cert_file, config.tls_key_file)
+        clusters = [ClusterStates(bus, name, silent_s=config.silent_s) for name in config.clusters]
+        views = [view for states in clusters for view in states.all]
+        access = Access(kube, decisions_s=config.decisions_s)
+        limits = Limits(config.rate_per_s, config.burst)
+        serving = Serving(proxy, access, limits, clusters, Explainer(bus, clusters, answer_s=config.answer_s))
+        health = Health()
+        for view in views:
+            health.require(view.bucket, lambda view=view: view.is_complete)
+        async with following(*views):
+            await serve(
+                partial(serve_http, config.http_host, config.http_port, health),
+                partial(
+                    serve_http,
+                    config.http_host,
+                    config.tls_port,
+                    health,
+                    serving.routes(),
+                    tls=tls,
+                    has_metrics=False,
+                ),
+                Watch(kube, proxy, config.tls_cert_file, config.tls_key_file).run,
+            )
+
+
+def main() -> None:
+    """Run the service."""
+    run(SERVICE, work)

@@ -1,0 +1,211 @@
+"""The routes: which question there is, what it needs, and how it is answered.
+
+What must stay true: each request is of a user that the API server vouches for, within that user's rate, and
+answered only after the API server has granted the right; what an answer says of Pods that the user may not
+read is hidden. Nothing is written anywhere.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from sunk_events.view import GROUP, ROOT, Explained, Jobs, Locks, Nodes, Pods, Status
+from sunk_kube.resources import is_name
+from sunk_runtime.errors import SunkError, TransientError
+from sunk_runtime.http_guard import line_of
+from sunk_view import discovery, hiding, tables
+from sunk_view.access import Access, Right, wide
+from sunk_view.answers import JSON, Answer, forbidden, refusal
+from sunk_view.callers import Caller, FrontProxy, UnknownCallerError
+from sunk_view.explaining import Explainer
+from sunk_view.limits import Limits
+from sunk_view.metrics import QUESTIONS, SECONDS
+from sunk_view.states import ClusterStates
+
+log = logging.getLogger(__name__)
+
+JOB_MAX: Final = (1 << 32) - 1
+Respond = Callable[[Request, Caller], Awaitable[Answer]]
+
+
+class Serving:
+    """Serves every route."""
+
+    def __init__(
+        self,
+        proxy: FrontProxy,
+        access: Access,
+        limits: Limits,
+        clusters: Sequence[ClusterStates],
+        why: Explainer,
+    ) -> None:
+        self._proxy = proxy
+        self._access = access
+        self._limits = limits
+        self._clusters = clusters
+        self._why = why
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes of the API."""
+        found = {
+            "/apis": self._fixed(discovery.GROUPS_OBJECT),
+            f"/apis/{GROUP}": self._fixed(discovery.GROUP_OBJECT),
+            ROOT: self._fixed(discovery.RESOURCES_OBJECT),
+            f"{ROOT}/status": self._status,
+            f"{ROOT}/nodes": self._nodes,
+            f"{ROOT}/nodes/{{name}}/explain": self._node,
+            f"{ROOT}/jobs": self._jobs,
+            f"{ROOT}/jobs/{{name}}/explain": self._job,
+            f"{ROOT}/locks": self._locks,
+            f"{ROOT}/placements": self._pods,
+            f"{ROOT}/namespaces/{{namespace}}/pods": self._pods_of_namespace,
+            f"{ROOT}/namespaces/{{namespace}}/pods/{{name}}/explain": self._pod,
+            f"{ROOT}/namespaces/{{namespace}}/gangs/{{name}}/explain": self._gang,
+        }
+        return [self._route(path, respond) for path, respond in found.items()]
+
+    def _route(self, path: str, respond: Respond) -> Route:
+        what = path.removeprefix(ROOT).strip("/") or "discovery"
+
+        async def serve(request: Request) -> Response:
+            started = time.perf_counter()
+            answer = await self._answer(request, respond)
+            SECONDS.labels(what).observe(time.perf_counter() - started)
+            QUESTIONS.labels(what, str(answer.status)).inc()
+            body = msgspec.json.encode(answer.body)
+            return Response(body, status_code=answer.status, headers=answer.headers, media_type=JSON)
+
+        return Route(path, serve, methods=["GET"])
+
+    async def _answer(self, request: Request, respond: Respond) -> Answer:
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
+        try:
+            caller = self._proxy.caller(line_of(request).common_name, headers)
+        except UnknownCallerError as error:
+            return refusal(401, str(error))
+        if not all(is_name(value) for value in request.path_params.values()):
+            return refusal(400, "that is no name of Kubernetes or Slurm")
+        if wait_s := self._limits.wait_s(caller.user, time.monotonic()):
+            return refusal(429, f"user {caller.user} asks too often", retry_after_s=wait_s)
+        return await self._answered(request, respond, caller)
+
+    async def _answered(self, request: Request, respond: Respond, caller: Caller) -> Answer:
+        try:
+            return await self._readable(await respond(request, caller), caller)
+        except _Refusal as error:
+            return error.answer
+        except TransientError as error:
+            return refusal(503, f"not now: {error}", retry_after_s=error.retry_after_s)
+        except SunkError as error:
+            log.error("question failed", extra={"path": request.url.path, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
+            return refusal(500, "sunk-view failed; its log says why")
+
+    async def _readable(self, answer: Answer, caller: Caller) -> Answer:
+        """Return *answer* without the Pods that *caller* may not read."""
+        namespaces = hiding.namespaces_in(answer.body)
+        readable = await self._access.readable(caller, namespaces)
+        if namespaces <= readable:
+            return answer
+        return msgspec.structs.replace(answer, body=hiding.without(answer.body, readable.__contains__))
+
+    async def _require(self, caller: Caller, right: Right) -> None:
+        if not await self._access.may(caller, right):
+            raise _Refusal(forbidden(caller.user, str(right), is_own=right.group == GROUP))
+
+    @staticmethod
+    def _fixed(found: object) -> Respond:
+        async def respond(_request: Request, _caller: Caller) -> Answer:
+            return Answer(body=found)
+
+        return respond
+
+    async def _status(self, _: Request, caller: Caller) -> Answer:
+        await self._require(caller, wide("status"))
+        return Answer(body=Status(clusters=tuple([await states.status() for states in self._clusters])))
+
+    async def _nodes(self, _: Request, caller: Caller) -> Answer:
+        await self._require(caller, Right(resource="nodes"))
+        for states in self._clusters:
+            states.require(states.nodes, states.kube_pods, states.locks)
+        rows = [
+            row
+            for one in self._clusters
+            for row in tables.node_rows(
+                one.cluster, one.nodes.values(), one.kube_pods.values(), one.locks.values()
+            )
+        ]
+        return Answer(body=Nodes(items=tuple(rows)))
+
+    async def _node(self, request: Request, caller: Caller) -> Answer:
+        await self._require(caller, Right(resource="nodes"))
+        return Answer(body=await self._why.node(request.path_params["name"]))
+
+    async def _jobs(self, _: Request, caller: Caller) -> Answer:
+        await self._require(caller, wide("jobs"))
+        for states in self._clusters:
+            states.require(states.jobs)
+        rows = [row for one in self._clusters for row in tables.job_rows(one.cluster, one.jobs.values())]
+        return Answer(body=Jobs(items=tuple(rows)))
+
+    async def _job(self, request: Request, caller: Caller) -> Answer:
+        await self._require(caller, wide("jobs"))
+        number = request.path_params["name"]
+        if not (number.isascii() and number.isdecimal() and len(number) < 11 and 0 < int(number) <= JOB_MAX):  # noqa: PLR2004 - digits of JOB_MAX
+            return refusal(400, f"{number!r} is no number of a Slurm job")
+        return Answer(body=await self._why.job(int(number)))
+
+    async def _locks(self, _: Request, caller: Caller) -> Answer:
+        await self._require(caller, wide("locks"))
+        for states in self._clusters:
+            states.require(states.locks)
+        rows = [row for one in self._clusters for row in tables.lock_rows(one.cluster, one.locks.values())]
+        return Answer(body=Locks(items=tuple(rows)))
+
+    async def _pods(self, _: Request, caller: Caller) -> Answer:
+        await self._require(caller, wide("placements"))
+        return Answer(body=self._pod_rows(""))
+
+    async def _pods_of_namespace(self, request: Request, caller: Caller) -> Answer:
+        namespace = request.path_params["namespace"]
+        await self._require(caller, Right(resource="pods", verb="list", namespace=namespace))
+        return Answer(body=self._pod_rows(namespace))
+
+    def _pod_rows(self, namespace: str) -> Pods:
+        for states in self._clusters:
+            states.require(states.placements)
+        rows = [
+            row
+            for one in self._clusters
+            for row in tables.pod_rows(one.cluster, one.placements.values(), namespace)
+        ]
+        return Pods(items=tuple(rows))
+
+    async def _pod(self, request: Request, caller: Caller) -> Answer:
+        namespace, name = request.path_params["namespace"], request.path_params["name"]
+        await self._require(caller, Right(resource="pods", namespace=namespace, name=name))
+        found = await self._why.pod(namespace, name)
+        return Answer(body=await self._without_near(found, caller, namespace))
+
+    async def _gang(self, request: Request, caller: Caller) -> Answer:
+        """Explain a gang: its members are Pods of the namespace, so the right to read those is needed."""
+        namespace, name = request.path_params["namespace"], request.path_params["name"]
+        await self._require(caller, Right(resource="pods", namespace=namespace))
+        return Answer(body=await self._why.pod(namespace, name, is_gang=True))
+
+    async def _without_near(self, found: Explained, caller: Caller, namespace: str) -> Explained:
+        """Return *found* without names of other Pods, unless *caller* may read all of the namespace."""
+        if found.near and not await self._access.may(caller, Right(resource="pods", namespace=namespace)):
+            return msgspec.structs.replace(found, near=())
+        return found
+
+
+class _Refusal(Exception):  # noqa: N818 - it is an answer, no error
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer

@@ -1,0 +1,130 @@
+"""The states of every Slurm cluster, as the bus has them, and what is answered from them.
+
+What must stay true: nothing is answered from a view that is not complete, or of a bus that is silent: an old
+state is never shown as a present one.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from sunk_events import subjects
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
+from sunk_events.nodesets import KubePodState, KubeWatchState
+from sunk_events.placements import PlacementState
+from sunk_events.view import ClusterStatus, ServiceRow
+from sunk_runtime.clock import now
+from sunk_runtime.errors import SunkError, TransientError
+from sunk_runtime.jetstream import Bus
+from sunk_runtime.views import StateView
+from sunk_view import tables
+
+LEADERS: Final = ("syncer", "metrics-exporter")
+"""Services whose leases are on the bus."""
+LATE_S: Final = 150.0
+"""The syncer has Slurm's lists at least once a minute; the nodeset-controller writes every 10 s."""
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    holder: str = ""
+
+
+class ClusterStates:
+    """The views of one Slurm cluster."""
+
+    def __init__(self, bus: Bus, cluster: str, *, silent_s: float) -> None:
+        self.cluster = cluster
+        self._bus = bus
+        self._silent_s = silent_s
+        self.nodes = StateView(bus, cluster, SlurmNodeState)
+        self.jobs = StateView(bus, cluster, SlurmJobState)
+        self.statistics = StateView(bus, cluster, SlurmStatisticsState)
+        self.kube_pods = StateView(bus, cluster, KubePodState)
+        self.kube_watch = StateView(bus, cluster, KubeWatchState)
+        self.locks = StateView(bus, cluster, LockState)
+        self.placements = StateView(bus, cluster, PlacementState)
+        self.all: tuple[StateView[Any], ...] = (
+            *(self.nodes, self.jobs, self.statistics, self.kube_pods),
+            *(self.kube_watch, self.locks, self.placements),
+        )
+
+    def require(self, *views: StateView[Any]) -> None:
+        """Raise `TransientError` unless *views* are complete and the bus gives signs of life."""
+        for view in views:
+            view.require_complete()
+            if view.age_s > self._silent_s:
+                raise TransientError(f"the bus has been silent for {view.age_s:.0f} s, its states may be old")
+
+    def placement(self, namespace: str, name: str, *, is_gang: bool) -> PlacementState | None:
+        """Return the newest placement of that name."""
+        self.require(self.placements)
+        found = [
+            one
+            for one in self.placements.values()
+            if one.namespace == namespace and one.pod == name and (one.roster is not None) == is_gang
+        ]
+        return max(found, key=lambda one: one.changed, default=None)
+
+    async def status(self) -> ClusterStatus:
+        """Return the cluster in one screen."""
+        self.require(*self.all)
+        nodes, jobs, placements = self.nodes.values(), self.jobs.values(), self.placements.values()
+        locks = tables.lock_rows(self.cluster, self.locks.values())
+        alone = [one for one in placements if one.roster is None]
+        return ClusterStatus(
+            cluster=self.cluster,
+            nodes=tables.counts((tables.state_word(node), 1) for node in nodes),
+            drains=tables.drain_causes(nodes),
+            locks=tables.counts((lock.lock, 1) for lock in locks),
+            pending_locks=tuple(lock for lock in locks if lock.waiting)[: tables.LOCKS_MAX],
+            jobs=tables.counts((job.state, job.array_tasks) for job in jobs if not job.is_over),
+            waits=tables.counts(
+                (job.reason or "no reason yet", job.array_tasks) for job in jobs if job.state == "PENDING"
+            ),
+            placements=tables.counts((one.phase, 1) for one in alone),
+            gangs=len(placements) - len(alone),
+            services=await self._services(),
+        )
+
+    async def _services(self) -> tuple[ServiceRow, ...]:
+        statistics = self.statistics.get(subjects.STATISTICS_KEY)
+        watch = self.kube_watch.get(subjects.LEADER_KEY)
+        seen = {"syncer": statistics.nodes_answered if statistics else None}
+        rows = [
+            ServiceRow(
+                service="nodeset-controller",
+                seen=watch.seen if watch else None,
+                problem=_lag("Kubernetes", watch.seen if watch else None),
+            )
+        ]
+        for service in LEADERS:
+            leader, problem = await self._leader(service)
+            if service == "syncer" and not problem:
+                problem = _lag("Slurm", seen["syncer"])
+            rows.append(ServiceRow(service=service, leader=leader, seen=seen.get(service), problem=problem))
+        return tuple(sorted(rows, key=lambda row: row.service))
+
+    async def _leader(self, service: str) -> tuple[str, str]:
+        """Return which replica leads, and what is wrong."""
+        bucket = subjects.lease_bucket(self.cluster)
+        try:
+            found = await self._bus.last(
+                subjects.bucket_stream(bucket), subjects.key_subject(bucket, service)
+            )
+        except SunkError as error:
+            return "", f"its lease cannot be read: {error}"
+        if found is None or {"Nats-Marker-Reason", "KV-Operation"} & found[1].headers.keys():
+            return "", "no replica leads"
+        try:
+            return msgspec.json.decode(found[1].data, type=_Holder).holder, ""
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return "", "its lease cannot be read"
+
+
+def _lag(what: str, seen: Any) -> str:  # noqa: ANN401 - an aware time or None
+    if seen is None:
+        return f"has not seen {what} yet"
+    late_s = (now() - seen).total_seconds()
+    return f"has not seen {what} for {late_s:.0f} s" if late_s > LATE_S else ""

@@ -1,0 +1,179 @@
+"""States of the bus as rows and counts for people. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockState
+from sunk_events.nodes import SlurmNodeState
+from sunk_events.nodesets import KubePodState
+from sunk_events.placements import PlacementState
+from sunk_events.view import DrainCause, JobRow, LockRow, NodeRow, PodRow
+
+CAUSES_MAX: Final = 30
+SOME: Final = 5
+LOCKS_MAX: Final = 20
+
+
+def node_rows(
+    cluster: str, nodes: Iterable[SlurmNodeState], pods: Iterable[KubePodState], locks: Iterable[LockState]
+) -> tuple[NodeRow, ...]:
+    """Return a row for each node that Slurm or a NodeSet has, by name."""
+    slurm = {node.node: node for node in nodes}
+    kube = {pod.pod: pod for pod in pods}
+    lock_of = {lock.node: lock.lock for lock in locks}
+    return tuple(
+        _node_row(cluster, name, slurm.get(name), kube.get(name), lock_of.get(name, ""))
+        for name in sorted(slurm.keys() | kube.keys())
+    )
+
+
+def _node_row(
+    cluster: str, name: str, node: SlurmNodeState | None, pod: KubePodState | None, lock: str
+) -> NodeRow:
+    row = NodeRow(
+        cluster=cluster,
+        node=name,
+        lock=lock,
+        kube_node=pod.kube_node if pod else "",
+        nodeset=pod.nodeset if pod else "",
+        pod_phase=pod.phase if pod else "",
+        is_pod_ready=pod.is_ready if pod else False,
+        is_cordoned=pod.is_cordoned if pod else False,
+    )
+    if node is None:
+        return row
+    return NodeRow(
+        cluster=cluster,
+        node=name,
+        state=node.state,
+        flags=node.flags,
+        reason=node.reason,
+        reason_user=node.reason_user,
+        reason_changed=node.reason_changed,
+        is_drain=node.is_drain,
+        is_busy=node.is_busy,
+        is_down=node.is_down,
+        partitions=node.partitions,
+        cpus=node.cpus,
+        cpus_allocated=node.cpus_allocated,
+        gpus=node.gpus,
+        gpus_allocated=node.gpus_allocated,
+        lock=lock,
+        kube_node=row.kube_node,
+        nodeset=row.nodeset,
+        pod_phase=row.pod_phase,
+        is_pod_ready=row.is_pod_ready,
+        is_cordoned=row.is_cordoned,
+    )
+
+
+def state_word(node: SlurmNodeState) -> str:
+    """Return the one word under which a node is counted, as ``sinfo`` has it."""
+    if node.is_down:
+        return "down"
+    if node.is_drain:
+        return "draining" if node.is_busy else "drained"
+    return node.state.lower()
+
+
+def lock_rows(cluster: str, locks: Iterable[LockState]) -> tuple[LockRow, ...]:
+    """Return a row for each Node that is locked or waits for that; the one that waits longest comes first."""
+    found = [
+        LockRow(
+            cluster=cluster,
+            node=lock.node,
+            kube_node=lock.kube_node,
+            lock=lock.lock,
+            since=lock.changed,
+            granted=tuple(holder.job for holder in lock.holders if holder.granted is not None),
+            waiting=tuple(holder.job for holder in lock.holders if holder.granted is None),
+            in_the_way=lock.in_the_way,
+        )
+        for lock in locks
+        if lock.lock != "false"
+    ]
+    return tuple(sorted(found, key=lambda row: (not row.waiting, row.since, row.node)))
+
+
+def job_rows(cluster: str, jobs: Iterable[SlurmJobState]) -> tuple[JobRow, ...]:
+    """Return a row for each job that is not over, or still holds nodes, by number."""
+    return tuple(
+        JobRow(
+            cluster=cluster,
+            job=job.job,
+            name=job.name,
+            user=job.user,
+            account=job.account,
+            partition=job.partition,
+            state="COMPLETING" if job.is_completing else job.state,
+            reason=job.reason,
+            nodes=job.nodes,
+            cpus=job.cpus,
+            gpus=job.gpus,
+            submitted=job.submitted,
+            started=job.started,
+            priority=job.priority,
+            is_held=job.is_held,
+        )
+        for job in sorted(jobs, key=lambda job: job.job)
+        if not job.is_over or job.is_completing
+    )
+
+
+def pod_rows(cluster: str, placements: Iterable[PlacementState], namespace: str = "") -> tuple[PodRow, ...]:
+    """Return a row for each Pod and gang that Slurm places, of one *namespace* if it is given."""
+    known = {placement.uid: placement for placement in placements}
+    return tuple(
+        _pod_row(cluster, one, known)
+        for one in sorted(known.values(), key=lambda one: (one.namespace, one.pod, one.uid))
+        if not namespace or one.namespace == namespace
+    )
+
+
+def _pod_row(cluster: str, one: PlacementState, known: Mapping[str, PlacementState]) -> PodRow:
+    gang = known.get(one.gang)
+    return PodRow(
+        cluster=cluster,
+        namespace=one.namespace,
+        pod=one.pod,
+        phase=one.phase,
+        since=one.changed,
+        created=one.created,
+        job=one.job,
+        node=one.node,
+        kube_node=one.kube_node,
+        reason=one.reason,
+        start=one.start_told,
+        is_gang=one.roster is not None,
+        gang=gang.pod if gang is not None else "",
+        rank=one.rank,
+    )
+
+
+def drain_causes(nodes: Iterable[SlurmNodeState]) -> tuple[DrainCause, ...]:
+    """Return why nodes are drained or down, the cause of most nodes first."""
+    by_cause: dict[tuple[str, bool], list[SlurmNodeState]] = {}
+    for node in nodes:
+        if node.is_drain or node.is_down:
+            by_cause.setdefault((node.reason, node.is_down), []).append(node)
+    causes = [
+        DrainCause(
+            reason=reason or "no reason given",
+            is_down=is_down,
+            nodes=len(found),
+            some=tuple(sorted(node.node for node in found)[:SOME]),
+            oldest=min((node.reason_changed for node in found if node.reason_changed), default=None),
+        )
+        for (reason, is_down), found in by_cause.items()
+    ]
+    return tuple(sorted(causes, key=lambda cause: (-cause.nodes, cause.reason)))[:CAUSES_MAX]
+
+
+def counts(words: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return how many there are of each word, the most first."""
+    found: Counter[str] = Counter()
+    for word, many in words:
+        found[word] += many
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,454 @@
+"""The view behind a real API server, with the chart's own objects, on a real NATS with its users."""
+
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import helm_python as helm
+import httpx
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from sunk_events import subjects
+from sunk_events.base import Reply, State
+from sunk_events.codec import encode
+from sunk_events.jobs import SlurmJobState
+from sunk_events.locks import LockHolder, LockState
+from sunk_events.nodes import SlurmNodeState, SlurmStatisticsState
+from sunk_events.nodesets import KubePodState, KubeWatchState
+from sunk_events.permissions import configuration, users
+from sunk_events.placements import PlacementState
+from sunk_events.requests import (
+    ExplainJob,
+    ExplainKubeNode,
+    ExplainSlurmNode,
+    Explanation,
+    Finding,
+    Refused,
+)
+from sunk_events.view import HIDDEN, ROOT
+from sunk_lab import charts
+from sunk_lab.kube.certificates import Authority
+from sunk_lab.kube.lab import KubeLab
+from sunk_lab.nats import NatsServer
+from sunk_lab.processes import wait_for
+from sunk_lab.reserved import reserved_lab
+from sunk_runtime.jetstream import Bus, BusSettings, connect
+from sunk_runtime.requests import answering
+
+pytestmark = pytest.mark.lab
+
+CHART = Path(__file__).parents[4] / "helm/sunk"
+NAMESPACE = "sunk"
+NOW = datetime.now(UTC)
+AGO = NOW - timedelta(minutes=5)
+PEOPLE = ("alice", "bob", "carol", "dave")
+# Kubernetes' own role `view` gets its rules of a controller, which does not run here.
+BINDINGS = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reads-pods}
+rules: [{apiGroups: [""], resources: [pods], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: team, namespace: team-a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reads-pods}
+subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: team, namespace: team-b}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reads-pods}
+subjects: [{kind: User, name: bob, apiGroup: rbac.authorization.k8s.io}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: carol}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sunk-view}
+subjects: [{kind: User, name: carol, apiGroup: rbac.authorization.k8s.io}]
+"""
+
+
+def states() -> list[tuple[str, State]]:
+    """Return states as the services write them: two teams' Pods wait, one for a lock on d1."""
+    return [
+        (
+            "d1",
+            SlurmNodeState(
+                changed=AGO,
+                node="d1",
+                state="IDLE",
+                is_drain=True,
+                reason="k8s: cordoned",
+                reason_changed=AGO,
+            ),
+        ),
+        ("d2", SlurmNodeState(changed=AGO, node="d2", state="ALLOCATED", is_busy=True)),
+        (
+            "d1",
+            KubePodState(
+                changed=AGO, pod="d1", namespace="slurm", nodeset="gpu", kube_node="node1", phase="running"
+            ),
+        ),
+        (
+            "d1",
+            LockState(
+                changed=AGO,
+                node="d1",
+                kube_node="node1",
+                lock="pending",
+                holders=(LockHolder(job=11, level="strict"),),
+                in_the_way=("team-b/web",),
+            ),
+        ),
+        (
+            "11",
+            SlurmJobState(changed=AGO, job=11, state="RUNNING", is_running=True, reason="Prolog", nodes="d1"),
+        ),
+        ("12", SlurmJobState(changed=AGO, job=12, state="PENDING", reason="Resources", name="\x1b[31mred")),
+        (
+            "uid-a",
+            PlacementState(
+                changed=AGO,
+                uid="uid-a",
+                namespace="team-a",
+                pod="train",
+                phase="released",
+                job=11,
+                created=AGO,
+            ),
+        ),
+        (
+            "uid-b",
+            PlacementState(changed=AGO, uid="uid-b", namespace="team-b", pod="web", phase="bound", job=12),
+        ),
+        (subjects.STATISTICS_KEY, SlurmStatisticsState(changed=AGO, nodes_answered=NOW, jobs_answered=NOW)),
+        (subjects.LEADER_KEY, KubeWatchState(changed=NOW, seen=NOW)),
+    ]
+
+
+async def explain_job(question: ExplainJob) -> Reply:
+    if question.job not in (11, 12):
+        return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or no longer")
+    because = "waits for Pods to leave: d1: team-b/web"
+    return Explanation(findings=(Finding(what="its prologs run", because=because),))
+
+
+async def explain_node(question: ExplainSlurmNode) -> Reply:
+    if question.node != "d1":
+        return Refused(code="unknown_node", reason=f"Slurm has no node {question.node}")
+    return Explanation(findings=(Finding(what="drained: k8s: cordoned"),))
+
+
+async def explain_kube_node(question: ExplainKubeNode) -> Reply:
+    if question.node != "d1":
+        return Refused(code="unknown_node", reason=f"no NodeSet has a node {question.node}")
+    return Explanation(
+        findings=(Finding(what="not locked for job 11 yet", because="team-b/web: in the way"),)
+    )
+
+
+@asynccontextmanager
+async def services(server: NatsServer, folder: Path) -> AsyncGenerator[None]:
+    """Write the states, and answer as the services do, as their users of NATS."""
+
+    def named(user: str) -> Any:  # noqa: ANN401 - a context manager
+        file = folder / user
+        file.write_text(f"secret-of-{user}\n")
+        return connect(BusSettings(url=server.url, user=user, password_file=file), user)
+
+    async with (
+        named("admin") as admin,
+        named("syncer-c1") as syncer,
+        named("nodeset-controller") as controller,
+    ):
+        await write(admin)
+        async with (
+            answering(syncer, "c1", ExplainJob, explain_job),
+            answering(syncer, "c1", ExplainSlurmNode, explain_node),
+            answering(controller, "c1", ExplainKubeNode, explain_kube_node),
+        ):
+            yield
+
+
+async def write(bus: Bus) -> None:
+    await bus.provision("c1", BusSettings())
+    for key, state in states():
+        bucket = subjects.bucket("c1", type(state))
+        await bus.publish(subjects.key_subject(bucket, key), encode(state))
+    lease = subjects.key_subject(subjects.lease_bucket("c1"), "syncer")
+    await bus.publish(lease, json.dumps({"holder": "syncer-0"}).encode())
+
+
+@dataclass(frozen=True)
+class Stage:
+    """An API server with the view behind it."""
+
+    lab: KubeLab
+    folder: Path
+    port: int
+
+    @property
+    def authority(self) -> Authority:
+        return Authority(self.lab.kubeconfig.parent / "pki")
+
+    def context(self, user: str) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=self.authority.crt())
+        made.load_cert_chain(self.authority.crt(user), self.authority.key(user))
+        return made
+
+    def get(self, user: str, path: str, headers: dict[str, str] | None = None) -> tuple[int, dict[str, Any]]:
+        """Ask the API server as *user*."""
+        with httpx.Client(verify=self.context(user), trust_env=False, timeout=30) as client:
+            answer = client.get(f"{self.lab.network.api}{ROOT}{path}", headers=headers)
+        if answer.headers.get("content-type") != "application/json":
+            raise OSError(
+                f"{answer.status_code}: {answer.text}"
+            )  # The aggregator itself, before it is ready.
+        return answer.status_code, answer.json()
+
+    def kubeconfig(self, user: str) -> Path:
+        return self.authority.kubeconfig(self.folder / f"{user}.kubeconfig", user, self.lab.network.api)
+
+    def sunkctl(self, user: str, *words: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "KUBECONFIG": str(self.kubeconfig(user)), "NO_PROXY": "*"}  # noqa: TID251 - a program's own
+        command = [Path(sys.executable).with_name("sunkctl"), *words]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("0.0.0.0", 0))  # noqa: S104 - the API server comes by the bridge
+        return int(one.getsockname()[1])
+
+
+def objects() -> charts.Objects:
+    values = {"clusters": [{"name": "c1", "namespace": "slurm"}], "view": {"enabled": True}}
+    return charts.render(helm.Chart.load(CHART), values, name="sunk", namespace=NAMESPACE)
+
+
+def apply_chart(lab: KubeLab, made: charts.Objects, port: int) -> None:
+    """Apply what the chart makes for the view, without Pods: a process of this machine is there instead."""
+    wanted = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "RoleBinding", "Service", "APIService"}
+    found = [one for (kind, name), one in made.items() if kind in wanted and "view" in name]
+    names = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in (NAMESPACE, "team-a", "team-b")
+    ]
+    endpoints = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "sunk-view-1",
+            "namespace": NAMESPACE,
+            "labels": {"kubernetes.io/service-name": "sunk-view"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [lab.network.host], "conditions": {"ready": True}}],
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    }
+    for one in (*names, *found, endpoints):
+        wait_for("the object", lambda one=one: lab.kubectl("apply", "-f", "-", input=json.dumps(one)))
+    lab.kubectl("apply", "-f", "-", input=BINDINGS)
+
+
+def kubeconfig_of_account(lab: KubeLab, folder: Path) -> Path:
+    token = lab.kubectl("create", "token", "sunk-view", "--namespace", NAMESPACE).strip()
+    found = json.loads(lab.kubeconfig.read_text())
+    found["users"] = [{"name": found["users"][0]["name"], "user": {"token": token}}]
+    file = folder / "account.kubeconfig"
+    file.write_text(json.dumps(found))
+    return file
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stage]:
+    folder = tmp_path_factory.mktemp("view")
+    wanted = users(["c1"])
+    extra = configuration(wanted, {user.name: f"secret-of-{user.name}" for user in wanted})
+    with reserved_lab() as lab, NatsServer(folder / "nats", extra=extra) as server:
+        lab.up_api()
+        port, probes = free_port(), free_port()
+        made = objects()
+        apply_chart(lab, made, port)
+        secret = made["Secret", "sunk-view-tls"]["data"]
+        for name in ("tls.crt", "tls.key"):
+            (folder / name).write_bytes(b64decode(secret[name]))
+        (folder / "view").write_text("secret-of-view\n")
+        found = Stage(lab, folder, port)
+        for name in PEOPLE:
+            found.authority.issue(name, name)
+        settings = {
+            "CLUSTERS": "c1",
+            "NATS_URL": server.url,
+            "NATS_USER": "view",
+            "NATS_PASSWORD_FILE": folder / "view",
+            "HTTP_PORT": probes,
+            "HTTP_HOST": "0.0.0.0",  # noqa: S104 - the API server comes by the bridge
+            "TLS_PORT": port,
+            "TLS_CERT_FILE": folder / "tls.crt",
+            "TLS_KEY_FILE": folder / "tls.key",
+            "KUBECONFIG": kubeconfig_of_account(lab, folder),
+        }
+        variables = {f"SUNK_VIEW_{name}": str(value) for name, value in settings.items()}
+        with (
+            start_blocking_portal("asyncio") as portal,
+            portal.wrap_async_context_manager(services(server, folder)),
+            (folder / "view.log").open("wb") as log,
+            subprocess.Popen(
+                [sys.executable, "-m", "sunk_view"],
+                env={**os.environ, **variables, "NO_PROXY": "*"},  # noqa: TID251 - a program's own
+                stdout=log,
+                stderr=log,
+            ) as process,
+        ):
+            try:
+                wait_for("the view", lambda: is_ready(process, probes, folder))
+                wait_for("the APIService", lambda: found.get("carol", "/status")[0] == 200)
+                yield found
+            finally:
+                process.terminate()
+                process.wait(30)
+
+
+def is_ready(process: subprocess.Popen[bytes], port: int, folder: Path) -> bool:
+    assert process.poll() is None, (folder / "view.log").read_text()
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False)
+    except httpx.HTTPError as error:
+        raise OSError(str(error)) from error
+    return answer.status_code == 200
+
+
+def test_each_of_two_users_explains_the_own_pod_and_not_the_others(stage: Stage) -> None:
+    own = stage.get("alice", "/namespaces/team-a/pods/train/explain")
+    others = stage.get("alice", "/namespaces/team-b/pods/web/explain")
+    theirs = stage.get("bob", "/namespaces/team-b/pods/web/explain")
+    back = stage.get("bob", "/namespaces/team-a/pods/train/explain")
+
+    assert (own[0], theirs[0]) == (200, 200)
+    assert own[1]["parts"][0]["findings"][0]["what"] == "job 11 waits for its turn in Slurm"
+    assert (others[0], back[0]) == (403, 403)
+    assert others[1]["message"] == (
+        "user alice may not get pods web in namespace team-b: ask an administrator for that right, "
+        "such as the ClusterRole view in that namespace"
+    )
+
+
+def test_an_explanation_does_not_name_pods_of_namespaces_that_the_caller_may_not_read(stage: Stage) -> None:
+    _, hidden = stage.get("alice", "/namespaces/team-a/pods/train/explain")
+    _, lock = stage.get("carol", "/locks")
+    _, shown = stage.get("admin", "/locks")
+
+    assert "team-b" not in json.dumps(hidden)
+    assert hidden["parts"][1]["findings"][0]["because"] == f"waits for Pods to leave: d1: {HIDDEN}"
+    assert lock["items"][0]["in_the_way"] == [HIDDEN]
+    assert shown["items"][0]["in_the_way"] == ["team-b/web"]
+
+
+def test_what_belongs_to_no_namespace_needs_the_cluster_role_of_the_chart(stage: Stage) -> None:
+    for path in (
+        "/status",
+        "/jobs",
+        "/jobs/11/explain",
+        "/locks",
+        "/placements",
+        "/nodes",
+        "/nodes/d1/explain",
+    ):
+        assert (path, stage.get("carol", path)[0]) == (path, 200)
+        status, answer = stage.get("dave", path)
+        assert (path, status) == (path, 403)
+        assert answer["kind"] == "Status"
+
+
+def test_a_caller_cannot_name_another_user(stage: Stage) -> None:
+    forged = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
+    direct = f"https://127.0.0.1:{stage.port}{ROOT}/status"
+
+    through = stage.get("dave", "/status", forged)
+    stranger = ssl.create_default_context()
+    stranger.check_hostname = False
+    stranger.verify_mode = ssl.CERT_NONE
+    with (
+        httpx.Client(verify=stranger, trust_env=False) as client,
+        pytest.raises(httpx.TransportError),
+    ):
+        client.get(direct, headers=forged)
+    stranger.load_cert_chain(stage.authority.crt("dave"), stage.authority.key("dave"))
+    with httpx.Client(verify=stranger, trust_env=False) as client:
+        with_own_certificate = client.get(direct, headers=forged)
+
+    assert through[0] == 403
+    assert with_own_certificate.status_code == 401
+    assert with_own_certificate.json()["message"] == "'dave' is not the Kubernetes API server's front proxy"
+
+
+def test_status_is_one_screen_of_what_the_bus_says(stage: Stage) -> None:
+    _, answer = stage.get("admin", "/status")
+
+    (cluster,) = answer["clusters"]
+    assert cluster["nodes"] == {"allocated": 1, "drained": 1}
+    assert cluster["drains"][0]["reason"] == "k8s: cordoned"
+    assert cluster["pending_locks"][0]["in_the_way"] == ["team-b/web"]
+    assert cluster["waits"] == {"Resources": 1}
+    assert cluster["placements"] == {"bound": 1, "released": 1}
+    assert {row["service"]: row["leader"] for row in cluster["services"]}["syncer"] == "syncer-0"
+
+
+def test_what_is_not_there_is_named_with_what_is_near(stage: Stage) -> None:
+    _, node = stage.get("admin", "/nodes/d11/explain")
+    _, pod = stage.get("alice", "/namespaces/team-a/pods/trian/explain")
+
+    assert (node["parts"], node["near"]) == ([], ["d1"])
+    assert pod["near"] == ["train"]
+
+
+def test_a_user_who_asks_without_end_waits_and_others_do_not(stage: Stage) -> None:
+    path = "/namespaces/team-a/pods/train/explain"
+    found = [stage.get("dave", path)[0] for _ in range(60)]
+
+    assert 429 in found
+    assert stage.get("alice", path)[0] == 200
+
+
+def test_sunkctl_explains_the_own_pod_and_says_what_to_do_about_the_others(stage: Stage) -> None:
+    own = stage.sunkctl("alice", "explain", "pod", "train", "-n", "team-a")
+    others = stage.sunkctl("alice", "explain", "pod", "team-b/web")
+    mistyped = stage.sunkctl("alice", "explain", "pod", "team-a/trian")
+    wide = stage.sunkctl("dave", "status")
+
+    assert (own.returncode, own.stderr) == (0, "")
+    assert "job 11 waits for its turn in Slurm, for " in own.stdout
+    assert f"because: waits for Pods to leave: d1: {HIDDEN}" in own.stdout
+    assert (others.returncode, others.stdout) == (3, "")
+    assert "user alice may not get pods web in namespace team-b" in others.stderr
+    assert (mistyped.returncode, "did you mean train?" in mistyped.stderr) == (4, True)
+    assert wide.returncode == 3
+    assert "--clusterrole=sunk-view --user=USER" in wide.stderr
+
+
+def test_sunkctl_shows_the_whole_to_an_administrator_and_no_control_character(stage: Stage) -> None:
+    shown = {word: stage.sunkctl("admin", word) for word in ("status", "nodes", "jobs", "locks")}
+    pods = stage.sunkctl("admin", "pods", "-A")
+    as_json = stage.sunkctl("admin", "jobs", "-o", "json")
+
+    assert {word: done.stderr for word, done in shown.items()} == dict.fromkeys(shown, "")
+    assert "k8s: cordoned" in shown["status"].stdout
+    assert "not ready" in shown["nodes"].stdout
+    assert "\\x1b[31mred" in shown["jobs"].stdout
+    assert "\x1b" not in "".join(done.stdout for done in shown.values())
+    assert "team-b/web" in shown["locks"].stdout
+    assert "train" in pods.stdout
+    assert [job["job"] for job in json.loads(as_json.stdout)["items"]] == [11, 12]

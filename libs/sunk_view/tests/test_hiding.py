@@ -1,0 +1,98 @@
+"""Names of other teams' Pods in texts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunk_events.requests import Finding
+from sunk_events.view import HIDDEN, DrainCause, Explained, JobRow, Jobs, Part, PodRow, Pods
+from sunk_view.hiding import hidden, namespaces_in, without
+from sunk_view.limits import Limits
+
+label = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
+
+
+def of_team_a(namespace: str) -> bool:
+    return namespace == "team-a"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("team-a/web: in the way", "team-a/web: in the way"),
+        ("team-b/web: in the way", f"{HIDDEN}: in the way"),
+        ("d1: team-b/web, team-a/x.y; team-c/z", f"d1: {HIDDEN}, team-a/x.y; {HIDDEN}"),
+        ("(team-b/web)", f"({HIDDEN})"),
+        ("2/3 members", "2/3 members"),
+        ("2/web", HIDDEN),
+        ("a toleration of sunk.coreweave.com/lock", "a toleration of sunk.coreweave.com/lock"),
+        ("read /var/run/x", "read /var/run/x"),
+        ("job 4711 on gpu-[01-04]", "job 4711 on gpu-[01-04]"),
+        ("", ""),
+    ],
+)
+def test_a_pod_of_a_namespace_that_may_not_be_read_is_hidden(text: str, shown: str) -> None:
+    assert hidden(text, of_team_a) == shown
+
+
+@given(
+    label, label, st.sampled_from(["", "in the way: ", "(", "a, "]), st.sampled_from(["", ": evicted", ")"])
+)
+def test_no_name_of_another_team_passes(namespace: str, name: str, before: str, after: str) -> None:
+    if namespace.isdecimal() and name.isdecimal():
+        return  # A fraction.
+    assert hidden(f"{before}{namespace}/{name}{after}", lambda _: False) == f"{before}{HIDDEN}{after}"
+
+
+def test_a_row_of_another_teams_pod_says_that_it_is_there_and_no_more() -> None:
+    row = PodRow(
+        cluster="c1",
+        namespace="team-b",
+        pod="secret-project",
+        phase="bound",
+        since="2026-01-01T00:00:00Z",  # type: ignore[arg-type]
+        job=7,
+        reason="for secret-project",
+        gang="secret",
+        node="d1",
+    )
+
+    (found,) = without(Pods(items=(row,)), of_team_a).items
+
+    assert "secret" not in repr(found)
+    assert (found.pod, found.namespace, found.job, found.node) == (HIDDEN, "", 7, "d1")
+
+
+def test_what_is_asked_about_and_names_of_slurm_are_left_alone() -> None:
+    part = Part(cluster="c1", service="syncer", findings=(Finding(what="w", because="team-b/web"),))
+    found = without(Explained(what="pod", name="team-a/web", parts=(part,)), of_team_a)
+    jobs = Jobs(items=(JobRow(cluster="c1", job=1, name="train/v2"),))
+    drain = without(DrainCause(reason="k8s: team-b/web", nodes=1), of_team_a)
+
+    assert found.name == "team-a/web"
+    assert found.parts[0].findings[0].because == HIDDEN
+    assert without(jobs, of_team_a) == jobs
+    assert drain.reason == f"k8s: {HIDDEN}"
+    assert namespaces_in(jobs) == set()
+    assert namespaces_in(found) == set()
+    assert namespaces_in(part) == {"team-b"}
+
+
+def test_a_caller_has_a_burst_and_then_a_rate_and_others_have_their_own() -> None:
+    limits = Limits(2.0, 3)
+
+    assert [limits.wait_s("a", 0.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
+    assert limits.wait_s("b", 0.0) == 0.0
+    assert limits.wait_s("a", 0.5) == 0.0
+    assert limits.wait_s("a", 0.5) == 0.5
+    assert limits.wait_s("a", 1000.0) == 0.0
+
+
+def test_limits_remember_no_more_callers_than_they_may() -> None:
+    limits = Limits(1.0, 1, callers_max=10)
+    limits.wait_s("first", 0.0)
+    assert limits.wait_s("first", 0.0) > 0
+    for number in range(10):
+        limits.wait_s(f"user-{number}", 0.0)
+
+    assert limits.wait_s("first", 0.0) == 0

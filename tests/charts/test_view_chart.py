@@ -1,0 +1,171 @@
+"""What helm/sunk makes of `view`: nothing by default, and no more rights than needed."""
+
+import ssl
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import helm_python as helm
+import pytest
+from cryptography import x509
+
+from sunk_events.permissions import as_nats, view_permissions
+from sunk_events.view import GROUP, ROLE, VERSION
+from sunk_lab import charts
+from sunk_lab.charts import Objects, env_of, rights
+from sunk_lab.kube.policies import reaches
+from sunk_runtime.config import load
+from sunk_view.config import PREFIX, Config
+from sunk_view.discovery import RESOURCES_OBJECT
+
+CHART = Path(__file__).parents[2] / "helm/sunk"
+CLUSTERS = [{"name": "prod", "namespace": "slurm"}, {"name": "stage-2", "namespace": "slurm"}]
+
+
+@pytest.fixture(scope="module")
+def chart() -> helm.Chart:
+    return helm.Chart.load(CHART)
+
+
+def render(chart: helm.Chart, **view: Any) -> Objects:  # noqa: ANN401 - values are free-form.
+    values = {"clusters": CLUSTERS, "view": {"enabled": True, **view}}
+    return charts.render(chart, values, name="sunk", namespace="sunk-system")
+
+
+def test_by_default_there_is_nothing_of_it_not_even_a_user_of_the_bus(chart: helm.Chart) -> None:
+    made = charts.render(chart, {"clusters": CLUSTERS}, name="sunk", namespace="sunk-system")
+
+    assert [name for _, name in made if "sunk-view" in name or GROUP in name] == []
+    assert "view" not in made["Secret", "sunk-nats-users"]["data"]
+    assert '"view"' not in str(made["ConfigMap", "sunk-nats"]["data"])
+
+
+def test_a_release_of_before_the_value_is_upgraded_with_reused_values(chart: helm.Chart) -> None:
+    values: dict[str, Any] = {"clusters": CLUSTERS, "view": None}
+
+    assert charts.render(chart, values, name="sunk", namespace="sunk-system")
+
+
+def test_the_process_may_have_the_api_server_decide_and_nothing_else(chart: helm.Chart) -> None:
+    made = render(chart)
+    bound = {
+        (kind, one["roleRef"]["name"])
+        for (kind, _), one in made.items()
+        if kind.endswith("RoleBinding") or kind == "RoleBinding"
+        if any(subject["name"] == "sunk-view" for subject in one["subjects"])
+    }
+
+    assert bound == {
+        ("ClusterRoleBinding", "sunk-view-server"),
+        ("RoleBinding", "extension-apiserver-authentication-reader"),
+    }
+    assert made["RoleBinding", "sunk-view-server"]["metadata"]["namespace"] == "kube-system"
+    assert rights(made["ClusterRole", "sunk-view-server"]["rules"]) == {
+        ("authorization.k8s.io", "subjectaccessreviews", "create")
+    }
+
+
+def test_what_every_user_may_ask_is_nothing_of_the_whole_cluster(chart: helm.Chart) -> None:
+    made = render(chart)
+    of_all = {resource for _, resource, _ in rights(made["ClusterRole", f"{ROLE}-ask"]["rules"])}
+    of_some = {
+        resource for group, resource, _ in rights(made["ClusterRole", ROLE]["rules"]) if group == GROUP
+    }
+
+    assert of_all == {"nodes", "nodes/explain", "pods", "pods/explain", "gangs/explain"}
+    assert of_some == {"status", "jobs", "jobs/explain", "locks", "placements"}
+    assert {one["name"] for one in RESOURCES_OBJECT["resources"]} <= of_all | of_some
+    assert made["ClusterRoleBinding", f"{ROLE}-ask"]["subjects"] == [
+        {"kind": "Group", "name": "system:authenticated", "apiGroup": "rbac.authorization.k8s.io"}
+    ]
+    assert ("ClusterRoleBinding", f"{ROLE}-ask") not in render(chart, groups=[])
+
+
+def test_no_role_writes(chart: helm.Chart) -> None:
+    made = render(chart)
+    verbs = {
+        verb for name in (ROLE, f"{ROLE}-ask") for _, _, verb in rights(made["ClusterRole", name]["rules"])
+    }
+
+    assert verbs == {"get", "list"}
+
+
+def test_the_api_server_knows_the_certificate_that_the_process_shows(
+    chart: helm.Chart, tmp_path: Path
+) -> None:
+    made = render(chart)
+    spec = made["APIService", f"{VERSION}.{GROUP}"]["spec"]
+    secret = {name: b64decode(value) for name, value in made["Secret", "sunk-view-tls"]["data"].items()}
+    certificate = x509.load_pem_x509_certificate(secret["tls.crt"])
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+
+    assert names.get_values_for_type(x509.DNSName) == ["sunk-view.sunk-system.svc"]
+    assert b64decode(spec["caBundle"]) == secret["ca.crt"]
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(secret["ca.crt"]))
+    for name, text in secret.items():
+        (tmp_path / name).write_bytes(text)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    assert spec["service"] == {"name": "sunk-view", "namespace": "sunk-system", "port": 443}
+    assert "insecureSkipTLSVerify" not in spec
+
+
+def test_a_certificate_of_the_users_own_needs_its_authority(chart: helm.Chart) -> None:
+    with pytest.raises(Exception, match=r"view\.tls\.caBundle"):
+        render(chart, tls={"existingSecret": "mine"})
+
+    made = render(chart, tls={"existingSecret": "mine", "caBundle": "PEM"})
+
+    assert ("Secret", "sunk-view-tls") not in made
+    assert b64decode(made["APIService", f"{VERSION}.{GROUP}"]["spec"]["caBundle"]) == b"PEM"
+    volumes = made["Deployment", "sunk-view"]["spec"]["template"]["spec"]["volumes"]
+    assert {volume["secret"]["secretName"] for volume in volumes} == {"mine", "sunk-nats-users"}
+
+
+def test_the_process_starts_with_the_settings_of_the_chart(chart: helm.Chart) -> None:
+    spec = render(chart, ratePerSecond=2.5)["Deployment", "sunk-view"]["spec"]["template"]["spec"]
+    config = load(Config, env_of(spec), PREFIX)
+
+    assert config.clusters == ("prod", "stage-2")
+    assert (config.tls_port, config.http_port, config.rate_per_s) == (8443, 8080, 2.5)
+    assert config.nats_user == "view"
+
+
+def test_its_user_of_the_bus_has_the_permissions_of_the_code(chart: helm.Chart) -> None:
+    (conf,) = render(chart)["ConfigMap", "sunk-nats"]["data"].values()
+    wanted = as_nats(view_permissions(["prod", "stage-2"]))
+
+    own = conf[conf.index('user: "view"') :]
+    assert "$PASSWORD_VIEW" in own
+    for subject in wanted["publish"]["allow"]:
+        assert subject in own
+
+
+def test_only_the_api_servers_that_are_named_connect(chart: helm.Chart) -> None:
+    made = render(chart, apiServerCIDRs=["10.0.0.1/32"])
+    policy = made["NetworkPolicy", "sunk-view"]
+    ports = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
+
+    assert ports == {8443: [{"ipBlock": {"cidr": "10.0.0.1/32"}}], 8080: None}
+    assert {
+        rule["ports"][0]["port"] for rule in render(chart)["NetworkPolicy", "sunk-view"]["spec"]["ingress"]
+    } == {
+        8443,
+        8080,
+    }
+
+
+def test_it_reaches_the_bus(chart: helm.Chart) -> None:
+    made = render(chart)
+    policies = [one for (kind, _), one in made.items() if kind == "NetworkPolicy"]
+    namespaces = [
+        {"metadata": {"name": "sunk-system", "labels": {"kubernetes.io/metadata.name": "sunk-system"}}}
+    ]
+
+    def pod(kind: str, name: str) -> dict[str, Any]:
+        template = made[kind, name]["spec"]["template"]
+        metadata = {"namespace": "sunk-system", "name": name, "labels": template["metadata"]["labels"]}
+        return {"metadata": metadata, "spec": template["spec"]}
+
+    assert reaches(
+        policies, namespaces, pod("Deployment", "sunk-view"), pod("StatefulSet", "sunk-nats"), "nats"
+    )
