@@ -48,6 +48,15 @@ def servers(tmp_path: Path) -> Generator[tuple[NatsServer, NatsServer]]:
         yield ours, theirs
 
 
+@pytest.fixture
+def programs(tmp_path: Path) -> Generator[Processes]:
+    """Give what is started, and end it whatever comes."""
+    made = Processes(tmp_path / "subscriber")
+    yield made
+    for name in ("mirrors", "run-1", "run-2"):
+        made.kill(name)
+
+
 def test_the_subscriber_has_no_more_lines_than_promised() -> None:
     code = (ROOT / "examples/subscriber.py").read_text().partition('"""\n\n')[2]
 
@@ -99,36 +108,33 @@ async def test_another_teams_subscriber_hears_what_happens_and_may_tell_nothing(
 
 @pytest.mark.anyio
 async def test_a_durable_subscriber_hears_what_happened_while_it_was_away(
-    servers: tuple[NatsServer, NatsServer], tmp_path: Path
+    servers: tuple[NatsServer, NatsServer], tmp_path: Path, programs: Processes
 ) -> None:
     ours, theirs = servers
     password = tmp_path / "password"
     password.write_text(PASSWORD)
-    processes = Processes(tmp_path / "subscriber")
     mirror = {"SUNK_MIRROR_URL": theirs.url, "SUNK_MIRROR_USER": "keeper", "SUNK_MIRROR_LOOK_S": "0.2"}
     mirror |= {"SUNK_MIRROR_CLUSTERS": "prod", "SUNK_MIRROR_PASSWORD_FILE": str(password)}
-    processes.spawn("mirrors", [sys.executable, "-m", "sunk_runtime.mirroring"], env=mirror)
+    programs.spawn("mirrors", [sys.executable, "-m", "sunk_runtime.mirroring"], env=mirror)
 
     admin = BusSettings(url=ours.url, user="admin", password_file=password)
     async with connect(admin, "test") as bus:
         await bus.provision("prod", admin)
-        await until(lambda: "SUNK_EV_prod" in processes.log_of("mirrors").read_text())
+        await until(lambda: "SUNK_EV_prod" in programs.log_of("mirrors").read_text())
         for number in (1, 2):  # It hears the first, is killed, and hears the second when it is back.
             await bus.publish(SUBJECT, FACT.read_bytes().replace(b":1718", f":{number}".encode()))
             program = [sys.executable, ROOT / "examples/durable_subscriber.py", theirs.url, USER]
-            processes.spawn(f"run-{number}", [*program, password, "prod"])
-            log = processes.log_of(f"run-{number}")
+            programs.spawn(f"run-{number}", [*program, password, "prod"])
+            log = programs.log_of(f"run-{number}")
 
             def is_told(number: int = number, log: Path = log) -> bool:
-                processes.require(f"run-{number}")
+                programs.require(f"run-{number}")
                 return f"gpu-000-012:{number} " in log.read_text()
 
             await until(is_told)
             await until(lambda: is_acknowledged(theirs, password))
-            processes.kill(f"run-{number}")
-    processes.kill("mirrors")
-
-    assert "gpu-000-012:1 " not in processes.log_of("run-2").read_text()
+            programs.kill(f"run-{number}")
+    assert "gpu-000-012:1 " not in programs.log_of("run-2").read_text()
 
 
 async def is_acknowledged(server: NatsServer, password: Path) -> bool:
