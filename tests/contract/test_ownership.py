@@ -37,6 +37,7 @@ MAY_SPELL = {"libs/sunk_events/src/sunk_events/subjects.py", "lab/src/sunk_lab/n
 MAY_CALL_JETSTREAM = {
     "libs/sunk_runtime/src/sunk_runtime/pull.py",
     "libs/sunk_events/src/sunk_events/permissions.py",
+    "libs/sunk_events/src/sunk_events/view_user.py",
 }
 
 

@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import KeyWrongLastSequenceError
+from nats.micro.request import Request
 
 from sunk_events import subjects
 from sunk_lab.nats import NatsServer
@@ -214,7 +215,7 @@ async def test_an_endpoint_of_a_micro_service_answers_one_question_after_the_oth
 ) -> None:
     held, asked = anyio.Event(), list[bytes]()
 
-    async def answer(request: micro.Request) -> None:
+    async def answer(request: Request) -> None:
         asked.append(request.data)
         if request.data == b"fails":
             raise ValueError("of ours")
@@ -226,7 +227,7 @@ async def test_an_endpoint_of_a_micro_service_answers_one_question_after_the_oth
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(client.request, "ask", b"waits", timeout=60))
         await until(lambda: asked == [b"waits"])
-        with pytest.raises(nats.errors.TimeoutError):
+        with pytest.raises(TimeoutError):
             await client.request("ask", b"fails", timeout=0.5)
         held.set()
     refused = await client.request("ask", b"fails")
