@@ -267,7 +267,7 @@ def test_a_scope_of_namespaces_gives_no_right_on_pods_elsewhere(
     found = yaml.safe_load_all(texts["slurm/templates/scheduler/rbac.yaml"])
     pods = ("", "pods", "delete")
     roles = [role for role in found if role["kind"] == "Role" and pods in rights(role["rules"])]
-    assert wide == {("", "nodes", verb) for verb in ("get", "list", "watch")} | {OTHERS}
+    assert wide == {("", "nodes", verb) for verb in ("list", "watch")} | {OTHERS}
     assert {role["metadata"]["namespace"] for role in roles} == {"a", "b"}
     assert env_of(controls(objects)["prod-scheduler"])["SUNK_POD_SCHEDULER_NAMESPACES"] == "a,b"
 
@@ -304,10 +304,33 @@ def test_nobody_else_may_do_anything_in_kubernetes(chart: helm.Chart) -> None:
     with_token = {
         name for name, spec in controls(objects).items() if spec["automountServiceAccountToken"] is not False
     }
-    assert bound == {("slurm", "prod-scheduler"), ("slurm", "prod-uninstall")}
+    assert bound == {
+        ("slurm", "prod-scheduler"),
+        ("slurm", "prod-uninstall"),
+        ("sunk", "sunk-nodeset-controller"),
+    }
     # The gateway reads the published keys.
     assert with_token == {"prod-scheduler", "prod-hook-gateway", "prod-uninstall"}
     assert nodeset(objects, "prod-gpu")["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize(
+    ("sunk", "account"),
+    [
+        ({}, ("sunk", "sunk-nodeset-controller")),
+        ({"namespace": "hpc", "controllerName": "other"}, ("hpc", "other")),
+    ],
+    ids=["as the sunk release has it", "another"],
+)
+def test_the_nodeset_controller_has_its_rights_on_pods_in_the_namespace_of_the_release(
+    chart: helm.Chart, sunk: dict[str, Any], account: tuple[str, str]
+) -> None:
+    binding = made(chart, sunk=sunk)["RoleBinding", "prod-nodeset-controller"]
+    namespace, name = account
+
+    assert binding["metadata"]["namespace"] == "slurm"
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("ClusterRole", f"{name}-namespace")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
 
 
 def test_whoever_uninstalls_may_empty_and_delete_nodesets_at_home_and_look_at_pods(chart: helm.Chart) -> None:

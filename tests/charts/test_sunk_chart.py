@@ -18,13 +18,14 @@ from sunk_events.permissions import as_nats, users
 from sunk_lab import charts
 from sunk_lab.charts import Objects, env_of, pod_specs, rights
 from sunk_lab.nats import program
-from sunk_lab.stack.rbac import RULES
+from sunk_lab.stack.rbac import RULES, RULES_IN_NAMESPACES, Rules
 from sunk_nodeset_controller.config import PREFIX, Config
 from sunk_runtime.config import load
 from sunk_runtime.growing.config import GrowSettings
 
 CHART: Final = Path(__file__).parents[2] / "helm/sunk"
 CLUSTERS: Final = ("prod", "stage-2")
+READ: Final = ("get", "list", "watch")
 VALUES: Final[dict[str, Any]] = {"clusters": [{"name": name, "namespace": "slurm"} for name in CLUSTERS]}
 
 
@@ -49,25 +50,48 @@ def nats_users(made: Objects) -> Iterator[tuple[str, str, Any]]:
         yield name, variable, msgspec.json.decode(permissions) if permissions else None
 
 
-def test_nodeset_controller_may_do_what_the_stories_needed_and_nothing_else(chart: helm.Chart) -> None:
-    made = render(chart)
-    roles = (made[kind, "sunk-nodeset-controller"]["rules"] for kind in ("ClusterRole", "Role"))
-    needed = {
-        (group, resource, verb)
-        for group, resources, verbs in RULES["nodeset-controller"]
-        for resource in resources
-        for verb in verbs
-    }
+def wide_and_namespaced(made: Objects) -> list[set[tuple[str, str, str]]]:
+    """Return what nodeset-controller may do everywhere, and in the namespaces of Slurm clusters besides."""
+    names = "sunk-nodeset-controller", "sunk-nodeset-controller-namespace"
+    return [rights(made["ClusterRole", name]["rules"]) for name in names]
 
-    assert rights(rule for rules in roles for rule in rules) == needed
+
+def test_nodeset_controller_may_do_what_the_stories_needed_and_nothing_else(chart: helm.Chart) -> None:
+    def of(rules: Rules) -> set[tuple[str, str, str]]:
+        return {
+            (group, resource, verb)
+            for group, resources, verbs in rules
+            for resource in resources
+            for verb in verbs
+        }
+
+    made = render(chart)
+    wide, namespaced = wide_and_namespaced(made)
+    at_home = rights(made["Role", "sunk-nodeset-controller"]["rules"])
+
+    assert wide | at_home == of(RULES["nodeset-controller"])
+    assert namespaced == of(RULES_IN_NAMESPACES["nodeset-controller"])
+    assert {resource for _, resource, _ in at_home} == {"leases"}
+
+
+def test_outside_the_namespaces_of_slurm_clusters_pods_are_evicted_and_neither_made_nor_deleted(
+    chart: helm.Chart,
+) -> None:
+    def of_pods(**lock: Any) -> set[tuple[str, str]]:  # noqa: ANN401 - values are free-form.
+        wide, _ = wide_and_namespaced(render(chart, nodesetController={"lock": lock}))
+        return {(what, verb) for _, what, verb in wide if what.startswith("pods") and verb not in READ}
+
+    evicted = ("pods/eviction", "create")
+    assert of_pods() == of_pods(effect="NoSchedule") == {evicted}
+    assert of_pods(effect="NoSchedule", deleteAfterSeconds=60) == {evicted, ("pods", "delete")}
 
 
 def test_nodeset_controller_reads_no_secret_and_starts_no_workload_but_pods(chart: helm.Chart) -> None:
-    granted = rights(render(chart)["ClusterRole", "sunk-nodeset-controller"]["rules"])
+    granted = set[tuple[str, str, str]]().union(*wide_and_namespaced(render(chart)))
 
     assert "*" not in {word for right in granted for word in right}
     assert {resource for _, resource, _ in granted}.isdisjoint({"secrets", "configmaps", "serviceaccounts"})
-    written = {right for right in granted if right[2] not in ("get", "list", "watch")}
+    written = {right for right in granted if right[2] not in READ}
     assert {resource for group, resource, _ in written if group in ("apps", "batch")} == {
         "controllerrevisions"
     }
@@ -80,7 +104,8 @@ def test_nodeset_controller_writes_the_files_that_it_generates_and_no_other_conf
         "topology": {"kind": "block", "labels": ["rack"]},
         "gres": {"resources": ["nvidia.com/gpu=gpu"]},
     }
-    rules = render(chart, nodesetController=wanted)["ClusterRole", "sunk-nodeset-controller"]["rules"]
+    made = render(chart, nodesetController=wanted)
+    rules = made["ClusterRole", "sunk-nodeset-controller-namespace"]["rules"]
     granted = [rule for rule in rules if "configmaps" in rule["resources"]]
 
     assert [(rule.get("resourceNames"), rule["verbs"]) for rule in granted] == [

@@ -36,6 +36,18 @@ NODESET: Final[dict[str, Any]] = {
         "template": {"spec": {"containers": [{"name": "slurmd", "image": PAUSE}]}},
     },
 }
+BINDING: Final[dict[str, Any]] = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "RoleBinding",
+    "metadata": {"name": "slurm-nodeset-controller", "namespace": "slurm"},
+    "roleRef": {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "sunk-nodeset-controller-namespace",
+    },
+    "subjects": [{"kind": "ServiceAccount", "name": "sunk-nodeset-controller", "namespace": NAMESPACE}],
+}
+"""What the release of helm/slurm makes there."""
 
 
 class Installation:
@@ -94,6 +106,7 @@ def installed() -> Generator[Installation]:
         for name, labels in ((NAMESPACE, RESTRICTED), ("slurm", {})):
             metadata = {"name": name, "labels": labels}
             release.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        release.apply(BINDING)
         release.install()
         yield release
 

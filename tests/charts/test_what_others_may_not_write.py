@@ -166,6 +166,11 @@ def lab(kube_lab: KubeLab) -> Generator[KubeLab]:
             "subjects": [subject],
         }
         for name, role, subject in (
+            (  # As if the team's namespace were that of a Slurm cluster.
+                "controller",
+                "sunk-nodeset-controller-namespace",
+                {"kind": "ServiceAccount", "name": "sunk-nodeset-controller", "namespace": "sunk"},
+            ),
             ("tenant", "admin", {"kind": "ServiceAccount", "name": "tenant", "namespace": "team"}),
             (
                 "operator",

@@ -229,3 +229,21 @@ PASSWORD_{{ . | upper | replace "-" "_" }}
 {{- range .nodes }}{{ $has := .metadata.labels | default dict }}{{ range $labels }}{{ if get $has . }}{{ $found = "both" }}{{ end }}{{ end }}{{ end -}}
 {{ $found }}
 {{- end }}
+
+{{/* The namespaces with NodeSets in which no helm/slurm release gives nodeset-controller its rights, as JSON. */}}
+{{- define "sunk.namespacesToBind" -}}
+{{- $missing := list -}}
+{{- $namespaces := list -}}
+{{- /* A lookup of a kind that is not defined fails. */ -}}
+{{- if .Capabilities.APIVersions.Has "sunk.coreweave.com/v1alpha1/NodeSet" -}}
+{{- range .Values.clusters }}{{ $namespaces = append $namespaces .namespace }}{{ end -}}
+{{- end -}}
+{{- range $namespace := $namespaces | uniq -}}
+{{- $isBound := false -}}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "RoleBinding" $namespace "" | default dict).items -}}
+{{- if and (eq .roleRef.name "sunk-nodeset-controller-namespace") (ne .metadata.name "sunk-nodeset-controller-upgrade") }}{{ $isBound = true }}{{ end -}}
+{{- end -}}
+{{- if and (not $isBound) (lookup "sunk.coreweave.com/v1alpha1" "NodeSet" $namespace "" | default dict).items }}{{ $missing = append $missing $namespace }}{{ end -}}
+{{- end -}}
+{{- toJson $missing -}}
+{{- end }}

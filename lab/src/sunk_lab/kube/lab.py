@@ -60,13 +60,13 @@ class KubeLab:
         build.build(self._cache, self._say)
 
     def up(self, nodes: int = 3) -> None:
-        """Start what does not run; afterwards *nodes* nodes are Ready.
+        """Start what does not run; afterwards *nodes* nodes are Ready; none: the control plane alone.
 
         Raises:
             LabError: The machine cannot do it, or something does not start; names the log.
         """
-        if not 0 < nodes <= MAX_NODES:
-            raise LabError(f"a lab has 1 to {MAX_NODES} nodes, not {nodes}")
+        if not 0 <= nodes <= MAX_NODES:
+            raise LabError(f"a lab has at most {MAX_NODES} nodes, not {nodes}")
         check_machine()
         require(TO_RUN, cache=self._cache, say=self._say)
         self.build()

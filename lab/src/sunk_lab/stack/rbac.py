@@ -6,22 +6,23 @@ Object = dict[str, Any]
 NAMESPACE: Final = "sunk"
 _GROUP: Final = "rbac.authorization.k8s.io"
 
-_LEASES: Final = ("coordination.k8s.io", ("leases",), ("get", "create", "update", "patch"))
-_EVENTS: Final = ("", ("events",), ("create", "patch"))
+_LEASES: Final = ("coordination.k8s.io", ("leases",), ("get", "create", "update"))
+_EVENTS: Final = ("", ("events",), ("create",))
 _READ: Final = ("get", "list", "watch")
 
-RULES: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]] = {
+Rules = tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]
+"""API group, resources, verbs."""
+
+RULES: Final[dict[str, Rules]] = {
     "nodeset-controller": (
         ("", ("nodes",), (*_READ, "patch")),
-        ("", ("nodes/status", "pods/status"), ("patch",)),
-        ("", ("pods",), (*_READ, "create", "patch", "delete")),
+        ("", ("nodes/status",), ("patch",)),
+        ("", ("pods",), _READ),
         ("", ("pods/eviction",), ("create",)),
-        ("policy", ("poddisruptionbudgets",), ("create", "patch")),
-        ("apps", ("controllerrevisions",), ("get", "list", "create", "patch", "delete")),
         ("apps", ("daemonsets",), _READ),
-        ("sunk.coreweave.com", ("nodesets",), (*_READ, "patch")),
-        ("sunk.coreweave.com", ("nodesets/status", "nodesets/finalizers"), ("patch", "update")),
-        ("sunk.coreweave.com", ("nodeslices",), (*_READ, "create", "update", "patch", "delete")),
+        ("sunk.coreweave.com", ("nodesets",), _READ),
+        ("sunk.coreweave.com", ("nodesets/status",), ("patch",)),
+        ("sunk.coreweave.com", ("nodeslices",), ("list", "watch")),
         _LEASES,
         _EVENTS,
     ),
@@ -29,11 +30,12 @@ RULES: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]
         ("", ("pods",), (*_READ, "patch", "delete")),
         ("", ("pods/binding",), ("create",)),
         ("", ("pods/status",), ("patch",)),
-        ("", ("nodes",), _READ),
+        ("", ("nodes",), ("list", "watch")),
         ("batch", ("jobs",), ("get",)),
         ("jobset.x-k8s.io", ("jobsets",), ("get",)),
         ("scheduling.x-k8s.io", ("podgroups",), ("get",)),
         ("coordination.k8s.io", ("leases",), ("list",)),  # Those of other schedulers.
+        ("coordination.k8s.io", ("leases",), ("patch",)),  # Its own, by its names.
         _LEASES,
         _EVENTS,
     ),
@@ -43,9 +45,26 @@ RULES: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]
 The syncer and the exporter have no account at all."""
 
 
-def manifests() -> list[Object]:
-    """Return the namespace, the accounts, their roles and bindings."""
-    made: list[Object] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}]
+RULES_IN_NAMESPACES: Final[dict[str, Rules]] = {
+    "nodeset-controller": (
+        ("", ("pods",), ("create", "patch", "delete")),
+        ("", ("pods/status",), ("patch",)),
+        ("policy", ("poddisruptionbudgets",), ("create", "patch")),
+        ("apps", ("controllerrevisions",), ("list", "create", "patch", "delete")),
+        ("sunk.coreweave.com", ("nodesets",), ("patch",)),
+        ("sunk.coreweave.com", ("nodesets/finalizers",), ("update",)),
+        ("sunk.coreweave.com", ("nodeslices",), ("create", "update", "patch", "delete")),
+    ),
+}
+"""What a service may do besides, in the namespaces of Slurm clusters only."""
+
+
+def manifests(slurm_namespace: str) -> list[Object]:
+    """Return the namespaces, the accounts, their roles and bindings; Slurm is in *slurm_namespace*."""
+    made: list[Object] = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in (NAMESPACE, slurm_namespace)
+    ]
     for service, rules in RULES.items():
         name = f"sunk-{service}"
         made.append(
@@ -57,14 +76,19 @@ def manifests() -> list[Object]:
         )
         if rules:
             made += _role(name, rules)
+        if there := RULES_IN_NAMESPACES.get(service):
+            made += _role(name, there, slurm_namespace)
     return made
 
 
-def _role(name: str, rules: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]) -> list[Object]:
+def _role(name: str, rules: Rules, namespace: str = "") -> list[Object]:
+    """Return a role and its binding to the account *name*: everywhere, or in *namespace* only."""
+    scope = "" if namespace else "Cluster"
+    meta = {"name": name, "namespace": namespace} if namespace else {"name": name}
     role = {
         "apiVersion": f"{_GROUP}/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": name},
+        "kind": f"{scope}Role",
+        "metadata": meta,
         "rules": [
             {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
             for group, resources, verbs in rules
@@ -72,9 +96,9 @@ def _role(name: str, rules: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], 
     }
     binding = {
         "apiVersion": f"{_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": name},
+        "kind": f"{scope}RoleBinding",
+        "metadata": meta,
+        "roleRef": {"apiGroup": _GROUP, "kind": f"{scope}Role", "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
     }
     return [role, binding]

@@ -236,7 +236,7 @@ class Stack:
             )
         crds = Path(__file__).resolve().parents[4] / "helm" / "sunk" / "files" / "crds"
         self._lab.kubectl("apply", "--server-side", "-f", str(crds))
-        for manifest in (*rbac.manifests(), *cluster_manifests(self._pod_slurm)):
+        for manifest in (*rbac.manifests(SLURM_NAMESPACE), *cluster_manifests(self._pod_slurm)):
             self.kube.apply(manifest)
         wait_for("NodeSets to be known", lambda: [self.kube.list("NodeSet", SLURM_NAMESPACE)])
         for kind, name in (("StatefulSet", "slurmctld"), ("Deployment", "slurmrestd")):

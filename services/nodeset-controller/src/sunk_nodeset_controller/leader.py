@@ -1,7 +1,10 @@
 """What only the leader does: the loops, each on its own, so that an outage stops no more than it must."""
 
+import logging
+import time
 from collections.abc import Collection
 from functools import partial
+from typing import Final
 
 import anyio
 
@@ -9,6 +12,7 @@ from sunk_events.nodes import SlurmNodeState
 from sunk_events.nodesets import KubePodState
 from sunk_events.requests import RebootNode
 from sunk_kube.client import KubeClient
+from sunk_kube.errors import KubeRejectedError
 from sunk_nodeset_controller.adapters.cluster_views import (
     BusConnections,
     ClusterViews,
@@ -22,6 +26,7 @@ from sunk_nodeset_controller.config import Config
 from sunk_nodeset_controller.lock_controller.controller import run_locks
 from sunk_nodeset_controller.lock_controller.job_index import JobsOnNodes
 from sunk_nodeset_controller.lock_controller.stray_taints import lock_changes
+from sunk_nodeset_controller.missing_rights import missing_right
 from sunk_nodeset_controller.node_controller.controller import NodeController
 from sunk_nodeset_controller.node_controller.reboots import Reboots
 from sunk_nodeset_controller.node_controller.slurm_files import GeneratedFiles
@@ -34,11 +39,34 @@ from sunk_nodeset_controller.pod_controller.explainer import NodeExplainer
 from sunk_nodeset_controller.pod_controller.publisher import PodStatePublisher
 from sunk_nodeset_controller.pod_controller.staleness import StalenessController
 from sunk_runtime.changes import Changes
-from sunk_runtime.keys import KeyLoop
+from sunk_runtime.keys import Handle, KeyLoop, LogDeduplicator
 from sunk_runtime.leases import Leadership
 from sunk_runtime.requests import answering
 from sunk_runtime.views import StateView
 from sunk_runtime.writer import StateWriter
+
+log = logging.getLogger(__name__)
+
+RIGHTS_AGAIN_S: Final = 15.0
+"""An upgrade of a chart gives rights, and no object of ours changes by that."""
+
+
+def awaiting_rights(handle: Handle) -> Handle:
+    """Return *handle* that looks again later at a key for which a right is missing, and says which."""
+    deduplicator = LogDeduplicator()
+
+    async def look(key: str) -> float | None:
+        try:
+            return await handle(key)
+        except KubeRejectedError as error:
+            if not (why := missing_right(str(error))):
+                raise
+            left_out = deduplicator.left_out(why, time.monotonic())
+            if left_out is not None:  # Thousands of Pods lack one right.
+                log.error("right missing", extra={"key": key, "error": why, "left_out": left_out})  # noqa: TRY400 - no bug, no traceback
+            return RIGHTS_AGAIN_S
+
+    return look
 
 
 async def work(
@@ -81,7 +109,7 @@ async def work(
             ("nodes", nodes.settle, views.node_changes(), views.nodes.keys, 2),
             ("files", files.settle, files.changes(), files.clusters, 1),
         ):
-            loop = KeyLoop(name, handle, concurrency=at_once)
+            loop = KeyLoop(name, awaiting_rights(handle), concurrency=at_once)
             tasks.start_soon(partial(loop.run, changes, keys=keys, resync_s=config.resync_s))
         clusters = await bus.clusters()
         for cluster in clusters:
@@ -122,7 +150,7 @@ async def publish(
     )
     await cluster.kube_pods.complete()  # It says what was known before: without it nothing can be told.
     woken_by = [cluster.bus.recovery, cluster.kube_pods.recovery]
-    loop = KeyLoop(f"states-{cluster.cluster}", states.settle, woken_by=woken_by)
+    loop = KeyLoop(f"states-{cluster.cluster}", awaiting_rights(states.settle), woken_by=woken_by)
     slices = SlicePublisher(views, StateWriter(cluster.bus, cluster.slices, fence=leadership), leadership)
     slice_loop = KeyLoop(
         f"slices-{cluster.cluster}", slices.settle, woken_by=[cluster.bus.recovery, cluster.slices.recovery]

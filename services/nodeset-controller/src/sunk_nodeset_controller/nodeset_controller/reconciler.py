@@ -19,6 +19,7 @@ from sunk_nodeset_controller.adapters.kube_views import KubeViews
 from sunk_nodeset_controller.adapters.kube_writer import FencedKube
 from sunk_nodeset_controller.adapters.rate_limit import RateLimit
 from sunk_nodeset_controller.metrics import SLURM_IS_KNOWN
+from sunk_nodeset_controller.missing_rights import missing_right
 from sunk_nodeset_controller.nodeset_controller.adoption import Adoption
 from sunk_nodeset_controller.nodeset_controller.executor import Done, Executor
 from sunk_nodeset_controller.nodeset_controller.observer import Observer
@@ -160,8 +161,9 @@ class NodeSetLoop:
                     return ADOPTED_AGAIN_S  # The view will show them, and they are no longer to be made.
             done = await self._carry_out(seen, found)
         except KubeRejectedError as error:
-            log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
-            rest_s = await self._write_status(nodeset, replace(found, refused=str(error)))
+            text = missing_right(str(error)) or str(error)
+            log.error("nodeset refused", extra={"nodeset": nodeset.key, "error": text})  # noqa: TRY400 - no bug, no traceback
+            rest_s = await self._write_status(nodeset, replace(found, refused=text))
             return REFUSED_AGAIN_S if rest_s is None else rest_s
         told = replace(found, stuck=done.stuck, refused=done.refused)
         rest_s = await self._write_status(nodeset, told, None if found.actions else seen)
