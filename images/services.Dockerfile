@@ -11,15 +11,19 @@ ARG SERVICE
 ARG PIP_CERT
 ARG SSL_CERT_FILE
 WORKDIR /src
-RUN pip install --no-cache-dir uv==0.13.8
 COPY pyproject.toml uv.loc[k] ./
+# Wheels alone, each with its hash: nothing of a package that is not ours runs while it is installed.
+COPY images/requirements images/requirements
+RUN pip install --no-cache-dir --require-hashes --only-binary :all: -r images/requirements/build.txt
 COPY lab/pyproject.toml lab/
 COPY libs libs
 COPY services services
 # Compiled by content: times in images are not to be relied on.
-ENV UV_PROJECT_ENVIRONMENT=/build UV_LINK_MODE=copy PYC_INVALIDATION_MODE=UNCHECKED_HASH
-RUN uv sync --package "sunk-${SERVICE}" --no-dev --no-editable --compile-bytecode --python-preference only-system \
- && mv /build/lib/python*/site-packages /opt/sunk \
+ENV UV_LINK_MODE=copy PYC_INVALIDATION_MODE=UNCHECKED_HASH
+RUN into="--python $(command -v python3) --target /opt/sunk --no-deps --compile-bytecode" \
+ && uv pip install $into --require-hashes --only-binary :all: -r "images/requirements/${SERVICE}.txt" \
+ && uv pip install $into --no-build-isolation -r "images/requirements/${SERVICE}.local.txt" \
+ && rm -rf /opt/sunk/bin /opt/sunk/__pycache__ \
  && cp "/opt/sunk/sunk_$(echo "${SERVICE}" | tr - _)/__main__.py" /opt/sunk/__main__.py \
  && uv export --quiet --package "sunk-${SERVICE}" --no-dev --format cyclonedx1.5 --output-file /opt/sunk/sbom.cdx.json
 
@@ -31,8 +35,10 @@ LABEL org.opencontainers.image.title="sunk-${SERVICE}" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/sunk /opt/sunk
 # The official image comes without compiled files: each start would compile what it imports, as it may not write.
+# And no program runs as another user than its caller.
 RUN python3 -m compileall -q --invalidation-mode unchecked-hash \
-    "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
+    "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
+ && find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 ENV PYTHONPATH=/opt/sunk PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 # A number, so that Kubernetes can tell that it is not root.
 USER 65532:65532

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import tarfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -69,6 +71,32 @@ def test_an_image_holds_what_its_service_declares_and_no_other_service(archive: 
     ours = {name for name in packages if name.startswith("sunk_") and not name.endswith(".dist-info")}
     assert ours == {"sunk_nodeset_controller", *LIBRARIES}
     assert {"helm_python", "pytest", "pip"} & packages == set()
+
+
+def files(archive: Path) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
+    """Yield every file of the only image, with what is in it."""
+    with tarfile.open(archive) as tar:
+        (manifest,) = json.load(tar.extractfile("manifest.json") or pytest.fail("no manifest"))
+        for layer in manifest["Layers"]:
+            with tarfile.open(fileobj=tar.extractfile(layer)) as content:
+                for entry in filter(tarfile.TarInfo.isfile, content):
+                    yield entry, (content.extractfile(entry) or pytest.fail("no file")).read()
+
+
+def test_an_image_has_no_program_that_runs_as_another_user_and_no_secret(archive: Path) -> None:
+    privileged, writable, secret = set[str](), set[str](), set[str]()
+    for entry, content in files(archive):
+        if entry.mode & 0o6000:
+            privileged.add(entry.name)
+        if entry.mode & 0o002:
+            writable.add(entry.name)
+        is_key = b"PRIVATE KEY-----\n" in content and entry.name.endswith((".pem", ".key", "_key"))
+        if is_key or re.fullmatch(
+            r"(.*/)?(\.netrc|\.pypirc|pip\.conf|uv\.toml|auth\.conf|.*\.jwks)", entry.name
+        ):
+            secret.add(entry.name)
+
+    assert (privileged, writable, secret) == (set(), set(), set())
 
 
 def test_an_image_tells_what_it_is_made_of(archive: Path) -> None:

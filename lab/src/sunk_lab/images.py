@@ -55,6 +55,8 @@ class Tree:
     """Where it is in the image, relative to ``/``."""
     is_roots: bool = False
     """Everything belongs to root, whoever made it here."""
+    is_unprivileged: bool = False
+    """No program runs as another user than its caller: setuid and setgid bits are taken off."""
     keep: Keep = lambda _path: True
 
 
@@ -143,6 +145,8 @@ def _add_tree(tar: tarfile.TarFile, tree: Tree, below: PurePosixPath) -> None:
         if tree.is_roots:
             entry.uid, entry.gid = 0, 0
         if entry.isreg():
+            if tree.is_unprivileged:
+                entry.mode &= 0o1777
             with path.open("rb") as content:
                 tar.addfile(entry, content)
         else:

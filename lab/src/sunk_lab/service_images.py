@@ -95,7 +95,7 @@ def _forget_old(archives: Iterable[Path]) -> None:
 
 
 def _write(archive: Path, services: Iterable[str], base: Path, work: Path) -> None:
-    system = Tree(root=base, keep=_belongs_into_image)
+    system = Tree(root=base, keep=_belongs_into_image, is_unprivileged=True)
     made = [
         Image(
             tag=tag(service),
