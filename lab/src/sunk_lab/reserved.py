@@ -34,12 +34,15 @@ def reserved_lab() -> Generator[KubeLab]:
 
 
 @contextlib.contextmanager
-def reserved_stack() -> Generator[Stack]:
-    """Bring a whole stack up and take it down at the end; skips where the machine cannot run one."""
+def reserved_stack(*, is_audited: bool = False) -> Generator[Stack]:
+    """Bring a whole stack up and take it down at the end; skips where the machine cannot run one.
+
+    *is_audited*: as in `KubeLab.up`.
+    """
     with reserved() as config:
         stack = Stack(config, say=_silent)
         try:
-            stack.up()
+            stack.up(is_audited=is_audited)
             yield stack
         finally:
             stack.down()

@@ -41,8 +41,20 @@ _CLIENTS: Final = {
 }
 
 
-def start(place: Place) -> None:
+AUDIT_LOG: Final = "audit.log"
+_AUDIT_POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts:sunk"]}],
+}
+"""What our services ask for. A watch is written when it begins, and again when it ends."""
+
+
+def start(place: Place, *, is_audited: bool = False) -> None:
     """Bring up what does not run of the control plane; afterwards the API server answers.
+
+    *is_audited*: it writes the requests of our services to `AUDIT_LOG`.
 
     Raises:
         LabError: A port is taken, or a program ended; names the log.
@@ -52,6 +64,10 @@ def start(place: Place) -> None:
     _refuse_taken_ports(place)
     place.spawn("etcd", [place.programs / "etcd", *etcd_flags(place.network, place.folder / "etcd-data")])
     flags = apiserver_flags(place.network, place.authority)
+    if is_audited:
+        policy = write(place.settings / "audit.json", json.dumps(_AUDIT_POLICY))
+        log = place.folder / "log" / AUDIT_LOG
+        flags += _flags({"audit-policy-file": policy, "audit-log-path": log, "audit-log-maxsize": "1000"})
     place.spawn("kube-apiserver", [place.programs / "kube-apiserver", *flags])
     wait_for("the API server", _answers(place), pause_s=0.05)
     for name, flags_of in (("kube-controller-manager", _manager_flags), ("kube-scheduler", _scheduler_flags)):

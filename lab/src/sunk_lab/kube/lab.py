@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from sunk_lab.errors import LabError
 from sunk_lab.kube import build, cgroups, control_plane, controllers, network, policies
@@ -59,8 +60,10 @@ class KubeLab:
         """Compile the programs, unless they are there."""
         build.build(self._cache, self._say)
 
-    def up(self, nodes: int = 3) -> None:
+    def up(self, nodes: int = 3, *, is_audited: bool = False) -> None:
         """Start what does not run; afterwards *nodes* nodes are Ready; none: the control plane alone.
+
+        *is_audited*: `requests` says what the services' accounts ask the API server for from now on.
 
         Raises:
             LabError: The machine cannot do it, or something does not start; names the log.
@@ -73,7 +76,7 @@ class KubeLab:
         began = time.monotonic()
         with alone(self._lock):
             self._refuse_somebody_elses()
-            control_plane.start(self._place)
+            control_plane.start(self._place, is_audited=is_audited)
             self._say(f"control plane up after {time.monotonic() - began:.1f} s")
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(self._nodes.start, range(1, nodes + 1)))
@@ -114,6 +117,11 @@ class KubeLab:
         """Run kubectl as the lab's administrator and return what it prints."""
         self._require_up()
         return control_plane.kubectl(self._place, *args, input=input)
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Return what the services' accounts have asked for, if it is up with *is_audited*: audit Events."""
+        lines = (self.logs / control_plane.AUDIT_LOG).read_text().splitlines()
+        return [json.loads(line) for line in lines if line.endswith("}")]
 
     def load(self, *archives: Path) -> None:
         """Import docker or OCI archives into every running node; one that is there costs nothing."""

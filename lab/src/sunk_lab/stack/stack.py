@@ -116,8 +116,10 @@ class Stack:
         """Return whether the last of its parts runs."""
         return self._lab.is_up() and all(self._processes.pid_of(service) for service in PORTS)
 
-    def up(self) -> None:
+    def up(self, *, is_audited: bool = False) -> None:
         """Start whatever does not run; afterwards every compute node is idle in Slurm.
+
+        *is_audited*: as in `KubeLab.up`.
 
         Raises:
             LabError: something does not start; names its log.
@@ -129,7 +131,7 @@ class Stack:
             self._nats_users.make()
         self._nats.start()
         self._say(f"NATS is at {self.nats_url}")
-        self._lab.up(nodes=NODES)
+        self._lab.up(nodes=NODES, is_audited=is_audited)
         self._lab.load(image_of(self._release, self._config.cache, self._say))
         self._furnish()
         self._say(f"slurmctld and slurmrestd are ready after {time.monotonic() - began:.1f} s")
