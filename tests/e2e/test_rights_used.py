@@ -67,7 +67,7 @@ def used(requests: list[dict[str, Any]], service: str) -> set[Right]:
     for one in requests:
         is_allowed = one.get("annotations", {}).get("authorization.k8s.io/decision") == "allow"
         if is_allowed and one["user"]["username"].endswith(f":{NAMESPACE}:sunk-{service}"):
-            target = one.get("objectRef") or {}
+            target: dict[str, str] = one.get("objectRef") or {}
             what = "/".join(filter(None, (target.get("resource"), target.get("subresource"))))
             found.add((target.get("apiGroup", ""), what, one["verb"]))
     return found

@@ -220,3 +220,41 @@ def test_the_hash_tells_two_templates_apart_and_nothing_else() -> None:
 
 def test_a_pod_that_is_neither_bound_nor_pinned_is_nowhere() -> None:
     assert pinned_node(Pod()) == ""
+
+
+@pytest.mark.parametrize(
+    ("container", "field"),
+    [
+        pytest.param({"env": "A=b"}, "$.containers[0].env", id="an environment that is a text"),
+        pytest.param({"env": ["A=b"]}, "$.containers[0].env[0]", id="a variable that is a text"),
+        pytest.param({"env": [{"name": ["A"]}]}, "$.containers[0].env[0].name", id="a name that is a list"),
+        pytest.param({"ports": [{"name": ["A"]}]}, "$.containers[0].ports[0].name", id="a port's name"),
+    ],
+)
+def test_what_no_pod_can_be_made_of_is_refused_by_its_field(container: dict[str, Any], field: str) -> None:
+    of = nodeset(spec={"containers": [{"name": "slurmd", "image": "i", **container}]})
+
+    assert field in fits(of, [node()], wk.TAINT_LOCK).invalid
+
+
+def test_an_overhead_that_is_no_quantity_is_refused_by_its_name() -> None:
+    assert "overhead" in fits(nodeset(spec={"overhead": {"x": "y"}}), [node()], wk.TAINT_LOCK).invalid
+
+
+def test_an_init_container_that_ends_gets_no_probe_though_its_port_is_slurmds() -> None:
+    port = {"ports": [{"name": "slurmd", "containerPort": 6818}]}
+    before = [
+        {"name": "ends", "image": "i", **port},
+        {"name": "stays", "image": "i", "restartPolicy": "Always", **port},
+    ]
+    made = manifest(nodeset(spec={"initContainers": before}), node(), "gpu-1", wk.TAINT_LOCK)
+
+    assert ["readinessProbe" in one for one in made["spec"]["initContainers"]] == [False, True]
+
+
+def test_an_empty_environment_is_none() -> None:
+    of = nodeset(spec={"containers": [{"name": "slurmd", "image": "i", "env": None}]})
+    (made,) = manifest(of, node(), "gpu-1", wk.TAINT_LOCK)["spec"]["containers"]
+
+    assert fits(of, [node()], wk.TAINT_LOCK).invalid == ""
+    assert made["env"][0]["name"] == "SUNK_NODE"

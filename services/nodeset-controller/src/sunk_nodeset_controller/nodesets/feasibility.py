@@ -33,7 +33,11 @@ def requests(spec: PodSpec) -> dict[str, Decimal]:
     asked = largest((running, *starting))
     if spec.resources is not None and spec.resources.requests:
         asked |= total((spec.resources.requests,))  # What is asked for the Pod as a whole stands above.
-    return {name: amount + number(spec.overhead.get(name, 0)) for name, amount in asked.items()}
+    try:
+        overhead = {name: number(amount) for name, amount in spec.overhead.items()}
+    except ValueError as error:
+        raise ValueError(f"overhead: {error}") from error
+    return {name: amount + overhead.get(name, 0) for name, amount in asked.items()}
 
 
 def _requests(resources: ResourceRequirements) -> Mapping[str, Quantity]:

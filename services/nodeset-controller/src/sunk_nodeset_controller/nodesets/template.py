@@ -21,7 +21,7 @@ import msgspec
 
 from sunk_kube import wellknown as wk
 from sunk_kube.nodesets import Features, NodeSet
-from sunk_kube.objects import Node
+from sunk_kube.objects import KubeStruct, Node
 from sunk_kube.pods import Pod, PodSpec, Toleration
 from sunk_kube.quantity import number
 from sunk_nodeset_controller.nodesets.owners import owner_reference
@@ -57,6 +57,22 @@ _ENVIRONMENT: Final = (
 """Variables that every container has, and the field of its Pod that each shows."""
 
 
+class _Named(KubeStruct, frozen=True):
+    name: str = ""
+
+
+class _Furnishable(KubeStruct, frozen=True):
+    """What `manifest` reads of a container besides what every Pod is read for."""
+
+    env: tuple[_Named, ...] | None = None
+    ports: tuple[_Named, ...] | None = None
+
+
+class _Containers(KubeStruct, frozen=True):
+    containers: tuple[_Furnishable, ...] = ()
+    init_containers: tuple[_Furnishable, ...] = ()
+
+
 def pod_spec(nodeset: NodeSet, lock_key: str) -> PodSpec:
     """Return what the set's Pods ask for, the tolerations that we add included.
 
@@ -64,6 +80,7 @@ def pod_spec(nodeset: NodeSet, lock_key: str) -> PodSpec:
         msgspec.ValidationError: the template is no Pod's spec; the text names the field.
     """
     spec = msgspec.convert(nodeset.spec.template.spec, PodSpec)
+    msgspec.convert(nodeset.spec.template.spec, _Containers)
     return msgspec.structs.replace(
         spec, tolerations=(*spec.tolerations, *_added(lock_key, spec.host_network))
     )
@@ -141,14 +158,19 @@ def _pinned(spec: Mapping[str, Any], kube_node: str, lock_key: str) -> Manifest:
     made["restartPolicy"] = "Always"
     for kind in ("initContainers", "containers"):
         if kind in made:
-            made[kind] = [_furnished(one, is_shared=bool(made.get("resources"))) for one in made[kind]]
+            is_shared, ends = bool(made.get("resources")), kind == "initContainers"
+            made[kind] = [_furnished(one, is_shared=is_shared, may_end=ends) for one in made[kind]]
     return made
 
 
-def _furnished(container: Mapping[str, Any], *, is_shared: bool) -> Manifest:
-    """Return *container* with what its template leaves open; *is_shared*: what to ask for, the Pod says."""
+def _furnished(container: Mapping[str, Any], *, is_shared: bool, may_end: bool) -> Manifest:
+    """Return *container* with what its template leaves open.
+
+    *is_shared*: what to ask for, the Pod says. *may_end*: it is an init container; without
+    ``restartPolicy: Always`` Kubernetes takes no probe of it.
+    """
     made = dict(container)
-    given = made.get("env", [])
+    given: list[Manifest] = made.get("env") or []
     names = {one.get("name") for one in given}
     own = [(name, path) for name, path in _ENVIRONMENT if name not in names]
     made["env"] = [
@@ -157,7 +179,12 @@ def _furnished(container: Mapping[str, Any], *, is_shared: bool) -> Manifest:
     ]
     if not is_shared:
         made["resources"] = _small_requests(made.get("resources") or {})
-    if "readinessProbe" not in made and SLURMD_PORT in {one.get("name") for one in made.get("ports", [])}:
+    is_served = not may_end or made.get("restartPolicy") == "Always"
+    if (
+        is_served
+        and "readinessProbe" not in made
+        and SLURMD_PORT in {one.get("name") for one in made.get("ports", [])}
+    ):
         made["readinessProbe"] = {"tcpSocket": {"port": SLURMD_PORT}, "periodSeconds": 5}
     return made
 
