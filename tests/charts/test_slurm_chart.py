@@ -329,6 +329,7 @@ def test_the_nodeset_controller_has_its_rights_on_pods_in_the_namespace_of_the_r
     namespace, name = account
 
     assert binding["metadata"]["namespace"] == "slurm"
+    assert binding["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}  # In a rollback.
     assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("ClusterRole", f"{name}-namespace")
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
 
