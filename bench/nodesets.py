@@ -43,7 +43,7 @@ async def create(stage: Stage) -> None:
     rates = {"per_s": round(per_s), "bare_per_s": round(bare_per_s), "share": round(per_s / bare_per_s, 2)}
     emit("nodesets.create", sizes.nodes, {"s": round(took_s, 2), **rates}, used)
     await until(lambda: all(pod.spec.node_name for pod in stage.pods.values()), within_s=WITHIN_S)
-    await each(stage.pods.values(), lambda pod: run_pod(stage, pod))
+    await each(stage.pods.values(), lambda pod: run_pod(stage.kube, pod))
     stage.names = tuple(pod.metadata.name for pod in stage.pods.values())
     await each(stage.names, lambda name: stage.says(name, ""))
     await stage.all_show("")

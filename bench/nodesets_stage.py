@@ -218,13 +218,13 @@ def bare_pod(number: int) -> dict[str, Any]:
     }
 
 
-async def run_pod(stage: Stage, pod: Pod) -> None:
+async def run_pod(kube: KubeClient, pod: Pod) -> None:
     """Do what the kubelet of a Pod would: it runs, and is ready."""
     moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": moment}
     body = {"status": {"phase": "Running", "podIP": "10.9.9.9", "conditions": [ready]}}
     meta = pod.metadata
-    await stage.kube.patch_status(PODS, meta.name, body, meta.namespace, kind="strategic", uid=meta.uid)
+    await kube.patch_status(PODS, meta.name, body, meta.namespace, kind="strategic", uid=meta.uid)
 
 
 @asynccontextmanager

@@ -22,11 +22,12 @@ SIZE: Final = 3
 class NatsCluster:
     """Three nats-servers; everything they have is in *folder*. As a context they run meanwhile."""
 
-    def __init__(self, folder: Path, *, extra: str = "") -> None:
+    def __init__(self, folder: Path, *, sync: str = "", extra: str = "") -> None:
         """Describe a cluster; `start` starts it.
 
         Args:
             folder: Configuration and stores. Whoever made it removes it.
+            sync: When each server writes to the disk, as for `NatsServer`.
             extra: More configuration of each server.
         """
         first = _first_port(folder)
@@ -36,6 +37,7 @@ class NatsCluster:
             NatsServer(
                 folder / f"n{number}",
                 port=first + number,
+                sync=sync,
                 extra=_member(number, first + SIZE + number, routes, self._monitors[number]) + extra,
             )
             for number in range(SIZE)

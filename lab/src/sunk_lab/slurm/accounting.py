@@ -14,6 +14,9 @@ from sunk_lab.slurm.roots import INSTANCE, SLURM_UID
 
 DATABASE: Final = "mariadbd"
 SLURMDBD: Final = "slurmdbd"
+BACKUP: Final = "slurmdbd-backup"
+BACKUP_HOST: Final = "dbd-backup"
+BACKUP_ADDRESS: Final = "127.0.0.3"
 _SOCKET: Final = "/run/mysqld/mysqld.sock"
 _DATA: Final = f"{INSTANCE}/database"
 _START: Final = f"""
@@ -36,29 +39,33 @@ COMMANDS: Final = {DATABASE: ("bash", "-c", _START), SLURMDBD: ("slurmdbd", "-D"
 ASK_DATABASE: Final = ("mariadb", "--no-defaults", f"--socket={_SOCKET}", "--execute", "SELECT 1")
 
 
-def slurm_conf_lines(port: int) -> tuple[str, ...]:
+def slurm_conf_lines(port: int, *, has_backup: bool = False) -> tuple[str, ...]:
     """Return the lines of slurm.conf for a slurmdbd on *port*, as the chart has them."""
     return (
         "AccountingStorageType=accounting_storage/slurmdbd",
         "AccountingStorageHost=127.0.0.1",
+        *((f"AccountingStorageBackupHost={BACKUP_ADDRESS}",) if has_backup else ()),
         f"AccountingStoragePort={port}",
         "AccountingStoreFlags=job_comment,job_extra",
     )
 
 
-def write_files(folder: Path, port: int) -> None:
+def write_files(folder: Path, port: int, *, has_backup: bool = False) -> None:
     """Write below *folder* what a slurmdbd on *port* needs."""
     (folder / "database").mkdir()
     file = folder / "etc/slurmdbd.conf"
     file.touch(0o600)
-    file.write_text("".join(f"{line}\n" for line in _slurmdbd_conf(port)))
+    file.write_text("".join(f"{line}\n" for line in _slurmdbd_conf(port, has_backup=has_backup)))
     os.chown(file, SLURM_UID, SLURM_UID)
 
 
-def _slurmdbd_conf(port: int) -> tuple[str, ...]:
+def _slurmdbd_conf(port: int, *, has_backup: bool) -> tuple[str, ...]:
+    # Both listen on the same port, each on its own address.
+    backup = (f"DbdBackupHost={BACKUP_HOST}", "CommunicationParameters=NoInAddrAny")
     return (
         "DbdHost=ctl",
         "DbdAddr=127.0.0.1",
+        *(backup if has_backup else ()),
         f"DbdPort={port}",
         "SlurmUser=slurm",
         "AuthType=auth/slurm",

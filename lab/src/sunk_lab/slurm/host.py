@@ -38,6 +38,8 @@ from sunk_lab.slurm.tokens import Keys, new_keys, new_token
 _HERE: Final = Path(__file__).parent
 _NAMESPACES: Final = "namespaces"
 _SLURMCTLD, _SLURMRESTD = "slurmctld", "slurmrestd"
+SECOND_SLURMRESTD: Final = "slurmrestd-2"
+"""Another slurmrestd, in a cluster that is asked to start it."""
 BACKUP: Final = "slurmctld-backup"
 """The daemon that takes over from slurmctld, in a cluster that has one."""
 _BACKUP_ADDRESS: Final = "127.0.0.2"
@@ -46,9 +48,8 @@ _BACKUP_LINES: Final = (
     "CommunicationParameters=NoCtldInAddrAny",  # Both listen on the same port, each on its own address.
 )
 _DAEMON_UID: Final = 1
-_FIRST_NODE_PORT: Final = (
-    10  # Ports of one cluster: slurmctld, slurmrestd, (slurmd's default), slurmdbd, from here the nodes.
-)
+_FIRST_NODE_PORT: Final = 10
+"""Ports before: slurmctld, slurmrestd, (slurmd's default), slurmdbd, another slurmrestd."""
 _ENVIRONMENT: Final = (
     "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
     f"SLURM_CONF={INSTANCE}/etc/slurm.conf",
@@ -72,22 +73,16 @@ _OWN_RUN: Final = (
     'mount -t tmpfs -o size=1M tmpfs /run/slurm && exec "$@"',
     "slurmd",
 )
-# The backup has a host name, a pid file and sockets of its own.
-_OWN_HOST: Final = (
-    "unshare",
-    "--mount",
-    "--uts",
-    "--propagation",
-    "unchanged",
-    "bash",
-    "-euc",
-    f"""hostname backup
-    for folder in /run/slurm /run/slurmctld {INSTANCE}/pid; do
+
+
+def _own_host(name: str, *folders: str) -> tuple[str, ...]:
+    """Return what starts a backup: with a host name, and a pid file and sockets of its own in *folders*."""
+    script = f"""hostname {name}
+    for folder in {" ".join(folders)}; do
         mount -t tmpfs -o size=1M,mode=755,uid={SLURM_UID} tmpfs $folder
     done
-    exec "$@\"""",
-    "slurmctld",
-)
+    exec "$@\""""
+    return ("unshare", "--mount", "--uts", "--propagation", "unchanged", "bash", "-euc", script, name)
 
 
 class HostSlurm:
@@ -108,6 +103,7 @@ class HostSlurm:
         more: tuple[str, ...] = (),
         has_own_clock: bool = False,
         has_accounting: bool = False,
+        has_accounting_backup: bool = False,
         has_backup: bool = False,
     ) -> None:
         """Describe a cluster; `start` starts it.
@@ -125,6 +121,7 @@ class HostSlurm:
             more: Lines for slurm.conf; of a key given twice the last holds.
             has_own_clock: Its clock can be set, see `set_clock_ahead`.
             has_accounting: It has a slurmdbd, with a database of its own: three seconds more.
+            has_accounting_backup: A second slurmdbd, which `start_daemon` starts by its name.
             has_backup: slurm.conf names a second slurmctld, which `start_backup` starts.
         """
         self.release: Final = release
@@ -143,6 +140,7 @@ class HostSlurm:
         self._more: Final = more
         self._has_own_clock: Final = has_own_clock
         self._has_accounting: Final = has_accounting
+        self._has_accounting_backup: Final = has_accounting_backup
         self._has_backup: Final = has_backup
         self._processes: Final = Processes(self._folder)
         self._keys: Keys = new_keys()
@@ -151,6 +149,11 @@ class HostSlurm:
     def url(self) -> str:
         """Return slurmrestd's address."""
         return f"http://127.0.0.1:{self._port + 1}"
+
+    @property
+    def second_url(self) -> str:
+        """Return the address of another slurmrestd, which `start_daemon` starts by its name."""
+        return f"http://127.0.0.1:{self._port + 4}"
 
     @property
     def controller_port(self) -> int:
@@ -250,12 +253,14 @@ class HostSlurm:
                 self._spawn(name, *accounting.COMMANDS[name])
                 port = self._accounting_port
                 wait_for(f"slurmdbd, see {self.logs}", lambda: is_open(port), pause_s=0.1)
+            case accounting.BACKUP:  # It stands by and listens to nothing.
+                own = _own_host(accounting.BACKUP_HOST, "/run/slurmdbd")
+                self._spawn(name, *own, *accounting.COMMANDS[accounting.SLURMDBD])
             case "slurmctld":
                 self._spawn(name, "slurmctld", "-D")
-            case (
-                "slurmrestd"
-            ):  # It speaks to slurmctld with its callers' tokens; the user only must not be root.
-                address = f"127.0.0.1:{self._port + 1}"
+            # It speaks to slurmctld with its callers' tokens; the user only must not be root.
+            case "slurmrestd" | "slurmrestd-2":
+                address = (self.second_url if name == SECOND_SLURMRESTD else self.url).removeprefix("http://")
                 environment = [f"{name}={value}" for name, value in RESTD_ENVIRONMENT.items()]
                 serves = "slurmctld,slurmdbd" if self._has_accounting else "slurmctld"
                 who = ("-u", "daemon", "-g", "daemon", "-s", serves, "-a", "rest_auth/jwt")
@@ -268,7 +273,8 @@ class HostSlurm:
 
         *prepare* is bash that runs before, in the shell that becomes slurmctld.
         """
-        self._spawn(BACKUP, *_OWN_HOST, "bash", "-euc", f"{prepare}\nexec slurmctld -D")
+        own = _own_host("backup", "/run/slurm", "/run/slurmctld", f"{INSTANCE}/pid")
+        self._spawn(BACKUP, *own, "bash", "-euc", f"{prepare}\nexec slurmctld -D")
 
     def add_node(
         self,
@@ -391,8 +397,13 @@ class HostSlurm:
             shutil.copy(next(package.rglob("libfaketimeMT.so.1")), folder / "etc/libfaketime.so")
             self.set_clock_ahead(0)
         if self._has_accounting:
-            accounting.write_files(folder, self._accounting_port)
-        (folder / "etc/hosts").write_text(f"127.0.0.1 localhost ctl\n{_BACKUP_ADDRESS} backup\n")
+            accounting.write_files(folder, self._accounting_port, has_backup=self._has_accounting_backup)
+        hosts = {
+            "127.0.0.1": "localhost ctl",
+            _BACKUP_ADDRESS: "backup",
+            accounting.BACKUP_ADDRESS: accounting.BACKUP_HOST,
+        }
+        (folder / "etc/hosts").write_text("".join(f"{address} {name}\n" for address, name in hosts.items()))
         (folder / "etc/slurm.conf").write_text(render_slurm_conf(conf))
         (folder / "etc/gres.conf").write_text(render_gres_conf(conf))
         (folder / "etc/cgroup.conf").write_text(render_cgroup_conf())
@@ -403,7 +414,9 @@ class HostSlurm:
             first_port=self._port + _FIRST_NODE_PORT,
             gpu_folder=f"{INSTANCE}/gpu",
         )
-        accounts = accounting.slurm_conf_lines(self._accounting_port) if self._has_accounting else ()
+        has_backup = self._has_accounting_backup
+        lines = accounting.slurm_conf_lines(self._accounting_port, has_backup=has_backup)
+        accounts = lines if self._has_accounting else ()
         return SlurmConf(
             cluster=self.name,
             controller="ctl(127.0.0.1)",

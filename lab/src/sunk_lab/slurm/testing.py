@@ -31,6 +31,7 @@ def running_slurm(
     more: tuple[str, ...] = (),
     has_own_clock: bool = False,
     has_accounting: bool = False,
+    has_accounting_backup: bool = False,
     has_backup: bool = False,
 ) -> Generator[HostSlurm]:
     """Run a cluster on the machine, gone at the end; skips where we are not root."""
@@ -49,6 +50,7 @@ def running_slurm(
             more=more,
             has_own_clock=has_own_clock,
             has_accounting=has_accounting,
+            has_accounting_backup=has_accounting_backup,
             has_backup=has_backup,
         )
         try:
