@@ -252,6 +252,9 @@ topologyplugin: slurmConfig.topologyPlugin
 {{- if and .Values.accounting.enabled $external.host (not $external.existingSecret) }}
 {{- fail "accounting.external.existingSecret: is missing: make a Secret with `password` of the user at accounting.external.host, and name it here" }}
 {{- end }}
+{{- if and .Values.accounting.backup.enabled (not .Values.accounting.enabled) }}
+{{- fail "accounting.backup.enabled: there is no slurmdbd to back up: set accounting.enabled to true, or this to false" }}
+{{- end }}
 {{- if and .Values.accounting.enforce (not .Values.accounting.enabled) }}
 {{- fail "accounting.enforce: there are no associations without accounting: set accounting.enabled to true, or leave it empty" }}
 {{- end }}

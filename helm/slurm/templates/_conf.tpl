@@ -73,6 +73,9 @@ RebootProgram=/etc/sunk/scripts/reboot
 {{- if .Values.accounting.enabled }}
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost={{ $name }}-accounting
+{{- if .Values.accounting.backup.enabled }}
+AccountingStorageBackupHost={{ $name }}-accounting-backup
+{{- end }}
 AccountingStoragePort=6819
 AccountingStoreFlags=job_comment,job_extra
 MaxDBDMsgs={{ int .Values.accounting.maxMessages }}
@@ -224,6 +227,11 @@ StorageLoc={{ ternary $external.database "slurm_acct_db" (ne $external.host "") 
 DbdHost={{ include "slurm.fullname" . }}-accounting-0
 DbdAddr=0.0.0.0
 DbdPort=6819
+{{- if .Values.accounting.backup.enabled }}
+DbdBackupHost={{ include "slurm.fullname" . }}-accounting-backup-0
+# So the backup sees after 25 s that the Node of the first one is dead.
+CommunicationParameters=keepalivetime=10,keepaliveinterval=5,keepaliveprobes=3
+{{- end }}
 SlurmUser=slurm
 AuthType=auth/{{ .Values.auth.type }}
 AuthAltTypes=auth/jwt

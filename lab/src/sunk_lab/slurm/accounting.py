@@ -60,8 +60,9 @@ def write_files(folder: Path, port: int, *, has_backup: bool = False) -> None:
 
 
 def _slurmdbd_conf(port: int, *, has_backup: bool) -> tuple[str, ...]:
-    # Both listen on the same port, each on its own address.
-    backup = (f"DbdBackupHost={BACKUP_HOST}", "CommunicationParameters=NoInAddrAny")
+    # Both listen on the same port, each on its own address. The rest as the chart has it.
+    words = "NoInAddrAny,keepalivetime=10,keepaliveinterval=5,keepaliveprobes=3"
+    backup = (f"DbdBackupHost={BACKUP_HOST}", f"CommunicationParameters={words}")
     return (
         "DbdHost=ctl",
         "DbdAddr=127.0.0.1",
