@@ -40,7 +40,7 @@ Reaction = Callable[[Stage], Awaitable[None]]
 Shot = Callable[[], object]
 Aim = Callable[[Stage], Awaitable[Shot]]
 """Finds what is to end, before the clock runs."""
-LEASE_S: Final = 4
+LEASE_S: Final = 3
 SLEEP: Final = "#!/bin/bash\nsleep infinity\n"
 
 _names = itertools.count(1)
@@ -213,6 +213,7 @@ async def bare(stage: Stage) -> dict[str, float]:
 async def measure(stage: Stage, name: str, part: Part, bare_s: float) -> None:
     """Kill, and wait for the reaction, so many rounds; then all runs again before the next."""
     took: list[float] = []
+    losses = stage.losses
     for _ in range(stage.sizes.rounds):
         shot = await part.aim(stage)
         await anyio.sleep(random.uniform(0.0, 1.0))  # noqa: S311 - no secret; a lease is renewed each second.
@@ -227,7 +228,7 @@ async def measure(stage: Stage, name: str, part: Part, bare_s: float) -> None:
         f"failover.{name.replace('-', '_')}",
         len(took),
         {"p50_s": round(statistics.median(took), 2), "max_s": round(max(took), 2)},
-        {"bare_s": round(bare_s, 2), "load": round(os.getloadavg()[0], 1)},
+        {"bare_s": round(bare_s, 2), "lost": stage.losses - losses, "load": round(os.getloadavg()[0], 1)},
     )
 
 

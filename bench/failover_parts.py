@@ -73,6 +73,11 @@ class Replica:
             argv = [sys.executable, "-m", self._module]
             self._process = subprocess.Popen(argv, env=self._environment, stdout=log, stderr=log)
 
+    @property
+    def losses(self) -> int:
+        """How often it lost its lease although it lived."""
+        return self._log.read_text().count('"no longer leading"') if self._log.exists() else 0
+
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal; it may end later."""
         if self._process is not None:

@@ -84,6 +84,11 @@ class Stage:
     retiring: NatsServer | None = None
     """It ends by itself, in half a minute."""
 
+    @property
+    def losses(self) -> int:
+        """How often a process that lived lost its lease."""
+        return sum(replica.losses for replica in chain.from_iterable(self.replicas.values()))
+
     async def leaders(self, service: str) -> list[Replica]:
         """Return which replicas of *service* say that they lead."""
         line = f'sunk_leader{{lease="{LEASES[service]}"}} 1.0'

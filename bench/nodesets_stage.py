@@ -255,7 +255,6 @@ async def staged(sizes: Sizes, folder: Path) -> AsyncGenerator[Stage]:
                     "HTTP_PORT": "0",
                     "LEASE_NAMESPACE": NAMESPACE,
                     "LEASE_NAME": LEASE,
-                    "LEASE_TTL_S": "15",  # As in production.
                 },
                 folder / "service.log",
             )

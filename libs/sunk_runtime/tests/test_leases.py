@@ -10,7 +10,7 @@ from sunk_events import subjects
 from sunk_lab.nats import NatsServer
 from sunk_runtime.errors import BusUnavailableError, LostLeadershipError
 from sunk_runtime.jetstream import Bus, BusSettings, Message, connect
-from sunk_runtime.leases import BusLease, Leadership, lead
+from sunk_runtime.leases import MARGIN_SHARE, BusLease, Leadership, call_s, lead, renew_after_s
 from sunk_runtime.testing import WITHIN_S, LeaseConformance, MakeLease, until
 
 pytestmark = pytest.mark.anyio
@@ -403,3 +403,12 @@ async def test_a_bucket_of_leases_that_somebody_removed_is_made_again(bus: Bus) 
         tasks.cancel_scope.cancel()
     assert len(replica.tokens) > 1
     assert replica.tokens == sorted(set(replica.tokens))
+
+
+@pytest.mark.parametrize("ttl_s", [2, 3, 4, 15])
+def test_a_renewal_that_hangs_leaves_time_for_another(ttl_s: float) -> None:
+    """Of all its time, which ends before others may begin."""
+    begins = renew_after_s(ttl_s, has_failed=False)
+    again = begins + call_s(ttl_s) + renew_after_s(ttl_s, has_failed=True)
+
+    assert ttl_s * (1 - MARGIN_SHARE) - again >= ttl_s / 10

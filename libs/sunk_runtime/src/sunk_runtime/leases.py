@@ -37,6 +37,8 @@ MARGIN_SHARE: Final = 0.2
 """Of the TTL: the holder stops this much before others may begin."""
 RENEW_S: Final = 1.0
 """How often a lease is renewed, one of a short TTL more often: so soon a holder learns that it lost it."""
+AGAIN_S: Final = 0.2
+"""How soon a renewal that failed is tried again: a second one must fit into a short TTL."""
 LOOK_S: Final = 0.5
 """How often others look whether it is free, those of a short TTL more often."""
 RELEASE_S: Final = 2.0
@@ -137,12 +139,15 @@ async def _lead_once(
     async with anyio.create_task_group() as tasks:
 
         async def keep() -> None:
+            has_failed = False
             while leadership.is_valid:
                 with anyio.move_on_after(leadership.left_s):  # A call that hangs must not outlast the lease.
-                    await anyio.sleep(_renew_s(lease))
+                    await anyio.sleep(renew_after_s(lease.ttl_s, has_failed=has_failed))
+                    has_failed = True
                     sent = time.monotonic()
                     with _unreachable_is_logged(lease):
                         token = await lease.renew()
+                        has_failed = False
                         if token is None:
                             leadership.end()
                         else:
@@ -158,15 +163,21 @@ async def _lead_once(
         tasks.cancel_scope.cancel()
 
 
-def _renew_s(lease: Lease) -> float:
-    return min(lease.ttl_s / 4, RENEW_S)
+def renew_after_s(ttl_s: float, *, has_failed: bool) -> float:
+    """Return how long after the last renewal the next one follows; sooner after one that failed."""
+    return min(ttl_s / 20, AGAIN_S) if has_failed else min(ttl_s / 4, RENEW_S)
+
+
+def call_s(ttl_s: float) -> float:
+    """Return how long one call of a lease may take."""
+    return ttl_s / 3
 
 
 @contextmanager
 def _unreachable_is_logged(lease: Lease) -> Generator[None]:
     """Bound a call of *lease*, and only log that nothing is known of how it ended."""
     try:
-        with anyio.fail_after(lease.ttl_s / 3):
+        with anyio.fail_after(call_s(lease.ttl_s)):
             yield
     except (TransientError, ConflictError, TimeoutError) as error:
         log.warning(

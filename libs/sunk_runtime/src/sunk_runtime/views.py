@@ -32,6 +32,7 @@ from sunk_runtime.errors import BusUnavailableError, JetStreamRejectedError, Sun
 from sunk_runtime.jetstream import Bus, Message
 from sunk_runtime.metrics import VIEW_AGE, VIEW_KEYS, VIEW_READS
 from sunk_runtime.pull import create_consumer, pulling
+from sunk_runtime.repeated import first_answer
 from sunk_runtime.streams import MARKER_TTL_S
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,6 @@ _CONSUMER: Final = ConsumerConfig(
     num_replicas=1,
     inactive_threshold=30,
 )
-
 
 CHECK_S: Final = 30.0
 """How often a view asks whether its bucket still holds what it held: nobody is told of a purge."""
@@ -119,14 +119,9 @@ class StateView(BucketCopy[S]):
 
     async def _read(self) -> None:
         VIEW_READS.labels(self.bucket).inc()
-        info = await self._bus.js.stream_info(self._stream)
-        await self._note_bucket(info)
         before = dict(self._revisions)
-        keys = subjects.bucket_keys(self.bucket)
-        last = await self._bus.last(self._stream, keys)
-        consumer, pending = await create_consumer(
-            self._bus, self._stream, _CONSUMER.evolve(filter_subject=keys)
-        )
+        info, last, consumer, pending = await first_answer(self._open)
+        await self._note_bucket(info)
         self._reading = WholeRead(
             last[0] if last else 0,
             pending,
@@ -136,6 +131,13 @@ class StateView(BucketCopy[S]):
             stored_s=self._stored_s,
         )
         await self._follow(consumer)
+
+    async def _open(self) -> tuple[StreamInfo, tuple[int, Message] | None, str, int]:
+        """Return what the server says of the bucket, its last message, a consumer, and what that has."""
+        info, keys = await self._bus.js.stream_info(self._stream), subjects.bucket_keys(self.bucket)
+        last = await self._bus.last(self._stream, keys)
+        made = await create_consumer(self._bus, self._stream, _CONSUMER.evolve(filter_subject=keys))
+        return info, last, *made
 
     async def _note_bucket(self, info: StreamInfo) -> None:
         """Take what the server says of the bucket as a whole; also a key that is gone was written once.

@@ -101,8 +101,8 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     """A placeholder's script whose poll was cut and that is not heard for so long is dead: its Pod goes."""
     resync_s: Seconds = 300.0
     """Every Pod is looked at again this often."""
-    lease_ttl_s: Annotated[int, Meta(ge=2, le=60)] = 15
-    """How long after a leader's death another takes over; a slow API server is no reason to."""
+    lease_ttl_s: Annotated[int, Meta(ge=2, le=60)] = 3
+    """How long after a leader's death another takes over. Longer if the API server is often away for 2 s."""
 
     @property
     def watched_namespaces(self) -> tuple[str | None, ...]:

@@ -76,7 +76,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     resync_s: Seconds = 300.0
     """Everything is compared again this often."""
     lease_ttl_s: Annotated[int, Meta(ge=1, le=60)] = 3
-    """3 with one NATS server, 15 with three: longer than an election there."""
+    """How long after a leader's death another takes over."""
 
 
 def read_config(arguments: Sequence[str] = ()) -> Config:
