@@ -24,6 +24,11 @@ SMALL: Final[Mapping[str, tuple[str, str]]] = {
         "--nodes 50 --jobs 100 --scrapes 3 --seconds 2",
         "scrape scrape_raw busy plain of_slurm native",
     ),
+    "failover": (
+        "--rounds 1 --slurmctld-timeout-s 6",
+        "bare syncer_kill syncer_term nodeset_controller_kill nodeset_controller_term pod_scheduler_kill"
+        " pod_scheduler_term gateway_kill slurmrestd_kill nats_kill nats_term slurmctld_kill",
+    ),
     "locks": ("--nodes 3 --pods 6 --rounds 2 --seconds 3", "idle one_pod thousand blocked"),
     "memory": (
         "--nodes 8 --jobs 20 --history 50 --messages 20 --seconds 2 --plan 10",
