@@ -15,6 +15,10 @@ from sunk_lab.reserved import reserved
 
 RunBench = Callable[..., list[dict[str, Any]]]
 ROOT: Final = Path(__file__).parents[2]
+FAILOVER: Final = """
+bare gateway_kill slurmrestd_kill slurmctld_kill nats_kill nats_term
+syncer_kill syncer_term nodeset_controller_kill nodeset_controller_term pod_scheduler_kill pod_scheduler_term
+"""
 SMALL: Final[Mapping[str, tuple[str, str]]] = {
     "bus": (
         "--facts 2000 --nodes 50 --keys 500 --requests 100 --views 2",
@@ -26,8 +30,7 @@ SMALL: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "failover": (
         "--rounds 1 --slurmctld-timeout-s 6",
-        "bare syncer_kill syncer_term nodeset_controller_kill nodeset_controller_term pod_scheduler_kill"
-        " pod_scheduler_term gateway_kill slurmrestd_kill nats_kill nats_term slurmctld_kill",
+        FAILOVER,
     ),
     "locks": ("--nodes 3 --pods 6 --rounds 2 --seconds 3", "idle one_pod thousand blocked"),
     "memory": (

@@ -1,8 +1,8 @@
 """A question that is asked again while its answer is awaited.
 
-While three NATS servers choose a leader they drop questions about its streams, without a word. A question that
-was dropped waits for its whole time-out, although the next one would be answered. A server that is only slow
-still has that time-out to answer the first.
+While three NATS servers choose a leader they drop questions about its streams, without a word. A question
+that was dropped waits for its whole time-out, although the next one would be answered. A server that is only
+slow still has that time-out to answer the first.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ TIMES: Final = 5
 
 
 async def first_answer(question: Callable[[], Awaitable[T]]) -> T:
-    """Return the first answer to *question*, asked up to `TIMES` times, or raise what the first failure is."""
+    """Return the first answer to *question*, asked up to `TIMES` times, or raise the first failure."""
     answers: list[T] = []
     failures: list[Exception] = []
     has_ended = anyio.Event()
