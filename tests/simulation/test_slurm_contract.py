@@ -3,9 +3,13 @@
 Where the two differ the model is wrong.
 """
 
+import inspect
+
 import pytest
 
+from sunk_lab.slurm import host
 from sunk_simulation import contract
+from sunk_simulation.slurm import pytest_plugin
 
 NOT_OF_THE_MODEL = (
     "connections_to_slurmrestd_may_be_reset",  # By a proxy of real sockets; `Network.reset` is ours.
@@ -40,6 +44,12 @@ CONTRACT = (
 )
 
 pytestmark = pytest.mark.timeout(3600)  # Each is a whole file of tests.
+
+
+def test_the_model_is_described_by_the_same_parameters_as_a_real_slurm() -> None:
+    real, model = (inspect.signature(kind.__init__) for kind in (host.HostSlurm, pytest_plugin.HostSlurm))
+
+    assert model.parameters.keys() == real.parameters.keys()
 
 
 @pytest.mark.parametrize("file", CONTRACT)

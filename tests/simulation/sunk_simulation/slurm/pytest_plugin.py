@@ -56,11 +56,12 @@ class HostSlurm:
         more: tuple[str, ...] = (),
         has_own_clock: bool = False,
         has_accounting: bool = False,
+        has_accounting_backup: bool = False,
         has_backup: bool = False,
     ) -> None:
         """Describe it."""
-        if has_backup:
-            pytest.skip("the model has one slurmctld")
+        if has_backup or has_accounting_backup:
+            pytest.skip("the model has one slurmctld and one slurmdbd")
         self.release: Final = release
         self.name: Final = name
         self._folder = folder
