@@ -2,9 +2,11 @@
 """What nats-py's own client does not bear: what others write, and what we give up (ADR 0021)."""
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import urlparse
 
 import anyio
 import pytest
+from nats.aio.client import Srv
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from sunk_events import subjects
@@ -161,3 +163,23 @@ async def test_what_others_have_nats_deliver_to_a_pull_is_none_of_its_deliveries
         await bus.flush()
         assert [message.data for message in await pull.batch()] == [b"ours"]
         assert await pull.batch() == []
+
+
+async def test_a_server_that_another_one_names_goes_by_the_name_of_the_service_in_its_certificate() -> None:
+    """Also where the client is connected to one that it knows by its address alone."""
+
+    class Connected(Client):
+        def __init__(self, address: str, name: str) -> None:
+            super().__init__()
+            self.options["dont_randomize"] = True
+            self._current_server = Srv(urlparse(f"tls://{address}"), discovered=True, tls_name=name)
+            self._server_pool = [self._current_server]
+            self._server_info = {"tls_required": True}
+
+        async def learn(self, address: str) -> Srv:
+            await self._process_info({"connect_urls": [address]})
+            return self._server_pool[-1]
+
+    learned = await Connected("10.0.0.1:4222", "nats.sunk").learn("10.0.0.2:4222")
+
+    assert (learned.uri.hostname, learned.tls_name) == ("10.0.0.2", "nats.sunk")

@@ -412,3 +412,39 @@ def test_a_renewal_that_hangs_leaves_time_for_another(ttl_s: float) -> None:
     again = begins + call_s(ttl_s) + renew_after_s(ttl_s, has_failed=True)
 
     assert ttl_s * (1 - MARGIN_SHARE) - again >= ttl_s / 10
+
+
+class SlowLease:
+    """A lease on a server whose every call takes so long; nobody else wants it."""
+
+    def __init__(self, ttl_s: float, latency_s: float) -> None:
+        self.name, self.ttl_s, self.was_given_up = "slow", ttl_s, True
+        self._latency_s = latency_s
+
+    async def acquire(self) -> int | None:
+        await anyio.sleep(self._latency_s)  # Who has it,
+        await anyio.sleep(self._latency_s)  # and the write.
+        return 1
+
+    async def renew(self) -> int | None:
+        await anyio.sleep(self._latency_s)
+        return 1
+
+    async def release(self) -> None:
+        await anyio.sleep(self._latency_s)
+
+
+async def test_a_server_whose_calls_are_slow_keeps_nobody_from_leading() -> None:
+    """Two calls acquire the lease, and what is left of it then is enough for a renewal."""
+    leaderships: list[Leadership] = []
+
+    async def work(leadership: Leadership) -> None:
+        leaderships.append(leadership)
+        await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lead, SlowLease(ttl_s=6, latency_s=1.2), work)
+        await until(lambda: bool(leaderships), within_s=60)
+        first = leaderships[0].left_s
+        await until(lambda: leaderships[-1].left_s > first + 0.5, within_s=60)
+        tasks.cancel_scope.cancel()

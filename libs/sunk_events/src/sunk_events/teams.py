@@ -1,7 +1,8 @@
 """Who may do what on the NATS server of other teams, which mirrors our facts and states.
 
-What must stay true: no user there reaches our server, whatever it names as a reply or delivery subject, and
-what users there make counts against the limits of that server's account alone.
+What must stay true: no user there writes to our server or makes anything on it, whatever it names as a reply
+or delivery subject, and what users there make counts against the limits of that server's account alone. Such
+a subject may pass as a question about a stream, which our server refuses: that costs it processor time.
 
 That server holds one account, `ACCOUNT`. It connects to ours as a leaf node, as the user `LINK`. Its own
 JetStream has the domain `DOMAIN`, so neither server sees the other's JetStream (ADR 0034).

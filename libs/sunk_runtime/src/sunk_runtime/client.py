@@ -55,7 +55,12 @@ class Client(client.Client):
             if not (info.get("tls_required") or info.get("tls_available")):
                 raise NoTlsError("the server speaks no TLS")
             info["tls_required"] = True
+        current, known = self._current_server, {id(server) for server in self._server_pool}
         await super()._process_info(info, initial_connection)
+        if current is not None and current.tls_name:  # Else another server's address becomes the name.
+            for server in self._server_pool:
+                if id(server) not in known and server.tls_name:
+                    server.tls_name = current.tls_name
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         """Read what there is of them."""

@@ -117,7 +117,7 @@ async def lead(lease: Lease, work: Callable[[Leadership], Awaitable[None]]) -> N
     while True:
         sent = time.monotonic()
         token = None
-        with _unreachable_is_logged(lease):
+        with _unreachable_is_logged(lease, acquire_s(lease.ttl_s)):
             token = await lease.acquire()
         if token is None:
             await anyio.sleep(min(lease.ttl_s / 6, LOOK_S))
@@ -142,7 +142,8 @@ async def _lead_once(
             has_failed = False
             while leadership.is_valid:
                 with anyio.move_on_after(leadership.left_s):  # A call that hangs must not outlast the lease.
-                    await anyio.sleep(renew_after_s(lease.ttl_s, has_failed=has_failed))
+                    soon = leadership.left_s / 3  # One that was long in coming has little left.
+                    await anyio.sleep(min(soon, renew_after_s(lease.ttl_s, has_failed=has_failed)))
                     has_failed = True
                     sent = time.monotonic()
                     with _unreachable_is_logged(lease):
@@ -169,15 +170,20 @@ def renew_after_s(ttl_s: float, *, has_failed: bool) -> float:
 
 
 def call_s(ttl_s: float) -> float:
-    """Return how long one call of a lease may take."""
+    """Return how long a renewal, or a release, may take."""
     return ttl_s / 3
 
 
+def acquire_s(ttl_s: float) -> float:
+    """Return how long it may take to acquire a lease: two calls or three, and it must still be ours after."""
+    return ttl_s * 0.6
+
+
 @contextmanager
-def _unreachable_is_logged(lease: Lease) -> Generator[None]:
-    """Bound a call of *lease*, and only log that nothing is known of how it ended."""
+def _unreachable_is_logged(lease: Lease, limit_s: float = 0.0) -> Generator[None]:
+    """Bound what is done with *lease*, and only log that nothing is known of how it ended."""
     try:
-        with anyio.fail_after(call_s(lease.ttl_s)):
+        with anyio.fail_after(limit_s or call_s(lease.ttl_s)):
             yield
     except (TransientError, ConflictError, TimeoutError) as error:
         log.warning(

@@ -38,7 +38,7 @@ class Config(ServiceSettings, frozen=True, kw_only=True):
     lease_name: str = "sunk-nodeset-controller"
     """Two installations on one API server need two names."""
     lease_ttl_s: Annotated[int, Meta(ge=2)] = 3
-    """How long after a leader's death another takes over. Longer if the API server is often away for 2 s."""
+    """How long after a leader's death another takes over. Longer if the API server often takes 0.5 s."""
     resync_s: Seconds = 300.0
     """Every object is checked again after this time, even if no change was reported."""
     replace_after_s: Seconds = 10.0

@@ -102,7 +102,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     resync_s: Seconds = 300.0
     """Every Pod is looked at again this often."""
     lease_ttl_s: Annotated[int, Meta(ge=2, le=60)] = 3
-    """How long after a leader's death another takes over. Longer if the API server is often away for 2 s."""
+    """How long after a leader's death another takes over. Longer if the API server often takes 0.5 s."""
 
     @property
     def watched_namespaces(self) -> tuple[str | None, ...]:

@@ -76,7 +76,7 @@ class Config(SlurmSettings, frozen=True, kw_only=True):
     resync_s: Seconds = 300.0
     """Everything is compared again this often."""
     lease_ttl_s: Annotated[int, Meta(ge=1, le=60)] = 3
-    """How long after a leader's death another takes over."""
+    """How long after a leader's death another takes over. Longer if slurmctld often takes 2 s for a write."""
 
 
 def read_config(arguments: Sequence[str] = ()) -> Config:

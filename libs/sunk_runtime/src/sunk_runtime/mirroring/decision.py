@@ -1,8 +1,8 @@
 """What to do for a mirror of one stream.
 
 What must stay true: a mirror that another history is in, because our NATS lost its streams or came back with
-older ones, is made again. A mirror that is what its stream is keeps the places of its readers. Where the
-stream cannot be seen, nothing is done.
+older ones, is made again, as far as last sequences and messages show that. A mirror that is what its stream
+is keeps the places of its readers. Where the stream cannot be seen, nothing is done.
 """
 
 from collections.abc import Mapping

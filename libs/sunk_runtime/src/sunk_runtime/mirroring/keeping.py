@@ -6,6 +6,8 @@ Source: JetStream's API; what a mirror is, ADR-23 and the documentation of "JetS
 import logging
 from typing import Any, Final
 
+import anyio
+
 from sunk_events.permissions import API, DOMAIN_API, mirrored
 from sunk_runtime.errors import JetStreamRejectedError, PermanentError, TransientError
 from sunk_runtime.jetstream import Bus
@@ -14,6 +16,8 @@ from sunk_runtime.streams import StreamConfig, stream_configs
 
 log = logging.getLogger(__name__)
 
+AGAIN_S: Final = 2.0
+"""How long after a look that says that a mirror must go another one has to say so."""
 _NOTHING_THERE: Final = frozenset({10037, 10059})
 """No such message, no such stream."""
 
@@ -34,10 +38,10 @@ async def keep(bus: Bus, stream: StreamConfig) -> Step:
         TransientError: one of the two servers does not answer now.
         PermanentError: one refuses.
     """
-    # The mirror first: what comes meanwhile is in ours before it is in the mirror.
-    mirror = await _mirror(bus, stream.name)
-    ours = await _ours(bus, stream.name, mirror)
-    step = next_step(ours, mirror)
+    step, ours = await _look(bus, stream.name)
+    if step is Step.MAKE_AGAIN:  # A server that leads the stream since now may not have read all of it.
+        await anyio.sleep(AGAIN_S)
+        step, ours = await _look(bus, stream.name)
     if ours is None or step is Step.NOTHING:
         return step
     if step is Step.MAKE_AGAIN:
@@ -46,6 +50,13 @@ async def keep(bus: Bus, stream: StreamConfig) -> Step:
     await bus.js.call(f"{API}.STREAM.{verb}.{stream.name}", mirror_config(stream, DOMAIN_API, ours.made))
     log.info("mirror kept", extra={"stream": stream.name, "step": step.value})
     return step
+
+
+async def _look(bus: Bus, name: str) -> tuple[Step, Seen | None]:
+    # The mirror first: what comes meanwhile is in ours before it is in the mirror.
+    mirror = await _mirror(bus, name)
+    ours = await _ours(bus, name, mirror)
+    return next_step(ours, mirror), ours
 
 
 async def keep_all(bus: Bus, streams: list[StreamConfig]) -> None:
