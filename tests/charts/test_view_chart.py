@@ -130,6 +130,28 @@ def test_the_process_starts_with_the_settings_of_the_chart(chart: helm.Chart) ->
     assert config.nats_user == "view"
 
 
+def test_each_container_that_connects_to_a_bus_with_tls_knows_its_authority(chart: helm.Chart) -> None:
+    values = {
+        "clusters": CLUSTERS,
+        "view": {"enabled": True},
+        "nats": {"tls": {"existingSecret": "nats-tls"}},
+    }
+    made = charts.render(chart, values, name="sunk", namespace="sunk-system")
+    without: list[str] = []
+    for name, spec in charts.pod_specs(made).items():
+        volumes = {volume["name"]: volume.get("secret", {}) for volume in spec.get("volumes", [])}
+        for container in spec["containers"]:
+            env = {entry["name"]: entry.get("value", "") for entry in container.get("env", [])}
+            mounts = container.get("volumeMounts", [])
+            of = {mount["mountPath"]: volumes.get(mount["name"], {}) for mount in mounts}
+            for url in (found for found in env if found.endswith("_NATS_URL")):
+                file = Path(env.get(url.replace("_NATS_URL", "_NATS_CA_FILE"), ""))
+                if of.get(str(file.parent), {}).get("secretName") != "nats-tls":
+                    without.append(f"{name}: {url}")
+
+    assert without == []
+
+
 def test_its_user_of_the_bus_has_the_permissions_of_the_code(chart: helm.Chart) -> None:
     (conf,) = render(chart)["ConfigMap", "sunk-nats"]["data"].values()
     wanted = as_nats(view_permissions(["prod", "stage-2"]))
