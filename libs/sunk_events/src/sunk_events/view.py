@@ -68,6 +68,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     job: JobId
     name: str = ""
+    """Of a placeholder job that of its Pod, ``namespace/name``, or `HIDDEN`."""
     user: str = ""
     account: str = ""
     partition: str = ""
@@ -87,7 +88,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: str
     namespace: str
-    """Empty where the caller may not read it; `pod` is `HIDDEN` then."""
+    """Empty where the caller may not read it; `pod` is `HIDDEN` then, and `job` is missing."""
     pod: str
     phase: str
     since: Moment
