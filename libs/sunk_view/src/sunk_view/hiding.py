@@ -1,8 +1,8 @@
-"""What a caller may not read is taken out of texts: Pods in other teams' namespaces, and what is said of them.
+"""What a caller may not read is taken out of texts: other teams' Pods, and what is said of them. Pure.
 
 What must stay true: where it is not clear that a word with a slash is no Pod's, it is taken for one. Of a Pod
 that is hidden no free text is left: the API server writes more names into it. Every text of an answer in
-which a service may name Pods goes through here, unless the caller may read Pods in every namespace. Pure.
+which a service may name Pods goes through here, unless the caller may read Pods in every namespace.
 """
 
 import re
