@@ -73,6 +73,7 @@ async def test_an_answer_is_not_kept_for_long() -> None:
 async def test_costly_questions_wait_for_each_other_and_say_so_in_the_end() -> None:
     service = Service()
     questions = Questions(service.ask, answer_s=0.2)
+    found = Part(cluster="", service="")
     async with anyio.create_task_group() as tasks:
         for number in (1, 2):
             tasks.start_soon(questions.part, "c1", "syncer", ExplainJob(job=number))
