@@ -1,8 +1,8 @@
 """Why something is as it is: what the services that know answer, and what the bus says besides.
 
-What must stay true: of the services only those are asked that cost Slurm no call. The syncer answers from its
-views; the nodeset-controller reads a Node and its Pods from the API server, and the jobs that the syncer
-confirms.
+What must stay true: no user can load Slurm or the API server with questions. The syncer answers from its
+views. The nodeset-controller reads the Node and lists its Pods for a question about a node, and may have the
+syncer confirm jobs in Slurm: such answers are shared among callers, and few are asked for at once.
 """
 
 from collections.abc import Iterable

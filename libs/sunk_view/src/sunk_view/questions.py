@@ -58,7 +58,7 @@ class Questions:
                 del self._shared[key]
         shared = self._shared[key] = _Shared()
         try:
-            shared.part = await self._asked(cluster, service, question)
+            shared.part = await self._response(cluster, service, question)
             keep_s = 0.0 if shared.part.problem else self._keep_s
             shared.until = anyio.current_time() + keep_s
             return shared.part
@@ -76,7 +76,7 @@ class Questions:
             for one in old:
                 del self._shared[one]
 
-    async def _asked(self, cluster: str, service: str, question: Request) -> Part:
+    async def _response(self, cluster: str, service: str, question: Request) -> Part:
         deadline = anyio.current_time() + self._answer_s
         if not isinstance(question, COSTLY):
             return await self._answer(cluster, service, question, deadline)
