@@ -29,6 +29,15 @@ DISCOVERY = ("/apis", f"/apis/{GROUP}", ROOT)
 PROXY = FrontProxy(authority="PEM", user_headers=("x-remote-user",))
 
 
+class OneCluster:
+    """A cluster whose syncer is silent."""
+
+    cluster = "c1"
+
+    def problems(self) -> tuple[str, ...]:
+        return ("c1: syncer has not seen Slurm for 600 s: what it wrote may be old",)
+
+
 class Decisions:
     """Grants a right where *grants* says so; notes which users it was asked about."""
 
@@ -56,7 +65,7 @@ class Jobs:
 
 
 def client(decisions: Decisions, jobs: Jobs, *, burst: int = 10_000) -> httpx.AsyncClient:
-    states = cast("ClusterStates", msgspec.defstruct("OneCluster", [("cluster", str, "c1")])())
+    states = cast("ClusterStates", OneCluster())
     access = Access(cast("KubeClient", decisions), decisions_s=60)
     why = Explainer(Questions(jobs.ask, answer_s=60), [states])
     app = Starlette(routes=Serving(PROXY, access, Limits(0.001, burst), [states], why).routes())
@@ -77,6 +86,13 @@ async def test_discovery_does_not_count_against_a_callers_rate() -> None:
 
     assert found == [200] * 15
     assert (first.status_code, second.status_code) == (200, 429)
+
+
+async def test_an_answer_names_the_services_that_are_silent() -> None:
+    async with client(Decisions(), Jobs()) as http:
+        found = (await http.get(JOB)).json()
+
+    assert found["problems"] == list(OneCluster().problems())
 
 
 async def test_an_api_server_that_is_away_in_the_middle_is_an_answer_to_ask_again() -> None:

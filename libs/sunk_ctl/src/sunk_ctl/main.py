@@ -184,6 +184,8 @@ def _run(
         _end(str(error), 1)
     else:
         _print(found, output, render)
+        for problem in getattr(found, "problems", ()):
+            _warn(problem)
         if isinstance(found, Explained):
             _require_known(found)
 
@@ -209,10 +211,14 @@ def _require_known(found: Explained) -> None:
 
 
 def _end(message: str, status: int) -> None:
+    _warn(message)
+    raise typer.Exit(status)
+
+
+def _warn(message: str) -> None:
     Console(stderr=True, highlight=False, markup=False, emoji=False).print(
         shown(f"sunkctl: {message}"), soft_wrap=True
     )
-    raise typer.Exit(status)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

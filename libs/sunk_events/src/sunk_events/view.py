@@ -159,24 +159,32 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to ``/nodes``."""
 
     items: tuple[NodeRow, ...]
+    problems: tuple[str, ...] = ()
+    """Services that are silent: what they wrote may be old."""
 
 
 class Locks(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to ``/locks``."""
 
     items: tuple[LockRow, ...]
+    problems: tuple[str, ...] = ()
+    """Services that are silent: what they wrote may be old."""
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to ``/jobs``: the jobs that are not over."""
 
     items: tuple[JobRow, ...]
+    problems: tuple[str, ...] = ()
+    """Services that are silent: what they wrote may be old."""
 
 
 class Pods(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to ``/placements``, and to ``/pods`` of a namespace."""
 
     items: tuple[PodRow, ...]
+    problems: tuple[str, ...] = ()
+    """Services that are silent: what they wrote may be old."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,3 +207,5 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...] = ()
     near: tuple[str, ...] = ()
     """Where nothing is known of it: names that are nearly the same."""
+    problems: tuple[str, ...] = ()
+    """Services that are silent: what they wrote may be old."""

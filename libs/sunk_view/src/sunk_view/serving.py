@@ -119,7 +119,7 @@ class Serving:
     async def _answered(self, request: Request, respond: Respond, caller: Caller) -> Answer:
         try:
             try:
-                return await self._readable(await respond(request, caller), caller)
+                return await self._readable(self._with_problems(await respond(request, caller)), caller)
             except ExceptionGroup as group:  # Of a task group: one error is enough to answer.
                 raise _first(group) from group
         except _Refusal as error:
@@ -129,6 +129,14 @@ class Serving:
         except SunkError as error:
             log.error("question failed", extra={"path": request.url.path, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
             return refusal(500, "sunk-view failed; its log says why")
+
+    def _with_problems(self, answer: Answer) -> Answer:
+        """Return *answer* with the services that are silent; a status has them by itself."""
+        if not isinstance(answer.body, (Nodes, Jobs, Locks, Pods, Explained)):
+            return answer
+        problems = tuple(problem for states in self._clusters for problem in states.problems())
+        body = msgspec.structs.replace(answer.body, problems=problems)
+        return msgspec.structs.replace(answer, body=body)
 
     async def _readable(self, answer: Answer, caller: Caller) -> Answer:
         """Return *answer* without the Pods that *caller* may not read."""
