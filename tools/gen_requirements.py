@@ -32,6 +32,8 @@ MACHINES: Final = ("x86_64", "aarch64")
 OLDEST: Final = 11
 """The minor version of Python that the images have at least."""
 NOTE: Final = "# Made by `./task gen` from the pins of pyproject.toml.\n"
+_TAGS: Final = 3
+"""At the end of a wheel's name: Python, ABI, platform."""
 _HASH: Final = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 
 Lock = Mapping[str, Any]
@@ -77,16 +79,24 @@ def hashed(lines: Iterable[str], lock: Lock) -> str:
     text = NOTE
     for line in lines:
         name, _, version = line.partition(";")[0].strip().partition("==")
-        found = sorted(one["hash"] for one in packages[name, version]["wheels"] if is_usable(one["url"]))
-        if not found:
+        wheels = packages.get((name, version), {}).get("wheels", [])
+        usable = [one for one in wheels if is_usable(one.get("url") or one.get("path", ""))]
+        if not usable:
             raise SystemExit(f"{line}: there is no wheel for Linux on {' and '.join(MACHINES)}")
+        found = sorted(one.get("hash", "") for one in usable)
+        if not all(found):
+            raise SystemExit(f"{line}: the package index names no hash for a wheel")
         text += " \\\n".join([line, *(f"    --hash={one}" for one in found)]) + "\n"
     return text
 
 
 def is_usable(url: str) -> bool:
     """Whether the wheel at *url* is for an image: glibc, one of our processors, no older Python."""
-    _, python, abi, platform = url.rpartition("/")[2].removesuffix(".whl").rsplit("-", 3)
+    name = url.partition("#")[0].partition("?")[0].rpartition("/")[2]
+    tags = name.removesuffix(".whl").rsplit("-", 3)[1:]
+    if len(tags) != _TAGS:
+        return False
+    python, abi, platform = tags
     machines = platform.split(".")
     is_ours = "any" in machines or any(
         one.startswith(("manylinux", "linux_")) and one.endswith(MACHINES) for one in machines
@@ -101,8 +111,21 @@ def differences(path: Path, there: str, wanted: str) -> list[str]:
     """Return what of *there*, which the file has, is not so: other packages, or hashes that no wheel has."""
     if without_hashes(there) != without_hashes(wanted):
         return [f"{path}: has other packages or versions than the pins"]
+    bare = [f"{path}: {line} has no hash" for line, hashes in by_requirement(there).items() if not hashes]
     strange = set(_HASH.findall(there)) - set(_HASH.findall(wanted))
-    return [f"{path}: the package index has no wheel with {one}" for one in sorted(strange)]
+    return bare + [f"{path}: the package index has no wheel with {one}" for one in sorted(strange)]
+
+
+def by_requirement(text: str) -> dict[str, list[str]]:
+    """Return each requirement of *text* with its hashes; our own packages are folders, without any."""
+    found: dict[str, list[str]] = {}
+    hashes: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("    "):
+            hashes += _HASH.findall(line)
+        elif not line.startswith(("#", "./")):
+            hashes = found.setdefault(line.rstrip(" \\"), [])
+    return found
 
 
 def without_hashes(text: str) -> list[str]:

@@ -1,5 +1,7 @@
 """What helm/sunk makes of `view`: nothing by default, and no more rights than needed."""
 
+import re
+import shutil
 import ssl
 from base64 import b64decode
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 import helm_python as helm
 import pytest
+import yaml
 from cryptography import x509
 
 from sunk_events.permissions import as_nats, view_permissions
@@ -44,6 +47,28 @@ def test_a_release_of_before_the_value_is_upgraded_with_reused_values(chart: hel
     values: dict[str, Any] = {"clusters": CLUSTERS, "view": None}
 
     assert charts.render(chart, values, name="sunk", namespace="sunk-system")
+
+
+def test_reused_values_of_before_the_value_say_how_to_upgrade(chart: helm.Chart) -> None:
+    """As with ``--reuse-values --set view.enabled=true``: the chart's own values of the view are missing."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())["view"]
+
+    with pytest.raises(Exception, match="--reset-then-reuse-values"):
+        render(chart, **dict.fromkeys(defaults.keys() - {"enabled"}))
+
+
+def test_a_secret_of_the_users_own_needs_the_password_of_the_view(tmp_path: Path) -> None:
+    shutil.copytree(CHART, tmp_path / "sunk")
+    checks = tmp_path / "sunk/templates/_checks.tpl"
+    there = '(dict "data" (dict "syncer-prod" "c2VjcmV0"))'
+    asked = re.compile(r'lookup "v1" "Secret" \$\.Release\.Namespace \.')
+    checks.write_text(asked.sub(lambda _: there, checks.read_text()))
+    own = {"clusters": CLUSTERS, "nats": {"existingSecret": "mine"}}
+    chart = helm.Chart.load(tmp_path / "sunk")
+
+    assert charts.render(chart, own, name="sunk", namespace="sunk-system")
+    with pytest.raises(Exception, match="the Secret mine has no password view"):
+        charts.render(chart, {**own, "view": {"enabled": True}}, name="sunk", namespace="sunk-system")
 
 
 def test_the_process_may_have_the_api_server_decide_and_nothing_else(chart: helm.Chart) -> None:
@@ -128,6 +153,28 @@ def test_the_process_starts_with_the_settings_of_the_chart(chart: helm.Chart) ->
     assert config.clusters == ("prod", "stage-2")
     assert (config.tls_port, config.http_port, config.rate_per_s) == (8443, 8080, 2.5)
     assert config.nats_user == "view"
+
+
+def test_each_container_that_connects_to_a_bus_with_tls_knows_its_authority(chart: helm.Chart) -> None:
+    values = {
+        "clusters": CLUSTERS,
+        "view": {"enabled": True},
+        "nats": {"tls": {"existingSecret": "nats-tls"}},
+    }
+    made = charts.render(chart, values, name="sunk", namespace="sunk-system")
+    without: list[str] = []
+    for name, spec in charts.pod_specs(made).items():
+        volumes = {volume["name"]: volume.get("secret", {}) for volume in spec.get("volumes", [])}
+        for container in spec["containers"]:
+            env = {entry["name"]: entry.get("value", "") for entry in container.get("env", [])}
+            mounts = container.get("volumeMounts", [])
+            of = {mount["mountPath"]: volumes.get(mount["name"], {}) for mount in mounts}
+            for url in (found for found in env if found.endswith("_NATS_URL")):
+                file = Path(env.get(url.replace("_NATS_URL", "_NATS_CA_FILE"), ""))
+                if of.get(str(file.parent), {}).get("secretName") != "nats-tls":
+                    without.append(f"{name}: {url}")
+
+    assert without == []
 
 
 def test_its_user_of_the_bus_has_the_permissions_of_the_code(chart: helm.Chart) -> None:

@@ -77,6 +77,12 @@ def test_a_wheel_counts_if_an_image_could_have_it(
             f"a==1 \\\n    --hash={HASH[:-1]}1\n",
             [f"x.txt: the package index has no wheel with {HASH}"],
         ),
+        (
+            f"a==1\nb==1 \\\n    --hash={HASH}\n",
+            f"a==1 \\\n    --hash={HASH}\nb==1 \\\n    --hash={HASH}\n",
+            ["x.txt: a==1 has no hash"],
+        ),
+        ("# N\n./libs/a\n", "# N\n./libs/a\n", []),
         ("a==1\n", "a==2\n", ["x.txt: has other packages or versions than the pins"]),
         ("", "a==2\n", ["x.txt: has other packages or versions than the pins"]),
     ],
@@ -85,3 +91,31 @@ def test_what_the_index_does_not_have_is_said(
     tool: dict[str, Any], there: str, wanted: str, expected: list[str]
 ) -> None:
     assert tool["differences"](Path("x.txt"), there, wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("package", "expected"),
+    [
+        ({}, "a==1: there is no wheel for Linux"),
+        ({"wheels": []}, "a==1: there is no wheel for Linux"),
+        ({"wheels": [{"hash": HASH}]}, "a==1: there is no wheel for Linux"),
+        (
+            {"wheels": [{"url": "https://index.example/a-1-py3-none-any.whl"}]},
+            "a==1: the package index names no",
+        ),
+    ],
+)
+def test_a_package_that_cannot_be_pinned_is_named(
+    tool: dict[str, Any], package: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(SystemExit, match=expected):
+        tool["hashed"](["a==1"], {"package": [{"name": "a", "version": "1", **package}]})
+
+
+def test_a_wheel_counts_wherever_its_address_comes_from(tool: dict[str, Any]) -> None:
+    for where in (
+        {"path": "a-1-py3-none-any.whl"},
+        {"url": "https://index.example/a-1-py3-none-any.whl?x=1#y"},
+    ):
+        lock = {"package": [{"name": "a", "version": "1", "wheels": [{**where, "hash": HASH}]}]}
+        assert f"--hash={HASH}" in tool["hashed"](["a==1"], lock)

@@ -51,6 +51,19 @@
 {{- end -}}
 {{- end }}
 
+{{/* The same of `view`; its templates that fail without these values include it first. */}}
+{{- define "sunk.viewChecks" -}}
+{{- if and (.Values.view).enabled (not .Values.view.image) -}}
+{{- fail "view: the values are those of an earlier version, which has no view: upgrade with --reset-then-reuse-values instead of --reuse-values" -}}
+{{- end -}}
+{{- with and .Values.nats.enabled (.Values.view).enabled .Values.nats.existingSecret -}}
+{{- $there := lookup "v1" "Secret" $.Release.Namespace . -}}
+{{- if and $there (not (hasKey ($there.data | default dict) "view")) -}}
+{{- fail (printf "nats.existingSecret: the Secret %s has no password view, which view.enabled needs: add it" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* 8Gi as a number of MiB. */}}
 {{- define "sunk.mebibytes" -}}
 {{- $number := regexFind "^[0-9]+" . | int64 -}}

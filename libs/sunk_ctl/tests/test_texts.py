@@ -4,6 +4,7 @@ import io
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from sunk_ctl import tables
 from sunk_ctl.cluster import NOT_NOW, REFUSED, NoAnswerError, refusal
 from sunk_ctl.config import kubeconfig
 from sunk_ctl.main import What, path_of
+from sunk_ctl.texts import as_json
 from sunk_events.requests import Finding
 from sunk_events.view import ClusterStatus, Explained, JobRow, Jobs, Part, ServiceRow, Status
 from sunk_kube.errors import KubeBusyError, KubeNotFoundError, KubeRejectedError, KubeUnavailableError
@@ -47,6 +49,15 @@ def test_a_terminal_obeys_nothing_that_a_user_wrote(written: str, shown: str) ->
 
     assert shown in printed(tables.jobs(jobs, T0))
     assert printed(tables.explained(explained, T0)).count(shown) == 3
+
+
+@given(st.text(max_size=40))
+def test_json_is_the_same_for_programs_and_has_nothing_that_a_terminal_obeys(text: str) -> None:
+    jobs = Jobs(items=(JobRow(cluster="c1", job=1, name=f"\x9b2J\u202e\U000e0001{text}"),))
+    made = as_json(jobs)
+
+    assert msgspec.json.decode(made, type=Jobs) == jobs
+    assert all(one.isprintable() for one in made.replace("\n", ""))
 
 
 @given(st.text(max_size=40))

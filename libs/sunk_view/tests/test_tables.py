@@ -9,7 +9,7 @@ from sunk_events.nodesets import KubePodState
 from sunk_events.placements import Gang, GangMember, PlacementPhase, PlacementState
 from sunk_events.view import DrainCause, LockRow
 from sunk_view.placements import findings
-from sunk_view.tables import drain_causes, job_rows, lock_rows, node_rows, pod_rows, state_word
+from sunk_view.tables import drain_causes, job_rows, lag, lock_rows, node_rows, pod_rows, silences, state_word
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PHASES: tuple[PlacementPhase, ...] = (
@@ -95,6 +95,17 @@ def test_pods_of_one_namespace_are_listed_without_those_of_others() -> None:
 
     assert [row.pod for row in pod_rows("c1", found, "a")] == ["x"]
     assert [row.pod for row in pod_rows("c1", found)] == ["x", "y"]
+
+
+def test_a_service_that_has_seen_nothing_for_long_is_named() -> None:
+    def problem(ago_s: float) -> str:
+        return lag("Slurm", T0 - timedelta(seconds=ago_s), T0)
+
+    assert (problem(10), problem(600)) == ("", "has not seen Slurm for 600 s")
+    assert lag("Slurm", None, T0) == "has not seen Slurm yet"
+    assert silences("c1", {"syncer": problem(600), "nodeset-controller": ""}) == (
+        "c1: syncer has not seen Slurm for 600 s: what it wrote may be old",
+    )
 
 
 def test_each_phase_has_a_sentence_that_says_what_would_change_it() -> None:

@@ -22,7 +22,7 @@ from sunk_bus.main import main as bus_main
 from sunk_ctl import tables
 from sunk_ctl.cluster import NOT_FOUND, Cluster, NoAnswerError, opened
 from sunk_ctl.config import kubeconfig
-from sunk_ctl.texts import shown
+from sunk_ctl.texts import as_json, shown
 from sunk_events.view import Explained, Jobs, Locks, Nodes, Pods, Status
 from sunk_kube.resources import is_name
 from sunk_runtime.clock import now
@@ -184,6 +184,8 @@ def _run(
         _end(str(error), 1)
     else:
         _print(found, output, render)
+        for problem in getattr(found, "problems", ()):
+            _warn(problem)
         if isinstance(found, Explained):
             _require_known(found)
 
@@ -191,7 +193,7 @@ def _run(
 def _print(found: T, output: Form, render: Render[T]) -> None:
     match output:
         case Form.JSON:
-            sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+            sys.stdout.write(as_json(found) + "\n")
         case Form.YAML:
             yaml.safe_dump(msgspec.to_builtins(found), sys.stdout, sort_keys=False)
         case Form.TABLE:
@@ -209,10 +211,14 @@ def _require_known(found: Explained) -> None:
 
 
 def _end(message: str, status: int) -> None:
+    _warn(message)
+    raise typer.Exit(status)
+
+
+def _warn(message: str) -> None:
     Console(stderr=True, highlight=False, markup=False, emoji=False).print(
         shown(f"sunkctl: {message}"), soft_wrap=True
     )
-    raise typer.Exit(status)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

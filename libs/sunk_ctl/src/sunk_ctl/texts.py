@@ -1,7 +1,9 @@
 """Texts that users wrote, for a terminal: one line, and no character that the terminal would obey. Pure."""
 
+import json
 from datetime import datetime
 
+import msgspec
 from rich.text import Text
 
 from sunk_bus.words import age, safe
@@ -10,6 +12,12 @@ from sunk_bus.words import age, safe
 def shown(text: str, style: str = "") -> Text:
     """Return *text* as it may be printed. It is never read as markup."""
     return Text(safe(text), style)
+
+
+def as_json(found: object) -> str:
+    """Return *found* as JSON of several lines; a terminal obeys nothing of it, and programs read the same."""
+    text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 def since(moment: datetime | None, now: datetime) -> str:

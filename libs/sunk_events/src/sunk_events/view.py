@@ -68,6 +68,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     job: JobId
     name: str = ""
+    """Of a placeholder job that of its Pod, ``namespace/name``, or `HIDDEN`."""
     user: str = ""
     account: str = ""
     partition: str = ""
@@ -87,7 +88,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: str
     namespace: str
-    """Empty where the caller may not read it; `pod` is `HIDDEN` then."""
+    """Empty where the caller may not read it; `pod` is `HIDDEN` then, and `job` is missing."""
     pod: str
     phase: str
     since: Moment
@@ -158,24 +159,32 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to ``/nodes``."""
 
     items: tuple[NodeRow, ...]
+    problems: tuple[str, ...] = ()
+    """Services that are silent: what they wrote may be old."""
 
 
 class Locks(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to ``/locks``."""
 
     items: tuple[LockRow, ...]
+    problems: tuple[str, ...] = ()
+    """Services that are silent: what they wrote may be old."""
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to ``/jobs``: the jobs that are not over."""
 
     items: tuple[JobRow, ...]
+    problems: tuple[str, ...] = ()
+    """Services that are silent: what they wrote may be old."""
 
 
 class Pods(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to ``/placements``, and to ``/pods`` of a namespace."""
 
     items: tuple[PodRow, ...]
+    problems: tuple[str, ...] = ()
+    """Services that are silent: what they wrote may be old."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,3 +207,5 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...] = ()
     near: tuple[str, ...] = ()
     """Where nothing is known of it: names that are nearly the same."""
+    problems: tuple[str, ...] = ()
+    """Services that are silent: what they wrote may be old."""

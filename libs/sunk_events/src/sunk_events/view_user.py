@@ -26,8 +26,10 @@ ASKS: Final[tuple[type[Request], ...]] = (
     requests.ExplainJob,
     requests.ExplainKubeNode,
 )
-"""What it asks: questions that are answered from views alone, so that a user's question costs Slurm nothing.
-`ExplainPlacement` looks at a job in Slurm and is not among them."""
+"""What it asks. The syncer answers from its views. For `ExplainKubeNode` the nodeset-controller reads the
+Node and lists its Pods in the API server. If the jobs of Pods there are in doubt, it has the syncer confirm
+them by a list of Slurm's jobs. So sunk-view shares these answers among its callers. `ExplainPlacement` looks
+at a job in Slurm each time and is not among them."""
 
 _API: Final = "$JS.API"
 

@@ -92,7 +92,7 @@ class Access:
         return allowed
 
     async def readable(self, caller: Caller, namespaces: Iterable[str]) -> frozenset[str]:
-        """Return those of *namespaces* in which *caller* may read Pods."""
+        """Return those of *namespaces* in which *caller* may read Pods; an empty one stands for every one."""
         wanted = sorted(set(namespaces))
         if not wanted:
             return frozenset()
@@ -105,7 +105,7 @@ class Access:
                 found.add(namespace)
 
         async with anyio.create_task_group() as tasks:
-            for namespace in wanted[:NAMESPACES_MAX]:
+            for namespace in [one for one in wanted if one][:NAMESPACES_MAX]:
                 tasks.start_soon(look, namespace)
         return frozenset(found)
 

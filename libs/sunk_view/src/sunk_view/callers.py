@@ -7,7 +7,7 @@ here the name is checked. Without both a request is of no user.
 Source: Kubernetes, "Configure the aggregation layer", and its ConfigMap extension-apiserver-authentication.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import unquote
 
 import msgspec
@@ -68,6 +68,18 @@ class FrontProxy(msgspec.Struct, frozen=True, kw_only=True):
             groups=_values(headers, self.group_headers),
             extra=tuple((name, tuple(values)) for name, values in sorted(extra.items())),
         )
+
+
+def decoded(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
+    """Return the headers of a request; Kubernetes writes names of users in UTF-8.
+
+    Raises:
+        UnknownCallerError: a value is no UTF-8: whose name it would be is not clear.
+    """
+    try:
+        return [(name.decode("latin-1"), value.decode()) for name, value in raw]
+    except UnicodeDecodeError as error:
+        raise UnknownCallerError("a header is no UTF-8") from error
 
 
 def front_proxy(data: Mapping[str, str]) -> FrontProxy:

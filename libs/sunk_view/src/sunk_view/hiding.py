@@ -1,7 +1,8 @@
-"""What a caller may not read is taken out of texts: names of Pods in other teams' namespaces. Pure.
+"""What a caller may not read is taken out of texts: other teams' Pods, and what is said of them. Pure.
 
-What must stay true: where it is not clear that a name is a Pod's, it is taken for one. Every text of an
-answer in which a service may name Pods goes through here, unless the caller may read Pods in every namespace.
+What must stay true: where it is not clear that a word with a slash is no Pod's, it is taken for one. Of a Pod
+that is hidden no free text is left: the API server writes more names into it. Every text of an answer in
+which a service may name Pods goes through here, unless the caller may read Pods in every namespace.
 """
 
 import re
@@ -10,15 +11,30 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from sunk_events.view import HIDDEN, PodRow
+from sunk_events.base import REASON_MAX
+from sunk_events.view import HIDDEN, JobRow, PodRow
 
 CHECKED: Final = frozenset({"what", "because", "would_change", "reason", "problem", "in_the_way"})
 """Fields in which services name Pods; the others hold names of Slurm, or what the caller asked for."""
-# A namespace is a DNS label, a Pod's name a DNS subdomain. A domain before the slash is an annotation's key.
-_POD: Final = re.compile(
-    r"(?<![A-Za-z0-9./_-])(?P<namespace>[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)/[A-Za-z0-9][A-Za-z0-9._-]*"
+EVERY: Final = ""
+"""In place of a namespace: which one it is, is not clear. Only a caller who may read all may read it."""
+TAG: Final = " (sunk:verify-undrain)"
+"""Ends the reason of a drain by a failed lock, after a text of Pods that may be cut at 512 characters."""
+TAGGED_CHARS: Final = 500
+_METHOD: Final = r"(?:(?:get|list|watch|create|post|put|patch|delete) )?"
+_WORD: Final = re.compile(
+    rf"(?<![A-Za-z0-9._~-])(?P<method>{_METHOD})(?P<word>[A-Za-z0-9._~-]*/[A-Za-z0-9._~/-]*)"
 )
-_FRACTION: Final = re.compile(r"[0-9]+/[0-9]+")
+_POD: Final = re.compile(r"(?P<namespace>[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)/[A-Za-z0-9][A-Za-z0-9._-]*")
+_IN_PATH: Final = re.compile(r"(?:^|/)namespaces/(?P<namespace>[a-z0-9-]+)(?:/[A-Za-z0-9._~/-]*)?$")
+# Keys of annotations and taints, files that name no Pod, abbreviations, and what Slurm says of GPUs.
+_OTHER: Final = re.compile(
+    r"([a-z0-9-]+\.)+(com|io|org|net)/[A-Za-z0-9][A-Za-z0-9._-]*"
+    r"|/(dev|etc|proc|run|sys|usr|var/run)(/[A-Za-z0-9._-]+)*|/[a-z]*|[A-Z]+/[A-Z]+|n/a|gres/gpu"
+)
+_NEXT: Final = re.compile(r", (?=[A-Za-z0-9._~-]*/)")
+_ITEM: Final = re.compile(r"([A-Za-z0-9.-]+: )?[a-z0-9-]+/[A-Za-z0-9._-]+(: |, |$)")
+_BETWEEN: Final = "; "
 
 T = TypeVar("T")
 MayRead = Callable[[str], bool]
@@ -26,7 +42,7 @@ MayRead = Callable[[str], bool]
 
 
 def namespaces_in(answer: object) -> set[str]:
-    """Return every namespace of which *answer* may name a Pod."""
+    """Return every namespace of which *answer* may name a Pod, and `EVERY` where that is not clear."""
     return set(_namespaces(answer, is_checked=False))
 
 
@@ -37,13 +53,57 @@ def without(answer: T, may_read: MayRead) -> T:
 
 
 def hidden(text: str, may_read: MayRead) -> str:
-    """Return *text* with `HIDDEN` in place of such Pods."""
+    """Return *text* with `HIDDEN` in place of such Pods, and of what is said of each."""
+    if "/" not in text and not _is_cut(text):
+        return text
+    if _is_cut(text) and not may_read(EVERY):
+        text = text.removesuffix(TAG)
+        text = f"{text[: max(text.rfind(' '), 0)]} ..."
+    made: list[str] = []
+    is_of_hidden = False
+    for segment in text.split(_BETWEEN):
+        if is_of_hidden and not _ITEM.match(segment):
+            continue  # It may be more of what is said of the hidden Pod.
+        shown, is_of_hidden = _shown(segment, may_read)
+        made.append(shown)
+    return _BETWEEN.join(made)
 
-    def shown(match: re.Match[str]) -> str:
-        is_shown = _FRACTION.fullmatch(match[0]) or may_read(match["namespace"])
-        return match[0] if is_shown else HIDDEN
 
-    return _POD.sub(shown, text)
+def _shown(segment: str, may_read: MayRead) -> tuple[str, bool]:
+    """Return what may be shown, and whether free text of a hidden Pod was left out."""
+    shown, position = "", 0
+    while match := _WORD.search(segment, position):
+        shown += segment[position : match.start()]
+        position = match.end()
+        if all(map(may_read, _of_word(match["word"]))):
+            shown += match[0]
+            continue
+        shown += HIDDEN
+        rest = segment[position:]
+        if rest and rest != ")" and not _NEXT.match(rest):
+            return shown, True
+    return shown + segment[position:], False
+
+
+def _of_word(word: str) -> tuple[str, ...]:
+    """Return of which namespaces *word*, which has a slash, may be."""
+    whole = word.rstrip(".")
+    if _OTHER.fullmatch(whole):
+        return ()
+    match = _POD.fullmatch(whole) or _IN_PATH.search(whole)
+    return (match["namespace"],) if match else (EVERY,)
+
+
+def _is_cut(text: str) -> bool:
+    """Whether *text* may end within a name."""
+    return len(text) >= REASON_MAX or (len(text) >= TAGGED_CHARS and text.endswith(TAG))
+
+
+def _in_text(text: str) -> Iterable[str]:
+    if _is_cut(text):
+        yield EVERY
+    for match in _WORD.finditer(text):
+        yield from _of_word(match["word"])
 
 
 def _without(value: Any, may_read: MayRead, *, is_checked: bool) -> Any:  # noqa: ANN401 - fields have every type
@@ -56,25 +116,32 @@ def _without(value: Any, may_read: MayRead, *, is_checked: bool) -> Any:  # noqa
         case PodRow() if not may_read(value.namespace):
             return _of_another_team(value)
         case msgspec.Struct():
+            checked = _checked(value)
             fields = msgspec.structs.asdict(value).items()
-            made = {name: _without(field, may_read, is_checked=name in CHECKED) for name, field in fields}
+            made = {name: _without(field, may_read, is_checked=name in checked) for name, field in fields}
             return type(value)(**made)
         case _:
             return value
 
 
+def _checked(value: msgspec.Struct) -> frozenset[str]:
+    """Return the fields of *value* that may name Pods: a placeholder job has the name of its Pod."""
+    return CHECKED | {"name"} if isinstance(value, JobRow) else CHECKED
+
+
 def _of_another_team(row: PodRow) -> PodRow:
-    """Return that the Pod is there, and where, without a word of its owner."""
+    """Return that the Pod is there, and where, without a word of its owner.
+
+    Its job's number would lead to its owner, by the list of jobs.
+    """
     gang = HIDDEN if row.gang else ""
-    return msgspec.structs.replace(row, namespace="", pod=HIDDEN, reason="", gang=gang)
+    return msgspec.structs.replace(row, namespace="", pod=HIDDEN, reason="", gang=gang, job=None)
 
 
 def _namespaces(value: Any, *, is_checked: bool) -> Iterable[str]:  # noqa: ANN401 - fields have every type
     match value:
         case str() if is_checked:
-            for match in _POD.finditer(value):
-                if not _FRACTION.fullmatch(match[0]):
-                    yield match["namespace"]
+            yield from _in_text(value)
         case tuple():
             items = cast("tuple[Any, ...]", value)
             for item in items:
@@ -82,7 +149,8 @@ def _namespaces(value: Any, *, is_checked: bool) -> Iterable[str]:  # noqa: ANN4
         case msgspec.Struct():
             if isinstance(value, PodRow) and value.namespace:
                 yield value.namespace
+            checked = _checked(value)
             for name, field in msgspec.structs.asdict(value).items():
-                yield from _namespaces(field, is_checked=name in CHECKED)
+                yield from _namespaces(field, is_checked=name in checked)
         case _:
             pass

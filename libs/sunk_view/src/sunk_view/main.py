@@ -4,23 +4,28 @@ import sys
 from functools import partial
 from typing import Final
 
+from sunk_events.base import Reply, Request
 from sunk_events.permissions import view_permissions
 from sunk_events.view_user import VIEW
 from sunk_kube.client import connect as connect_kube
 from sunk_runtime import jetstream
 from sunk_runtime.http import Health, serve_http
 from sunk_runtime.lifecycle import run, serve
+from sunk_runtime.requests import ask_until
 from sunk_runtime.rights import require_rights
 from sunk_runtime.views import following
 from sunk_view.access import Access
 from sunk_view.config import read_config
 from sunk_view.explaining import Explainer
 from sunk_view.limits import Limits
+from sunk_view.questions import Questions
 from sunk_view.serving import Serving
 from sunk_view.states import ClusterStates
 from sunk_view.trust import Watch, context, read_front_proxy
 
 SERVICE: Final = VIEW
+PAUSE_S: Final = 0.2
+"""Between two tries of a question."""
 
 
 async def work() -> None:
@@ -37,7 +42,12 @@ async def work() -> None:
         views = [view for states in clusters for view in states.all]
         access = Access(kube, decisions_s=config.decisions_s)
         limits = Limits(config.rate_per_s, config.burst)
-        serving = Serving(proxy, access, limits, clusters, Explainer(bus, clusters, answer_s=config.answer_s))
+
+        async def ask(cluster: str, question: Request, deadline: float) -> Reply:
+            return await ask_until(bus, cluster, question, deadline=deadline, pause_s=PAUSE_S)
+
+        questions = Questions(ask, answer_s=config.answer_s)
+        serving = Serving(proxy, access, limits, clusters, Explainer(questions, clusters))
         health = Health()
         for view in views:
             health.require(view.bucket, lambda view=view: view.is_complete)

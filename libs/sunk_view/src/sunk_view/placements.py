@@ -1,7 +1,7 @@
 """Why a Pod that Slurm places is as it is, from what the bus says of it. Pure.
 
 The pod-scheduler has its own words for this (`sunk-bus explain pod`), from a fresh look at the Pod's job in
-Slurm. A question of a user must cost Slurm no call, so here is what the bus holds; the syncer adds what it
+Slurm. A question about a Pod must cost Slurm no call, so here is what the bus holds; the syncer adds what it
 knows of the job.
 """
 

@@ -22,7 +22,7 @@ from sunk_runtime.http_guard import line_of
 from sunk_view import discovery, hiding, tables
 from sunk_view.access import Access, Right, wide
 from sunk_view.answers import JSON, Answer, forbidden, refusal
-from sunk_view.callers import Caller, FrontProxy, UnknownCallerError
+from sunk_view.callers import Caller, FrontProxy, UnknownCallerError, decoded
 from sunk_view.explaining import Explainer
 from sunk_view.limits import Limits
 from sunk_view.metrics import QUESTIONS, SECONDS
@@ -31,6 +31,8 @@ from sunk_view.states import ClusterStates
 log = logging.getLogger(__name__)
 
 JOB_MAX: Final = (1 << 32) - 1
+UNDER_WAY_MAX: Final = 64
+"""Questions that are answered at once, of all callers; one more is asked to come again."""
 Respond = Callable[[Request, Caller], Awaitable[Answer]]
 
 
@@ -50,13 +52,16 @@ class Serving:
         self._limits = limits
         self._clusters = clusters
         self._why = why
+        self._under_way = 0
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes of the API."""
+        fixed = {
+            "/apis": discovery.GROUPS_OBJECT,
+            f"/apis/{GROUP}": discovery.GROUP_OBJECT,
+            ROOT: discovery.RESOURCES_OBJECT,
+        }
         found = {
-            "/apis": self._fixed(discovery.GROUPS_OBJECT),
-            f"/apis/{GROUP}": self._fixed(discovery.GROUP_OBJECT),
-            ROOT: self._fixed(discovery.RESOURCES_OBJECT),
             f"{ROOT}/status": self._status,
             f"{ROOT}/nodes": self._nodes,
             f"{ROOT}/nodes/{{name}}/explain": self._node,
@@ -68,7 +73,10 @@ class Serving:
             f"{ROOT}/namespaces/{{namespace}}/pods/{{name}}/explain": self._pod,
             f"{ROOT}/namespaces/{{namespace}}/gangs/{{name}}/explain": self._gang,
         }
-        return [self._route(path, respond) for path, respond in found.items()]
+        answered = {path: self._fixed(body) for path, body in fixed.items()} | {
+            path: self._limited(respond) for path, respond in found.items()
+        }
+        return [self._route(path, respond) for path, respond in answered.items()]
 
     def _route(self, path: str, respond: Respond) -> Route:
         what = path.removeprefix(ROOT).strip("/") or "discovery"
@@ -84,20 +92,36 @@ class Serving:
         return Route(path, serve, methods=["GET"])
 
     async def _answer(self, request: Request, respond: Respond) -> Answer:
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
         try:
-            caller = self._proxy.caller(line_of(request).common_name, headers)
+            caller = self._proxy.caller(line_of(request).common_name, decoded(request.headers.raw))
         except UnknownCallerError as error:
             return refusal(401, str(error))
         if not all(is_name(value) for value in request.path_params.values()):
             return refusal(400, "that is no name of Kubernetes or Slurm")
-        if wait_s := self._limits.wait_s(caller.user, time.monotonic()):
-            return refusal(429, f"user {caller.user} asks too often", retry_after_s=wait_s)
-        return await self._answered(request, respond, caller)
+        return await respond(request, caller)
+
+    def _limited(self, respond: Respond) -> Respond:
+        """Have *respond* answer within the caller's rate, and within what the process does at once."""
+
+        async def limited(request: Request, caller: Caller) -> Answer:
+            if wait_s := self._limits.wait_s(caller.user, time.monotonic()):
+                return refusal(429, f"user {caller.user} asks too often", retry_after_s=wait_s)
+            if self._under_way >= UNDER_WAY_MAX:
+                return refusal(503, "too many questions of all users are under way", retry_after_s=1)
+            self._under_way += 1
+            try:
+                return await self._answered(request, respond, caller)
+            finally:
+                self._under_way -= 1
+
+        return limited
 
     async def _answered(self, request: Request, respond: Respond, caller: Caller) -> Answer:
         try:
-            return await self._readable(await respond(request, caller), caller)
+            try:
+                return await self._readable(self._with_problems(await respond(request, caller)), caller)
+            except ExceptionGroup as group:  # Of a task group: one error is enough to answer.
+                raise _first(group) from group
         except _Refusal as error:
             return error.answer
         except TransientError as error:
@@ -105,6 +129,14 @@ class Serving:
         except SunkError as error:
             log.error("question failed", extra={"path": request.url.path, "error": str(error)})  # noqa: TRY400 - no bug, no traceback
             return refusal(500, "sunk-view failed; its log says why")
+
+    def _with_problems(self, answer: Answer) -> Answer:
+        """Return *answer* with the services that are silent; a status has them by itself."""
+        if not isinstance(answer.body, (Nodes, Jobs, Locks, Pods, Explained)):
+            return answer
+        problems = tuple(problem for states in self._clusters for problem in states.problems())
+        body = msgspec.structs.replace(answer.body, problems=problems)
+        return msgspec.structs.replace(answer, body=body)
 
     async def _readable(self, answer: Answer, caller: Caller) -> Answer:
         """Return *answer* without the Pods that *caller* may not read."""
@@ -203,6 +235,11 @@ class Serving:
         if found.near and not await self._access.may(caller, Right(resource="pods", namespace=namespace)):
             return msgspec.structs.replace(found, near=())
         return found
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first  # pyright: ignore[reportUnknownArgumentType] - isinstance loses the argument
 
 
 class _Refusal(Exception):  # noqa: N818 - it is an answer, no error

@@ -1,9 +1,10 @@
 """The states of every Slurm cluster, as the bus has them, and what is answered from them.
 
-What must stay true: nothing is answered from a view that is not complete, or of a bus that is silent: an old
-state is never shown as a present one.
+What must stay true: nothing is answered from a view that is not complete, or of a bus that is silent. Where
+the service that writes a state is silent itself, the answer says so.
 """
 
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -23,8 +24,6 @@ from sunk_view import tables
 
 LEADERS: Final = ("syncer", "metrics-exporter")
 """Services whose leases are on the bus."""
-LATE_S: Final = 150.0
-"""The syncer has Slurm's lists at least once a minute; the nodeset-controller writes every 10 s."""
 
 
 class _Holder(msgspec.Struct, frozen=True):
@@ -67,6 +66,25 @@ class ClusterStates:
         ]
         return max(found, key=lambda one: one.changed, default=None)
 
+    def problems(self) -> tuple[str, ...]:
+        """Return which services have not seen Slurm or Kubernetes for long, as they say on the bus."""
+        self.require(self.kube_watch, self.statistics)
+        return tables.silences(
+            self.cluster,
+            {
+                "nodeset-controller": tables.lag("Kubernetes", self._kubernetes_seen(), now()),
+                "syncer": tables.lag("Slurm", self._slurm_seen(), now()),
+            },
+        )
+
+    def _kubernetes_seen(self) -> datetime | None:
+        watch = self.kube_watch.get(subjects.LEADER_KEY)
+        return watch.seen if watch else None
+
+    def _slurm_seen(self) -> datetime | None:
+        statistics = self.statistics.get(subjects.STATISTICS_KEY)
+        return statistics.nodes_answered if statistics else None
+
     async def status(self) -> ClusterStatus:
         """Return the cluster in one screen."""
         self.require(*self.all)
@@ -89,20 +107,18 @@ class ClusterStates:
         )
 
     async def _services(self) -> tuple[ServiceRow, ...]:
-        statistics = self.statistics.get(subjects.STATISTICS_KEY)
-        watch = self.kube_watch.get(subjects.LEADER_KEY)
-        seen = {"syncer": statistics.nodes_answered if statistics else None}
+        kubernetes, seen = self._kubernetes_seen(), {"syncer": self._slurm_seen()}
         rows = [
             ServiceRow(
                 service="nodeset-controller",
-                seen=watch.seen if watch else None,
-                problem=_lag("Kubernetes", watch.seen if watch else None),
+                seen=kubernetes,
+                problem=tables.lag("Kubernetes", kubernetes, now()),
             )
         ]
         for service in LEADERS:
             leader, problem = await self._leader(service)
             if service == "syncer" and not problem:
-                problem = _lag("Slurm", seen["syncer"])
+                problem = tables.lag("Slurm", seen["syncer"], now())
             rows.append(ServiceRow(service=service, leader=leader, seen=seen.get(service), problem=problem))
         return tuple(sorted(rows, key=lambda row: row.service))
 
@@ -121,10 +137,3 @@ class ClusterStates:
             return msgspec.json.decode(found[1].data, type=_Holder).holder, ""
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return "", "its lease cannot be read"
-
-
-def _lag(what: str, seen: Any) -> str:  # noqa: ANN401 - an aware time or None
-    if seen is None:
-        return f"has not seen {what} yet"
-    late_s = (now() - seen).total_seconds()
-    return f"has not seen {what} for {late_s:.0f} s" if late_s > LATE_S else ""

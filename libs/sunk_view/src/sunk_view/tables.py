@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Final
 
 from sunk_events.jobs import SlurmJobState
@@ -14,6 +15,8 @@ from sunk_events.view import DrainCause, JobRow, LockRow, NodeRow, PodRow
 CAUSES_MAX: Final = 30
 SOME: Final = 5
 LOCKS_MAX: Final = 20
+LATE_S: Final = 150.0
+"""The syncer has Slurm's lists at least once a minute; the nodeset-controller writes every 10 s."""
 
 
 def node_rows(
@@ -169,6 +172,23 @@ def drain_causes(nodes: Iterable[SlurmNodeState]) -> tuple[DrainCause, ...]:
         for (reason, is_down), found in by_cause.items()
     ]
     return tuple(sorted(causes, key=lambda cause: (-cause.nodes, cause.reason)))[:CAUSES_MAX]
+
+
+def lag(what: str, seen: datetime | None, now: datetime) -> str:
+    """Return what is wrong with a service that saw *what* last when it was *seen*; empty: nothing."""
+    if seen is None:
+        return f"has not seen {what} yet"
+    late_s = (now - seen).total_seconds()
+    return f"has not seen {what} for {late_s:.0f} s" if late_s > LATE_S else ""
+
+
+def silences(cluster: str, problems: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a sentence for each service of *cluster* that has a problem, by name."""
+    return tuple(
+        f"{cluster}: {service} {problem}: what it wrote may be old"
+        for service, problem in sorted(problems.items())
+        if problem
+    )
 
 
 def counts(words: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -1,7 +1,11 @@
 """Answers to "why is it so?" from what the leader knows. Incomplete views answer "later"."""
 
+import time
+from collections.abc import Callable
+from typing import Final
+
 from sunk_events.base import Reply
-from sunk_events.requests import ExplainJob, ExplainSlurmNode, Refused
+from sunk_events.requests import ExplainJob, ExplainSlurmNode, Later, Refused
 from sunk_runtime.clock import now
 from sunk_runtime.errors import TransientError
 from sunk_slurm.hostlist import expand
@@ -9,12 +13,19 @@ from sunk_slurm.queue import released_jobs
 from sunk_syncer.adapters.views import Views
 from sunk_syncer.policy.explain import explain_job, explain_node
 
+COSTLY_S: Final = 0.005
+"""A place among some thousand jobs that wait. All else that the leader does waits meanwhile."""
+REST: Final = 4.0
+"""So many times as long as such an answer took the next one waits: they take a fifth of the time at most."""
+
 
 class ExplainHandlers:
     """The questions about causes that the syncer answers."""
 
-    def __init__(self, views: Views) -> None:
+    def __init__(self, views: Views, clock: Callable[[], float] = time.monotonic) -> None:
         self._views = views
+        self._clock = clock
+        self._rests_until = 0.0
 
     async def node(self, question: ExplainSlurmNode) -> Reply:
         """Say why a node is as it is, and whether it is left so because too little is known."""
@@ -36,6 +47,10 @@ class ExplainHandlers:
         job = self._views.jobs.get(str(question.job))
         if job is None:
             return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or no longer")
+        began = self._clock()
+        if began < self._rests_until:
+            reason = "the syncer has just found places in the queue for others"
+            return Later(reason=reason, retry_after_s=self._rests_until - began)
         try:
             names = expand(job.nodes)
         except ValueError:
@@ -43,4 +58,8 @@ class ExplainHandlers:
         nodes = [self._views.nodes.get(name) for name in names]
         locks = [lock for lock in map(self._views.locks.get, names) if lock is not None]
         jobs, released = self._views.jobs.values(), released_jobs(self._views.placements.values())
-        return explain_job(job, nodes, locks, jobs=jobs, released=released)
+        found = explain_job(job, nodes, locks, jobs=jobs, released=released)
+        took_s = self._clock() - began
+        if took_s > COSTLY_S:
+            self._rests_until = began + took_s * (1 + REST)
+        return found

@@ -1,0 +1,140 @@
+"""What a request gets, with a test's own decisions in place of the API server's."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import anyio
+import httpx
+import msgspec
+import pytest
+from starlette.applications import Starlette
+
+from sunk_events.base import Reply, Request
+from sunk_events.requests import Explanation, Finding
+from sunk_events.view import GROUP, ROOT
+from sunk_kube.client import KubeClient
+from sunk_kube.errors import KubeUnavailableError
+from sunk_runtime.http_guard import Line
+from sunk_view.access import Access, SubjectAccessReview
+from sunk_view.callers import FrontProxy
+from sunk_view.explaining import Explainer
+from sunk_view.limits import Limits
+from sunk_view.questions import Questions
+from sunk_view.serving import UNDER_WAY_MAX, Serving
+from sunk_view.states import ClusterStates
+
+pytestmark = pytest.mark.anyio
+JOB = f"{ROOT}/jobs/1/explain"
+DISCOVERY = ("/apis", f"/apis/{GROUP}", ROOT)
+PROXY = FrontProxy(authority="PEM", user_headers=("x-remote-user",))
+
+
+class OneCluster:
+    """A cluster whose syncer is silent."""
+
+    cluster = "c1"
+
+    def problems(self) -> tuple[str, ...]:
+        return ("c1: syncer has not seen Slurm for 600 s: what it wrote may be old",)
+
+
+class Decisions:
+    """Grants a right where *grants* says so; notes which users it was asked about."""
+
+    def __init__(self, grants: Callable[[dict[str, str]], bool] = lambda _: True) -> None:
+        self.users: list[str] = []
+        self._grants = grants
+
+    async def create(self, _resource: object, body: dict[str, Any]) -> SubjectAccessReview:
+        self.users.append(body["spec"]["user"])
+        granted = self._grants(body["spec"]["resourceAttributes"])
+        return msgspec.convert({"status": {"allowed": granted}}, SubjectAccessReview)
+
+
+class Jobs:
+    """Answers each question about a job once it may."""
+
+    def __init__(self) -> None:
+        self.may_answer = anyio.Event()
+        self.may_answer.set()
+        self.because = ""
+
+    async def ask(self, _cluster: str, _question: Request, _deadline: float) -> Reply:
+        await self.may_answer.wait()
+        return Explanation(findings=(Finding(what="pending", because=self.because),))
+
+
+def client(decisions: Decisions, jobs: Jobs, *, burst: int = 10_000) -> httpx.AsyncClient:
+    states = cast("ClusterStates", OneCluster())
+    access = Access(cast("KubeClient", decisions), decisions_s=60)
+    why = Explainer(Questions(jobs.ask, answer_s=60), [states])
+    app = Starlette(routes=Serving(PROXY, access, Limits(0.001, burst), [states], why).routes())
+    line = Line()
+    line.common_name = "front-proxy-client"
+
+    async def with_line(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI's own
+        await app({**scope, "state": {"line": line}}, receive, send)
+
+    transport = httpx.ASGITransport(with_line)
+    return httpx.AsyncClient(transport=transport, base_url="http://view", headers={"X-Remote-User": "alice"})
+
+
+async def test_discovery_does_not_count_against_a_callers_rate() -> None:
+    async with client(Decisions(), Jobs(), burst=1) as http:
+        found = [(await http.get(path)).status_code for path in DISCOVERY * 5]
+        first, second = await http.get(JOB), await http.get(JOB)
+
+    assert found == [200] * 15
+    assert (first.status_code, second.status_code) == (200, 429)
+
+
+async def test_an_answer_names_the_services_that_are_silent() -> None:
+    async with client(Decisions(), Jobs()) as http:
+        found = (await http.get(JOB)).json()
+
+    assert found["problems"] == list(OneCluster().problems())
+
+
+async def test_an_api_server_that_is_away_in_the_middle_is_an_answer_to_ask_again() -> None:
+    def grants(right: dict[str, str]) -> bool:
+        if right.get("namespace"):
+            raise KubeUnavailableError("the API server is slow")
+        return right["resource"] != "pods"
+
+    jobs = Jobs()
+    jobs.because = "team-a/x, team-b/y"
+    async with client(Decisions(grants), jobs) as http:
+        found = await http.get(JOB)
+
+    assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+    assert found.json()["message"] == "not now: the API server is slow"
+
+
+async def test_more_questions_than_the_process_answers_at_once_are_asked_to_come_again() -> None:
+    jobs = Jobs()
+    jobs.may_answer = anyio.Event()
+    codes: list[int] = []
+    async with client(Decisions(), jobs) as http, anyio.create_task_group() as tasks:
+
+        async def get() -> None:
+            codes.append((await http.get(JOB)).status_code)
+
+        for _ in range(UNDER_WAY_MAX):
+            tasks.start_soon(get)
+        await anyio.wait_all_tasks_blocked()
+        one_more = await http.get(JOB)
+        fixed = await http.get(ROOT)
+        jobs.may_answer.set()
+        assert (one_more.status_code, one_more.headers["retry-after"], fixed.status_code) == (503, "1", 200)
+
+    assert codes == [200] * UNDER_WAY_MAX
+
+
+async def test_a_users_name_is_utf_8() -> None:
+    decisions = Decisions()
+    async with client(decisions, Jobs()) as http:
+        await http.get(JOB, headers={b"X-Remote-User": "zo\u00eb".encode()})
+        refused = await http.get(JOB, headers={b"X-Remote-User": b"zo\xeb"})
+
+    assert set(decisions.users) == {"zo\u00eb"}
+    assert refused.status_code == 401

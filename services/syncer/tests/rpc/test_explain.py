@@ -1,0 +1,41 @@
+"""Questions about causes do not take the leader's time."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from sunk_events.jobs import SlurmJobState
+from sunk_events.requests import ExplainJob, Explanation, Later
+from sunk_syncer.adapters.views import Views
+from sunk_syncer.rpc.explain_handlers import ExplainHandlers
+
+pytestmark = pytest.mark.anyio
+JOB = SlurmJobState(changed=datetime(2026, 1, 1, tzinfo=UTC), job=1, state="PENDING", reason="Priority")
+
+
+def handlers(*moments: float) -> ExplainHandlers:
+    def require_known(_node: str) -> None:
+        pass
+
+    views = SimpleNamespace(require_known=require_known, jobs={"1": JOB}, nodes={}, locks={}, placements={})
+    left = iter(moments)
+    return ExplainHandlers(cast("Views", views), lambda: next(left))
+
+
+async def test_after_an_answer_that_took_long_the_next_one_waits_four_times_as_long() -> None:
+    answering = handlers(10.0, 10.05, 10.1, 10.26, 10.26)
+
+    first, second, third = [await answering.job(ExplainJob(job=1)) for _ in range(3)]
+
+    assert isinstance(first, Explanation)
+    assert isinstance(second, Later)
+    assert second.retry_after_s == pytest.approx(0.15)
+    assert isinstance(third, Explanation)
+
+
+async def test_answers_that_cost_nothing_do_not_wait_for_each_other() -> None:
+    answering = handlers(10.0, 10.001, 10.001, 10.002)
+
+    assert [type(await answering.job(ExplainJob(job=1))) for _ in range(2)] == [Explanation, Explanation]
