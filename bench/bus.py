@@ -216,6 +216,7 @@ async def bench_request(bus: Bus, bare: Client, sizes: Sizes, settings: BusSetti
         stack.push_async_callback(other.close)
         await other.subscribe("bare-question", cb=bare_answer)
         await other.flush()
+        await other.flush()  # nats-py's first one overtakes the subscription (ADR 0021).
         data = encode(question)
         floor = await latencies(sizes.requests, lambda: bare.request("bare-question", data, timeout=5))
 

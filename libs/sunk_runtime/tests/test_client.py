@@ -2,11 +2,14 @@
 """What nats-py's own client does not bear: what others write, and what we give up (ADR 0021)."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 from urllib.parse import urlparse
 
 import anyio
 import pytest
+from nats.aio.client import Client as NatsClient
 from nats.aio.client import Srv
+from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from sunk_events import subjects
@@ -183,3 +186,48 @@ async def test_a_server_that_another_one_names_goes_by_the_name_of_the_service_i
     learned = await Connected("10.0.0.1:4222", "nats.sunk").learn("10.0.0.2:4222")
 
     assert (learned.uri.hostname, learned.tls_name) == ("10.0.0.2", "nats.sunk")
+
+
+class Wire:
+    """What a client writes, on its way to the server."""
+
+    def __init__(self, transport: Any) -> None:  # noqa: ANN401 - nats-py's own
+        self._transport, self.lines = transport, list[bytes]()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - it stands for the transport
+        return getattr(self._transport, name)
+
+    def write(self, line: bytes) -> None:
+        self.lines.append(line)
+        self._transport.write(line)
+
+    def writelines(self, lines: list[bytes]) -> None:
+        self.lines += lines
+        self._transport.writelines(lines)
+
+    @classmethod
+    async def of(cls, client: NatsClient) -> list[bytes]:
+        """Return the first words of what a subscription and a flush write."""
+
+        async def ignore(_: Msg) -> None:
+            """Take a message."""
+
+        inside = vars(client)
+        wire = inside["_transport"] = cls(inside["_transport"])
+        await client.subscribe("a", cb=ignore)
+        await client.flush()
+        await client.flush()
+        return [line.split()[0] for line in wire.lines]
+
+
+async def test_a_flush_is_answered_after_what_was_subscribed_before_it(server: NatsServer) -> None:
+    """By nats-py the question overtakes the subscription, and a message sent after the answer is lost."""
+    ours, theirs = Client(), NatsClient()
+    await ours.connect(server.url)
+    await theirs.connect(server.url)
+    try:
+        assert await Wire.of(ours) == [b"SUB", b"PING", b"PING"]
+        assert await Wire.of(theirs) == [b"PING", b"SUB", b"PING"]
+    finally:
+        await ours.close()
+        await theirs.close()

@@ -42,6 +42,7 @@ class Tail:
             client = await nats.connect(self._url)
             await client.subscribe(EVERYTHING, cb=self._receive)
             await client.flush()
+            await client.flush()  # nats-py's first one overtakes the subscription.
         return client
 
     async def _receive(self, message: Msg) -> None:

@@ -76,6 +76,13 @@ class Client(client.Client):
         subject, reply = (raw.decode(errors="replace").encode() for raw in (subject, reply))
         return super()._build_message(sid, subject, reply, data, headers)
 
+    async def _send_ping(self, future: Future[Any] | None = None) -> None:
+        """Send what waits first: the answer to a flush says that all before it has arrived."""
+        if self._pending and self._transport is not None and self.is_connected:
+            self._transport.writelines(self._pending[:])
+            self._pending, self._pending_data_size = [], 0
+        await super()._send_ping(future)
+
     async def _process_pong(self) -> None:
         """Accept a flush that was given up."""
         if self._pongs and self._pongs[0].done():
