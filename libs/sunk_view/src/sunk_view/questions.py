@@ -1,8 +1,8 @@
 """Questions to the services: shared among callers, and few at once.
 
-What must stay true: however many users ask, a service gets the same question once in `KEEP_S`, and at most
-`AT_ONCE` of those that make it read or count. An answer says nothing of the user who asked: what that user
-may not read is hidden afterwards.
+What must stay true: however many users ask, a service gets the same question once in `KEEP_S`, and of each
+kind that makes it read or count `AT_ONCE` at most, for each Slurm cluster. An answer says nothing of the user
+who asked: what that user may not read is hidden afterwards.
 """
 
 from collections.abc import Awaitable, Callable
@@ -43,7 +43,9 @@ class Questions:
         self._ask = ask
         self._answer_s = answer_s
         self._keep_s = keep_s
-        self._slots = anyio.Semaphore(at_once)
+        self._at_once = at_once
+        self._slots: dict[tuple[str, type[Request]], anyio.Semaphore] = {}
+        """For each Slurm cluster and kind of question: what is slow in one holds no other up."""
         self._shared: dict[tuple[str, Request], _Shared] = {}
 
     async def part(self, cluster: str, service: str, question: Request) -> Part:
@@ -80,15 +82,16 @@ class Questions:
         deadline = anyio.current_time() + self._answer_s
         if not isinstance(question, COSTLY):
             return await self._answer(cluster, service, question, deadline)
+        slots = self._slots.setdefault((cluster, type(question)), anyio.Semaphore(self._at_once))
         with anyio.CancelScope(deadline=deadline) as waiting:
-            await self._slots.acquire()
+            await slots.acquire()
         if waiting.cancelled_caught:
             problem = f"{service} answers other questions now: ask again in some seconds"
             return Part(cluster=cluster, service=service, problem=problem)
         try:
             return await self._answer(cluster, service, question, deadline)
         finally:
-            self._slots.release()
+            slots.release()
 
     async def _answer(self, cluster: str, service: str, question: Request, deadline: float) -> Part:
         try:
