@@ -15,17 +15,16 @@ pytestmark = pytest.mark.anyio
 JOB = SlurmJobState(changed=datetime(2026, 1, 1, tzinfo=UTC), job=1, state="PENDING", reason="Priority")
 
 
-def handlers(*moments: float) -> ExplainHandlers:
+def handlers(moments: list[float], worked: list[float]) -> ExplainHandlers:
     def require_known(_node: str) -> None:
         pass
 
     views = SimpleNamespace(require_known=require_known, jobs={"1": JOB}, nodes={}, locks={}, placements={})
-    left = iter(moments)
-    return ExplainHandlers(cast("Views", views), lambda: next(left))
+    return ExplainHandlers(cast("Views", views), iter(moments).__next__, iter(worked).__next__)
 
 
-async def test_after_an_answer_that_took_long_the_next_one_waits_four_times_as_long() -> None:
-    answering = handlers(10.0, 10.05, 10.1, 10.26, 10.26)
+async def test_after_an_answer_that_cost_much_the_next_one_waits_four_times_as_long() -> None:
+    answering = handlers([10.0, 10.1, 10.15, 10.31], [1.0, 1.05, 2.0, 2.0])
 
     first, second, third = [await answering.job(ExplainJob(job=1)) for _ in range(3)]
 
@@ -35,7 +34,7 @@ async def test_after_an_answer_that_took_long_the_next_one_waits_four_times_as_l
     assert isinstance(third, Explanation)
 
 
-async def test_answers_that_cost_nothing_do_not_wait_for_each_other() -> None:
-    answering = handlers(10.0, 10.001, 10.001, 10.002)
+async def test_answers_that_cost_little_do_not_wait_for_each_other_however_long_they_took() -> None:
+    answering = handlers([10.0, 99.0], [1.0, 1.01, 1.01, 1.02])
 
     assert [type(await answering.job(ExplainJob(job=1))) for _ in range(2)] == [Explanation, Explanation]

@@ -13,8 +13,8 @@ from sunk_slurm.queue import released_jobs
 from sunk_syncer.adapters.views import Views
 from sunk_syncer.policy.explain import explain_job, explain_node
 
-COSTLY_S: Final = 0.005
-"""A place among some thousand jobs that wait. All else that the leader does waits meanwhile."""
+COSTLY_S: Final = 0.02
+"""Of processor time: a place among some ten thousand jobs that wait. All else that the leader does waits."""
 REST: Final = 4.0
 """So many times as long as such an answer took the next one waits: they take a fifth of the time at most."""
 
@@ -22,9 +22,16 @@ REST: Final = 4.0
 class ExplainHandlers:
     """The questions about causes that the syncer answers."""
 
-    def __init__(self, views: Views, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        views: Views,
+        clock: Callable[[], float] = time.monotonic,
+        worked: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """Answer from *views*; *clock* and *worked* count seconds, of time and of the processor's."""
         self._views = views
         self._clock = clock
+        self._worked = worked
         self._rests_until = 0.0
 
     async def node(self, question: ExplainSlurmNode) -> Reply:
@@ -47,10 +54,11 @@ class ExplainHandlers:
         job = self._views.jobs.get(str(question.job))
         if job is None:
             return Refused(code="unknown_job", reason=f"Slurm has no job {question.job}, or no longer")
-        began = self._clock()
-        if began < self._rests_until:
+        rests_s = self._rests_until - self._clock()
+        if rests_s > 0:
             reason = "the syncer has just found places in the queue for others"
-            return Later(reason=reason, retry_after_s=self._rests_until - began)
+            return Later(reason=reason, retry_after_s=rests_s)
+        before = self._worked()
         try:
             names = expand(job.nodes)
         except ValueError:
@@ -59,7 +67,7 @@ class ExplainHandlers:
         locks = [lock for lock in map(self._views.locks.get, names) if lock is not None]
         jobs, released = self._views.jobs.values(), released_jobs(self._views.placements.values())
         found = explain_job(job, nodes, locks, jobs=jobs, released=released)
-        took_s = self._clock() - began
+        took_s = self._worked() - before
         if took_s > COSTLY_S:
-            self._rests_until = began + took_s * (1 + REST)
+            self._rests_until = self._clock() + took_s * REST
         return found
