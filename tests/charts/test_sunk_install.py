@@ -8,6 +8,7 @@ from typing import Any, Final
 import helm_python as helm
 import pytest
 
+from sunk_events.permissions import mirrored
 from sunk_lab import nats_image, service_images
 from sunk_lab.charts import helm_of, sunk_values
 from sunk_lab.config import from_environment
@@ -149,6 +150,24 @@ def test_a_nodeset_that_would_take_nodes_for_somebody_else_is_refused_as_it_is_a
 
     with pytest.raises(LabError, match=why):
         installed.apply(NODESET | {"metadata": metadata, "spec": NODESET["spec"] | {"cluster": cluster}})
+
+
+def test_a_team_gets_a_server_of_its_own_that_mirrors_every_stream_and_goes_again(
+    installed: Installation,
+) -> None:
+    bus = sunk_values()["nats"]
+    installed.upgrade(nats=bus | {"subscribers": ["billing"], "teams": {"resources": bus["resources"]}})
+
+    def is_mirrored() -> bool:
+        lines = installed.kubectl("logs", "sunk-nats-teams-0", "--container=mirrors").splitlines()
+        kept = [json.loads(line) for line in lines if line.startswith("{") and "mirror kept" in line]
+        return {line["stream"] for line in kept} == set(mirrored("prod"))
+
+    wait_for("every mirror", is_mirrored, 120)
+    installed.upgrade()
+    wait_for(
+        "the server of other teams to be gone", lambda: "sunk-nats-teams-0" not in installed.starts(), 90
+    )
 
 
 def test_an_upgrade_that_changes_nothing_restarts_nothing_and_keeps_every_password(
