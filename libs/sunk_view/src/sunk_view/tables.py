@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from sunk_events.jobs import SlurmJobState
 from sunk_events.locks import LockState
 from sunk_events.nodes import SlurmNodeState
@@ -47,9 +49,8 @@ def _node_row(
     )
     if node is None:
         return row
-    return NodeRow(
-        cluster=cluster,
-        node=name,
+    return msgspec.structs.replace(
+        row,
         state=node.state,
         flags=node.flags,
         reason=node.reason,
@@ -63,12 +64,6 @@ def _node_row(
         cpus_allocated=node.cpus_allocated,
         gpus=node.gpus,
         gpus_allocated=node.gpus_allocated,
-        lock=lock,
-        kube_node=row.kube_node,
-        nodeset=row.nodeset,
-        pod_phase=row.pod_phase,
-        is_pod_ready=row.is_pod_ready,
-        is_cordoned=row.is_cordoned,
     )
 
 
